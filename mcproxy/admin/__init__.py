@@ -1,0 +1,1 @@
+"""What an operator sees: health, status and metrics. Read-only."""

@@ -1,0 +1,315 @@
+"""The vocabulary of the gateway: what travels through it, and the few shapes its parts show each other.
+
+The core speaks the newest revision's model: a `Call` goes in, its `Outcome` comes back, and the `Client`
+is the way back to whoever asked while the call lasts. `Listener` and `UpstreamEvent` are for what happens
+between calls. Values and protocols alone: nothing here acts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import Protocol
+
+from msgspec import Raw
+
+from mcproxy.protocol.eras import Era
+from mcproxy.protocol.jsonrpc import ErrorObject, Params, raw
+from mcproxy.protocol.methods import Kind
+
+
+class McpError(Exception):
+    """Our own refusal of a request: a JSON-RPC code and a sentence that says what was wrong and what to do.
+
+    `data` is what goes into the error's `data`, of any encodable type. `reason` tells metrics and audit why.
+    """
+
+    def __init__(self, code: int, message: str, data: object = None, *, reason: Reason | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.data = data
+        self.reason = reason or Reason.PROTOCOL_ERROR
+
+    def error(self) -> ErrorObject:
+        return ErrorObject(self.code, self.message, None if self.data is None else raw(self.data))
+
+
+class Reason(Enum):
+    """Why a call failed; the values are the `outcome` label of metrics (requirement R52)."""
+
+    PROTOCOL_ERROR = "protocol_error"
+    TIMEOUT = "timeout"
+    CANCELLED = "cancelled"
+    DENIED = "denied"
+    UNAVAILABLE = "unavailable"
+
+
+class Party(Enum):
+    """At whose door a failure lies."""
+
+    CLIENT = "client"
+    GATEWAY = "gateway"
+    UPSTREAM = "upstream"
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """Who is asking. `name` is unique among authenticated callers; everybody unauthenticated is ANONYMOUS."""
+
+    name: str
+    roles: frozenset[str] = frozenset()
+    scopes: frozenset[str] = frozenset()
+
+
+ANONYMOUS = Principal("anonymous")
+
+AGGREGATE = ""
+"""The endpoint that shows every upstream, prefixed. Any other endpoint is the name of one upstream, shown bare."""
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """What a client said of itself: on each request (stateless) or in its handshake."""
+
+    principal: Principal
+    version: str
+    capabilities: Params = field(default_factory=dict)
+    """ClientCapabilities as declared."""
+    info: Raw | None = None
+    """The client's Implementation object as declared."""
+    endpoint: str = AGGREGATE
+    session: str | None = None
+    """The key of a handshake session, for upstreams that are connected per session; never sent to a peer."""
+    log_level: str | None = None
+    """The least severe level that the client wants during this call; None for no log messages."""
+
+
+@dataclass(frozen=True, slots=True)
+class InputRequest:
+    """What an upstream asks of a client: `sampling/createMessage`, `elicitation/create` or `roots/list`."""
+
+    method: str
+    params: Params
+
+
+class Client(Protocol):
+    """The way back to whoever made a call, for as long as the call lasts."""
+
+    def notify(self, method: str, params: Params) -> None:
+        """Sends a progress or log message ahead of the result. Never blocks.
+
+        Progress comes without `progressToken`: the edge puts the client's own, or drops it where it gave none.
+        """
+
+    async def ask(self, request: InputRequest) -> Raw:
+        """Puts a request to the client and returns its result.
+
+        Raises McpError with the client's own error, or with INVALID_REQUEST where the client did not declare
+        the capability or is gone.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request on its way from a client to whoever answers.
+
+    `params` holds no key of `_meta` that belongs to a hop (`eras.HOP_META`): the edge took them off, and the
+    link sets its own. It is never changed in place: `with_params` makes the next one.
+    """
+
+    method: str
+    params: Params
+    caller: Caller
+    client: Client
+    listener: Listener | None = None
+    """Where the caller hears of changes between calls; None where it cannot."""
+
+    def with_params(self, params: Params) -> Call:
+        return replace(self, params=params)
+
+
+@dataclass(frozen=True, slots=True)
+class Complete:
+    """The final result, as the answerer gave it: a JSON object, `resultType` not necessarily set."""
+
+    result: Raw
+    is_error: bool = False
+    """Whether this is a tool's own failure (`isError`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class InputRequired:
+    """The answerer needs input first (2026-07-28, multi round-trip requests). One of the two is not empty."""
+
+    requests: dict[str, InputRequest]
+    state: str | None
+    result: Raw
+    """The whole result as given, for what else it holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    error: ErrorObject
+    party: Party
+    reason: Reason = Reason.PROTOCOL_ERROR
+
+
+Outcome = Complete | InputRequired | Failed
+Handler = Callable[[Call], Awaitable[Outcome]]
+Stage = Callable[[Handler], Handler]
+
+
+@dataclass(frozen=True, slots=True)
+class ListChanged:
+    kind: Kind
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceUpdated:
+    """`uri` is in the hearer's own names. `params` are those of the latest notification, for what else they hold."""
+
+    uri: str
+    params: Params = field(default_factory=dict, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """A notification that is no change of state: passed once, in order, to whoever may hear it.
+
+    Log messages (`level` set) and `elicitation/complete`.
+    """
+
+    method: str
+    params: Params
+    level: str | None = None
+
+
+Change = ListChanged | ResourceUpdated | Notice
+
+
+class Listener(Protocol):
+    """A client between its calls: a handshake session, or one `subscriptions/listen` stream.
+
+    Compared and hashed by identity.
+    """
+
+    @property
+    def caller(self) -> Caller:
+        """As of now: `log_level` follows `logging/setLevel`."""
+
+    def set_log_level(self, level: str) -> None: ...
+
+    def signal(self, change: Change) -> None:
+        """Notes what the client has still to be told. Never blocks; equal changes coalesce; bounded."""
+
+    async def ask(self, request: InputRequest) -> Raw:
+        """As `Client.ask`, outside any call. Raises McpError where the client has no stream for it."""
+
+
+class Audience(Protocol):
+    """Where listeners come and go."""
+
+    def join(self, listener: Listener) -> None: ...
+
+    def leave(self, listener: Listener) -> None:
+        """Ends all that `listener` held: subscriptions, and links that were its own. Idempotent."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerIdentity:
+    """What an upstream said of itself on connecting."""
+
+    era: Era
+    version: str
+    capabilities: Params
+    info: Raw | None = None
+    instructions: str | None = None
+
+
+Owner = str | None
+"""Whose a link is: a session's key (`Caller.session`), or None where all share it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Connected:
+    """A link is up, for the first time or again: what was known of the upstream may be out of date."""
+
+    upstream: str
+    owner: Owner
+    identity: ServerIdentity
+
+
+@dataclass(frozen=True, slots=True)
+class Disconnected:
+    """A link was lost, or could not be made; it is being retried."""
+
+    upstream: str
+    owner: Owner
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Retired:
+    """A link is gone for good, by configuration or with its owner."""
+
+    upstream: str
+    owner: Owner
+
+
+@dataclass(frozen=True, slots=True)
+class UpstreamChanged:
+    """The upstream says that something changed, in its own names."""
+
+    upstream: str
+    owner: Owner
+    change: Change
+
+
+UpstreamEvent = Connected | Disconnected | Retired | UpstreamChanged
+
+
+class Phase(Enum):
+    """Where a link stands."""
+
+    CONNECTING = "connecting"
+    """Never connected yet, and the first attempt still runs."""
+    READY = "ready"
+    BACKING_OFF = "backing_off"
+    """Lost, or not reached; tried again after a while."""
+    DISABLED = "disabled"
+
+
+@dataclass(frozen=True, slots=True)
+class UpstreamStatus:
+    """One upstream as an operator sees it. `since` is a Unix time in seconds."""
+
+    name: str
+    phase: Phase
+    since: float
+    transport: str
+    identity: ServerIdentity | None = None
+    error: str | None = None
+    reconnects: int = 0
+    stderr: tuple[str, ...] = ()
+    """The last lines that a child wrote to its stderr."""
+
+
+class Upstream(Protocol):
+    """One upstream as the gateway sees it: a handler in the upstream's own names, and a state."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def status(self) -> UpstreamStatus: ...
+
+    async def __call__(self, call: Call) -> Outcome:
+        """Sends the call over the link that serves its caller, making one attempt to connect where there is none.
+
+        Returns Failed(reason=UNAVAILABLE) where that attempt fails. Raises nothing but cancellation.
+        """
+
+    def release(self, owner: str) -> None:
+        """Ends the link that `owner` had for itself, if any."""

@@ -1,0 +1,1 @@
+"""Names: what upstreams offer, under the names that clients see. Values in, values out."""

@@ -1,0 +1,64 @@
+"""Every Prometheus instrument of the gateway, with its labels. Counts; decides nothing.
+
+Labels are bounded: upstreams, methods and subjects that are known by name, never what a peer made up (R52).
+"""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+UNKNOWN = "unknown"
+"""The label for what has no name that we know."""
+
+_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
+
+
+class Metrics:
+    def __init__(self, registry: CollectorRegistry | None = None) -> None:
+        self.registry = registry or CollectorRegistry()
+        r = self.registry
+        self.requests = Counter(
+            "mcproxy_requests", "Calls by outcome.", ("upstream", "method", "subject", "outcome"), registry=r
+        )
+        self.duration = Histogram(
+            "mcproxy_request_duration_seconds",
+            "From a call's entry to its outcome.",
+            ("upstream", "method"),
+            buckets=_SECONDS,
+            registry=r,
+        )
+        self.upstream_duration = Histogram(
+            "mcproxy_upstream_duration_seconds",
+            "The part of a call's time that its upstream took.",
+            ("upstream", "method"),
+            buckets=_SECONDS,
+            registry=r,
+        )
+        self.in_flight = Gauge("mcproxy_requests_in_flight", "Calls without an outcome yet.", registry=r)
+        self.upstream_up = Gauge("mcproxy_upstream_up", "1 while the upstream is connected.", ("upstream",), registry=r)
+        self.reconnects = Counter(
+            "mcproxy_upstream_reconnects", "Connections made after the first.", ("upstream",), registry=r
+        )
+        self.junk_lines = Counter(
+            "mcproxy_upstream_junk",
+            "Messages of an upstream that were skipped as malformed.",
+            ("upstream",),
+            registry=r,
+        )
+        self.unattributed = Counter(
+            "mcproxy_upstream_unattributed",
+            "Requests and log messages of an upstream that could not be traced to one client.",
+            ("upstream", "method"),
+            registry=r,
+        )
+        self.sessions = Gauge("mcproxy_sessions", "Live handshake sessions.", ("transport",), registry=r)
+        self.streams = Gauge("mcproxy_streams", "Open event streams.", ("transport",), registry=r)
+        self.bytes_in = Counter("mcproxy_received_bytes", "Bytes of messages from clients.", ("transport",), registry=r)
+        self.bytes_out = Counter("mcproxy_sent_bytes", "Bytes of messages to clients.", ("transport",), registry=r)
+        self.notifications = Counter(
+            "mcproxy_notifications", "Change signals put to clients.", ("upstream", "kind"), registry=r
+        )
+        self.list_fetches = Counter(
+            "mcproxy_list_fetches", "Lists fetched from an upstream.", ("upstream", "kind"), registry=r
+        )
+        self.entries = Gauge("mcproxy_entries", "Entries an upstream offers.", ("upstream", "kind"), registry=r)

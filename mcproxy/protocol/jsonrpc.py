@@ -1,0 +1,275 @@
+"""JSON-RPC 2.0 messages to and from bytes, decoded no deeper than the first level of `params` or `result`.
+
+What lies below passes as the very bytes that came in. A message is either understood or refused with
+`InvalidMessage`; nothing is repaired. Says nothing about what a method means.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+from msgspec import UNSET, Raw, UnsetType
+
+RequestId = int | str
+Params = dict[str, Raw]
+"""The first level of a JSON object; each value is its raw JSON."""
+
+PARSE_ERROR: Final = -32700
+INVALID_REQUEST: Final = -32600
+METHOD_NOT_FOUND: Final = -32601
+INVALID_PARAMS: Final = -32602
+INTERNAL_ERROR: Final = -32603
+RESOURCE_NOT_FOUND: Final = -32002
+URL_ELICITATION_REQUIRED: Final = -32042
+HEADER_MISMATCH: Final = -32020
+MISSING_CLIENT_CAPABILITY: Final = -32021
+UNSUPPORTED_PROTOCOL_VERSION: Final = -32022
+
+EMPTY_OBJECT: Final = Raw(b"{}")
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    id: RequestId
+    method: str
+    params: Params
+
+
+@dataclass(frozen=True, slots=True)
+class Notification:
+    method: str
+    params: Params
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """A success. `result` is a JSON object, raw."""
+
+    id: RequestId
+    result: Raw
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorObject:
+    code: int
+    message: str
+    data: Raw | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorResponse:
+    """A failure. `id` is None only where the request's id could not be read."""
+
+    id: RequestId | None
+    error: ErrorObject
+
+
+Message = Request | Notification | Response | ErrorResponse
+
+
+class InvalidMessage(Exception):
+    """Bytes that are no message: `code` is PARSE_ERROR or INVALID_REQUEST, `id` the sender's where readable."""
+
+    def __init__(self, code: int, reason: str, id: RequestId | None = None) -> None:
+        super().__init__(reason)
+        self.code = code
+        self.reason = reason
+        self.id = id
+
+    def response(self) -> ErrorResponse:
+        return ErrorResponse(self.id, ErrorObject(self.code, self.reason))
+
+
+class _Envelope(msgspec.Struct):
+    jsonrpc: Raw | UnsetType = UNSET
+    id: Raw | UnsetType = UNSET
+    method: Raw | UnsetType = UNSET
+    params: Raw | UnsetType = UNSET
+    result: Raw | UnsetType = UNSET
+    error: Raw | UnsetType = UNSET
+
+
+class _Error(msgspec.Struct):
+    code: int
+    message: str
+    data: Raw | UnsetType = UNSET
+
+
+_envelope = msgspec.json.Decoder(_Envelope)
+_batch = msgspec.json.Decoder(list[Raw])
+_object = msgspec.json.Decoder(Params)
+_id = msgspec.json.Decoder(RequestId)
+_text = msgspec.json.Decoder(str)
+_error = msgspec.json.Decoder(_Error)
+_encoder = msgspec.json.Encoder()
+
+
+def parse(data: bytes | Raw) -> Message:
+    """Reads one message. Raises InvalidMessage (JSON-RPC 2.0, section 5.1)."""
+    try:
+        _check_unicode(data)
+        envelope = _envelope.decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        if _is_json(data):
+            raise InvalidMessage(INVALID_REQUEST, "a message must be a JSON object") from error
+        raise InvalidMessage(PARSE_ERROR, f"not valid JSON: {_reason(error)}") from error
+    id = _read_id(envelope.id)
+    if envelope.jsonrpc is UNSET or bytes(envelope.jsonrpc) != b'"2.0"':
+        raise InvalidMessage(INVALID_REQUEST, 'the member "jsonrpc" must be "2.0"', id)
+    if envelope.method is not UNSET:
+        return _read_call(envelope, id)
+    if envelope.error is not UNSET:
+        return ErrorResponse(id, _read_error(envelope.error, id))
+    if envelope.result is UNSET:
+        raise InvalidMessage(INVALID_REQUEST, 'a message needs one of "method", "result" and "error"', id)
+    if id is None:
+        raise InvalidMessage(INVALID_REQUEST, "a response needs the id of its request")
+    if not bytes(envelope.result).startswith(b"{"):
+        raise InvalidMessage(INVALID_REQUEST, "a result must be a JSON object", id)
+    return Response(id, envelope.result)
+
+
+def parse_batch(data: bytes) -> list[Message | InvalidMessage] | None:
+    """Reads a JSON-RPC batch (2025-03-26 alone), or returns None where `data` is not an array.
+
+    A member that is no message stands in the list as the error to answer it with.
+    Raises InvalidMessage where the whole is not JSON, or is empty (JSON-RPC 2.0, section 6).
+    """
+    if not data.lstrip(b" \t\r\n").startswith(b"["):
+        return None
+    try:
+        members = _batch.decode(data)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise InvalidMessage(PARSE_ERROR, f"not valid JSON: {_reason(error)}") from error
+    if not members:
+        raise InvalidMessage(INVALID_REQUEST, "an empty batch")
+    return [_parse_member(member) for member in members]
+
+
+def parse_object(data: bytes | Raw) -> Params:
+    """The first level of a JSON object. Raises InvalidMessage where it is none."""
+    try:
+        return _object.decode(data)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise InvalidMessage(INVALID_PARAMS, f"expected a JSON object: {_reason(error)}") from error
+
+
+def parse_text(data: bytes | Raw) -> str | None:
+    """The string that `data` encodes, or None where it encodes something else."""
+    try:
+        return _text.decode(data)
+    except msgspec.MsgspecError:
+        return None
+
+
+def parse_id(data: bytes | Raw) -> RequestId | None:
+    """The request id or progress token that `data` encodes, its type kept, or None."""
+    try:
+        id: RequestId = _id.decode(data)
+    except msgspec.MsgspecError:
+        return None
+    return id
+
+
+def encode(message: Message) -> bytes:
+    """One message as one line of JSON, without its line end: fit for stdio and for one SSE `data` field."""
+    match message:
+        case Request(id=id, method=method, params=params):
+            head: dict[str, object] = {"jsonrpc": "2.0", "id": id, "method": method}
+            if params:
+                head["params"] = params
+        case Notification(method=method, params=params):
+            head = {"jsonrpc": "2.0", "method": method}
+            if params:
+                head["params"] = params
+        case Response(id=id, result=result):
+            head = {"jsonrpc": "2.0", "id": id, "result": result}
+        case ErrorResponse(id=id, error=error):
+            body: dict[str, object] = {"code": error.code, "message": error.message}
+            if error.data is not None:
+                body["data"] = error.data
+            head = {"jsonrpc": "2.0", "id": id, "error": body}
+    return one_line(_encoder.encode(head))
+
+
+def raw(value: object) -> Raw:
+    """`value` as raw JSON. Takes what msgspec encodes, `Raw` inside included."""
+    return Raw(_encoder.encode(value))
+
+
+def with_members(base: Raw, members: Mapping[str, object]) -> Raw:
+    """The JSON object `base` with `members` set, the rest of it byte for byte. An empty mapping changes nothing."""
+    if not members:
+        return base
+    return raw({**parse_object(base), **members})
+
+
+def one_line(data: bytes) -> bytes:
+    """`data` without line breaks. JSON strings cannot hold them, so only white space between tokens goes."""
+    if b"\n" in data or b"\r" in data:
+        return data.replace(b"\r", b" ").replace(b"\n", b" ")
+    return data
+
+
+def _parse_member(member: Raw) -> Message | InvalidMessage:
+    try:
+        return parse(member)
+    except InvalidMessage as invalid:
+        return invalid
+
+
+def _read_id(member: Raw | UnsetType) -> RequestId | None:
+    if member is UNSET or bytes(member) == b"null":
+        return None
+    id = parse_id(member)
+    if id is None:
+        raise InvalidMessage(INVALID_REQUEST, "an id must be a string or an integer")
+    return id
+
+
+def _read_call(envelope: _Envelope, id: RequestId | None) -> Request | Notification:
+    assert envelope.method is not UNSET
+    method = parse_text(envelope.method)
+    if method is None:
+        raise InvalidMessage(INVALID_REQUEST, 'the member "method" must be a string', id)
+    params: Params = {}
+    if envelope.params is not UNSET and bytes(envelope.params) != b"null":
+        try:
+            params = _object.decode(envelope.params)
+        except (msgspec.MsgspecError, RecursionError) as error:
+            raise InvalidMessage(INVALID_REQUEST, 'the member "params" must be an object', id) from error
+    if envelope.id is UNSET:
+        return Notification(method, params)
+    if id is None:
+        raise InvalidMessage(INVALID_REQUEST, "a request's id must not be null")
+    return Request(id, method, params)
+
+
+def _read_error(member: Raw, id: RequestId | None) -> ErrorObject:
+    try:
+        error = _error.decode(member)
+    except (msgspec.MsgspecError, RecursionError) as reason:
+        raise InvalidMessage(INVALID_REQUEST, f"malformed error: {_reason(reason)}", id) from reason
+    return ErrorObject(error.code, error.message, None if error.data is UNSET else error.data)
+
+
+def _check_unicode(data: bytes | Raw) -> None:
+    text = bytes(data)
+    if not text.isascii():
+        text.decode()
+
+
+def _is_json(data: bytes | Raw) -> bool:
+    try:
+        msgspec.json.decode(data, type=Raw)
+        bytes(data).decode()
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return False
+    return True
+
+
+def _reason(error: Exception) -> str:
+    return "nested too deeply" if isinstance(error, RecursionError) else str(error)

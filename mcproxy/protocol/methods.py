@@ -1,0 +1,165 @@
+"""One row for each method of MCP: who answers it, what it names, and what may happen on the way.
+
+Routing, rewriting, policy, cache, headers and metric labels read the row; nobody compares method names.
+A method without a row is unknown, and is answered so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+
+class Kind(Enum):
+    """The four lists that a server publishes."""
+
+    TOOLS = "tools"
+    RESOURCES = "resources"
+    TEMPLATES = "resourceTemplates"
+    PROMPTS = "prompts"
+
+    @property
+    def member(self) -> str:
+        """The key of the list in its result."""
+        return self.value
+
+    @property
+    def key(self) -> str:
+        """The member of an entry that identifies it."""
+        return _KEYS[self]
+
+    @property
+    def list_method(self) -> str:
+        return _LISTS[self]
+
+    @property
+    def capability(self) -> str:
+        """The server capability under which this list is announced."""
+        return "resources" if self is Kind.TEMPLATES else self.value
+
+    @property
+    def changed(self) -> str:
+        """The notification that says this list changed."""
+        return f"notifications/{self.capability}/list_changed"
+
+
+_KEYS: Final = {
+    Kind.TOOLS: "name",
+    Kind.RESOURCES: "uri",
+    Kind.TEMPLATES: "uriTemplate",
+    Kind.PROMPTS: "name",
+}
+_LISTS: Final = {
+    Kind.TOOLS: "tools/list",
+    Kind.RESOURCES: "resources/list",
+    Kind.TEMPLATES: "resources/templates/list",
+    Kind.PROMPTS: "prompts/list",
+}
+
+
+class Subject(Enum):
+    """What a request is about: the thing whose name decides which upstream gets it."""
+
+    TOOL = "tool"
+    PROMPT = "prompt"
+    RESOURCE = "resource"
+    REFERENCE = "reference"
+    """A completion's `ref`: a prompt's name or a resource template's URI."""
+
+
+class Answerer(Enum):
+    EDGE = "edge"
+    """The transport that the client speaks to: the handshake and the session."""
+    GATEWAY = "gateway"
+    """The gateway, from what it knows of all upstreams."""
+    UPSTREAM = "upstream"
+    """The upstream that owns the subject."""
+
+
+class Shape(Enum):
+    """Where URIs sit in a result (requirement R27)."""
+
+    PLAIN = "plain"
+    CONTENT = "content"
+    """`content[]`: blocks of type `resource` and `resource_link`."""
+    CONTENTS = "contents"
+    """`contents[].uri`."""
+    MESSAGES = "messages"
+    """`messages[].content`: one block or several."""
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    name: str
+    answerer: Answerer
+    subject: Subject | None = None
+    subject_key: str | None = None
+    """The member of `params` that holds the subject; it is mirrored as `Mcp-Name` on stateless HTTP."""
+    lists: Kind | None = None
+    shape: Shape = Shape.PLAIN
+    may_ask: bool = False
+    """Whether the upstream may ask the client for input before it answers."""
+    cacheable: bool = False
+    capability: str | None = None
+    """The server capability that this method needs."""
+    safe_to_repeat: bool = False
+    """Whether a lost request may be sent again without a second effect (requirement R4)."""
+
+
+_E, _G, _U = Answerer.EDGE, Answerer.GATEWAY, Answerer.UPSTREAM
+
+METHODS: Final[dict[str, Method]] = {
+    row.name: row
+    for row in (
+        Method("initialize", _E),
+        Method("ping", _E, safe_to_repeat=True),
+        Method("server/discover", _G, safe_to_repeat=True),
+        Method("subscriptions/listen", _E),
+        Method("tools/list", _G, lists=Kind.TOOLS, capability="tools", safe_to_repeat=True),
+        Method("resources/list", _G, lists=Kind.RESOURCES, capability="resources", safe_to_repeat=True),
+        Method("resources/templates/list", _G, lists=Kind.TEMPLATES, capability="resources", safe_to_repeat=True),
+        Method("prompts/list", _G, lists=Kind.PROMPTS, capability="prompts", safe_to_repeat=True),
+        Method("tools/call", _U, Subject.TOOL, "name", shape=Shape.CONTENT, may_ask=True, capability="tools"),
+        Method(
+            "resources/read", _U, Subject.RESOURCE, "uri", shape=Shape.CONTENTS, may_ask=True, cacheable=True,
+            capability="resources", safe_to_repeat=True,
+        ),
+        Method(
+            "prompts/get", _U, Subject.PROMPT, "name", shape=Shape.MESSAGES, may_ask=True,
+            capability="prompts", safe_to_repeat=True,
+        ),
+        Method("completion/complete", _U, Subject.REFERENCE, "ref", capability="completions", safe_to_repeat=True),
+        Method("resources/subscribe", _G, Subject.RESOURCE, "uri", capability="resources", safe_to_repeat=True),
+        Method("resources/unsubscribe", _G, Subject.RESOURCE, "uri", capability="resources", safe_to_repeat=True),
+        Method("logging/setLevel", _G, capability="logging", safe_to_repeat=True),
+        Method("notifications/roots/list_changed", _G),
+    )
+}  # fmt: skip
+"""Every method that a client may send as a call, by name."""
+
+
+INPUT_CAPABILITIES: Final = {
+    "sampling/createMessage": "sampling",
+    "elicitation/create": "elicitation",
+    "roots/list": "roots",
+}
+"""What an upstream may ask a client, and the client capability that allows it."""
+
+PROGRESS: Final = "notifications/progress"
+CANCELLED: Final = "notifications/cancelled"
+LOG_MESSAGE: Final = "notifications/message"
+INITIALIZED: Final = "notifications/initialized"
+RESOURCE_UPDATED: Final = "notifications/resources/updated"
+ELICITATION_COMPLETE: Final = "notifications/elicitation/complete"
+ROOTS_CHANGED: Final = "notifications/roots/list_changed"
+
+CHANGED: Final[dict[str, tuple[Kind, ...]]] = {
+    "notifications/tools/list_changed": (Kind.TOOLS,),
+    "notifications/resources/list_changed": (Kind.RESOURCES, Kind.TEMPLATES),
+    "notifications/prompts/list_changed": (Kind.PROMPTS,),
+}
+"""The lists that each `list_changed` notification speaks of."""
+
+LOG_LEVELS: Final = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
+"""RFC 5424 severities, least severe first."""

@@ -1,0 +1,116 @@
+"""Server-sent events to and from bytes (WHATWG HTML, section 9.2). Pure: chunks in, events out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+KEEP_ALIVE: Final = b":\n\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One dispatched event. `id` is the last event id in force, `retry` the milliseconds asked for in this event."""
+
+    data: str
+    event: str = "message"
+    id: str | None = None
+    retry: int | None = None
+
+
+class EventTooLarge(Exception):
+    """An event grew over the decoder's limit, in bytes."""
+
+
+class EventDecoder:
+    """Feeds on chunks cut anywhere. An event over `limit` bytes raises EventTooLarge; what is unknown is ignored."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._pending: list[bytes] = []
+        self._pending_size = 0
+        self._after_cr = False
+        self._first = True
+        self._data: list[bytes] = []
+        self._size = 0
+        self._event = ""
+        self._id: str | None = None
+        self._retry: int | None = None
+
+    def feed(self, chunk: bytes) -> list[Event]:
+        """The events that `chunk` completes, in order."""
+        events: list[Event] = []
+        for line in self._lines(chunk):
+            event = self._take(line)
+            if event is not None:
+                events.append(event)
+        return events
+
+    def _lines(self, chunk: bytes) -> list[bytes]:
+        if self._after_cr and chunk:
+            self._after_cr = False
+            chunk = chunk.removeprefix(b"\n")
+        if not chunk:
+            return []
+        self._after_cr = chunk.endswith(b"\r")
+        if b"\r" in chunk:
+            chunk = chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        head, *rest = chunk.split(b"\n")
+        self._pending.append(head)
+        self._pending_size += len(head)
+        self._check(self._pending_size)
+        if not rest:
+            return []
+        lines = [b"".join(self._pending), *rest[:-1]]
+        self._pending = [rest[-1]]
+        self._pending_size = len(rest[-1])
+        self._check(self._pending_size)
+        return lines
+
+    def _take(self, line: bytes) -> Event | None:
+        if self._first:
+            self._first = False
+            line = line.removeprefix(b"\xef\xbb\xbf")
+        if not line:
+            return self._dispatch()
+        name, _, value = line.partition(b":")
+        value = value.removeprefix(b" ")
+        match name:
+            case b"data":
+                self._size += len(value) + 1
+                self._check(self._size)
+                self._data.append(value)
+            case b"event":
+                self._event = value.decode(errors="replace")
+            case b"id" if b"\0" not in value:
+                self._id = value.decode(errors="replace")
+            case b"retry" if value.isdigit() and len(value) <= 9:
+                self._retry = int(value)
+            case _:
+                pass
+        return None
+
+    def _dispatch(self) -> Event | None:
+        data, event, retry = self._data, self._event, self._retry
+        self._data, self._event, self._retry, self._size = [], "", None, 0
+        if not data and retry is None:
+            return None
+        return Event(b"\n".join(data).decode(errors="replace"), event or "message", self._id, retry)
+
+    def _check(self, size: int) -> None:
+        if size > self._limit:
+            raise EventTooLarge(f"an event is larger than {self._limit} bytes")
+
+
+def encode_event(data: bytes, *, event: str | None = None, id: str | None = None, retry: int | None = None) -> bytes:
+    """One event. `data` must be one line; `event` and `id` are ours, never a peer's (a line break is refused)."""
+    parts: list[bytes] = []
+    for name, value in (("event", event), ("id", id), ("retry", retry)):
+        if value is not None:
+            line = f"{name}: {value}"
+            if "\n" in line or "\r" in line:
+                raise ValueError(f"a line break in the field {name!r}")
+            parts.append(line.encode())
+    if b"\n" in data or b"\r" in data:
+        raise ValueError("a line break in the data of an event")
+    return b"\n".join([*parts, b"data: " + data, b"", b""])
