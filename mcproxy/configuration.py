@@ -1,0 +1,315 @@
+"""One configuration file -> checked `Settings`: found, parsed, expanded, and told what is wrong all at once.
+
+A file of mcproxy is a host's map of servers with more to say; hosts' own files are read as they are. Connects to
+nothing, and shows no value in a message: it may have been a secret.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import ipaddress
+import os
+import re
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final, TypeVar, get_args
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from mcproxy import hosts
+from mcproxy.documents import ConfigurationError, Node, Problem, parse, without_nulls
+from mcproxy.expansion import Expansion, Missing, parse_env_file, read_text
+from mcproxy.settings import Proxy, Settings, Upstream
+
+MAX_FILE_BYTES: Final = 64 * 1024 * 1024
+"""Of a configuration file: hosts keep histories in theirs."""
+
+VARIABLE: Final = "MCPROXY_CONFIG"
+FILE_NAMES: Final = ("mcproxy.yaml", "mcproxy.yml", "mcproxy.json", "mcproxy.toml")
+TOP_LEVEL: Final = (*hosts.SERVER_MAPS, "proxy", "inputs", "$schema")
+
+M = TypeVar("M", bound=BaseModel)
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """What a file says. `secrets` are the values that must not be seen in logs (requirement R44)."""
+
+    path: Path
+    settings: Settings
+    secrets: frozenset[str]
+
+
+def find(environ: Mapping[str, str] = os.environ, folder: Path | None = None) -> Path:
+    """The file that `MCPROXY_CONFIG` names, or one of FILE_NAMES here or in the user's configuration folder.
+
+    Raises ConfigurationError where there is none.
+    """
+    if named := environ.get(VARIABLE):
+        return Path(named)
+    folders = (folder or Path.cwd(), user_folder(environ))
+    for path in (folder / name for folder in folders for name in FILE_NAMES):
+        if path.is_file():
+            return path
+    looked = " or ".join(map(str, folders))
+    sentence = f"no configuration: name a file with --config or {VARIABLE}, or write {FILE_NAMES[0]} to {looked}"
+    raise ConfigurationError([Problem("mcproxy", sentence)])
+
+
+def user_folder(environ: Mapping[str, str] = os.environ) -> Path:
+    """Where the user's own configuration is kept (XDG Base Directory Specification; %APPDATA% on Windows)."""
+    home = environ.get("XDG_CONFIG_HOME") or environ.get("APPDATA")
+    return (Path(home) if home else Path.home() / ".config") / "mcproxy"
+
+
+def load(path: Path, environ: Mapping[str, str] = os.environ) -> Settings:
+    """The settings that the file at `path` makes. Raises ConfigurationError with every problem in it."""
+    return read(path, environ).settings
+
+
+def read(path: Path, environ: Mapping[str, str] = os.environ) -> Configuration:
+    """As `load`, with the secrets that went into the settings."""
+    expansion = Expansion(path, environ)
+    settings = _Reader(expansion).settings(read_document(path))
+    if settings is None:
+        raise ConfigurationError(expansion.problems)
+    return Configuration(path, settings, frozenset(expansion.secrets | _credentials(settings)))
+
+
+def read_document(path: Path) -> Node:
+    """The tree of a configuration file, nothing expanded. Raises ConfigurationError."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_FILE_BYTES + 1)
+        text = data.decode("utf-8-sig")
+    except OSError as error:
+        sentence = f"cannot be read: {error.strerror or type(error).__name__}"
+        raise ConfigurationError([Problem(str(path), sentence)]) from error
+    except UnicodeDecodeError as error:
+        raise ConfigurationError([Problem(str(path), "is not UTF-8")]) from error
+    if len(data) > MAX_FILE_BYTES:
+        raise ConfigurationError([Problem(str(path), f"is larger than {MAX_FILE_BYTES} bytes")])
+    return parse(text, str(path))
+
+
+def slug(name: str) -> str:
+    """The prefix that a name makes by itself: `GitHub (work)` -> `github-work`."""
+    text = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+    return (text if re.match(r"[a-z]", text) else f"s-{text or _digest(name)}")[:32].rstrip("-")
+
+
+def prefixes(chosen: Mapping[str, str | None]) -> dict[str, str]:
+    """The prefix of each upstream, by name: the chosen one, else its slug.
+
+    Slugs that clash, with each other or with a chosen prefix, each get a digest of their name: the outcome does
+    not depend on the order of the file (requirement R29).
+    """
+    slugs = {name: slug(name) for name, prefix in chosen.items() if prefix is None}
+    uses = Counter([*slugs.values(), *(prefix for prefix in chosen.values() if prefix is not None)])
+    unique = {name: text if uses[text] == 1 else f"{text[:23]}-{_digest(name)}" for name, text in slugs.items()}
+    return {name: unique[name] if prefix is None else prefix for name, prefix in chosen.items()}
+
+
+def is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    """From the tree of a file to settings. Each step notes its problems and goes on with what is left."""
+
+    expansion: Expansion
+
+    def settings(self, document: Node) -> Settings | None:
+        """None where there are problems."""
+        if not isinstance(document.value, dict):
+            self._problem(document, f"should be a mapping with {hosts.SERVER_MAPS[0]}")
+        if not hosts.is_hosts(document, self.expansion.file.suffix):
+            for key, node in document.members.items():
+                if key not in TOP_LEVEL:
+                    self._problem(node, _unknown_key(key, TOP_LEVEL))
+        proxy = self._proxy(document.members.get("proxy", Node({})))
+        upstreams = self._upstreams(self._servers(document))
+        if self.expansion.problems or proxy is None:
+            return None
+        return Settings(proxy=proxy, upstreams=tuple(upstreams))
+
+    def _proxy(self, node: Node) -> Proxy | None:
+        node = without_nulls(self.expansion.apply(node))
+        proxy = self._validated(Proxy, replace(node, value=node.value or {}))
+        # R42: nobody is let in from outside by mistake.
+        if proxy is not None and not proxy.insecure and not is_loopback(proxy.host):
+            sentence = "is not loopback, and callers are not authenticated: set proxy.insecure to true to allow it"
+            self._problem(node.members["host"], sentence)
+        return proxy
+
+    def _servers(self, document: Node) -> dict[str, Node]:
+        """Every server by its name, in the words of `Upstream`, with all that is written expanded."""
+        servers: dict[str, Node] = {}
+        for key in hosts.SERVER_MAPS:
+            node = document.members.get(key, Node(None))
+            if node.value is not None and not isinstance(node.value, dict):
+                self._problem(node, "should be a mapping from names to servers")
+            for name, server in node.members.items():
+                if not name.strip():
+                    self._problem(server, "a server needs a name")
+                elif name in servers:
+                    self._problem(server, "is the name of another server already")
+                elif not isinstance(server.value, dict):
+                    self._problem(server, "should be a mapping with a command or a url")
+                else:
+                    servers[name] = self._expanded(hosts.translate(server))
+        return servers
+
+    def _expanded(self, server: Node) -> Node:
+        # A server that is switched off may lack what it would need to run.
+        enabled = server.members.get("enabled", Node(True)).value is not False
+        expansion = self.expansion if enabled else replace(self.expansion, problems=[], secrets=set())
+        members = dict(expansion.apply(server).members)
+        if (env_file := members.pop(hosts.ENV_FILE, None)) is not None:
+            env = members.get("env", replace(env_file, value={}))
+            members["env"] = replace(env, value={**self._env_file(env_file, expansion), **env.members})
+        if "cwd" in members:
+            members["cwd"] = hosts.map_text(members["cwd"], self._absolute)
+        return replace(server, value=members)
+
+    def _env_file(self, node: Node, expansion: Expansion) -> dict[str, Node]:
+        try:
+            variables = parse_env_file(read_text(Path(self._absolute(node.text))))
+        except Missing as missing:
+            expansion.problems.append(Problem(str(expansion.file), str(missing), node.place, node.path))
+            return {}
+        return {name: replace(node, value=value, text=value) for name, value in variables.items()}
+
+    def _absolute(self, path: str) -> str:
+        return os.path.normpath(self.expansion.folder / Path(path).expanduser())
+
+    def _upstreams(self, servers: Mapping[str, Node]) -> list[Upstream]:
+        chosen = {name: _text(server.members.get("prefix")) for name, server in servers.items()}
+        self._refuse_shared_prefixes(servers, chosen)
+        given = prefixes(chosen)
+        upstreams: list[Upstream] = []
+        for name, server in servers.items():
+            for node, sentence in _contradictions(server):
+                self._problem(node, sentence)
+            whole = {"prefix": Node(given[name]), **server.members, "name": Node(name)}
+            upstream = self._validated(Upstream, replace(server, value=whole))
+            if upstream is not None:
+                upstreams.append(upstream)
+        return upstreams
+
+    def _refuse_shared_prefixes(self, servers: Mapping[str, Node], chosen: Mapping[str, str | None]) -> None:
+        first: dict[str, str] = {}
+        for name, prefix in chosen.items():
+            if prefix is not None and first.setdefault(prefix, name) != name:
+                self._problem(servers[name].members["prefix"], f"is the prefix of {first[prefix]!r} already")
+
+    def _validated(self, model: type[M], node: Node) -> M | None:
+        try:
+            return model.model_validate(node.plain)
+        except ValidationError as error:
+            for detail in error.errors(include_url=False, include_context=False, include_input=False):
+                path = detail["loc"]
+                found = _follow(node, path)
+                if detail["type"] == "extra_forbidden":
+                    self._problem(found, _unknown_key(str(path[-1]), _keys(model, path[:-1])))
+                else:
+                    self._problem(found, _sentence(detail))
+            return None
+
+    def _problem(self, node: Node, sentence: str) -> None:
+        """Notes the first thing wrong with a node: what follows from it is no news."""
+        problems = self.expansion.problems
+        if all(problem.path != node.path for problem in problems):
+            problems.append(Problem(str(self.expansion.file), sentence, node.place, node.path))
+
+
+def _contradictions(server: Node) -> Iterator[tuple[Node, str]]:
+    """What each key by itself allows, and all together do not."""
+    keys = server.members
+    kind = _text(keys.get("type"))
+    match "command" in keys, "url" in keys:
+        case True, True:
+            yield server, "has both a command and a url: keep one"
+        case False, False:
+            yield server, "needs a command or a url"
+        case True, False:
+            if kind in {"http", "sse"}:
+                yield keys["type"], f"{kind} needs a url, and this server has a command"
+            if "headers" in keys and keys["headers"].value:
+                yield keys["headers"], "is for a server with a url"
+        case False, True:
+            if kind == "stdio":
+                yield keys["type"], "stdio needs a command, and this server has a url"
+            for node in (keys[key] for key in ("args", "env", "cwd") if key in keys and keys[key].value):
+                yield node, "is for a server with a command"
+            if not re.match(r"(?i)https?://[^/]", keys["url"].text):
+                yield keys["url"], "should be an http or https URL"
+
+
+def _credentials(settings: Settings) -> set[str]:
+    """Values that are secret wherever they came from: what upstreams know us by."""
+    values = {settings.proxy.secret or ""}
+    for upstream in settings.upstreams:
+        values.update(upstream.env.values(), upstream.headers.values())
+        # `Bearer TOKEN`: the token alone is no less secret.
+        values.update(value.rpartition(" ")[2] for value in upstream.headers.values())
+    return values - {""}
+
+
+def _digest(name: str) -> str:
+    return hashlib.blake2s(name.encode(), digest_size=4).hexdigest()
+
+
+def _text(node: Node | None) -> str | None:
+    return node.value if node is not None and isinstance(node.value, str) else None
+
+
+def _follow(node: Node, path: tuple[int | str, ...]) -> Node:
+    """The node at `path`, or the last one on the way that the file has."""
+    for key in path:
+        inner = node.value
+        if isinstance(inner, dict) and key in inner:
+            node = inner[str(key)]
+        elif isinstance(inner, list) and isinstance(key, int) and key < len(inner):
+            node = inner[key]
+        else:
+            break
+    return node
+
+
+def _keys(model: type[BaseModel], path: tuple[int | str, ...]) -> Collection[str]:
+    """The keys that may stand at `path` of a model."""
+    for key in path:
+        if key in model.model_fields:
+            annotation = model.model_fields[str(key)].annotation
+            inner = [annotation, *get_args(annotation)]
+            model = next((kind for kind in inner if isinstance(kind, type) and issubclass(kind, BaseModel)), model)
+    return {*model.model_fields, *hosts.KEYS} if model is Upstream else list(model.model_fields)
+
+
+def _unknown_key(key: str, known: Collection[str]) -> str:
+    nearest = difflib.get_close_matches(key, sorted(known), n=1)
+    return f'unknown key; did you mean "{nearest[0]}"?' if nearest else f"unknown key; known are {', '.join(known)}"
+
+
+def _sentence(detail: ErrorDetails) -> str:
+    """pydantic's sentence in the file's words. It speaks of the rule alone, never of the value."""
+    match detail["type"]:
+        case "tuple_type":
+            return "should be a list"
+        case "dict_type" | "model_type" | "model_attributes_type":
+            return "should be a mapping"
+        case "value_error":
+            return detail["msg"].removeprefix("Value error, ")
+        case _:
+            return detail["msg"].removeprefix("Input ").removeprefix("String ")

@@ -1,0 +1,367 @@
+"""A configuration file as a tree that knows where each value stands: YAML, JSON with comments, or TOML.
+
+Gives no meaning to any key and expands nothing. Refuses duplicate keys, tags that make objects, and documents
+that unfold (by anchors) to more than MAX_VALUES values or MAX_DEPTH levels.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import re
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import PurePath
+from typing import Final, NoReturn
+
+import yaml
+
+MAX_VALUES: Final = 500_000
+MAX_DEPTH: Final = 64
+
+Scalar = str | int | float | bool | None
+Key = str | int
+Path = tuple[Key, ...]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Place:
+    """Counted from 1, as editors do."""
+
+    line: int
+    column: int
+
+
+START: Final = Place(1, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A value, the place of its key (of itself in a list), and the keys that lead to it, as written."""
+
+    value: Scalar | dict[str, Node] | list[Node]
+    place: Place = START
+    path: Path = ()
+    text: str = ""
+    """A scalar as written: `yes` and `0123` are what they say where a string is wanted."""
+
+    @property
+    def plain(self) -> object:
+        """The value without places."""
+        if isinstance(self.value, dict):
+            return {key: node.plain for key, node in self.value.items()}
+        if isinstance(self.value, list):
+            return [node.plain for node in self.value]
+        return self.value
+
+    @property
+    def members(self) -> dict[str, Node]:
+        """The members of a mapping; of anything else, none."""
+        return self.value if isinstance(self.value, dict) else {}
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing wrong with a configuration, as an editor's list of errors shows it. Holds no expanded value."""
+
+    file: str
+    sentence: str
+    place: Place | None = None
+    path: Path = ()
+
+    def __str__(self) -> str:
+        where = self.file if self.place is None else f"{self.file}:{self.place.line}:{self.place.column}"
+        return ": ".join(filter(None, (where, dotted(self.path), self.sentence)))
+
+
+class ConfigurationError(Exception):
+    """All that is wrong, at once and in the order of the file."""
+
+    def __init__(self, problems: list[Problem]) -> None:
+        self.problems = sorted(problems, key=lambda problem: problem.place or START)
+        super().__init__("\n".join(map(str, self.problems)))
+
+
+def dotted(path: Path) -> str:
+    """`mcpServers.github.args.0`; a key that holds a dot or a space is quoted."""
+    return ".".join(_quoted(key) for key in path)
+
+
+def parse(text: str, file: str) -> Node:
+    """The tree of `text`, in the format that the suffix of `file` says; YAML where it says none.
+
+    Raises ConfigurationError.
+    """
+    match PurePath(file).suffix.lower():
+        case ".json" | ".jsonc":
+            return _Json(text, file).document()
+        case ".toml":
+            return _parse_toml(text, file)
+        case _:
+            return _parse_yaml(text, file)
+
+
+def without_nulls(node: Node) -> Node:
+    """The tree without keys that have no value: they are keys not given."""
+    if not isinstance(node.value, dict):
+        return node
+    kept = {key: without_nulls(member) for key, member in node.value.items() if member.value is not None}
+    return replace(node, value=kept)
+
+
+def _quoted(key: Key) -> str:
+    return str(key) if isinstance(key, int) or re.fullmatch(r"[\w-]+", key) else json.dumps(key, ensure_ascii=False)
+
+
+def _fail(file: str, sentence: str, place: Place | None, path: Path = ()) -> NoReturn:
+    raise ConfigurationError([Problem(file, sentence, place, path)])
+
+
+# YAML
+
+
+def _parse_yaml(text: str, file: str) -> Node:
+    try:
+        root = yaml.compose(text, Loader=yaml.SafeLoader)
+    except yaml.MarkedYAMLError as error:
+        place = _yaml_place(error.problem_mark) if error.problem_mark else None
+        _fail(file, f"no valid YAML: {error.problem or error.context}", place)
+    except (yaml.YAMLError, RecursionError) as error:
+        _fail(file, f"no valid YAML: {_first_line(error)}", None)
+    if root is None:
+        return Node({})
+    reader = _Yaml(file)
+    tree = reader.node(root, START, ())
+    if reader.problems:
+        raise ConfigurationError(reader.problems)
+    return tree
+
+
+def _yaml_place(mark: yaml.Mark) -> Place:
+    return Place(mark.line + 1, mark.column + 1)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0]
+
+
+_YAML: Final = "tag:yaml.org,2002:"
+_YAML_TEXT: Final = frozenset({f"{_YAML}str", f"{_YAML}timestamp", f"{_YAML}value"})
+_YAML_TYPED: Final = frozenset({f"{_YAML}int", f"{_YAML}float", f"{_YAML}bool", f"{_YAML}null"})
+
+
+@dataclass(slots=True)
+class _Yaml:
+    """Turns composed nodes into ours. Aliases are shared nodes there and copies here, hence the count."""
+
+    file: str
+    problems: list[Problem] = field(default_factory=list)
+    count: int = 0
+
+    def node(self, node: yaml.Node, place: Place, path: Path) -> Node:
+        self.count += 1
+        if self.count > MAX_VALUES or len(path) > MAX_DEPTH:
+            _fail(self.file, "the document unfolds to too many values", place, path)
+        if isinstance(node, yaml.MappingNode):
+            return Node(self._members(node, path), place, path)
+        if isinstance(node, yaml.SequenceNode):
+            items = [
+                self.node(item, _yaml_place(item.start_mark), (*path, index)) for index, item in enumerate(node.value)
+            ]
+            return Node(items, place, path)
+        return Node(self._scalar(node, place, path), place, path, node.value)
+
+    def _members(self, mapping: yaml.MappingNode, path: Path) -> dict[str, Node]:
+        members: dict[str, Node] = {}
+        merged: dict[str, Node] = {}
+        for key, value in mapping.value:
+            place = _yaml_place(key.start_mark)
+            if key.tag == f"{_YAML}merge":
+                merged |= self._merged(value, place, path)
+            elif not isinstance(key, yaml.ScalarNode):
+                self.problems.append(Problem(self.file, "a key must be plain text", place, path))
+            elif key.value in members:
+                self.problems.append(Problem(self.file, "duplicate key", place, (*path, key.value)))
+            else:
+                members[key.value] = self.node(value, place, (*path, key.value))
+        return merged | members
+
+    def _merged(self, value: yaml.Node, place: Place, path: Path) -> dict[str, Node]:
+        """What `<<` brings in: one mapping, or a list of them of which the first wins."""
+        sources = reversed(value.value) if isinstance(value, yaml.SequenceNode) else (value,)
+        merged: dict[str, Node] = {}
+        for source in sources:
+            if not isinstance(source, yaml.MappingNode):
+                _fail(self.file, "only mappings can be merged with <<", place, path)
+            merged |= self.node(source, place, path).members
+        return merged
+
+    def _scalar(self, node: yaml.Node, place: Place, path: Path) -> Scalar:
+        if node.tag in _YAML_TEXT:
+            return str(node.value)
+        if node.tag not in _YAML_TYPED:
+            self.problems.append(Problem(self.file, f"unknown tag {node.tag}", place, path))
+            return None
+        try:
+            value: Scalar = yaml.constructor.SafeConstructor().construct_object(node)
+        except (ValueError, yaml.YAMLError):
+            self.problems.append(Problem(self.file, "not what its tag says", place, path))
+            return None
+        return value
+
+
+# JSON, with the comments and trailing commas that VS Code allows
+
+_BLANK: Final = re.compile(r"(?:[ \t\r\n\ufeff]|//[^\n]*|/\*.*?\*/)*", re.DOTALL)
+_TOKEN: Final = re.compile(r'[{}\[\]:,]|"(?:[^"\\\x00-\x1f]|\\.)*"|[-+.\w]+')
+
+
+class _Json:
+    """A recursive descent over tokens: the standard decoder knows neither comments nor places."""
+
+    def __init__(self, text: str, file: str) -> None:
+        self._text = text
+        self._file = file
+        self._next = 0
+        self._line_starts = [0, *(match.end() for match in re.finditer("\n", text))]
+        self._line = 0
+        self._problems: list[Problem] = []
+
+    def document(self) -> Node:
+        token, place = self._take()
+        tree = self._value(token, place, ())
+        if token := self._take()[0]:
+            self._fail(f"unexpected {token} after the document", self._place(self._next - len(token)))
+        if self._problems:
+            raise ConfigurationError(self._problems)
+        return tree
+
+    def _take(self) -> tuple[str, Place]:
+        """The next token, empty at the end, and its place."""
+        start = self._after_blank(self._next)
+        match = _TOKEN.match(self._text, start)
+        if match is None and start < len(self._text):
+            self._fail("an unfinished string" if self._text[start] == '"' else "unexpected text", self._place(start))
+        self._next = match.end() if match else start
+        return (match.group() if match else ""), self._place(start)
+
+    def _after_blank(self, start: int) -> int:
+        match = _BLANK.match(self._text, start)
+        assert match is not None, "the pattern matches nothing as well"
+        return match.end()
+
+    def _place(self, offset: int) -> Place:
+        """Offsets only grow, so the search goes on from the last line found."""
+        while self._line + 1 < len(self._line_starts) and self._line_starts[self._line + 1] <= offset:
+            self._line += 1
+        return Place(self._line + 1, offset - self._line_starts[self._line] + 1)
+
+    def _value(self, token: str, place: Place, path: Path) -> Node:
+        if len(path) > MAX_DEPTH:
+            self._fail("nested too deeply", place, path)
+        if token == "{":
+            return Node(self._object(path), place, path)
+        if token == "[":
+            return Node(self._array(path), place, path)
+        value = self._scalar(token, place, path)
+        return Node(value, place, path, value if isinstance(value, str) else token)
+
+    def _object(self, path: Path) -> dict[str, Node]:
+        members: dict[str, Node] = {}
+        for token, place in self._items("}", path):
+            if not token.startswith('"'):
+                self._fail("a key must be a string in double quotes", place, path)
+            key = str(self._scalar(token, place, path))
+            colon, after = self._take()
+            if colon != ":":
+                self._fail('expected ":"', after, (*path, key))
+            if key in members:
+                self._problems.append(Problem(self._file, "duplicate key", place, (*path, key)))
+            node = self._value(self._take()[0], place, (*path, key))
+            members.setdefault(key, node)
+        return members
+
+    def _array(self, path: Path) -> list[Node]:
+        items: list[Node] = []
+        for token, place in self._items("]", path):
+            items.append(self._value(token, place, (*path, len(items))))
+        return items
+
+    def _items(self, end: str, path: Path) -> Iterator[tuple[str, Place]]:
+        """The first token of each item up to `end`; a comma may follow the last."""
+        token, place = self._take()
+        while token != end:
+            yield token, place
+            token, place = self._take()
+            if token == ",":
+                token, place = self._take()
+            elif token != end:
+                self._fail(f'expected "," or "{end}"', place, path)
+
+    def _scalar(self, token: str, place: Place, path: Path) -> Scalar:
+        try:
+            value: object = json.loads(token)
+        except (ValueError, RecursionError):
+            self._fail("expected a value" if token else "unexpected end of the file", place, path)
+        assert not isinstance(value, (dict, list)), "brackets are tokens of their own"
+        return value  # type: ignore[return-value]  # the assertion leaves scalars alone
+
+    def _fail(self, sentence: str, place: Place, path: Path = ()) -> NoReturn:
+        _fail(self._file, f"no valid JSON: {sentence}", place, path)
+
+
+# TOML
+
+
+def _parse_toml(text: str, file: str) -> Node:
+    try:
+        document = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        found = re.search(r"\(at line (\d+), column (\d+)\)", str(error))
+        place = Place(int(found[1]), int(found[2])) if found else None
+        _fail(file, f"no valid TOML: {str(error).removesuffix(found[0] if found else '').rstrip()}", place)
+    return _toml_node(document, (), _toml_places(text), START)
+
+
+def _toml_node(value: object, path: Path, places: dict[Path, Place], around: Place) -> Node:
+    place = places.get(path, around)
+    if isinstance(value, dict):
+        members = {key: _toml_node(member, (*path, key), places, place) for key, member in value.items()}
+        return Node(members, place, path)
+    if isinstance(value, list):
+        return Node([_toml_node(item, (*path, index), places, place) for index, item in enumerate(value)], place, path)
+    if isinstance(value, datetime.date | datetime.time):
+        return Node(value.isoformat(), place, path, value.isoformat())
+    assert isinstance(value, Scalar)
+    return Node(value, place, path, json.dumps(value) if isinstance(value, bool) else str(value))
+
+
+_TOML_TABLE: Final = re.compile(r"\s*\[([^\[\]]+)\]\s*(?:#.*)?$")
+_TOML_KEY: Final = re.compile(r"(\s*)([^=#\[\]{}]+?)\s*=")
+
+
+def _toml_places(text: str) -> dict[Path, Place]:
+    """Where tables and keys stand that begin a line: `tomllib` tells no places, and more is not worth a parser."""
+    places: dict[Path, Place] = {}
+    table: Path = ()
+    for number, line in enumerate(text.splitlines(), 1):
+        if header := _TOML_TABLE.match(line):
+            table = _toml_path(header[1])
+            places.setdefault(table, Place(number, 1))
+        elif key := _TOML_KEY.match(line):
+            places.setdefault((*table, *_toml_path(key[2])), Place(number, len(key[1]) + 1))
+    return places
+
+
+def _toml_path(key: str) -> Path:
+    """`a."b c"` as ("a", "b c"): read by the TOML parser itself, as the one key of a document."""
+    try:
+        value: object = tomllib.loads(f"{key} = 0")
+    except tomllib.TOMLDecodeError:
+        return ()
+    path: list[Key] = []
+    while isinstance(value, dict):
+        name, value = next(iter(value.items()))
+        path.append(name)
+    return tuple(path)

@@ -1,0 +1,147 @@
+"""References in a configuration's strings: `${VAR}`, `${VAR:-default}`, `${env:VAR}`, `${file:/path}`, `$${`.
+
+Also those that hosts write: `${input:ID}`, `${userHome}`, `${workspaceFolder}`, `${pathSeparator}`. What is missing
+is a problem; nothing is ever left unexpanded in silence. Keeps the values, so that logs can be cleared of them.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
+
+from mcproxy.documents import Node, Problem
+
+MAX_FILE_BYTES: Final = 1024 * 1024
+"""Of a `${file:...}` or an `envFile`."""
+
+_REFERENCE: Final = re.compile(r"\$(?P<escape>\$\{)|\$\{(?P<body>[^{}]*)\}")
+_GEMINI_REFERENCE: Final = re.compile(_REFERENCE.pattern + r"|\$(?P<bare>[A-Za-z_][A-Za-z0-9_]*)")
+_BODY: Final = re.compile(r"(?:(?P<scheme>env|file|input):)?(?P<name>.*?)(?::-(?P<default>.*))?", re.DOTALL)
+_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+PUBLIC_VARIABLES: Final = frozenset({"HOME", "USER", "LOGNAME", "PATH", "PWD", "SHELL", "TMPDIR", "HOSTNAME", "LANG"})
+"""Whose values are no secrets: to take them out of logs would leave little."""
+
+
+class Missing(Exception):
+    """What a reference refers to is not there; the text says what to do, and holds no value."""
+
+
+@dataclass(slots=True)
+class Expansion:
+    """Expands one file's values. `problems` and `secrets` grow as it goes."""
+
+    file: Path
+    environ: Mapping[str, str]
+    problems: list[Problem] = field(default_factory=list)
+    secrets: set[str] = field(default_factory=set)
+
+    @property
+    def folder(self) -> Path:
+        return self.file.absolute().parent
+
+    def apply(self, node: Node) -> Node:
+        """The tree with every string value expanded; one with a problem stays as written."""
+        if isinstance(node.value, dict):
+            return replace(node, value={key: self.apply(member) for key, member in node.value.items()})
+        if isinstance(node.value, list):
+            return replace(node, value=[self.apply(item) for item in node.value])
+        if isinstance(node.value, str) and "$" in node.value:
+            return self._string(node, node.value)
+        return node
+
+    def _string(self, node: Node, text: str) -> Node:
+        # Gemini CLI alone expands a bare $VAR; elsewhere a dollar is a dollar.
+        pattern = _GEMINI_REFERENCE if self.folder.name == ".gemini" else _REFERENCE
+        try:
+            expanded = pattern.sub(self._reference, text)
+        except Missing as missing:
+            self.problems.append(Problem(str(self.file), str(missing), node.place, node.path))
+            return node
+        return replace(node, value=expanded, text=expanded)
+
+    def _reference(self, match: re.Match[str]) -> str:
+        groups = match.groupdict()
+        if groups["escape"]:
+            return "${"
+        if bare := groups.get("bare"):
+            return self._variable(bare, None)
+        body = _BODY.fullmatch(groups["body"])
+        assert body is not None, "the pattern matches any text"
+        match body["scheme"]:
+            case "file":
+                return self._secret(read_text(self.folder / Path(body["name"]).expanduser()).strip())
+            case "input":
+                return self._input(body["name"])
+            case "env":
+                return self._variable(body["name"], body["default"])
+            case _:
+                return self._named(body["name"], body["default"])
+
+    def _named(self, name: str, default: str | None) -> str:
+        match name:
+            case "userHome":
+                return str(Path.home())
+            case "workspaceFolder":
+                return str(self.folder.parent if self.folder.name.startswith(".") else self.folder)
+            case "pathSeparator" | "/":
+                return os.sep
+            case _:
+                return self._variable(name, default)
+
+    def _variable(self, name: str, default: str | None) -> str:
+        if not _VARIABLE.fullmatch(name):
+            raise Missing(f"${{{name}}} is no reference that is known here; write $${{ for a plain ${{")
+        value = self.environ.get(name)
+        # As in a shell, `:-` also stands in for an empty variable.
+        if value or (value == "" and default is None):
+            return value if name in PUBLIC_VARIABLES else self._secret(value)
+        if default is None:
+            raise Missing(f"the environment variable {name} is not set")
+        return default
+
+    def _input(self, name: str) -> str:
+        """VS Code asks its user for inputs; here they come from the environment."""
+        variable = re.sub(r"\W", "_", name, flags=re.ASCII).upper()
+        value = self.environ.get(variable)
+        if value is None:
+            raise Missing(f"nobody can be asked for the input {name!r}: set the environment variable {variable}")
+        return self._secret(value)
+
+    def _secret(self, value: str) -> str:
+        self.secrets.add(value)
+        return value
+
+
+def read_text(path: Path) -> str:
+    """A small file's text. Raises Missing."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_FILE_BYTES + 1)
+        text = data.decode("utf-8-sig")
+    except OSError as error:
+        raise Missing(f"cannot read {path}: {error.strerror or type(error).__name__}") from error
+    except UnicodeDecodeError as error:
+        raise Missing(f"cannot read {path}: it is not UTF-8") from error
+    if len(data) > MAX_FILE_BYTES:
+        raise Missing(f"{path} is larger than {MAX_FILE_BYTES} bytes")
+    return text
+
+
+def parse_env_file(text: str) -> dict[str, str]:
+    """The variables of a dotenv file: `NAME=value` lines, `export` and quotes allowed, `#` comments skipped."""
+    variables: dict[str, str] = {}
+    for line in text.splitlines():
+        name, equals, value = line.strip().removeprefix("export ").partition("=")
+        name, value = name.strip(), value.strip()
+        if not equals or not _VARIABLE.fullmatch(name):
+            continue
+        if len(value) >= 2 and value[0] in "\"'" and value.endswith(value[0]):
+            variables[name] = value[1:-1]
+        else:
+            variables[name] = re.sub(r"(^|\s+)#.*", "", value)
+    return variables

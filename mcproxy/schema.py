@@ -1,0 +1,43 @@
+"""The JSON Schema of a configuration file, for editors that complete and check while one types."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mcproxy import hosts
+from mcproxy.settings import Settings
+
+SERVER = "Server"
+
+
+def schema() -> dict[str, Any]:
+    """`Settings` as a file says it: servers by name, prefixes optional, hosts' keys allowed."""
+    root = Settings.model_json_schema()
+    definitions = root["$defs"]
+    server = definitions[SERVER] = definitions.pop("Upstream")
+    del server["properties"]["name"], server["required"]
+    server["properties"] |= {key: {"description": text} for key, text in hosts.KEYS.items()}
+    server["properties"] |= {key: {"description": "Of hosts; ignored here."} for key in sorted(hosts.IGNORED)}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "mcproxy",
+        "description": "A configuration file of mcproxy.",
+        "type": "object",
+        "additionalProperties": False,
+        "properties": {
+            "$schema": {"type": "string"},
+            "mcpServers": _servers("The servers behind the gateway, by name."),
+            "servers": _servers("As `mcpServers`, the way that VS Code writes it."),
+            "inputs": {"type": "array", "description": "Of VS Code; `${input:ID}` reads the environment variable ID."},
+            "proxy": root["properties"]["proxy"],
+        },
+        "$defs": definitions,
+    }
+
+
+def _servers(description: str) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "description": description,
+        "additionalProperties": {"$ref": f"#/$defs/{SERVER}"},
+    }
