@@ -62,3 +62,20 @@ class Metrics:
             "mcproxy_list_fetches", "Lists fetched from an upstream.", ("upstream", "kind"), registry=r
         )
         self.entries = Gauge("mcproxy_entries", "Entries an upstream offers.", ("upstream", "kind"), registry=r)
+        self.cache_reads = Counter(
+            "mcproxy_cache_reads",
+            "Reads of resources by how they were answered: hit, miss, stale, coalesced (with another's fetch).",
+            ("upstream", "answer"),
+            registry=r,
+        )
+        self.cache_evictions = Counter(
+            "mcproxy_cache_evictions", "Cached reads that gave way to others.", ("upstream",), registry=r
+        )
+        self.cache_invalidations = Counter(
+            "mcproxy_cache_invalidations",
+            "Times that cached reads were forgotten, by what made them doubtful.",
+            ("upstream", "cause"),
+            registry=r,
+        )
+        self.cache_bytes = Gauge("mcproxy_cache_bytes", "Bytes that cached reads take.", ("upstream",), registry=r)
+        self.cache_entries = Gauge("mcproxy_cache_entries", "Cached reads.", ("upstream",), registry=r)

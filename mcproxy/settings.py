@@ -103,6 +103,28 @@ class UpstreamTimeouts(_Settings):
     """Between closing a child's stdin, SIGTERM and SIGKILL, each."""
 
 
+class UpstreamCache(_Settings):
+    """How long reads of an upstream's resources are kept; what the upstream itself says of a result goes first."""
+
+    ttl: dict[Glob, SecondsOrNone] = Field(default_factory=dict)
+    """By globs on the upstream's own URIs, where the upstream gives no `ttlMs`; the first that matches counts."""
+    shared: bool = False
+    """This upstream answers everybody alike, so that callers may share what it marks private."""
+    coherent: bool = False
+    """Watch what is cached, and keep it until the upstream says that it changed, whatever its TTL.
+
+    Only for an upstream that announces every change.
+    """
+    max_watched: Count = 1000
+    """With `coherent`: how many resources are watched at once; the least used gives way."""
+    stale_if_error: SecondsOrNone = 0
+    """How long after its time an entry is still served, marked, while the upstream cannot be reached."""
+    invalidate_on_tool_calls: bool = False
+    """Forget everything of this upstream after each call of a tool that is not annotated `readOnlyHint`."""
+    max_bytes: Bytes = 16 * 1024 * 1024
+    """What entries of this upstream may take; the least used give way."""
+
+
 class Upstream(_Settings):
     """One server behind the gateway: `command` (a child over stdio) or `url` (HTTP)."""
 
@@ -148,6 +170,8 @@ class Upstream(_Settings):
     """Which prompts are shown."""
     roots: tuple[str, ...] = ()
     """URIs announced where the upstream asks for roots outside of any call."""
+    cache: UpstreamCache = UpstreamCache()
+    """How long reads of its resources are kept."""
 
 
 class Limits(_Settings):
@@ -173,6 +197,15 @@ class Limits(_Settings):
     """The same, in bytes."""
     max_connections_total: Count = 500
     """Links of `connection: session` upstreams, all together."""
+
+
+class CacheLimits(_Settings):
+    """What cached reads may take."""
+
+    max_bytes: Bytes = 64 * 1024 * 1024
+    """All upstreams together; the least used entry of the one that holds most gives way."""
+    max_entry_bytes: Bytes = 1024 * 1024
+    """A larger result is passed on, and not kept."""
 
 
 class Naming(_Settings):
@@ -218,6 +251,8 @@ class Proxy(_Settings):
     """What peers can make grow."""
     naming: Naming = Naming()
     """What callers see upstreams' entries as."""
+    cache: CacheLimits = CacheLimits()
+    """What cached reads of resources may take."""
     keep_alive: Seconds = 15
     """Between comments on an idle event stream."""
     stream_after: Seconds = 5
