@@ -1,0 +1,88 @@
+# mcproxy: `make run` tries it out; `make check` and `make test` are what CI runs. Needs Python 3.11+, git and make.
+
+# The first Python on PATH that is new enough; `make PYTHON=/path/to/python` chooses another.
+PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11 python; do \
+	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && command -v $$python && break; done)
+NPM := $(shell command -v npm)
+BIN := .venv/bin
+UV := 0.13.8
+
+PIP := -m pip --disable-pip-version-check --no-input
+LOCKED := $(PIP) install --quiet --require-hashes --requirement
+NODE := tests/system/node
+
+RUNTIME := .venv/runtime.stamp
+DEVELOPMENT := .venv/development.stamp
+SERVERS := .cache/servers/installed.stamp
+SDK1 := .cache/sdk1/installed.stamp
+NPM_PACKAGES := $(if $(NPM),$(NODE)/node_modules/installed.stamp)
+
+.PHONY: help run check test coverage lock clean
+.DELETE_ON_ERROR:
+
+help:
+	@echo "make run       a gateway in front of a few demo servers, set up in .venv and .cache"
+	@echo "make check     style, types and layers"
+	@echo "make test      every test; those that need npm are skipped where there is none"
+	@echo "make coverage  the same, with a report of what was covered"
+	@echo "make lock      pins anew what pyproject.toml and the *.in files ask for"
+	@echo "make clean     removes all that was set up or built"
+
+run: $(RUNTIME) $(SERVERS)
+	$(BIN)/mcproxy serve --config config/demo.yaml
+
+check: $(DEVELOPMENT)
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+test: $(DEVELOPMENT) $(SERVERS) $(SDK1) $(NPM_PACKAGES)
+	$(BIN)/python -m pytest -n auto
+
+coverage: $(DEVELOPMENT) $(SERVERS) $(SDK1) $(NPM_PACKAGES)
+	$(BIN)/coverage erase
+	$(BIN)/coverage run -m pytest -n auto
+	$(BIN)/coverage combine --quiet
+	$(BIN)/coverage report --skip-covered --show-missing
+
+$(RUNTIME): requirements.lock pyproject.toml
+	$(if $(PYTHON),,$(error no Python 3.11 or newer was found; name one with `make PYTHON=...`))
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python $(LOCKED) requirements.lock
+	$(BIN)/python $(PIP) install --quiet --no-deps --no-build-isolation --editable .
+	touch $@
+
+$(DEVELOPMENT): requirements-dev.lock $(RUNTIME)
+	$(BIN)/python $(LOCKED) requirements-dev.lock
+	touch $@
+
+$(SERVERS): config/servers.lock
+$(SDK1): tests/system/sdk1.lock
+$(SERVERS) $(SDK1):
+	$(if $(PYTHON),,$(error no Python 3.11 or newer was found; name one with `make PYTHON=...`))
+	$(PYTHON) -m venv --clear $(@D)
+	$(@D)/bin/python $(LOCKED) $<
+	touch $@
+
+$(NODE)/node_modules/installed.stamp: $(NODE)/package.json $(NODE)/package-lock.json
+	cd $(NODE) && $(NPM) ci --ignore-scripts --no-audit --no-fund --loglevel=error
+	touch $@
+
+# The locks hold for every platform and name no registry. Edit the sources, `make lock`, commit both.
+COMPILE = .cache/lock/bin/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes \
+	--custom-compile-command "make lock"
+
+lock:
+	test -x .cache/lock/bin/uv || $(PYTHON) -m venv .cache/lock
+	.cache/lock/bin/python $(PIP) install --quiet uv==$(UV)
+	$(COMPILE) pyproject.toml --group build -o requirements.lock
+	$(COMPILE) pyproject.toml --group build --group dev -c requirements.lock -o requirements-dev.lock
+	$(COMPILE) config/servers.in -o config/servers.lock
+	$(COMPILE) tests/system/sdk1.in -o tests/system/sdk1.lock
+	cd $(NODE) && npm install --package-lock-only --omit-lockfile-registry-resolved --ignore-scripts
+
+clean:
+	rm -rf .venv .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage .coverage.* \
+		dist *.egg-info $(NODE)/node_modules
+	find mcproxy tests -name __pycache__ -type d -prune -exec rm -rf {} +
