@@ -66,7 +66,7 @@ $(SERVERS) $(SDK1):
 	touch $@
 
 $(NODE)/node_modules/installed.stamp: $(NODE)/package.json $(NODE)/package-lock.json
-	cd $(NODE) && $(NPM) ci --ignore-scripts --no-audit --no-fund --loglevel=error
+	cd $(NODE) && $(NPM) ci --prefer-online --ignore-scripts --no-audit --no-fund --loglevel=error
 	touch $@
 
 # The locks hold for every platform and name no registry. Edit the sources, `make lock`, commit both.
