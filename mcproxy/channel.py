@@ -6,7 +6,8 @@ clients through it. Opens no connection, and reads none: its owner feeds it what
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import anyio
@@ -61,9 +62,14 @@ class _Pending:
     give_up_at: float
     on_progress: Callable[[Params], None] | None
     answer: Response | ErrorResponse | Exception | None = None
+    holds: int = 0
 
     def touch(self, now: float) -> None:
-        self.scope.deadline = min(now + self.timeouts.idle, self.give_up_at)
+        self.scope.deadline = self.give_up_at if self.holds else min(now + self.timeouts.idle, self.give_up_at)
+
+    def hold(self, change: int) -> None:
+        self.holds += change
+        self.touch(anyio.current_time())
 
     def settle(self, answer: Response | ErrorResponse | Exception) -> None:
         if self.answer is None:
@@ -140,6 +146,18 @@ class Requests:
         pending = self._pending.get(id)
         if pending is not None:
             pending.touch(anyio.current_time())
+
+    @contextmanager
+    def held(self, ids: Iterable[RequestId]) -> Iterator[None]:
+        """Stops the idle bound of some requests meanwhile: it is their peer that waits, for us."""
+        held = [self._pending[id] for id in ids if id in self._pending]
+        for pending in held:
+            pending.hold(1)
+        try:
+            yield
+        finally:
+            for pending in held:
+                pending.hold(-1)
 
     def progress(self, params: Params) -> bool:
         """Takes a `notifications/progress`. False where its token is not of a request in flight."""

@@ -105,6 +105,8 @@ class Method:
     """The server capability that this method needs."""
     safe_to_repeat: bool = False
     """Whether a lost request may be sent again without a second effect (requirement R4)."""
+    notification: bool = False
+    """Whether it is a notification: sent on as one, and never answered."""
 
 
 _E, _G, _U = Answerer.EDGE, Answerer.GATEWAY, Answerer.UPSTREAM
@@ -133,7 +135,7 @@ METHODS: Final[dict[str, Method]] = {
         Method("resources/subscribe", _G, Subject.RESOURCE, "uri", capability="resources", safe_to_repeat=True),
         Method("resources/unsubscribe", _G, Subject.RESOURCE, "uri", capability="resources", safe_to_repeat=True),
         Method("logging/setLevel", _G, capability="logging", safe_to_repeat=True),
-        Method("notifications/roots/list_changed", _G),
+        Method("notifications/roots/list_changed", _G, notification=True),
     )
 }  # fmt: skip
 """Every method that a client may send as a call, by name."""
