@@ -1,0 +1,257 @@
+"""The catalogue as a value: what each upstream lists, and what each endpoint shows of it all.
+
+A `Snapshot` is one upstream's lists, replaced whole; a `View` is computed from snapshots, in the order of the
+configuration, and compared to learn whether a client must be told. Fetches nothing and tells nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import chain
+from typing import Final
+
+from msgspec import Raw
+
+from mcproxy.call import AGGREGATE, ServerIdentity
+from mcproxy.catalog.naming import Layout, Refused, Renamed, Space, name_table
+from mcproxy.catalog.rewriting import Rewriter
+from mcproxy.catalog.uris import canonical
+from mcproxy.protocol.eras import V2024_11_05
+from mcproxy.protocol.jsonrpc import InvalidMessage, Params, parse_object, parse_text, raw
+from mcproxy.protocol.methods import Kind
+
+_NAMED: Final = frozenset({Kind.TOOLS, Kind.PROMPTS})
+
+_DELIVERED: Final[dict[str, dict[str, object]]] = {
+    "tools": {"listChanged": True},
+    "resources": {"listChanged": True},
+    "prompts": {"listChanged": True},
+}
+"""What the gateway does whatever stands behind it: it tells of changed lists (R19)."""
+
+_EVERYTHING: Final[dict[str, dict[str, object]]] = {
+    "tools": {"listChanged": True},
+    "resources": {"listChanged": True, "subscribe": True},
+    "prompts": {"listChanged": True},
+    "logging": {},
+    "completions": {},
+}
+"""An upstream that was never reached counts as offering all this: it may come, and clients ask once (R1)."""
+
+_UNROUTED: Final = frozenset({"tasks"})
+"""Capabilities whose methods have no row: what cannot be delivered is not advertised."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One entry of an upstream's list: its key in the upstream's own names, and all of it."""
+
+    key: str
+    data: Raw
+
+
+Entries = tuple[Entry, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What one upstream is and lists. A list that is not known yet is missing."""
+
+    identity: ServerIdentity | None = None
+    lists: Mapping[Kind, Entries] = field(default_factory=dict)
+
+    def with_list(self, kind: Kind, entries: Entries) -> Snapshot:
+        return Snapshot(self.identity, {**self.lists, kind: entries})
+
+
+NOTHING_KNOWN: Final = Snapshot()
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """One entry as callers see it, with its way back."""
+
+    key: str
+    upstream: str
+    own: str
+    """The key in the upstream's own names."""
+    entry: Raw
+
+
+@dataclass(frozen=True, slots=True)
+class Exposure:
+    """One list of one upstream as one endpoint shows it."""
+
+    shown: tuple[Shown, ...] = ()
+    renamed: tuple[Renamed, ...] = ()
+    refused: tuple[Refused, ...] = ()
+
+
+@dataclass(frozen=True)
+class View:
+    """What an endpoint shows a caller. Views with equal `lists` are the same to a client."""
+
+    layout: Layout
+    lists: Mapping[Kind, tuple[Shown, ...]]
+    capabilities: Params
+    instructions: str | None = None
+    renamed: tuple[Renamed, ...] = ()
+    refused: tuple[Refused, ...] = ()
+
+    def find(self, kind: Kind, key: str) -> Shown | None:
+        """The entry that callers know as `key`."""
+        return self._by_key[kind].get(key)
+
+    def resource(self, uri: str) -> tuple[Space, str] | None:
+        """Whose a URI is, and what the upstream calls it; None where it is nobody's, or not to be seen.
+
+        Not only of listed resources: templates have more. A listed one is found under every spelling that an SDK
+        may have made of its URI, where only that one can be meant (R63).
+        """
+        listed = self.find(Kind.RESOURCES, uri) or self.find(Kind.TEMPLATES, uri) or self._respelled(uri)
+        if listed is not None:
+            return self.layout.space(listed.upstream), listed.own
+        located = self.layout.locate(uri)
+        if located is None or not located[0].shows(Kind.RESOURCES, located[1]):
+            return None
+        return located
+
+    def changed(self, before: View) -> list[Kind]:
+        """The lists in which this view differs from an earlier one."""
+        return [kind for kind in Kind if self.lists[kind] != before.lists[kind]]
+
+    def _respelled(self, uri: str) -> Shown | None:
+        return self._by_spelling.get(canonical(uri))
+
+    @cached_property
+    def _by_key(self) -> dict[Kind, dict[str, Shown]]:
+        return {kind: {shown.key: shown for shown in entries} for kind, entries in self.lists.items()}
+
+    @cached_property
+    def _by_spelling(self) -> dict[str, Shown | None]:
+        """None marks a spelling that several resources share."""
+        spellings: dict[str, Shown | None] = {}
+        for shown in self.lists[Kind.RESOURCES]:
+            spelling = canonical(shown.key)
+            spellings[spelling] = None if spelling in spellings else shown
+        return spellings
+
+
+def read_entries(upstream: str, kind: Kind, items: Iterable[Raw]) -> tuple[Entries, tuple[Refused, ...]]:
+    """A list as it came in, without the entries that have no usable key or repeat one."""
+    entries: dict[str, Entry] = {}
+    refused: list[Refused] = []
+    for item in items:
+        key = _key(kind, item)
+        if key is None:
+            refused.append(Refused(upstream, kind, "", f"an entry has no {kind.key}"))
+        elif key in entries:
+            refused.append(Refused(upstream, kind, key, "it is listed twice"))
+        else:
+            entries[key] = Entry(key, item)
+    return tuple(entries.values()), tuple(refused)
+
+
+def expose(space: Space, kind: Kind, entries: Entries) -> Exposure:
+    """One upstream's list as an endpoint shows it: filtered, named, rewritten and encoded."""
+    visible = [entry for entry in entries if space.shows(kind, entry.key)]
+    rewriter = Rewriter(space.expose_uri)
+    if kind not in _NAMED:
+        return Exposure(tuple(_shown(space, kind, rewriter, space.expose_uri(entry.key), entry) for entry in visible))
+    names = name_table(space, kind, [entry.key for entry in visible])
+    shown = (
+        _shown(space, kind, rewriter, names.exposed[entry.key], entry)
+        for entry in visible
+        if entry.key in names.exposed
+    )
+    return Exposure(tuple(shown), names.renamed, names.refused)
+
+
+def merge(
+    layout: Layout,
+    snapshots: Mapping[str, Snapshot],
+    exposures: Mapping[str, Mapping[Kind, Exposure]],
+) -> View:
+    """The view of an endpoint from what each upstream in it lists, by the upstream's name."""
+    upstreams = [space.upstream for space in layout.spaces]
+    known = [(name, snapshots.get(name, NOTHING_KNOWN).identity) for name in upstreams]
+    parts = [exposures.get(name, {}) for name in upstreams]
+    all_parts = [exposure for part in parts for exposure in part.values()]
+    return View(
+        layout=layout,
+        lists={kind: tuple(_distinct(part[kind].shown for part in parts if kind in part)) for kind in Kind},
+        capabilities=capabilities([identity for _, identity in known]),
+        instructions=_instructions(layout, known),
+        renamed=tuple(chain.from_iterable(exposure.renamed for exposure in all_parts)),
+        refused=tuple(chain.from_iterable(exposure.refused for exposure in all_parts)),
+    )
+
+
+def capabilities(identities: Sequence[ServerIdentity | None]) -> Params:
+    """The union of what upstreams offer, None standing for one that never connected.
+
+    Objects are merged member by member, the first upstream's word standing; what the gateway does itself is set.
+    """
+    union: dict[str, dict[str, object]] = {}
+    for identity in identities:
+        for name, members in _offered(identity):
+            merged = union.setdefault(name, {})
+            for key, value in members.items():
+                if bytes(raw(merged.get(key, False))) == b"false":
+                    merged[key] = value
+    return {name: raw({**members, **_DELIVERED.get(name, {})}) for name, members in union.items()}
+
+
+def _offered(identity: ServerIdentity | None) -> Iterator[tuple[str, Mapping[str, object]]]:
+    if identity is None:
+        yield from _EVERYTHING.items()
+        return
+    for name, value in identity.capabilities.items():
+        if name not in _UNROUTED:
+            try:
+                yield name, parse_object(value)
+            except InvalidMessage:
+                continue
+    if identity.version == V2024_11_05:
+        # That revision has completion without a capability for it; what has no answer says so itself.
+        yield "completions", {}
+
+
+def _instructions(layout: Layout, known: Sequence[tuple[str, ServerIdentity | None]]) -> str | None:
+    told = [(name, identity.instructions) for name, identity in known if identity and identity.instructions]
+    if layout.endpoint != AGGREGATE:
+        return told[0][1] if told else None
+    return "\n\n".join(f"## {name}\n\n{text}" for name, text in told) or None
+
+
+def _key(kind: Kind, item: Raw) -> str | None:
+    try:
+        return parse_text(parse_object(item).get(kind.key, b""))
+    except InvalidMessage:
+        return None
+
+
+def _shown(space: Space, kind: Kind, rewriter: Rewriter, key: str, entry: Entry) -> Shown:
+    before = parse_object(entry.data)
+    after = {**rewriter.entry(kind, before, key), **_overrides(space, kind, entry.key)}
+    data = entry.data if key == entry.key and after == before else raw(after)
+    return Shown(key, space.upstream, entry.key, data)
+
+
+def _overrides(space: Space, kind: Kind, own: str) -> Params:
+    override = space.spec.tools.overrides.get(own) if kind is Kind.TOOLS else None
+    if override is None:
+        return {}
+    texts = {"title": override.title, "description": override.description}
+    return {key: raw(text) for key, text in texts.items() if text is not None}
+
+
+def _distinct(parts: Iterable[tuple[Shown, ...]]) -> Iterator[Shown]:
+    """All entries in order; a key that is taken is left to the upstream that the configuration names first."""
+    taken: set[str] = set()
+    for shown in chain.from_iterable(parts):
+        if shown.key not in taken:
+            taken.add(shown.key)
+            yield shown

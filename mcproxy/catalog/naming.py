@@ -1,0 +1,253 @@
+"""What callers see an upstream's names and URIs as, and back.
+
+Everything here follows from the configuration alone: who is connected, and since when, changes no name
+(requirement R29). URIs are told apart by their namespace, so templates and unlisted resources work (R28); names
+are cut and cleaned on the way out, so their way back is a table (`merging`), never splitting.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import cached_property
+from typing import Final
+
+from mcproxy.call import AGGREGATE
+from mcproxy.catalog.uris import plain
+from mcproxy.protocol.methods import Kind
+from mcproxy.settings import Filter, Upstream
+
+SEPARATOR: Final = "__"
+_ILLEGAL: Final = re.compile(r"[^a-zA-Z0-9_-]")
+_HASH_DIGITS: Final = 8
+_UI: Final = "ui://"
+_URI_LISTS: Final = frozenset({Kind.RESOURCES, Kind.TEMPLATES})
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """One upstream's names at one endpoint. Without a prefix they pass as they are."""
+
+    spec: Upstream
+    prefix: str
+    slug: str
+    """The namespace of its URIs: the prefix, or for a bare upstream one that escapes what others would claim."""
+    others: frozenset[str]
+    """The prefixes of the endpoint's other upstreams, in use or not: a bare upstream's names keep out of them."""
+    max_name_length: int
+
+    @property
+    def upstream(self) -> str:
+        return self.spec.name
+
+    @property
+    def transparent(self) -> bool:
+        """Whether every URI passes as it is."""
+        return not self.slug
+
+    def expose_name(self, name: str) -> str | None:
+        """The name that callers use, or None where it would pass for another upstream's."""
+        if self.prefix:
+            return _fitted(f"{self.prefix}{SEPARATOR}{name}", self.max_name_length)
+        head, separator, _ = name.partition(SEPARATOR)
+        return None if separator and head in self.others else name
+
+    def may_own_name(self, exposed: str) -> bool:
+        """Whether an exposed name that is in no table could be of this upstream, as far as its look goes."""
+        if self.prefix:
+            return exposed.startswith(f"{self.prefix}{SEPARATOR}")
+        return exposed.partition(SEPARATOR)[0] not in self.others
+
+    def expose_uri(self, uri: str) -> str:
+        """The URI, or RFC 6570 template, that callers use. `own_uri` takes it back, byte for byte."""
+        if self.transparent or (not self.prefix and not self._collides(uri)):
+            return uri
+        if uri.startswith(_UI):
+            # Hosts insist on the scheme `ui` (requirement R27), so there the namespace becomes the authority.
+            return f"{_UI}{self.slug}/{uri.removeprefix(_UI)}"
+        return f"{self.slug}+{uri}"
+
+    def shows(self, kind: Kind, own: str) -> bool:
+        """Whether the configuration lets callers see, and use, what the upstream calls `own`."""
+        return admits(self._filter(kind), own, as_uri=kind in _URI_LISTS)
+
+    def _filter(self, kind: Kind) -> Filter:
+        match kind:
+            case Kind.TOOLS:
+                return self.spec.tools
+            case Kind.PROMPTS:
+                return self.spec.prompts
+            case Kind.RESOURCES | Kind.TEMPLATES:
+                return self.spec.resources
+
+    def _collides(self, uri: str) -> bool:
+        """Whether a bare URI, or what a bare template can expand to, would be read as of some namespace."""
+        literal, brace, _ = uri.lower().partition("{")
+        claimed = (start for slug in (*self.others, self.slug) for start in (f"{slug}+", f"{_UI}{slug}/"))
+        if brace:
+            return any(literal.startswith(start) or start.startswith(literal) for start in claimed)
+        # The slash is one that a client may add to an empty path (requirement R63).
+        return any(f"{literal}/".startswith(start) for start in claimed)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What one endpoint shows: upstreams in the order of the configuration, each with its names there."""
+
+    endpoint: str
+    spaces: tuple[Space, ...]
+
+    def locate(self, uri: str) -> tuple[Space, str] | None:
+        """Whose an exposed URI is, and what the upstream calls it."""
+        slug, own = _parted(uri)
+        space = self._by_slug.get(slug) if slug is not None else None
+        if space is not None:
+            return space, own
+        if self._bare is None or slug in self._bare.others:
+            return None
+        return self._bare, uri
+
+    def space(self, upstream: str) -> Space:
+        return self._by_upstream[upstream]
+
+    def shows(self, upstream: str) -> bool:
+        return upstream in self._by_upstream
+
+    @cached_property
+    def _by_upstream(self) -> dict[str, Space]:
+        return {space.upstream: space for space in self.spaces}
+
+    @cached_property
+    def _by_slug(self) -> dict[str, Space]:
+        return {space.slug: space for space in self.spaces if space.slug}
+
+    @cached_property
+    def _bare(self) -> Space | None:
+        return next((space for space in self.spaces if not space.prefix), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Renamed:
+    """A name that callers see otherwise than `{prefix}__{name}`."""
+
+    upstream: str
+    kind: Kind
+    name: str
+    exposed: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """An entry that callers do not see, and the sentence why."""
+
+    upstream: str
+    kind: Kind
+    name: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class NameTable:
+    exposed: dict[str, str]
+    """By the upstream's own name."""
+    renamed: tuple[Renamed, ...] = ()
+    refused: tuple[Refused, ...] = ()
+
+
+def layouts(upstreams: Sequence[Upstream], max_name_length: int) -> dict[str, Layout]:
+    """Every endpoint's layout: all enabled upstreams under AGGREGATE, and each alone and bare under its name.
+
+    A disabled upstream's prefix stays taken: enabling it renames nothing.
+    """
+    enabled = [spec for spec in upstreams if spec.enabled]
+    prefixes = frozenset(spec.prefix for spec in upstreams if spec.prefix)
+    spaces = tuple(
+        Space(spec, spec.prefix, spec.prefix or _free_slug(spec.name, prefixes), prefixes, max_name_length)
+        for spec in enabled
+    )
+    alone = {spec.name: Layout(spec.name, (Space(spec, "", "", frozenset(), max_name_length),)) for spec in enabled}
+    return {**alone, AGGREGATE: Layout(AGGREGATE, spaces)}
+
+
+def name_table(space: Space, kind: Kind, names: Iterable[str]) -> NameTable:
+    """What each of an upstream's names is exposed as.
+
+    Of names that come out the same the unchanged one wins, else the first in sorted order: one name, one tool (R29).
+    """
+    wishes = {name: _wish(space, kind, name) for name in names}
+    claims: dict[str, list[str]] = {}
+    refused: list[Refused] = []
+    for name, wish in wishes.items():
+        exposed = space.expose_name(wish)
+        if exposed is None:
+            refused.append(Refused(space.upstream, kind, name, "it reads as a name of another upstream's prefix"))
+        else:
+            claims.setdefault(exposed, []).append(name)
+    winners = {exposed: _winner(space, exposed, rivals) for exposed, rivals in claims.items()}
+    refused += [
+        Refused(space.upstream, kind, name, f"it would be called {exposed!r}, as {winners[exposed]!r} is")
+        for exposed, rivals in claims.items()
+        for name in rivals
+        if name != winners[exposed]
+    ]
+    renamed = [
+        Renamed(space.upstream, kind, name, exposed)
+        for exposed, name in winners.items()
+        if exposed != _unchanged(space, wishes[name])
+    ]
+    return NameTable({name: exposed for exposed, name in winners.items()}, tuple(renamed), tuple(refused))
+
+
+def admits(filter: Filter, own: str, *, as_uri: bool) -> bool:
+    """Whether a filter's globs let `own` through; exclude wins. URIs are compared as `uris.plain`."""
+    if filter.include == ("*",) and not filter.exclude:
+        return True
+    spelled = plain if as_uri else str
+    subject = spelled(own)
+    if any(fnmatchcase(subject, spelled(glob)) or fnmatchcase(own, glob) for glob in filter.exclude):
+        return False
+    return any(fnmatchcase(subject, spelled(glob)) for glob in filter.include)
+
+
+def _wish(space: Space, kind: Kind, name: str) -> str:
+    if kind is not Kind.TOOLS:
+        return name
+    override = space.spec.tools.overrides.get(name)
+    return name if override is None or override.name is None else override.name
+
+
+def _winner(space: Space, exposed: str, rivals: Iterable[str]) -> str:
+    return min(rivals, key=lambda name: (exposed != _unchanged(space, name), name))
+
+
+def _unchanged(space: Space, name: str) -> str:
+    return f"{space.prefix}{SEPARATOR}{name}" if space.prefix else name
+
+
+def _fitted(name: str, limit: int) -> str:
+    legal = _ILLEGAL.sub("_", name)
+    if len(legal) <= limit:
+        return legal
+    digest = hashlib.sha256(name.encode()).hexdigest()[:_HASH_DIGITS]
+    return f"{legal[: limit - _HASH_DIGITS - 1]}_{digest}"
+
+
+def _parted(uri: str) -> tuple[str | None, str]:
+    """The namespace that an exposed URI begins with, if it does with any, and what follows."""
+    if uri[: len(_UI)].lower() == _UI:
+        slug, _, rest = uri[len(_UI) :].partition("/")
+        return slug.lower(), _UI + rest
+    slug, plus, rest = uri.partition("+")
+    return (slug.lower(), rest) if plus else (None, uri)
+
+
+def _free_slug(name: str, taken: frozenset[str]) -> str:
+    """A namespace for a bare upstream: of its name, not a prefix, and no scheme that anybody uses."""
+    slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+    slug = f"{slug}-bare" if slug[:1].isalpha() else f"x{slug}-bare"
+    while slug in taken:
+        slug += "-bare"
+    return slug

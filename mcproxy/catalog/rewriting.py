@@ -1,0 +1,184 @@
+"""URIs in what an upstream sends, and only they, put into other names; every other byte passes (R27, R32).
+
+Walks raw JSON one level at a time along the places where the specification puts URIs. What is not shaped as it
+says passes as it is: judging an upstream's messages is the client's affair.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import msgspec
+from msgspec import Raw
+
+from mcproxy.call import Complete, InputRequest, InputRequired, Outcome
+from mcproxy.protocol.jsonrpc import InvalidMessage, Params, parse_object, parse_text, raw
+from mcproxy.protocol.methods import Kind, Shape
+
+Rename = Callable[[str], str]
+Edit = Callable[[Raw], Raw]
+"""Returns the very value that it was given where there is nothing to change."""
+
+_ESCAPED: Final = b"\\u00"
+"""JSON may spell a key's letters so; then looking for the key among the bytes proves nothing."""
+
+_items = msgspec.json.Decoder(list[Raw])
+
+
+class Rewriter:
+    """Puts what one upstream sends into the names of one endpoint."""
+
+    def __init__(self, rename: Rename) -> None:
+        uri = _text(rename)
+        meta = _members({"ui": _members({"resourceUri": uri}), "ui/resourceUri": uri})
+        located = _members({"uri": uri, "_meta": meta})
+        blocks: dict[str, Edit] = {
+            "resource": _members({"resource": located, "_meta": meta}),
+            "resource_link": located,
+        }
+        content = _each(_typed(blocks))
+        # client, Sampling: a message's tool results hold blocks of their own, and those no further ones.
+        block = _typed({**blocks, "tool_result": _members({"content": content})})
+        message = _members({"content": _one_or_each(block)})
+        self._shapes: dict[Shape, Edit] = {
+            Shape.PLAIN: _members({"_meta": meta}),
+            Shape.CONTENT: _members({"content": content, "_meta": meta}),
+            Shape.CONTENTS: _members({"contents": _each(located), "_meta": meta}),
+            Shape.MESSAGES: _members({"messages": _each(message), "_meta": meta}),
+        }
+        self._uri = uri
+        self._meta = meta
+
+    def outcome(self, shape: Shape, outcome: Outcome) -> Outcome:
+        """`outcome` in the names of the endpoint; an upstream's error is its own, and passes."""
+        match outcome:
+            case Complete(result=result):
+                rewritten = self.result(shape, result)
+                failed = outcome.is_error or (shape is Shape.CONTENT and is_error(result))
+                unchanged = rewritten is result and failed == outcome.is_error
+                return outcome if unchanged else Complete(rewritten, failed)
+            case InputRequired():
+                return self._input_required(outcome)
+            case _:
+                return outcome
+
+    def result(self, shape: Shape, result: Raw) -> Raw:
+        if shape is not Shape.CONTENTS and not _may_hold(result, b"resource"):
+            return result
+        return self._shapes[shape](result)
+
+    def request(self, request: InputRequest) -> InputRequest:
+        """What an upstream asks of the client: the messages of sampling hold content."""
+        return InputRequest(request.method, self.params(request.params))
+
+    def params(self, params: Params) -> Params:
+        before = raw(params)
+        after = self._shapes[Shape.MESSAGES](before)
+        return params if after is before else parse_object(after)
+
+    def entry(self, kind: Kind, entry: Params, key: str) -> Params:
+        """One entry of a list, identified by `key` instead."""
+        changed: Params = {**entry, kind.key: raw(key)}
+        if "_meta" in entry:
+            changed["_meta"] = self._meta(entry["_meta"])
+        return changed
+
+    def _input_required(self, outcome: InputRequired) -> InputRequired:
+        requests = {id: self.request(request) for id, request in outcome.requests.items()}
+        if all(requests[id].params is request.params for id, request in outcome.requests.items()):
+            return outcome
+        asked = _members({id: _members({"params": _replaced(raw(r.params))}) for id, r in requests.items()})
+        return InputRequired(requests, outcome.state, _members({"inputRequests": asked})(outcome.result))
+
+
+def is_error(result: Raw) -> bool:
+    """Whether a tool's result says that the tool failed."""
+    if not _may_hold(result, b"isError"):
+        return False
+    try:
+        return bytes(parse_object(result).get("isError", b"")) == b"true"
+    except InvalidMessage:
+        return False
+
+
+def _may_hold(data: Raw, fragment: bytes) -> bool:
+    """False where no key or type that contains `fragment` can be in `data`: cheap, and mostly the case."""
+    text = bytes(data)
+    return fragment in text or _ESCAPED in text
+
+
+def _members(edits: Mapping[str, Edit]) -> Edit:
+    """Edits some members of an object."""
+
+    def edit(value: Raw) -> Raw:
+        if not _opens(value, b"{"):
+            return value
+        try:
+            members = parse_object(value)
+        except InvalidMessage:
+            return value
+        changed = {key: edits[key](members[key]) for key in edits if key in members}
+        if all(member is members[key] for key, member in changed.items()):
+            return value
+        return raw({**members, **changed})
+
+    return edit
+
+
+def _typed(edits: Mapping[str, Edit]) -> Edit:
+    """Edits an object as its member `type` says, and none of an unknown type."""
+
+    def edit(value: Raw) -> Raw:
+        if not _opens(value, b"{"):
+            return value
+        try:
+            kind = parse_text(parse_object(value).get("type", b""))
+        except InvalidMessage:
+            return value
+        chosen = edits.get(kind) if kind is not None else None
+        return value if chosen is None else chosen(value)
+
+    return edit
+
+
+def _each(edit: Edit) -> Edit:
+    """Edits every item of an array."""
+
+    def edit_each(value: Raw) -> Raw:
+        if not _opens(value, b"["):
+            return value
+        try:
+            items = _items.decode(value)
+        except (msgspec.MsgspecError, RecursionError):
+            return value
+        changed = [edit(item) for item in items]
+        if all(after is before for after, before in zip(changed, items, strict=True)):
+            return value
+        return raw(changed)
+
+    return edit_each
+
+
+def _one_or_each(edit: Edit) -> Edit:
+    each = _each(edit)
+    return lambda value: each(value) if _opens(value, b"[") else edit(value)
+
+
+def _text(rename: Rename) -> Edit:
+    """Renames a string."""
+
+    def edit(value: Raw) -> Raw:
+        text = parse_text(value)
+        renamed = rename(text) if text is not None else None
+        return value if renamed is None or renamed == text else raw(renamed)
+
+    return edit
+
+
+def _replaced(by: Raw) -> Edit:
+    return lambda value: by
+
+
+def _opens(value: Raw, bracket: bytes) -> bool:
+    return memoryview(value)[:1] == bracket
