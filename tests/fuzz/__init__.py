@@ -1,0 +1,1 @@
+"""Any bytes at all, thrown at what reads a peer's bytes."""

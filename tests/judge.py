@@ -1,0 +1,118 @@
+"""The judge of everything a server says on one connection: each message against the schema of the version in force.
+
+The verdict is `mcp_types`', the official types, by method and version, with what no schema says added: answers come
+once and to what was asked, progress to a token in flight, and questions only to a client that can take them. Feed
+it both directions in the order of the wire; it raises `Violation` at the first message that should not be.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from mcp_types import jsonrpc, methods
+from pydantic import ValidationError
+
+from mcproxy.protocol.eras import META_VERSION
+from mcproxy.protocol.methods import INPUT_CAPABILITIES, PROGRESS
+
+Json = dict[str, Any]
+
+
+class Violation(AssertionError):
+    """What was said, and what is wrong with it."""
+
+    def __init__(self, message: object, fault: object) -> None:
+        super().__init__(f"{fault}\nin {json.dumps(message)[:2000]}")
+
+
+class Judge:
+    """Knows what was asked on one connection, and in which version."""
+
+    def __init__(self) -> None:
+        self.version: str | None = None
+        self.verdicts = 0
+        self._capabilities: Json = {}
+        self._asked: dict[int | str, Json] = {}
+        self._questions: set[int | str] = set()
+
+    def sent(self, message: Json | list[Json]) -> None:
+        """Notes what the client said; clients are not judged."""
+        for one in message if isinstance(message, list) else [message]:
+            if "method" in one and "id" in one:
+                self._note_request(one)
+
+    def received(self, message: Json | list[Json]) -> None:
+        """Judges what the server said. Raises Violation."""
+        for one in message if isinstance(message, list) else [message]:
+            self._judge(one)
+            self.verdicts += 1
+
+    def _note_request(self, request: Json) -> None:
+        params = request.get("params") or {}
+        self._asked[request["id"]] = request
+        if request["method"] == "initialize":
+            self._capabilities = params["capabilities"]
+        self.version = params.get("_meta", {}).get(META_VERSION, self.version)
+
+    def _judge(self, message: Json) -> None:
+        try:
+            match jsonrpc.jsonrpc_message_adapter.validate_python(message):
+                case jsonrpc.JSONRPCResponse(id=id, result=result):
+                    self._judge_result(message, id, result)
+                case jsonrpc.JSONRPCError(id=id):
+                    self._take_question(message, id)
+                case jsonrpc.JSONRPCRequest(id=id, method=method, params=params):
+                    self._judge_request(message, id, method, params)
+                case jsonrpc.JSONRPCNotification(method=method, params=params):
+                    self._judge_notification(message, method, params or {})
+        except KeyError as error:
+            raise Violation(message, f"{error} is not part of {self.version}") from error
+        except (ValidationError, ValueError) as error:
+            raise Violation(message, f"not valid in {self.version}: {error}") from error
+
+    def _judge_result(self, message: Json, id: int | str, result: Json) -> None:
+        request = self._take_question(message, id)
+        if request is None:
+            return
+        if request["method"] == "initialize":
+            self.version = result.get("protocolVersion")
+        methods.validate_server_result(request["method"], self._in_force(request), result)
+
+    def _take_question(self, message: Json, id: int | str | None) -> Json | None:
+        if id is None:
+            return None
+        request = self._asked.pop(id, None)
+        if request is None:
+            raise Violation(message, f"an answer to {id!r}, which was not asked or is answered already")
+        return request
+
+    def _judge_request(self, message: Json, id: int | str, method: str, params: Json | None) -> None:
+        methods.parse_server_request(method, self._in_force(), params)
+        capability = INPUT_CAPABILITIES.get(method)
+        if capability is not None and capability not in self._capabilities:
+            raise Violation(message, f"the client did not declare {capability!r}")
+        if id in self._questions:
+            raise Violation(message, f"the id {id!r} was used before")
+        self._questions.add(id)
+
+    def _judge_notification(self, message: Json, method: str, params: Json) -> None:
+        methods.parse_server_notification(method, self._in_force(), params)
+        if method == PROGRESS and params["progressToken"] not in self._tokens():
+            raise Violation(message, f"progress on {params['progressToken']!r}, a token of no request in flight")
+
+    def _tokens(self) -> list[object]:
+        return [_meta(request).get("progressToken") for request in self._asked.values()]
+
+    def _in_force(self, request: Json | None = None) -> str:
+        version = _meta(request).get(META_VERSION, self.version) if request else self.version
+        if not isinstance(version, str):
+            raise ValueError("no version was agreed on")  # noqa: TRY004 - the peer's fault, not the caller's
+        return version
+
+
+def _meta(request: Json) -> Mapping[str, Any]:
+    meta = (request.get("params") or {}).get("_meta") or {}
+    assert isinstance(meta, dict)
+    return meta
