@@ -247,7 +247,7 @@ async def missing_capability(ctx: Context[Any, Any]) -> str:
     """Refuses clients that did not declare sampling."""
     declared = ctx.client_capabilities
     if declared is None or declared.sampling is None:
-        required = {"requiredCapabilities": {"sampling": {}}}
+        required: dict[str, Any] = {"requiredCapabilities": {"sampling": {}}}
         raise MCPError(code=MISSING_REQUIRED_CLIENT_CAPABILITY, message="sampling is required", data=required)
     return "sampling is declared"
 
@@ -278,7 +278,8 @@ async def input_sampling(ctx: Context[Any, Any]) -> str | InputRequiredResult:
     if isinstance(answers, InputRequiredResult):
         return answers
     reply = answers["capital_question"]
-    return f"The model says: {reply.content.text if isinstance(reply, CreateMessageResult) else '?'}"
+    content = reply.content if isinstance(reply, CreateMessageResult) else None
+    return f"The model says: {content.text if isinstance(content, TextContent) else '?'}"
 
 
 @server.tool(name="test_input_required_result_list_roots")
@@ -493,7 +494,7 @@ async def prompt_that_asks(ctx: Context[Any, Any]) -> list[UserMessage] | InputR
     return [_said(f"Use the following context: {filled(answers['user_context'], 'context')}")]
 
 
-@server.completion()
+@server.completion()  # type: ignore[no-untyped-call, untyped-decorator]  # the SDK's decorator has no types
 async def complete(ref: Any, argument: Any, context: Any) -> Completion:
     """Completes everything with two cities."""
     return Completion(values=[city for city in ("paris", "park") if city.startswith(argument.value)], has_more=False)
@@ -552,10 +553,10 @@ def refusing(app: ASGIApp, refuses: Refuses, code: int) -> ASGIApp:
 
 
 async def _read(receive: Receive) -> bytes:
-    body = b""
+    body: bytes = b""
     while True:
         message = await receive()
-        body += message.get("body", b"")
+        body += bytes(message.get("body", b""))
         if not message.get("more_body"):
             return body
 
