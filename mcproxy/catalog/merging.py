@@ -15,7 +15,7 @@ from typing import Final
 from msgspec import Raw
 
 from mcproxy.call import AGGREGATE, ServerIdentity
-from mcproxy.catalog.naming import Layout, Refused, Renamed, Space, name_table
+from mcproxy.catalog.naming import Layout, NameTable, Refused, Renamed, Space, name_table
 from mcproxy.catalog.rewriting import Rewriter
 from mcproxy.catalog.uris import canonical
 from mcproxy.protocol.eras import V2024_11_05
@@ -52,7 +52,15 @@ class Entry:
     data: Raw
 
 
-Entries = tuple[Entry, ...]
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """One list of one upstream, and what in it was of no use."""
+
+    entries: tuple[Entry, ...] = ()
+    refused: tuple[Refused, ...] = ()
+
+
+EMPTY: Final = Listing()
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,13 +68,10 @@ class Snapshot:
     """What one upstream is and lists. A list that is not known yet is missing."""
 
     identity: ServerIdentity | None = None
-    lists: Mapping[Kind, Entries] = field(default_factory=dict)
+    lists: Mapping[Kind, Listing] = field(default_factory=dict)
 
-    def with_list(self, kind: Kind, entries: Entries) -> Snapshot:
-        return Snapshot(self.identity, {**self.lists, kind: entries})
-
-
-NOTHING_KNOWN: Final = Snapshot()
+    def with_list(self, kind: Kind, listing: Listing) -> Snapshot:
+        return Snapshot(self.identity, {**self.lists, kind: listing})
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +144,7 @@ class View:
         return spellings
 
 
-def read_entries(upstream: str, kind: Kind, items: Iterable[Raw]) -> tuple[Entries, tuple[Refused, ...]]:
+def read_listing(upstream: str, kind: Kind, items: Iterable[Raw]) -> Listing:
     """A list as it came in, without the entries that have no usable key or repeat one."""
     entries: dict[str, Entry] = {}
     refused: list[Refused] = []
@@ -151,41 +156,39 @@ def read_entries(upstream: str, kind: Kind, items: Iterable[Raw]) -> tuple[Entri
             refused.append(Refused(upstream, kind, key, "it is listed twice"))
         else:
             entries[key] = Entry(key, item)
-    return tuple(entries.values()), tuple(refused)
+    return Listing(tuple(entries.values()), tuple(refused))
 
 
-def expose(space: Space, kind: Kind, entries: Entries) -> Exposure:
+def expose(space: Space, kind: Kind, listing: Listing) -> Exposure:
     """One upstream's list as an endpoint shows it: filtered, named, rewritten and encoded."""
-    visible = [entry for entry in entries if space.shows(kind, entry.key)]
+    visible = [entry for entry in listing.entries if space.shows(kind, entry.key)]
+    keys = [entry.key for entry in visible]
+    names = name_table(space, kind, keys) if kind in _NAMED else NameTable({k: space.expose_uri(k) for k in keys})
     rewriter = Rewriter(space.expose_uri)
-    if kind not in _NAMED:
-        return Exposure(tuple(_shown(space, kind, rewriter, space.expose_uri(entry.key), entry) for entry in visible))
-    names = name_table(space, kind, [entry.key for entry in visible])
     shown = (
         _shown(space, kind, rewriter, names.exposed[entry.key], entry)
         for entry in visible
         if entry.key in names.exposed
     )
-    return Exposure(tuple(shown), names.renamed, names.refused)
+    return Exposure(tuple(shown), names.renamed, (*listing.refused, *names.refused))
 
 
 def merge(
     layout: Layout,
-    snapshots: Mapping[str, Snapshot],
+    identities: Mapping[str, ServerIdentity | None],
     exposures: Mapping[str, Mapping[Kind, Exposure]],
 ) -> View:
-    """The view of an endpoint from what each upstream in it lists, by the upstream's name."""
-    upstreams = [space.upstream for space in layout.spaces]
-    known = [(name, snapshots.get(name, NOTHING_KNOWN).identity) for name in upstreams]
-    parts = [exposures.get(name, {}) for name in upstreams]
-    all_parts = [exposure for part in parts for exposure in part.values()]
+    """The view of an endpoint from what each upstream in it is and lists, by the upstream's name."""
+    known = [(space.upstream, identities.get(space.upstream)) for space in layout.spaces]
+    parts = [exposures.get(space.upstream, {}) for space in layout.spaces]
+    lists = [exposure for part in parts for exposure in part.values()]
     return View(
         layout=layout,
         lists={kind: tuple(_distinct(part[kind].shown for part in parts if kind in part)) for kind in Kind},
         capabilities=capabilities([identity for _, identity in known]),
         instructions=_instructions(layout, known),
-        renamed=tuple(chain.from_iterable(exposure.renamed for exposure in all_parts)),
-        refused=tuple(chain.from_iterable(exposure.refused for exposure in all_parts)),
+        renamed=tuple(chain.from_iterable(exposure.renamed for exposure in lists)),
+        refused=tuple(chain.from_iterable(exposure.refused for exposure in lists)),
     )
 
 

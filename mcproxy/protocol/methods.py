@@ -148,6 +148,10 @@ INPUT_CAPABILITIES: Final = {
 }
 """What an upstream may ask a client, and the client capability that allows it."""
 
+DISCOVER: Final = "server/discover"
+SUBSCRIBE: Final = "resources/subscribe"
+UNSUBSCRIBE: Final = "resources/unsubscribe"
+SET_LEVEL: Final = "logging/setLevel"
 PROGRESS: Final = "notifications/progress"
 CANCELLED: Final = "notifications/cancelled"
 LOG_MESSAGE: Final = "notifications/message"
