@@ -1,0 +1,332 @@
+"""What is held of one upstream's resources and what is on its way: who gets what, what is kept, what is forgotten.
+
+Decides; sends nothing, waits for nothing, and takes the time as an argument.
+
+A read on its way is found under its key until an invalidation takes it out: those aboard still get its result, but
+it is not kept, and nobody comes aboard who began to read after the change (requirement R35).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from itertools import islice
+from operator import attrgetter
+from typing import Final
+
+import msgspec
+from cachetools import LRUCache
+from msgspec import UNSET, Raw, UnsetType
+
+from mcproxy import settings
+from mcproxy.call import Call, Complete, Failed, Outcome, Owner, Reason
+from mcproxy.catalog.uris import canonical
+from mcproxy.gateway.flights import Flight, Waiter
+from mcproxy.gateway.shelves import Entry, Key, Shelf
+from mcproxy.gateway.watches import Turnover, Watch, Watches
+from mcproxy.protocol.jsonrpc import EMPTY_OBJECT, InvalidMessage, Params, parse_object, parse_text, raw, with_members
+from mcproxy.protocol.methods import Method
+
+META_STALE: Final = "mcproxy/stale"
+"""In `_meta` of a result that has outlived its time: `{"forMs": ...}`, for how long."""
+
+_MAX_URI: Final = 8192
+"""Characters; what has a longer URI is read past the cache."""
+_MAX_PARTS: Final = 128
+"""Of a URI's `/`, `?` and `#`; what has more is read past the cache."""
+_MAX_PUBLIC: Final = 256 * 1024
+"""Characters of URIs of which it is remembered that their last result was public."""
+_HARMLESS_META: Final = frozenset({"traceparent", "tracestate", "baggage"})
+"""Keys of a request's `_meta` that do not affect its result (basic, "OpenTelemetry trace context")."""
+_PART: Final = re.compile("[/?#]")
+_FOREVER: Final = float("inf")
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A result that is there."""
+
+    result: Complete
+    stale: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Aboard:
+    """The caller waits for `flight`; where it leads, the flight has still to be begun."""
+
+    flight: Flight
+    waiter: Waiter
+    leads: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What keeping a result led to: how many entries gave way, and which watches change."""
+
+    evicted: int = 0
+    watches: Turnover = field(default_factory=Turnover)
+
+
+class _Hints(msgspec.Struct):
+    """`CacheableResult` (2026-07-28, caching), its values as yet unread: a peer may have put anything there."""
+
+    ttl_ms: Raw | UnsetType = msgspec.field(default=UNSET, name="ttlMs")
+    scope: Raw | UnsetType = msgspec.field(default=UNSET, name="cacheScope")
+
+    @property
+    def ttl(self) -> float | None:
+        """Seconds; None where nothing is said. Nonsense counts as 0, as the negative does."""
+        if self.ttl_ms is UNSET:
+            return None
+        try:
+            return max(0.0, msgspec.json.decode(self.ttl_ms, type=float) / 1000)
+        except msgspec.MsgspecError:
+            return 0.0
+
+    @property
+    def public(self) -> bool:
+        return self.scope is not UNSET and parse_text(self.scope) == "public"
+
+
+_hints = msgspec.json.Decoder(_Hints)
+
+
+class Reads:
+    def __init__(self, spec: settings.Upstream, max_entry_bytes: int) -> None:
+        self.shelf = Shelf(spec.cache.max_bytes)
+        self._watches = Watches(spec.name, spec.cache.max_watched)
+        self._spec = spec
+        self._max_entry_bytes = max_entry_bytes
+        self._flights: dict[Key, Flight] = {}
+        self._up: dict[Owner, bool] = {}
+        """Of the links that were ever heard of, whether they stand."""
+        self._public: LRUCache[Key, int] = LRUCache(_MAX_PUBLIC, getsizeof=int)
+
+    @property
+    def idle(self) -> bool:
+        return not self._flights
+
+    # What a caller gets.
+
+    def reader(self, call: Call, row: Method) -> Key | None:
+        """The key of what `call` reads for itself; None where its result may depend on more than that."""
+        uri = _only_subject(call.params, row)
+        if uri is None or len(uri) > _MAX_URI or len(_PART.findall(uri)) > _MAX_PARTS:
+            return None
+        owner = call.caller.session if self._spec.connection == "session" else None
+        return Key(self._spec.name, owner, uri, None if self._spec.cache.shared else call.caller.principal.name)
+
+    def find(self, reader: Key, now: float) -> Hit | None:
+        """What there is to give: while it is fresh, or while the link is known to be down."""
+        entry = self._entry(reader, now)
+        if entry is None:
+            return None
+        if now < entry.fresh_until:
+            self._watches.touch(reader.uri)
+            return Hit(_aged(entry, now))
+        return _stale(entry, now) if self._up.get(reader.owner) is False else None
+
+    def find_stale(self, reader: Key, now: float) -> Hit | None:
+        """What there is to give in place of an answer that could not be had."""
+        entry = self._entry(reader, now)
+        return None if entry is None else _stale(entry, now)
+
+    def flight_keys(self, reader: Key) -> Iterator[Key]:
+        """Under which keys to read with others: everybody's first where the last result was public, then one's own."""
+        if reader.principal is not None and reader.for_everybody in self._public:
+            yield reader.for_everybody
+        yield reader
+
+    def board(self, key: Key, reader: Key, call: Call) -> Aboard:
+        """A place on the flight under `key`, or at the head of a new one."""
+        waiter = Waiter(call, reader)
+        flight = self._flights.get(key)
+        if flight is not None and flight.open:
+            flight.board(waiter)
+            return Aboard(flight, waiter, leads=False)
+        watch = self._watches.confirmed(key.uri) if key.owner is None else None
+        flight = self._flights[key] = Flight(key, waiter, watch)
+        return Aboard(flight, waiter, leads=True)
+
+    # What becomes of a result.
+
+    def land(self, flight: Flight, outcome: Outcome, now: float) -> Kept:
+        """Takes the outcome of a flight: for those aboard in any case, and to be kept where it may be."""
+        hints = _read_hints(outcome) if self._fits(outcome) else _Hints()
+        flight.land(outcome, public=hints.public)
+        if not self._remove(flight) or flight.asked or unreachable(outcome):
+            return Kept()
+        reader = flight.leader.reader
+        self._drop(reader)
+        if not isinstance(outcome, Complete) or not self._fits(outcome):
+            return Kept()
+        return self._keep(flight, outcome, hints, now)
+
+    def abandon(self, flight: Flight) -> None:
+        """Notes that a flight is over, with an outcome or without one."""
+        self._remove(flight)
+        flight.release()
+
+    def confirm(self, watch: Watch) -> bool:
+        """Notes that the upstream reports changes to `watch`. False where nobody wants it any more."""
+        watch.confirmed = self._watches.holds(watch)
+        return watch.confirmed
+
+    # What makes it doubtful.
+
+    def updated(self, uri: str) -> None:
+        """A resource changed: `uri`, in whatever spelling, or what it is a part of (`ResourceUpdatedNotification`)."""
+        changed = frozenset(_wholes(canonical(uri)))
+        for each in changed:
+            self.shelf.drop_uri(each)
+        self._detach(flight for flight in self._flights.values() if canonical(flight.key.uri) in changed)
+
+    def changed(self) -> None:
+        """Anything may have changed."""
+        self.shelf.clear()
+        self._detach(self._flights.values())
+
+    def connected(self, owner: Owner, now: float) -> Turnover:
+        """A link stands. Where it stood before, it was lost meanwhile, and with it what it would have reported."""
+        ended = self.lost(owner, now) if self._up.get(owner) else Turnover()
+        self._up[owner] = True
+        return ended
+
+    def lost(self, owner: Owner, now: float) -> Turnover:
+        self._up[owner] = False
+        self.shelf.age(owner, now, self._spec.cache.stale_if_error)
+        self._detach(flight for flight in self._flights.values() if flight.key.owner == owner)
+        return Turnover(ended=self._watches.clear()) if owner is None else Turnover()
+
+    def retired(self, owner: Owner, now: float) -> Turnover:
+        """A link is gone for good, and whatever came over it."""
+        ended = self.lost(owner, now)
+        self.shelf.age(owner, now, 0)
+        del self._up[owner]
+        return ended
+
+    def _entry(self, reader: Key, now: float) -> Entry | None:
+        """The freshest of what `reader` may have."""
+        held = [entry for key in (reader.for_everybody, reader) if (entry := self._alive(key, now)) is not None]
+        return max(held, key=attrgetter("fresh_until"), default=None)
+
+    def _alive(self, key: Key, now: float) -> Entry | None:
+        entry = self.shelf.get(key)
+        if entry is not None and now >= entry.stale_until:
+            self.shelf.drop(key)
+            return None
+        return entry
+
+    def _fits(self, outcome: Outcome) -> bool:
+        return isinstance(outcome, Complete) and len(outcome.result) <= self._max_entry_bytes
+
+    def _keep(self, flight: Flight, outcome: Complete, hints: _Hints, now: float) -> Kept:
+        reader = flight.leader.reader
+        key = reader.for_everybody if hints.public else reader
+        if hints.public:
+            self._public[key] = len(key.uri)
+        turnover = self._watch(key)
+        fresh_until = now + self._life(flight, hints)
+        entry = Entry(
+            result=Complete(outcome.result.copy(), outcome.is_error),
+            fresh_until=fresh_until,
+            stale_until=fresh_until + self._spec.cache.stale_if_error,
+            ttl_given=hints.ttl is not None,
+        )
+        evicted = self.shelf.put(key, entry) if entry.stale_until > now else 0
+        return Kept(evicted, turnover)
+
+    def _life(self, flight: Flight, hints: _Hints) -> float:
+        """In seconds: until told otherwise, else as the upstream says, else as configured, else none."""
+        if flight.watch is not None and self._watches.holds(flight.watch):
+            return _FOREVER
+        if hints.ttl is not None:
+            return hints.ttl
+        ttl = self._spec.cache.ttl.items()
+        return next((seconds for glob, seconds in ttl if fnmatchcase(flight.key.uri, glob)), 0.0)
+
+    def _watch(self, key: Key) -> Turnover:
+        """Watches what is kept, where that is asked for: over a link that all share, and that stands."""
+        if not self._spec.cache.coherent or key.owner is not None or not self._up.get(None):
+            return Turnover()
+        turnover = self._watches.want(key.uri)
+        for watch in turnover.ended:
+            self.shelf.drop_uri(canonical(watch.uri))
+        return turnover
+
+    def _drop(self, reader: Key) -> None:
+        """Drops what a later answer has taken the place of."""
+        self.shelf.drop(reader)
+        self.shelf.drop(reader.for_everybody)
+        self._public.pop(reader.for_everybody, None)
+
+    def _remove(self, flight: Flight) -> bool:
+        """Whether the flight was still to be found: no invalidation came since it began."""
+        found = self._flights.get(flight.key) is flight
+        if found:
+            del self._flights[flight.key]
+        return found
+
+    def _detach(self, flights: Iterable[Flight]) -> None:
+        for flight in list(flights):
+            self._remove(flight)
+
+
+def unreachable(outcome: Outcome) -> bool:
+    """Whether the upstream is down, or as good as down: it says nothing about the resource."""
+    return isinstance(outcome, Failed) and outcome.reason in (Reason.UNAVAILABLE, Reason.TIMEOUT)
+
+
+def _only_subject(params: Params, row: Method) -> str | None:
+    """The subject, where the request says nothing else that could affect its result.
+
+    caching, "Cache Key": in particular, retries with `inputResponses` or `requestState` MUST NOT be cached.
+    """
+    if row.subject_key is None or not params.keys() <= {row.subject_key, "_meta"}:
+        return None
+    try:
+        meta = parse_object(params.get("_meta", b"{}"))
+    except InvalidMessage:
+        return None
+    return parse_text(params.get(row.subject_key, b"")) if meta.keys() <= _HARMLESS_META else None
+
+
+def _read_hints(outcome: Outcome) -> _Hints:
+    try:
+        return _hints.decode(outcome.result) if isinstance(outcome, Complete) else _Hints()
+    except msgspec.MsgspecError:
+        return _Hints(ttl_ms=Raw(b"0"))
+
+
+def _wholes(uri: str) -> Iterator[str]:
+    """`uri` and all that it may be a part of."""
+    yield uri
+    for part in islice(_PART.finditer(uri), _MAX_PARTS):
+        yield uri[: part.start()]
+        yield uri[: part.end()]
+
+
+def _aged(entry: Entry, now: float) -> Complete:
+    """The result with what is left of its `ttlMs`, so that whoever caches it next does not keep it for longer."""
+    if not entry.ttl_given or entry.fresh_until == _FOREVER:
+        return entry.result
+    left = int((entry.fresh_until - now) * 1000)
+    return Complete(with_members(entry.result.result, {"ttlMs": left}), entry.result.is_error)
+
+
+def _stale(entry: Entry, now: float) -> Hit:
+    members = parse_object(entry.result.result)
+    mark = {META_STALE: {"forMs": int((now - entry.fresh_until) * 1000)}}
+    members["_meta"] = raw({**_object_or_empty(members.get("_meta", EMPTY_OBJECT)), **mark})
+    if entry.ttl_given:
+        members["ttlMs"] = raw(0)
+    return Hit(Complete(raw(members), entry.result.is_error), stale=True)
+
+
+def _object_or_empty(data: Raw) -> Params:
+    try:
+        return parse_object(data)
+    except InvalidMessage:
+        return {}

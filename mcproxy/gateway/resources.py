@@ -1,0 +1,261 @@
+"""The cache of resource reads, between the router and an upstream, in the upstream's own names.
+
+Who may read what is decided before a call comes here; what to answer and what to keep, in `reads`. This carries it
+out: it reads upstream, in tasks of its own, and passes on what upstreams report.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from functools import partial
+from typing import Protocol, assert_never
+
+import anyio
+from anyio.abc import TaskGroup
+
+from mcproxy import settings
+from mcproxy.call import (
+    Call,
+    Change,
+    Connected,
+    Disconnected,
+    Handler,
+    ListChanged,
+    Listener,
+    McpError,
+    Notice,
+    Outcome,
+    Owner,
+    ResourceUpdated,
+    Retired,
+    Upstream,
+    UpstreamChanged,
+    UpstreamEvent,
+    UpstreamStatus,
+)
+from mcproxy.gateway.flights import Flight
+from mcproxy.gateway.reads import Hit, Reads, unreachable
+from mcproxy.gateway.shelves import Key, fit
+from mcproxy.gateway.watches import Turnover, Watch
+from mcproxy.metrics import Metrics
+from mcproxy.protocol.jsonrpc import parse_text
+from mcproxy.protocol.methods import METHODS, Kind, Method, Subject
+
+Clock = Callable[[], float]
+"""Seconds that only go forward."""
+
+ReadOnly = Callable[[str, Owner, str], bool]
+"""Whether an upstream, over the link of that owner, annotates the tool of that name as read-only."""
+
+
+class Subscriptions(Protocol):
+    """Where clients' subscriptions are counted, and the cache's own with them."""
+
+    async def subscribe(self, listener: Listener, upstream: str, uri: str) -> None:
+        """Returns once the upstream reports changes of `uri`, in its own names. Raises McpError where it does not."""
+
+    def leave(self, listener: Listener) -> None:
+        """Ends what `listener` holds. Idempotent."""
+
+
+class Cause(Enum):
+    """Why entries are forgotten; the values are a label of metrics."""
+
+    UPDATED = "updated"
+    LIST_CHANGED = "list_changed"
+    DISCONNECTED = "disconnected"
+    RETIRED = "retired"
+    TOOL_CALL = "tool_call"
+
+
+@dataclass(frozen=True, slots=True)
+class CachedUpstream:
+    """`upstream`, with its calls answered by `handler`."""
+
+    upstream: Upstream
+    handler: Handler
+
+    @property
+    def name(self) -> str:
+        return self.upstream.name
+
+    @property
+    def status(self) -> UpstreamStatus:
+        return self.upstream.status
+
+    async def __call__(self, call: Call) -> Outcome:
+        return await self.handler(call)
+
+    def release(self, owner: str) -> None:
+        self.upstream.release(owner)
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """What there is while the cache runs: whose tasks its reads are, and where it subscribes."""
+
+    tasks: TaskGroup
+    subscriptions: Subscriptions
+
+
+class ReadCache:
+    """Of all upstreams together. While it does not run, every call goes straight through."""
+
+    def __init__(
+        self,
+        specs: Sequence[settings.Upstream],
+        limits: settings.CacheLimits,
+        metrics: Metrics,
+        read_only: ReadOnly,
+        now: Clock = time.monotonic,
+    ) -> None:
+        self._reads = {spec.name: Reads(spec, limits.max_entry_bytes) for spec in specs}
+        self._careful = frozenset(spec.name for spec in specs if spec.cache.invalidate_on_tool_calls)
+        self._max_bytes = limits.max_bytes
+        self._metrics = metrics
+        self._read_only = read_only
+        self._now = now
+        self._running: Running | None = None
+
+    async def run(self, subscriptions: Subscriptions) -> None:
+        """Reads upstream for whoever waits, until cancelled."""
+        async with anyio.create_task_group() as tasks:
+            self._running = Running(tasks, subscriptions)
+            try:
+                await anyio.sleep_forever()
+            finally:
+                self._running = None
+
+    def around(self, upstream: Upstream) -> Upstream:
+        """`upstream`, with its reads cached."""
+        reads = self._reads[upstream.name]
+        self._metrics.cache_bytes.labels(upstream.name).set_function(lambda: reads.shelf.bytes)
+        self._metrics.cache_entries.labels(upstream.name).set_function(lambda: len(reads.shelf))
+        return CachedUpstream(upstream, partial(self._answer, upstream))
+
+    def on_event(self, event: UpstreamEvent) -> None:
+        """Forgets what `event` makes doubtful. To be told before any client is."""
+        reads = self._reads.get(event.upstream)
+        if reads is None:
+            return
+        match event:
+            case Connected(owner=owner):
+                self._turn(reads, reads.connected(owner, self._now()))
+            case Disconnected(owner=owner):
+                self._count(event.upstream, Cause.DISCONNECTED)
+                self._turn(reads, reads.lost(owner, self._now()))
+            case Retired(owner=owner):
+                self._count(event.upstream, Cause.RETIRED)
+                self._turn(reads, reads.retired(owner, self._now()))
+            case UpstreamChanged(change=change):
+                self._change(reads, event.upstream, change)
+            case _:
+                assert_never(event)
+
+    def _change(self, reads: Reads, name: str, change: Change) -> None:
+        match change:
+            case ResourceUpdated(uri=uri):
+                self._count(name, Cause.UPDATED)
+                reads.updated(uri)
+            case ListChanged(kind=Kind.RESOURCES):
+                self._count(name, Cause.LIST_CHANGED)
+                reads.changed()
+            case ListChanged() | Notice():
+                return
+            case _:
+                assert_never(change)
+
+    async def _answer(self, upstream: Upstream, call: Call) -> Outcome:
+        row = METHODS.get(call.method)
+        if row is None or self._running is None:
+            return await upstream(call)
+        if row.cacheable:
+            return await self._read(upstream, call, row)
+        if self._may_write(upstream.name, call, row):
+            return await self._write(upstream, call)
+        return await upstream(call)
+
+    async def _read(self, upstream: Upstream, call: Call, row: Method) -> Outcome:
+        reads = self._reads[upstream.name]
+        reader = reads.reader(call, row)
+        if reader is None:
+            return await upstream(call)
+        hit = reads.find(reader, self._now())
+        if hit is not None:
+            return self._counted(upstream.name, hit)
+        outcome = await self._fetch(upstream, reads, reader, call)
+        if not unreachable(outcome):
+            return outcome
+        in_need = reads.find_stale(reader, self._now())
+        return outcome if in_need is None else self._counted(upstream.name, in_need)
+
+    async def _fetch(self, upstream: Upstream, reads: Reads, reader: Key, call: Call) -> Outcome:
+        """Reads together with others where the outcome may be shared, and alone where it may not."""
+        for key in reads.flight_keys(reader):
+            if self._running is None:
+                break
+            aboard = reads.board(key, reader, call)
+            self._metrics.cache_reads.labels(upstream.name, "miss" if aboard.leads else "coalesced").inc()
+            if aboard.leads:
+                self._running.tasks.start_soon(self._fly, upstream, reads, aboard.flight)
+            outcome = await aboard.flight.wait(aboard.waiter)
+            if outcome is not None:
+                return outcome
+        return await upstream(call)
+
+    async def _fly(self, upstream: Upstream, reads: Reads, flight: Flight) -> None:
+        try:
+            with flight.scope:
+                outcome = await upstream(replace(flight.leader.call, client=flight))
+                self._land(upstream.name, reads, flight, outcome)
+        finally:
+            reads.abandon(flight)
+
+    def _land(self, name: str, reads: Reads, flight: Flight, outcome: Outcome) -> None:
+        kept = reads.land(flight, outcome, self._now())
+        self._metrics.cache_evictions.labels(name).inc(kept.evicted)
+        by_shelf = {each.shelf: name for name, each in self._reads.items()}
+        for shelf in fit(by_shelf, self._max_bytes):
+            self._metrics.cache_evictions.labels(by_shelf[shelf]).inc()
+        self._turn(reads, kept.watches)
+
+    async def _write(self, upstream: Upstream, call: Call) -> Outcome:
+        try:
+            return await upstream(call)
+        finally:
+            # However it ended, it may have written; what was read meanwhile may be of before.
+            self._count(upstream.name, Cause.TOOL_CALL)
+            self._reads[upstream.name].changed()
+
+    def _may_write(self, name: str, call: Call, row: Method) -> bool:
+        if name not in self._careful or row.subject is not Subject.TOOL or row.subject_key is None:
+            return False
+        tool = parse_text(call.params.get(row.subject_key, b""))
+        return tool is None or not self._read_only(name, call.caller.session, tool)
+
+    def _turn(self, reads: Reads, turnover: Turnover) -> None:
+        if self._running is None:
+            return
+        for watch in turnover.ended:
+            self._running.subscriptions.leave(watch)
+        if turnover.began is not None:
+            self._running.tasks.start_soon(self._watch, self._running.subscriptions, reads, turnover.began)
+
+    async def _watch(self, subscriptions: Subscriptions, reads: Reads, watch: Watch) -> None:
+        try:
+            await subscriptions.subscribe(watch, watch.upstream, watch.uri)
+        except McpError:
+            # It reports no changes of this one, which then lives by its TTL.
+            return
+        if not reads.confirm(watch):
+            subscriptions.leave(watch)
+
+    def _count(self, name: str, cause: Cause) -> None:
+        self._metrics.cache_invalidations.labels(name, cause.value).inc()
+
+    def _counted(self, name: str, hit: Hit) -> Outcome:
+        self._metrics.cache_reads.labels(name, "stale" if hit.stale else "hit").inc()
+        return hit.result

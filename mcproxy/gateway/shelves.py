@@ -1,0 +1,127 @@
+"""What upstreams' resources said, weighed in bytes: one shelf for each upstream with a limit, and a limit for all.
+
+Where a shelf is full its least used entry gives way; where all together are, that of the heaviest shelf does.
+Knows no clock: which entries are still good is for the reader to judge.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from operator import attrgetter
+from typing import Final
+
+from cachetools import LRUCache
+
+from mcproxy.call import Complete, Owner
+from mcproxy.catalog.uris import canonical
+
+_OVERHEAD: Final = 1024
+"""Bytes that an entry takes beside its URI and its result, rounded up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """Which resource, over whose link, for whom."""
+
+    upstream: str
+    owner: Owner
+    uri: str
+    principal: str | None
+    """The name of the one principal that may have it; None for everybody."""
+
+    @property
+    def for_everybody(self) -> Key:
+        return replace(self, principal=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A result and its times on the reader's clock: good until `fresh_until`, good in need until `stale_until`."""
+
+    result: Complete
+    fresh_until: float
+    stale_until: float
+    ttl_given: bool = False
+    """Whether the result states a `ttlMs`."""
+    weight: int = 0
+    """Bytes, URI included; the shelf knows it."""
+
+
+class Shelf:
+    """The entries of one upstream, by key and by the canonical spelling of their URI."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._entries: LRUCache[Key, Entry] = LRUCache(max_bytes, getsizeof=attrgetter("weight"))
+        self._by_uri: dict[str, set[Key]] = {}
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    @property
+    def bytes(self) -> int:
+        return int(self._entries.currsize)
+
+    def get(self, key: Key) -> Entry | None:
+        """The entry, which is the most recently used from now on."""
+        return self._entries.get(key)
+
+    def put(self, key: Key, entry: Entry) -> int:
+        """Places the entry and returns how many gave way. What is larger than the whole shelf is not placed."""
+        self.drop(key)
+        weight = _OVERHEAD + 2 * sys.getsizeof(key.uri) + len(entry.result.result)
+        if weight > self._entries.maxsize:
+            return 0
+        evicted = 0
+        while self.bytes + weight > self._entries.maxsize:
+            self.evict()
+            evicted += 1
+        self._entries[key] = replace(entry, weight=weight)
+        self._by_uri.setdefault(canonical(key.uri), set()).add(key)
+        return evicted
+
+    def evict(self) -> None:
+        """Drops the least used entry."""
+        key, _ = self._entries.popitem()
+        self._forget(key)
+
+    def drop(self, key: Key) -> None:
+        if self._entries.pop(key, None) is not None:
+            self._forget(key)
+
+    def drop_uri(self, uri: str) -> None:
+        """Drops what was read of `uri`, a canonical spelling, whoever it is for."""
+        for key in list(self._by_uri.get(uri, ())):
+            self.drop(key)
+
+    def clear(self) -> None:
+        self._entries.clear()
+        self._by_uri.clear()
+
+    def age(self, owner: Owner, now: float, stale_for: float) -> None:
+        """Makes all that came over the link of `owner` stale as of `now`; where stale ones are not kept, drops it."""
+        for key, entry in [(key, entry) for key, entry in self._entries.items() if key.owner == owner]:
+            fresh_until = min(entry.fresh_until, now)
+            stale_until = min(entry.stale_until, fresh_until + stale_for)
+            if stale_until > now:
+                self._entries[key] = replace(entry, fresh_until=fresh_until, stale_until=stale_until)
+            else:
+                self.drop(key)
+
+    def _forget(self, key: Key) -> None:
+        uri = canonical(key.uri)
+        self._by_uri[uri].discard(key)
+        if not self._by_uri[uri]:
+            del self._by_uri[uri]
+
+
+def fit(shelves: Iterable[Shelf], max_bytes: int) -> list[Shelf]:
+    """Evicts until all shelves together hold at most `max_bytes`. Returns whose entries gave way, one for each."""
+    shelves = list(shelves)
+    gave_way = []
+    while sum(shelf.bytes for shelf in shelves) > max_bytes:
+        heaviest = max(shelves, key=attrgetter("bytes"))
+        heaviest.evict()
+        gave_way.append(heaviest)
+    return gave_way

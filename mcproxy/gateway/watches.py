@@ -1,0 +1,91 @@
+"""Which resources the cache itself watches upstream, so that what it holds of them stays right without a TTL.
+
+Bounded for each upstream: the least used watch gives way. Decides only; subscribes to nothing itself.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import NoReturn
+
+from mcproxy.call import ANONYMOUS, Caller, Change, InputRequest, McpError
+from mcproxy.protocol.eras import LATEST
+from mcproxy.protocol.jsonrpc import METHOD_NOT_FOUND
+
+_CALLER = Caller(ANONYMOUS, LATEST)
+
+
+class Watch:
+    """One resource of one upstream, watched. A `Listener`, so that it counts among the clients that watch it too.
+
+    What the upstream reports reaches the cache as an event before any listener hears of it: a watch keeps the
+    subscription alive, and has nothing to do with what is signalled.
+    """
+
+    def __init__(self, upstream: str, uri: str) -> None:
+        self.upstream = upstream
+        self.uri = uri
+        self.confirmed = False
+        """Whether the upstream agreed; until then changes may go unreported."""
+
+    @property
+    def caller(self) -> Caller:
+        return _CALLER
+
+    def set_log_level(self, level: str) -> None:
+        return
+
+    def signal(self, change: Change) -> None:
+        return
+
+    async def ask(self, request: InputRequest) -> NoReturn:
+        raise McpError(METHOD_NOT_FOUND, "the cache answers no questions")
+
+
+@dataclass(frozen=True, slots=True)
+class Turnover:
+    """What changed among the watches: at most one begins, and those it took the place of end."""
+
+    began: Watch | None = None
+    ended: tuple[Watch, ...] = ()
+
+
+class Watches:
+    """Of one upstream."""
+
+    def __init__(self, upstream: str, limit: int) -> None:
+        self._upstream = upstream
+        self._limit = limit
+        self._by_uri: OrderedDict[str, Watch] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._by_uri)
+
+    def touch(self, uri: str) -> None:
+        """Notes that `uri` is in use."""
+        if uri in self._by_uri:
+            self._by_uri.move_to_end(uri)
+
+    def want(self, uri: str) -> Turnover:
+        """Watches `uri` from now on."""
+        if uri in self._by_uri:
+            self._by_uri.move_to_end(uri)
+            return Turnover()
+        began = self._by_uri[uri] = Watch(self._upstream, uri)
+        ended = [self._by_uri.popitem(last=False)[1] for _ in range(len(self._by_uri) - self._limit)]
+        return Turnover(began, tuple(ended))
+
+    def confirmed(self, uri: str) -> Watch | None:
+        """The watch that reports every change of `uri`, if there is one."""
+        watch = self._by_uri.get(uri)
+        return watch if watch is not None and watch.confirmed else None
+
+    def holds(self, watch: Watch) -> bool:
+        return self._by_uri.get(watch.uri) is watch
+
+    def clear(self) -> tuple[Watch, ...]:
+        """Ends all: the link they were made over is gone."""
+        ended = tuple(self._by_uri.values())
+        self._by_uri.clear()
+        return ended
