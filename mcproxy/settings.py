@@ -185,6 +185,8 @@ class Limits(_Settings):
     """Of one caller; everybody unauthenticated is one."""
     session_idle: Seconds = 1800
     """A session unused for so long ends."""
+    session_lifetime: Seconds = 2_592_000
+    """A session id older than this is unknown, however much it is used."""
     max_calls_per_session: Count = 256
     """Calls of one session at once."""
     max_batch: Count = 100
@@ -194,6 +196,10 @@ class Limits(_Settings):
     replay_events: Count = 256
     """Events kept for `Last-Event-ID`, per session."""
     replay_bytes: Bytes = 4 * 1024 * 1024
+    """The same, in bytes."""
+    max_queued_messages: Count = 1024
+    """Messages that wait to be written to one client; an answer over it disconnects the client."""
+    max_queued_bytes: Bytes = 64 * 1024 * 1024
     """The same, in bytes."""
     max_connections_total: Count = 500
     """Links of `connection: session` upstreams, all together."""
@@ -259,6 +265,8 @@ class Proxy(_Settings):
     """A POST without an answer for so long is answered as an event stream."""
     write_timeout: Seconds = 30
     """For a client to take what is written to it."""
+    read_timeout: Seconds = 60
+    """For a client to send the whole of a message."""
     ask_timeout: Seconds = 600
     """For a client to answer sampling, elicitation and roots."""
     list_wait: SecondsOrNone = 3

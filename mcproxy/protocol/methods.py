@@ -107,6 +107,8 @@ class Method:
     """Whether a lost request may be sent again without a second effect (requirement R4)."""
     notification: bool = False
     """Whether it is a notification: sent on as one, and never answered."""
+    opens: bool = False
+    """Whether it opens a handshake session."""
 
 
 _E, _G, _U = Answerer.EDGE, Answerer.GATEWAY, Answerer.UPSTREAM
@@ -114,7 +116,7 @@ _E, _G, _U = Answerer.EDGE, Answerer.GATEWAY, Answerer.UPSTREAM
 METHODS: Final[dict[str, Method]] = {
     row.name: row
     for row in (
-        Method("initialize", _E),
+        Method("initialize", _E, opens=True),
         Method("ping", _E, safe_to_repeat=True),
         Method("server/discover", _G, safe_to_repeat=True),
         Method("subscriptions/listen", _E),
@@ -169,3 +171,13 @@ CHANGED: Final[dict[str, tuple[Kind, ...]]] = {
 
 LOG_LEVELS: Final = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 """RFC 5424 severities, least severe first."""
+
+DEFAULT_LOG_LEVEL: Final = "info"
+"""What a client of a handshake era hears from where it set no level: the specification leaves it to the server."""
+
+
+def is_audible(level: str, least: str | None) -> bool:
+    """Whether a log message of `level` goes to who wants `least` and up, or (None) nothing at all."""
+    if level not in LOG_LEVELS or least not in LOG_LEVELS:
+        return False
+    return LOG_LEVELS.index(level) >= LOG_LEVELS.index(least)
