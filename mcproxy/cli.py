@@ -1,0 +1,345 @@
+"""The command line. Exit codes: 0 it worked, 1 what was asked for failed, 2 the command line or a file is wrong.
+
+Says which commands there are and puts them together; `app` runs the gateway, `inspection` asks it, `presentation`
+prints. Nothing but MCP, or the result, is ever written to stdout.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import json
+import sys
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, Any, Final, NoReturn, assert_never
+
+import anyio
+import structlog
+import typer
+
+from mcproxy import __version__, logs
+from mcproxy.app import running, serve_http, serve_stdio
+from mcproxy.call import Connected, Disconnected, Retired, UpstreamChanged, UpstreamEvent
+from mcproxy.configuration import find, read
+from mcproxy.documents import ConfigurationError
+from mcproxy.importing import import_servers
+from mcproxy.inspection import Entry, Refused, Visitor, call_tool, entries, read_resource, reports, result
+from mcproxy.presentation import (
+    ENTRY_COLUMNS,
+    REPORT_COLUMNS,
+    banner,
+    entry_row,
+    remarks,
+    report_row,
+    say,
+    show,
+    show_contents,
+    show_json,
+    show_table,
+    stderr,
+    told,
+    tool_text,
+)
+from mcproxy.protocol.methods import Kind
+from mcproxy.schema import schema as schema_of_configuration
+from mcproxy.settings import Settings
+from mcproxy.terminal import Terminal, line_reader
+
+OK, FAILED, WRONG, INTERRUPTED = 0, 1, 2, 130
+
+log = structlog.get_logger()
+
+commands = typer.Typer(
+    name="mcproxy",
+    help="One endpoint in front of many Model Context Protocol servers.",
+    epilog="Exit codes: 0 it worked; 1 what was asked for failed; 2 the command line or the configuration is wrong.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+Config = Annotated[
+    Path | None,
+    typer.Option("--config", "-c", help="The configuration; else MCPROXY_CONFIG, else mcproxy.yaml here or in yours."),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+class Listing(Enum):
+    TOOLS = "tools"
+    RESOURCES = "resources"
+    PROMPTS = "prompts"
+    UPSTREAMS = "upstreams"
+
+
+KINDS: Final = {
+    Listing.TOOLS: (Kind.TOOLS,),
+    Listing.RESOURCES: (Kind.RESOURCES, Kind.TEMPLATES),
+    Listing.PROMPTS: (Kind.PROMPTS,),
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Runs one command and exits with its code."""
+    try:
+        commands(arguments)
+    except ConfigurationError as error:
+        say(str(error))
+        sys.exit(WRONG)
+    sys.exit(OK)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        show(f"mcproxy {__version__}")
+        raise typer.Exit(OK)
+
+
+@commands.callback()
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+@commands.command()
+def serve(
+    config: Config = None,
+    stdio: Annotated[bool, typer.Option("--stdio", help="Serve one client on stdin and stdout.")] = False,
+    port: Annotated[int | None, typer.Option(min=0, max=65535, help="In place of proxy.port.")] = None,
+) -> None:
+    """Run the gateway: over HTTP, or with --stdio for a host that starts it."""
+    settings = _settings(config)
+    if port is not None:
+        settings = settings.model_copy(update={"proxy": settings.proxy.model_copy(update={"port": port})})
+    _run((_serve_stdio if stdio else _serve_http)(settings))
+
+
+@commands.command()
+def check(
+    config: Config = None,
+    connect: Annotated[bool, typer.Option("--connect", help="Connect to every upstream as well.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Validate the configuration; with --connect, every upstream behind it."""
+    settings = _settings(config, quiet=True)
+    if connect:
+        _run(_check(settings, as_json, strict=True))
+    names = [upstream.name for upstream in settings.upstreams if upstream.enabled]
+    if as_json:
+        show_json({"valid": True, "upstreams": names})
+    else:
+        show(f"valid, {len(names)} upstreams")
+
+
+@commands.command("list")
+def list_(what: Listing, config: Config = None, as_json: Json = False) -> None:
+    """Show the tools, resources or prompts that clients see, or the upstreams."""
+    settings = _settings(config, quiet=True)
+    if what is Listing.UPSTREAMS:
+        _run(_check(settings, as_json, strict=False))
+    _run(_visit(settings, lambda visitor: _list(visitor, KINDS[what], as_json)))
+
+
+@commands.command()
+def call(
+    name: Annotated[str, typer.Argument(help="The tool, as `mcproxy list tools` names it.")],
+    arg: Annotated[list[str] | None, typer.Option("--arg", help="key=value, as often as needed.")] = None,
+    json_args: Annotated[str, typer.Option("--json-args", help="The arguments as a JSON object.")] = "{}",
+    config: Config = None,
+    as_json: Json = False,
+) -> None:
+    """Call a tool through the whole gateway."""
+    whole, pairs = _json_object(json_args), _pairs(arg or [])
+    _run(_visit(_settings(config, quiet=True), lambda visitor: _call(visitor, name, pairs, whole, as_json)))
+
+
+@commands.command("read")
+def read_(
+    uri: Annotated[str, typer.Argument(help="The resource, as `mcproxy list resources` names it.")],
+    config: Config = None,
+    as_json: Json = False,
+) -> None:
+    """Read a resource through the whole gateway."""
+    _run(_visit(_settings(config, quiet=True), lambda visitor: _read(visitor, uri, as_json)))
+
+
+@commands.command("import")
+def import_(
+    source: Annotated[
+        str, typer.Argument(help="claude, claude-code, cursor, vscode, windsurf, cline, gemini, or a file.")
+    ],
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="A new file; else stdout.")] = None,
+) -> None:
+    """Make a configuration from a host's own; its secrets become ${VARIABLES}."""
+    imported = import_servers(source, Path.cwd())
+    if output is None:
+        show(imported.render().rstrip())
+    else:
+        _write_new(output, imported.render())
+    say(told(imported, output))
+
+
+@commands.command()
+def schema() -> None:
+    """Print the JSON Schema of the configuration, for editors."""
+    show_json(schema_of_configuration())
+
+
+async def _serve_http(settings: Settings) -> int:
+    code = OK
+    try:
+        async with running(settings, on_event=_announce if stderr().is_terminal else None) as app:
+            await serve_http(app, started=lambda url: _started(url, settings))
+    except* OSError as group:
+        say(f"cannot listen on {settings.proxy.host} port {settings.proxy.port}: {_first(group)}")
+        code = FAILED
+    return code
+
+
+async def _serve_stdio(settings: Settings) -> int:
+    async with running(settings) as app:
+        await serve_stdio(app)
+    return OK
+
+
+def _started(url: str, settings: Settings) -> None:
+    if settings.proxy.log_format == "json":
+        log.info("serving", url=url)
+    else:
+        say(banner(url, settings))
+
+
+def _announce(event: UpstreamEvent) -> None:
+    match event:
+        case Connected(upstream=name, identity=identity, owner=None):
+            say(f"  {name}: connected, {identity.version}")
+        case Disconnected(upstream=name, reason=reason, owner=None):
+            say(f"  {name}: not connected, retrying: {reason}")
+        case Connected() | Disconnected() | Retired() | UpstreamChanged():
+            pass
+        case _:
+            assert_never(event)
+
+
+async def _check(settings: Settings, as_json: bool, *, strict: bool) -> int:
+    """Reports on every upstream; where `strict`, one that is not connected is a failure."""
+    start = time.monotonic()
+    latencies: dict[str, float] = {}
+
+    def note(event: UpstreamEvent) -> None:
+        if isinstance(event, Connected):
+            latencies.setdefault(event.upstream, time.monotonic() - start)
+
+    async with running(settings, on_event=note) as app:
+        await app.settled()
+        found = reports(app.statuses(), app.catalogue(), latencies)
+    if as_json:
+        show_json([dataclasses.asdict(report) for report in found])
+    else:
+        show_table(REPORT_COLUMNS, [report_row(report) for report in found])
+        for remark in (remark for report in found for remark in remarks(report)):
+            say(remark)
+    return FAILED if strict and not all(report.ok for report in found) else OK
+
+
+async def _visit(settings: Settings, errand: Callable[[Visitor], Awaitable[int]]) -> int:
+    """Runs an errand at a gateway whose upstreams had their chance to connect."""
+    console = stderr()
+    terminal = Terminal(console, line_reader(console))
+    async with running(settings) as app:
+        await app.settled()
+        try:
+            return await errand(Visitor(app.handler, terminal, terminal.capabilities))
+        except Refused as refused:
+            say(str(refused))
+            return FAILED
+        finally:
+            terminal.close()
+
+
+async def _list(visitor: Visitor, kinds: Sequence[Kind], as_json: bool) -> int:
+    found = [(kind, entry) for kind in kinds for entry in await entries(visitor, kind)]
+    if as_json:
+        show_json([entry for _, entry in found])
+    else:
+        show_table(ENTRY_COLUMNS, [entry_row(kind, entry) for kind, entry in found])
+    return OK
+
+
+async def _call(visitor: Visitor, name: str, pairs: dict[str, str], whole: Entry, as_json: bool) -> int:
+    found = result(await call_tool(visitor, name, pairs, whole))
+    if as_json:
+        show_json(found)
+    else:
+        show(tool_text(found))
+    return FAILED if found.get("isError") is True else OK
+
+
+async def _read(visitor: Visitor, uri: str, as_json: bool) -> int:
+    found = result(await read_resource(visitor, uri))
+    if as_json:
+        show_json(found)
+    else:
+        show_contents(found)
+    return OK
+
+
+def _settings(config: Path | None, *, quiet: bool = False) -> Settings:
+    """Reads the configuration and sets up the logs; `quiet` commands tell of errors themselves."""
+    configuration = read(config or find())
+    proxy = configuration.settings.proxy
+    level = "critical" if quiet else proxy.log_level
+    logs.configure("console" if quiet else proxy.log_format, level, configuration.secrets)
+    return configuration.settings
+
+
+def _run(work: Coroutine[Any, Any, int]) -> NoReturn:
+    """Runs to the end, on uvloop where there is one. Ctrl-C is how commands are stopped: it needs no traceback."""
+
+    async def whole() -> int:
+        return await work
+
+    try:
+        code = anyio.run(whole, backend_options={"use_uvloop": importlib.util.find_spec("uvloop") is not None})
+    except KeyboardInterrupt:
+        code = INTERRUPTED
+    raise typer.Exit(code)
+
+
+def _json_object(text: str) -> Entry:
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise typer.BadParameter(f"no valid JSON: {error}", param_hint="--json-args") from error
+    if not isinstance(value, dict):
+        raise typer.BadParameter("should be a JSON object", param_hint="--json-args")
+    return value
+
+
+def _pairs(arguments: Sequence[str]) -> dict[str, str]:
+    pairs: dict[str, str] = {}
+    for argument in arguments:
+        key, equals, value = argument.partition("=")
+        if not equals:
+            raise typer.BadParameter(f"{argument!r} should be key=value", param_hint="--arg")
+        pairs[key] = value
+    return pairs
+
+
+def _write_new(path: Path, text: str) -> None:
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise typer.BadParameter(f"cannot write {path}: {error.strerror}", param_hint="--output") from error
+
+
+def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    inner = group.exceptions[0]
+    return _first(inner) if isinstance(inner, BaseExceptionGroup) else inner

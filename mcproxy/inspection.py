@@ -6,14 +6,29 @@ Everything goes through the whole gateway, as a client's calls do. Returns value
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import msgspec
 from msgspec import Raw
 
-from mcproxy.call import ANONYMOUS, Call, Caller, Client, Complete, Failed, Handler, InputRequired, Outcome
+from mcproxy import __version__
+from mcproxy.call import (
+    ANONYMOUS,
+    Call,
+    Caller,
+    Client,
+    Complete,
+    Failed,
+    Handler,
+    InputRequired,
+    Outcome,
+    Phase,
+    UpstreamStatus,
+)
+from mcproxy.catalog.merging import View
 from mcproxy.protocol.eras import LATEST_HANDSHAKE
 from mcproxy.protocol.jsonrpc import Params, raw
 from mcproxy.protocol.methods import Kind
@@ -44,7 +59,7 @@ class Visitor:
         return replace(self, endpoint=endpoint)
 
     async def send(self, method: str, params: Params) -> Outcome:
-        info = raw({"name": "mcproxy-cli", "version": "1"})
+        info = raw({"name": "mcproxy-cli", "version": __version__})
         caller = Caller(ANONYMOUS, LATEST_HANDSHAKE, self.capabilities, info, self.endpoint, log_level="info")
         return await self.handler(Call(method, params, caller, self.client))
 
@@ -62,18 +77,10 @@ async def entries(visitor: Visitor, kind: Kind) -> list[Entry]:
     return found
 
 
-async def call_tool(visitor: Visitor, name: str, pairs: Iterable[str], whole: Entry) -> Outcome:
-    """Calls a tool with `whole`, and with each `key=value` of `pairs` as the tool's schema wants it.
-
-    Raises Refused, and ValueError for a pair that is none.
-    """
-    pairs = list(pairs)
-    schema: object = None
-    if pairs:
-        schema = next(
-            (tool.get("inputSchema") for tool in await entries(visitor, Kind.TOOLS) if tool["name"] == name), {}
-        )
-    arguments = {**whole, **parse_pairs(pairs, schema)}
+async def call_tool(visitor: Visitor, name: str, pairs: Mapping[str, str], whole: Entry) -> Outcome:
+    """Calls a tool with `whole`, and with `pairs` read as the tool's schema wants them. Raises Refused."""
+    schema = await _input_schema(visitor, name) if pairs else {}
+    arguments = {**whole, **read_pairs(pairs, schema)}
     return await visitor.send(CALL_TOOL, {"name": raw(name), "arguments": raw(arguments)})
 
 
@@ -97,21 +104,21 @@ def decoded(value: Raw) -> Entry:
     return found if isinstance(found, dict) else {}
 
 
-def parse_pairs(pairs: Iterable[str], schema: object) -> Entry:
-    """`key=value` arguments: JSON where the value is some and the schema does not say string, else text.
+def read_pairs(pairs: Mapping[str, str], schema: Entry) -> Entry:
+    """Each value as JSON where it is some and the schema does not say string, else as text."""
+    properties = schema.get("properties")
+    shapes = properties if isinstance(properties, dict) else {}
+    return {key: value if _is_text(shapes.get(key)) else _json_or_text(value) for key, value in pairs.items()}
 
-    Raises ValueError where a pair has no `=`.
-    """
-    arguments: Entry = {}
-    properties = schema.get("properties") if isinstance(schema, dict) else None
-    for pair in pairs:
-        key, equals, value = pair.partition("=")
-        if not equals:
-            raise ValueError(f"{pair!r} should be key=value")
-        shape = properties.get(key) if isinstance(properties, dict) else None
-        wants_text = isinstance(shape, dict) and shape.get("type") == "string"
-        arguments[key] = value if wants_text else _json_or_text(value)
-    return arguments
+
+async def _input_schema(visitor: Visitor, name: str) -> Entry:
+    tool: Entry = next((tool for tool in await entries(visitor, Kind.TOOLS) if tool.get("name") == name), {})
+    schema = tool.get("inputSchema")
+    return schema if isinstance(schema, dict) else {}
+
+
+def _is_text(shape: object) -> bool:
+    return isinstance(shape, dict) and shape.get("type") == "string"
 
 
 def _json_or_text(value: str) -> object:
@@ -120,3 +127,47 @@ def _json_or_text(value: str) -> object:
     except ValueError:
         return value
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What `mcproxy check --connect` says of one upstream. `latency` is from the start to being connected."""
+
+    name: str
+    ok: bool
+    transport: str
+    version: str | None
+    era: str | None
+    latency: float | None
+    tools: int
+    resources: int
+    templates: int
+    prompts: int
+    error: str | None
+    renamed: dict[str, str]
+    """Names that callers see otherwise than `{prefix}__{name}`, by the upstream's own."""
+    refused: dict[str, str]
+    """Entries that callers do not see, and why."""
+
+
+def reports(statuses: Iterable[UpstreamStatus], view: View, latencies: Mapping[str, float]) -> list[Report]:
+    """One for each upstream, from its state and from what callers see of it."""
+    counts = Counter((shown.upstream, kind) for kind, list_ in view.lists.items() for shown in list_)
+    return [
+        Report(
+            name=status.name,
+            ok=status.phase is Phase.READY,
+            transport=status.transport,
+            version=status.identity.version if status.identity else None,
+            era=status.identity.era.value if status.identity else None,
+            latency=latencies.get(status.name),
+            tools=counts[status.name, Kind.TOOLS],
+            resources=counts[status.name, Kind.RESOURCES],
+            templates=counts[status.name, Kind.TEMPLATES],
+            prompts=counts[status.name, Kind.PROMPTS],
+            error=status.error,
+            renamed={entry.name: entry.exposed for entry in view.renamed if entry.upstream == status.name},
+            refused={entry.name: entry.why for entry in view.refused if entry.upstream == status.name},
+        )
+        for status in statuses
+    ]

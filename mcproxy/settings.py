@@ -254,7 +254,7 @@ class Proxy(_Settings):
     secret: str | None = None
     """Seals session ids; the same on every replica. Made and kept in the user's state folder where not given."""
     limits: Limits = Limits()
-    """What peers can make grow."""
+    """Bounds on what peers can make grow."""
     naming: Naming = Naming()
     """What callers see upstreams' entries as."""
     cache: CacheLimits = CacheLimits()
