@@ -193,6 +193,10 @@ class Limits(_Settings):
     """Messages in a JSON-RPC batch (2025-03-26)."""
     max_subscriptions_per_session: Count = 1000
     """Resources that one session may watch."""
+    max_list_pages: Count = 1000
+    """Pages of one list that are taken from an upstream; the rest is left."""
+    max_list_entries: Count = 100_000
+    """The same, in entries."""
     replay_events: Count = 256
     """Events kept for `Last-Event-ID`, per session."""
     replay_bytes: Bytes = 4 * 1024 * 1024
