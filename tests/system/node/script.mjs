@@ -1,0 +1,112 @@
+// Plays a script through one SDK's client, and prints the transcript. Knows no SDK; the script's form is told in
+// tests/fakes/clients/__init__.py.
+
+import { readFileSync } from "node:fs";
+
+const PATIENCE = 20_000; // milliseconds that any one step may take
+const HOP_META = ["progressToken", "io.modelcontextprotocol/subscriptionId"];
+
+export const load = () => JSON.parse(readFileSync(process.argv[2], "utf8"));
+
+export const CAPABILITIES = { sampling: {}, elicitation: { form: {}, url: {} }, roots: { listChanged: true } };
+
+export class Transcript {
+  server = {};
+  steps = [];
+  notifications = [];
+  questions = [];
+  #waiting = [];
+
+  heard({ method, params }) {
+    this.notifications.push(params === undefined ? { method } : { method, params });
+    this.#waiting = this.#waiting.filter((wait) => !wait());
+  }
+
+  asked({ method, params = {} }) {
+    const { _meta = {}, ...rest } = params;
+    const meta = Object.fromEntries(Object.entries(_meta).filter(([key]) => !HOP_META.includes(key)));
+    this.questions.push({ method, params: Object.keys(meta).length ? { ...rest, _meta: meta } : rest });
+  }
+
+  // Resolves once `count` notifications of `method` have come.
+  hears(method, count) {
+    const done = () => this.notifications.filter((one) => one.method === method).length >= count;
+    return new Promise((resolve) => {
+      const wait = () => done() && (resolve(), true);
+      if (!wait()) this.#waiting.push(wait);
+    });
+  }
+}
+
+// A list drained to its last page.
+const draining = (listPage, member) => async () => {
+  const entries = [];
+  let cursor;
+  do {
+    const page = await listPage(cursor === undefined ? undefined : { cursor });
+    entries.push(...page[member]);
+    cursor = page.nextCursor;
+  } while (cursor);
+  return { [member]: entries };
+};
+
+// The verbs that both generations spell the same; `callTool(params, options)` is each one's own.
+const verbs = (client, callTool) => ({
+  "tools/call": (params, onprogress) => callTool(params, { onprogress }),
+  "resources/read": (params) => client.readResource(params),
+  "prompts/get": (params) => client.getPrompt(params),
+  "completion/complete": (params) => client.complete(params),
+  "logging/setLevel": ({ level }) => client.setLoggingLevel(level),
+  "resources/subscribe": (params) => client.subscribeResource(params),
+  "resources/unsubscribe": (params) => client.unsubscribeResource(params),
+  ping: () => client.ping(),
+  "tools/list": draining((params) => client.listTools(params), "tools"),
+  "resources/list": draining((params) => client.listResources(params), "resources"),
+  "resources/templates/list": draining((params) => client.listResourceTemplates(params), "resourceTemplates"),
+  "prompts/list": draining((params) => client.listPrompts(params), "prompts"),
+  cancel: async (params) => {
+    const giveUp = new AbortController();
+    const call = callTool(params, { onprogress: () => giveUp.abort("the script says so"), signal: giveUp.signal });
+    await call.then(
+      () => { throw new Error("the call was answered before it could be given up"); },
+      (reason) => { if (!giveUp.signal.aborted) throw reason; },
+    );
+    return { cancelled: true };
+  },
+});
+
+const inTime = (promise, what) => {
+  let timer;
+  const late = new Promise((_, reject) => {
+    timer = setTimeout(() => reject(new Error(`no end of ${what}`)), PATIENCE);
+  });
+  return Promise.race([promise, late]).finally(() => clearTimeout(timer));
+};
+
+// What an SDK raises for a JSON-RPC error has a numeric code; the first generation puts words of its own in front.
+const refusal = ({ code, message, data }) => ({
+  code,
+  message: message.replace(/^MCP error -?\d+: /, ""),
+  ...(data === undefined ? {} : { data }),
+});
+
+export const play = async (client, steps, transcript, callTool) => {
+  const table = verbs(client, callTool);
+  for (const { do: verb, method, count = 1, params = {} } of steps) {
+    const entry = { do: verb };
+    const progress = [];
+    const onprogress = ({ progress: done, total = null, message = null }) => progress.push([done, total, message]);
+    try {
+      const step = verb === "await" ? transcript.hears(method, count) : table[verb](params, onprogress);
+      const result = await inTime(step, verb);
+      if (verb !== "await") entry.result = result;
+    } catch (error) {
+      if (typeof error.code !== "number") throw error;
+      entry.error = refusal(error);
+    }
+    transcript.steps.push(progress.length ? { ...entry, progress } : entry);
+  }
+};
+
+export const print = (transcript) =>
+  new Promise((resolve) => process.stdout.write(JSON.stringify(transcript), resolve));

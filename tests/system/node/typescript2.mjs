@@ -1,0 +1,30 @@
+// The TypeScript SDK's second generation: @modelcontextprotocol/client.
+
+import { Client, SSEClientTransport, StreamableHTTPClientTransport } from "@modelcontextprotocol/client";
+import { StdioClientTransport } from "@modelcontextprotocol/client/stdio";
+import { CAPABILITIES, Transcript, load, play, print } from "./script.mjs";
+
+const open = ({ kind, command, url, env }) => {
+  if (kind === "stdio") return new StdioClientTransport({ command: command[0], args: command.slice(1), env });
+  if (kind === "sse") return new SSEClientTransport(new URL(url));
+  return new StreamableHTTPClientTransport(new URL(url));
+};
+
+const { transport, answers, steps, mode = "legacy" } = load();
+const transcript = new Transcript();
+const client = new Client(
+  { name: "typescript2", version: "1" },
+  { capabilities: CAPABILITIES, versionNegotiation: { mode } },
+);
+for (const method of ["sampling/createMessage", "elicitation/create", "roots/list"]) {
+  client.setRequestHandler(method, (request) => {
+    transcript.asked(request);
+    return answers[method];
+  });
+}
+client.fallbackNotificationHandler = async (notification) => transcript.heard(notification);
+await client.connect(open(transport));
+transcript.server = { capabilities: client.getServerCapabilities(), instructions: client.getInstructions() };
+await play(client, steps, transcript, (params, options) => client.callTool(params, options));
+await print(transcript);
+await client.close();
