@@ -1,0 +1,150 @@
+"""Importing hosts' files: what is carried over, and that no secret is."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from mcproxy.configuration import load
+from mcproxy.documents import ConfigurationError
+from mcproxy.importing import Imported, import_servers, locations, looks_secret
+
+TOKEN = "ghp_" + "a1B2c3D4e5" * 3
+
+
+def imported(path: Path, servers: dict[str, object], key: str = "mcpServers") -> Imported:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({key: servers}))
+    return import_servers(str(path), path.parent)
+
+
+def test_r44_secrets_become_variables_and_appear_nowhere(tmp_path: Path) -> None:
+    found = imported(
+        tmp_path / "mcp.json",
+        {
+            "my gh": {
+                "command": "npx",
+                "args": ["-y", "@x/server-github@2025.1.14", "--api-key", "hunter2hunter2", f"--token={TOKEN}", TOKEN],
+                "env": {"GITHUB_TOKEN": TOKEN, "LOG_LEVEL": "debug", "DB": "postgres://u:hunter2@h/db"},
+            },
+            "web": {
+                "url": f"https://h/mcp?api_key={TOKEN}&region=eu",
+                "headers": {"Authorization": f"Bearer {TOKEN}", "X-Region": "eu"},
+            },
+        },
+    )
+    text = found.render()
+    assert TOKEN not in text + repr(found.variables)
+    assert "hunter2" not in text + repr(found.variables)
+    gh, web = found.servers["my gh"], found.servers["web"]
+    assert gh["args"] == [
+        "-y",
+        "@x/server-github@2025.1.14",
+        "--api-key",
+        "${MY_GH_API_KEY}",
+        "--token=${MY_GH_TOKEN}",
+        "${MY_GH_SECRET}",
+    ]
+    assert gh["env"] == {"GITHUB_TOKEN": "${GITHUB_TOKEN}", "LOG_LEVEL": "debug", "DB": "${DB}"}
+    assert web["url"] == "https://h/mcp?api_key=${WEB_API_KEY}&region=eu"
+    assert web["headers"] == {"Authorization": "Bearer ${WEB_AUTHORIZATION}", "X-Region": "eu"}
+    assert found.variables["WEB_AUTHORIZATION"] == "web: headers.Authorization"
+
+
+def test_what_is_imported_loads_with_its_variables_set(tmp_path: Path) -> None:
+    servers: dict[str, object] = {
+        "a": {"command": "x", "env": {"TOKEN": TOKEN}, "disabledTools": ["t"], "alwaysAllow": ["u"]},
+        "b": {"serverUrl": "https://b", "disabled": True},
+    }
+    found = imported(tmp_path / "mcp.json", servers)
+    output = tmp_path / "mcproxy.yaml"
+    output.write_text(found.render())
+    a, b = load(output, {"TOKEN": TOKEN}).upstreams
+    assert (a.env, a.tools.exclude, b.url, b.enabled) == ({"TOKEN": TOKEN}, ("t",), "https://b", False)
+
+
+def test_two_servers_with_the_same_variable_get_one_each(tmp_path: Path) -> None:
+    server = {"command": "x", "env": {"API_KEY": TOKEN}}
+    found = imported(tmp_path / "mcp.json", {"a": server, "b": server})
+    assert found.servers["b"]["env"] == {"API_KEY": "${API_KEY_2}"}
+    assert found.variables == {"API_KEY": "a: env.API_KEY", "API_KEY_2": "b: env.API_KEY"}
+
+
+def test_what_depends_on_the_place_of_the_hosts_file_is_resolved(tmp_path: Path) -> None:
+    found = imported(
+        tmp_path / ".vscode" / "mcp.json",
+        {"x": {"command": "${workspaceFolder}/run", "cwd": "sub", "args": ["${input:the-key}"], "envFile": ".env"}},
+        key="servers",
+    )
+    assert found.servers["x"] == {
+        "command": f"{tmp_path}/run",
+        "cwd": f"{tmp_path}/.vscode/sub",
+        "args": ["${THE_KEY}"],
+        "envFile": f"{tmp_path}/.vscode/.env",
+    }
+    assert found.variables == {"THE_KEY": "the input the-key"}
+
+
+def test_gemini_s_bare_variables_get_braces(tmp_path: Path) -> None:
+    found = imported(tmp_path / ".gemini" / "settings.json", {"x": {"httpUrl": "https://x", "headers": {"A": "$KEY"}}})
+    assert found.servers["x"]["headers"] == {"A": "${KEY}"}
+
+
+def test_a_project_of_claude_code_comes_over_the_user_s(tmp_path: Path) -> None:
+    home, project = tmp_path / "home", tmp_path / "project"
+    home.mkdir()
+    project.mkdir()
+    own = {"projects": {str(project): {"mcpServers": {"local": {"command": "l"}}}}}
+    (home / ".claude.json").write_text(json.dumps({"mcpServers": {"both": {"command": "user"}}, **own}))
+    (project / ".mcp.json").write_text(json.dumps({"mcpServers": {"both": {"command": "project"}}}))
+    found = import_servers("claude-code", project, {"HOME": str(home)})
+    assert found.servers == {"both": {"command": "project"}, "local": {"command": "l"}}
+    assert found.sources == [home / ".claude.json", project / ".mcp.json"]
+
+
+def test_a_host_that_is_not_here_says_where_it_was_looked_for(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"\.cursor/mcp\.json"):
+        import_servers("cursor", tmp_path, {"HOME": str(tmp_path)})
+
+
+@pytest.mark.parametrize(
+    ("platform", "folder"),
+    [("darwin", "Library/Application Support"), ("linux", ".config"), ("win32", "AppData/Roaming")],
+)
+def test_each_system_keeps_claude_s_file_elsewhere(platform: str, folder: str) -> None:
+    (path,) = locations("claude", Path("/p"), {"HOME": "/h"}, platform)
+    assert path == Path("/h") / folder / "Claude" / "claude_desktop_config.json"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("API_KEY", "abcdefghijkl"),
+        ("PASSWORD", "correct horse"),
+        ("X", TOKEN),
+        ("X", "123e4567-e89b-12d3-a456-426614174000"),
+        ("X", "9f8a7b6c5d4e3f2a1b0c"),
+        ("DATABASE_URL", "postgres://user:pass@host/db"),
+    ],
+)
+def test_what_looks_secret(name: str, value: str) -> None:
+    assert looks_secret(name, value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("API_KEY", "${API_KEY}"),
+        ("USE_AUTH", "true"),
+        ("KEY_FILE", "/etc/keys/one.pem"),
+        ("AUTH_URL", "https://login.example.com/oauth2"),
+        ("X", "@modelcontextprotocol/server-filesystem"),
+        ("X", "mcp-server-time-2025-with-a-long-name"),
+        ("X", "2025-11-25"),
+        ("", "-y"),
+    ],
+)
+def test_what_does_not_look_secret(name: str, value: str) -> None:
+    assert not looks_secret(name, value)

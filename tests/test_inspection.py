@@ -1,0 +1,82 @@
+"""What commands ask of a gateway in process."""
+
+from __future__ import annotations
+
+import anyio
+import pytest
+from msgspec import Raw
+
+from mcproxy.call import Call, Complete, Failed, Handler, InputRequest, Outcome, Party
+from mcproxy.inspection import Refused, Visitor, call_tool, entries, read_pairs, result
+from mcproxy.protocol.jsonrpc import EMPTY_OBJECT, INVALID_PARAMS, ErrorObject, Params, raw
+from mcproxy.protocol.methods import Kind
+
+pytestmark = pytest.mark.anyio
+
+TOOL = {
+    "name": "t",
+    "inputSchema": {"properties": {"text": {"type": "string"}, "n": {"type": "integer"}, "any": {}}},
+}
+
+
+class Nobody:
+    def notify(self, method: str, params: Params) -> None:
+        raise AssertionError(method)
+
+    async def ask(self, request: InputRequest) -> Raw:
+        raise AssertionError(request.method)
+
+
+class Gateway:
+    """Answers calls with `outcomes`, in order, and keeps them."""
+
+    def __init__(self, *outcomes: Outcome) -> None:
+        self.calls: list[Call] = []
+        self._outcomes = list(outcomes)
+
+    async def __call__(self, call: Call) -> Outcome:
+        self.calls.append(call)
+        return self._outcomes.pop(0)
+
+
+def visitor(handler: Handler) -> Visitor:
+    return Visitor(handler, Nobody(), {})
+
+
+def page(*tools: object, cursor: str | None = None) -> Complete:
+    return Complete(raw({"tools": tools} | ({} if cursor is None else {"nextCursor": cursor})))
+
+
+async def test_r31_a_list_is_drained_and_the_empty_cursor_is_one() -> None:
+    gateway = Gateway(page({"name": "a"}, cursor=""), page({"name": "b"}))
+    assert await entries(visitor(gateway), Kind.TOOLS) == [{"name": "a"}, {"name": "b"}]
+    assert [call.params for call in gateway.calls] == [{}, {"cursor": raw("")}]
+
+
+async def test_arguments_are_read_as_the_tools_schema_wants_them() -> None:
+    gateway = Gateway(page(TOOL), Complete(EMPTY_OBJECT))
+    pairs = {"text": "1", "n": "2", "any": '{"a": [true]}', "other": "plain words"}
+    with anyio.fail_after(5):
+        await call_tool(visitor(gateway), "t", pairs, {"whole": None})
+    _, call = gateway.calls
+    assert call.params == {
+        "name": raw("t"),
+        "arguments": raw({"whole": None, "text": "1", "n": 2, "any": {"a": [True]}, "other": "plain words"}),
+    }
+
+
+async def test_without_pairs_a_call_is_one_request() -> None:
+    gateway = Gateway(Complete(EMPTY_OBJECT))
+    await call_tool(visitor(gateway), "t", {}, {"a": 1})
+    assert len(gateway.calls) == 1
+
+
+async def test_a_failure_is_refused_with_its_sentence() -> None:
+    gateway = Gateway(Failed(ErrorObject(INVALID_PARAMS, "Unknown tool: t"), Party.CLIENT))
+    with pytest.raises(Refused, match="Unknown tool: t"):
+        result(await call_tool(visitor(gateway), "t", {}, {}))
+
+
+@pytest.mark.parametrize("schema", [{}, {"properties": None}, {"properties": {"a": True}}])
+def test_any_schema_is_survived(schema: dict[str, object]) -> None:
+    assert read_pairs({"a": "1"}, schema) == {"a": 1}

@@ -1,0 +1,57 @@
+"""Logs: their form, and what is taken out of them."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+from collections.abc import Iterator
+
+import pytest
+import structlog
+
+from mcproxy import logs
+
+SENTINEL = 'sentinel "quoted"\nand broken over lines'
+
+
+@pytest.fixture(autouse=True)
+def _restored() -> Iterator[None]:
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:], root.level = handlers, level
+    structlog.reset_defaults()
+
+
+@pytest.mark.parametrize("form", ["console", "json"])
+def test_r44_a_secret_is_taken_out_wherever_it_stands(form: str) -> None:
+    stream = io.StringIO()
+    logs.configure("json" if form == "json" else "console", "info", [SENTINEL, "short"], stream)
+    log = structlog.get_logger()
+    log.info(f"event {SENTINEL}", text=f"a{SENTINEL}b", deep={"list": [SENTINEL], SENTINEL: 1}, error=OSError(SENTINEL))
+    log.error("it failed", exc_info=ValueError(SENTINEL))
+    logging.getLogger("aiohttp.server").error("request with %s", SENTINEL)
+    assert "sentinel" not in stream.getvalue()
+    assert stream.getvalue().count(logs.REDACTED) >= 6
+
+
+def test_the_longest_secret_goes_first() -> None:
+    process = logs.redacting(["Bearer abcdef", "abcdef"])
+    assert process(None, "info", {"event": "Bearer abcdef, abcdef"}) == {"event": "[redacted], [redacted]"}
+
+
+def test_values_that_are_words_stay() -> None:
+    process = logs.redacting(["true", "", "debug"])
+    assert process(None, "info", {"event": "true debug", "n": 1}) == {"event": "true debug", "n": 1}
+
+
+def test_json_is_a_line_with_a_time_and_a_level() -> None:
+    stream = io.StringIO()
+    logs.configure("auto", "warning", [], stream)
+    structlog.get_logger().info("not told")
+    structlog.get_logger().warning("told", upstream="git", count=3)
+    (line,) = stream.getvalue().splitlines()
+    event = json.loads(line)
+    assert event.pop("timestamp")
+    assert event == {"event": "told", "level": "warning", "upstream": "git", "count": 3}
