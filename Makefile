@@ -9,13 +9,13 @@ UV := 0.13.8
 
 PIP := -m pip --disable-pip-version-check --no-input
 LOCKED := $(PIP) install --quiet --require-hashes --requirement
-NODE := tests/system/node
+NODE := tests/system/node tests/conformance/node
 
 RUNTIME := .venv/runtime.stamp
 DEVELOPMENT := .venv/development.stamp
 SERVERS := .cache/servers/installed.stamp
 SDK1 := .cache/sdk1/installed.stamp
-NPM_PACKAGES := $(if $(NPM),$(NODE)/node_modules/installed.stamp)
+NPM_PACKAGES := $(if $(NPM),$(NODE:%=%/node_modules/installed.stamp))
 
 .PHONY: help run check test coverage lock clean
 .DELETE_ON_ERROR:
@@ -65,8 +65,8 @@ $(SERVERS) $(SDK1):
 	$(@D)/bin/python $(LOCKED) $<
 	touch $@
 
-$(NODE)/node_modules/installed.stamp: $(NODE)/package.json $(NODE)/package-lock.json
-	cd $(NODE) && $(NPM) ci --prefer-online --ignore-scripts --no-audit --no-fund --loglevel=error
+%/node_modules/installed.stamp: %/package.json %/package-lock.json
+	cd $* && $(NPM) ci --prefer-online --ignore-scripts --no-audit --no-fund --loglevel=error
 	touch $@
 
 # The locks hold for every platform and name no registry. Edit the sources, `make lock`, commit both.
@@ -80,9 +80,10 @@ lock:
 	$(COMPILE) pyproject.toml --group build --group dev -c requirements.lock -o requirements-dev.lock
 	$(COMPILE) config/servers.in -o config/servers.lock
 	$(COMPILE) tests/system/sdk1.in -o tests/system/sdk1.lock
-	cd $(NODE) && npm install --package-lock-only --omit-lockfile-registry-resolved --ignore-scripts
+	for folder in $(NODE); do \
+		(cd $$folder && npm install --package-lock-only --omit-lockfile-registry-resolved --ignore-scripts) || exit; done
 
 clean:
 	rm -rf .venv .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage .coverage.* \
-		dist *.egg-info $(NODE)/node_modules
+		dist *.egg-info $(NODE:%=%/node_modules)
 	find mcproxy tests -name __pycache__ -type d -prune -exec rm -rf {} +
