@@ -1,0 +1,185 @@
+"""What each stateless message says of its own hop, in the reserved keys of `_meta` (2026-07-28, basic).
+
+Reads them off a request, puts them on the next one, and dresses results. Refuses a request whose envelope is
+missing or ill-typed; judges nothing else about it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from msgspec import Raw
+
+from mcproxy.protocol.eras import (
+    HANDSHAKE_VERSIONS,
+    HOP_META,
+    META_CLIENT_CAPABILITIES,
+    META_CLIENT_INFO,
+    META_LOG_LEVEL,
+    META_PROGRESS_TOKEN,
+    META_VERSION,
+    STATELESS_VERSIONS,
+)
+from mcproxy.protocol.jsonrpc import (
+    EMPTY_OBJECT,
+    INVALID_PARAMS,
+    UNSUPPORTED_PROTOCOL_VERSION,
+    ErrorObject,
+    InvalidMessage,
+    Params,
+    RequestId,
+    parse_id,
+    parse_object,
+    parse_text,
+    raw,
+)
+from mcproxy.protocol.methods import LOG_LEVELS
+
+META: Final = "_meta"
+
+SERVED_VERSIONS: Final = (*STATELESS_VERSIONS, *reversed(HANDSHAKE_VERSIONS))
+"""All that an endpoint serves, newest first: what `supported` and `supportedVersions` name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """What a client says of itself and of one request."""
+
+    version: str
+    capabilities: Params = field(default_factory=dict)
+    """ClientCapabilities as declared."""
+    info: Raw | None = None
+    log_level: str | None = None
+    progress_token: RequestId | None = None
+
+
+class InvalidEnvelope(Exception):
+    """A request that the specification says to refuse, and with what."""
+
+    def __init__(self, error: ErrorObject) -> None:
+        super().__init__(error.message)
+        self.error = error
+
+
+def names_version(params: Params) -> bool:
+    """Whether a message carries the mark of the stateless era (versioning, "Backward Compatibility")."""
+    try:
+        return META_VERSION in parse_object(params.get(META, EMPTY_OBJECT))
+    except InvalidMessage:
+        return False
+
+
+def unwrap(params: Params) -> tuple[Envelope, Params]:
+    """The envelope of a request, and its params without it.
+
+    The version is not judged here: see `check_version`. Raises InvalidEnvelope (basic, "_meta").
+    """
+    meta = _object(params, META)
+    envelope = Envelope(
+        version=_version(meta),
+        capabilities=_object(meta, META_CLIENT_CAPABILITIES),
+        info=_info(meta),
+        log_level=_log_level(meta),
+        progress_token=_progress_token(meta),
+    )
+    return envelope, without_hop_meta(params)
+
+
+def check_version(version: str) -> None:
+    """Raises InvalidEnvelope where no stateless revision of ours is asked for (versioning)."""
+    if version not in STATELESS_VERSIONS:
+        data = {"supported": SERVED_VERSIONS, "requested": version}
+        raise InvalidEnvelope(ErrorObject(UNSUPPORTED_PROTOCOL_VERSION, "Unsupported protocol version", raw(data)))
+
+
+def wrap(params: Params, envelope: Envelope) -> Params:
+    """`params` as a request carries them on the next hop, with `envelope` in their `_meta`."""
+    members: dict[str, object] = {
+        META_VERSION: envelope.version,
+        META_CLIENT_CAPABILITIES: envelope.capabilities,
+        META_CLIENT_INFO: envelope.info,
+        META_LOG_LEVEL: envelope.log_level,
+        META_PROGRESS_TOKEN: envelope.progress_token,
+    }
+    return with_meta(params, {key: value for key, value in members.items() if value is not None})
+
+
+def with_meta(params: Params, members: Mapping[str, object]) -> Params:
+    """`params` with `members` set in their `_meta`, the rest of it as it was."""
+    return {**params, META: raw({**_readable(params.get(META)), **members})}
+
+
+def without_hop_meta(params: Params) -> Params:
+    """`params` without the keys of `_meta` that belong to one hop, and without a `_meta` that is then empty."""
+    if META not in params:
+        return params
+    meta = _readable(params[META])
+    kept = {key: value for key, value in meta.items() if key not in HOP_META}
+    if len(kept) == len(meta) and kept:
+        return params
+    rest = {key: value for key, value in params.items() if key != META}
+    return {**rest, META: raw(kept)} if kept else rest
+
+
+def dressed(result: Raw, *, absent: Mapping[str, object], meta: Mapping[str, object]) -> Raw:
+    """`result` with the members of `absent` that it lacks, and with `meta` set in its `_meta`."""
+    members = parse_object(result)
+    return raw({**absent, **with_meta(members, meta)})
+
+
+def _readable(meta: Raw | None) -> Params:
+    try:
+        return parse_object(EMPTY_OBJECT if meta is None else meta)
+    except InvalidMessage:
+        return {}
+
+
+def _version(meta: Params) -> str:
+    version = parse_text(_required(meta, META_VERSION))
+    if version is None:
+        raise _invalid(f"{META_VERSION} must be a string")
+    return version
+
+
+def _info(meta: Params) -> Raw | None:
+    if META_CLIENT_INFO not in meta:
+        return None
+    _object(meta, META_CLIENT_INFO)
+    return meta[META_CLIENT_INFO]
+
+
+def _log_level(meta: Params) -> str | None:
+    if META_LOG_LEVEL not in meta:
+        return None
+    level = parse_text(meta[META_LOG_LEVEL])
+    if level not in LOG_LEVELS:
+        raise _invalid(f"{META_LOG_LEVEL} must be one of: {', '.join(LOG_LEVELS)}")
+    return level
+
+
+def _progress_token(meta: Params) -> RequestId | None:
+    if META_PROGRESS_TOKEN not in meta:
+        return None
+    token = parse_id(meta[META_PROGRESS_TOKEN])
+    if token is None:
+        raise _invalid(f"{META_PROGRESS_TOKEN} must be a string or an integer")
+    return token
+
+
+def _object(members: Params, key: str) -> Params:
+    try:
+        return parse_object(_required(members, key))
+    except InvalidMessage as error:
+        raise _invalid(f"{key} must be an object") from error
+
+
+def _required(members: Params, key: str) -> Raw:
+    if key not in members:
+        raise _invalid(f"the request lacks {key}, which every request must carry")
+    return members[key]
+
+
+def _invalid(reason: str) -> InvalidEnvelope:
+    return InvalidEnvelope(ErrorObject(INVALID_PARAMS, reason))

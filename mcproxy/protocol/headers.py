@@ -1,0 +1,223 @@
+"""The HTTP headers that mirror a stateless request (2026-07-28, streamable-http, "Request Metadata").
+
+Writes them for a request, and checks those of a request against its body, which stays the source of truth.
+Header names are compared without case; values are not.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Final
+
+import msgspec
+from msgspec import Raw
+
+from mcproxy.protocol.jsonrpc import HEADER_MISMATCH, ErrorObject, InvalidMessage, Params, parse_object, parse_text
+from mcproxy.protocol.methods import METHODS
+
+VERSION: Final = "MCP-Protocol-Version"
+METHOD: Final = "Mcp-Method"
+NAME: Final = "Mcp-Name"
+PARAM_PREFIX: Final = "Mcp-Param-"
+ANNOTATION: Final = "x-mcp-header"
+"""The keyword of a tool's `inputSchema` that names the header of one parameter."""
+
+Fields = Iterable[tuple[str, str]]
+"""Header lines as they came: a name may occur twice."""
+
+_SAFE = re.compile(r"[\x21-\x7e]([\x20-\x7e\t]*[\x21-\x7e])?")
+_FIELD_VALUE = re.compile(r"[\x20-\x7e\t]*")
+_TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+_SENTINEL = re.compile(r"=\?base64\?(.*)\?=", re.DOTALL)
+_DECIMAL = re.compile(r"-?\d+(\.\d+)?", re.ASCII)
+_PRIMITIVES = frozenset({"string", "integer", "boolean"})
+_DATA_KEYWORDS = frozenset({"const", "default", "enum", "examples"})
+
+
+class HeaderMismatch(Exception):
+    """A header that is missing, malformed, or says something else than the body."""
+
+    @property
+    def error(self) -> ErrorObject:
+        return ErrorObject(HEADER_MISMATCH, f"Header mismatch: {self}")
+
+
+class InvalidAnnotation(Exception):
+    """An `x-mcp-header` that the specification forbids; it makes the tool's whole definition invalid."""
+
+
+@dataclass(frozen=True, slots=True)
+class MirroredParameter:
+    """A parameter of a tool that has a header of its own."""
+
+    header: str
+    path: tuple[str, ...]
+    """The `properties` keys that lead to it."""
+    type: str
+
+
+def encode_value(text: str) -> str:
+    """`text` as a header value: as it is, or in Base64 where it would not arrive unchanged ("Value Encoding")."""
+    if _SAFE.fullmatch(text) and not _SENTINEL.fullmatch(text):
+        return text
+    return f"=?base64?{base64.b64encode(text.encode()).decode()}?="
+
+
+def decode_value(value: str) -> str | None:
+    """What `value` stands for, or None where it is no valid value."""
+    if not _FIELD_VALUE.fullmatch(value):
+        return None
+    encoded = _SENTINEL.fullmatch(value)
+    if encoded is None:
+        return value
+    try:
+        return base64.b64decode(encoded[1], validate=True).decode()
+    except (binascii.Error, UnicodeDecodeError):
+        return None
+
+
+def standard_headers(version: str, method: str, params: Params) -> dict[str, str]:
+    """The headers that every request carries."""
+    name = _mirrored_name(method, params)
+    mirrored = {} if name is None else {NAME: encode_value(name)}
+    return {VERSION: version, METHOD: method, **mirrored}
+
+
+def check_standard_headers(fields: Fields, version: str, method: str, params: Params) -> None:
+    """Raises HeaderMismatch where a header is not what `standard_headers` says ("Server Validation")."""
+    given = _folded(fields, (VERSION, METHOD, NAME))
+    _check(VERSION, given.get(VERSION.lower()), version)
+    _check(METHOD, given.get(METHOD.lower()), method)
+    name = _mirrored_name(method, params)
+    if name is not None:
+        value = given.get(NAME.lower())
+        _check(NAME, None if value is None else _decoded(NAME, value), name)
+
+
+def mirrored_parameters(input_schema: Raw) -> tuple[MirroredParameter, ...]:
+    """The parameters that a tool wants in headers. Raises InvalidAnnotation ("Schema Extension")."""
+    try:
+        schema = msgspec.json.decode(input_schema)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise InvalidAnnotation(f"the inputSchema is not readable: {error}") from error
+    found = [_mirrored(position, path) for position, path in _positions(schema) if ANNOTATION in position]
+    names = [parameter.header.lower() for parameter in found]
+    if len(set(names)) < len(names):
+        raise InvalidAnnotation(f"two parameters share one {ANNOTATION}")
+    return tuple(found)
+
+
+def parameter_headers(mirrored: Iterable[MirroredParameter], arguments: Raw | None) -> dict[str, str]:
+    """The headers of one tool call's arguments; a parameter without a value has none."""
+    values = {parameter.header: _text_at(arguments, parameter.path) for parameter in mirrored}
+    return {header: encode_value(text) for header, text in values.items() if text is not None}
+
+
+def check_parameter_headers(fields: Fields, mirrored: Iterable[MirroredParameter], arguments: Raw | None) -> None:
+    """Raises HeaderMismatch where a header is not what `parameter_headers` says; integers compare as numbers."""
+    parameters = tuple(mirrored)
+    given = _folded(fields, [parameter.header for parameter in parameters])
+    for parameter in parameters:
+        value = given.get(parameter.header.lower())
+        text = None if value is None else _decoded(parameter.header, value)
+        expected = _text_at(arguments, parameter.path)
+        if not (parameter.type == "integer" and _equal_numbers(text, expected)):
+            _check(parameter.header, text, expected)
+
+
+def _mirrored_name(method: str, params: Params) -> str | None:
+    row = METHODS.get(method)
+    if row is None or row.subject_key is None:
+        return None
+    return parse_text(params.get(row.subject_key, b""))
+
+
+def _folded(fields: Fields, wanted: Iterable[str]) -> dict[str, str]:
+    """The values of the `wanted` headers by lower-case name. One given twice is refused: others may read the other."""
+    names = {name.lower(): name for name in wanted}
+    found: dict[str, str] = {}
+    for name, value in fields:
+        key = name.lower()
+        if key not in names:
+            continue
+        if key in found:
+            raise HeaderMismatch(f"{names[key]} is given more than once")
+        found[key] = value.strip(" \t")
+    return found
+
+
+def _decoded(header: str, value: str) -> str:
+    text = decode_value(value)
+    if text is None:
+        raise HeaderMismatch(f"the value of {header} is malformed")
+    return text
+
+
+def _check(header: str, given: str | None, expected: str | None) -> None:
+    if given == expected:
+        return
+    if given is None:
+        raise HeaderMismatch(f"{header} is missing")
+    if expected is None:
+        raise HeaderMismatch(f"{header} is given, and the body has no value for it")
+    raise HeaderMismatch(f"{header} does not match the body")
+
+
+def _equal_numbers(given: str | None, expected: str | None) -> bool:
+    if given is None or expected is None:
+        return False
+    return all(_DECIMAL.fullmatch(text) for text in (given, expected)) and Decimal(given) == Decimal(expected)
+
+
+def _text_at(arguments: Raw | None, path: tuple[str, ...]) -> str | None:
+    """The argument at `path` as text. None where there is none, or it is no string, number or boolean."""
+    value = arguments
+    for key in path:
+        try:
+            value = parse_object(value).get(key) if value is not None else None
+        except InvalidMessage:
+            return None
+    if value is None:
+        return None
+    token = bytes(value).decode()
+    if token.startswith('"'):
+        return parse_text(value)
+    return None if token[0] in "{[n" else _as_integer(token)
+
+
+def _as_integer(token: str) -> str:
+    """A JSON number without a fraction of zeros ("Value Encoding": integers are decimal); `true` stays `true`."""
+    return token.partition(".")[0] if re.fullmatch(r"-?\d+\.0+", token, re.ASCII) else token
+
+
+def _mirrored(position: Mapping[str, object], path: tuple[str, ...] | None) -> MirroredParameter:
+    name, kind = position[ANNOTATION], position.get("type")
+    if not isinstance(name, str) or not _TOKEN.fullmatch(name):
+        raise InvalidAnnotation(f"{ANNOTATION} must be a header name")
+    if not path:
+        raise InvalidAnnotation(f"{ANNOTATION} {name!r} is not on a plain property")
+    if not isinstance(kind, str) or kind not in _PRIMITIVES:
+        raise InvalidAnnotation(f"{ANNOTATION} {name!r} must be on a string, an integer or a boolean")
+    return MirroredParameter(PARAM_PREFIX + name, path, kind)
+
+
+def _positions(root: object) -> Iterator[tuple[Mapping[str, object], tuple[str, ...] | None]]:
+    """Each schema within a schema, with the property path to it; None where it is not statically reachable."""
+    pending: list[tuple[object, tuple[str, ...] | None]] = [(root, ())]
+    while pending:
+        node, path = pending.pop()
+        if isinstance(node, list):
+            pending.extend((member, None) for member in node)
+        if not isinstance(node, dict):
+            continue
+        yield node, path
+        for keyword, value in node.items():
+            if keyword == "properties" and isinstance(value, dict):
+                pending.extend((inner, None if path is None else (*path, name)) for name, inner in value.items())
+            elif keyword not in _DATA_KEYWORDS:
+                pending.append((value, None))

@@ -1,0 +1,119 @@
+"""The reserved keys of `_meta`: read off, put on, and refused where the specification says so."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from mcproxy.protocol.envelope import (
+    Envelope,
+    InvalidEnvelope,
+    check_version,
+    dressed,
+    names_version,
+    unwrap,
+    with_meta,
+    wrap,
+)
+from mcproxy.protocol.eras import META_CLIENT_CAPABILITIES as CAPABILITIES
+from mcproxy.protocol.eras import META_CLIENT_INFO as INFO
+from mcproxy.protocol.eras import META_LOG_LEVEL as LOG_LEVEL
+from mcproxy.protocol.eras import META_SUBSCRIPTION, V2026_07_28
+from mcproxy.protocol.eras import META_VERSION as VERSION
+from mcproxy.protocol.jsonrpc import INVALID_PARAMS, UNSUPPORTED_PROTOCOL_VERSION, Params, raw
+
+REQUIRED: dict[str, Any] = {VERSION: V2026_07_28, CAPABILITIES: {}}
+
+
+def params(meta: Any, **members: Any) -> Params:
+    return {key: raw(value) for key, value in {**members, "_meta": meta}.items()}
+
+
+def test_what_was_wrapped_is_unwrapped_with_the_types_of_the_token_kept() -> None:
+    for token in (7, "7"):
+        envelope = Envelope(V2026_07_28, {"roots": raw({})}, raw({"name": "c", "version": "1"}), "debug", token)
+        assert unwrap(wrap({"name": raw("t")}, envelope)) == (envelope, {"name": raw("t")})
+
+
+def test_an_envelope_without_what_is_optional_is_whole() -> None:
+    assert unwrap(params(REQUIRED)) == (Envelope(V2026_07_28), {})
+
+
+def test_r32_other_keys_of_meta_pass() -> None:
+    trace = {"traceparent": "00-1-2-01", "com.example/x": [1, {"y": None}]}
+    _, rest = unwrap(params({**REQUIRED, **trace, META_SUBSCRIPTION: 1}))
+    assert json.loads(bytes(rest["_meta"])) == trace
+
+
+@pytest.mark.parametrize(
+    "meta",
+    [
+        None,
+        [],
+        "x",
+        {},
+        {VERSION: V2026_07_28},
+        {CAPABILITIES: {}},
+        {**REQUIRED, VERSION: 20260728},
+        {**REQUIRED, VERSION: None},
+        {**REQUIRED, CAPABILITIES: []},
+        {**REQUIRED, CAPABILITIES: None},
+        {**REQUIRED, INFO: "me"},
+        {**REQUIRED, LOG_LEVEL: "loud"},
+        {**REQUIRED, LOG_LEVEL: 3},
+        {**REQUIRED, "progressToken": 1.5},
+        {**REQUIRED, "progressToken": {}},
+    ],
+)
+def test_a_missing_or_ill_typed_field_is_invalid_params(meta: Any) -> None:
+    with pytest.raises(InvalidEnvelope) as refusal:
+        unwrap(params(meta))
+    assert refusal.value.error.code == INVALID_PARAMS
+
+
+def test_a_request_without_meta_is_invalid_params() -> None:
+    with pytest.raises(InvalidEnvelope, match="_meta"):
+        unwrap({})
+
+
+def test_an_unsupported_version_is_answered_with_all_that_are_served() -> None:
+    check_version(V2026_07_28)
+    with pytest.raises(InvalidEnvelope) as refusal:
+        check_version("1900-01-01")
+    error = refusal.value.error
+    assert error.code == UNSUPPORTED_PROTOCOL_VERSION
+    assert error.data is not None
+    assert json.loads(bytes(error.data)) == {
+        "supported": ["2026-07-28", "2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"],
+        "requested": "1900-01-01",
+    }
+
+
+def test_a_handshake_version_in_an_envelope_is_unsupported() -> None:
+    with pytest.raises(InvalidEnvelope):
+        check_version("2025-11-25")
+
+
+def test_the_version_in_meta_marks_the_era() -> None:
+    assert names_version(params({VERSION: "whatever"}))
+    assert not names_version(params({"progressToken": 1}))
+    assert not names_version(params("no object"))
+    assert not names_version({})
+
+
+def test_meta_is_set_beside_what_is_there_and_over_what_is_no_object() -> None:
+    assert json.loads(bytes(with_meta(params({"a": 1}), {"b": 2})["_meta"])) == {"a": 1, "b": 2}
+    assert json.loads(bytes(with_meta(params([1]), {"b": 2})["_meta"])) == {"b": 2}
+
+
+def test_a_result_keeps_its_own_members_and_gets_those_it_lacks() -> None:
+    result = raw({"resultType": "x/custom", "n": 1e-7, "_meta": {"k": 1}})
+    worn = dressed(result, absent={"resultType": "complete", "ttlMs": 0}, meta={"s": True})
+    assert json.loads(bytes(worn)) == {
+        "resultType": "x/custom",
+        "n": 1e-7,
+        "ttlMs": 0,
+        "_meta": {"k": 1, "s": True},
+    }

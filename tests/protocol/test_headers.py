@@ -1,0 +1,220 @@
+"""Mirrored headers: what is written is accepted, and what says something else than the body is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mcproxy.protocol.headers import (
+    HeaderMismatch,
+    InvalidAnnotation,
+    check_parameter_headers,
+    check_standard_headers,
+    decode_value,
+    encode_value,
+    mirrored_parameters,
+    parameter_headers,
+    standard_headers,
+)
+from mcproxy.protocol.jsonrpc import HEADER_MISMATCH, Params, raw
+
+VERSION = "2026-07-28"
+CALL: Params = {"name": raw("echo")}
+FIELDS = {"MCP-Protocol-Version": VERSION, "Mcp-Method": "tools/call", "Mcp-Name": "echo"}
+
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "region": {"type": "string", "x-mcp-header": "Region"},
+        "count": {"type": "integer", "x-mcp-header": "Count"},
+        "dry": {"type": "boolean", "x-mcp-header": "Dry"},
+        "where": {"type": "object", "properties": {"zone": {"type": "string", "x-mcp-header": "Zone"}}},
+        "plain": {"type": "string", "default": {"x-mcp-header": "not an annotation"}},
+    },
+}
+
+
+def mirrored(schema: Any = SCHEMA) -> Any:
+    return mirrored_parameters(raw(schema))
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("us-west1", "us-west1"),
+        ("Hello, 世界", "=?base64?SGVsbG8sIOS4lueVjA==?="),
+        (" padded ", "=?base64?IHBhZGRlZCA=?="),
+        ("line1\nline2", "=?base64?bGluZTEKbGluZTI=?="),
+        ("=?base64?literal?=", "=?base64?PT9iYXNlNjQ/bGl0ZXJhbD89?="),
+    ],
+)
+def test_the_examples_of_the_specification(text: str, value: str) -> None:
+    assert encode_value(text) == value
+    assert decode_value(value) == text
+
+
+@given(st.text(st.characters(codec="utf-8")))
+def test_any_text_survives_a_header(text: str) -> None:
+    value = encode_value(text)
+    assert all(" " <= char <= "~" or char == "\t" for char in value)
+    assert value == value.strip()
+    assert decode_value(value) == text
+
+
+@pytest.mark.parametrize("value", ["=?base64?SGVsbG8?=", "=?base64?SGVs!!!bG8=?=", "=?base64?/w==?=", "ü", "a\x00b"])
+def test_a_malformed_value_is_none(value: str) -> None:
+    assert decode_value(value) is None
+
+
+@pytest.mark.parametrize("value", ["SGVsbG8=", "=?base64?SGVsbG8=", "=?BASE64?SGVsbG8=?="])
+def test_without_the_whole_sentinel_a_value_is_literal(value: str) -> None:
+    assert decode_value(value) == value
+
+
+def test_standard_headers_are_what_is_checked() -> None:
+    assert standard_headers(VERSION, "tools/call", CALL) == FIELDS
+    for name in ("ünï", "=?base64?x?=", " "):
+        params = {"name": raw(name)}
+        fields = standard_headers(VERSION, "tools/call", params)
+        check_standard_headers(fields.items(), VERSION, "tools/call", params)
+
+
+def test_only_what_names_a_tool_a_prompt_or_a_resource_has_a_name_header() -> None:
+    assert standard_headers(VERSION, "resources/read", {"uri": raw("a://b")})["Mcp-Name"] == "a://b"
+    assert standard_headers(VERSION, "prompts/get", {"name": raw("p")})["Mcp-Name"] == "p"
+    ref = {"ref": raw({"type": "ref/prompt", "name": "p"})}
+    assert "Mcp-Name" not in standard_headers(VERSION, "completion/complete", ref)
+    assert "Mcp-Name" not in standard_headers(VERSION, "tools/list", {"name": raw("x")})
+
+
+def test_names_are_compared_without_case_and_values_without_white_space_around() -> None:
+    fields = [("mcp-protocol-version", VERSION), ("MCP-METHOD", " tools/call\t"), ("mCp-NaMe", "  echo ")]
+    check_standard_headers(fields, VERSION, "tools/call", CALL)
+
+
+@pytest.mark.parametrize("missing", FIELDS)
+def test_a_missing_standard_header_is_a_mismatch(missing: str) -> None:
+    fields = [(name, value) for name, value in FIELDS.items() if name != missing]
+    with pytest.raises(HeaderMismatch, match=missing) as mismatch:
+        check_standard_headers(fields, VERSION, "tools/call", CALL)
+    assert mismatch.value.error.code == HEADER_MISMATCH
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"MCP-Protocol-Version": "2025-11-25"},
+        {"Mcp-Method": "TOOLS/CALL"},
+        {"Mcp-Name": "Echo"},
+        {"Mcp-Name": "=?base64?ZWNobw?="},
+    ],
+)
+def test_another_value_than_the_bodys_is_a_mismatch(wrong: dict[str, str]) -> None:
+    with pytest.raises(HeaderMismatch):
+        check_standard_headers({**FIELDS, **wrong}.items(), VERSION, "tools/call", CALL)
+
+
+def test_a_header_given_twice_is_a_mismatch() -> None:
+    with pytest.raises(HeaderMismatch, match="more than once"):
+        check_standard_headers([*FIELDS.items(), ("mcp-name", "echo")], VERSION, "tools/call", CALL)
+
+
+def test_annotated_parameters_are_found_along_properties() -> None:
+    assert {(p.header, p.path, p.type) for p in mirrored()} == {
+        ("Mcp-Param-Region", ("region",), "string"),
+        ("Mcp-Param-Count", ("count",), "integer"),
+        ("Mcp-Param-Dry", ("dry",), "boolean"),
+        ("Mcp-Param-Zone", ("where", "zone"), "string"),
+    }
+
+
+def test_a_property_that_is_called_like_the_annotation_is_none() -> None:
+    assert mirrored({"properties": {"x-mcp-header": {"type": "string"}}}) == ()
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"properties": {"a": {"type": "string", "x-mcp-header": ""}}},
+        {"properties": {"a": {"type": "string", "x-mcp-header": "a b"}}},
+        {"properties": {"a": {"type": "string", "x-mcp-header": "a\r\nb"}}},
+        {"properties": {"a": {"type": "string", "x-mcp-header": 1}}},
+        {"properties": {"a": {"type": "number", "x-mcp-header": "A"}}},
+        {"properties": {"a": {"type": "object", "x-mcp-header": "A"}}},
+        {"properties": {"a": {"type": ["string", "null"], "x-mcp-header": "A"}}},
+        {"properties": {"a": {"x-mcp-header": "A"}}},
+        {"type": "string", "x-mcp-header": "A"},
+        {"properties": {k: {"type": "string", "x-mcp-header": h} for k, h in (("a", "Same"), ("b", "SAME"))}},
+        {"properties": {"a": {"items": {"type": "string", "x-mcp-header": "A"}}}},
+        {"properties": {"a": {"items": {"properties": {"b": {"type": "string", "x-mcp-header": "A"}}}}}},
+        {"anyOf": [{"properties": {"a": {"type": "string", "x-mcp-header": "A"}}}]},
+        {"$defs": {"a": {"type": "string", "x-mcp-header": "A"}}},
+        {"if": {"properties": {"a": {"type": "string", "x-mcp-header": "A"}}}},
+    ],
+)
+def test_a_forbidden_annotation_makes_the_definition_invalid(schema: Any) -> None:
+    with pytest.raises(InvalidAnnotation):
+        mirrored(schema)
+
+
+def test_a_deeply_nested_schema_is_walked_or_refused() -> None:
+    schema: Any = {}
+    for _ in range(400):
+        schema = {"properties": {"a": schema}}
+    assert mirrored(schema) == ()
+
+
+def test_parameters_are_written_as_text_and_what_has_no_value_is_left_out() -> None:
+    arguments = raw({"region": "Zürich", "count": -7, "dry": False, "where": {"zone": None}})
+    assert parameter_headers(mirrored(), arguments) == {
+        "Mcp-Param-Region": "=?base64?WsO8cmljaA==?=",
+        "Mcp-Param-Count": "-7",
+        "Mcp-Param-Dry": "false",
+    }
+    assert parameter_headers(mirrored(), None) == {}
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"region": "=?base64?x?=", "count": 9007199254740991, "dry": True, "where": {"zone": "a\tb"}},
+        {"count": 42.0},
+        {"region": None, "where": 3},
+        {"region": ["no", "text"]},
+        {},
+    ],
+)
+def test_parameter_headers_are_what_is_checked(arguments: Any) -> None:
+    fields = parameter_headers(mirrored(), raw(arguments))
+    check_parameter_headers(fields.items(), mirrored(), raw(arguments))
+
+
+def test_integers_compare_as_numbers_and_strings_do_not() -> None:
+    check_parameter_headers([("mcp-param-count", "42.0")], mirrored(), raw({"count": 42}))
+    with pytest.raises(HeaderMismatch):
+        check_parameter_headers([("mcp-param-region", "42.0")], mirrored(), raw({"region": "42"}))
+
+
+@pytest.mark.parametrize(
+    ("fields", "arguments"),
+    [
+        ([], {"region": "us"}),
+        ([("Mcp-Param-Region", "eu")], {"region": "us"}),
+        ([("Mcp-Param-Region", "us")], {}),
+        ([("Mcp-Param-Region", "us")], {"region": None}),
+        ([("Mcp-Param-Region", "=?base64?dXM?=")], {"region": "us"}),
+        ([("Mcp-Param-Region", "us"), ("mcp-param-region", "us")], {"region": "us"}),
+        ([("Mcp-Param-Count", "43")], {"count": 42}),
+        ([("Mcp-Param-Dry", "True")], {"dry": True}),
+    ],
+)
+def test_a_parameter_header_that_is_not_the_argument_is_a_mismatch(fields: Any, arguments: Any) -> None:
+    with pytest.raises(HeaderMismatch):
+        check_parameter_headers(fields, mirrored(), raw(arguments))
+
+
+def test_headers_of_parameters_that_no_schema_names_are_ignored() -> None:
+    check_parameter_headers([("Mcp-Param-Other", "x")], mirrored(), raw({}))
