@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
+from mcproxy.protocol.eras import Era
+
 
 class Kind(Enum):
     """The four lists that a server publishes."""
@@ -109,35 +111,49 @@ class Method:
     """Whether it is a notification: sent on as one, and never answered."""
     opens: bool = False
     """Whether it opens a handshake session."""
+    era: Era | None = None
+    """The only era in which clients may send it; None for both."""
+    hinted: bool = False
+    """Whether its stateless result says how long it may be cached, and by whom (2026-07-28, caching)."""
 
 
 _E, _G, _U = Answerer.EDGE, Answerer.GATEWAY, Answerer.UPSTREAM
+_H, _S = Era.HANDSHAKE, Era.STATELESS
 
 METHODS: Final[dict[str, Method]] = {
     row.name: row
     for row in (
-        Method("initialize", _E, opens=True),
-        Method("ping", _E, safe_to_repeat=True),
-        Method("server/discover", _G, safe_to_repeat=True),
-        Method("subscriptions/listen", _E),
-        Method("tools/list", _G, lists=Kind.TOOLS, capability="tools", safe_to_repeat=True),
-        Method("resources/list", _G, lists=Kind.RESOURCES, capability="resources", safe_to_repeat=True),
-        Method("resources/templates/list", _G, lists=Kind.TEMPLATES, capability="resources", safe_to_repeat=True),
-        Method("prompts/list", _G, lists=Kind.PROMPTS, capability="prompts", safe_to_repeat=True),
+        Method("initialize", _E, opens=True, era=_H),
+        Method("ping", _E, safe_to_repeat=True, era=_H),
+        Method("server/discover", _G, safe_to_repeat=True, era=_S, hinted=True),
+        Method("subscriptions/listen", _E, era=_S),
+        Method("tools/list", _G, lists=Kind.TOOLS, capability="tools", safe_to_repeat=True, hinted=True),
+        Method(
+            "resources/list", _G, lists=Kind.RESOURCES, capability="resources", safe_to_repeat=True, hinted=True
+        ),
+        Method(
+            "resources/templates/list", _G, lists=Kind.TEMPLATES, capability="resources", safe_to_repeat=True,
+            hinted=True,
+        ),
+        Method("prompts/list", _G, lists=Kind.PROMPTS, capability="prompts", safe_to_repeat=True, hinted=True),
         Method("tools/call", _U, Subject.TOOL, "name", shape=Shape.CONTENT, may_ask=True, capability="tools"),
         Method(
             "resources/read", _U, Subject.RESOURCE, "uri", shape=Shape.CONTENTS, may_ask=True, cacheable=True,
-            capability="resources", safe_to_repeat=True,
+            capability="resources", safe_to_repeat=True, hinted=True,
         ),
         Method(
             "prompts/get", _U, Subject.PROMPT, "name", shape=Shape.MESSAGES, may_ask=True,
             capability="prompts", safe_to_repeat=True,
         ),
         Method("completion/complete", _U, Subject.REFERENCE, "ref", capability="completions", safe_to_repeat=True),
-        Method("resources/subscribe", _G, Subject.RESOURCE, "uri", capability="resources", safe_to_repeat=True),
-        Method("resources/unsubscribe", _G, Subject.RESOURCE, "uri", capability="resources", safe_to_repeat=True),
-        Method("logging/setLevel", _G, capability="logging", safe_to_repeat=True),
-        Method("notifications/roots/list_changed", _G, notification=True),
+        Method(
+            "resources/subscribe", _G, Subject.RESOURCE, "uri", capability="resources", safe_to_repeat=True, era=_H
+        ),
+        Method(
+            "resources/unsubscribe", _G, Subject.RESOURCE, "uri", capability="resources", safe_to_repeat=True, era=_H
+        ),
+        Method("logging/setLevel", _G, capability="logging", safe_to_repeat=True, era=_H),
+        Method("notifications/roots/list_changed", _G, notification=True, era=_H),
     )
 }  # fmt: skip
 """Every method that a client may send as a call, by name."""
