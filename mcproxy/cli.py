@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import importlib.util
 import json
+import os
 import sys
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
@@ -58,6 +59,7 @@ commands = typer.Typer(
     epilog="Exit codes: 0 it worked; 1 what was asked for failed; 2 the command line or the configuration is wrong.",
     no_args_is_help=True,
     add_completion=False,
+    rich_markup_mode="rich" if sys.stdout.isatty() else None,
     pretty_exceptions_enable=False,
 )
 
@@ -197,7 +199,7 @@ async def _serve_http(settings: Settings) -> int:
         async with running(settings, on_event=_announce if stderr().is_terminal else None) as app:
             await serve_http(app, started=lambda url: _started(url, settings))
     except* OSError as group:
-        say(f"cannot listen on {settings.proxy.host} port {settings.proxy.port}: {_first(group)}")
+        say(f"mcproxy stopped: {_first(group)}")
         code = FAILED
     return code
 
@@ -209,10 +211,10 @@ async def _serve_stdio(settings: Settings) -> int:
 
 
 def _started(url: str, settings: Settings) -> None:
-    if settings.proxy.log_format == "json":
-        log.info("serving", url=url)
-    else:
+    if stderr().is_terminal or settings.proxy.log_format == "console":
         say(banner(url, settings))
+    else:
+        log.info("serving", url=url + settings.proxy.paths.mcp)
 
 
 def _announce(event: UpstreamEvent) -> None:
@@ -308,7 +310,8 @@ def _run(work: Coroutine[Any, Any, int]) -> NoReturn:
     try:
         code = anyio.run(whole, backend_options={"use_uvloop": importlib.util.find_spec("uvloop") is not None})
     except KeyboardInterrupt:
-        code = INTERRUPTED
+        # A thread that waits for a line at a prompt would keep the process until somebody presses Enter.
+        os._exit(INTERRUPTED)
     raise typer.Exit(code)
 
 

@@ -1,0 +1,171 @@
+"""The commands as a user runs them: their output, and their exit codes."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mcproxy import __version__
+from mcproxy.cli import main
+
+SECRET = "ghp_" + "a1B2c3D4e5" * 3
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    """A gateway in front of one server."""
+    odd = {
+        "command": sys.executable,
+        "args": ["-m", "tests.system.odd_server"],
+        "cwd": str(Path(__file__).parent.parent),
+    }
+    path = tmp_path / "mcproxy.json"
+    path.write_text(json.dumps({"proxy": {"port": 0}, "mcpServers": {"odd": odd}}))
+    return path
+
+
+@pytest.fixture
+def broken(tmp_path: Path) -> Path:
+    path = tmp_path / "broken.yaml"
+    path.write_text("mcpServers: {gone: {command: /no/such/command, env: {TOKEN: " + SECRET + "}}}")
+    return path
+
+
+def run(*arguments: str | Path, input: str = "") -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "mcproxy", *map(str, arguments)]
+    return subprocess.run(command, input=input, capture_output=True, text=True, timeout=60, check=False)
+
+
+def code(*arguments: str | Path) -> object:
+    with pytest.raises(SystemExit) as caught:
+        main([str(argument) for argument in arguments])
+    return caught.value.code
+
+
+def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert code("--version") == 0
+    assert capsys.readouterr().out == f"mcproxy {__version__}\n"
+
+
+def test_the_schema_is_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert code("schema") == 0
+    assert "mcpServers" in json.loads(capsys.readouterr().out)["properties"]
+
+
+def test_check_without_connecting_reads_the_file_alone(broken: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert code("check", "--config", broken, "--json") == 0
+    assert json.loads(capsys.readouterr().out) == {"valid": True, "upstreams": ["gone"]}
+
+
+def test_r50_a_wrong_configuration_is_told_whole_and_exits_with_2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "mcproxy.yaml"
+    path.write_text("mcpServers: {x: {comand: y}}\nprosy: {}\n")
+    assert code("check", "-c", path) == 2
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert f"{path}:1:14: mcpServers.x: needs a command or a url" in output.err
+    assert f'{path}:1:18: mcpServers.x.comand: unknown key; did you mean "command"?' in output.err
+    assert f'{path}:2:1: prosy: unknown key; did you mean "proxy"?' in output.err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["no-such-command"],
+        ["list", "nothing"],
+        ["call", "t", "--json-args", "[]"],
+        ["call", "t", "--json-args", "{"],
+        ["call", "t", "--arg", "no-equals-sign"],
+        ["import", "/no/such/file.json"],
+    ],
+)
+def test_a_wrong_command_line_exits_with_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert code(*arguments) == 2
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert output.err
+
+
+def test_import_writes_a_file_that_loads_and_tells_which_variables_to_set(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    host, output = tmp_path / "mcp.json", tmp_path / "mcproxy.yaml"
+    host.write_text(json.dumps({"servers": {"gh": {"command": "x", "env": {"GITHUB_TOKEN": SECRET}}}}))
+    assert code("import", host, "-o", output) == 0
+    told = capsys.readouterr()
+    assert "GITHUB_TOKEN  (gh: env.GITHUB_TOKEN)" in told.err
+    assert SECRET not in told.out + told.err + output.read_text()
+    assert code("import", host, "-o", output) == 2, "a file that exists is never overwritten"
+
+
+def test_check_connects_and_reports_each_upstream(config: Path) -> None:
+    done = run("check", "--connect", "--json", "-c", config)
+    assert done.returncode == 0, done.stderr
+    (report,) = json.loads(done.stdout)
+    assert (report["name"], report["ok"], report["transport"]) == ("odd", True, "stdio")
+    assert report["tools"] > 0
+    assert report["latency"] > 0
+
+
+def test_r44_check_fails_with_the_reason_and_without_the_secret(broken: Path) -> None:
+    done = run("check", "--connect", "-c", broken)
+    assert done.returncode == 1
+    assert done.stdout.startswith("gone\tfailed\tstdio")
+    assert "/no/such/command" in done.stderr
+    assert SECRET not in done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_list_shows_what_clients_see(config: Path) -> None:
+    done = run("list", "tools", "-c", config)
+    assert done.returncode == 0, done.stderr
+    assert "odd__echo\tSays what it was told." in done.stdout.splitlines()
+
+
+def test_call_goes_through_the_gateway(config: Path) -> None:
+    done = run("call", "odd__echo", "--arg", "text=7", "--json", "-c", config)
+    assert done.returncode == 0, done.stderr
+    assert '"7"' in json.dumps(json.loads(done.stdout)), "the schema says string"
+
+
+def test_a_tool_that_fails_and_one_that_is_unknown_exit_with_1(config: Path) -> None:
+    assert run("call", "odd__fail", "-c", config).returncode == 1
+    unknown = run("call", "odd__nothing", "-c", config)
+    assert unknown.returncode == 1
+    assert "odd__nothing" in unknown.stderr
+
+
+def test_read_prints_a_resource(config: Path) -> None:
+    listed = json.loads(run("list", "resources", "--json", "-c", config).stdout)
+    uri = next(entry["uri"] for entry in listed if "uri" in entry)
+    done = run("read", uri, "--json", "-c", config)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["contents"]
+
+
+def test_r12_over_stdio_nothing_but_mcp_is_on_stdout_and_the_end_of_stdin_is_the_end(config: Path) -> None:
+    initialize = {
+        "jsonrpc": "2.0",
+        "id": 1,
+        "method": "initialize",
+        "params": {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}},
+    }
+    done = run("serve", "--stdio", "-c", config, input=json.dumps(initialize) + "\n")
+    assert done.returncode == 0, done.stderr
+    (line,) = done.stdout.splitlines()
+    assert json.loads(line)["result"]["protocolVersion"] == "2025-11-25"
+
+
+def test_a_port_in_use_is_said_without_a_traceback(config: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        done = run("serve", "--port", str(taken.getsockname()[1]), "-c", config)
+    assert done.returncode == 1
+    assert "address already in use" in done.stderr
+    assert "Traceback" not in done.stderr
