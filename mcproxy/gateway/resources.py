@@ -20,12 +20,12 @@ from mcproxy import settings
 from mcproxy.call import (
     Call,
     Change,
+    Complete,
     Connected,
     Disconnected,
     Handler,
     ListChanged,
     Listener,
-    McpError,
     Notice,
     Outcome,
     Owner,
@@ -36,9 +36,12 @@ from mcproxy.call import (
     UpstreamEvent,
     UpstreamStatus,
 )
+from mcproxy.gateway.catalogue import LinkKey
 from mcproxy.gateway.flights import Flight
+from mcproxy.gateway.pipeline import contained
 from mcproxy.gateway.reads import Hit, Reads, unreachable
 from mcproxy.gateway.shelves import Key, fit
+from mcproxy.gateway.subscriptions import Topic
 from mcproxy.gateway.watches import Turnover, Watch
 from mcproxy.metrics import Metrics
 from mcproxy.protocol.jsonrpc import parse_text
@@ -52,13 +55,12 @@ ReadOnly = Callable[[str, Owner, str], bool]
 
 
 class Subscriptions(Protocol):
-    """Where clients' subscriptions are counted, and the cache's own with them."""
+    """Where clients' subscriptions are counted, and the cache's own with them (`subscriptions.Subscriptions`)."""
 
-    async def subscribe(self, listener: Listener, upstream: str, uri: str) -> None:
-        """Returns once the upstream reports changes of `uri`, in its own names. Raises McpError where it does not."""
+    async def watch(self, topic: Topic, listener: Listener, spelling: str) -> Outcome:
+        """Complete once the upstream reports changes of `topic`, or at once where it is away."""
 
-    def leave(self, listener: Listener) -> None:
-        """Ends what `listener` holds. Idempotent."""
+    def unwatch(self, topic: Topic, listener: Listener, spelling: str) -> None: ...
 
 
 class Cause(Enum):
@@ -209,7 +211,7 @@ class ReadCache:
     async def _fly(self, upstream: Upstream, reads: Reads, flight: Flight) -> None:
         try:
             with flight.scope:
-                outcome = await upstream(replace(flight.leader.call, client=flight))
+                outcome = await contained(upstream)(replace(flight.leader.call, client=flight))
                 self._land(upstream.name, reads, flight, outcome)
         finally:
             reads.abandon(flight)
@@ -240,18 +242,15 @@ class ReadCache:
         if self._running is None:
             return
         for watch in turnover.ended:
-            self._running.subscriptions.leave(watch)
+            self._running.subscriptions.unwatch(_topic(watch), watch, watch.uri)
         if turnover.began is not None:
             self._running.tasks.start_soon(self._watch, self._running.subscriptions, reads, turnover.began)
 
     async def _watch(self, subscriptions: Subscriptions, reads: Reads, watch: Watch) -> None:
-        try:
-            await subscriptions.subscribe(watch, watch.upstream, watch.uri)
-        except McpError:
-            # It reports no changes of this one, which then lives by its TTL.
-            return
-        if not reads.confirm(watch):
-            subscriptions.leave(watch)
+        """Has the upstream report changes. Where it does not, the entry lives by its TTL alone."""
+        outcome = await subscriptions.watch(_topic(watch), watch, watch.uri)
+        if isinstance(outcome, Complete) and not reads.confirm(watch):
+            subscriptions.unwatch(_topic(watch), watch, watch.uri)
 
     def _count(self, name: str, cause: Cause) -> None:
         self._metrics.cache_invalidations.labels(name, cause.value).inc()
@@ -259,3 +258,7 @@ class ReadCache:
     def _counted(self, name: str, hit: Hit) -> Outcome:
         self._metrics.cache_reads.labels(name, "stale" if hit.stale else "hit").inc()
         return hit.result
+
+
+def _topic(watch: Watch) -> Topic:
+    return Topic(LinkKey(watch.upstream, None), watch.uri)

@@ -37,6 +37,7 @@ from mcproxy.call import (
     UpstreamStatus,
 )
 from mcproxy.gateway.resources import ReadCache
+from mcproxy.gateway.subscriptions import Topic
 from mcproxy.metrics import Metrics
 from mcproxy.protocol.eras import LATEST, Era
 from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, METHOD_NOT_FOUND, ErrorObject, Params, raw
@@ -173,16 +174,18 @@ class Table:
     held: dict[Listener, str] = field(default_factory=dict)
     waiting: dict[Listener, anyio.Event] = field(default_factory=dict)
 
-    async def subscribe(self, listener: Listener, upstream: str, uri: str) -> None:
+    async def watch(self, topic: Topic, listener: Listener, spelling: str) -> Outcome:
         if self.refuses:
-            raise McpError(METHOD_NOT_FOUND, "no subscriptions here")
+            return Failed(ErrorObject(METHOD_NOT_FOUND, "no subscriptions here"), Party.UPSTREAM)
+        self.held[listener] = topic.uri
         if self.slow:
             self.waiting[listener] = anyio.Event()
             await self.waiting[listener].wait()
-        self.held[listener] = uri
+        return Complete(raw({}))
 
-    def leave(self, listener: Listener) -> None:
-        self.held.pop(listener, None)
+    def unwatch(self, topic: Topic, listener: Listener, spelling: str) -> None:
+        if self.held.get(listener) == topic.uri:
+            del self.held[listener]
 
 
 @dataclass
