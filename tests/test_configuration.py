@@ -109,51 +109,6 @@ def test_r50_json_and_toml_problems_have_places(folder: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "expected"),
-    [
-        ("a.yaml", "a: [1\nb: 2", "a.yaml:2:2: no valid YAML"),
-        ("a.yaml", "a: b: c", "a.yaml:1:5: no valid YAML"),
-        ("a.yaml", "a: \x00", "a.yaml: no valid YAML"),
-        ("a.yaml", "? [a, b]\n: 1", "a.yaml:1:3: a key must be plain text"),
-        ("a.yaml", "proxy: !!python/object:os.system x", "a.yaml:1:1: proxy: unknown tag"),
-        ("a.json", '{"a": 1', 'a.json:1:8: no valid JSON: expected "," or "}"'),
-        ("a.json", '{"a": "b', "a.json:1:7: no valid JSON: an unfinished string"),
-        ("a.json", '{"a": 1} 2', "a.json:1:10: no valid JSON: unexpected 2 after the document"),
-        ("a.json", "{'a': 1}", "a.json:1:2: no valid JSON: unexpected text"),
-        ("a.json", '{"a": nul}', "a.json:1:2: a: no valid JSON: expected a value"),
-        ("a.json", "", "a.json:1:1: no valid JSON: unexpected end of the file"),
-        ("a.toml", "a = ]", "a.toml:1:5: no valid TOML: Invalid value"),
-        ("a.toml", "a = ", "a.toml: no valid TOML"),
-    ],
-)
-def test_a_file_that_cannot_be_parsed_is_refused_with_its_place(
-    folder: Path, name: str, text: str, expected: str
-) -> None:
-    (problem,) = problems(folder, text, name=name)
-    assert problem.startswith(expected)
-
-
-@pytest.mark.parametrize("name", ["a.yaml", "a.json"])
-def test_duplicate_keys_are_errors(folder: Path, name: str) -> None:
-    text = '{"mcpServers": {\n"x": {"command": "a"},\n"x": {"command": "b"}}}'
-    assert problems(folder, text, name=name) == [f"{name}:3:1: mcpServers.x: duplicate key"]
-
-
-def test_anchors_that_unfold_without_end_are_refused(folder: Path) -> None:
-    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
-    lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 9)]
-    (bomb,) = problems(folder, "\n".join(lines))
-    assert "unfolds to too many values" in bomb
-    (loop,) = problems(folder, "a: &a [*a]")
-    assert "unfolds to too many values" in loop
-
-
-def test_nesting_without_end_is_refused(folder: Path) -> None:
-    assert "too deeply" in problems(folder, "[" * 100_000, name="a.json")[0]
-    assert len(problems(folder, "[" * 100_000)) == 1
-
-
 def test_yaml_anchors_and_merges_serve_as_templates(folder: Path) -> None:
     text = "mcpServers:\n  a: &a {command: x, args: [one]}\n  b: {<<: *a, args: [two]}\n"
     a, b = configure(folder, text).settings.upstreams

@@ -1,0 +1,102 @@
+"""Trees of YAML, JSON with comments and TOML: what they hold, where it stands, and what is refused."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mcproxy.documents import ConfigurationError, Place, dotted, parse
+
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
+VALUES = st.recursive(SCALARS, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=20)
+
+
+def problems(text: str, name: str) -> list[str]:
+    with pytest.raises(ConfigurationError) as caught:
+        parse(text, name)
+    return [str(problem) for problem in caught.value.problems]
+
+
+@given(VALUES, st.sampled_from([None, 2]), st.booleans())
+def test_json_is_read_as_the_standard_decoder_reads_it(value: object, indent: int | None, ascii: bool) -> None:
+    text = json.dumps(value, indent=indent, ensure_ascii=ascii)
+    assert parse(text, "a.json").plain == json.loads(text)
+
+
+@given(st.text(alphabet='{}[]":,/* \n\t\\a1-.tnf$&!<'), st.sampled_from(["a.json", "a.yaml", "a.toml"]))
+def test_any_text_is_a_tree_or_a_refusal(text: str, name: str) -> None:
+    with contextlib.suppress(ConfigurationError):
+        parse(text, name)
+
+
+def test_comments_and_trailing_commas_are_for_people() -> None:
+    text = '// one\n{"a": [1, /* "two", */ 3,], // "b"\n\t"u": "http://x//y",\n}'
+    tree = parse(text, "a.json")
+    assert tree.plain == {"a": [1, 3], "u": "http://x//y"}
+    assert tree.members["u"].place == Place(3, 2)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.yaml", "a:\n  - b: 1\n    c: 2\n"),
+        ("a.json", '{"a":\n  [{"b": 1,\n    "c": 2}]}'),
+        ("a.toml", "[a]\nx.b = 1\n    x.c = 2\n"),
+    ],
+)
+def test_every_key_has_its_place(name: str, text: str) -> None:
+    inner = parse(text, name).members["a"]
+    last = inner.value[0] if isinstance(inner.value, list) else inner.members["x"]
+    assert last.members["c"].place == Place(3, 5)
+    assert last.members["c"].text == "2"
+
+
+def test_a_path_is_written_with_dots_and_quoted_where_it_must_be() -> None:
+    assert dotted(("mcpServers", "my server", "args", 0)) == 'mcpServers."my server".args.0'
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "expected"),
+    [
+        ("a.yaml", "a: [1\nb: 2", "a.yaml:2:2: no valid YAML"),
+        ("a.yaml", "a: b: c", "a.yaml:1:5: no valid YAML"),
+        ("a.yaml", "a: \x00", "a.yaml: no valid YAML"),
+        ("a.yaml", "? [a, b]\n: 1", "a.yaml:1:3: a key must be plain text"),
+        ("a.yaml", "proxy: !!python/object:os.system x", "a.yaml:1:1: proxy: unknown tag"),
+        ("a.json", '{"a": 1', 'a.json:1:8: no valid JSON: expected "," or "}"'),
+        ("a.json", '{"a": "b', "a.json:1:7: no valid JSON: an unfinished string"),
+        ("a.json", '{"a": 1} 2', "a.json:1:10: no valid JSON: unexpected 2 after the document"),
+        ("a.json", "{'a': 1}", "a.json:1:2: no valid JSON: unexpected text"),
+        ("a.json", '{"a": nul}', "a.json:1:2: a: no valid JSON: expected a value"),
+        ("a.json", "", "a.json:1:1: no valid JSON: unexpected end of the file"),
+        ("a.toml", "a = ]", "a.toml:1:5: no valid TOML: Invalid value"),
+        ("a.toml", "a = ", "a.toml: no valid TOML"),
+    ],
+)
+def test_a_file_that_cannot_be_parsed_is_refused_with_its_place(name: str, text: str, expected: str) -> None:
+    (problem,) = problems(text, name)
+    assert problem.startswith(expected)
+
+
+@pytest.mark.parametrize("name", ["a.yaml", "a.json"])
+def test_duplicate_keys_are_errors(name: str) -> None:
+    text = '{"mcpServers": {\n"x": {"command": "a"},\n"x": {"command": "b"}}}'
+    assert problems(text, name) == [f"{name}:3:1: mcpServers.x: duplicate key"]
+
+
+def test_anchors_that_unfold_without_end_are_refused() -> None:
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 9)]
+    (bomb,) = problems("\n".join(lines), "a.yaml")
+    assert "unfolds to too many values" in bomb
+    (loop,) = problems("a: &a [*a]", "a.yaml")
+    assert "unfolds to too many values" in loop
+
+
+def test_nesting_without_end_is_refused() -> None:
+    assert "too deeply" in problems("[" * 100_000, "a.json")[0]
+    assert len(problems("[" * 100_000, "a.yaml")) == 1
