@@ -7,12 +7,13 @@ says passes as it is: judging an upstream's messages is the client's affair.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Final
+from dataclasses import replace
+from typing import Final, assert_never
 
 import msgspec
 from msgspec import Raw
 
-from mcproxy.call import Complete, InputRequest, InputRequired, Outcome
+from mcproxy.call import Complete, Failed, InputRequest, InputRequired, Outcome
 from mcproxy.protocol.jsonrpc import InvalidMessage, Params, parse_object, parse_text, raw
 from mcproxy.protocol.methods import Kind, Shape
 
@@ -55,13 +56,13 @@ class Rewriter:
         match outcome:
             case Complete(result=result):
                 rewritten = self.result(shape, result)
-                failed = outcome.is_error or (shape is Shape.CONTENT and is_error(result))
-                unchanged = rewritten is result and failed == outcome.is_error
-                return outcome if unchanged else Complete(rewritten, failed)
+                return outcome if rewritten is result else replace(outcome, result=rewritten)
             case InputRequired():
                 return self._input_required(outcome)
-            case _:
+            case Failed():
                 return outcome
+            case _:
+                assert_never(outcome)
 
     def result(self, shape: Shape, result: Raw) -> Raw:
         if shape is not Shape.CONTENTS and not _may_hold(result, b"resource"):
@@ -90,6 +91,13 @@ class Rewriter:
             return outcome
         asked = _members({id: _members({"params": _replaced(raw(r.params))}) for id, r in requests.items()})
         return InputRequired(requests, outcome.state, _members({"inputRequests": asked})(outcome.result))
+
+
+def marked(shape: Shape, outcome: Outcome) -> Outcome:
+    """`outcome`, told to be a tool's own failure where its result says so."""
+    if shape is Shape.CONTENT and isinstance(outcome, Complete) and is_error(outcome.result):
+        return replace(outcome, is_error=True)
+    return outcome
 
 
 def is_error(result: Raw) -> bool:

@@ -1,0 +1,277 @@
+"""Keeps the catalogue true: fetches an upstream's lists when it connects or says that they changed (R19).
+
+Listeners hear of a change only if what they themselves see is another. Serving a list fetches nothing and tells
+nobody; a list that cannot be fetched stays as it was.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Final, NamedTuple, assert_never
+
+import anyio
+import structlog
+
+from mcproxy.call import (
+    AGGREGATE,
+    ANONYMOUS,
+    Call,
+    Caller,
+    Connected,
+    Disconnected,
+    Failed,
+    ListChanged,
+    Listener,
+    McpError,
+    Outcome,
+    Party,
+    Phase,
+    Reason,
+    Retired,
+    Upstream,
+    UpstreamChanged,
+    UpstreamEvent,
+)
+from mcproxy.catalog.merging import View, read_listing
+from mcproxy.catalog.naming import Refused, Space
+from mcproxy.gateway.catalogue import Catalogue, LinkKey
+from mcproxy.gateway.coalescing import Coalescer, Sleep
+from mcproxy.gateway.draining import Bounds, Drained, drain
+from mcproxy.gateway.errands import errand
+from mcproxy.gateway.listeners import Listeners
+from mcproxy.metrics import Metrics
+from mcproxy.protocol.eras import LATEST
+from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, ErrorObject, Params
+from mcproxy.protocol.methods import Kind
+from mcproxy.settings import Settings
+from mcproxy.settings import Upstream as Spec
+
+log = structlog.get_logger()
+
+LONGEST_RETRY: Final = 60.0
+"""Seconds between attempts to fetch a list that an upstream fails to give."""
+
+
+class ListKey(NamedTuple):
+    link: LinkKey
+    kind: Kind
+
+
+class Aggregation:
+    def __init__(
+        self,
+        catalogue: Catalogue,
+        upstreams: Mapping[str, Upstream],
+        listeners: Listeners,
+        settings: Settings,
+        metrics: Metrics,
+        sleep: Sleep = anyio.sleep,
+    ) -> None:
+        self._catalogue = catalogue
+        self._upstreams = upstreams
+        self._listeners = listeners
+        self._proxy = settings.proxy
+        self._specs: dict[str, Spec] = {spec.name: spec for spec in settings.upstreams}
+        self._metrics = metrics
+        self._fetches: Coalescer[ListKey] = Coalescer(self._fetch, sleep)
+        self._visits: Coalescer[LinkKey] = Coalescer(self._visit)
+        self._expiries: Coalescer[LinkKey] = Coalescer(self._expire, sleep)
+        self._failures: Counter[ListKey] = Counter()
+        self._stirred = anyio.Event()
+
+    async def run(self) -> None:
+        """Fetches until cancelled."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._fetches.run)
+            tasks.start_soon(self._visits.run)
+            tasks.start_soon(self._expiries.run)
+
+    def on_event(self, event: UpstreamEvent) -> None:
+        """Never blocks."""
+        link = LinkKey(event.upstream, event.owner)
+        match event:
+            case Connected(identity=identity):
+                self._expiries.forget(link)
+                with self._telling(link.upstream):
+                    self._catalogue.connect(link, identity)
+                self._fetch_all(link)
+            case Disconnected():
+                if self._catalogue.is_up(link):
+                    self._expiries.want_after(link, self._proxy.grace)
+                self._catalogue.disconnect(link)
+            case Retired():
+                self._retire(link)
+            case UpstreamChanged(change=ListChanged(kind=kind)):
+                if self._catalogue.announces(link, kind.capability):
+                    self._fetches.want(ListKey(link, kind))
+            case UpstreamChanged():
+                pass
+            case _:
+                assert_never(event)
+        self._stir()
+
+    def welcome(self, listener: Listener) -> None:
+        """Connects the links that are the listener's own, so that their lists are known when it asks."""
+        for link in self._catalogue.links(listener.caller):
+            if link.owner is not None and not self._catalogue.is_up(link):
+                self._visits.want(link)
+
+    async def known(self, caller: Caller, kind: Kind, seconds: float) -> None:
+        """Returns when every list of `kind` that `caller` sees is known, hopeless, or `seconds` are over."""
+        links = self._catalogue.links(caller)
+        with anyio.move_on_after(seconds):
+            while any(self._is_awaited(ListKey(link, kind)) for link in links):
+                await self._stirred.wait()
+
+    async def settled(self) -> None:
+        """Returns when every upstream's first attempt is over, and the lists of those that connected are known."""
+        caller = Caller(ANONYMOUS, LATEST)
+        bounds = (spec.timeouts.connect + spec.timeouts.list for spec in self._specs.values())
+        with anyio.move_on_after(max(bounds, default=0)):
+            for kind in Kind:
+                await self.known(caller, kind, float("inf"))
+
+    async def reach(self, space: Space, kind: Kind, call: Call) -> None:
+        """Makes one attempt to learn an unknown list. Raises McpError where the upstream is not there (R53)."""
+        link = self._catalogue.link(space, call.caller)
+        if self._catalogue.listing(link, kind) is not None:
+            return
+        if not self._catalogue.is_up(link):
+            outcome = await self._ask(link, kind, {}, call.listener)
+            if isinstance(outcome, Failed) and outcome.reason is Reason.UNAVAILABLE:
+                raise unavailable(space.upstream, outcome.error.message)
+        await self.known(call.caller, kind, space.spec.timeouts.list)
+        if self._catalogue.listing(link, kind) is None:
+            raise unavailable(space.upstream, f"it has not answered {kind.list_method}")
+
+    # What follows runs in the task group of `run`.
+
+    async def _fetch(self, key: ListKey) -> None:
+        link, kind = key
+        if not self._catalogue.is_up(link):
+            return
+        limits, spec = self._proxy.limits, self._specs[link.upstream]
+        bounds = Bounds(limits.max_list_pages, limits.max_list_entries, spec.max_message_bytes)
+        owner = self._listeners.of(link.owner) if link.owner is not None else None
+        self._metrics.list_fetches.labels(link.upstream, kind.value).inc()
+        drained = await drain(lambda params: self._ask(link, kind, params, owner), kind, bounds)
+        if not self._catalogue.is_up(link):
+            return
+        if isinstance(drained, Failed):
+            self._retry(key, drained)
+        else:
+            self._failures.pop(key, None)
+            self._store(key, drained)
+        self._stir()
+
+    async def _ask(self, link: LinkKey, kind: Kind, params: Params, listener: Listener | None) -> Outcome:
+        """One page, within the upstream's time for lists; the time to connect, where it must, comes on top."""
+        timeouts = self._specs[link.upstream].timeouts
+        seconds = timeouts.list + (0 if self._catalogue.is_up(link) else timeouts.connect)
+        with anyio.move_on_after(seconds):
+            return await self._upstreams[link.upstream](errand(link, kind.list_method, params, listener))
+        sentence = f"upstream {link.upstream!r}: no answer to {kind.list_method} in {seconds:g} s"
+        return Failed(ErrorObject(INTERNAL_ERROR, sentence), Party.UPSTREAM, Reason.TIMEOUT)
+
+    async def _visit(self, link: LinkKey) -> None:
+        """Any call makes a session's link; its lists follow with `Connected`."""
+        owner = self._listeners.of(link.owner) if link.owner is not None else None
+        if owner is not None and not self._catalogue.is_up(link):
+            await self._ask(link, Kind.TOOLS, {}, owner)
+        self._stir()
+
+    async def _expire(self, link: LinkKey) -> None:
+        """The grace period of a lost upstream is over (R10)."""
+        if not self._catalogue.is_up(link):
+            with self._telling(link.upstream):
+                self._catalogue.empty(link)
+
+    def _fetch_all(self, link: LinkKey) -> None:
+        for kind in Kind:
+            self._failures.pop(ListKey(link, kind), None)
+            if self._catalogue.announces(link, kind.capability):
+                self._fetches.want(ListKey(link, kind))
+
+    def _retire(self, link: LinkKey) -> None:
+        self._expiries.forget(link)
+        self._visits.forget(link)
+        for kind in Kind:
+            self._fetches.forget(ListKey(link, kind))
+            self._failures.pop(ListKey(link, kind), None)
+        with self._telling(link.upstream):
+            self._catalogue.retire(link)
+
+    def _retry(self, key: ListKey, failed: Failed) -> None:
+        self._failures[key] += 1
+        delay = min(2.0 ** (self._failures[key] - 1), LONGEST_RETRY)
+        log.warning(
+            "a list could not be fetched and stays as it was",
+            upstream=key.link.upstream,
+            list=key.kind.value,
+            why=failed.error.message,
+            again_in=delay,
+        )
+        self._fetches.want_after(key, delay)
+
+    def _store(self, key: ListKey, drained: Drained) -> None:
+        link, kind = key
+        if drained.cut is not None:
+            log.warning("a list was cut", upstream=link.upstream, list=kind.value, why=drained.cut)
+        listing = read_listing(link.upstream, kind, drained.items)
+        if listing == self._catalogue.listing(link, kind):
+            return
+        with self._telling(link.upstream):
+            self._catalogue.replace(link, kind, listing)
+        if link.owner is None:
+            self._metrics.entries.labels(link.upstream, kind.value).set(len(listing.entries))
+        _warn_of(self._catalogue.exposure(AGGREGATE, link, kind).refused)
+
+    @contextmanager
+    def _telling(self, upstream: str) -> Iterator[None]:
+        """Tells the listeners whose own view what happens inside changes."""
+        before = [(listener, self._catalogue.view(listener.caller)) for listener in self._listeners]
+        yield
+        compare = _comparison()
+        for listener, view in before:
+            for kind in compare(view, self._catalogue.view(listener.caller)):
+                self._listeners.signal(listener, upstream, ListChanged(kind), kind.value)
+
+    def _is_awaited(self, key: ListKey) -> bool:
+        link = key.link
+        if self._catalogue.listing(link, key.kind) is not None:
+            return False
+        if self._catalogue.is_up(link):
+            return key not in self._failures
+        if link.owner is not None:
+            return self._visits.busy(link)
+        return self._upstreams[link.upstream].status.phase is Phase.CONNECTING
+
+    def _stir(self) -> None:
+        stirred, self._stirred = self._stirred, anyio.Event()
+        stirred.set()
+
+
+def unavailable(upstream: str, why: str) -> McpError:
+    return McpError(INTERNAL_ERROR, f"upstream {upstream!r} unavailable: {why}", reason=Reason.UNAVAILABLE)
+
+
+def _comparison() -> Callable[[View, View], list[Kind]]:
+    """Compares views, each pair once: most listeners share theirs."""
+    found: dict[tuple[int, int], list[Kind]] = {}
+
+    def compare(before: View, after: View) -> list[Kind]:
+        pair = (id(before), id(after))
+        if pair not in found:
+            found[pair] = after.changed(before)
+        return found[pair]
+
+    return compare
+
+
+def _warn_of(refused: tuple[Refused, ...]) -> None:
+    for entry in refused:
+        log.warning(
+            "an entry is not shown", upstream=entry.upstream, list=entry.kind.value, name=entry.name, why=entry.why
+        )

@@ -1,0 +1,103 @@
+"""One list of an upstream, all pages of it (requirement R31). Bounded in pages, entries and bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+import msgspec
+from msgspec import Raw
+
+from mcproxy.call import Complete, Failed, InputRequired, Outcome, Party
+from mcproxy.protocol.jsonrpc import (
+    INTERNAL_ERROR,
+    METHOD_NOT_FOUND,
+    ErrorObject,
+    InvalidMessage,
+    Params,
+    parse_object,
+    parse_text,
+    raw,
+)
+from mcproxy.protocol.methods import Kind
+
+Send = Callable[[Params], Awaitable[Outcome]]
+"""Asks for one page; the params hold the cursor, if any."""
+
+_items = msgspec.json.Decoder(list[Raw])
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    pages: int
+    entries: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Drained:
+    items: list[Raw]
+    cut: str | None = None
+    """Why the rest was left, where it was."""
+
+
+class _Malformed(Exception):
+    pass
+
+
+async def drain(send: Send, kind: Kind, bounds: Bounds) -> Drained | Failed:
+    """The items of all pages, or the failure of the first page that failed."""
+    items: list[Raw] = []
+    size = 0
+    params: Params = {}
+    cursors: set[str] = set()
+    for _ in range(bounds.pages):
+        outcome = await send(params)
+        if _offers_none(outcome, first=not cursors):
+            return Drained([])
+        try:
+            page, cursor = _read(outcome, kind)
+        except _Malformed as malformed:
+            return outcome if isinstance(outcome, Failed) else _failed(f"{kind.list_method}: {malformed}")
+        items += page
+        size += sum(len(memoryview(item)) for item in page)
+        if len(items) > bounds.entries or size > bounds.bytes:
+            excess = f"it has more than {bounds.entries} entries or {bounds.bytes} bytes"
+            return Drained(items[: bounds.entries], excess)
+        # pagination: any string continues the list, the empty one too.
+        if cursor is None:
+            return Drained(items)
+        if cursor in cursors:
+            return Drained(items, "a cursor came again")
+        cursors.add(cursor)
+        params = {"cursor": raw(cursor)}
+    return Drained(items, f"it has more than {bounds.pages} pages")
+
+
+def _offers_none(outcome: Outcome, *, first: bool) -> bool:
+    """Servers announce `resources` and know no templates, or the other way round."""
+    return first and isinstance(outcome, Failed) and outcome.error.code == METHOD_NOT_FOUND
+
+
+def _read(outcome: Outcome, kind: Kind) -> tuple[list[Raw], str | None]:
+    match outcome:
+        case Complete(result=result):
+            return _read_page(result, kind)
+        case InputRequired():
+            raise _Malformed("a list may not ask for input")
+        case Failed(error=error):
+            raise _Malformed(error.message)
+
+
+def _read_page(result: Raw, kind: Kind) -> tuple[list[Raw], str | None]:
+    try:
+        members = parse_object(result)
+        items = _items.decode(members[kind.member])
+    except (InvalidMessage, KeyError, msgspec.MsgspecError, RecursionError) as error:
+        raise _Malformed(f"the result holds no list {kind.member!r}") from error
+    cursor = members.get("nextCursor", Raw(b"null"))
+    return items, parse_text(cursor)
+
+
+def _failed(sentence: str) -> Failed:
+    return Failed(ErrorObject(INTERNAL_ERROR, sentence), Party.UPSTREAM)

@@ -1,0 +1,29 @@
+"""Calls that the gateway makes on its own account: lists, subscriptions, log levels. No client waits for them."""
+
+from __future__ import annotations
+
+from typing import Final, NoReturn
+
+from mcproxy.call import ANONYMOUS, Call, Caller, Client, InputRequest, Listener, McpError
+from mcproxy.gateway.catalogue import LinkKey
+from mcproxy.protocol.eras import LATEST
+from mcproxy.protocol.jsonrpc import INVALID_REQUEST, Params
+
+
+class _Nobody:
+    """The `Client` of an errand."""
+
+    def notify(self, method: str, params: Params) -> None:
+        return
+
+    async def ask(self, request: InputRequest) -> NoReturn:
+        raise McpError(INVALID_REQUEST, "the gateway itself made this call, and there is nobody to ask")
+
+
+NOBODY: Final[Client] = _Nobody()
+
+
+def errand(link: LinkKey, method: str, params: Params, listener: Listener | None = None) -> Call:
+    """A call over `link`. The listener is the owner's, which a link of its own is made after."""
+    caller = listener.caller if listener is not None else Caller(ANONYMOUS, LATEST, session=link.owner)
+    return Call(method, params, caller, NOBODY, listener)

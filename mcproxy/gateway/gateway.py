@@ -1,0 +1,134 @@
+"""The gateway put together: what answers calls, what follows upstreams, and who hears of changes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import anyio
+
+from mcproxy.call import (
+    AGGREGATE,
+    ANONYMOUS,
+    Audience,
+    Call,
+    Caller,
+    Complete,
+    Handler,
+    Listener,
+    Notice,
+    Outcome,
+    Upstream,
+    UpstreamChanged,
+    UpstreamEvent,
+)
+from mcproxy.catalog.merging import View
+from mcproxy.catalog.naming import layouts
+from mcproxy.gateway.aggregation import Aggregation
+from mcproxy.gateway.catalogue import Catalogue, LinkKey
+from mcproxy.gateway.coalescing import Sleep
+from mcproxy.gateway.levels import Levels
+from mcproxy.gateway.listeners import Listeners
+from mcproxy.gateway.listing import Listing
+from mcproxy.gateway.pipeline import build
+from mcproxy.gateway.resolving import Resolver
+from mcproxy.gateway.routing import Router
+from mcproxy.gateway.subscriptions import Subscriptions
+from mcproxy.metrics import Metrics
+from mcproxy.protocol.eras import LATEST
+from mcproxy.protocol.jsonrpc import EMPTY_OBJECT
+from mcproxy.protocol.methods import DISCOVER, METHODS, ROOTS_CHANGED, SET_LEVEL, SUBSCRIBE, UNSUBSCRIBE
+from mcproxy.sealing import Sealer
+from mcproxy.settings import Settings
+
+
+class Gateway:
+    """`upstreams` are those that are enabled, by name. An `Audience` itself."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        upstreams: Mapping[str, Upstream],
+        metrics: Metrics,
+        sealer: Sealer,
+        sleep: Sleep = anyio.sleep,
+    ) -> None:
+        proxy = settings.proxy
+        self._upstreams = upstreams
+        self._catalogue = Catalogue(layouts(settings.upstreams, proxy.naming.max_name_length))
+        self._listeners = Listeners(self._catalogue, metrics)
+        self._aggregation = Aggregation(self._catalogue, upstreams, self._listeners, settings, metrics, sleep)
+        resolver = Resolver(self._catalogue, self._aggregation.reach)
+        self._subscriptions = Subscriptions(
+            self._catalogue, resolver, upstreams, self._listeners, proxy.limits.max_subscriptions_per_session
+        )
+        self._levels = Levels(self._catalogue, upstreams, self._listeners, proxy.list_wait)
+        listing = Listing(self._catalogue, self._aggregation, proxy, sealer)
+        router = Router(self._catalogue, resolver, upstreams, self._answers(listing), metrics)
+        self._handler = build(router, metrics=metrics, label=resolver.label)
+
+    @property
+    def handler(self) -> Handler:
+        return self._handler
+
+    @property
+    def audience(self) -> Audience:
+        return self
+
+    def catalogue(self, endpoint: str = AGGREGATE) -> View:
+        """What an endpoint shows to callers without a session, and what of it is renamed or refused."""
+        return self._catalogue.view(Caller(ANONYMOUS, LATEST, endpoint=endpoint))
+
+    async def settled(self) -> None:
+        """Returns when every upstream's first attempt is over, and the lists of those that connected are known."""
+        await self._aggregation.settled()
+
+    async def run(self) -> None:
+        """Fetches, subscribes and sets levels until cancelled."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._aggregation.run)
+            tasks.start_soon(self._subscriptions.run)
+            tasks.start_soon(self._levels.run)
+
+    def on_event(self, event: UpstreamEvent) -> None:
+        """Takes in what happened upstream, and tells whom it concerns. Never blocks."""
+        self._aggregation.on_event(event)
+        self._subscriptions.on_event(event)
+        self._levels.on_event(event)
+        match event:
+            case UpstreamChanged(change=Notice() as notice):
+                self._listeners.announce(LinkKey(event.upstream, event.owner), notice)
+            case _:
+                pass
+
+    def join(self, listener: Listener) -> None:
+        self._listeners.add(listener)
+        self._aggregation.welcome(listener)
+
+    def leave(self, listener: Listener) -> None:
+        self._listeners.discard(listener)
+        self._subscriptions.drop(listener)
+        self._levels.drop(listener)
+        session = listener.caller.session
+        if session is not None and self._listeners.of(session) is None:
+            for link in self._catalogue.links(listener.caller):
+                if link.owner is not None:
+                    self._upstreams[link.upstream].release(session)
+
+    async def _roots_changed(self, call: Call) -> Outcome:
+        """Concerns the session's own links alone: a shared one has no roots of a client's (R60)."""
+        async with anyio.create_task_group() as tasks:
+            for link in self._catalogue.links(call.caller):
+                if link.owner is not None and self._catalogue.is_up(link):
+                    tasks.start_soon(self._upstreams[link.upstream], call)
+        return Complete(EMPTY_OBJECT)
+
+    def _answers(self, listing: Listing) -> dict[str, Handler]:
+        lists: dict[str, Handler] = {row.name: listing.list for row in METHODS.values() if row.lists is not None}
+        return {
+            **lists,
+            DISCOVER: listing.discover,
+            SUBSCRIBE: self._subscriptions.subscribe,
+            UNSUBSCRIBE: self._subscriptions.unsubscribe,
+            SET_LEVEL: self._levels.set_level,
+            ROOTS_CHANGED: self._roots_changed,
+        }

@@ -1,0 +1,60 @@
+"""Who listens between calls, and who of them may hear what. Keeps no subscription."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from mcproxy.call import Change, Listener, Notice
+from mcproxy.gateway.catalogue import Catalogue, LinkKey
+from mcproxy.metrics import Metrics
+from mcproxy.protocol.methods import LOG_LEVELS
+
+
+class Listeners:
+    def __init__(self, catalogue: Catalogue, metrics: Metrics) -> None:
+        self._catalogue = catalogue
+        self._metrics = metrics
+        self._listeners: dict[Listener, None] = {}
+
+    def __iter__(self) -> Iterator[Listener]:
+        return iter(list(self._listeners))
+
+    def __contains__(self, listener: Listener) -> bool:
+        return listener in self._listeners
+
+    def add(self, listener: Listener) -> None:
+        self._listeners[listener] = None
+
+    def discard(self, listener: Listener) -> None:
+        self._listeners.pop(listener, None)
+
+    def of(self, session: str) -> Listener | None:
+        """A listener of that session."""
+        return next((listener for listener in self._listeners if listener.caller.session == session), None)
+
+    def served_by(self, link: LinkKey) -> list[Listener]:
+        """Those to whom `link` is their link to its upstream, at an endpoint that shows it."""
+        return [listener for listener in self._listeners if self._is_served(listener, link)]
+
+    def announce(self, link: LinkKey, notice: Notice) -> None:
+        """Passes a notice of an upstream to all that may hear it."""
+        for listener in self.served_by(link):
+            if notice.level is None or admits(listener.caller.log_level, notice.level):
+                self.signal(listener, link.upstream, notice, "notice")
+
+    def signal(self, listener: Listener, upstream: str, change: Change, kind: str) -> None:
+        listener.signal(change)
+        self._metrics.notifications.labels(upstream, kind).inc()
+
+    def _is_served(self, listener: Listener, link: LinkKey) -> bool:
+        caller = listener.caller
+        layout = self._catalogue.layout(caller.endpoint)
+        return layout.shows(link.upstream) and self._catalogue.link(layout.space(link.upstream), caller) == link
+
+
+def admits(wanted: str | None, level: str) -> bool:
+    """Whether a log message of `level` is severe enough. Who named no level wants none (`Caller.log_level`): the
+    server may decide then (2025-11-25, schema, SetLevelRequest), and the edge of each era does."""
+    if wanted not in LOG_LEVELS or level not in LOG_LEVELS:
+        return False
+    return LOG_LEVELS.index(level) >= LOG_LEVELS.index(wanted)

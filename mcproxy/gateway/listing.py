@@ -1,0 +1,80 @@
+"""Answers what the gateway knows by itself: the four lists, page by page, and what is offered at all."""
+
+from __future__ import annotations
+
+import json
+
+from msgspec import Raw
+
+from mcproxy import __version__
+from mcproxy.call import Call, Caller, Complete, McpError, Outcome
+from mcproxy.catalog.merging import Shown
+from mcproxy.gateway.aggregation import Aggregation
+from mcproxy.gateway.catalogue import Catalogue
+from mcproxy.protocol.eras import META_SERVER_INFO, STATELESS_VERSIONS
+from mcproxy.protocol.jsonrpc import INVALID_PARAMS, parse_text, raw
+from mcproxy.protocol.methods import METHODS, Kind
+from mcproxy.sealing import Sealer, Unsealable
+from mcproxy.settings import Proxy
+
+
+class Listing:
+    """Cursors hold a position and the last key before it, sealed for one caller and one list."""
+
+    def __init__(self, catalogue: Catalogue, aggregation: Aggregation, proxy: Proxy, sealer: Sealer) -> None:
+        self._catalogue = catalogue
+        self._aggregation = aggregation
+        self._proxy = proxy
+        self._sealer = sealer
+
+    async def list(self, call: Call) -> Outcome:
+        """The next page. Only the first waits for upstreams that are just coming up."""
+        kind = METHODS[call.method].lists
+        assert kind is not None
+        if "cursor" not in call.params:
+            await self._aggregation.known(call.caller, kind, self._proxy.list_wait)
+        entries = self._catalogue.view(call.caller).lists[kind]
+        start = self._start(kind, call, entries)
+        end = start + self._proxy.naming.page_size
+        members: dict[str, object] = {kind.member: [shown.entry for shown in entries[start:end]]}
+        if end < len(entries):
+            members["nextCursor"] = self._cursor(kind, call.caller, end, entries[end - 1].key)
+        return Complete(raw(members))
+
+    async def discover(self, call: Call) -> Outcome:
+        """What the endpoint offers (2026-07-28, server/discover); waits for nobody (R1)."""
+        view = self._catalogue.view(call.caller)
+        info = {"name": self._proxy.name, "version": __version__}
+        members: dict[str, object] = {
+            "supportedVersions": STATELESS_VERSIONS,
+            "capabilities": view.capabilities,
+            "serverInfo": info,
+            "_meta": {META_SERVER_INFO: info},
+        }
+        if view.instructions is not None:
+            members["instructions"] = view.instructions
+        return Complete(raw(members))
+
+    def _cursor(self, kind: Kind, caller: Caller, position: int, last: str) -> str:
+        return self._sealer.seal(_purpose(kind, caller), json.dumps([position, last]).encode())
+
+    def _start(self, kind: Kind, call: Call, entries: tuple[Shown, ...]) -> int:
+        """Where a page begins: after the last entry of the one before, wherever that stands by now."""
+        if "cursor" not in call.params:
+            return 0
+        position, last = self._opened(kind, call.caller, call.params["cursor"])
+        if 0 < position <= len(entries) and entries[position - 1].key == last:
+            return position
+        return next((index + 1 for index, shown in enumerate(entries) if shown.key == last), position)
+
+    def _opened(self, kind: Kind, caller: Caller, cursor: Raw) -> tuple[int, str]:
+        try:
+            position, last = json.loads(self._sealer.open(_purpose(kind, caller), parse_text(cursor) or ""))
+        except Unsealable as error:
+            # pagination, Error Handling: "Invalid cursors SHOULD result in an error with code -32602".
+            raise McpError(INVALID_PARAMS, "unknown cursor: list again from the start") from error
+        return position, last
+
+
+def _purpose(kind: Kind, caller: Caller) -> str:
+    return json.dumps(["cursor", kind.value, caller.endpoint, caller.principal.name])

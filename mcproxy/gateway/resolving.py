@@ -1,0 +1,136 @@
+"""From the name that a caller used to the upstream that owns it and its own name there.
+
+What the configuration hides is unknown, like what does not exist. What an upstream may have that cannot be reached
+is unavailable, and never called unknown (requirement R53).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Final
+
+from msgspec import Raw
+
+from mcproxy.call import Call, McpError
+from mcproxy.catalog.merging import Shown
+from mcproxy.catalog.naming import Space
+from mcproxy.gateway.catalogue import Catalogue
+from mcproxy.metrics import UNKNOWN
+from mcproxy.protocol.eras import STATELESS_VERSIONS
+from mcproxy.protocol.jsonrpc import (
+    INVALID_PARAMS,
+    RESOURCE_NOT_FOUND,
+    InvalidMessage,
+    Params,
+    parse_object,
+    parse_text,
+    raw,
+)
+from mcproxy.protocol.methods import METHODS, Kind, Method, Subject
+
+Reach = Callable[[Space, Kind, Call], Awaitable[None]]
+"""Makes one attempt to learn an upstream's list. Raises McpError where the upstream is not there."""
+
+_NAMED: Final = {Subject.TOOL: Kind.TOOLS, Subject.PROMPT: Kind.PROMPTS}
+_NOUNS: Final = {Kind.TOOLS: "tool", Kind.PROMPTS: "prompt"}
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where a call goes: an upstream as the caller's endpoint shows it, and the params in the upstream's names."""
+
+    space: Space
+    params: Params
+
+
+class Resolver:
+    def __init__(self, catalogue: Catalogue, reach: Reach) -> None:
+        self._catalogue = catalogue
+        self._reach = reach
+
+    async def target(self, row: Method, call: Call) -> Target:
+        """Raises McpError where the subject is missing, unknown, or its upstream is not there."""
+        assert row.subject is not None
+        assert row.subject_key is not None
+        subject = call.params.get(row.subject_key, Raw(b"null"))
+        match row.subject:
+            case Subject.TOOL | Subject.PROMPT:
+                space, own = await self._named(_NAMED[row.subject], _text(row.subject_key, subject), call)
+                return Target(space, {**call.params, row.subject_key: raw(own)})
+            case Subject.RESOURCE:
+                space, own = self.resource(_text(row.subject_key, subject), call)
+                return Target(space, {**call.params, row.subject_key: raw(own)})
+            case Subject.REFERENCE:
+                space, reference = await self._reference(subject, call)
+                return Target(space, {**call.params, row.subject_key: raw(reference)})
+
+    def resource(self, uri: str, call: Call) -> tuple[Space, str]:
+        """Whose resource a URI is, and what the upstream calls it. Raises McpError."""
+        found = self._catalogue.view(call.caller).resource(uri)
+        if found is None:
+            # resources, Error Handling: -32602 since 2026-07-28, -32002 in every revision before.
+            modern = call.caller.version in STATELESS_VERSIONS
+            code = INVALID_PARAMS if modern else RESOURCE_NOT_FOUND
+            raise McpError(code, f"Resource not found: {uri}", {"uri": uri})
+        return found
+
+    def label(self, call: Call) -> tuple[str, str]:
+        """The upstream and the subject of a call as metric labels: known names alone (requirement R52)."""
+        row = METHODS.get(call.method)
+        if row is None or row.subject_key is None or row.subject is None:
+            return "", ""
+        subject = parse_text(call.params.get(row.subject_key, b""))
+        if subject is None:
+            return "", ""
+        view = self._catalogue.view(call.caller)
+        kind = _NAMED.get(row.subject)
+        if kind is None:
+            found = view.resource(subject)
+            return (found[0].upstream if found else UNKNOWN), ""
+        shown = view.find(kind, subject)
+        return (shown.upstream, shown.key) if shown else (UNKNOWN, UNKNOWN)
+
+    async def _named(self, kind: Kind, name: str, call: Call) -> tuple[Space, str]:
+        shown = self._find(kind, name, call) or await self._late(kind, name, call)
+        if shown is None:
+            raise McpError(INVALID_PARAMS, f"Unknown {_NOUNS[kind]}: {name}", {"name": name})
+        return self._catalogue.layout(call.caller.endpoint).space(shown.upstream), shown.own
+
+    def _find(self, kind: Kind, name: str, call: Call) -> Shown | None:
+        return self._catalogue.view(call.caller).find(kind, name)
+
+    async def _late(self, kind: Kind, name: str, call: Call) -> Shown | None:
+        """Looks again, once the lists of the upstream that may own the name are known."""
+        spaces = self._catalogue.layout(call.caller.endpoint).spaces
+        space = next((space for space in spaces if space.may_own_name(name)), None)
+        if space is None or self._catalogue.listing(self._catalogue.link(space, call.caller), kind) is not None:
+            return None
+        await self._reach(space, kind, call)
+        return self._find(kind, name, call)
+
+    async def _reference(self, subject: Raw, call: Call) -> tuple[Space, Params]:
+        """A completion's `ref`: a prompt by name, or a resource template by URI (completion, Reference Types)."""
+        try:
+            reference = parse_object(subject)
+        except InvalidMessage as error:
+            raise McpError(INVALID_PARAMS, '"ref" must be an object') from error
+        match parse_text(reference.get("type", b"")):
+            case "ref/prompt":
+                space, own = await self._named(Kind.PROMPTS, _text("name", reference.get("name", Raw())), call)
+                return space, {**reference, "name": raw(own)}
+            case "ref/resource":
+                uri = _text("uri", reference.get("uri", Raw()))
+                found = self._catalogue.view(call.caller).resource(uri)
+                if found is None:
+                    raise McpError(INVALID_PARAMS, f"Unknown resource: {uri}", {"uri": uri})
+                return found[0], {**reference, "uri": raw(found[1])}
+            case _:
+                raise McpError(INVALID_PARAMS, '"ref" must be of type "ref/prompt" or "ref/resource"')
+
+
+def _text(key: str, value: Raw) -> str:
+    text = parse_text(value)
+    if text is None:
+        raise McpError(INVALID_PARAMS, f'"{key}" must be given, as a string')
+    return text

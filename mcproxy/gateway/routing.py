@@ -1,0 +1,81 @@
+"""The end of the pipeline: each call to whoever answers it, by its row in the table of methods.
+
+Calls for an upstream go there in its own names, and what comes back is put into the caller's. Decides nothing about
+whether the caller may.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import assert_never
+
+from mcproxy.call import Call, Handler, McpError, Outcome, Upstream
+from mcproxy.catalog.naming import Space
+from mcproxy.catalog.rewriting import Rewriter, marked
+from mcproxy.gateway.catalogue import Catalogue
+from mcproxy.gateway.resolving import Resolver
+from mcproxy.gateway.translation import translated
+from mcproxy.metrics import Metrics
+from mcproxy.protocol.jsonrpc import METHOD_NOT_FOUND
+from mcproxy.protocol.methods import METHODS, Answerer, Method
+
+
+class Router:
+    """A `Handler`. `answers` is the gateway's own, one for each row that names it."""
+
+    def __init__(
+        self,
+        catalogue: Catalogue,
+        resolver: Resolver,
+        upstreams: Mapping[str, Upstream],
+        answers: Mapping[str, Handler],
+        metrics: Metrics,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._catalogue = catalogue
+        self._resolver = resolver
+        self._upstreams = upstreams
+        self._answers = answers
+        self._metrics = metrics
+        self._clock = clock
+        self._rewriters: dict[str, Rewriter] = {}
+
+    async def __call__(self, call: Call) -> Outcome:
+        row = METHODS.get(call.method)
+        if row is None:
+            raise McpError(METHOD_NOT_FOUND, f"Method not found: {call.method}")
+        self._check_offered(row, call)
+        match row.answerer:
+            case Answerer.GATEWAY:
+                return await self._answers[row.name](call)
+            case Answerer.UPSTREAM:
+                return await self._forward(row, call)
+            case Answerer.EDGE:
+                raise McpError(METHOD_NOT_FOUND, f"{call.method} is no call that goes through the gateway")
+            case _:
+                assert_never(row.answerer)
+
+    async def _forward(self, row: Method, call: Call) -> Outcome:
+        target = await self._resolver.target(row, call)
+        if target.space.transparent:
+            return marked(row.shape, await self._send(target.space, row, call.with_params(target.params)))
+        rewriter = self._rewriter(target.space)
+        outcome = await self._send(target.space, row, translated(call, target.params, rewriter))
+        return rewriter.outcome(row.shape, marked(row.shape, outcome))
+
+    def _rewriter(self, space: Space) -> Rewriter:
+        if space.slug not in self._rewriters:
+            self._rewriters[space.slug] = Rewriter(space.expose_uri)
+        return self._rewriters[space.slug]
+
+    async def _send(self, space: Space, row: Method, call: Call) -> Outcome:
+        began = self._clock()
+        try:
+            return await self._upstreams[space.upstream](call)
+        finally:
+            self._metrics.upstream_duration.labels(space.upstream, row.name).observe(self._clock() - began)
+
+    def _check_offered(self, row: Method, call: Call) -> None:
+        if row.capability is not None and row.capability not in self._catalogue.view(call.caller).capabilities:
+            raise McpError(METHOD_NOT_FOUND, f"Method not found: {call.method}: no server here offers {row.capability}")

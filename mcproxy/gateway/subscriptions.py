@@ -1,0 +1,311 @@
+"""One upstream subscription for each resource of a link, however many clients watch it (requirements R20, R21).
+
+First in subscribes upstream, last out unsubscribes, and a link that comes back is subscribed anew. `Watchers` knows
+who watches what; `Subscriptions` makes upstreams agree with it, one request at a time for each resource.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import anyio
+import structlog
+
+from mcproxy.call import (
+    Call,
+    Complete,
+    Connected,
+    Disconnected,
+    Failed,
+    InputRequired,
+    Listener,
+    McpError,
+    Outcome,
+    Party,
+    Reason,
+    ResourceUpdated,
+    Retired,
+    Upstream,
+    UpstreamChanged,
+    UpstreamEvent,
+)
+from mcproxy.catalog.uris import canonical
+from mcproxy.gateway.catalogue import Catalogue, LinkKey
+from mcproxy.gateway.coalescing import Coalescer
+from mcproxy.gateway.errands import errand
+from mcproxy.gateway.listeners import Listeners
+from mcproxy.gateway.resolving import Resolver
+from mcproxy.protocol.jsonrpc import (
+    EMPTY_OBJECT,
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    ErrorObject,
+    Params,
+    parse_text,
+    raw,
+)
+from mcproxy.protocol.methods import SUBSCRIBE, UNSUBSCRIBE
+
+log = structlog.get_logger()
+
+
+class Topic(NamedTuple):
+    """A resource of a link, in the upstream's own names."""
+
+    link: LinkKey
+    uri: str
+
+
+class Watchers:
+    """Who watches what, and as which URI. Plain state: decides, and sends nothing."""
+
+    def __init__(self) -> None:
+        self._topics: dict[LinkKey, dict[str, dict[tuple[Listener, str], None]]] = {}
+        self._held: dict[Listener, dict[tuple[Topic, str], None]] = {}
+
+    def __contains__(self, topic: Topic) -> bool:
+        return topic.uri in self._topics.get(topic.link, {})
+
+    def held(self, listener: Listener) -> list[tuple[Topic, str]]:
+        """What a listener watches, and as which URIs."""
+        return list(self._held.get(listener, ()))
+
+    def add(self, topic: Topic, listener: Listener, spelling: str) -> bool:
+        """False where the listener watches the topic under that spelling already."""
+        hearers = self._topics.setdefault(topic.link, {}).setdefault(topic.uri, {})
+        if (listener, spelling) in hearers:
+            return False
+        hearers[listener, spelling] = None
+        self._held.setdefault(listener, {})[topic, spelling] = None
+        return True
+
+    def remove(self, topic: Topic, listener: Listener, spelling: str) -> bool:
+        """Whether that was the last to watch the topic."""
+        hearers = self._topics.get(topic.link, {}).get(topic.uri, {})
+        if (listener, spelling) not in hearers:
+            return False
+        del hearers[listener, spelling]
+        del self._held[listener][topic, spelling]
+        if not self._held[listener]:
+            del self._held[listener]
+        if not hearers:
+            del self._topics[topic.link][topic.uri]
+        if not self._topics[topic.link]:
+            del self._topics[topic.link]
+        return not hearers
+
+    def of(self, link: LinkKey) -> list[Topic]:
+        return [Topic(link, uri) for uri in self._topics.get(link, {})]
+
+    def hearers(self, topic: Topic) -> list[tuple[Listener, str]]:
+        """Each listener to a topic with each spelling that it used."""
+        return list(self._topics.get(topic.link, {}).get(topic.uri, ()))
+
+    def meant(self, link: LinkKey, uri: str) -> list[Topic]:
+        """The topics that an upstream means by `uri`: that one, else its other spellings, else what it lies in.
+
+        2025-11-25, schema, ResourceUpdatedNotification: it may be a sub-resource of what was subscribed to.
+        """
+        topics = self._topics.get(link, {})
+        if uri in topics:
+            return [Topic(link, uri)]
+        spelling = canonical(uri)
+        same = [watched for watched in topics if canonical(watched) == spelling]
+        within = same or [watched for watched in topics if uri.startswith(f"{watched.rstrip('/')}/")]
+        return [Topic(link, watched) for watched in within]
+
+
+class Subscriptions:
+    def __init__(
+        self,
+        catalogue: Catalogue,
+        resolver: Resolver,
+        upstreams: Mapping[str, Upstream],
+        listeners: Listeners,
+        limit: int,
+    ) -> None:
+        self._catalogue = catalogue
+        self._resolver = resolver
+        self._upstreams = upstreams
+        self._listeners = listeners
+        self._limit = limit
+        self._watchers = Watchers()
+        self._made: set[Topic] = set()
+        """What upstreams have agreed to, as far as we know."""
+        self._refusals: dict[Topic, Failed] = {}
+        self._missed: set[Topic] = set()
+        """Topics whose link was away: their watchers get one `updated`."""
+        self._epochs: Counter[LinkKey] = Counter()
+        """How often each link came up."""
+        self._syncs: Coalescer[Topic] = Coalescer(self._sync)
+
+    async def run(self) -> None:
+        """Subscribes and unsubscribes upstream until cancelled."""
+        await self._syncs.run()
+
+    async def subscribe(self, call: Call) -> Outcome:
+        """Answers once the upstream agreed, or at once where it is away: then it is asked when it returns."""
+        listener, spelling = _listener(call), _uri(call)
+        if listener not in self._listeners:
+            raise McpError(INVALID_REQUEST, "this session has ended")
+        space, own = self._resolver.resource(spelling, call)
+        return await self.watch(Topic(self._catalogue.link(space, call.caller), own), listener, spelling)
+
+    async def unsubscribe(self, call: Call) -> Outcome:
+        """Answers at once, whether anything was subscribed or not."""
+        listener, uri = _listener(call), _uri(call)
+        for topic, spelling in self._watchers.held(listener):
+            if spelling == uri:
+                self.unwatch(topic, listener, spelling)
+        return Complete(EMPTY_OBJECT)
+
+    async def watch(self, topic: Topic, listener: Listener, spelling: str) -> Outcome:
+        """Has `listener` hear of updates as `spelling`; where the upstream refuses, nothing is kept."""
+        if len(self._watchers.held(listener)) >= self._limit:
+            sentence = f"too many subscriptions: {self._limit} a session (proxy.limits.max_subscriptions_per_session)"
+            raise McpError(INVALID_REQUEST, sentence)
+        added = self._watchers.add(topic, listener, spelling)
+        settled = False
+        try:
+            refusal = await self._agreed(topic)
+            settled = refusal is None
+        finally:
+            if added and not settled:
+                self.unwatch(topic, listener, spelling)
+        return refusal or Complete(EMPTY_OBJECT)
+
+    def unwatch(self, topic: Topic, listener: Listener, spelling: str) -> None:
+        if self._watchers.remove(topic, listener, spelling):
+            self._syncs.want(topic)
+
+    def drop(self, listener: Listener) -> None:
+        """Ends all that a listener holds. A link of its own ends with it, and is told nothing."""
+        for topic, spelling in self._watchers.held(listener):
+            if topic.link.owner is not None:
+                self._made.discard(topic)
+            self.unwatch(topic, listener, spelling)
+
+    def on_event(self, event: UpstreamEvent) -> None:
+        """Never blocks."""
+        link = LinkKey(event.upstream, event.owner)
+        match event:
+            case Connected():
+                self._replay(link)
+            case Disconnected():
+                self._forget(link)
+            case Retired():
+                self._forget(link)
+                self._epochs.pop(link, None)
+            case UpstreamChanged(change=ResourceUpdated(uri=uri, params=params)):
+                self._updated(link, uri, params)
+            case UpstreamChanged():
+                pass
+
+    def _updated(self, link: LinkKey, uri: str, params: Params) -> None:
+        for topic in self._watchers.meant(link, uri):
+            for listener, spelling in self._watchers.hearers(topic):
+                self._tell(listener, topic, self._heard_as(listener, topic, uri, spelling), params)
+
+    def _heard_as(self, listener: Listener, topic: Topic, uri: str, spelling: str) -> str:
+        """The client's own spelling; of a sub-resource, its name at the client's endpoint."""
+        if canonical(uri) == canonical(topic.uri):
+            return spelling
+        layout = self._catalogue.layout(listener.caller.endpoint)
+        return layout.space(topic.link.upstream).expose_uri(uri) if layout.shows(topic.link.upstream) else spelling
+
+    def _tell(self, listener: Listener, topic: Topic, uri: str, params: Params) -> None:
+        change = ResourceUpdated(uri, {**params, "uri": raw(uri)})
+        self._listeners.signal(listener, topic.link.upstream, change, "updated")
+
+    def _replay(self, link: LinkKey) -> None:
+        self._forget(link)
+        came_back = self._epochs[link] > 0
+        self._epochs[link] += 1
+        for topic in self._watchers.of(link):
+            if came_back:
+                self._missed.add(topic)
+            self._syncs.want(topic)
+
+    def _forget(self, link: LinkKey) -> None:
+        self._made = {topic for topic in self._made if topic.link != link}
+
+    async def _agreed(self, topic: Topic) -> Failed | None:
+        """Waits for the upstream to agree. None where it did, or is away; else its refusal."""
+        if topic in self._made or self._is_away(topic.link):
+            return None
+        self._syncs.want(topic)
+        await self._syncs.done(topic)
+        return self._refusals.get(topic)
+
+    def _is_away(self, link: LinkKey) -> bool:
+        """Whether the link is one that comes back by itself; a session's own link is made by using it."""
+        return link.owner is None and not self._catalogue.is_up(link)
+
+    # What follows runs in the task group of `run`.
+
+    async def _sync(self, topic: Topic) -> None:
+        """Makes the upstream agree with what is wanted now."""
+        wanted = topic in self._watchers
+        if wanted and topic not in self._made and not self._is_away(topic.link):
+            await self._subscribe(topic)
+        elif not wanted:
+            await self._unsubscribe(topic)
+        if topic in self._missed:
+            self._missed.discard(topic)
+            for listener, spelling in self._watchers.hearers(topic):
+                self._tell(listener, topic, spelling, {})
+
+    async def _subscribe(self, topic: Topic) -> None:
+        self._refusals.pop(topic, None)
+        outcome = await self._ask(topic, SUBSCRIBE)
+        match outcome:
+            case Complete():
+                if self._catalogue.is_up(topic.link):
+                    self._made.add(topic)
+            case Failed() if not self._catalogue.is_up(topic.link):
+                # Kept: the subscription is made when the upstream returns.
+                pass
+            case Failed():
+                self._refuse(topic, outcome)
+            case InputRequired():
+                self._refuse(topic, _failed(f"{SUBSCRIBE} may not ask for input"))
+
+    def _refuse(self, topic: Topic, refusal: Failed) -> None:
+        self._refusals[topic] = refusal
+        log.warning("a subscription was refused", upstream=topic.link.upstream, why=refusal.error.message)
+
+    async def _unsubscribe(self, topic: Topic) -> None:
+        self._refusals.pop(topic, None)
+        if topic in self._made:
+            self._made.discard(topic)
+            if self._catalogue.is_up(topic.link):
+                await self._ask(topic, UNSUBSCRIBE)
+
+    async def _ask(self, topic: Topic, method: str) -> Outcome:
+        link = topic.link
+        timeouts = self._catalogue.layout(link.upstream).space(link.upstream).spec.timeouts
+        seconds = timeouts.connect + timeouts.list
+        owner = self._listeners.of(link.owner) if link.owner is not None else None
+        with anyio.move_on_after(seconds):
+            return await self._upstreams[link.upstream](errand(link, method, {"uri": raw(topic.uri)}, owner))
+        return _failed(f"upstream {link.upstream!r}: no answer to {method} in {seconds:g} s", Reason.TIMEOUT)
+
+
+def _failed(sentence: str, reason: Reason = Reason.PROTOCOL_ERROR) -> Failed:
+    return Failed(ErrorObject(INTERNAL_ERROR, sentence), Party.UPSTREAM, reason)
+
+
+def _listener(call: Call) -> Listener:
+    if call.listener is None:
+        raise McpError(INVALID_REQUEST, "this client has no stream on which it could hear of changes")
+    return call.listener
+
+
+def _uri(call: Call) -> str:
+    uri = parse_text(call.params.get("uri", b""))
+    if uri is None:
+        raise McpError(INVALID_PARAMS, '"uri" must be given, as a string')
+    return uri
