@@ -21,7 +21,7 @@ from cachetools import LRUCache
 from msgspec import UNSET, Raw, UnsetType
 
 from mcproxy import settings
-from mcproxy.call import Call, Complete, Failed, Outcome, Owner, Reason
+from mcproxy.call import Call, Complete, Failed, Outcome, Owner, Reason, ServerIdentity
 from mcproxy.catalog.uris import canonical
 from mcproxy.gateway.flights import Flight, Waiter
 from mcproxy.gateway.shelves import Entry, Key, Shelf
@@ -102,6 +102,7 @@ class Reads:
         self._flights: dict[Key, Flight] = {}
         self._up: dict[Owner, bool] = {}
         """Of the links that were ever heard of, whether they stand."""
+        self._reports_updates = False
         self._public: LRUCache[Key, int] = LRUCache(_MAX_PUBLIC, getsizeof=int)
 
     @property
@@ -188,10 +189,11 @@ class Reads:
         self.shelf.clear()
         self._detach(self._flights.values())
 
-    def connected(self, owner: Owner, now: float) -> Turnover:
+    def connected(self, owner: Owner, identity: ServerIdentity, now: float) -> Turnover:
         """A link stands. Where it stood before, it was lost meanwhile, and with it what it would have reported."""
         ended = self.lost(owner, now) if self._up.get(owner) else Turnover()
         self._up[owner] = True
+        self._reports_updates = _reports_updates(identity)
         return ended
 
     def lost(self, owner: Owner, now: float) -> Turnover:
@@ -249,7 +251,8 @@ class Reads:
 
     def _watch(self, key: Key) -> Turnover:
         """Watches what is kept, where that is asked for: over a link that all share, and that stands."""
-        if not self._spec.cache.coherent or key.owner is not None or not self._up.get(None):
+        reported = self._up.get(None) and self._reports_updates
+        if not self._spec.cache.coherent or key.owner is not None or not reported:
             return Turnover()
         turnover = self._watches.want(key.uri)
         for watch in turnover.ended:
@@ -277,6 +280,11 @@ class Reads:
 def unreachable(outcome: Outcome) -> bool:
     """Whether the upstream is down, or as good as down: it says nothing about the resource."""
     return isinstance(outcome, Failed) and outcome.reason in (Reason.UNAVAILABLE, Reason.TIMEOUT)
+
+
+def _reports_updates(identity: ServerIdentity) -> bool:
+    """Whether the upstream offers subscriptions to resources (resources, Capabilities)."""
+    return _object_or_empty(identity.capabilities.get("resources", EMPTY_OBJECT)).get("subscribe") == Raw(b"true")
 
 
 def _only_subject(params: Params, row: Method) -> str | None:

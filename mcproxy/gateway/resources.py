@@ -144,8 +144,8 @@ class ReadCache:
         if reads is None:
             return
         match event:
-            case Connected(owner=owner):
-                self._turn(reads, reads.connected(owner, self._now()))
+            case Connected(owner=owner, identity=identity):
+                self._turn(reads, reads.connected(owner, identity, self._now()))
             case Disconnected(owner=owner):
                 self._count(event.upstream, Cause.DISCONNECTED)
                 self._turn(reads, reads.lost(owner, self._now()))

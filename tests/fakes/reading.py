@@ -109,6 +109,7 @@ class Server:
     name: str = NAME
     slow: bool = False
     down: bool = False
+    subscribable: bool = True
     hints: dict[str, object] = field(default_factory=dict)
     padding: int = 0
     instead: Outcome | None = None
@@ -228,7 +229,8 @@ class World:
         self.cache.on_event(UpstreamChanged(NAME, None, ResourceUpdated(uri)))
 
     def connected(self, owner: Owner = None) -> None:
-        self.cache.on_event(Connected(NAME, owner, ServerIdentity(Era.STATELESS, LATEST, {})))
+        capabilities = {"resources": raw({"subscribe": self.server.subscribable})}
+        self.cache.on_event(Connected(NAME, owner, ServerIdentity(Era.STATELESS, LATEST, capabilities)))
 
     def lost(self, owner: Owner = None) -> None:
         self.cache.on_event(Disconnected(NAME, owner, "gone"))

@@ -599,6 +599,20 @@ async def test_where_the_upstream_refuses_to_be_watched_entries_live_by_their_tt
         assert w.server.reads == 2
 
 
+async def test_an_upstream_that_offers_no_subscriptions_is_not_asked_for_one() -> None:
+    async with world(Server(subscribable=False), coherent=True) as w:
+        await w.get(read(A))
+        await settled()
+        assert w.table.held == {}
+
+
+async def test_a_link_of_a_session_alone_is_not_watched() -> None:
+    async with world(coherent=True, connection="session") as w:
+        await w.get(read(A, session="one"))
+        await settled()
+        assert w.table.held == {}
+
+
 async def test_the_least_used_watch_gives_way_and_what_it_kept_right_goes_with_it() -> None:
     async with world(coherent=True, max_watched=2) as w:
         uris = ["file:///1", "file:///2"]
