@@ -1,0 +1,82 @@
+"""Whom an upstream may be asking for, on a connection that several clients share (requirement R26). Asks nobody.
+
+A question is traced to a client only where no other can have caused it. Calls that ended here while their server
+may still work on them stay suspects for a while: a question of theirs must not reach the next caller.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mcproxy.call import Call
+from mcproxy.protocol.jsonrpc import RequestId
+from mcproxy.protocol.methods import METHODS
+
+LINGER = 5.0
+"""Seconds for which a call that we gave up remains a suspect, unless its server answers before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Caused:
+    """One client, provably; `ids` are its requests in flight that may have caused it."""
+
+    call: Call
+    ids: tuple[RequestId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Nobody:
+    """No call in flight can have caused it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ambiguous:
+    """Several clients may have, or one that has left."""
+
+
+Attribution = Caused | Nobody | Ambiguous
+
+
+class Causes:
+    """The calls of one link, by the ids of their upstream requests."""
+
+    def __init__(self) -> None:
+        self._calls: dict[RequestId, Call] = {}
+        self._given_up: dict[RequestId, tuple[Call, float]] = {}
+
+    def begin(self, id: RequestId, call: Call) -> None:
+        self._calls[id] = call
+
+    def end(self, call: Call, now: float, *, answered: bool) -> None:
+        for id in [id for id, other in self._calls.items() if other is call]:
+            del self._calls[id]
+            if not answered and METHODS[call.method].may_ask:
+                self._given_up[id] = (call, now + LINGER)
+
+    def answered(self, id: RequestId | None) -> None:
+        """Notes that the server is done with a call that we gave up."""
+        if id is not None:
+            self._given_up.pop(id, None)
+
+    def of(self, id: RequestId) -> Attribution:
+        """Who caused what arrived on the response stream of request `id`."""
+        call = self._calls.get(id)
+        return Ambiguous() if call is None else Caused(call, (id,))
+
+    def of_shared_stream(self, now: float) -> Attribution:
+        """Who caused what arrived on a stream that all calls share."""
+        self._given_up = {id: entry for id, entry in self._given_up.items() if entry[1] > now}
+        suspects = {id: call for id, call in self._calls.items() if METHODS[call.method].may_ask}
+        departed = [call for call, _ in self._given_up.values()]
+        if not suspects:
+            return Ambiguous() if departed else Nobody()
+        first = next(iter(suspects.values()))
+        if all(_same_client(first, other) for other in (*suspects.values(), *departed)):
+            return Caused(first, tuple(suspects))
+        return Ambiguous()
+
+
+def _same_client(one: Call, other: Call) -> bool:
+    if one.caller.session is not None:
+        return one.caller.session == other.caller.session
+    return one.client is other.client

@@ -1,0 +1,318 @@
+"""The conversation of the handshake era (2024-11-05 to 2025-11-25), client side, over any duplex.
+
+Opens with `initialize`, sends calls, takes whatever the server says. Opens no connection: the transport gives it a
+`send` and hands it what arrives. Sends nothing twice; that is decided where the links are kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Final, assert_never
+
+import anyio
+from anyio.abc import TaskGroup
+from msgspec import Raw
+
+from mcproxy import __version__
+from mcproxy.call import (
+    Call,
+    Complete,
+    Failed,
+    ListChanged,
+    Notice,
+    Outcome,
+    Party,
+    Reason,
+    ResourceUpdated,
+    ServerIdentity,
+)
+from mcproxy.channel import PeerGone, Requests, RequestTimeout, Send, Timeouts
+from mcproxy.protocol.eras import HANDSHAKE_VERSIONS, LATEST_HANDSHAKE, Era
+from mcproxy.protocol.jsonrpc import (
+    EMPTY_OBJECT,
+    INTERNAL_ERROR,
+    ErrorObject,
+    ErrorResponse,
+    InvalidMessage,
+    Message,
+    Notification,
+    Params,
+    Request,
+    RequestId,
+    Response,
+    parse,
+    parse_batch,
+    parse_object,
+    parse_text,
+    raw,
+)
+from mcproxy.protocol.methods import (
+    CANCELLED,
+    CHANGED,
+    INITIALIZED,
+    LOG_MESSAGE,
+    METHODS,
+    PROGRESS,
+    RESOURCE_UPDATED,
+)
+from mcproxy.upstream.attribution import Ambiguous, Attribution, Caused, Causes, Nobody
+from mcproxy.upstream.link import Hop, Link, NotAccepted, Pipe, Rejected, Unreachable, task_group
+from mcproxy.upstream.questions import Questions
+
+SHARED_CAPABILITIES: Final[Params] = {
+    "roots": Raw(b'{"listChanged":true}'),
+    "sampling": Raw(b'{"tools":{},"context":{}}'),
+    "elicitation": Raw(b'{"form":{},"url":{}}'),
+}
+"""All that the gateway can bridge: some servers offer tools by what their client declares (requirement R61)."""
+
+NOT_BRIDGED: Final = frozenset({"tasks"})
+"""Client capabilities that are not passed on: the gateway has no rows for their methods."""
+
+
+@asynccontextmanager
+async def over(pipe: Pipe, hop: Hop) -> AsyncIterator[Link]:
+    """The handshake over a pipe on which everything arrives in one stream."""
+    async with task_group() as tasks:
+        conversation = Conversation(hop, tasks, pipe.send)
+        tasks.start_soon(_feed, pipe, conversation)
+        await conversation.open()
+        try:
+            yield conversation
+        finally:
+            conversation.lose("the link was closed")
+
+
+async def _feed(pipe: Pipe, conversation: Conversation) -> None:
+    conversation.lose(await pipe.feed(conversation.receive))
+
+
+class Conversation:
+    """Implements `link.Link`. `send` may return at once, or carry a request's exchange until it is settled."""
+
+    def __init__(self, hop: Hop, tasks: TaskGroup, send: Send) -> None:
+        self._hop = hop
+        self._send = send
+        self._requests = Requests()
+        self._causes = Causes()
+        self._questions = Questions(hop, tasks, self._requests, send)
+        self._identity: ServerIdentity | None = None
+        self._ended = anyio.Event()
+        self._how = ""
+        self._on: dict[str, Callable[[Notification, RequestId | None], None]] = {
+            PROGRESS: self._on_progress,
+            CANCELLED: self._on_cancelled,
+            LOG_MESSAGE: self._on_log_message,
+            RESOURCE_UPDATED: self._on_resource_updated,
+        }
+
+    @property
+    def identity(self) -> ServerIdentity:
+        assert self._identity is not None, "the handshake is not done"
+        return self._identity
+
+    @property
+    def over(self) -> bool:
+        return self._ended.is_set()
+
+    async def ended(self) -> str:
+        await self._ended.wait()
+        return self._how
+
+    def lose(self, how: str) -> None:
+        """Ends the link: calls in flight fail with PeerGone, later ones are NotAccepted."""
+        if not self.over:
+            self._how = how
+            self._ended.set()
+            self._requests.fail_all(PeerGone(how))
+
+    async def open(self) -> None:
+        """Shakes hands (lifecycle, Initialization). Raises Unreachable or Rejected."""
+        connect = self._hop.spec.timeouts.connect
+        try:
+            # cancellation: "The initialize request MUST NOT be cancelled by clients"; hence no `send_cancel`.
+            answer = await self._requests.exchange(
+                "initialize", _initialize(self._hop), self._send, Timeouts(connect, connect)
+            )
+            self._identity = _identity(answer)
+            await self._send(Notification(INITIALIZED, {}))
+        except (NotAccepted, PeerGone, RequestTimeout) as error:
+            raise Unreachable(f"initialize: {error}") from error
+
+    async def __call__(self, call: Call) -> Outcome:
+        if self.over:
+            raise NotAccepted(self._how)
+        try:
+            if METHODS[call.method].notification:
+                await self._send(Notification(call.method, call.params))
+                return Complete(EMPTY_OBJECT)
+            return _outcome(await self._exchange(call))
+        except NotAccepted as error:
+            self.lose(str(error))
+            raise
+        except RequestTimeout as late:
+            return self._failed(call, f"{late}", Reason.TIMEOUT)
+        except Rejected as error:
+            return self._failed(call, f"{error}", Reason.UNAVAILABLE)
+
+    async def _exchange(self, call: Call) -> Response | ErrorResponse:
+        async def send(message: Message) -> None:
+            assert isinstance(message, Request)
+            self._causes.begin(message.id, call)
+            await self._send(message)
+
+        limits = self._hop.spec.timeouts
+        report = _reporter(call) if METHODS[call.method].may_ask else None
+        answer: Response | ErrorResponse | None = None
+        try:
+            answer = await self._requests.exchange(
+                call.method,
+                call.params,
+                send,
+                Timeouts(limits.idle, limits.total),
+                on_progress=report,
+                send_cancel=self._say_cancelled,
+            )
+        finally:
+            self._causes.end(call, anyio.current_time(), answered=answer is not None)
+        return answer
+
+    async def _say_cancelled(self, message: Message) -> None:
+        try:
+            await self._send(message)
+        except (NotAccepted, Rejected) as error:
+            raise PeerGone(str(error)) from error
+
+    @property
+    def version(self) -> str | None:
+        """The negotiated version, once it is."""
+        return None if self._identity is None else self._identity.version
+
+    def settled(self, id: RequestId) -> bool:
+        return self._requests.settled(id)
+
+    def fail(self, id: RequestId, error: NotAccepted | PeerGone | Rejected) -> None:
+        """Ends the wait for one answer; nothing is cancelled upstream."""
+        self._requests.fail(id, error)
+
+    def receive(self, data: bytes, cause: RequestId | None = None) -> None:
+        """Takes a message as its bytes. `cause` is the request on whose own response stream it came."""
+        if not data.strip():
+            return
+        for message in messages(data):
+            self.take(message, cause)
+
+    def take(self, message: Message | InvalidMessage, cause: RequestId | None = None) -> None:
+        match message:
+            case Response() | ErrorResponse():
+                if not self._requests.settle(message):
+                    self._causes.answered(message.id)
+            case Request():
+                self._questions.take(message, self._attribute(cause))
+            case Notification():
+                self._on.get(message.method, self._on_change)(message, cause)
+            case InvalidMessage():
+                self._count_junk()
+                if message.id is not None:
+                    self._requests.fail(message.id, Rejected(f"the answer is malformed: {message.reason}"))
+            case _:
+                assert_never(message)
+
+    def _attribute(self, cause: RequestId | None) -> Attribution:
+        if cause is not None:
+            return self._causes.of(cause)
+        attribution = self._causes.of_shared_stream(anyio.current_time())
+        if isinstance(attribution, Ambiguous) and self._hop.ownership is not None:
+            return Nobody()  # whichever call it was of, it is the owner's
+        return attribution
+
+    def _on_progress(self, notification: Notification, _: RequestId | None) -> None:
+        self._requests.progress(notification.params)
+
+    def _on_cancelled(self, notification: Notification, _: RequestId | None) -> None:
+        self._questions.cancel(notification.params)
+
+    def _on_log_message(self, notification: Notification, cause: RequestId | None) -> None:
+        attribution = self._attribute(cause)
+        match attribution:
+            case Caused(call=call):
+                call.client.notify(notification.method, notification.params)
+            case Nobody():
+                level = parse_text(notification.params.get("level", b"")) or "info"
+                self._hop.publish(Notice(notification.method, notification.params, level))
+            case Ambiguous():
+                self._hop.metrics.unattributed.labels(self._hop.spec.name, LOG_MESSAGE).inc()
+            case _:
+                assert_never(attribution)
+
+    def _on_resource_updated(self, notification: Notification, _: RequestId | None) -> None:
+        uri = parse_text(notification.params.get("uri", b""))
+        if uri is None:
+            self._count_junk()
+            return
+        self._hop.publish(ResourceUpdated(uri, notification.params))
+
+    def _on_change(self, notification: Notification, _: RequestId | None) -> None:
+        kinds = CHANGED.get(notification.method)
+        if kinds is None:
+            self._hop.publish(Notice(notification.method, notification.params))
+            return
+        for kind in kinds:
+            self._hop.publish(ListChanged(kind))
+
+    def _count_junk(self) -> None:
+        self._hop.metrics.junk_lines.labels(self._hop.spec.name).inc()
+
+    def _failed(self, call: Call, why: str, reason: Reason) -> Failed:
+        sentence = f"upstream {self._hop.spec.name!r}, {call.method}: {why}"
+        return Failed(ErrorObject(INTERNAL_ERROR, sentence), Party.UPSTREAM, reason)
+
+
+def _initialize(hop: Hop) -> Params:
+    capabilities = SHARED_CAPABILITIES
+    if hop.ownership is not None:
+        declared = hop.ownership.capabilities.items()
+        capabilities = {key: value for key, value in declared if key not in NOT_BRIDGED}
+    return {
+        "protocolVersion": raw(LATEST_HANDSHAKE),
+        "capabilities": raw(capabilities),
+        "clientInfo": raw({"name": "mcproxy", "version": __version__}),
+    }
+
+
+def _identity(answer: Response | ErrorResponse) -> ServerIdentity:
+    if isinstance(answer, ErrorResponse):
+        raise Unreachable(f"initialize was refused: {answer.error.message} ({answer.error.code})")
+    try:
+        result = parse_object(answer.result)
+        capabilities = parse_object(result.get("capabilities", EMPTY_OBJECT))
+    except InvalidMessage as invalid:
+        raise Unreachable(f"initialize was answered with a malformed result: {invalid.reason}") from invalid
+    version = parse_text(result.get("protocolVersion", b""))
+    if version not in HANDSHAKE_VERSIONS:
+        raise Unreachable(f"it speaks protocol version {version}; known are {', '.join(HANDSHAKE_VERSIONS)}")
+    instructions = parse_text(result.get("instructions", b""))
+    return ServerIdentity(Era.HANDSHAKE, version, capabilities, result.get("serverInfo"), instructions)
+
+
+def messages(data: bytes) -> list[Message | InvalidMessage]:
+    """One message, or the members of a batch (2025-03-26)."""
+    try:
+        batch = parse_batch(data)
+        return [parse(data)] if batch is None else batch
+    except InvalidMessage as invalid:
+        return [invalid]
+
+
+def _outcome(answer: Response | ErrorResponse) -> Outcome:
+    if isinstance(answer, ErrorResponse):
+        return Failed(answer.error, Party.UPSTREAM)
+    return Complete(answer.result)
+
+
+def _reporter(call: Call) -> Callable[[Params], None]:
+    def report(params: Params) -> None:
+        call.client.notify(PROGRESS, params)
+
+    return report

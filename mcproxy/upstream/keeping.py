@@ -1,0 +1,212 @@
+"""One link, kept connected: made, watched, made again with growing delays, and at once when a call needs it (R3).
+
+A call is sent a second time only where the first provably had no effect, or where repeating has none (R4). Knows no
+transport and no era.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import anyio
+import structlog
+
+from mcproxy.call import (
+    Call,
+    Connected,
+    Disconnected,
+    Failed,
+    Outcome,
+    Party,
+    Phase,
+    Reason,
+    Retired,
+    ServerIdentity,
+    UpstreamEvent,
+)
+from mcproxy.channel import PeerGone
+from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, ErrorObject
+from mcproxy.protocol.methods import METHODS
+from mcproxy.upstream.backoff import LONGEST
+from mcproxy.upstream.link import Connect, Hop, Link, NotAccepted, Rejected, Unreachable
+
+log = structlog.get_logger()
+
+
+@dataclass(slots=True)
+class _Attempt:
+    """The next attempt to connect, or the one under way: what whoever waits for it shares."""
+
+    wanted: anyio.Event = field(default_factory=anyio.Event)
+    done: anyio.Event = field(default_factory=anyio.Event)
+    link: Link | None = None
+    error: str = "it is still connecting"
+
+    def settle(self, outcome: Link | str) -> None:
+        if isinstance(outcome, str):
+            self.error = outcome
+        else:
+            self.link = outcome
+        self.done.set()
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where a link stands. `since` is a Unix time in seconds."""
+
+    phase: Phase
+    since: float
+    identity: ServerIdentity | None = None
+    error: str | None = None
+
+
+class KeptLink:
+    """`run` owns the link: enters it, waits for its end and leaves it, in one task (requirement R18)."""
+
+    def __init__(
+        self,
+        hop: Hop,
+        connect: Connect,
+        on_event: Callable[[UpstreamEvent], None],
+        *,
+        delays: Callable[[int], float],
+        clock: Callable[[], float],
+        check: Callable[[ServerIdentity], None],
+    ) -> None:
+        self._hop = hop
+        self._connect = connect
+        self._on_event = on_event
+        self._delays = delays
+        self._clock = clock
+        self._check = check
+        self._name = hop.spec.name
+        self._owner = hop.ownership.owner if hop.ownership is not None else None
+        self._scope = anyio.CancelScope()
+        self._link: Link | None = None
+        self._attempt = _Attempt()
+        self._connections = 0
+        self.standing = Standing(Phase.CONNECTING, clock())
+
+    @property
+    def reconnects(self) -> int:
+        return max(0, self._connections - 1)
+
+    def stop(self) -> None:
+        """Ends `run`, and the link with it."""
+        self._scope.cancel()
+
+    async def run(self) -> None:
+        """Keeps the link until stopped or cancelled."""
+        try:
+            with self._scope:
+                await self._keep()
+        finally:
+            self._stand(Phase.DISABLED)
+            self._attempt.settle("it has been stopped")
+            self._on_event(Retired(self._name, self._owner))
+
+    async def _keep(self) -> None:
+        failures = 0
+        while True:
+            started = anyio.current_time()
+            self._hop.stderr.clear()
+            await self._live()
+            # a link that lasted was no failure; one that dies young is retried ever more slowly
+            failures = 0 if anyio.current_time() - started > LONGEST else failures + 1
+            with anyio.move_on_after(self._delays(failures)):
+                await self._attempt.wanted.wait()
+
+    async def _live(self) -> None:
+        """One attempt to connect, and the life of the link where it succeeds."""
+        try:
+            error = await self._connect_and_wait()
+        except (Unreachable, Rejected) as unreachable:
+            error = str(unreachable)
+        except Exception as bug:
+            log.exception("upstream failed unexpectedly", upstream=self._name)
+            error = f"an internal error: {type(bug).__name__}"
+        if error is not None:
+            self._settle(error)
+            self._down(error)
+
+    async def _connect_and_wait(self) -> str | None:
+        """Returns None after a link has lived, else why there was none in time."""
+        patience = self._hop.spec.timeouts.connect
+        with anyio.CancelScope(deadline=anyio.current_time() + patience) as scope:
+            async with self._connect(self._hop) as link:
+                self._check(link.identity)
+                scope.deadline = math.inf
+                self._up(link)
+                try:
+                    self._down(await link.ended())
+                finally:
+                    self._link = None
+                return None
+        return f"connecting took longer than {patience:g} s"
+
+    def _settle(self, outcome: Link | str) -> None:
+        attempt, self._attempt = self._attempt, _Attempt()
+        attempt.settle(outcome)
+
+    def _up(self, link: Link) -> None:
+        self._link = link
+        self._connections += 1
+        self._stand(Phase.READY, identity=link.identity)
+        self._settle(link)
+        log.info("upstream connected", upstream=self._name, version=link.identity.version, own=self._owner is not None)
+        self._on_event(Connected(self._name, self._owner, link.identity))
+
+    def _down(self, reason: str) -> None:
+        """Says that the link is gone, once for each change of state or reason."""
+        self._link = None
+        before = self.standing
+        if before.phase is Phase.BACKING_OFF and before.error == reason:
+            return
+        log.warning("upstream unavailable", upstream=self._name, reason=reason, own=self._owner is not None)
+        self._stand(Phase.BACKING_OFF, identity=before.identity, error=reason)
+        if before.phase is not Phase.BACKING_OFF:
+            self._on_event(Disconnected(self._name, self._owner, reason))
+
+    def _stand(self, phase: Phase, *, identity: ServerIdentity | None = None, error: str | None = None) -> None:
+        since = self.standing.since if phase is self.standing.phase else self._clock()
+        self.standing = Standing(phase, since, identity, error)
+
+    async def __call__(self, call: Call) -> Outcome:
+        started = anyio.current_time()
+        try:
+            return await self._send(call)
+        except Unreachable as error:
+            return self._failed(f"not connected: {error} (after {anyio.current_time() - started:.1f} s)")
+        except NotAccepted as error:
+            return self._failed(f"{call.method} could not be sent: {error}")
+        except PeerGone as error:
+            return self._failed(f"{call.method}: the connection was lost, and what became of it is unknown: {error}")
+
+    async def _send(self, call: Call) -> Outcome:
+        link = await self._ready()
+        try:
+            return await link(call)
+        except NotAccepted:
+            pass
+        except PeerGone:
+            if not METHODS[call.method].safe_to_repeat:
+                raise
+        return await (await self._ready())(call)
+
+    async def _ready(self) -> Link:
+        """The link, after at most one attempt to connect, shared by all who wait. Raises Unreachable."""
+        if self._link is not None and not self._link.over:
+            return self._link
+        attempt = self._attempt
+        attempt.wanted.set()
+        with anyio.move_on_after(self._hop.spec.timeouts.connect):
+            await attempt.done.wait()
+        if attempt.link is None:
+            raise Unreachable(attempt.error)
+        return attempt.link
+
+    def _failed(self, why: str) -> Failed:
+        sentence = f"upstream {self._name!r}: {why}"
+        return Failed(ErrorObject(INTERNAL_ERROR, sentence), Party.UPSTREAM, Reason.UNAVAILABLE)

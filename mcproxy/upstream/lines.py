@@ -1,0 +1,31 @@
+"""Lines from chunks cut anywhere, in linear time however long they are. Knows nothing of what they say."""
+
+from __future__ import annotations
+
+
+class LineTooLong(Exception):
+    """A line grew over the decoder's limit, in bytes."""
+
+
+class LineDecoder:
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._pending: list[bytes] = []
+        self._size = 0
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        """The lines that `chunk` completes, in order, without their ends. Raises LineTooLong."""
+        head, *rest = chunk.split(b"\n")
+        self._keep(head)
+        if not rest:
+            return []
+        lines = [b"".join(self._pending), *rest[:-1]]
+        self._pending, self._size = [], 0
+        self._keep(rest[-1])
+        return lines
+
+    def _keep(self, part: bytes) -> None:
+        self._size += len(part)
+        if self._size > self._limit:
+            raise LineTooLong(f"a message is larger than {self._limit} bytes (max_message_bytes)")
+        self._pending.append(part)

@@ -1,0 +1,113 @@
+"""What a link is, whatever its era and transport, and the ways in which it fails. Connects nothing itself.
+
+A link is entered, used for its teardown and left inside the one task that owns it (requirement R18): the functions
+named `connected` are async context managers that give one, over which `Link` is the shape that callers see.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import anyio
+from anyio.abc import TaskGroup
+
+from mcproxy.call import Call, Change, Listener, Outcome, ServerIdentity
+from mcproxy.metrics import Metrics
+from mcproxy.protocol.jsonrpc import Message, Params
+from mcproxy.settings import Upstream
+from mcproxy.upstream.redaction import Redaction
+from mcproxy.upstream.tail import Tail
+
+
+class Unreachable(Exception):
+    """No link could be made. The text says why, and what to do where that is known."""
+
+
+class NotAccepted(Exception):
+    """The upstream has provably not executed this request: it may be sent again over another link (R4)."""
+
+
+class Rejected(Exception):
+    """The upstream answered with something that is no MCP. `status` is the HTTP status, where there is one."""
+
+    def __init__(self, message: str, status: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+@dataclass(frozen=True, slots=True)
+class Ownership:
+    """The session that a link of `connection: session` is for, and what its client declared."""
+
+    owner: str
+    capabilities: Params
+    listener: Listener | None
+
+
+@dataclass(frozen=True, slots=True)
+class Hop:
+    """What a link needs to know: whom to reach, for whom, and where to say what it hears between calls."""
+
+    spec: Upstream
+    metrics: Metrics
+    publish: Callable[[Change], None]
+    ownership: Ownership | None = None
+    """None where the link is shared by everybody."""
+    redact: Redaction = field(init=False)
+    """For whatever a peer said, before an operator or a client reads it in a sentence of ours (R44)."""
+    stderr: Tail = field(init=False)
+
+    def __post_init__(self) -> None:
+        redact = Redaction.of(self.spec)
+        object.__setattr__(self, "redact", redact)
+        object.__setattr__(self, "stderr", Tail(redact))
+
+
+class Link(Protocol):
+    """One live connection to one upstream, of one era: a handler in the upstream's own names."""
+
+    @property
+    def identity(self) -> ServerIdentity: ...
+
+    @property
+    def over(self) -> bool:
+        """Whether the connection has ended; every call is then NotAccepted."""
+
+    async def __call__(self, call: Call) -> Outcome:
+        """Raises NotAccepted, or PeerGone where the connection ended and nobody knows what became of the call."""
+
+    async def ended(self) -> str:
+        """Returns when the connection has ended, with the reason."""
+
+
+Connect = Callable[[Hop], AbstractAsyncContextManager[Link]]
+"""Enters a link whose handshake is done. Entering raises Unreachable or Rejected."""
+
+
+class Pipe(Protocol):
+    """A duplex on which all that an upstream says arrives in one stream: a child's stdio, HTTP+SSE."""
+
+    async def send(self, message: Message) -> None:
+        """Raises NotAccepted, PeerGone or Rejected."""
+
+    async def feed(self, receive: Callable[[bytes], None]) -> str:
+        """Hands over each message as its bytes until the stream ends; returns how it ended."""
+
+
+@asynccontextmanager
+async def task_group() -> AsyncIterator[TaskGroup]:
+    """A task group that is cancelled when left, and raises the error that ended it bare: callers catch by type."""
+    try:
+        async with anyio.create_task_group() as tasks:
+            yield tasks
+            tasks.cancel_scope.cancel()
+    except BaseExceptionGroup as group:
+        raise _first(group) from None
+
+
+def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    error = group.exceptions[0]
+    return _first(error) if isinstance(error, BaseExceptionGroup) else error

@@ -1,0 +1,217 @@
+"""An upstream as a child process: one JSON message a line on its stdin and stdout (basic/transports, stdio).
+
+Starts no shell, and nothing directly: `reaper` stands in between, so that whatever the child leaves behind ends with
+it, and all of it with the gateway (requirement R11). Knows no era: what the lines say is for the conversation.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from io import RawIOBase
+from pathlib import Path
+from typing import Final
+
+import anyio
+import structlog
+from anyio.abc import ByteReceiveStream, ByteSendStream, Process
+
+from mcproxy.protocol.jsonrpc import Message, encode
+from mcproxy.settings import Upstream
+from mcproxy.upstream.lines import LineDecoder, LineTooLong
+from mcproxy.upstream.link import Hop, NotAccepted, Pipe, Unreachable, task_group
+
+log = structlog.get_logger()
+
+REAPER: Final = Path(__file__).with_name("reaper.py")
+INHERITED: Final = (
+    "HOME", "LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER",
+    "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_RUNTIME_DIR", "XDG_STATE_HOME",
+)  # fmt: skip
+"""What a child gets of the gateway's own environment; its secrets are none of the child's business."""
+DYING: Final = 0.5
+"""Seconds from the end of a child's output to its exit, if it is to be told how it exited (R13: within 1 s)."""
+LAST_WORDS: Final = 10
+"""Lines of stderr that an error quotes."""
+
+
+@asynccontextmanager
+async def child(hop: Hop, environ: Mapping[str, str] = os.environ) -> AsyncIterator[Pipe]:
+    """A child that runs, and is stopped on leaving: its stdin closed, then SIGTERM, then SIGKILL, to all of its kin."""
+    env = environment(hop.spec, environ)
+    command = locate(hop.spec, env)
+    held, ours = os.pipe()
+    with os.fdopen(ours, "wb", buffering=0) as lifeline:
+        process = await _start(hop.spec, command, env, held)
+        try:
+            pipe = _Child(process, hop)
+            async with task_group() as tasks:
+                tasks.start_soon(pipe.write)
+                tasks.start_soon(pipe.listen)
+                yield pipe
+        finally:
+            with anyio.CancelScope(shield=True):
+                await _stop(process, lifeline, hop.spec.timeouts.shutdown)
+
+
+def environment(spec: Upstream, environ: Mapping[str, str]) -> dict[str, str]:
+    return {name: environ[name] for name in INHERITED if name in environ} | spec.env
+
+
+def locate(spec: Upstream, env: Mapping[str, str]) -> str:
+    """The absolute path of the upstream's command. Raises Unreachable with what was looked for, and where (R17)."""
+    assert spec.command is not None
+    if spec.cwd is not None and not Path(spec.cwd).is_dir():
+        raise Unreachable(f"the working folder {spec.cwd} does not exist")
+    if os.path.dirname(spec.command):
+        path = Path(spec.cwd or ".", spec.command).absolute()
+        if shutil.which(path) is None:
+            raise Unreachable(f"the command {path} does not exist, or cannot be executed")
+        return str(path)
+    search = env.get("PATH", os.defpath)
+    found = shutil.which(spec.command, path=search)
+    if found is None:
+        raise Unreachable(f"the command {spec.command!r} was not found on PATH {search}")
+    return os.path.abspath(found)
+
+
+async def _start(spec: Upstream, command: str, env: Mapping[str, str], lifeline: int) -> Process:
+    reaper = [sys.executable, "-I", "-S", str(REAPER), str(lifeline)]
+    try:
+        return await anyio.open_process(
+            [*reaper, command, *spec.args], cwd=spec.cwd, env=env, start_new_session=True, pass_fds=(lifeline,)
+        )
+    except OSError as error:
+        raise Unreachable(f"the command {command} could not be started: {error.strerror}") from error
+    finally:
+        os.close(lifeline)
+
+
+class _Child:
+    """Implements `link.Pipe`. One task writes, so that a message is written whole or not at all."""
+
+    def __init__(self, process: Process, hop: Hop) -> None:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        self._process = process
+        self._stdin: ByteSendStream = process.stdin
+        self._stdout: ByteReceiveStream = process.stdout
+        self._stderr: ByteReceiveStream = process.stderr
+        self._hop = hop
+        self._outbox, self._to_write = anyio.create_memory_object_stream[bytes](0)
+        self._reading = anyio.CancelScope()
+        self._stuck = ""
+        self._stderr_ended = anyio.Event()
+        self._fed = anyio.Event()
+
+    async def send(self, message: Message) -> None:
+        try:
+            await self._outbox.send(encode(message) + b"\n")
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
+            raise NotAccepted("the child takes no more input") from error
+
+    async def write(self) -> None:
+        """Writes what is sent. A child that does not read for long is given up."""
+        patience = self._hop.spec.timeouts.idle
+        with self._outbox, self._to_write:
+            try:
+                async for line in self._to_write:
+                    with anyio.fail_after(patience):
+                        await self._stdin.send(line)
+            except TimeoutError:
+                self._give_up(f"the child did not read its input for {patience:g} s")
+            except (anyio.BrokenResourceError, OSError):
+                with anyio.move_on_after(DYING):
+                    await self._fed.wait()  # where it died, the end of its output tells more
+                self._give_up("the child closed its input")
+
+    def _give_up(self, why: str) -> None:
+        self._stuck = why
+        self._reading.cancel()
+
+    async def listen(self) -> None:
+        """Keeps the last of what the child says on stderr."""
+        async for chunk in self._stderr:
+            for line in self._hop.stderr.feed(chunk):
+                log.debug("stderr", upstream=self._hop.spec.name, line=line)
+        self._stderr_ended.set()
+
+    async def feed(self, receive: Callable[[bytes], None]) -> str:
+        try:
+            return await self._feed(receive)
+        finally:
+            self._fed.set()
+
+    async def _feed(self, receive: Callable[[bytes], None]) -> str:
+        lines = LineDecoder(self._hop.spec.max_message_bytes)
+        with self._reading:
+            try:
+                async for chunk in self._stdout:
+                    for line in lines.feed(chunk):
+                        receive(line)
+            except LineTooLong as error:
+                return str(error)
+            return await self._epitaph()
+        return self._stuck
+
+    async def _epitaph(self) -> str:
+        with anyio.move_on_after(DYING):
+            await self._process.wait()
+            await self._stderr_ended.wait()
+        said = " | ".join(self._hop.stderr.lines[-LAST_WORDS:])
+        return f"{_fate(self._process.returncode)}; its stderr: {said}" if said else _fate(self._process.returncode)
+
+
+def _fate(status: int | None) -> str:
+    if status is None:
+        return "the child closed its output"
+    if status < 0:
+        return f"the child was killed by {signal.Signals(-status).name}"
+    return f"the child exited with status {status}"
+
+
+async def _stop(process: Process, lifeline: RawIOBase, patience: float) -> None:
+    """Ends the child, its output read meanwhile: one that is stuck in a write could not exit (R11)."""
+    assert process.stdout is not None
+    assert process.stderr is not None
+    async with anyio.create_task_group() as readers:
+        readers.start_soon(_discard, process.stdout)
+        readers.start_soon(_discard, process.stderr)
+        if not await _ends_by_itself(process, patience):
+            await _kill(process, lifeline, patience)
+        readers.cancel_scope.cancel()
+    await process.aclose()
+
+
+async def _ends_by_itself(process: Process, patience: float) -> bool:
+    assert process.stdin is not None
+    await process.stdin.aclose()
+    if await _exits(process, patience):
+        return True
+    with suppress(ProcessLookupError):
+        process.terminate()
+    return await _exits(process, patience)
+
+
+async def _kill(process: Process, lifeline: RawIOBase, patience: float) -> None:
+    """The reaper kills everything once nobody holds the other end of its lifeline."""
+    lifeline.close()
+    if not await _exits(process, patience):
+        with suppress(ProcessLookupError):
+            process.kill()
+
+
+async def _exits(process: Process, patience: float) -> bool:
+    with anyio.move_on_after(patience):
+        await process.wait()
+    return process.returncode is not None
+
+
+async def _discard(stream: ByteReceiveStream) -> None:
+    async for _ in stream:
+        pass

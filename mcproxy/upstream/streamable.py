@@ -1,0 +1,314 @@
+"""Streamable HTTP of the handshake era (2025-03-26 to 2025-11-25), client side: POST for all we say, GET to listen.
+
+A request's own response stream carries its whole exchange, and is resumed where its server allows that. A session
+that the server forgot ends the link: whoever keeps it makes another. Sends no request twice.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
+from dataclasses import dataclass, replace
+from typing import Final
+
+import aiohttp
+import anyio
+from anyio.abc import TaskGroup
+from yarl import URL
+
+from mcproxy.channel import GOODBYE, PeerGone
+from mcproxy.protocol.jsonrpc import (
+    INVALID_REQUEST,
+    ErrorResponse,
+    InvalidMessage,
+    Message,
+    Request,
+    RequestId,
+    encode,
+    parse,
+)
+from mcproxy.protocol.sse import Event, EventDecoder, EventTooLarge
+from mcproxy.upstream import backoff
+from mcproxy.upstream.handshake import Conversation, messages
+from mcproxy.upstream.http import AUTHENTICATION, EVENTS, JSON, Requester, excerpt, read, session
+from mcproxy.upstream.link import Hop, Link, NotAccepted, Rejected, task_group
+
+SESSION: Final = "Mcp-Session-Id"
+VERSION: Final = "MCP-Protocol-Version"
+LAST_EVENT: Final = "Last-Event-ID"
+MAX_RESUMPTIONS: Final = 5
+"""Resumptions of one response stream in a row that bring nothing."""
+STEADY: Final = 5.0
+"""Seconds that a listening stream must have lasted to be reopened without more delay than at first."""
+SHORTEST_POLL: Final = 0.1
+"""Seconds: a server may ask for polling, not for a storm."""
+
+_SESSION_ID: Final = re.compile(r"[\x21-\x7e]{1,4096}")
+_SESSION_LOST: Final = re.compile(
+    r"session (id )?(was )?(not found|unknown|expired|invalid|terminated|does not exist)"
+    r"|(invalid|unknown|expired|no valid|no such) session|(server|session) not initialized",
+    re.IGNORECASE,
+)
+_SESSION_NOT_FOUND: Final = -32001
+
+
+@asynccontextmanager
+async def connected(hop: Hop) -> AsyncIterator[Link]:
+    async with session(hop.spec) as http, task_group() as tasks:
+        streamable = _Streamable(hop, Requester(http, hop), tasks)
+        try:
+            yield await streamable.open()
+        finally:
+            await streamable.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """How far a stream has been read, and how long its server asks us to wait before we come back for more."""
+
+    last_id: str | None = None
+    retry: float | None = None
+    """Seconds."""
+
+    def after(self, event: Event) -> Position:
+        retry = self.retry if event.retry is None else event.retry / 1000
+        return Position(event.id or self.last_id, retry)
+
+    def wait(self, failures: int) -> float:
+        # transports, 2025-11-25: "The client MUST respect the `retry` field"
+        return backoff.delay(failures) if self.retry is None else max(self.retry, SHORTEST_POLL)
+
+
+def session_is_lost(status: int, body: bytes, error: ErrorResponse | None, *, had_session: bool) -> bool:
+    """Whether a server says that it does not know our session: nothing was executed (requirement R2).
+
+    404 is the specification's way (transports, Session Management); the others are met in the wild.
+    """
+    if status == 404 and had_session:
+        return True
+    if error is not None and status < 400:
+        known_code = error.error.code in (INVALID_REQUEST, _SESSION_NOT_FOUND)
+        return known_code and _SESSION_LOST.search(error.error.message) is not None
+    return status in (400, 401, 404, 503) and _SESSION_LOST.search(body.decode(errors="replace")) is not None
+
+
+class _Streamable:
+    """The transport of one link: it owns the session id, and the conversation that runs over it."""
+
+    def __init__(self, hop: Hop, requester: Requester, tasks: TaskGroup) -> None:
+        assert hop.spec.url is not None
+        self._url = URL(hop.spec.url)
+        self._hop = hop
+        self._requester = requester
+        self._tasks = tasks
+        self._session: str | None = None
+        self._conversation = Conversation(hop, tasks, self._send)
+
+    async def open(self) -> Link:
+        await self._conversation.open()
+        self._tasks.start_soon(self._listen)
+        return self._conversation
+
+    async def close(self) -> None:
+        """Tells the server that its session is over, where it has one and still knows it."""
+        wanted = self._session is not None and not self._conversation.over
+        self._conversation.lose("the link was closed")
+        if not wanted:
+            return
+        with anyio.move_on_after(GOODBYE, shield=True):
+            try:
+                response = await self._requester.request("DELETE", self._url, self._headers())
+                response.close()
+            except (NotAccepted, PeerGone, Rejected):
+                return
+
+    async def _send(self, message: Message) -> None:
+        if not isinstance(message, Request):
+            await self._deliver(message)
+            return
+        try:
+            await self._carry(message)
+        except (NotAccepted, PeerGone, Rejected) as error:
+            self._conversation.fail(message.id, error)
+
+    async def _deliver(self, message: Message) -> None:
+        response = await self._post(message)
+        try:
+            if not response.ok:
+                await self._refused(response, None)
+        finally:
+            response.release()
+
+    async def _carry(self, request: Request) -> None:
+        """POSTs a request, and reads its response until it is settled (transports, Sending Messages)."""
+        response = await self._post(request)
+        try:
+            self._keep_session(response)
+            if not response.ok:
+                await self._refused(response, request.id)
+                return
+            match response.content_type:
+                case "application/json":
+                    self._take_body(await read(response, self._hop.spec.max_message_bytes), request.id)
+                case "text/event-stream":
+                    position = await self._follow(response, request.id, Position())
+                    await self._resume(request.id, position)
+                case _:
+                    raise self._requester.rejection(response, await excerpt(response))
+        finally:
+            self._release(response, reusable=self._conversation.settled(request.id))
+
+    def _take_body(self, body: bytes, id: RequestId) -> None:
+        for message in messages(body):
+            if isinstance(message, ErrorResponse):
+                if session_is_lost(200, b"", message, had_session=self._session is not None):
+                    raise self._lost(message.error.message)
+                message = replace(message, id=id if message.id is None else message.id)
+            self._conversation.take(message, id)
+        if not self._conversation.settled(id):
+            raise PeerGone("the response holds no answer to the request")
+
+    async def _follow(self, response: aiohttp.ClientResponse, id: RequestId | None, position: Position) -> Position:
+        """Reads an event stream to its end, or to the answer to `id`; returns how far it came."""
+        decoder = EventDecoder(self._hop.spec.max_message_bytes)
+        try:
+            async for chunk in response.content.iter_any():
+                for event in decoder.feed(chunk):
+                    position = position.after(event)
+                    if event.data and event.event == "message":
+                        self._conversation.receive(event.data.encode(), id)
+                if id is not None and self._conversation.settled(id):
+                    break
+        except EventTooLarge as error:
+            raise Rejected(f"{error} (max_message_bytes)") from error
+        except (aiohttp.ClientError, OSError):
+            return position  # broken off is ended: what matters is whether the answer was there
+        return position
+
+    async def _resume(self, id: RequestId, position: Position) -> None:
+        """Comes back for an answer that was not on the stream. Raises PeerGone where that is not possible (R5)."""
+        failures = 0
+        while not self._conversation.settled(id):
+            if position.last_id is None or failures > MAX_RESUMPTIONS:
+                raise PeerGone("the response stream ended without the response")
+            await anyio.sleep(position.wait(failures))
+            response = await self._get(position)
+            try:
+                if not _is_event_stream(response):
+                    raise PeerGone(f"the response stream could not be resumed: HTTP {response.status}")
+                reached = await self._follow(response, id, position)
+            finally:
+                self._release(response, reusable=self._conversation.settled(id))
+            failures = failures + 1 if reached.last_id == position.last_id else 0
+            position = reached
+
+    async def _listen(self) -> None:
+        """Keeps the GET stream open, on which the server speaks unasked, for as long as it offers one."""
+        position, failures, opened = Position(), 0, False
+        while not self._conversation.over:
+            started = anyio.current_time()
+            try:
+                response = await self._get(position)
+            except (NotAccepted, PeerGone, Rejected):
+                failures += 1
+            else:
+                with closing(response):
+                    if not self._offers_stream(response, opened):
+                        return
+                    opened = opened or response.ok
+                    position = await self._follow_unasked(response, position)
+                failures = 0 if anyio.current_time() - started > STEADY else failures + 1
+            # a stream that its server keeps closing is reopened ever more slowly (requirement R6)
+            await anyio.sleep(min(position.wait(failures), self._hop.spec.timeouts.total))
+
+    async def _follow_unasked(self, response: aiohttp.ClientResponse, position: Position) -> Position:
+        if not response.ok:
+            return position
+        try:
+            return await self._follow(response, None, position)
+        except Rejected as error:
+            self._conversation.lose(str(error))
+            return position
+
+    def _offers_stream(self, response: aiohttp.ClientResponse, opened: bool) -> bool:
+        """405 says that there is none (transports, Listening for Messages); other refusals are taken as much."""
+        if opened and response.status == 404:
+            self._conversation.lose("the upstream lost the session")
+        return _is_event_stream(response) or response.status >= 500
+
+    async def _post(self, message: Message) -> aiohttp.ClientResponse:
+        headers = {**self._headers(), "Accept": f"{JSON}, {EVENTS}", "Content-Type": JSON}
+        return await self._request("POST", headers, encode(message))
+
+    async def _get(self, position: Position) -> aiohttp.ClientResponse:
+        resumption = {} if position.last_id is None else {LAST_EVENT: position.last_id}
+        return await self._request("GET", {**self._headers(), "Accept": EVENTS, **resumption})
+
+    async def _request(self, method: str, headers: dict[str, str], body: bytes | None = None) -> aiohttp.ClientResponse:
+        try:
+            return await self._requester.request(method, self._url, headers, body)
+        except NotAccepted as unreachable:
+            self._conversation.lose(str(unreachable))
+            raise
+
+    def _headers(self) -> dict[str, str]:
+        headers = {}
+        if self._session is not None:
+            headers[SESSION] = self._session
+        if self._conversation.version is not None:
+            headers[VERSION] = self._conversation.version
+        return headers
+
+    def _keep_session(self, response: aiohttp.ClientResponse) -> None:
+        id = response.headers.get(SESSION)
+        if self._session is not None or id is None or not response.ok:
+            return
+        if _SESSION_ID.fullmatch(id) is None:
+            raise Rejected("its session id holds other than visible ASCII characters, or too many")
+        self._session = id
+
+    async def _refused(self, response: aiohttp.ClientResponse, id: RequestId | None) -> None:
+        """Makes of an HTTP error what it is: a lost session, the upstream's own error, or no MCP at all."""
+        body = await excerpt(response)
+        error = _error_in(body)
+        open = self._conversation.version is not None
+        if open and session_is_lost(response.status, body, error, had_session=self._session is not None):
+            raise self._lost(f"HTTP {response.status}")
+        if open and response.status == 503:
+            self._conversation.lose("the upstream is unavailable: HTTP 503")
+            raise PeerGone("HTTP 503")
+        ours = response.status in range(400, 500) and response.status not in AUTHENTICATION
+        if open and ours and error is not None and id is not None:
+            self._conversation.take(replace(error, id=id), id)
+            return
+        raise self._requester.rejection(response, body)
+
+    def _lost(self, how: str) -> NotAccepted:
+        reason = f"the upstream lost the session: {how}"
+        self._conversation.lose(reason)
+        return NotAccepted(reason)
+
+    def _release(self, response: aiohttp.ClientResponse, *, reusable: bool) -> None:
+        if reusable and not self._conversation.over:
+            self._tasks.start_soon(_finish, response)
+        else:
+            response.close()
+
+
+async def _finish(response: aiohttp.ClientResponse) -> None:
+    """Waits shortly for the end of a stream that has said all, so that its connection can serve again."""
+    with closing(response), anyio.move_on_after(GOODBYE):
+        await excerpt(response)
+
+
+def _is_event_stream(response: aiohttp.ClientResponse) -> bool:
+    return response.ok and response.content_type == EVENTS
+
+
+def _error_in(body: bytes) -> ErrorResponse | None:
+    try:
+        message = parse(body)
+    except InvalidMessage:
+        return None
+    return message if isinstance(message, ErrorResponse) else None

@@ -1,0 +1,191 @@
+"""One upstream, as the rest of the gateway sees it: a handler, a state, and events.
+
+Keeps the link that all share and, with `connection: session`, one for each client session (requirement R14); admits
+no more calls and links than the settings allow. Speaks no protocol: it hands calls to links.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from anyio.abc import TaskGroup
+
+from mcproxy.call import (
+    Call,
+    Change,
+    Connected,
+    Failed,
+    Outcome,
+    Owner,
+    Party,
+    Phase,
+    Reason,
+    ServerIdentity,
+    UpstreamChanged,
+    UpstreamEvent,
+    UpstreamStatus,
+)
+from mcproxy.metrics import Metrics
+from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, ErrorObject, InvalidMessage, parse_object
+from mcproxy.settings import Proxy, Upstream
+from mcproxy.upstream import backoff
+from mcproxy.upstream.connecting import connected, transport
+from mcproxy.upstream.keeping import KeptLink
+from mcproxy.upstream.link import Connect, Hop, Ownership, Unreachable, task_group
+
+GATEWAY_CAPABILITY = "mcproxy.gateway/"
+"""Under `experimental` in a gateway's server capabilities: this and its id, and those of the gateways behind it."""
+
+
+class Places:
+    """How many links of `connection: session` may live: of one upstream, or of all together."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self._taken = 0
+
+    @property
+    def full(self) -> bool:
+        return self._taken >= self.limit
+
+    def take(self) -> None:
+        self._taken += 1
+
+    def give_back(self) -> None:
+        self._taken -= 1
+
+
+class Supervisor:
+    """Implements `call.Upstream`. `run` owns every link; calls come from other tasks."""
+
+    def __init__(
+        self,
+        spec: Upstream,
+        proxy: Proxy,
+        on_event: Callable[[UpstreamEvent], None],
+        metrics: Metrics,
+        *,
+        places: Places | None = None,
+        gateway_id: str | None = None,
+        connect: Connect = connected,
+        delays: Callable[[int], float] = backoff.delay,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._spec = spec
+        self._on_event = on_event
+        self._metrics = metrics
+        self._places = (Places(spec.max_connections), places or Places(proxy.limits.max_connections_total))
+        self._gateway_id = gateway_id
+        self._connect = connect
+        self._delays = delays
+        self._clock = clock
+        self._in_flight = 0
+        self._tasks: TaskGroup | None = None
+        self._owned: dict[str, KeptLink] = {}
+        self._shared_hop = self._hop(None)
+        self._shared = self._kept(self._shared_hop)
+
+    @property
+    def name(self) -> str:
+        return self._spec.name
+
+    @property
+    def status(self) -> UpstreamStatus:
+        standing = self._shared.standing
+        return UpstreamStatus(
+            self.name,
+            standing.phase,
+            standing.since,
+            transport(self._spec),
+            standing.identity,
+            standing.error,
+            self._shared.reconnects,
+            self._shared_hop.stderr.lines,
+        )
+
+    async def run(self) -> None:
+        """Keeps the upstream connected until cancelled."""
+        async with task_group() as self._tasks:
+            await self._shared.run()
+
+    async def __call__(self, call: Call) -> Outcome:
+        if self._in_flight >= self._spec.max_in_flight:
+            return self._unavailable(f"busy: {self._in_flight} calls are in flight (max_in_flight)")
+        link = self._link_for(call)
+        if isinstance(link, Failed):
+            return link
+        self._in_flight += 1
+        try:
+            return await link(call)
+        finally:
+            self._in_flight -= 1
+
+    def release(self, owner: str) -> None:
+        kept = self._owned.pop(owner, None)
+        if kept is not None:
+            kept.stop()
+
+    def _link_for(self, call: Call) -> KeptLink | Failed:
+        owner = call.caller.session
+        if self._spec.connection == "shared" or owner is None:
+            return self._shared
+        if owner in self._owned:
+            return self._owned[owner]
+        if self._tasks is None or self._shared.standing.phase is Phase.DISABLED:
+            return self._unavailable("it is not running")
+        full = next((places for places in self._places if places.full), None)
+        if full is not None:
+            return self._unavailable(f"all {full.limit} connections of sessions are taken (max_connections)")
+        for places in self._places:
+            places.take()
+        kept = self._owned[owner] = self._kept(self._hop(Ownership(owner, call.caller.capabilities, call.listener)))
+        self._tasks.start_soon(self._run_owned, kept)
+        return kept
+
+    async def _run_owned(self, kept: KeptLink) -> None:
+        try:
+            await kept.run()
+        finally:
+            for places in self._places:
+                places.give_back()
+
+    def _hop(self, ownership: Ownership | None) -> Hop:
+        owner: Owner = None if ownership is None else ownership.owner
+
+        def publish(change: Change) -> None:
+            self._on_event(UpstreamChanged(self.name, owner, change))
+
+        return Hop(self._spec, self._metrics, publish, ownership)
+
+    def _kept(self, hop: Hop) -> KeptLink:
+        report = self._on_event if hop.ownership is not None else self._measured
+        return KeptLink(
+            hop, self._connect, report, delays=self._delays, clock=self._clock, check=self._refuse_ourselves
+        )
+
+    def _measured(self, event: UpstreamEvent) -> None:
+        """Passes on an event of the shared link, whose state the metrics show."""
+        match event:
+            case Connected():
+                self._metrics.upstream_up.labels(self.name).set(1)
+                if self._shared.reconnects:
+                    self._metrics.reconnects.labels(self.name).inc()
+            case _:
+                self._metrics.upstream_up.labels(self.name).set(0)
+        self._on_event(event)
+
+    def _refuse_ourselves(self, identity: ServerIdentity) -> None:
+        """Raises Unreachable where this gateway is behind the upstream, or is the upstream (requirement R15)."""
+        if self._gateway_id is None or "experimental" not in identity.capabilities:
+            return
+        try:
+            experimental = parse_object(identity.capabilities["experimental"])
+        except InvalidMessage:
+            return
+        if GATEWAY_CAPABILITY + self._gateway_id in experimental:
+            raise Unreachable("it leads back to this gateway itself: take it out of the configuration")
+
+    def _unavailable(self, why: str) -> Failed:
+        error = ErrorObject(INTERNAL_ERROR, f"upstream {self.name!r}: {why}")
+        return Failed(error, Party.GATEWAY, Reason.UNAVAILABLE)

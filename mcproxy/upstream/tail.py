@@ -1,0 +1,43 @@
+"""The last lines of a child's stderr, kept for whoever asks why it died. Bounded in lines and in their length."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+LINES = 50
+LINE_BYTES = 4096
+
+
+class Tail:
+    """Takes chunks cut anywhere. What a line has over its limit is dropped; what is kept went through `redact`."""
+
+    def __init__(self, redact: Callable[[str], str]) -> None:
+        self._redact = redact
+        self._lines: deque[str] = deque(maxlen=LINES)
+        self._partial = b""
+
+    def feed(self, chunk: bytes) -> list[str]:
+        """The lines that `chunk` completes."""
+        head, *rest = chunk.split(b"\n")
+        self._partial = (self._partial + head[:LINE_BYTES])[:LINE_BYTES]
+        if not rest:
+            return []
+        whole = [self._partial, *(line[:LINE_BYTES] for line in rest[:-1])]
+        self._partial = rest[-1][:LINE_BYTES]
+        lines = [text for line in whole if (text := self._text(line))]
+        self._lines.extend(lines)
+        return lines
+
+    def clear(self) -> None:
+        self._lines.clear()
+        self._partial = b""
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """What is known now, a line without its end included."""
+        rest = self._text(self._partial)
+        return (*self._lines, rest) if rest else tuple(self._lines)
+
+    def _text(self, line: bytes) -> str:
+        return self._redact(line.decode(errors="replace").rstrip())
