@@ -1,0 +1,83 @@
+"""Who may speak HTTP to us, as browsers go: the Host and Origin headers, and the answers to CORS preflights.
+
+A page must not reach a gateway on its visitor's machine, by DNS rebinding or otherwise (basic/transports, Security
+Warning; requirements R42 and R57). Plain decisions; asks nobody and sends nothing.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Collection
+from typing import Final
+from urllib.parse import urlsplit
+
+ANY: Final = "*"
+
+_METHODS: Final = "GET, POST, DELETE, OPTIONS"
+_ALLOWED: Final = ", ".join(
+    (
+        "Content-Type",
+        "Accept",
+        "Authorization",
+        "Mcp-Session-Id",
+        "MCP-Protocol-Version",
+        "Mcp-Method",
+        "Mcp-Name",
+        "Last-Event-ID",
+    )
+)
+_EXPOSED: Final = "Mcp-Session-Id, MCP-Protocol-Version, WWW-Authenticate"
+_MAX_AGE: Final = "7200"
+
+
+def admits_host(host: str, allowed: Collection[str], bound: Collection[str]) -> bool:
+    """Whether a Host header names us. `bound` are the addresses that the connection itself arrived at."""
+    name = _hostname(host)
+    return name is not None and (
+        ANY in allowed or _is_loopback(name) or name in bound or host in allowed or name in allowed
+    )
+
+
+def admits_origin(origin: str, host: str, allowed: Collection[str]) -> bool:
+    """Whether pages of that origin may use us: those listed, loopback ones, and our own (`host`, admitted)."""
+    if ANY in allowed or origin in allowed:
+        return True
+    try:
+        parts = urlsplit(origin)
+    except ValueError:
+        return False
+    if parts.scheme not in {"http", "https"}:
+        return False
+    return parts.netloc == host or (parts.hostname is not None and _is_loopback(parts.hostname))
+
+
+def cors_headers(origin: str) -> dict[str, str]:
+    """For the response to an admitted origin."""
+    return {"Access-Control-Allow-Origin": origin, "Vary": "Origin", "Access-Control-Expose-Headers": _EXPOSED}
+
+
+def preflight_headers(requested: str | None) -> dict[str, str]:
+    """For the response to a preflight; headers of the form `Mcp-Param-*` are allowed as they are asked for."""
+    names = [name.strip() for name in (requested or "").split(",")]
+    parameters = [name for name in names if name.lower().startswith("mcp-param-")]
+    return {
+        "Access-Control-Allow-Methods": _METHODS,
+        "Access-Control-Allow-Headers": ", ".join((_ALLOWED, *parameters)),
+        "Access-Control-Max-Age": _MAX_AGE,
+    }
+
+
+def _hostname(host: str) -> str | None:
+    try:
+        return urlsplit(f"//{host}").hostname
+    except ValueError:
+        return None
+
+
+def _is_loopback(name: str) -> bool:
+    if name == "localhost" or name.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return False

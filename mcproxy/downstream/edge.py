@@ -1,0 +1,29 @@
+"""What every transport is given: whom to hand calls to, and by which rules. Does nothing itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+from anyio.abc import TaskGroup
+from msgspec import Raw
+
+from mcproxy.call import Audience, Caller, Handler
+from mcproxy.metrics import Metrics
+from mcproxy.sealing import Sealer
+from mcproxy.settings import Proxy
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    handler: Handler
+    audience: Audience
+    proxy: Proxy
+    sealer: Sealer
+    metrics: Metrics
+    endpoints: Callable[[], Collection[str]]
+    """The names of upstreams that have an endpoint of their own, as of now."""
+    tasks: TaskGroup
+    """Owns the calls: they outlive the connections that they came by."""
+    tool_schema: Callable[[Caller, str], Raw | None] = lambda caller, name: None
+    """The `inputSchema` of a tool that the caller can see, by its exposed name; None where it is not known."""

@@ -1,0 +1,254 @@
+"""The HTTP server: admission, identity, limits, the choice of the era, and dispatch. Answers no message itself.
+
+Everything that is refused here is refused with a JSON-RPC error that says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from typing import Final
+
+import anyio
+from aiohttp import web
+from aiohttp.typedefs import Handler, Middleware
+
+from mcproxy.call import AGGREGATE, ANONYMOUS, McpError, Principal
+from mcproxy.downstream.admission import admits_host, admits_origin, cors_headers, preflight_headers
+from mcproxy.downstream.edge import Edge
+from mcproxy.downstream.opening import Incoming, read, speaks_stateless
+from mcproxy.downstream.responses import JSON, Refusal, error, refused, send_whole
+from mcproxy.downstream.sessions import Sessions
+from mcproxy.downstream.sse import EventStreams
+from mcproxy.downstream.streamable import SESSION_HEADER, VERSION_HEADER, Streamable
+from mcproxy.protocol.eras import HANDSHAKE_VERSIONS, STATELESS_VERSIONS
+from mcproxy.protocol.jsonrpc import INVALID_REQUEST, UNSUPPORTED_PROTOCOL_VERSION, InvalidMessage
+
+Identify = Callable[[web.Request], Awaitable[Principal]]
+"""Says who sends a request. Raises Refusal where that cannot be told, with the headers that say what is missing."""
+
+FAREWELL: Final = 2.0
+"""Seconds beyond the grace in which the server itself must be down."""
+
+_PRINCIPAL: Final = web.RequestKey("principal", Principal)
+
+
+async def anonymous(request: web.Request) -> Principal:
+    return ANONYMOUS
+
+
+def build_app(
+    edge: Edge, *, identify: Identify = anonymous, extra_routes: Iterable[web.RouteDef] = ()
+) -> web.Application:
+    """The whole HTTP side. `extra_routes` are served beside MCP, behind the same admission, without identity."""
+    app = web.Application(
+        middlewares=[_written(edge), _explained, _admitted(edge)], client_max_size=edge.proxy.limits.max_body_bytes
+    )
+    listener = Listener(edge, identify)
+    app.add_routes(listener.routes())
+    app.add_routes(extra_routes)
+    app.on_response_prepare.append(_allow_origin)
+    app.on_shutdown.append(listener.drain)
+    app.cleanup_ctx.append(listener.running)
+    return app
+
+
+async def serve_http(
+    edge: Edge,
+    *,
+    stop: anyio.Event,
+    started: Callable[[str], None],
+    identify: Identify = anonymous,
+    extra_routes: Iterable[web.RouteDef] = (),
+) -> None:
+    """Serves until `stop`; then admits nothing, lets calls end within `shutdown_grace`, and returns (R9).
+
+    `started` hears the base URL, with the port that was really taken. Raises OSError where it cannot listen.
+    """
+    proxy = edge.proxy
+    runner = web.AppRunner(
+        build_app(edge, identify=identify, extra_routes=extra_routes),
+        access_log=None,
+        # A connection's end is its handler's. Calls do not mind: they run in the edge's own tasks.
+        handler_cancellation=True,
+        shutdown_timeout=proxy.shutdown_grace,
+    )
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, proxy.host, proxy.port).start()
+        started(_base_url(proxy.host, runner.addresses[0][1]))
+        await stop.wait()
+    finally:
+        with anyio.move_on_after(proxy.shutdown_grace + FAREWELL, shield=True):
+            await runner.cleanup()
+
+
+class Listener:
+    """The routes of MCP, for every endpoint and every era."""
+
+    def __init__(self, edge: Edge, identify: Identify) -> None:
+        self._edge = edge
+        self._identify = identify
+        self._sessions = Sessions(edge)
+        self._streamable = Streamable(edge, self._sessions)
+        self._event_streams = EventStreams(edge, self._sessions)
+
+    def routes(self) -> list[web.RouteDef]:
+        paths = self._edge.proxy.paths
+        one = paths.servers + "/{endpoint}"
+        return [
+            *(
+                route
+                for path in (paths.mcp, f"{paths.mcp}/", f"{one}/mcp", f"{one}/mcp/")
+                for route in (
+                    web.post(path, self._post),
+                    web.get(path, self._get, allow_head=False),
+                    web.delete(path, self._delete),
+                )
+            ),
+            *(web.get(path, self._get_events, allow_head=False) for path in (paths.sse, f"{one}/sse")),
+            web.post(paths.messages, self._post_message),
+        ]
+
+    async def running(self, app: web.Application) -> AsyncIterator[None]:
+        """Sweeps idle sessions for as long as the server runs, and ends them all with it."""
+        scope = anyio.CancelScope()
+
+        async def sweep() -> None:
+            with scope:
+                await self._sessions.sweep()
+
+        self._edge.tasks.start_soon(sweep)
+        yield
+        scope.cancel()
+        self._sessions.close()
+
+    async def drain(self, app: web.Application) -> None:
+        self._event_streams.drain()
+        self._sessions.drain()
+
+    async def _post(self, request: web.Request) -> web.StreamResponse:
+        endpoint = self._endpoint(request)
+        principal = await self._identify(request)
+        incoming = await self._read(request, "http")
+        if _is_stateless(request, incoming):
+            raise _no_stateless_era_yet(request)
+        return await self._streamable.post(request, incoming, principal, endpoint)
+
+    async def _get(self, request: web.Request) -> web.StreamResponse:
+        endpoint = self._endpoint(request)
+        return await self._streamable.get(request, await self._identify(request), endpoint)
+
+    async def _delete(self, request: web.Request) -> web.StreamResponse:
+        endpoint = self._endpoint(request)
+        return await self._streamable.delete(request, await self._identify(request), endpoint)
+
+    async def _get_events(self, request: web.Request) -> web.StreamResponse:
+        endpoint = self._endpoint(request)
+        return await self._event_streams.get(request, await self._identify(request), endpoint)
+
+    async def _post_message(self, request: web.Request) -> web.StreamResponse:
+        principal = await self._identify(request)
+        return await self._event_streams.post(request, await self._read(request, "sse"), principal)
+
+    def _endpoint(self, request: web.Request) -> str:
+        endpoint = request.match_info.get("endpoint", AGGREGATE)
+        if endpoint != AGGREGATE and endpoint not in self._edge.endpoints():
+            raise Refusal(404, INVALID_REQUEST, "no server of that name is behind this gateway")
+        return endpoint
+
+    async def _read(self, request: web.Request, transport: str) -> Incoming:
+        """The message in a request's body. Raises Refusal."""
+        if request.content_type != JSON:
+            sentence = f"the header Content-Type must be {JSON}, not {request.content_type}"
+            raise Refusal(415, INVALID_REQUEST, sentence)
+        timeout = self._edge.proxy.read_timeout
+        try:
+            with anyio.fail_after(timeout):
+                body = await request.read()
+        except TimeoutError as late:
+            sentence = f"the message did not arrive within {timeout:g} s (read_timeout)"
+            raise Refusal(408, INVALID_REQUEST, sentence) from late
+        self._edge.metrics.bytes_in.labels(transport).inc(len(body))
+        try:
+            return read(body)
+        except InvalidMessage as invalid:
+            raise Refusal(400, invalid.code, invalid.reason) from invalid
+
+
+def _is_stateless(request: web.Request, incoming: Incoming) -> bool:
+    """Whether a POST opens in the era of 2026-07-28: it says its version itself, or in its header with no session."""
+    if speaks_stateless(incoming):
+        return True
+    return SESSION_HEADER not in request.headers and request.headers.get(VERSION_HEADER) in STATELESS_VERSIONS
+
+
+def _no_stateless_era_yet(request: web.Request) -> Refusal:
+    requested = request.headers.get(VERSION_HEADER)
+    sentence = f"this protocol version is not served; open a session with initialize: {', '.join(HANDSHAKE_VERSIONS)}"
+    data = {"supported": HANDSHAKE_VERSIONS, "requested": requested}
+    return Refusal(400, UNSUPPORTED_PROTOCOL_VERSION, sentence, data=data)
+
+
+def _written(edge: Edge) -> Middleware:
+    """Writes whole responses within `write_timeout`: a client that does not take one is disconnected (R8)."""
+
+    @web.middleware
+    async def written(request: web.Request, handler: Handler) -> web.StreamResponse:
+        response = await handler(request)
+        if isinstance(response, web.Response):
+            await send_whole(request, response, edge.proxy.write_timeout)
+        return response
+
+    return written
+
+
+@web.middleware
+async def _explained(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Gives every refusal its JSON-RPC error."""
+    try:
+        return await handler(request)
+    except Refusal as refusal:
+        return refused(refusal)
+    except web.HTTPRequestEntityTooLarge as refusal:
+        return error(413, McpError(INVALID_REQUEST, f"{refusal.text} (limits.max_body_bytes)"))
+    except web.HTTPException as refusal:
+        kept = {name: value for name, value in refusal.headers.items() if name == "Allow"}
+        return error(refusal.status, McpError(INVALID_REQUEST, f"{request.path}: {refusal.reason}"), headers=kept)
+
+
+def _admitted(edge: Edge) -> Middleware:
+    """Checks Host and Origin, and answers preflights before anybody asks who is there (R42, R57)."""
+
+    @web.middleware
+    async def admitted(request: web.Request, handler: Handler) -> web.StreamResponse:
+        host, origin = request.headers.get("Host", ""), request.headers.get("Origin")
+        if not admits_host(host, edge.proxy.allowed_hosts, _bound(edge, request)):
+            raise Refusal(421, INVALID_REQUEST, f"the Host {host!r} is not served here (proxy.allowed_hosts)")
+        if origin is not None:
+            if not admits_origin(origin, host, edge.proxy.allowed_origins):
+                raise Refusal(403, INVALID_REQUEST, f"the Origin {origin!r} is not allowed (proxy.allowed_origins)")
+            request[_ORIGIN] = origin
+        if request.method == "OPTIONS" and "Access-Control-Request-Method" in request.headers:
+            requested = request.headers.get("Access-Control-Request-Headers")
+            return web.Response(status=204, headers=preflight_headers(requested))
+        return await handler(request)
+
+    return admitted
+
+
+async def _allow_origin(request: web.Request, response: web.StreamResponse) -> None:
+    if _ORIGIN in request:
+        response.headers.update(cors_headers(request[_ORIGIN]))
+
+
+_ORIGIN: Final = web.RequestKey("origin", str)
+
+
+def _bound(edge: Edge, request: web.Request) -> set[str]:
+    """The names of the address that a request arrived at. No page can have another host's name for it."""
+    address = request.transport.get_extra_info("sockname") if request.transport is not None else None
+    return {edge.proxy.host, *(address[:1] if isinstance(address, tuple) else ())}
+
+
+def _base_url(host: str, port: int) -> str:
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

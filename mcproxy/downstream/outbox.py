@@ -1,0 +1,97 @@
+"""Frames on their way to one connection: the sender never waits, and one writer drains them.
+
+Bounded: what may be missed is dropped when the box is full, and what may not ends the connection, for a client
+that does not keep up is disconnected (requirement R23). Knows nothing of what a frame says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import anyio
+
+from mcproxy.settings import Limits
+
+
+class Outbox:
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._frames: list[bytes] = []
+        self._size = 0
+        self._closed = False
+        self._awake = anyio.Event()
+
+    def __len__(self) -> int:
+        return len(self._frames)
+
+    @property
+    def closed(self) -> bool:
+        """Whether it takes no more."""
+        return self._closed
+
+    @property
+    def drained(self) -> bool:
+        """Whether nothing is left to write, nor will be."""
+        return self._closed and not self._frames
+
+    def put(self, frame: bytes, *, may_miss: bool = False) -> None:
+        if self._closed:
+            return
+        if self._fits(frame):
+            self.restore([frame])
+        elif not may_miss:
+            self._frames, self._size = [], 0
+            self.close()
+
+    def restore(self, frames: list[bytes]) -> None:
+        """Puts what is bounded elsewhere: the events of a stream that is resumed."""
+        self._frames += frames
+        self._size += sum(map(len, frames))
+        self.wake()
+
+    def close(self) -> None:
+        """Takes no more; what is in it can still be drained."""
+        self._closed = True
+        self.wake()
+
+    def wake(self) -> None:
+        """Makes `take` return, for its caller may have something to put."""
+        self._awake.set()
+
+    async def take(self, patience: float) -> bytes | None:
+        """All frames at once, none (b"") where it was only woken, or None after `patience` seconds."""
+        if not self._frames and not self._closed:
+            with anyio.move_on_after(patience):
+                await self._awake.wait()
+        woken, self._awake = self._awake.is_set(), anyio.Event()
+        frames, self._frames, self._size = self._frames, [], 0
+        return b"".join(frames) if woken or frames else None
+
+    def _fits(self, frame: bytes) -> bool:
+        limits = self._limits
+        # One frame always fits: how large a message may be is decided where it comes in.
+        return not self._frames or (
+            len(self._frames) < limits.max_queued_messages and self._size + len(frame) <= limits.max_queued_bytes
+        )
+
+
+async def pump(
+    outbox: Outbox,
+    write: Callable[[bytes], Awaitable[None]],
+    *,
+    patience: float,
+    idle: bytes = b"",
+    refill: Callable[[], None] | None = None,
+) -> None:
+    """Writes what comes until the box is drained, and `idle` after each `patience` seconds without anything.
+
+    `refill` is called whenever the box is empty. Raises what `write` raises.
+    """
+    while not outbox.drained:
+        if refill is not None and not len(outbox):
+            refill()
+        frames = await outbox.take(patience)
+        if frames is None:
+            frames = idle
+        if frames:
+            await write(frames)

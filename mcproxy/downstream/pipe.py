@@ -1,0 +1,171 @@
+"""A handshake conversation over one duplex: stdio, or the event stream of 2024-11-05 with its posts.
+
+One session, opened by the client's `initialize`; everything for the client goes into one outbox. Reads and writes
+no bytes of the connection itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import assert_never
+
+from mcproxy.call import McpError, Principal
+from mcproxy.channel import PeerGone
+from mcproxy.downstream.edge import Edge
+from mcproxy.downstream.handshake import Outlet, answer_early, greet, opens, receive, refuse
+from mcproxy.downstream.opening import Batch, Incoming, check_batch
+from mcproxy.downstream.outbox import Outbox
+from mcproxy.downstream.sessions import Session, Sessions
+from mcproxy.protocol.jsonrpc import (
+    ErrorResponse,
+    InvalidMessage,
+    Message,
+    Notification,
+    Request,
+    Response,
+    encode,
+)
+
+Frame = Callable[[bytes], bytes]
+"""How one message, or one batch of them, is set off from the next on this kind of connection."""
+
+
+class Pipe:
+    """`frame` is given encoded messages. The pipe is the session's line, and the outlet of all its requests."""
+
+    def __init__(
+        self, edge: Edge, sessions: Sessions, transport: str, principal: Principal, endpoint: str, frame: Frame
+    ) -> None:
+        self.transport = transport
+        self.principal = principal
+        self.endpoint = endpoint
+        self.outbox = Outbox(edge.proxy.limits)
+        self.session: Session | None = None
+        self._edge = edge
+        self._sessions = sessions
+        self._frame = frame
+        self._opening = False
+        self._spoken_to = False
+        self._streaming = ExitStack()
+
+    @property
+    def connected(self) -> bool:
+        return not self.outbox.closed
+
+    def send(self, message: Message) -> None:
+        if isinstance(message, Request) and not self.connected:
+            raise PeerGone("the connection ended")
+        self.outbox.put(self._frame(encode(message)), may_miss=isinstance(message, Notification))
+
+    def send_batch(self, answers: list[Response | ErrorResponse]) -> None:
+        self.outbox.put(self._frame(encode_batch(answers)))
+
+    def finish(self) -> None:
+        return
+
+    def wake(self) -> None:
+        self.outbox.wake()
+
+    def close(self) -> None:
+        self.outbox.close()
+
+    def refill(self) -> None:
+        """Puts changes into the outbox, once the client has shown that it is ready for them."""
+        if self.session is not None and self._spoken_to:
+            self.session.tell_changes()
+
+    def end(self) -> None:
+        """The connection is gone, and the session with it."""
+        self.close()
+        self._streaming.close()
+        if self.session is not None:
+            self._sessions.end(self.session)
+
+    async def receive(self, incoming: Incoming) -> None:
+        match incoming:
+            case list():
+                self._receive_batch(incoming)
+            case Request() if self.session is None:
+                await self._receive_first(incoming)
+            case _ if self.session is not None:
+                self._spoken_to = True
+                receive(self._edge, self.session, incoming, self)
+                # lifecycle: until now the client had not said that it is ready; what changed meanwhile goes now.
+                self.wake()
+            case _:
+                return
+
+    async def _receive_first(self, request: Request) -> None:
+        if self._opening or not opens(request):
+            self.send(answer_early(request))
+            return
+        self._opening = True
+        try:
+            session, response = await greet(
+                self._edge, self._sessions, request, self.transport, self.principal, self.endpoint
+            )
+        except McpError as refusal:
+            refuse(request.id, refusal, self)
+            return
+        finally:
+            self._opening = False
+        if self.outbox.closed:
+            self._sessions.end(session)
+            return
+        session.line = self
+        self._streaming.enter_context(self._sessions.streaming(session))
+        self.session = session
+        self.send(response)
+
+    def _receive_batch(self, batch: Batch) -> None:
+        session = self.session
+        try:
+            check_batch(batch, session.caller.version if session else None, self._edge.proxy.limits.max_batch)
+        except McpError as refusal:
+            refuse(None, refusal, self)
+            return
+        assert session is not None
+        receive_batch(self._edge, session, batch, _Gathered(self, batch))
+
+
+def receive_batch(edge: Edge, session: Session, batch: Batch, outlet: Outlet) -> None:
+    """Takes a batch (2025-03-26). `outlet` is finished once for each member that is answered (see `answered`)."""
+    for member in batch:
+        match member:
+            case InvalidMessage():
+                outlet.send(member.response())
+                outlet.finish()
+            case Request() | Notification() | Response() | ErrorResponse():
+                receive(edge, session, member, outlet)
+            case _:
+                assert_never(member)
+
+
+def answered(batch: Batch) -> int:
+    """How many answers a batch is owed."""
+    return sum(isinstance(member, Request | InvalidMessage) for member in batch)
+
+
+def encode_batch(answers: list[Response | ErrorResponse]) -> bytes:
+    return b"[" + b",".join(map(encode, answers)) + b"]"
+
+
+class _Gathered:
+    """The outlet of one batch: its answers go together once all are there (JSON-RPC 2.0, section 6)."""
+
+    def __init__(self, pipe: Pipe, batch: Batch) -> None:
+        self._pipe = pipe
+        self._owed = answered(batch)
+        self._answers: list[Response | ErrorResponse] = []
+
+    def send(self, message: Message) -> None:
+        if isinstance(message, Response | ErrorResponse):
+            self._answers.append(message)
+        else:
+            self._pipe.send(message)
+
+    def finish(self) -> None:
+        self._owed -= 1
+        if self._owed == 0 and self._answers:
+            self._pipe.send_batch(self._answers)

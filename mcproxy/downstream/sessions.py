@@ -1,0 +1,293 @@
+"""Handshake sessions: how many there may be, how long they last, and what one consists of.
+
+A session knows no transport: whoever carries it gives it a line to its client. Ids are sealed, so an unknown one may
+be that of a session from before a restart, or one that idled away; it is opened again, and lacks its subscriptions.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Final, Protocol
+
+import anyio
+from anyio import CancelScope
+from cachetools import TTLCache
+from msgspec import Raw
+
+from mcproxy.call import Caller, Change, InputRequest, McpError, Notice, Principal, Reason
+from mcproxy.channel import PeerGone, Requests
+from mcproxy.downstream.asking import ask
+from mcproxy.downstream.changes import Changes
+from mcproxy.downstream.edge import Edge
+from mcproxy.downstream.session_ids import KEY_BYTES, Opening, Remembered, UnknownSession, seal, unseal
+from mcproxy.downstream.streams import Streams
+from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, INVALID_REQUEST, Message
+from mcproxy.protocol.methods import DEFAULT_LOG_LEVEL, is_audible
+
+SWEEPS: Final = 4
+"""How often, in the time that a session may idle, idle ones are looked for."""
+
+SHUTTING_DOWN: Final = "the gateway is shutting down; try again"
+
+
+class TooManySessions(McpError):
+    """A newcomer that there is no room for."""
+
+    def __init__(self, whose: str, most: int, setting: str) -> None:
+        sentence = f"{whose} {most} sessions are in use ({setting}); end one, or try again later"
+        super().__init__(INTERNAL_ERROR, sentence, reason=Reason.UNAVAILABLE)
+
+
+class Line(Protocol):
+    """The way to a client between its calls."""
+
+    @property
+    def connected(self) -> bool: ...
+
+    def send(self, message: Message) -> None:
+        """Never blocks."""
+
+    def wake(self) -> None:
+        """Says that the session has changes to tell."""
+
+    def close(self) -> None: ...
+
+
+class Session:
+    """One handshake session, as its client's listener (`call.Listener`) and as the owner of its calls."""
+
+    def __init__(self, id: str, caller: Caller, transport: str, streams: Streams, edge: Edge, now: float) -> None:
+        self.id = id
+        self.transport = transport
+        self.streams = streams
+        self.requests = Requests()
+        self.changes = Changes(edge.proxy.limits)
+        self.calls: dict[Hashable, CancelScope] = {}
+        self.line: Line = streams.listening
+        self.used = now
+        self.open_streams = 0
+        self._caller = caller
+        self._ask_timeout = edge.proxy.ask_timeout
+        self._most_at_once = edge.proxy.limits.max_calls_per_session
+        self._idle = anyio.Event()
+        self._idle.set()
+        self._draining = False
+
+    @property
+    def caller(self) -> Caller:
+        return self._caller
+
+    @property
+    def draining(self) -> bool:
+        return self._draining
+
+    @property
+    def busy(self) -> bool:
+        return bool(self.calls or self.open_streams)
+
+    @property
+    def full(self) -> bool:
+        """Whether as many calls are in flight as may be."""
+        return len(self.calls) >= self._most_at_once
+
+    def authenticated_as(self, principal: Principal) -> None:
+        """Takes over what the latest request said of the same principal: roles and scopes may have changed."""
+        self._caller = replace(self._caller, principal=principal)
+
+    def set_log_level(self, level: str) -> None:
+        self._caller = replace(self._caller, log_level=level)
+
+    def signal(self, change: Change) -> None:
+        if isinstance(change, Notice) and change.level is not None and not self.hears(change.level):
+            return
+        self.changes.note(change)
+        self.line.wake()
+
+    def hears(self, level: str) -> bool:
+        return is_audible(level, self._caller.log_level)
+
+    def tell_changes(self) -> None:
+        """Puts some of what the client has still to be told on its line."""
+        for notification in self.changes.take():
+            self.line.send(notification)
+
+    async def ask(self, request: InputRequest) -> Raw:
+        if not self.line.connected:
+            raise McpError(INVALID_REQUEST, f"the client has no stream open to be asked {request.method} on")
+        return await self.ask_on(self.line.send, request)
+
+    async def ask_on(self, send: Callable[[Message], None], request: InputRequest) -> Raw:
+        if len(self.requests) >= self._most_at_once:
+            raise McpError(INTERNAL_ERROR, "the client has too many questions to answer already")
+        return await ask(self.requests, self._caller, request, send, self._ask_timeout)
+
+    def begin(self, key: Hashable) -> None:
+        """Enters a call, under a scope that cancels it. `key` is its request's id, or anything for a notification."""
+        self.calls[key] = CancelScope()
+        if self._idle.is_set():
+            self._idle = anyio.Event()
+
+    def finish(self, key: Hashable) -> None:
+        del self.calls[key]
+        if not self.calls:
+            self._idle.set()
+            if self._draining:
+                self.line.close()
+
+    async def idle(self) -> None:
+        """Returns once no call is in flight."""
+        await self._idle.wait()
+
+    def drain(self) -> None:
+        """Admits no more calls, and hangs up as soon as none is in flight (requirement R9)."""
+        self._draining = True
+        if not self.calls:
+            self.line.close()
+
+    def close(self) -> None:
+        for scope in self.calls.values():
+            scope.cancel()
+        self.requests.fail_all(PeerGone("the session ended"))
+        self.streams.close()
+        self.line.close()
+
+
+class Sessions:
+    """All live sessions. `clock` counts seconds from anywhere, `wall` from 1970."""
+
+    def __init__(
+        self,
+        edge: Edge,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+        randomness: Callable[[int], bytes] = os.urandom,
+    ) -> None:
+        self._edge = edge
+        self._limits = edge.proxy.limits
+        self._clock = clock
+        self._wall = wall
+        self._randomness = randomness
+        self._live: dict[str, Session] = {}
+        self._of_principal: Counter[str] = Counter()
+        # As long as ids last: what its owner ended must not come back.
+        self._ended: TTLCache[str, None] = TTLCache(self._limits.max_sessions, self._limits.session_lifetime, clock)
+        self._draining = False
+
+    def __len__(self) -> int:
+        return len(self._live)
+
+    def open(self, transport: str, principal: Principal, endpoint: str, opening: Opening) -> Session:
+        """Raises TooManySessions, and McpError once the gateway drains."""
+        if self._draining:
+            raise McpError(INTERNAL_ERROR, SHUTTING_DOWN, reason=Reason.UNAVAILABLE)
+        remembered = Remembered(self._randomness(KEY_BYTES).hex(), int(self._wall()), opening)
+        id = seal(self._edge.sealer, principal, endpoint, remembered)
+        return self._enter(id, transport, principal, endpoint, remembered)
+
+    def find(self, id: str, transport: str, principal: Principal, endpoint: str) -> Session:
+        """The session with that id, opened again if need be. Raises UnknownSession and TooManySessions."""
+        remembered = unseal(self._edge.sealer, principal, endpoint, id)
+        too_old = self._wall() - remembered.issued > self._limits.session_lifetime
+        if too_old or remembered.key in self._ended:
+            raise UnknownSession
+        session = self._live.get(remembered.key)
+        if session is None:
+            session = self._enter(id, transport, principal, endpoint, remembered)
+        session.authenticated_as(principal)
+        session.used = self._clock()
+        return session
+
+    def end(self, session: Session) -> None:
+        """Ends a session for good: its id is unknown from now on. Idempotent."""
+        assert session.caller.session is not None
+        self._ended[session.caller.session] = None
+        self._leave(session)
+
+    def expire(self) -> None:
+        """Lets go of what nobody has used for long. Its ids stay good: who comes back finds it opened again."""
+        horizon = self._clock() - self._limits.session_idle
+        for session in [session for session in self._live.values() if not session.busy and session.used < horizon]:
+            self._leave(session)
+
+    async def sweep(self) -> None:
+        """Expires idle sessions, for ever."""
+        while True:
+            await anyio.sleep(self._limits.session_idle / SWEEPS)
+            self.expire()
+
+    @contextmanager
+    def streaming(self, session: Session) -> Iterator[None]:
+        """While a stream to the session's client is open: the session is not idle then."""
+        streams = self._edge.metrics.streams.labels(session.transport)
+        session.open_streams += 1
+        streams.inc()
+        try:
+            yield
+        finally:
+            session.open_streams -= 1
+            session.used = self._clock()
+            streams.dec()
+
+    def drain(self) -> None:
+        self._draining = True
+        for session in self._live.values():
+            session.drain()
+
+    def close(self) -> None:
+        for session in list(self._live.values()):
+            self._leave(session)
+
+    def _enter(self, id: str, transport: str, principal: Principal, endpoint: str, remembered: Remembered) -> Session:
+        self._check_room(principal)
+        opening = remembered.opening
+        caller = Caller(
+            principal,
+            opening.version,
+            opening.capabilities,
+            opening.info,
+            endpoint,
+            session=remembered.key,
+            log_level=DEFAULT_LOG_LEVEL,
+        )
+        streams = Streams(self._limits, lambda: self._randomness(6).hex())
+        session = Session(id, caller, transport, streams, self._edge, self._clock())
+        self._live[remembered.key] = session
+        self._of_principal[principal.name] += 1
+        self._edge.metrics.sessions.labels(transport).inc()
+        self._edge.audience.join(session)
+        if self._draining:
+            session.drain()
+        return session
+
+    def _leave(self, session: Session) -> None:
+        caller = session.caller
+        if caller.session is None or self._live.pop(caller.session, None) is None:
+            return
+        name = caller.principal.name
+        self._of_principal[name] -= 1
+        if not self._of_principal[name]:
+            del self._of_principal[name]
+        self._edge.metrics.sessions.labels(session.transport).dec()
+        session.close()
+        self._edge.audience.leave(session)
+
+    def _check_room(self, principal: Principal) -> None:
+        if self._crowded(principal) is not None:
+            self.expire()
+        refusal = self._crowded(principal)
+        if refusal is not None:
+            raise refusal
+
+    def _crowded(self, principal: Principal) -> TooManySessions | None:
+        limits = self._limits
+        if len(self._live) >= limits.max_sessions:
+            return TooManySessions("all", limits.max_sessions, "limits.max_sessions")
+        if self._of_principal[principal.name] >= limits.max_sessions_per_principal:
+            return TooManySessions("all your", limits.max_sessions_per_principal, "limits.max_sessions_per_principal")
+        return None

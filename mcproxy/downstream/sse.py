@@ -1,0 +1,76 @@
+"""HTTP with SSE, 2024-11-05: one event stream that carries everything, and posts beside it.
+
+The stream is the session: it opens with where to post to, and its end ends all (basic/transports, HTTP with SSE).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Final
+
+from aiohttp import web
+
+from mcproxy.call import Principal
+from mcproxy.downstream.edge import Edge
+from mcproxy.downstream.opening import Incoming
+from mcproxy.downstream.pipe import Pipe
+from mcproxy.downstream.responses import Refusal, read_accept, send_events
+from mcproxy.downstream.session_ids import KEY_BYTES
+from mcproxy.downstream.sessions import SHUTTING_DOWN, Sessions
+from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, INVALID_REQUEST
+from mcproxy.protocol.sse import encode_event
+
+TRANSPORT: Final = "sse"
+
+
+class EventStreams:
+    """All open streams of this transport, by the `session_id` that their clients post with."""
+
+    def __init__(self, edge: Edge, sessions: Sessions, randomness: Callable[[int], bytes] = os.urandom) -> None:
+        self._edge = edge
+        self._sessions = sessions
+        self._randomness = randomness
+        self._pipes: dict[str, Pipe] = {}
+        self._draining = False
+
+    async def get(self, request: web.Request, principal: Principal, endpoint: str) -> web.StreamResponse:
+        if not read_accept(request.headers.get("Accept")).events:
+            raise Refusal(406, INVALID_REQUEST, "GET opens an event stream: accept text/event-stream")
+        self._check_room(principal)
+        token = self._randomness(KEY_BYTES).hex()
+        pipe = Pipe(self._edge, self._sessions, TRANSPORT, principal, endpoint, _frame)
+        self._pipes[token] = pipe
+        where = f"{self._edge.proxy.paths.messages}?session_id={token}"
+        pipe.outbox.put(encode_event(where.encode(), event="endpoint"))
+        try:
+            return await send_events(request, self._edge, TRANSPORT, pipe.outbox, refill=pipe.refill)
+        finally:
+            del self._pipes[token]
+            pipe.end()
+
+    async def post(self, request: web.Request, incoming: Incoming, principal: Principal) -> web.StreamResponse:
+        pipe = self._pipes.get(request.query.get("session_id", ""))
+        if pipe is None or pipe.principal.name != principal.name:
+            raise Refusal(404, INVALID_REQUEST, "Session not found: open an event stream, and post where it says")
+        await pipe.receive(incoming)
+        return web.Response(status=202, text="Accepted")
+
+    def drain(self) -> None:
+        """Ends the streams that no session was opened on; the others end with their calls."""
+        self._draining = True
+        for pipe in self._pipes.values():
+            if pipe.session is None:
+                pipe.close()
+
+    def _check_room(self, principal: Principal) -> None:
+        limits = self._edge.proxy.limits
+        own = sum(pipe.principal.name == principal.name for pipe in self._pipes.values())
+        if self._draining:
+            raise Refusal(503, INTERNAL_ERROR, SHUTTING_DOWN)
+        if len(self._pipes) >= limits.max_sessions or own >= limits.max_sessions_per_principal:
+            raise Refusal(503, INTERNAL_ERROR, "too many event streams are open (limits.max_sessions)")
+
+
+def _frame(message: bytes) -> bytes:
+    return encode_event(message, event="message")

@@ -1,0 +1,240 @@
+"""The server's side of one stateless request (2026-07-28), whatever carries it: admitted, made a `Call`, answered.
+
+Each request stands alone: nothing is inferred from another, and a client is asked nothing while its request runs.
+Knows no transport; `listening` serves the one request that stays open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final, assert_never
+
+from msgspec import Raw
+
+from mcproxy import __version__
+from mcproxy.call import (
+    Call,
+    Caller,
+    Complete,
+    Failed,
+    InputRequest,
+    InputRequired,
+    McpError,
+    Outcome,
+    Principal,
+)
+from mcproxy.downstream.edge import Edge
+from mcproxy.protocol.envelope import SERVED_VERSIONS, Envelope, InvalidEnvelope, check_version, dressed, unwrap
+from mcproxy.protocol.eras import META_PROGRESS_TOKEN, META_SERVER_INFO, Era
+from mcproxy.protocol.headers import (
+    Fields,
+    HeaderMismatch,
+    InvalidAnnotation,
+    check_parameter_headers,
+    check_standard_headers,
+    mirrored_parameters,
+)
+from mcproxy.protocol.jsonrpc import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    METHOD_NOT_FOUND,
+    MISSING_CLIENT_CAPABILITY,
+    RESOURCE_NOT_FOUND,
+    ErrorObject,
+    ErrorResponse,
+    Message,
+    Notification,
+    Params,
+    Request,
+    RequestId,
+    Response,
+    parse_text,
+    raw,
+)
+from mcproxy.protocol.methods import (
+    DISCOVER,
+    LOG_MESSAGE,
+    METHODS,
+    PROGRESS,
+    Answerer,
+    Method,
+    Subject,
+    is_audible,
+)
+
+Answer = Response | ErrorResponse
+Send = Callable[[Message], None]
+"""Never blocks."""
+
+_RESERVED: Final = range(-32099, -32019)
+"""The codes that the specification keeps for itself (basic, "Error Codes")."""
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """A request that may be served."""
+
+    id: RequestId
+    row: Method
+    params: Params
+    """Without the envelope."""
+    caller: Caller
+    progress_token: RequestId | None = None
+
+    @property
+    def stays_open(self) -> bool:
+        """Whether it is answered by a stream of changes."""
+        return self.row.answerer is Answerer.EDGE
+
+
+def admit(
+    edge: Edge, request: Request, principal: Principal, endpoint: str, fields: Fields | None = None
+) -> Admitted:
+    """The first checks, in the order of who is most to blame. `fields` are the HTTP headers, if any came.
+
+    Raises McpError: -32602 for the envelope, -32020 for the headers, -32022 for the version, -32601 for the method.
+    """
+    try:
+        envelope, params = unwrap(request.params)
+        if fields is not None:
+            check_standard_headers(fields, envelope.version, request.method, params)
+        check_version(envelope.version)
+        row = _row(request.method)
+        caller = _caller(envelope, principal, endpoint)
+        if fields is not None:
+            _check_parameters(edge, caller, row, params, fields)
+    except (InvalidEnvelope, HeaderMismatch) as refusal:
+        error = refusal.error
+        raise McpError(error.code, error.message, error.data) from refusal
+    return Admitted(request.id, row, params, caller, envelope.progress_token)
+
+
+async def respond(edge: Edge, admitted: Admitted, send: Send) -> None:
+    """Carries out a request: what belongs to it goes to `send`, its answer last. Cancelled, it sends nothing more."""
+    way = _Way(admitted, send)
+    call = Call(admitted.row.name, admitted.params, admitted.caller, way)
+    try:
+        outcome = await edge.handler(call)
+    finally:
+        way.close()
+    send(answer(edge, admitted, outcome))
+
+
+def answer(edge: Edge, admitted: Admitted, outcome: Outcome) -> Answer:
+    """An outcome as a client of this era is told it."""
+    match outcome:
+        case Complete(result=result):
+            own = _OWN_MEMBERS.get(admitted.row.name, {})
+            hints = _CACHE_HINTS if admitted.row.hinted else {}
+            return Response(admitted.id, _signed(edge, result, {"resultType": "complete", **hints}, own))
+        case InputRequired(result=result) if admitted.row.may_ask:
+            return Response(admitted.id, _signed(edge, result, {"resultType": "input_required"}))
+        case InputRequired():
+            # mrtr, Supported Requests: "MUST NOT ... on any other client requests".
+            sentence = f"the upstream needs input for {admitted.row.name}, which may not ask for any"
+            return ErrorResponse(admitted.id, ErrorObject(INTERNAL_ERROR, sentence))
+        case Failed(error=error):
+            return ErrorResponse(admitted.id, ErrorObject(_current_code(error.code), error.message, error.data))
+        case _:
+            assert_never(outcome)
+
+
+def server_info(edge: Edge) -> dict[str, object]:
+    """The member of `_meta` by which every result says whose it is."""
+    return {META_SERVER_INFO: {"name": edge.proxy.name, "version": __version__}}
+
+
+_OWN_MEMBERS: Final[Mapping[str, Mapping[str, object]]] = {DISCOVER: {"supportedVersions": SERVED_VERSIONS}}
+"""What the edge knows better than the core: which eras it serves."""
+
+_CACHE_HINTS: Final[Mapping[str, object]] = {"ttlMs": 0, "cacheScope": "private"}
+"""For a result that says nothing of it: usable once, by its caller alone (caching)."""
+
+
+def _signed(edge: Edge, result: Raw, absent: Mapping[str, object], own: Mapping[str, object] | None = None) -> Raw:
+    return dressed(result, absent=absent, own=own or {}, meta=server_info(edge))
+
+
+def _current_code(code: int) -> int:
+    """`code` as this revision has it: older ones MUST NOT be emitted, nor those of another hop (basic, "Error Codes")."""
+    if code == RESOURCE_NOT_FOUND:
+        return INVALID_PARAMS
+    if code in _RESERVED and code != MISSING_CLIENT_CAPABILITY:
+        return INTERNAL_ERROR
+    return code
+
+
+def _row(method: str) -> Method:
+    row = METHODS.get(method)
+    if row is None or row.notification or row.era is Era.HANDSHAKE:
+        raise McpError(METHOD_NOT_FOUND, f"Method not found: {method}")
+    return row
+
+
+def _caller(envelope: Envelope, principal: Principal, endpoint: str) -> Caller:
+    return Caller(
+        principal,
+        envelope.version,
+        envelope.capabilities,
+        envelope.info,
+        endpoint,
+        log_level=envelope.log_level,
+    )
+
+
+def _check_parameters(edge: Edge, caller: Caller, row: Method, params: Params, fields: Fields) -> None:
+    """Checks the headers of a tool's own parameters, as far as its schema is known and valid. Raises HeaderMismatch."""
+    if row.subject is not Subject.TOOL or row.subject_key is None:
+        return
+    schema = edge.tool_schema(caller, parse_text(params.get(row.subject_key, b"")) or "")
+    if schema is None:
+        return
+    try:
+        mirrored = mirrored_parameters(schema)
+    except InvalidAnnotation:
+        # Clients must not use such a tool, so there is nothing to compare with ("Schema Extension").
+        return
+    check_parameter_headers(fields, mirrored, params.get("arguments"))
+
+
+class _Way:
+    """The way back of one request (`call.Client`), open until its outcome."""
+
+    def __init__(self, admitted: Admitted, send: Send) -> None:
+        self.admitted = admitted
+        self._send = send
+        self._closed = False
+
+    def notify(self, method: str, params: Params) -> None:
+        prepare = _PREPARED.get(method)
+        if self._closed or prepare is None:
+            return
+        prepared = prepare(self.admitted, params)
+        if prepared is not None:
+            self._send(Notification(method, prepared))
+
+    async def ask(self, request: InputRequest) -> Raw:
+        # mrtr: input is asked for in a result. A stage of the gateway makes one of this; without it there is no way.
+        raise McpError(INVALID_REQUEST, f"{request.method}: this client can be asked by an answer alone")
+
+    def close(self) -> None:
+        self._closed = True
+
+
+def _with_token(admitted: Admitted, params: Params) -> Params | None:
+    token = admitted.progress_token
+    return None if token is None else {**params, META_PROGRESS_TOKEN: raw(token)}
+
+
+def _if_audible(admitted: Admitted, params: Params) -> Params | None:
+    # logging: the server "MUST NOT emit notifications/message for a request that does not include" a level.
+    return params if is_audible(parse_text(params.get("level", b"")) or "", admitted.caller.log_level) else None
+
+
+_PREPARED: Final[Mapping[str, Callable[[Admitted, Params], Params | None]]] = {
+    PROGRESS: _with_token,
+    LOG_MESSAGE: _if_audible,
+}
+"""What a notification's params become for this request, or that it does not get it (None). No other belongs to one."""

@@ -1,0 +1,148 @@
+"""Serving one client over standard input and output (basic/transports, stdio). Lasts as long as its input.
+
+Writes nothing but messages: what else prints to the process's standard output is sent to standard error.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+import anyio
+import anyio.lowlevel
+import structlog
+from anyio.abc import TaskGroup
+
+from mcproxy.call import AGGREGATE, ANONYMOUS
+from mcproxy.downstream.edge import Edge
+from mcproxy.downstream.opening import read
+from mcproxy.downstream.outbox import pump
+from mcproxy.downstream.pipe import Pipe
+from mcproxy.downstream.sessions import Sessions
+from mcproxy.protocol.jsonrpc import INVALID_REQUEST, ErrorObject, ErrorResponse, InvalidMessage
+
+TRANSPORT: Final = "stdio"
+
+_CHUNK: Final = 65_536
+_PIPE_BUF: Final = 4096
+"""POSIX: so much goes into a writable pipe without blocking."""
+
+log = structlog.get_logger()
+
+
+async def serve_stdio(edge: Edge, stdin: int | None = None, stdout: int | None = None) -> None:
+    """Serves until the input ends (requirement R12), then gives calls in flight `shutdown_grace` seconds to end.
+
+    `stdin` and `stdout` are file descriptors, by default the process's own.
+    """
+    with _own_stdout() if stdout is None else _as_given(stdout) as output:
+        await _serve(edge, sys.stdin.fileno() if stdin is None else stdin, output)
+
+
+async def _serve(edge: Edge, stdin: int, stdout: int) -> None:
+    sessions = Sessions(edge)
+    pipe = Pipe(edge, sessions, TRANSPORT, ANONYMOUS, AGGREGATE, lambda message: message + b"\n")
+    try:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_write, pipe, stdout, edge, tasks)
+            await _read(pipe, stdin, edge)
+            if pipe.session is not None:
+                with anyio.move_on_after(edge.proxy.shutdown_grace):
+                    await pipe.session.idle()
+            pipe.close()
+    finally:
+        pipe.end()
+        sessions.close()
+
+
+async def _read(pipe: Pipe, stdin: int, edge: Edge) -> None:
+    received = edge.metrics.bytes_in.labels(TRANSPORT)
+    async for line in _lines(stdin, edge.proxy.limits.max_body_bytes):
+        if line is None:
+            sentence = f"a message is larger than {edge.proxy.limits.max_body_bytes} bytes (limits.max_body_bytes)"
+            pipe.send(ErrorResponse(None, ErrorObject(INVALID_REQUEST, sentence)))
+            continue
+        received.inc(len(line))
+        if not line.strip():
+            continue
+        try:
+            await pipe.receive(read(line))
+        except InvalidMessage as invalid:
+            pipe.send(invalid.response())
+
+
+async def _write(pipe: Pipe, stdout: int, edge: Edge, tasks: TaskGroup) -> None:
+    sent = edge.metrics.bytes_out.labels(TRANSPORT)
+
+    async def write(frames: bytes) -> None:
+        with anyio.fail_after(edge.proxy.write_timeout):
+            await _write_all(stdout, frames)
+        sent.inc(len(frames))
+
+    try:
+        await pump(pipe.outbox, write, patience=math.inf, refill=pipe.refill)
+    except (OSError, TimeoutError) as error:
+        log.info("client gone", transport=TRANSPORT, why=str(error) or "it takes nothing (write_timeout)")
+    # Whoever cannot be answered need not be heard.
+    tasks.cancel_scope.cancel()
+
+
+async def _lines(fd: int, limit: int) -> AsyncIterator[bytes | None]:
+    """The lines of a file, without their ends; None in place of one over `limit` bytes."""
+    parts: list[bytes] = []
+    size = 0
+    while chunk := await _read_some(fd):
+        *ends, rest = chunk.split(b"\n")
+        for end in ends:
+            yield b"".join([*parts, end]) if size + len(end) <= limit else None
+            parts, size = [], 0
+        size += len(rest)
+        if size <= limit:
+            parts.append(rest)
+        else:
+            parts = []
+    if size:
+        yield b"".join(parts) if size <= limit else None
+
+
+async def _read_some(fd: int) -> bytes:
+    try:
+        await anyio.wait_readable(fd)
+    except PermissionError:
+        # epoll refuses regular files, which are always ready.
+        await anyio.lowlevel.checkpoint()
+    return os.read(fd, _CHUNK)
+
+
+async def _write_all(fd: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        try:
+            await anyio.wait_writable(fd)
+        except PermissionError:
+            await anyio.lowlevel.checkpoint()
+        view = view[os.write(fd, view[:_PIPE_BUF]) :]
+
+
+@contextmanager
+def _own_stdout() -> Iterator[int]:
+    """The process's standard output for us alone."""
+    sys.stdout.flush()
+    output = sys.stdout.fileno()
+    ours = os.dup(output)
+    os.dup2(sys.stderr.fileno(), output)
+    try:
+        yield ours
+    finally:
+        sys.stdout.flush()
+        os.dup2(ours, output)
+        os.close(ours)
+
+
+@contextmanager
+def _as_given(stdout: int) -> Iterator[int]:
+    yield stdout

@@ -1,0 +1,154 @@
+"""The event streams of one session as logs: what is sent is numbered, kept for `Last-Event-ID`, and handed on to
+the connection that reads the stream at the moment, if any (transports, Resumability and Redelivery).
+
+A stream outlives its connections; the newest one has it. Opens no connection and writes to none.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from mcproxy.downstream.outbox import Outbox
+from mcproxy.protocol.jsonrpc import Message, Notification, encode
+from mcproxy.protocol.sse import encode_event
+from mcproxy.settings import Limits
+
+RETRY: Final = 1000
+"""Milliseconds that a client should wait before it comes back for the rest of a stream."""
+
+_LISTENING, _ANSWERING = "g", "p"
+
+
+class UnknownEvent(Exception):
+    """A `Last-Event-ID` that nothing can be resumed from: too old, or never given out."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    stream: str
+    number: int
+    frame: bytes
+
+
+class Replay:
+    """The last events of all streams of a session. What is over the limits is forgotten, oldest first."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._kept: deque[_Kept] = deque()
+        self._size = 0
+
+    def keep(self, stream: str, number: int, frame: bytes) -> None:
+        self._kept.append(_Kept(stream, number, frame))
+        self._size += len(frame)
+        while len(self._kept) > self._limits.replay_events or self._size > self._limits.replay_bytes:
+            self._size -= len(self._kept.popleft().frame)
+
+    def after(self, stream: str, number: int) -> list[bytes]:
+        return [kept.frame for kept in self._kept if kept.stream == stream and kept.number > number]
+
+    def streams(self) -> frozenset[str]:
+        return frozenset(kept.stream for kept in self._kept)
+
+
+class Stream:
+    """One event stream. `name` is unique among all that this session ever had."""
+
+    def __init__(self, name: str, replay: Replay) -> None:
+        self.name = name
+        self.finished = False
+        self._replay = replay
+        self._number = 0
+        self._outbox: Outbox | None = None
+
+    @property
+    def connected(self) -> bool:
+        return self._outbox is not None and not self._outbox.closed
+
+    @property
+    def _id(self) -> str:
+        return f"{self.name}-{self._number}"
+
+    def send(self, message: Message) -> None:
+        self._number += 1
+        frame = encode_event(encode(message), id=self._id)
+        self._replay.keep(self.name, self._number, frame)
+        if self._outbox is not None:
+            self._outbox.put(frame, may_miss=isinstance(message, Notification))
+
+    def attach(self, outbox: Outbox, *, after: int | None = None, primed: bool = False) -> None:
+        """Hands over to a new connection, which first gets what came after the event numbered `after`.
+
+        A `primed` one begins with an event without data, whose id says where the stream stands (2025-11-25).
+        """
+        self.close()
+        self._outbox = outbox
+        if primed:
+            outbox.restore([encode_event(b"", id=self._id, retry=RETRY)])
+        if after is not None:
+            outbox.restore(self._replay.after(self.name, after))
+        if self.finished:
+            outbox.close()
+
+    def detach(self, outbox: Outbox) -> None:
+        if self._outbox is outbox:
+            self._outbox = None
+
+    def finish(self) -> None:
+        """Nothing follows; the connection ends when all is written."""
+        self.finished = True
+        self.close()
+
+    def wake(self) -> None:
+        if self._outbox is not None:
+            self._outbox.wake()
+
+    def close(self) -> None:
+        """Ends the connection, if any; the stream can be resumed."""
+        if self._outbox is not None:
+            self._outbox.close()
+
+
+class Streams:
+    """All event streams of a session: the one that listens (GET), and one for each POST answered by a stream."""
+
+    def __init__(self, limits: Limits, new_name: Callable[[], str]) -> None:
+        self._replay = Replay(limits)
+        self._new_name = new_name
+        self.listening = Stream(_LISTENING + new_name(), self._replay)
+        self._answering: dict[str, Stream] = {}
+
+    def open(self) -> Stream:
+        """A stream for the answer to one POST."""
+        self._forget_finished()
+        stream = Stream(_ANSWERING + self._new_name(), self._replay)
+        self._answering[stream.name] = stream
+        return stream
+
+    def resume(self, last_event_id: str) -> tuple[Stream, int | None]:
+        """The stream of that event, and the event's number on it. Raises UnknownEvent."""
+        name, _, number = last_event_id.rpartition("-")
+        if not (number.isascii() and number.isdigit() and len(number) < 10):
+            raise UnknownEvent(last_event_id)
+        if name == self.listening.name:
+            return self.listening, int(number)
+        if name.startswith(_LISTENING):
+            # Of this session's life before the gateway restarted: what it missed is gone, what comes is not.
+            return self.listening, None
+        stream = self._answering.get(name)
+        if stream is None or (stream.finished and not self._replay.after(name, int(number))):
+            raise UnknownEvent(last_event_id)
+        return stream, int(number)
+
+    def close(self) -> None:
+        for stream in (self.listening, *self._answering.values()):
+            stream.finish()
+
+    def _forget_finished(self) -> None:
+        kept = self._replay.streams()
+        self._answering = {
+            name: stream for name, stream in self._answering.items() if not stream.finished or name in kept
+        }
