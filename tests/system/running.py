@@ -1,0 +1,160 @@
+"""Programs run as their users run them: a gateway with a configuration file, and whatever else a test starts.
+
+What is started here is ended here, and must have ended well: a gateway by SIGTERM, with exit status 0.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from anyio.abc import ByteReceiveStream, Process
+
+ROOT = Path(__file__).parents[2]
+PYTHON = sys.executable
+SERVERS = ROOT / ".cache" / "servers" / "bin"
+SDK1 = ROOT / ".cache" / "sdk1" / "bin" / "python"
+NODE = ROOT / "tests" / "system" / "node"
+ODD_SERVER = [PYTHON, str(Path(__file__).with_name("odd_server.py"))]
+
+SHUTDOWN = 15.0
+"""Seconds that a gateway may take to end, its children included."""
+
+Json = dict[str, Any]
+
+
+def npm_server(name: str, *arguments: str) -> list[str]:
+    """The command of one of the npm servers, without `npx` in between."""
+    return [
+        "node",
+        str(NODE / "node_modules" / "@modelcontextprotocol" / f"server-{name}" / "dist/index.js"),
+        *arguments,
+    ]
+
+
+def need_npm() -> None:
+    """Skips a test that needs npm's packages where they are not set up; in CI that is a failure."""
+    missing = None if shutil.which("npm") else "npm is not installed"
+    if missing is None and not (NODE / "node_modules" / "installed.stamp").exists():
+        missing = "the npm packages are not set up: run `make test`"
+    if missing is not None:
+        (pytest.fail if os.environ.get("CI") else pytest.skip)(missing)
+
+
+@dataclass
+class Log:
+    """What a program wrote to its stderr. A line that is a JSON object is read as one."""
+
+    entries: list[Json] = field(default_factory=list)
+    _news: anyio.Event = field(default_factory=anyio.Event)
+
+    async def keep(self, stderr: ByteReceiveStream) -> None:
+        rest = b""
+        async for chunk in stderr:
+            *lines, rest = (rest + chunk).split(b"\n")
+            self.entries += [_entry(line) for line in lines]
+            self._news.set()
+            self._news = anyio.Event()
+
+    async def says(self, wanted: Callable[[Json], bool]) -> Json:
+        """The first entry that is wanted, as soon as it is there."""
+        seen = 0
+        while True:
+            for entry in self.entries[seen:]:
+                if wanted(entry):
+                    return entry
+            seen = len(self.entries)
+            await self._news.wait()
+
+    def __str__(self) -> str:
+        return "\n".join(entry.get("text") or json.dumps(entry) for entry in self.entries)
+
+
+def _entry(line: bytes) -> Json:
+    try:
+        entry = json.loads(line)
+    except ValueError:
+        entry = None
+    return entry if isinstance(entry, dict) else {"text": line.decode(errors="replace")}
+
+
+@dataclass
+class Gateway:
+    url: str
+    process: Process
+    log: Log
+
+    def server(self, name: str, transport: str = "mcp") -> str:
+        """The URL of one upstream alone."""
+        return f"{self.url}/servers/{name}/{transport}"
+
+    async def connected(self, name: str) -> None:
+        await self.log.says(lambda entry: entry.get("event") == "connected" and entry.get("upstream") == name)
+
+
+def configuration(upstreams: Json, **proxy: object) -> Json:
+    """A configuration on any free port, whose log a test can read."""
+    return {"mcpServers": upstreams, "proxy": {"port": 0, "log_format": "json", "list_wait": 10, **proxy}}
+
+
+def write(folder: Path, settings: Json) -> Path:
+    file = folder / "mcproxy.json"
+    file.write_text(json.dumps(settings))
+    return file
+
+
+def command(file: Path, *more: str) -> list[str]:
+    return [PYTHON, "-m", "mcproxy", "serve", "--config", str(file), *more]
+
+
+@asynccontextmanager
+async def gateway(folder: Path, settings: Json, *, ends_well: bool = True) -> AsyncIterator[Gateway]:
+    """A gateway over HTTP with every upstream connected. Where not `ends_well`, the test ends it itself."""
+    log = Log()
+    environment = {**os.environ, "XDG_STATE_HOME": str(folder / "state")}
+    arguments = command(write(folder, settings))
+    async with anyio.create_task_group() as tasks:
+        process = await anyio.open_process(arguments, stdin=None, stdout=None, env=environment, cwd=ROOT)
+        try:
+            assert process.stderr is not None
+            tasks.start_soon(log.keep, process.stderr)
+            with anyio.fail_after(20):
+                serving = await log.says(lambda entry: entry.get("event") == "serving")
+                found = Gateway(serving["url"].removesuffix("/mcp"), process, log)
+                for name in settings["mcpServers"]:
+                    await found.connected(name)
+            yield found
+        finally:
+            status = await _stopped(process)
+            print(log, file=sys.stderr)
+        assert not ends_well or status == 0, f"the gateway ended with {status}"
+
+
+async def _stopped(process: Process) -> int | None:
+    """The exit status of a process that was told to stop, or None for one that had to be killed."""
+    with anyio.CancelScope(shield=True):
+        if process.returncode is None:
+            process.terminate()
+        with anyio.move_on_after(SHUTDOWN):
+            return await process.wait()
+        process.kill()
+        await process.wait()
+    return None
+
+
+async def run(arguments: Sequence[str], *, within: float) -> bytes:
+    """The stdout of a program that ends by itself, with status 0 and in time."""
+    with anyio.fail_after(within):
+        done = await anyio.run_process(arguments, stderr=subprocess.PIPE, check=False, cwd=ROOT)
+    assert done.returncode == 0, f"{arguments} ended with {done.returncode}:\n{done.stderr.decode()}"
+    return done.stdout

@@ -1,0 +1,227 @@
+"""The same client does the same things to a server and, through the gateway, to the same server: it sees no difference.
+
+Four SDKs, as they are published, play one script for each server: directly, and over every transport and endpoint
+that the gateway offers. Their transcripts must be equal, and every message that the gateway sent is judged.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from tests.fakes.clients.raw import over_http, over_stdio
+from tests.judge import Judge
+from tests.system.http_tap import tapped
+from tests.system.running import (
+    NODE,
+    ODD_SERVER,
+    PYTHON,
+    SDK1,
+    Json,
+    command,
+    configuration,
+    gateway,
+    need_npm,
+    run,
+    write,
+)
+from tests.system.scripts import ANSWERS, SCRIPTS, Script
+
+pytestmark = pytest.mark.anyio
+
+PATIENCE = 60.0
+"""Seconds that a client may take for its whole script."""
+
+CLIENTS: dict[str, list[str]] = {
+    "python1": [str(SDK1), "-m", "tests.fakes.clients.python1"],
+    "python2": [PYTHON, "-W", "ignore", "-m", "tests.fakes.clients.python2"],
+    "typescript1": ["node", str(NODE / "typescript1.mjs")],
+    "typescript2": ["node", str(NODE / "typescript2.mjs")],
+}
+TYPESCRIPT = {"typescript1", "typescript2"}
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way through the gateway. An upstream with a prefix is seen with its names changed."""
+
+    prefix: str | None
+    transport: Callable[[str, str], Json] | None
+    """The client's transport, from the gateway's URL and the upstream's name; None for stdio."""
+
+
+WAYS: dict[str, Way] = {
+    "alone": Way(None, lambda url, name: {"kind": "http", "url": f"{url}/servers/{name}/mcp"}),
+    "aggregated": Way("pre", lambda url, name: {"kind": "http", "url": f"{url}/mcp"}),
+    "sse": Way("", lambda url, name: {"kind": "sse", "url": f"{url}/sse"}),
+    "stdio": Way("", None),
+}
+THOROUGHLY = {"odd", "everything"}
+"""Servers that are met over every way; the others over one, since what they add is their own answers."""
+CASES = [
+    pytest.param(server, client, way, id=f"{server}-{client}-{way}")
+    for server in SCRIPTS
+    for client in CLIENTS
+    for way in WAYS
+    if server in THOROUGHLY or way == "alone"
+]
+
+
+@pytest.mark.parametrize(("server", "client", "way"), CASES)
+async def test_a_client_sees_no_difference(server: str, client: str, way: str, tmp_path: Path) -> None:
+    script = SCRIPTS[server]
+    if script.npm or client in TYPESCRIPT:
+        need_npm()
+    direct = await directly(script, client, tmp_path)
+    through = await (over_pipe if WAYS[way].transport is None else over_network)(script, server, client, way, tmp_path)
+    assert_equal(direct, through, server)
+
+
+async def directly(script: Script, client: str, folder: Path) -> Json:
+    with_server = lay_out(script, folder)
+    upstream = script.upstream(with_server)
+    transport = {"kind": "stdio", "command": [upstream["command"], *upstream["args"]], "env": upstream["env"]}
+    return await played(script, client, transport, folder)
+
+
+async def over_network(script: Script, server: str, client: str, way: str, folder: Path) -> Json:
+    chosen, judge = WAYS[way], Judge()
+    assert chosen.transport is not None
+    async with (
+        gateway(folder, settings(script, server, chosen, folder)) as running,
+        tapped(running.url, judge) as tap,
+    ):
+        found = await played(script, client, chosen.transport(tap.url, server), folder, chosen.prefix)
+    assert tap.faults == []
+    assert judge.verdicts > len(found["steps"]) - 5
+    return found
+
+
+async def over_pipe(script: Script, server: str, client: str, way: str, folder: Path) -> Json:
+    chosen, judge, log = WAYS[way], Judge(), folder / "tap.jsonl"
+    file = write(folder, settings(script, server, chosen, folder))
+    tap = [PYTHON, "-m", "tests.system.stdio_tap", str(log), *command(file, "--stdio")]
+    found = await played(script, client, {"kind": "stdio", "command": tap}, folder, chosen.prefix)
+    for entry in log.read_text().splitlines():
+        party, line = json.loads(entry)
+        (judge.sent if party == "sent" else judge.received)(json.loads(line))
+    return found
+
+
+def lay_out(script: Script, folder: Path) -> Path:
+    """A fresh folder for the server, always at the same place: answers name it."""
+    place = folder / "files"
+    shutil.rmtree(place, ignore_errors=True)
+    place.mkdir()
+    script.prepare(place)
+    return place
+
+
+def settings(script: Script, server: str, way: Way, folder: Path) -> Json:
+    upstream = script.upstream(lay_out(script, folder))
+    return configuration({server: upstream if way.prefix is None else {**upstream, "prefix": way.prefix}})
+
+
+async def played(script: Script, client: str, transport: Json, folder: Path, prefix: str | None = None) -> Json:
+    """The transcript of one run of the script, with the gateway's prefix put on going in, and taken off coming out."""
+    steps = [exposed(step, prefix) if prefix else step for step in script.steps(folder / "files")]
+    file = folder / "script.json"
+    file.write_text(json.dumps({"transport": transport, "answers": ANSWERS, "steps": steps}))
+    text = (await run([*CLIENTS[client], str(file)], within=PATIENCE)).decode()
+    if prefix:
+        text = text.replace(f"{prefix}__", "").replace(f"{prefix}+", "").replace(f"ui://{prefix}/", "ui://")
+    found: Json = json.loads(text)
+    return found
+
+
+def exposed(step: Json, prefix: str) -> Json:
+    """The step with the names that the aggregate shows."""
+    match step:
+        case {"params": {"ref": {"name": name}}}:
+            return with_params(step, ref={**step["params"]["ref"], "name": f"{prefix}__{name}"})
+        case {"params": {"ref": {"uri": uri}}}:
+            return with_params(step, ref={**step["params"]["ref"], "uri": exposed_uri(uri, prefix)})
+        case {"params": {"name": name}}:
+            return with_params(step, name=f"{prefix}__{name}")
+        case {"params": {"uri": uri}}:
+            return with_params(step, uri=exposed_uri(uri, prefix))
+        case _:
+            return step
+
+
+def with_params(step: Json, **params: object) -> Json:
+    return {**step, "params": {**step["params"], **params}}
+
+
+def exposed_uri(uri: str, prefix: str) -> str:
+    return uri.replace("ui://", f"ui://{prefix}/") if uri.startswith("ui://") else f"{prefix}+{uri}"
+
+
+def assert_equal(direct: Json, through: Json, server: str) -> None:
+    for number, (expected, met) in enumerate(zip(direct["steps"], through["steps"], strict=True)):
+        assert met == expected, f"step {number}, {expected['do']}"
+    assert questions(through) == questions(direct)
+    if server == "odd":
+        assert in_any_order(through["notifications"]) == in_any_order(direct["notifications"])
+    assert announced(direct) <= announced(through)
+
+
+def questions(transcript: Json) -> list[str]:
+    """What was asked, but for roots: servers ask for them at any time, and the gateway answers outside of calls."""
+    return in_any_order([question for question in transcript["questions"] if question["method"] != "roots/list"])
+
+
+def in_any_order(messages: list[Json]) -> list[str]:
+    return sorted(json.dumps(message, sort_keys=True) for message in messages)
+
+
+def announced(transcript: Json) -> set[str]:
+    """Capabilities that the gateway must announce for a server that has them."""
+    return set(transcript["server"]["capabilities"]) & {"tools", "resources", "prompts", "logging", "completions"}
+
+
+@asynccontextmanager
+async def odd_pair(folder: Path) -> AsyncIterator[tuple[Any, Any]]:
+    """A raw client of the odd server, and one of the gateway in front of it."""
+    judges = [Judge(unjudged={"tools/call"}) for _ in range(2)]
+    command, *arguments = ODD_SERVER
+    async with (
+        gateway(folder, configuration({"odd": {"command": command, "args": arguments}})) as running,
+        over_stdio(ODD_SERVER, answers=ANSWERS, judge=judges[0]) as direct,
+        over_http(running.server("odd"), answers=ANSWERS, judge=judges[1]) as through,
+    ):
+        with anyio.fail_after(30):
+            yield direct, through
+
+
+async def test_r32_what_no_schema_knows_comes_through_as_it_was(tmp_path: Path) -> None:
+    async with odd_pair(tmp_path) as (direct, through):
+        expected, met = await direct.initialize(), await through.initialize()
+        assert met["instructions"] == expected["instructions"]
+        for tool in ("blocks", "echo", "links", "refuse", "need_url"):
+            arguments = {"text": "\u2028 \U0001f600", "n": 12345678901234567890, "f": 1e-9, "none": None}
+            expected, met = await direct.call(tool, arguments), await through.call(tool, arguments)
+            assert {**met, "id": 0} == {**expected, "id": 0}, tool
+
+
+async def test_r31_every_page_is_fetched_whatever_its_cursor(tmp_path: Path) -> None:
+    async with odd_pair(tmp_path) as (_, through):
+        await through.initialize()
+        listed = await through.result("resources/templates/list")
+        assert [entry["name"] for entry in listed["resourceTemplates"]] == [f"template {n}" for n in range(5)]
+
+
+async def test_r27_ui_resources_of_tools_can_be_read(tmp_path: Path) -> None:
+    async with odd_pair(tmp_path) as (_, through):
+        await through.initialize()
+        tools = (await through.result("tools/list"))["tools"]
+        uri = next(tool["_meta"]["ui"]["resourceUri"] for tool in tools if tool["name"] == "links")
+        assert (await through.result("resources/read", {"uri": uri}))["contents"][0]["uri"] == uri
