@@ -209,7 +209,7 @@ class Conversation:
                 if not self._requests.settle(message):
                     self._causes.answered(message.id)
             case Request():
-                self._questions.take(message, self._attribute(cause))
+                self._questions.take(message, self._attribute(cause), own_stream=cause is not None)
             case Notification():
                 self._on.get(message.method, self._on_change)(message, cause)
             case InvalidMessage():

@@ -62,8 +62,11 @@ class Refuse:
 Plan = Reply | Ask | Refuse
 
 
-def plan(request: Request, attribution: Attribution, hop: Hop) -> Plan:
-    """Who answers `request`: decided at once, from what is known when it arrives."""
+def plan(request: Request, attribution: Attribution, hop: Hop, *, own_stream: bool) -> Plan:
+    """Who answers `request`: decided at once, from what is known when it arrives.
+
+    `own_stream` says that it came on the response stream of the call that caused it.
+    """
     if request.method in _ANSWERED_HERE:
         return Reply(_ANSWERED_HERE[request.method])
     if request.method not in INPUT_CAPABILITIES:
@@ -72,18 +75,25 @@ def plan(request: Request, attribution: Attribution, hop: Hop) -> Plan:
         question = InputRequest(request.method, _without_hop_meta(request.params))
     except InvalidMessage as invalid:
         return Refuse(McpError(invalid.code, f"_meta: {invalid.reason}"))
+    configured = _configured(hop)
+    if not own_stream and request.method in configured:
+        return Reply(configured[request.method])
     if isinstance(attribution, Caused):
         return Ask(attribution.call.client.ask, question, attribution.ids)
     if hop.ownership is not None and hop.ownership.listener is not None:
         return Ask(hop.ownership.listener.ask, question)
-    configured = _configured(hop.spec)
-    if request.method in configured:
-        return Reply(configured[request.method])
     return Refuse(_untraceable(request.method, attribution, hop.spec))
 
 
-def _configured(spec: Upstream) -> dict[str, Raw]:
-    return {"roots/list": raw({"roots": [{"uri": uri} for uri in spec.roots]})} if spec.roots else {}
+def _configured(hop: Hop) -> dict[str, Raw]:
+    """What the settings answer on a connection that is shared.
+
+    A server asks for roots when it will, right after the handshake above all, and keeps the answer for everybody:
+    whichever client's call happens to run then did not provably cause it.
+    """
+    if not hop.spec.roots or hop.ownership is not None:
+        return {}
+    return {"roots/list": raw({"roots": [{"uri": uri} for uri in hop.spec.roots]})}
 
 
 def _untraceable(method: str, attribution: Nobody | Ambiguous, spec: Upstream) -> McpError:
@@ -115,9 +125,9 @@ class Questions:
         self._send = send
         self._open: dict[RequestId, anyio.CancelScope] = {}
 
-    def take(self, request: Request, attribution: Attribution) -> None:
+    def take(self, request: Request, attribution: Attribution, *, own_stream: bool) -> None:
         """Sees to it that `request` is answered. One too many, or with an id in use, is dropped and counted."""
-        decided = plan(request, attribution, self._hop)
+        decided = plan(request, attribution, self._hop, own_stream=own_stream)
         if isinstance(decided, Refuse):
             self._count(request.method)
         if request.id in self._open or len(self._open) >= self._hop.spec.max_in_flight:

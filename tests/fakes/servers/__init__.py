@@ -1,0 +1,1 @@
+"""Small servers with scripted manners, for the tests of links: a child process, and HTTP on loopback."""

@@ -1,0 +1,184 @@
+"""What the tests of this room share: calls, a client that records, and a supervisor that runs for a while."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import anyio
+import msgspec
+from msgspec import Raw
+
+from mcproxy.call import (
+    ANONYMOUS,
+    Call,
+    Caller,
+    Complete,
+    Failed,
+    InputRequest,
+    Listener,
+    McpError,
+    Outcome,
+    UpstreamEvent,
+)
+from mcproxy.metrics import Metrics
+from mcproxy.protocol.jsonrpc import INVALID_REQUEST, Params, raw
+from mcproxy.settings import Proxy, Upstream, UpstreamTimeouts
+from mcproxy.upstream.connecting import connected
+from mcproxy.upstream.link import Connect
+from mcproxy.upstream.supervisor import Places, Supervisor
+
+CHILD = Path(__file__).parent.parent / "fakes" / "servers" / "child.py"
+QUICK = UpstreamTimeouts(connect=5, idle=5, total=20, shutdown=0.3)
+
+
+def child(*manners: str, **settings: Any) -> Upstream:
+    """The settings of a fake server in a child process."""
+    settings.setdefault("timeouts", QUICK)
+    return Upstream(name="kid", prefix="kid", command=sys.executable, args=(str(CHILD), *manners), **settings)
+
+
+@dataclass
+class FakeClient:
+    """Satisfies `call.Client`: answers with `answer`, or refuses where there is none, once `may_answer` is set."""
+
+    answer: object | None = None
+    may_answer: anyio.Event = field(default_factory=anyio.Event)
+    asked: anyio.Event = field(default_factory=anyio.Event)
+    questions: list[InputRequest] = field(default_factory=list)
+    told: list[tuple[str, Any]] = field(default_factory=list)
+    withdrawn: int = 0
+
+    def notify(self, method: str, params: Params) -> None:
+        self.told.append((method, decoded(raw(params))))
+
+    async def ask(self, request: InputRequest) -> Raw:
+        self.questions.append(request)
+        self.asked.set()
+        try:
+            await self.may_answer.wait()
+        except anyio.get_cancelled_exc_class():
+            self.withdrawn += 1
+            raise
+        if self.answer is None:
+            raise McpError(INVALID_REQUEST, "the client did not declare this capability", {"kept": True})
+        return raw(self.answer)
+
+
+def answering(value: object) -> FakeClient:
+    client = FakeClient(value)
+    client.may_answer.set()
+    return client
+
+
+def refusing() -> FakeClient:
+    client = FakeClient()
+    client.may_answer.set()
+    return client
+
+
+@dataclass(eq=False)
+class FakeListener:
+    """Satisfies `call.Listener`: answers what is asked between calls."""
+
+    caller: Caller
+    answer: object
+    questions: list[InputRequest] = field(default_factory=list)
+
+    def set_log_level(self, level: str) -> None: ...
+
+    def signal(self, change: object) -> None: ...
+
+    async def ask(self, request: InputRequest) -> Raw:
+        self.questions.append(request)
+        return raw(self.answer)
+
+
+def tool(
+    name: str,
+    arguments: object = None,
+    *,
+    client: FakeClient | None = None,
+    session: str | None = None,
+    capabilities: dict[str, object] | None = None,
+    listener: Listener | None = None,
+) -> Call:
+    declared = {key: raw(value) for key, value in (capabilities or {}).items()}
+    caller = Caller(ANONYMOUS, "2025-11-25", declared, session=session)
+    params = {"name": raw(name), "arguments": raw({} if arguments is None else arguments)}
+    return Call("tools/call", params, caller, client or FakeClient(), listener)
+
+
+def request(method: str, **params: object) -> Call:
+    return Call(
+        method, {key: raw(value) for key, value in params.items()}, Caller(ANONYMOUS, "2025-11-25"), FakeClient()
+    )
+
+
+def decoded(data: Raw | bytes) -> Any:
+    return msgspec.json.decode(data)
+
+
+def value(outcome: Outcome) -> Any:
+    """What a fake tool answered."""
+    assert isinstance(outcome, Complete), outcome
+    return decoded(outcome.result)["structuredContent"]["value"]
+
+
+def failure(outcome: Outcome) -> Failed:
+    assert isinstance(outcome, Failed), outcome
+    return outcome
+
+
+class Events:
+    """Records what a supervisor publishes, and lets a test wait for it."""
+
+    def __init__(self) -> None:
+        self.all: list[UpstreamEvent] = []
+        self._more = anyio.Event()
+
+    def __call__(self, event: UpstreamEvent) -> None:
+        self.all.append(event)
+        self._more.set()
+        self._more = anyio.Event()
+
+    def of(self, kind: type[Any]) -> list[Any]:
+        return [event for event in self.all if isinstance(event, kind)]
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        while not holds():
+            await self._more.wait()
+
+
+@dataclass
+class Running:
+    upstream: Supervisor
+    events: Events
+    metrics: Metrics
+
+    def count(self, name: str, **labels: str) -> float:
+        return self.metrics.registry.get_sample_value(name, labels) or 0.0
+
+
+@asynccontextmanager
+async def running(
+    spec: Upstream,
+    *,
+    connect: Connect = connected,
+    delays: Callable[[int], float] = lambda _: 0.01,
+    places: Places | None = None,
+    gateway_id: str | None = None,
+) -> AsyncIterator[Running]:
+    events, metrics = Events(), Metrics()
+    upstream = Supervisor(
+        spec, Proxy(), events, metrics, connect=connect, delays=delays, places=places, gateway_id=gateway_id
+    )
+    with anyio.fail_after(30):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(upstream.run)
+            yield Running(upstream, events, metrics)
+            tasks.cancel_scope.cancel()
