@@ -1,0 +1,231 @@
+"""The twin of `mcproxy.catalog.merging`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import Raw
+
+from mcproxy.call import AGGREGATE, ServerIdentity
+from mcproxy.catalog.merging import Exposure, Listing, View, capabilities, expose, merge, read_listing
+from mcproxy.catalog.naming import Layout, layouts
+from mcproxy.protocol.eras import LATEST_HANDSHAKE, V2024_11_05, Era
+from mcproxy.protocol.jsonrpc import raw
+from mcproxy.protocol.methods import Kind
+from tests.fakes.upstream import resource, settings_of, tool
+
+
+def identity(
+    capabilities: Mapping[str, object] | None = None, instructions: str | None = None, version: str = LATEST_HANDSHAKE
+) -> ServerIdentity:
+    declared = {key: raw(value) for key, value in (capabilities or {}).items()}
+    return ServerIdentity(Era.HANDSHAKE, version, declared, instructions=instructions)
+
+
+def union(*identities: ServerIdentity | None) -> object:
+    return msgspec.json.decode(raw(capabilities(identities)))
+
+
+def listing(kind: Kind, *entries: object) -> Listing:
+    return read_listing("up", kind, [raw(entry) for entry in entries])
+
+
+def view_of(
+    lists: Mapping[str, Mapping[Kind, Listing]],
+    options: Mapping[str, Mapping[str, object]] | None = None,
+    endpoint: str = AGGREGATE,
+    identities: Mapping[str, ServerIdentity | None] | None = None,
+) -> View:
+    """The view of upstreams that are configured in alphabetical order."""
+    settings = settings_of({name: (options or {}).get(name, {}) for name in sorted(lists)})
+    layout: Layout = layouts(settings.upstreams, 64)[endpoint]
+    exposures: dict[str, dict[Kind, Exposure]] = {
+        name: {kind: expose(layout.space(name), kind, entries) for kind, entries in kinds.items()}
+        for name, kinds in lists.items()
+        if layout.shows(name)
+    }
+    return merge(layout, identities or {}, exposures)
+
+
+def entries(view: View, kind: Kind) -> list[dict[str, object]]:
+    return [msgspec.json.decode(shown.entry) for shown in view.lists[kind]]
+
+
+def keys(view: View, kind: Kind) -> list[str]:
+    return [shown.key for shown in view.lists[kind]]
+
+
+def test_entries_without_a_key_or_with_one_twice_are_dropped_and_reported() -> None:
+    items = [raw(tool("a")), raw({"name": 7}), raw({}), Raw(b"[]"), Raw(b"null"), raw(tool("a", title="again"))]
+    read = read_listing("up", Kind.TOOLS, items)
+    assert [entry.key for entry in read.entries] == ["a"]
+    assert bytes(read.entries[0].data) == bytes(raw(tool("a")))
+    assert [entry.name for entry in read.refused] == ["", "", "", "", "a"]
+
+
+def test_entries_come_in_the_order_of_the_configuration_then_the_upstreams() -> None:
+    lists = {
+        "b": {Kind.TOOLS: listing(Kind.TOOLS, tool("y"), tool("x"))},
+        "a": {Kind.TOOLS: listing(Kind.TOOLS, tool("z"))},
+    }
+    assert keys(view_of(lists), Kind.TOOLS) == ["a__z", "b__y", "b__x"]
+
+
+@given(
+    st.dictionaries(st.sampled_from("abcd"), st.lists(st.text(max_size=5), unique=True), min_size=1),
+    st.randoms(use_true_random=False),
+)
+def test_r29_the_order_of_connecting_changes_no_view(names: dict[str, list[str]], random: st.DataObject) -> None:
+    lists = {
+        name: {Kind.TOOLS: listing(Kind.TOOLS, *map(tool, tools)), Kind.PROMPTS: listing(Kind.PROMPTS)}
+        for name, tools in names.items()
+    }
+    backwards = dict(reversed(lists.items()))
+    assert view_of(lists).lists == view_of(backwards).lists
+    assert view_of(lists).changed(view_of(backwards)) == []
+
+
+def test_a_view_knows_in_which_lists_it_differs() -> None:
+    one = view_of({"a": {Kind.TOOLS: listing(Kind.TOOLS, tool("x")), Kind.PROMPTS: listing(Kind.PROMPTS)}})
+    two = view_of({"a": {Kind.TOOLS: listing(Kind.TOOLS, tool("x", title="X")), Kind.PROMPTS: listing(Kind.PROMPTS)}})
+    assert two.changed(one) == [Kind.TOOLS]
+
+
+def test_r32_an_entry_keeps_what_is_unknown() -> None:
+    entry = tool("x", icons=[{"src": "a"}], outputSchema={"k": 1}, _meta={"m": [1]}, future={"deep": None})
+    view = view_of({"a": {Kind.TOOLS: listing(Kind.TOOLS, entry)}})
+    assert entries(view, Kind.TOOLS) == [{**entry, "name": "a__x"}]
+
+
+def test_r33_on_its_own_endpoint_an_entry_is_the_very_same() -> None:
+    data = Raw(b'{"name" : "x",  "n":1.50}')
+    view = view_of({"a": {Kind.TOOLS: read_listing("a", Kind.TOOLS, [data])}}, endpoint="a")
+    assert bytes(view.lists[Kind.TOOLS][0].entry) == bytes(data)
+
+
+def test_resources_and_templates_are_exposed_by_uri_and_keep_their_names() -> None:
+    template = {"uriTemplate": "db://{table}{?q}", "name": "rows"}
+    view = view_of(
+        {
+            "a": {
+                Kind.RESOURCES: listing(Kind.RESOURCES, resource("file:///x")),
+                Kind.TEMPLATES: listing(Kind.TEMPLATES, template),
+            }
+        }
+    )
+    assert entries(view, Kind.RESOURCES) == [{"uri": "a+file:///x", "name": "a resource"}]
+    assert entries(view, Kind.TEMPLATES) == [{"uriTemplate": "a+db://{table}{?q}", "name": "rows"}]
+
+
+def test_overrides_name_title_and_describe() -> None:
+    options = {"a": {"tools": {"overrides": {"x": {"name": "n", "title": "T", "description": "D"}}}}}
+    view = view_of({"a": {Kind.TOOLS: listing(Kind.TOOLS, {"name": "x", "title": "old"})}}, options)
+    assert entries(view, Kind.TOOLS) == [{"name": "a__n", "title": "T", "description": "D"}]
+    shown = view.find(Kind.TOOLS, "a__n")
+    assert shown is not None
+    assert shown.own == "x"
+
+
+def test_an_excluded_tool_collides_with_nothing() -> None:
+    options = {"a": {"tools": {"exclude": ["x_y"]}}}
+    view = view_of({"a": {Kind.TOOLS: listing(Kind.TOOLS, tool("x_y"), tool("x.y"))}}, options)
+    shown = view.find(Kind.TOOLS, "a__x_y")
+    assert shown is not None
+    assert shown.own == "x.y"
+    assert view.refused == ()
+
+
+def test_an_excluded_resource_is_nobodys() -> None:
+    options = {"a": {"resources": {"exclude": ["file:///secret*"]}}}
+    view = view_of({"a": {Kind.RESOURCES: listing(Kind.RESOURCES, resource("file:///secret"))}}, options)
+    assert keys(view, Kind.RESOURCES) == []
+    assert view.resource("a+file:///secret") is None
+    assert view.resource("a+file:///%73ecret/x") is None
+    assert view.resource("a+file:///open") is not None
+
+
+def own(view: View, uri: str) -> str | None:
+    found = view.resource(uri)
+    return found[1] if found else None
+
+
+def test_r28_a_uri_that_is_listed_nowhere_goes_by_its_namespace() -> None:
+    assert own(view_of({"a": {}, "b": {}}), "b+db://users?q=1") == "db://users?q=1"
+    assert own(view_of({"a": {}, "b": {}}), "c+db://users?q=1") is None
+
+
+def test_r63_a_respelled_uri_finds_the_one_listed_resource_that_it_can_mean() -> None:
+    listed = listing(Kind.RESOURCES, resource("http://Ex.com"), resource("file:///a b"))
+    view = view_of({"a": {Kind.RESOURCES: listed}})
+    assert own(view, "a+http://ex.com/") == "http://Ex.com"
+    assert own(view, "a+file:///a%20b") == "file:///a b"
+    assert own(view, "a+http://ex.com/other") == "http://ex.com/other"
+
+
+def test_r63_an_exact_match_wins_and_an_ambiguous_spelling_passes_as_it_is() -> None:
+    listed = listing(Kind.RESOURCES, resource("http://Ex.com"), resource("http://ex.com"))
+    view = view_of({"a": {Kind.RESOURCES: listed}})
+    assert own(view, "a+http://ex.com") == "http://ex.com"
+    assert own(view, "a+http://Ex.com") == "http://Ex.com"
+    assert own(view, "a+http://ex.com/") == "http://ex.com/"
+
+
+def test_r32_instructions_are_joined_under_headings() -> None:
+    identities = {"a": identity(instructions="Do A."), "b": identity(), "c": identity(instructions="Do C.")}
+    lists: dict[str, dict[Kind, Listing]] = {"a": {}, "b": {}, "c": {}}
+    assert view_of(lists, identities=identities).instructions == "## a\n\nDo A.\n\n## c\n\nDo C."
+    assert view_of(lists, identities=identities, endpoint="c").instructions == "Do C."
+    assert view_of(lists, identities=identities, endpoint="b").instructions is None
+    assert view_of(lists).instructions is None
+
+
+def test_r20_capabilities_are_the_union_with_what_the_gateway_does_itself() -> None:
+    one = identity({"tools": {}, "resources": {"subscribe": False}})
+    two = identity({"resources": {"subscribe": True}, "logging": {}})
+    assert union(one, two) == {
+        "tools": {"listChanged": True},
+        "resources": {"subscribe": True, "listChanged": True},
+        "logging": {},
+    }
+
+
+def test_r20_subscribing_is_offered_only_where_somebody_offers_it() -> None:
+    assert union(identity({"resources": {}})) == {"resources": {"listChanged": True}}
+
+
+def test_r1_an_upstream_that_never_connected_counts_as_offering_everything() -> None:
+    assert union(None) == {
+        "tools": {"listChanged": True},
+        "resources": {"listChanged": True, "subscribe": True},
+        "prompts": {"listChanged": True},
+        "logging": {},
+        "completions": {},
+    }
+
+
+def test_unknown_capabilities_pass_and_are_merged() -> None:
+    one = identity({"extensions": {"io.a/x": {"v": 1}}, "novel": {"p": True}})
+    two = identity({"extensions": {"io.a/x": {"v": 2}, "io.b/y": {}}, "experimental": {"e": {}}})
+    assert union(one, two) == {
+        "extensions": {"io.a/x": {"v": 1}, "io.b/y": {}},
+        "novel": {"p": True},
+        "experimental": {"e": {}},
+    }
+
+
+def test_what_cannot_be_routed_is_not_advertised() -> None:
+    assert union(identity({"tasks": {"list": {}}})) == {}
+
+
+def test_malformed_capabilities_are_left_out() -> None:
+    assert union(identity({"tools": [], "prompts": {}})) == {"prompts": {"listChanged": True}}
+
+
+def test_completion_of_the_first_revision_has_no_capability_and_is_offered() -> None:
+    assert union(identity({"prompts": {}}, version=V2024_11_05)) == {
+        "prompts": {"listChanged": True},
+        "completions": {},
+    }

@@ -1,0 +1,349 @@
+"""An upstream that says what the test lets it say, and the clients that a gateway in front of it has."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+
+import anyio
+import msgspec
+from msgspec import Raw
+
+from mcproxy.call import (
+    AGGREGATE,
+    ANONYMOUS,
+    Call,
+    Caller,
+    Change,
+    Complete,
+    Connected,
+    Disconnected,
+    Failed,
+    InputRequest,
+    ListChanged,
+    Listener,
+    Outcome,
+    Owner,
+    Party,
+    Phase,
+    Reason,
+    Retired,
+    ServerIdentity,
+    UpstreamChanged,
+    UpstreamEvent,
+    UpstreamStatus,
+)
+from mcproxy.gateway.gateway import Gateway
+from mcproxy.metrics import Metrics
+from mcproxy.protocol.eras import LATEST_HANDSHAKE, Era
+from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, METHOD_NOT_FOUND, ErrorObject, Params, parse_text, raw
+from mcproxy.protocol.methods import METHODS, Kind
+from mcproxy.sealing import Sealer
+from mcproxy.settings import Settings
+
+Answer = Callable[[Call], Outcome]
+
+EVERYTHING: dict[str, object] = {
+    "tools": {"listChanged": True},
+    "resources": {"listChanged": True, "subscribe": True},
+    "prompts": {"listChanged": True},
+    "logging": {},
+    "completions": {},
+}
+
+
+def complete(**members: object) -> Complete:
+    return Complete(raw(members))
+
+
+def failed(message: str, code: int = INTERNAL_ERROR, reason: Reason = Reason.PROTOCOL_ERROR) -> Failed:
+    return Failed(ErrorObject(code, message), Party.UPSTREAM, reason)
+
+
+def decoded(value: Outcome | Raw | Params) -> dict[str, object]:
+    """A result, or the whole of raw params, as plain values."""
+    assert not isinstance(value, Failed), value
+    data = raw(value) if isinstance(value, dict) else value.result if not isinstance(value, Raw) else value
+    members: dict[str, object] = msgspec.json.decode(data)
+    return members
+
+
+def error(outcome: Outcome) -> ErrorObject:
+    assert isinstance(outcome, Failed), outcome
+    return outcome.error
+
+
+class Gate:
+    """Holds whoever comes while it is shut, and counts who is held."""
+
+    def __init__(self) -> None:
+        self._open = anyio.Event()
+        self._open.set()
+        self._came = anyio.Event()
+        self.held = 0
+
+    def shut(self) -> None:
+        self._open = anyio.Event()
+
+    def open(self) -> None:
+        self._open.set()
+
+    async def passed(self) -> None:
+        self.held += 1
+        self._came.set()
+        self._came = anyio.Event()
+        try:
+            await self._open.wait()
+        finally:
+            self.held -= 1
+
+    async def holds(self, count: int) -> None:
+        with anyio.fail_after(5):
+            while self.held < count:
+                await self._came.wait()
+
+
+class FakeUpstream:
+    """Satisfies `call.Upstream`. Lists are plain values; other methods answer from `answers`, else as unknown."""
+
+    def __init__(self, name: str, **capabilities: object) -> None:
+        self.name = name
+        self.identity = ServerIdentity(
+            Era.HANDSHAKE,
+            LATEST_HANDSHAKE,
+            {key: raw(value) for key, value in (capabilities or EVERYTHING).items()},
+        )
+        self.phase = Phase.CONNECTING
+        self.lists: dict[Kind, Sequence[object]] = {kind: [] for kind in Kind}
+        self.lists_of: dict[str, dict[Kind, Sequence[object]]] = {}
+        """What a session's own link lists instead, by session."""
+        self.answers: dict[str, Answer] = {}
+        self.calls: list[Call] = []
+        self.released: list[str] = []
+        self.gate = Gate()
+        self.reachable = True
+        self.on_event: Callable[[UpstreamEvent], None] = lambda event: None
+        self._links: set[Owner] = set()
+        self._arrived = anyio.Event()
+
+    @property
+    def status(self) -> UpstreamStatus:
+        return UpstreamStatus(self.name, self.phase, 0, "fake")
+
+    async def __call__(self, call: Call) -> Outcome:
+        self.calls.append(call)
+        self._arrived.set()
+        self._arrived = anyio.Event()
+        owner = call.caller.session
+        if owner not in self._links and not self.reachable:
+            return failed("connection refused", reason=Reason.UNAVAILABLE)
+        if owner not in self._links:
+            self.connect(owner)
+        await self.gate.passed()
+        return self._answer(call)
+
+    def release(self, owner: str) -> None:
+        self.released.append(owner)
+        if owner in self._links:
+            self._links.discard(owner)
+            self.on_event(Retired(self.name, owner))
+
+    def connect(self, owner: Owner = None) -> None:
+        self._links.add(owner)
+        if owner is None:
+            self.phase = Phase.READY
+        self.on_event(Connected(self.name, owner, self.identity))
+
+    def disconnect(self, owner: Owner = None) -> None:
+        self._links.discard(owner)
+        if owner is None:
+            self.phase = Phase.BACKING_OFF
+        self.on_event(Disconnected(self.name, owner, "gone"))
+
+    def announce(self, change: Change, owner: Owner = None) -> None:
+        self.on_event(UpstreamChanged(self.name, owner, change))
+
+    def list_changed(self, kind: Kind, entries: Sequence[object]) -> None:
+        self.lists[kind] = entries
+        self.announce(ListChanged(kind))
+
+    def count(self, method: str) -> int:
+        return sum(call.method == method for call in self.calls)
+
+    async def called(self, method: str, times: int = 1) -> None:
+        with anyio.fail_after(5):
+            while self.count(method) < times:
+                await self._arrived.wait()
+
+    def _answer(self, call: Call) -> Outcome:
+        if call.method in self.answers:
+            return self.answers[call.method](call)
+        kind = METHODS[call.method].lists
+        if kind is None:
+            return failed("no such method", METHOD_NOT_FOUND)
+        lists = self.lists_of.get(call.caller.session or "", self.lists)
+        return complete(**{kind.member: lists[kind]})
+
+
+@dataclass(eq=False)
+class FakeListener:
+    """A client between its calls, which remembers what it was told."""
+
+    caller: Caller = field(default_factory=lambda: Caller(ANONYMOUS, LATEST_HANDSHAKE))
+    changes: list[Change] = field(default_factory=list)
+    told: anyio.Event = field(default_factory=anyio.Event)
+
+    def set_log_level(self, level: str) -> None:
+        self.caller = replace(self.caller, log_level=level)
+
+    def signal(self, change: Change) -> None:
+        self.changes.append(change)
+        self.told.set()
+        self.told = anyio.Event()
+
+    async def ask(self, request: InputRequest) -> Raw:
+        return raw({"asked": request.method, **request.params})
+
+    async def hears(self, change: Change, times: int = 1) -> None:
+        with anyio.fail_after(5):
+            while self.changes.count(change) < times:
+                await self.told.wait()
+
+
+@dataclass(eq=False)
+class FakeClient:
+    """A client during one call."""
+
+    notified: list[tuple[str, Params]] = field(default_factory=list)
+    asked: list[InputRequest] = field(default_factory=list)
+    answer: object = field(default_factory=dict)
+
+    def notify(self, method: str, params: Params) -> None:
+        self.notified.append((method, params))
+
+    async def ask(self, request: InputRequest) -> Raw:
+        self.asked.append(request)
+        return raw(self.answer)
+
+
+class Sleeper:
+    """Time that passes when the test says so. Remembers how long anybody wanted to sleep."""
+
+    def __init__(self) -> None:
+        self.asked: list[float] = []
+        self._woken = anyio.Event()
+        self._came = anyio.Event()
+
+    async def __call__(self, seconds: float) -> None:
+        self.asked.append(seconds)
+        self._came.set()
+        self._came = anyio.Event()
+        await self._woken.wait()
+
+    async def slept(self, times: int) -> None:
+        with anyio.fail_after(5):
+            while len(self.asked) < times:
+                await self._came.wait()
+
+    def wake(self) -> None:
+        self._woken.set()
+        self._woken = anyio.Event()
+
+
+@dataclass
+class House:
+    """A gateway that runs in front of fakes."""
+
+    gateway: Gateway
+    upstreams: dict[str, FakeUpstream]
+    metrics: Metrics
+    sleeper: Sleeper
+
+    def __getitem__(self, name: str) -> FakeUpstream:
+        return self.upstreams[name]
+
+    async def call(
+        self,
+        method: str,
+        *,
+        endpoint: str = AGGREGATE,
+        version: str = LATEST_HANDSHAKE,
+        session: str | None = None,
+        client: FakeClient | None = None,
+        listener: Listener | None = None,
+        **params: object,
+    ) -> Outcome:
+        caller = listener.caller if listener else Caller(ANONYMOUS, version, endpoint=endpoint, session=session)
+        raw_params = {key: raw(value) for key, value in params.items()}
+        with anyio.fail_after(5):
+            return await self.gateway.handler(Call(method, raw_params, caller, client or FakeClient(), listener))
+
+    async def ready(self) -> None:
+        """Connects every upstream and waits for its lists."""
+        for upstream in self.upstreams.values():
+            upstream.connect()
+        with anyio.fail_after(5):
+            await self.gateway.settled()
+
+    def listener(self, endpoint: str = AGGREGATE, session: str | None = None, level: str | None = None) -> FakeListener:
+        """One that has joined."""
+        caller = Caller(ANONYMOUS, LATEST_HANDSHAKE, endpoint=endpoint, session=session, log_level=level)
+        listener = FakeListener(caller)
+        self.gateway.join(listener)
+        return listener
+
+    def names(self, kind: Kind, endpoint: str = AGGREGATE) -> list[str]:
+        return [shown.key for shown in self.gateway.catalogue(endpoint).lists[kind]]
+
+    async def listed(self, kind: Kind, **call: object) -> list[str]:
+        """The keys of the list that a caller gets."""
+        outcome = await self.call(kind.list_method, **call)  # type: ignore[arg-type]  # the options of `call`
+        entries = decoded(outcome)[kind.member]
+        assert isinstance(entries, list)
+        return [entry[kind.key] for entry in entries]
+
+
+def settings_of(upstreams: Mapping[str, Mapping[str, object]], **proxy: object) -> Settings:
+    """Settings whose upstreams have their name as prefix, unless they say otherwise."""
+    specs = [{"name": name, "prefix": name, "command": "fake", **options} for name, options in upstreams.items()]
+    return Settings.model_validate({"proxy": proxy, "upstreams": specs})
+
+
+@asynccontextmanager
+async def house(*upstreams: FakeUpstream, options: Mapping[str, Mapping[str, object]] | None = None, **proxy: object
+) -> AsyncIterator[House]:  # fmt: skip
+    """Runs a gateway in front of `upstreams`; `options` are their settings, by name."""
+    options = options or {}
+    settings = settings_of({upstream.name: options.get(upstream.name, {}) for upstream in upstreams}, **proxy)
+    by_name = {upstream.name: upstream for upstream in upstreams}
+    metrics, sleeper = Metrics(), Sleeper()
+    gateway = Gateway(settings, by_name, metrics, Sealer(b"secret"), sleeper)
+    for upstream in upstreams:
+        upstream.on_event = gateway.on_event
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(gateway.run)
+        try:
+            yield House(gateway, by_name, metrics, sleeper)
+        finally:
+            tasks.cancel_scope.cancel()
+
+
+def tool(name: str, **members: object) -> dict[str, object]:
+    return {"name": name, "inputSchema": {"type": "object"}, **members}
+
+
+def resource(uri: str, **members: object) -> dict[str, object]:
+    return {"uri": uri, "name": "a resource", **members}
+
+
+def text_of(value: Raw) -> str:
+    text = parse_text(value)
+    assert text is not None
+    return text
+
+
+async def quiet() -> None:
+    """Lets every task go as far as it can."""
+    for _ in range(30):
+        await anyio.lowlevel.checkpoint()
