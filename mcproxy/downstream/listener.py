@@ -15,13 +15,13 @@ from aiohttp.typedefs import Handler, Middleware
 from mcproxy.call import AGGREGATE, ANONYMOUS, McpError, Principal
 from mcproxy.downstream.admission import admits_host, admits_origin, cors_headers, preflight_headers
 from mcproxy.downstream.edge import Edge
-from mcproxy.downstream.opening import Incoming, read, speaks_stateless
+from mcproxy.downstream.opening import Incoming, read
 from mcproxy.downstream.responses import JSON, Refusal, error, refused, send_whole
 from mcproxy.downstream.sessions import Sessions
 from mcproxy.downstream.sse import EventStreams
-from mcproxy.downstream.streamable import SESSION_HEADER, VERSION_HEADER, Streamable
-from mcproxy.protocol.eras import HANDSHAKE_VERSIONS, STATELESS_VERSIONS
-from mcproxy.protocol.jsonrpc import INVALID_REQUEST, UNSUPPORTED_PROTOCOL_VERSION, InvalidMessage
+from mcproxy.downstream.stateless_http import StatelessHttp, is_stateless, names_version
+from mcproxy.downstream.streamable import Streamable
+from mcproxy.protocol.jsonrpc import INVALID_REQUEST, InvalidMessage
 
 Identify = Callable[[web.Request], Awaitable[Principal]]
 """Says who sends a request. Raises Refusal where that cannot be told, with the headers that say what is missing."""
@@ -89,6 +89,7 @@ class Listener:
         self._edge = edge
         self._identify = identify
         self._sessions = Sessions(edge)
+        self._stateless = StatelessHttp(edge)
         self._streamable = Streamable(edge, self._sessions)
         self._event_streams = EventStreams(edge, self._sessions)
 
@@ -123,6 +124,7 @@ class Listener:
         self._sessions.close()
 
     async def drain(self, app: web.Application) -> None:
+        self._stateless.drain()
         self._event_streams.drain()
         self._sessions.drain()
 
@@ -130,17 +132,21 @@ class Listener:
         endpoint = self._endpoint(request)
         principal = await self._identify(request)
         incoming = await self._read(request, "http")
-        if _is_stateless(request, incoming):
-            raise _no_stateless_era_yet(request)
+        if is_stateless(request, incoming):
+            return await self._stateless.post(request, incoming, principal, endpoint)
         return await self._streamable.post(request, incoming, principal, endpoint)
 
     async def _get(self, request: web.Request) -> web.StreamResponse:
         endpoint = self._endpoint(request)
-        return await self._streamable.get(request, await self._identify(request), endpoint)
+        principal = await self._identify(request)
+        _check_method(request)
+        return await self._streamable.get(request, principal, endpoint)
 
     async def _delete(self, request: web.Request) -> web.StreamResponse:
         endpoint = self._endpoint(request)
-        return await self._streamable.delete(request, await self._identify(request), endpoint)
+        principal = await self._identify(request)
+        _check_method(request)
+        return await self._streamable.delete(request, principal, endpoint)
 
     async def _get_events(self, request: web.Request) -> web.StreamResponse:
         endpoint = self._endpoint(request)
@@ -175,18 +181,10 @@ class Listener:
             raise Refusal(400, invalid.code, invalid.reason) from invalid
 
 
-def _is_stateless(request: web.Request, incoming: Incoming) -> bool:
-    """Whether a POST opens in the era of 2026-07-28: it says its version itself, or in its header with no session."""
-    if speaks_stateless(incoming):
-        return True
-    return SESSION_HEADER not in request.headers and request.headers.get(VERSION_HEADER) in STATELESS_VERSIONS
-
-
-def _no_stateless_era_yet(request: web.Request) -> Refusal:
-    requested = request.headers.get(VERSION_HEADER)
-    sentence = f"this protocol version is not served; open a session with initialize: {', '.join(HANDSHAKE_VERSIONS)}"
-    data = {"supported": HANDSHAKE_VERSIONS, "requested": requested}
-    return Refusal(400, UNSUPPORTED_PROTOCOL_VERSION, sentence, data=data)
+def _check_method(request: web.Request) -> None:
+    """GET and DELETE are of the handshake eras alone (2026-07-28, streamable-http). Raises Refusal."""
+    if names_version(request):
+        raise Refusal(405, INVALID_REQUEST, "this protocol version has POST alone", headers={"Allow": "POST"})
 
 
 def _written(edge: Edge) -> Middleware:

@@ -6,11 +6,9 @@ client has still to be told is a set. Knows no transport.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, assert_never
 
 import anyio
 import msgspec
@@ -18,7 +16,6 @@ from msgspec import Raw
 
 from mcproxy.call import (
     Call,
-    Caller,
     Change,
     Complete,
     Failed,
@@ -28,7 +25,6 @@ from mcproxy.call import (
     McpError,
     Notice,
     Outcome,
-    Reason,
     ResourceUpdated,
 )
 from mcproxy.downstream.changes import Changes
@@ -42,11 +38,11 @@ from mcproxy.protocol.jsonrpc import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
     INVALID_REQUEST,
+    ErrorObject,
     ErrorResponse,
     InvalidMessage,
     Notification,
     Params,
-    Response,
     parse_object,
     raw,
 )
@@ -87,6 +83,8 @@ class Filter:
             case Notice():
                 # subscriptions, logging: what belongs to requests goes on the streams of requests.
                 return False
+            case _:
+                assert_never(change)
 
     def members(self) -> dict[str, object]:
         return {**dict.fromkeys(sorted(self.flags), True), **({_URIS: self.uris} if self.uris else {})}
@@ -111,50 +109,126 @@ class Subscription:
     """One stream, as its client's listener (`call.Listener`). `wake` says that there is something to tell."""
 
     def __init__(self, edge: Edge, admitted: Admitted, send: Send, wake: Callable[[], None]) -> None:
+        """Raises McpError where the request says nothing that can be served."""
         self.caller: Final = admitted.caller
-        self.wanted: Final = read_filter(admitted.params, edge.proxy.limits.max_subscriptions_per_session)
+        self._wanted = read_filter(admitted.params, edge.proxy.limits.max_subscriptions_per_session)
         self._edge = edge
         self._admitted = admitted
         self._send = send
         self._wake = wake
         self._changes = Changes(edge.proxy.limits)
-        self._honoured: Filter | None = None
+        self._filter = Filter()
+        self._acknowledged = False
         self._closed = anyio.Event()
 
     def set_log_level(self, level: str) -> None:
-        """Nothing: log messages belong to requests."""
+        """Does nothing: log messages belong to requests."""
+
+    def notify(self, method: str, params: Params) -> None:
+        """Does nothing: what belongs to a request does not go on this stream (subscriptions)."""
 
     def signal(self, change: Change) -> None:
-        if self.wanted.admits(change):
+        if self._filter.admits(change):
             self._changes.note(change)
             self._wake()
 
     async def ask(self, request: InputRequest) -> Raw:
         raise McpError(INVALID_REQUEST, f"{request.method}: this client can be asked by an answer alone")
 
+    @property
+    def has_news(self) -> bool:
+        """Whether the client has still to be told something, and has the acknowledgement."""
+        return self._acknowledged and len(self._changes) > 0
+
     def tell_changes(self) -> None:
-        """Sends some of what the client has still to be told, once it has the acknowledgement."""
-        if self._honoured is None or self._closed.is_set():
+        """Sends some of it."""
+        if not self.has_news:
             return
         for notification in self._changes.take():
-            self._send(Notification(notification.method, self._tagged(notification.params)))
+            self._tell(notification.method, notification.params)
 
     async def run(self) -> None:
-        """Subscribes, acknowledges, and lasts until `close`; then the answer is sent. Cancelled, it says nothing."""
+        """Subscribes, acknowledges, and lasts until `close`; the answer is the last. Cancelled, it says nothing."""
         self._edge.audience.join(self)
         try:
-            await self._open()
-        except McpError as refusal:
-            self._send(ErrorResponse(self._admitted.id, refusal.error()))
-        else:
-            await self._closed.wait()
-            self._send(self._farewell())
+            self._send(await self._answer())
         finally:
+            self._acknowledged = False
             self._edge.audience.leave(self)
 
     def close(self) -> None:
         """Ends the stream with its closing result (subscriptions, "Graceful Closure")."""
         self._closed.set()
 
-    async def _open(self) -> None:
-        ...
+    async def _answer(self) -> Answer:
+        try:
+            await self._subscribe()
+        except McpError as refusal:
+            return ErrorResponse(self._admitted.id, refusal.error())
+        if self._closed.is_set():
+            return ErrorResponse(self._admitted.id, ErrorObject(INTERNAL_ERROR, SHUTTING_DOWN))
+        self._tell(ACKNOWLEDGED, {"notifications": raw(self._filter.members())})
+        self._acknowledged = True
+        self._wake()
+        await self._closed.wait()
+        return answer(self._edge, self._admitted, Complete(raw(self._tagged({}))))
+
+    async def _subscribe(self) -> None:
+        """Settles what is honoured. Until then nothing is noted that might not be. Raises McpError."""
+        flags = await self._announced() if self._wanted.flags else frozenset()
+        self._filter = Filter(flags, self._wanted.uris)
+        self._filter = Filter(flags, await self._agreed())
+
+    async def _announced(self) -> frozenset[str]:
+        """The flags for lists that the endpoint says it tells changes of."""
+        discovered = parse_object(_result(await self._edge.handler(self._call(DISCOVER, {}))))
+        capabilities = parse_object(discovered.get("capabilities", EMPTY_OBJECT))
+        return frozenset(
+            flag
+            for flag in self._wanted.flags
+            if all(_announces_changes(capabilities, kind.capability) for kind in _KINDS[flag])
+        )
+
+    async def _agreed(self) -> tuple[str, ...]:
+        """The resources whose upstreams agreed, in the order of the request."""
+        agreed: set[str] = set()
+        limiter = anyio.CapacityLimiter(AT_ONCE)
+
+        async def subscribe(uri: str) -> None:
+            async with limiter:
+                outcome = await self._edge.handler(self._call(SUBSCRIBE, {"uri": raw(uri)}))
+            if isinstance(outcome, Complete):
+                agreed.add(uri)
+
+        async with anyio.create_task_group() as tasks:
+            for uri in self._wanted.uris:
+                tasks.start_soon(subscribe, uri)
+        return tuple(uri for uri in self._wanted.uris if uri in agreed)
+
+    def _call(self, method: str, params: Params) -> Call:
+        return Call(method, params, self.caller, client=self, listener=self)
+
+    def _tell(self, method: str, params: Params) -> None:
+        self._send(Notification(method, self._tagged(params)))
+
+    def _tagged(self, params: Params) -> Params:
+        return with_meta(params, {META_SUBSCRIPTION: self._admitted.id})
+
+
+def _announces_changes(capabilities: Params, capability: str) -> bool:
+    try:
+        return parse_object(capabilities.get(capability, EMPTY_OBJECT)).get("listChanged") == Raw(b"true")
+    except InvalidMessage:
+        return False
+
+
+def _result(outcome: Outcome) -> Raw:
+    match outcome:
+        case Complete(result=result):
+            return result
+        case Failed(error=error):
+            raise McpError(error.code, error.message, error.data)
+        case InputRequired():
+            raise McpError(INTERNAL_ERROR, "asked for input where none can be given")
+        case _:
+            assert_never(outcome)

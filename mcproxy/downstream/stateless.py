@@ -89,9 +89,7 @@ class Admitted:
         return self.row.answerer is Answerer.EDGE
 
 
-def admit(
-    edge: Edge, request: Request, principal: Principal, endpoint: str, fields: Fields | None = None
-) -> Admitted:
+def admit(edge: Edge, request: Request, principal: Principal, endpoint: str, fields: Fields | None = None) -> Admitted:
     """The first checks, in the order of who is most to blame. `fields` are the HTTP headers, if any came.
 
     Raises McpError: -32602 for the envelope, -32020 for the headers, -32022 for the version, -32601 for the method.
@@ -158,7 +156,7 @@ def _signed(edge: Edge, result: Raw, absent: Mapping[str, object], own: Mapping[
 
 
 def _current_code(code: int) -> int:
-    """`code` as this revision has it: older ones MUST NOT be emitted, nor those of another hop (basic, "Error Codes")."""
+    """`code` as this revision has it: no older one, nor one of another hop, MUST be emitted (basic, "Error Codes")."""
     if code == RESOURCE_NOT_FOUND:
         return INVALID_PARAMS
     if code in _RESERVED and code != MISSING_CLIENT_CAPABILITY:

@@ -23,6 +23,7 @@ from mcproxy.downstream.opening import read
 from mcproxy.downstream.outbox import pump
 from mcproxy.downstream.pipe import Pipe
 from mcproxy.downstream.sessions import Sessions
+from mcproxy.downstream.stateless_pipe import StatelessPipe
 from mcproxy.protocol.jsonrpc import INVALID_REQUEST, ErrorObject, ErrorResponse, InvalidMessage
 
 TRANSPORT: Final = "stdio"
@@ -46,20 +47,24 @@ async def serve_stdio(edge: Edge, stdin: int | None = None, stdout: int | None =
 async def _serve(edge: Edge, stdin: int, stdout: int) -> None:
     sessions = Sessions(edge)
     pipe = Pipe(edge, sessions, TRANSPORT, ANONYMOUS, AGGREGATE, lambda message: message + b"\n")
+    stateless = StatelessPipe(edge, ANONYMOUS, AGGREGATE, pipe.send, pipe.wake)
     try:
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(_write, pipe, stdout, edge, tasks)
-            await _read(pipe, stdin, edge)
-            if pipe.session is not None:
-                with anyio.move_on_after(edge.proxy.shutdown_grace):
+            tasks.start_soon(_write, pipe, stateless, stdout, edge, tasks)
+            await _read(pipe, stateless, stdin, edge)
+            stateless.drain()
+            with anyio.move_on_after(edge.proxy.shutdown_grace):
+                await stateless.idle()
+                if pipe.session is not None:
                     await pipe.session.idle()
             pipe.close()
     finally:
+        stateless.end()
         pipe.end()
         sessions.close()
 
 
-async def _read(pipe: Pipe, stdin: int, edge: Edge) -> None:
+async def _read(pipe: Pipe, stateless: StatelessPipe, stdin: int, edge: Edge) -> None:
     received = edge.metrics.bytes_in.labels(TRANSPORT)
     async for line in _lines(stdin, edge.proxy.limits.max_body_bytes):
         if line is None:
@@ -70,12 +75,14 @@ async def _read(pipe: Pipe, stdin: int, edge: Edge) -> None:
         if not line.strip():
             continue
         try:
-            await pipe.receive(read(line))
+            incoming = read(line)
+            if not stateless.receive(incoming):
+                await pipe.receive(incoming)
         except InvalidMessage as invalid:
             pipe.send(invalid.response())
 
 
-async def _write(pipe: Pipe, stdout: int, edge: Edge, tasks: TaskGroup) -> None:
+async def _write(pipe: Pipe, stateless: StatelessPipe, stdout: int, edge: Edge, tasks: TaskGroup) -> None:
     sent = edge.metrics.bytes_out.labels(TRANSPORT)
 
     async def write(frames: bytes) -> None:
@@ -83,8 +90,12 @@ async def _write(pipe: Pipe, stdout: int, edge: Edge, tasks: TaskGroup) -> None:
             await _write_all(stdout, frames)
         sent.inc(len(frames))
 
+    def refill() -> None:
+        pipe.refill()
+        stateless.tell_changes()
+
     try:
-        await pump(pipe.outbox, write, patience=math.inf, refill=pipe.refill)
+        await pump(pipe.outbox, write, patience=math.inf, refill=refill)
     except (OSError, TimeoutError) as error:
         log.info("client gone", transport=TRANSPORT, why=str(error) or "it takes nothing (write_timeout)")
     # Whoever cannot be answered need not be heard.

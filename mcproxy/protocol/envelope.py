@@ -63,14 +63,6 @@ class InvalidEnvelope(Exception):
         self.error = error
 
 
-def names_version(params: Params) -> bool:
-    """Whether a message carries the mark of the stateless era (versioning, "Backward Compatibility")."""
-    try:
-        return META_VERSION in parse_object(params.get(META, EMPTY_OBJECT))
-    except InvalidMessage:
-        return False
-
-
 def unwrap(params: Params) -> tuple[Envelope, Params]:
     """The envelope of a request, and its params without it.
 
@@ -123,10 +115,10 @@ def without_hop_meta(params: Params) -> Params:
     return {**rest, META: raw(kept)} if kept else rest
 
 
-def dressed(result: Raw, *, absent: Mapping[str, object], meta: Mapping[str, object]) -> Raw:
-    """`result` with the members of `absent` that it lacks, and with `meta` set in its `_meta`."""
+def dressed(result: Raw, *, absent: Mapping[str, object], own: Mapping[str, object], meta: Mapping[str, object]) -> Raw:
+    """`result` with members of `absent` that it lacks, those of `own` whatever it has, and `meta` in its `_meta`."""
     members = parse_object(result)
-    return raw({**absent, **with_meta(members, meta)})
+    return raw({**absent, **with_meta(members, meta), **own})
 
 
 def _readable(meta: Raw | None) -> Params:

@@ -101,6 +101,8 @@ def check_standard_headers(fields: Fields, version: str, method: str, params: Pa
 
 def mirrored_parameters(input_schema: Raw) -> tuple[MirroredParameter, ...]:
     """The parameters that a tool wants in headers. Raises InvalidAnnotation ("Schema Extension")."""
+    if not _may_be_annotated(bytes(input_schema)):
+        return ()
     try:
         schema = msgspec.json.decode(input_schema)
     except (msgspec.MsgspecError, RecursionError) as error:
@@ -128,6 +130,11 @@ def check_parameter_headers(fields: Fields, mirrored: Iterable[MirroredParameter
         expected = _text_at(arguments, parameter.path)
         if not (parameter.type == "integer" and _equal_numbers(text, expected)):
             _check(parameter.header, text, expected)
+
+
+def _may_be_annotated(schema: bytes) -> bool:
+    # Most schemas are not; reading each for every call would cost more than the call. JSON may escape any letter.
+    return ANNOTATION.encode() in schema or b"\\u00" in schema
 
 
 def _mirrored_name(method: str, params: Params) -> str | None:

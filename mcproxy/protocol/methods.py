@@ -175,6 +175,7 @@ CANCELLED: Final = "notifications/cancelled"
 LOG_MESSAGE: Final = "notifications/message"
 INITIALIZED: Final = "notifications/initialized"
 RESOURCE_UPDATED: Final = "notifications/resources/updated"
+ACKNOWLEDGED: Final = "notifications/subscriptions/acknowledged"
 ELICITATION_COMPLETE: Final = "notifications/elicitation/complete"
 ROOTS_CHANGED: Final = "notifications/roots/list_changed"
 

@@ -12,7 +12,6 @@ from mcproxy.protocol.envelope import (
     InvalidEnvelope,
     check_version,
     dressed,
-    names_version,
     unwrap,
     with_meta,
     wrap,
@@ -96,24 +95,17 @@ def test_a_handshake_version_in_an_envelope_is_unsupported() -> None:
         check_version("2025-11-25")
 
 
-def test_the_version_in_meta_marks_the_era() -> None:
-    assert names_version(params({VERSION: "whatever"}))
-    assert not names_version(params({"progressToken": 1}))
-    assert not names_version(params("no object"))
-    assert not names_version({})
-
-
 def test_meta_is_set_beside_what_is_there_and_over_what_is_no_object() -> None:
     assert json.loads(bytes(with_meta(params({"a": 1}), {"b": 2})["_meta"])) == {"a": 1, "b": 2}
     assert json.loads(bytes(with_meta(params([1]), {"b": 2})["_meta"])) == {"b": 2}
 
 
 def test_a_result_keeps_its_own_members_and_gets_those_it_lacks() -> None:
-    result = raw({"resultType": "x/custom", "n": 1e-7, "_meta": {"k": 1}})
-    worn = dressed(result, absent={"resultType": "complete", "ttlMs": 0}, meta={"s": True})
+    result = raw({"resultType": "x/custom", "n": 1, "_meta": {"k": 1}})
+    worn = dressed(result, absent={"resultType": "complete", "ttlMs": 0}, own={"n": 2}, meta={"s": True})
     assert json.loads(bytes(worn)) == {
         "resultType": "x/custom",
-        "n": 1e-7,
+        "n": 2,
         "ttlMs": 0,
         "_meta": {"k": 1, "s": True},
     }

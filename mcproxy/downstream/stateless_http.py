@@ -1,0 +1,186 @@
+"""The stateless era over HTTP (2026-07-28, streamable-http): one POST in, one JSON answer or event stream out.
+
+The connection is the request's: its end cancels the call, and nothing follows. No session is made, known or echoed,
+and no stream can be resumed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Final
+
+import anyio
+from aiohttp import web
+
+from mcproxy.call import McpError, Principal, Reason
+from mcproxy.downstream.edge import Edge
+from mcproxy.downstream.listening import Subscription
+from mcproxy.downstream.opening import Incoming, speaks_stateless
+from mcproxy.downstream.outbox import Outbox
+from mcproxy.downstream.responses import Accepted, Refusal, error, json, read_accept, send_events
+from mcproxy.downstream.sessions import SHUTTING_DOWN
+from mcproxy.downstream.stateless import Admitted, Answer, admit, respond
+from mcproxy.protocol.eras import STATELESS_VERSIONS
+from mcproxy.protocol.headers import VERSION
+from mcproxy.protocol.jsonrpc import (
+    INTERNAL_ERROR,
+    INVALID_REQUEST,
+    METHOD_NOT_FOUND,
+    MISSING_CLIENT_CAPABILITY,
+    ErrorResponse,
+    Message,
+    Notification,
+    Request,
+    Response,
+    encode,
+)
+from mcproxy.protocol.sse import encode_event
+
+TRANSPORT: Final = "http"
+
+Work = Callable[[], Coroutine[object, object, None]]
+
+_STATUS: Final[Mapping[int, int]] = {METHOD_NOT_FOUND: 404, MISSING_CLIENT_CAPABILITY: 400}
+"""By code, of a request that was admitted: these two have a status of their own, whoever refused it."""
+
+
+def is_stateless(request: web.Request, incoming: Incoming) -> bool:
+    """Whether a POST opens in this era: by its own `_meta`, or by its header (versioning, "Backward Compatibility")."""
+    return speaks_stateless(incoming) or names_version(request)
+
+
+def names_version(request: web.Request) -> bool:
+    return request.headers.get(VERSION) in STATELESS_VERSIONS
+
+
+class StatelessHttp:
+    """The handler of POST, for all endpoints."""
+
+    def __init__(self, edge: Edge) -> None:
+        self._edge = edge
+        self._subscriptions: dict[Subscription, str] = {}
+        self._draining = False
+
+    async def post(
+        self, request: web.Request, incoming: Incoming, principal: Principal, endpoint: str
+    ) -> web.StreamResponse:
+        match incoming:
+            case Request():
+                return await self._take(request, incoming, principal, endpoint)
+            case Notification():
+                # streamable-http: none is defined for this direction; what comes all the same is accepted.
+                return web.Response(status=202)
+            case _:
+                raise Refusal(400, INVALID_REQUEST, "the body must be a single request or notification")
+
+    def drain(self) -> None:
+        """Admits nothing more, and ends the streams of changes at once (requirement R9)."""
+        self._draining = True
+        for subscription in self._subscriptions:
+            subscription.close()
+
+    async def _take(
+        self, request: web.Request, message: Request, principal: Principal, endpoint: str
+    ) -> web.StreamResponse:
+        accepted = _check_accept(request)
+        try:
+            admitted = admit(self._edge, message, principal, endpoint, request.headers.items())
+        except McpError as refusal:
+            return error(404 if refusal.code == METHOD_NOT_FOUND else 400, refusal, message.id)
+        try:
+            self._check_open()
+            if admitted.stays_open:
+                return await self._listen(request, admitted, accepted)
+        except McpError as refusal:
+            return error(503 if refusal.reason is Reason.UNAVAILABLE else 400, refusal, message.id)
+        reply = Reply(self._edge, accepted)
+        return await reply.carry(request, lambda: respond(self._edge, admitted, reply.send))
+
+    async def _listen(self, request: web.Request, admitted: Admitted, accepted: Accepted) -> web.StreamResponse:
+        if not accepted.events:
+            raise Refusal(406, INVALID_REQUEST, f"{admitted.row.name} opens an event stream: accept text/event-stream")
+        self._check_room(admitted.caller.principal)
+        reply = Reply(self._edge, accepted)
+        subscription = Subscription(self._edge, admitted, reply.send, reply.wake)
+        streams = self._edge.metrics.streams.labels(TRANSPORT)
+        self._subscriptions[subscription] = admitted.caller.principal.name
+        streams.inc()
+        try:
+            return await reply.carry(request, subscription.run, subscription.tell_changes)
+        finally:
+            streams.dec()
+            del self._subscriptions[subscription]
+
+    def _check_open(self) -> None:
+        if self._draining:
+            raise McpError(INTERNAL_ERROR, SHUTTING_DOWN, reason=Reason.UNAVAILABLE)
+
+    def _check_room(self, principal: Principal) -> None:
+        """A stream counts as a session does. Raises McpError."""
+        limits = self._edge.proxy.limits
+        own = sum(name == principal.name for name in self._subscriptions.values())
+        if len(self._subscriptions) >= limits.max_sessions or own >= limits.max_sessions_per_principal:
+            sentence = "too many event streams are open (limits.max_sessions, limits.max_sessions_per_principal)"
+            raise McpError(INTERNAL_ERROR, sentence, reason=Reason.UNAVAILABLE)
+
+
+class Reply:
+    """What one POST is answered with, which decides late between JSON and events (requirements R55, R62).
+
+    JSON where the answer comes first; a stream where a notification does, or nothing for `stream_after` seconds.
+    """
+
+    def __init__(self, edge: Edge, accepted: Accepted) -> None:
+        self._edge = edge
+        self._accepted = accepted
+        self._outbox = Outbox(edge.proxy.limits)
+        self._answer: Answer | None = None
+        self._streams = not accepted.json
+        self._decided = anyio.Event()
+
+    def send(self, message: Message) -> None:
+        """Takes notifications, and then the answer."""
+        match message:
+            case Response() | ErrorResponse():
+                self._answer = message
+            case _:
+                self._streams = self._streams or self._accepted.events
+        if self._streams:
+            self._outbox.put(encode_event(encode(message)), may_miss=isinstance(message, Notification))
+        if self._answer is not None:
+            self._outbox.close()
+        if self._streams or self._answer is not None:
+            self._decided.set()
+
+    def wake(self) -> None:
+        self._outbox.wake()
+
+    async def carry(
+        self, request: web.Request, work: Work, refill: Callable[[], None] | None = None
+    ) -> web.StreamResponse:
+        """Does `work`, which sends the answer, while its client waits; the client's leaving cancels it (R25)."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(work)
+            response = await self._write(request, refill)
+            # streamable-http, Cancellation: the hang-up is the cancel; nothing may follow it.
+            tasks.cancel_scope.cancel()
+        return response
+
+    async def _write(self, request: web.Request, refill: Callable[[], None] | None) -> web.StreamResponse:
+        with anyio.move_on_after(self._edge.proxy.stream_after if self._accepted.events else None):
+            await self._decided.wait()
+        if self._answer is not None and not self._streams:
+            return json(encode(self._answer), _status(self._answer))
+        self._streams = True
+        return await send_events(request, self._edge, TRANSPORT, self._outbox, refill=refill)
+
+
+def _status(answer: Answer) -> int:
+    return _STATUS.get(answer.error.code, 200) if isinstance(answer, ErrorResponse) else 200
+
+
+def _check_accept(request: web.Request) -> Accepted:
+    accepted = read_accept(request.headers.get("Accept"))
+    if not (accepted.json or accepted.events):
+        raise Refusal(406, INVALID_REQUEST, "accept application/json, text/event-stream, or both")
+    return accepted
