@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import secrets
 import signal
+import tempfile
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from pathlib import Path
 
 import anyio
 import structlog
+from aiohttp import web
 from anyio.abc import TaskGroup
 
 from mcproxy.admin.health import routes
@@ -27,7 +29,7 @@ from mcproxy.gateway.gateway import Gateway
 from mcproxy.metrics import Metrics
 from mcproxy.sealing import Sealer
 from mcproxy.settings import Settings
-from mcproxy.upstream.supervisor import Supervisor
+from mcproxy.upstream.supervisor import Places, Supervisor
 
 log = structlog.get_logger()
 
@@ -67,6 +69,10 @@ class App:
         required = {spec.name for spec in self.settings.upstreams if spec.required and spec.enabled}
         return [s.name for s in self.statuses() if s.name in required and s.phase is not Phase.READY]
 
+    def routes(self) -> list[web.RouteDef]:
+        """Health and metrics, to be served beside MCP."""
+        return list(routes(self.metrics, self.unready, metrics_path=self.settings.proxy.paths.metrics))
+
 
 @asynccontextmanager
 async def running(
@@ -81,9 +87,13 @@ async def running(
             sink(event)
 
     specs = [spec for spec in settings.upstreams if spec.enabled]
-    upstreams = tuple(Supervisor(spec, settings.proxy, publish, metrics) for spec in specs)
+    places = Places(settings.proxy.limits.max_connections_total)
+    gateway_id = secrets.token_hex(8)
+    upstreams = tuple(
+        Supervisor(spec, settings.proxy, publish, metrics, places=places, gateway_id=gateway_id) for spec in specs
+    )
     sealer = Sealer(_secret(settings))
-    gateway = Gateway(settings, {upstream.name: upstream for upstream in upstreams}, metrics, sealer)
+    gateway = Gateway(settings, {upstream.name: upstream for upstream in upstreams}, metrics, sealer, gateway_id)
     sinks.insert(0, gateway.on_event)
     async with anyio.create_task_group() as tasks:
         edge = _edge(settings, gateway, sealer, metrics, tasks, [spec.name for spec in specs])
@@ -99,7 +109,7 @@ async def serve_http(app: App, *, started: Callable[[str], None]) -> None:
     stop = anyio.Event()
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_on_signal, stop)
-        await listener.serve_http(app.edge, stop=stop, started=started, extra_routes=routes(app.metrics, app.unready))
+        await listener.serve_http(app.edge, stop=stop, started=started, extra_routes=app.routes())
         tasks.cancel_scope.cancel()
 
 
@@ -138,6 +148,7 @@ def _edge(
         metrics=metrics,
         endpoints=lambda: endpoints,
         tasks=tasks,
+        tool_schema=gateway.tool_schema,
     )
 
 
@@ -148,15 +159,18 @@ def _secret(settings: Settings) -> bytes:
     state = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "mcproxy" / "secret"
     fresh = secrets.token_bytes(32)
     try:
-        state.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with suppress(FileExistsError), state.open("xb", opener=_private) as file:
-            file.write(fresh)
-        kept = state.read_bytes()
-    except OSError as error:
+        return _kept(state, fresh)
+    except (OSError, RuntimeError) as error:
         log.warning("sessions will not survive a restart", why=str(error), remedy="set proxy.secret")
         return fresh
-    return kept if len(kept) >= len(fresh) else fresh
 
 
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
+def _kept(path: Path, fresh: bytes) -> bytes:
+    """What `path` holds; `fresh`, readable by this user alone, where it did not exist."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with tempfile.NamedTemporaryFile(dir=path.parent) as file:
+        file.write(fresh)
+        file.flush()
+        with suppress(FileExistsError):
+            os.link(file.name, path)  # whole or not at all, whoever else starts at this moment
+    return path.read_bytes()

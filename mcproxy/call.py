@@ -228,6 +228,12 @@ class ServerIdentity:
     instructions: str | None = None
 
 
+GATEWAY_CAPABILITY = "mcproxy.gateway/"
+"""Under `experimental` in a gateway's server capabilities: this and its id, and those of the gateways behind it.
+
+So that a gateway recognises itself behind an upstream (requirement R15).
+"""
+
 Owner = str | None
 """Whose a link is: a session's key (`Caller.session`), or None where all share it."""
 

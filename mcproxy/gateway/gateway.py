@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import anyio
+from msgspec import Raw
 
 from mcproxy.call import (
     AGGREGATE,
@@ -31,12 +32,13 @@ from mcproxy.gateway.listeners import Listeners
 from mcproxy.gateway.listing import Listing
 from mcproxy.gateway.pipeline import build
 from mcproxy.gateway.resolving import Resolver
+from mcproxy.gateway.resources import ReadCache, annotated_in
 from mcproxy.gateway.routing import Router
 from mcproxy.gateway.subscriptions import Subscriptions
 from mcproxy.metrics import Metrics
 from mcproxy.protocol.eras import LATEST
-from mcproxy.protocol.jsonrpc import EMPTY_OBJECT
-from mcproxy.protocol.methods import DISCOVER, METHODS, ROOTS_CHANGED, SET_LEVEL, SUBSCRIBE, UNSUBSCRIBE
+from mcproxy.protocol.jsonrpc import EMPTY_OBJECT, parse_object
+from mcproxy.protocol.methods import DISCOVER, METHODS, ROOTS_CHANGED, SET_LEVEL, SUBSCRIBE, UNSUBSCRIBE, Kind
 from mcproxy.sealing import Sealer
 from mcproxy.settings import Settings
 
@@ -50,11 +52,14 @@ class Gateway:
         upstreams: Mapping[str, Upstream],
         metrics: Metrics,
         sealer: Sealer,
+        gateway_id: str | None = None,
         sleep: Sleep = anyio.sleep,
     ) -> None:
         proxy = settings.proxy
-        self._upstreams = upstreams
         self._catalogue = Catalogue(layouts(settings.upstreams, proxy.naming.max_name_length))
+        self._cache = ReadCache(settings.upstreams, proxy.cache, metrics, annotated_in(self._catalogue))
+        upstreams = {name: self._cache.around(upstream) for name, upstream in upstreams.items()}
+        self._upstreams = upstreams
         self._listeners = Listeners(self._catalogue, metrics)
         self._aggregation = Aggregation(self._catalogue, upstreams, self._listeners, settings, metrics, sleep)
         resolver = Resolver(self._catalogue, self._aggregation.reach)
@@ -62,7 +67,7 @@ class Gateway:
             self._catalogue, resolver, upstreams, self._listeners, proxy.limits.max_subscriptions_per_session
         )
         self._levels = Levels(self._catalogue, upstreams, self._listeners, proxy.list_wait)
-        listing = Listing(self._catalogue, self._aggregation, proxy, sealer)
+        listing = Listing(self._catalogue, self._aggregation, proxy, sealer, gateway_id)
         router = Router(self._catalogue, resolver, upstreams, self._answers(listing), metrics)
         self._handler = build(router, metrics=metrics, label=resolver.label)
 
@@ -78,6 +83,11 @@ class Gateway:
         """What an endpoint shows to callers without a session, and what of it is renamed or refused."""
         return self._catalogue.view(Caller(ANONYMOUS, LATEST, endpoint=endpoint))
 
+    def tool_schema(self, caller: Caller, name: str) -> Raw | None:
+        """The `inputSchema` of a tool as the caller sees it; None where there is no such tool, or no such schema."""
+        shown = self._catalogue.view(caller).find(Kind.TOOLS, name)
+        return None if shown is None else parse_object(shown.entry).get("inputSchema")
+
     async def settled(self) -> None:
         """Returns when every upstream's first attempt is over, and the lists of those that connected are known."""
         await self._aggregation.settled()
@@ -88,9 +98,11 @@ class Gateway:
             tasks.start_soon(self._aggregation.run)
             tasks.start_soon(self._subscriptions.run)
             tasks.start_soon(self._levels.run)
+            tasks.start_soon(self._cache.run, self._subscriptions)
 
     def on_event(self, event: UpstreamEvent) -> None:
         """Takes in what happened upstream, and tells whom it concerns. Never blocks."""
+        self._cache.on_event(event)
         self._aggregation.on_event(event)
         self._subscriptions.on_event(event)
         self._levels.on_event(event)

@@ -7,12 +7,12 @@ import json
 from msgspec import Raw
 
 from mcproxy import __version__
-from mcproxy.call import Call, Caller, Complete, McpError, Outcome
+from mcproxy.call import GATEWAY_CAPABILITY, Call, Caller, Complete, McpError, Outcome
 from mcproxy.catalog.merging import Shown
 from mcproxy.gateway.aggregation import Aggregation
 from mcproxy.gateway.catalogue import Catalogue
 from mcproxy.protocol.eras import META_SERVER_INFO, STATELESS_VERSIONS
-from mcproxy.protocol.jsonrpc import INVALID_PARAMS, parse_text, raw
+from mcproxy.protocol.jsonrpc import EMPTY_OBJECT, INVALID_PARAMS, Params, parse_object, parse_text, raw
 from mcproxy.protocol.methods import METHODS, Kind
 from mcproxy.sealing import Sealer, Unsealable
 from mcproxy.settings import Proxy
@@ -21,11 +21,14 @@ from mcproxy.settings import Proxy
 class Listing:
     """Cursors hold a position and the last key before it, sealed for one caller and one list."""
 
-    def __init__(self, catalogue: Catalogue, aggregation: Aggregation, proxy: Proxy, sealer: Sealer) -> None:
+    def __init__(
+        self, catalogue: Catalogue, aggregation: Aggregation, proxy: Proxy, sealer: Sealer, gateway_id: str | None
+    ) -> None:
         self._catalogue = catalogue
         self._aggregation = aggregation
         self._proxy = proxy
         self._sealer = sealer
+        self._mark: Params = {GATEWAY_CAPABILITY + gateway_id: EMPTY_OBJECT} if gateway_id else {}
 
     async def list(self, call: Call) -> Outcome:
         """The next page. Only the first waits for upstreams that are just coming up."""
@@ -47,13 +50,18 @@ class Listing:
         info = {"name": self._proxy.name, "version": __version__}
         members: dict[str, object] = {
             "supportedVersions": STATELESS_VERSIONS,
-            "capabilities": view.capabilities,
+            "capabilities": self._marked(view.capabilities),
             "serverInfo": info,
             "_meta": {META_SERVER_INFO: info},
         }
         if view.instructions is not None:
             members["instructions"] = view.instructions
         return Complete(raw(members))
+
+    def _marked(self, capabilities: Params) -> Params:
+        """`capabilities` with this gateway's id, so that it knows itself when it meets itself (R15)."""
+        experimental = parse_object(capabilities.get("experimental", EMPTY_OBJECT))
+        return {**capabilities, "experimental": raw({**experimental, **self._mark})} if self._mark else capabilities
 
     def _cursor(self, kind: Kind, caller: Caller, position: int, last: str) -> str:
         return self._sealer.seal(_purpose(kind, caller), json.dumps([position, last]).encode())

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from anyio.abc import TaskGroup
 
 from mcproxy.call import (
+    GATEWAY_CAPABILITY,
     Call,
     Change,
     Connected,
@@ -33,9 +34,6 @@ from mcproxy.upstream import backoff
 from mcproxy.upstream.connecting import connected, transport
 from mcproxy.upstream.keeping import KeptLink
 from mcproxy.upstream.link import Connect, Hop, Ownership, Unreachable, task_group
-
-GATEWAY_CAPABILITY = "mcproxy.gateway/"
-"""Under `experimental` in a gateway's server capabilities: this and its id, and those of the gateways behind it."""
 
 
 class Places:
