@@ -5,6 +5,8 @@ Decides no status and reads no message.
 
 from __future__ import annotations
 
+import socket
+import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -20,6 +22,9 @@ from mcproxy.protocol.sse import KEEP_ALIVE
 
 JSON: Final = "application/json"
 EVENTS: Final = "text/event-stream"
+
+_RESET: Final = struct.pack("ii", 1, 0)
+"""`struct linger`: on closing, wait for nothing."""
 
 _EVENT_HEADERS: Final = {
     "Content-Type": EVENTS,
@@ -129,5 +134,11 @@ async def send_events(
 
 
 def _hang_up(request: web.Request) -> None:
-    if request.transport is not None:
-        request.transport.abort()
+    transport = request.transport
+    if transport is None:
+        return
+    connection = transport.get_extra_info("socket")
+    if connection is not None:
+        # A reset: or the kernel would keep what the client does not take, and go on offering it.
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+    transport.abort()

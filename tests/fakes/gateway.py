@@ -1,0 +1,187 @@
+"""A core that answers as a test tells it to: the handler and the audience that transports are given."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import anyio
+from aiohttp import web
+from prometheus_client import CollectorRegistry
+
+from mcproxy.call import Call, Complete, Failed, InputRequest, Listener, McpError, Outcome, Party
+from mcproxy.downstream.edge import Edge
+from mcproxy.downstream.listener import Identify, anonymous, serve_http
+from mcproxy.metrics import Metrics
+from mcproxy.protocol.jsonrpc import METHOD_NOT_FOUND, ErrorObject, raw
+from mcproxy.sealing import Sealer
+from mcproxy.settings import Limits, Proxy
+
+DISCOVERED = {
+    "supportedVersions": ["2026-07-28"],
+    "capabilities": {"tools": {"listChanged": True}, "resources": {"subscribe": True}, "logging": {}},
+    "serverInfo": {"name": "fake", "version": "1"},
+    "instructions": "Be kind.",
+}
+
+Answering = Callable[[Call], Awaitable[Outcome]]
+
+
+async def discover(call: Call) -> Outcome:
+    return Complete(raw(DISCOVERED))
+
+
+async def list_tools(call: Call) -> Outcome:
+    return Complete(raw({"tools": [{"name": "echo", "inputSchema": {"type": "object"}}]}))
+
+
+async def echo(call: Call) -> Outcome:
+    """The call's own params, as structured content."""
+    return Complete(raw({"content": [], "structuredContent": {"params": call.params}}))
+
+
+async def set_level(call: Call) -> Outcome:
+    assert call.listener is not None
+    call.listener.set_log_level(bytes(call.params["level"]).decode().strip('"'))
+    return Complete(raw({}))
+
+
+async def empty(call: Call) -> Outcome:
+    return Complete(raw({}))
+
+
+@dataclass
+class FakeGateway:
+    """`answers` by method; what has none is not found. Remembers calls and listeners."""
+
+    answers: dict[str, Answering] = field(
+        default_factory=lambda: {
+            "server/discover": discover,
+            "tools/list": list_tools,
+            "tools/call": echo,
+            "logging/setLevel": set_level,
+            "resources/subscribe": empty,
+            "notifications/roots/list_changed": empty,
+        }
+    )
+    calls: list[Call] = field(default_factory=list)
+    joined: list[Listener] = field(default_factory=list)
+    left: list[Listener] = field(default_factory=list)
+    _parted: anyio.Event = field(default_factory=anyio.Event)
+
+    async def __call__(self, call: Call) -> Outcome:
+        self.calls.append(call)
+        answer = self.answers.get(call.method)
+        if answer is None:
+            error = ErrorObject(METHOD_NOT_FOUND, f"Method not found: {call.method}")
+            return Failed(error, Party.CLIENT)
+        try:
+            return await answer(call)
+        except McpError as refusal:
+            return Failed(refusal.error(), Party.CLIENT)
+
+    def join(self, listener: Listener) -> None:
+        self.joined.append(listener)
+
+    def leave(self, listener: Listener) -> None:
+        self.left.append(listener)
+        self._parted.set()
+        self._parted = anyio.Event()
+
+    async def emptied_of(self, many: int) -> None:
+        """Returns once so many listeners have left."""
+        while len(self.left) < many:
+            await self._parted.wait()
+
+    @property
+    def present(self) -> list[Listener]:
+        return [listener for listener in self.joined if listener not in self.left]
+
+
+@dataclass
+class Held:
+    """An answer that a test holds back. `arrived` and `cancelled` say what became of the call."""
+
+    arrived: anyio.Event = field(default_factory=anyio.Event)
+    release: anyio.Event = field(default_factory=anyio.Event)
+    cancelled: anyio.Event = field(default_factory=anyio.Event)
+    call: Call | None = None
+
+    async def __call__(self, call: Call) -> Outcome:
+        self.call = call
+        self.arrived.set()
+        try:
+            await self.release.wait()
+        except BaseException:
+            self.cancelled.set()
+            raise
+        return Complete(raw({"content": []}))
+
+
+def asking(method: str, params: dict[str, object] | None = None) -> Answering:
+    """An answer that is what the client says to a question."""
+
+    async def answer(call: Call) -> Outcome:
+        request = InputRequest(method, {key: raw(value) for key, value in (params or {}).items()})
+        return Complete(raw({"content": [], "structuredContent": {"answer": await call.client.ask(request)}}))
+
+    return answer
+
+
+def quick(limits: Limits | None = None, **changes: object) -> Proxy:
+    """Settings for tests: any free port."""
+    return Proxy.model_validate({"port": 0, "limits": limits or Limits(), **changes})
+
+
+@asynccontextmanager
+async def edge_of(
+    gateway: FakeGateway, proxy: Proxy | None = None, *, secret: bytes = b"secret", endpoints: Iterable[str] = ("up",)
+) -> AsyncIterator[Edge]:
+    names = frozenset(endpoints)
+    async with anyio.create_task_group() as tasks:
+        metrics = Metrics(CollectorRegistry())
+        yield Edge(gateway, gateway, proxy or quick(), Sealer(secret), metrics, lambda: names, tasks)
+        tasks.cancel_scope.cancel()
+
+
+@dataclass(frozen=True)
+class Served:
+    url: str
+    edge: Edge
+    gateway: FakeGateway
+    stop: anyio.Event
+    stopped: anyio.Event
+
+    def metric(self, name: str, **labels: str) -> float:
+        return self.edge.metrics.registry.get_sample_value(name, labels) or 0
+
+
+@asynccontextmanager
+async def served(
+    gateway: FakeGateway | None = None,
+    proxy: Proxy | None = None,
+    *,
+    secret: bytes = b"secret",
+    identify: Identify = anonymous,
+    extra_routes: Iterable[web.RouteDef] = (),
+) -> AsyncIterator[Served]:
+    """A gateway that listens on a free port of loopback."""
+    gateway = gateway or FakeGateway()
+    async with edge_of(gateway, proxy, secret=secret) as edge:
+        stop, up, stopped = anyio.Event(), anyio.Event(), anyio.Event()
+        urls: list[str] = []
+
+        def started(url: str) -> None:
+            urls.append(url)
+            up.set()
+
+        async def run() -> None:
+            await serve_http(edge, stop=stop, started=started, identify=identify, extra_routes=extra_routes)
+            stopped.set()
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(run)
+            await up.wait()
+            yield Served(urls[0], edge, gateway, stop, stopped)
+            stop.set()
