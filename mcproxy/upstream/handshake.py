@@ -27,7 +27,7 @@ from mcproxy.call import (
     ResourceUpdated,
     ServerIdentity,
 )
-from mcproxy.channel import PeerGone, Requests, RequestTimeout, Send, Timeouts
+from mcproxy.channel import GOODBYE, PeerGone, Requests, RequestTimeout, Send, Timeouts
 from mcproxy.protocol.eras import HANDSHAKE_VERSIONS, LATEST_HANDSHAKE, Era
 from mcproxy.protocol.jsonrpc import (
     EMPTY_OBJECT,
@@ -93,11 +93,14 @@ class Conversation:
 
     def __init__(self, hop: Hop, tasks: TaskGroup, send: Send) -> None:
         self._hop = hop
+        self._tasks = tasks
         self._send = send
         self._requests = Requests()
         self._causes = Causes()
         self._questions = Questions(hop, tasks, self._requests, send)
         self._identity: ServerIdentity | None = None
+        self._leaving: str | None = None
+        self._drained = anyio.Event()
         self._ended = anyio.Event()
         self._how = ""
         self._on: dict[str, Callable[[Notification, RequestId | None], None]] = {
@@ -114,7 +117,7 @@ class Conversation:
 
     @property
     def over(self) -> bool:
-        return self._ended.is_set()
+        return self._leaving is not None or self._ended.is_set()
 
     async def ended(self) -> str:
         await self._ended.wait()
@@ -122,10 +125,22 @@ class Conversation:
 
     def lose(self, how: str) -> None:
         """Ends the link: calls in flight fail with PeerGone, later ones are NotAccepted."""
-        if not self.over:
+        if not self._ended.is_set():
             self._how = how
             self._ended.set()
             self._requests.fail_all(PeerGone(how))
+
+    def leave(self, how: str) -> None:
+        """Ends the link when the calls in flight have their own answers, or shortly after. Takes no more."""
+        if not self.over:
+            self._leaving = how
+            self._tasks.start_soon(self._wind_down, how)
+
+    async def _wind_down(self, how: str) -> None:
+        with anyio.move_on_after(GOODBYE):
+            if len(self._requests):
+                await self._drained.wait()
+        self.lose(how)
 
     async def open(self) -> None:
         """Shakes hands (lifecycle, Initialization). Raises Unreachable or Rejected."""
@@ -142,14 +157,14 @@ class Conversation:
 
     async def __call__(self, call: Call) -> Outcome:
         if self.over:
-            raise NotAccepted(self._how)
+            raise NotAccepted(self._leaving or self._how)
         try:
             if METHODS[call.method].notification:
                 await self._send(Notification(call.method, call.params))
                 return Complete(EMPTY_OBJECT)
             return _outcome(await self._exchange(call))
         except NotAccepted as error:
-            self.lose(str(error))
+            self.leave(str(error))
             raise
         except RequestTimeout as late:
             return self._failed(call, f"{late}", Reason.TIMEOUT)
@@ -176,6 +191,9 @@ class Conversation:
             )
         finally:
             self._causes.end(call, anyio.current_time(), answered=answer is not None)
+            if not len(self._requests):
+                self._drained.set()
+                self._drained = anyio.Event()
         return answer
 
     async def _say_cancelled(self, message: Message) -> None:
@@ -198,7 +216,7 @@ class Conversation:
 
     def receive(self, data: bytes, cause: RequestId | None = None) -> None:
         """Takes a message as its bytes. `cause` is the request on whose own response stream it came."""
-        if not data.strip():
+        if self._ended.is_set() or not data.strip():
             return
         for message in messages(data):
             self.take(message, cause)

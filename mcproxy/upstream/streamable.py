@@ -234,7 +234,7 @@ class _Streamable:
     def _offers_stream(self, response: aiohttp.ClientResponse, opened: bool) -> bool:
         """405 says that there is none (transports, Listening for Messages); other refusals are taken as much."""
         if opened and response.status == 404:
-            self._conversation.lose("the upstream lost the session")
+            self._conversation.leave("the upstream lost the session")
         return _is_event_stream(response) or response.status >= 500
 
     async def _post(self, message: Message) -> aiohttp.ClientResponse:
@@ -249,7 +249,7 @@ class _Streamable:
         try:
             return await self._requester.request(method, self._url, headers, body)
         except NotAccepted as unreachable:
-            self._conversation.lose(str(unreachable))
+            self._conversation.leave(str(unreachable))
             raise
 
     def _headers(self) -> dict[str, str]:
@@ -276,7 +276,7 @@ class _Streamable:
         if open and session_is_lost(response.status, body, error, had_session=self._session is not None):
             raise self._lost(f"HTTP {response.status}")
         if open and response.status == 503:
-            self._conversation.lose("the upstream is unavailable: HTTP 503")
+            self._conversation.leave("the upstream is unavailable: HTTP 503")
             raise PeerGone("HTTP 503")
         ours = response.status in range(400, 500) and response.status not in AUTHENTICATION
         if open and ours and error is not None and id is not None:
@@ -286,7 +286,7 @@ class _Streamable:
 
     def _lost(self, how: str) -> NotAccepted:
         reason = f"the upstream lost the session: {how}"
-        self._conversation.lose(reason)
+        self._conversation.leave(reason)
         return NotAccepted(reason)
 
     def _release(self, response: aiohttp.ClientResponse, *, reusable: bool) -> None:

@@ -159,6 +159,7 @@ class Running:
     upstream: Supervisor
     events: Events
     metrics: Metrics
+    stop: Callable[[], None]
 
     def count(self, name: str, **labels: str) -> float:
         return self.metrics.registry.get_sample_value(name, labels) or 0.0
@@ -179,6 +180,14 @@ async def running(
     )
     with anyio.fail_after(30):
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(upstream.run)
-            yield Running(upstream, events, metrics)
-            tasks.cancel_scope.cancel()
+            scope = anyio.CancelScope()
+            tasks.start_soon(_run, upstream, scope)
+            try:
+                yield Running(upstream, events, metrics, scope.cancel)
+            finally:
+                scope.cancel()
+
+
+async def _run(upstream: Supervisor, scope: anyio.CancelScope) -> None:
+    with scope:
+        await upstream.run()
