@@ -318,7 +318,7 @@ async def house(*upstreams: FakeUpstream, options: Mapping[str, Mapping[str, obj
     settings = settings_of({upstream.name: options.get(upstream.name, {}) for upstream in upstreams}, **proxy)
     by_name = {upstream.name: upstream for upstream in upstreams}
     metrics, sleeper = Metrics(), Sleeper()
-    gateway = Gateway(settings, by_name, metrics, Sealer(b"secret"), sleeper)
+    gateway = Gateway(settings, by_name, metrics, Sealer(b"secret"), sleep=sleeper)
     for upstream in upstreams:
         upstream.on_event = gateway.on_event
     async with anyio.create_task_group() as tasks:

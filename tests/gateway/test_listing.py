@@ -1,0 +1,114 @@
+"""The twin of `mcproxy.gateway.listing`: pages of lists, and what is offered at all."""
+
+from __future__ import annotations
+
+import pytest
+
+from mcproxy import __version__
+from mcproxy.call import ListChanged
+from mcproxy.protocol.eras import META_SERVER_INFO
+from mcproxy.protocol.methods import Kind
+from tests.fakes.upstream import FakeUpstream, House, decoded, error, house, tool
+
+pytestmark = pytest.mark.anyio
+
+TWO_A_PAGE = {"page_size": 2}
+
+
+def offering(name: str, *tools: str) -> FakeUpstream:
+    upstream = FakeUpstream(name, tools={})
+    upstream.lists[Kind.TOOLS] = [tool(each) for each in tools]
+    return upstream
+
+
+async def page(h: House, cursor: object = None) -> tuple[list[str], object]:
+    """The names on a page, and the cursor of the next one."""
+    params = {} if cursor is None else {"cursor": cursor}
+    result = decoded(await h.call("tools/list", **params))  # type: ignore[arg-type]  # the params of the call
+    assert isinstance(result["tools"], list)
+    return [entry["name"] for entry in result["tools"]], result.get("nextCursor")
+
+
+async def test_r31_pages_come_in_order_and_end_without_a_cursor() -> None:
+    async with house(offering("a", "1", "2", "3"), offering("b", "4", "5"), naming=TWO_A_PAGE) as h:
+        await h.ready()
+        one, cursor = await page(h)
+        two, cursor = await page(h, cursor)
+        three, cursor = await page(h, cursor)
+        assert (one, two, three, cursor) == (["a__1", "a__2"], ["a__3", "b__4"], ["b__5"], None)
+
+
+async def test_r31_a_list_that_just_fits_is_one_page() -> None:
+    async with house(offering("a", "1", "2"), naming=TWO_A_PAGE) as h:
+        await h.ready()
+        assert await page(h) == (["a__1", "a__2"], None)
+
+
+async def test_a_list_that_changed_between_pages_goes_on_after_the_last_entry_seen() -> None:
+    async with house(offering("a", "1", "2", "3", "4"), naming=TWO_A_PAGE) as h:
+        await h.ready()
+        listener = h.listener()
+        _, cursor = await page(h)
+        h["a"].list_changed(Kind.TOOLS, [tool(name) for name in ("0", "1", "2", "3", "4")])
+        await listener.hears(ListChanged(Kind.TOOLS))
+        assert (await page(h, cursor))[0] == ["a__3", "a__4"]
+
+
+async def test_a_list_that_lost_the_last_entry_seen_goes_on_at_its_place() -> None:
+    async with house(offering("a", "1", "2", "3", "4"), naming=TWO_A_PAGE) as h:
+        await h.ready()
+        listener = h.listener()
+        _, cursor = await page(h)
+        h["a"].list_changed(Kind.TOOLS, [tool(name) for name in ("1", "x", "3", "4")])
+        await listener.hears(ListChanged(Kind.TOOLS))
+        assert (await page(h, cursor))[0] == ["a__3", "a__4"]
+
+
+@pytest.mark.parametrize("cursor", ["", "made up", 7, None, {}, "AAAA", "ü"])
+async def test_a_cursor_that_is_not_ours_is_refused(cursor: object) -> None:
+    async with house(offering("a", "1")) as h:
+        await h.ready()
+        assert error(await h.call("tools/list", cursor=cursor)).code == -32602
+
+
+async def test_a_cursor_serves_its_own_list_and_endpoint_alone() -> None:
+    up = FakeUpstream("a", tools={}, prompts={})
+    up.lists[Kind.TOOLS] = [tool(name) for name in "1234"]
+    async with house(up, naming=TWO_A_PAGE) as h:
+        await h.ready()
+        _, cursor = await page(h)
+        assert error(await h.call("prompts/list", cursor=cursor)).code == -32602
+        assert error(await h.call("tools/list", endpoint="a", cursor=cursor)).code == -32602
+
+
+async def test_discover_names_the_gateway_and_what_is_behind_it() -> None:
+    up = FakeUpstream("a", tools={}, extensions={"x.y/z": {}})
+    async with house(up, name="my gateway") as h:
+        await h.ready()
+        info = {"name": "my gateway", "version": __version__}
+        assert decoded(await h.call("server/discover")) == {
+            "supportedVersions": ["2026-07-28"],
+            "capabilities": {"tools": {"listChanged": True}, "extensions": {"x.y/z": {}}},
+            "serverInfo": info,
+            "_meta": {META_SERVER_INFO: info},
+        }
+
+
+async def test_discover_at_an_upstreams_endpoint_speaks_of_that_upstream() -> None:
+    async with house(FakeUpstream("a", tools={}), FakeUpstream("b", prompts={})) as h:
+        await h.ready()
+        capabilities = {
+            endpoint: decoded(await h.call("server/discover", endpoint=endpoint))["capabilities"]
+            for endpoint in ("a", "b", "")
+        }
+        tools, prompts = {"tools": {"listChanged": True}}, {"prompts": {"listChanged": True}}
+        assert capabilities == {"a": tools, "b": prompts, "": {**tools, **prompts}}
+
+
+async def test_a_lost_upstream_still_counts_with_what_it_offered() -> None:
+    async with house(FakeUpstream("a", tools={})) as h:
+        await h.ready()
+        h["a"].disconnect()
+        await h.sleeper.slept(1)
+        h.sleeper.wake()
+        assert decoded(await h.call("server/discover"))["capabilities"] == {"tools": {"listChanged": True}}
