@@ -56,10 +56,13 @@ async def test_r57_a_preflight_is_answered_before_anybody_asks_who_is_there() ->
 
 @pytest.mark.parametrize("accept", ["application/json", "text/event-stream"])
 async def test_r57_responses_expose_the_session_id_to_pages(accept: str) -> None:
-    async with served() as gateway, client_of(gateway) as client:
-        async with client.post(initialize(), accept=accept, Origin="http://localhost:6274") as response:
-            assert "Mcp-Session-Id" in response.headers["Access-Control-Expose-Headers"]
-            assert response.headers["Access-Control-Allow-Origin"] == "http://localhost:6274"
+    async with (
+        served() as gateway,
+        client_of(gateway) as client,
+        client.post(initialize(), accept=accept, Origin="http://localhost:6274") as response,
+    ):
+        assert "Mcp-Session-Id" in response.headers["Access-Control-Expose-Headers"]
+        assert response.headers["Access-Control-Allow-Origin"] == "http://localhost:6274"
 
 
 @pytest.mark.parametrize(
@@ -75,22 +78,28 @@ async def test_r57_responses_expose_the_session_id_to_pages(accept: str) -> None
     ],
 )
 async def test_what_is_no_message_is_refused_in_json_rpc(body: bytes, type: str, status: int, code: int) -> None:
-    async with served(proxy=quick(Limits(max_body_bytes=1000))) as gateway, client_of(gateway) as client:
-        async with client.post(body, **{"Content-Type": type}) as response:
-            assert response.status == status
-            error = (await response.json())["error"]
-            assert error["code"] == code
-            assert error["message"]
+    async with (
+        served(proxy=quick(Limits(max_body_bytes=1000))) as gateway,
+        client_of(gateway) as client,
+        client.post(body, **{"Content-Type": type}) as response,
+    ):
+        assert response.status == status
+        error = (await response.json())["error"]
+        assert error["code"] == code
+        assert error["message"]
 
 
 @pytest.mark.parametrize(
     ("method", "path", "status"), [("GET", "/nowhere", 404), ("PUT", "/mcp", 405), ("GET", "/.well-known/x", 404)]
 )
 async def test_what_is_not_there_is_refused_in_json_rpc(method: str, path: str, status: int) -> None:
-    async with served() as gateway, aiohttp.ClientSession() as http:
-        async with http.request(method, gateway.url + path) as response:
-            assert response.status == status
-            assert "error" in await response.json()
+    async with (
+        served() as gateway,
+        aiohttp.ClientSession() as http,
+        http.request(method, gateway.url + path) as response,
+    ):
+        assert response.status == status
+        assert "error" in await response.json()
 
 
 async def test_a_body_that_does_not_end_is_given_up() -> None:
@@ -109,9 +118,12 @@ async def test_extra_routes_are_served() -> None:
     async def healthy(request: web.Request) -> web.Response:
         return web.Response(text="ok")
 
-    async with served(extra_routes=[web.get("/healthz", healthy)]) as gateway, aiohttp.ClientSession() as http:
-        async with http.get(f"{gateway.url}/healthz") as response:
-            assert await response.text() == "ok"
+    async with (
+        served(extra_routes=[web.get("/healthz", healthy)]) as gateway,
+        aiohttp.ClientSession() as http,
+        http.get(f"{gateway.url}/healthz") as response,
+    ):
+        assert await response.text() == "ok"
 
 
 def post_and_take_nothing(served: Served, client: RawClient, body: bytes) -> bool:
@@ -131,21 +143,24 @@ def post_and_take_nothing(served: Served, client: RawClient, body: bytes) -> boo
 @pytest.mark.parametrize("accept", ["application/json", "text/event-stream"])
 async def test_r8_r23_a_client_that_takes_nothing_is_disconnected_and_nobody_else_notices(accept: str) -> None:
     with anyio.fail_after(10):
-        async with served(proxy=quick(write_timeout=0.2)) as gateway:
-            async with client_of(gateway) as client, client_of(gateway) as other:
-                await client.open()
-                await other.open()
-                client.headers["Accept"] = accept
-                body = json.dumps(request(1, "tools/call", {"padding": "x" * 12_000_000})).encode()
-                async with anyio.create_task_group() as tasks:
+        async with (
+            served(proxy=quick(write_timeout=0.2)) as gateway,
+            client_of(gateway) as client,
+            client_of(gateway) as other,
+        ):
+            await client.open()
+            await other.open()
+            client.headers["Accept"] = accept
+            body = json.dumps(request(1, "tools/call", {"padding": "x" * 12_000_000})).encode()
+            async with anyio.create_task_group() as tasks:
 
-                    async def get_stuck() -> None:
-                        assert await anyio.to_thread.run_sync(post_and_take_nothing, gateway, client, body)
+                async def get_stuck() -> None:
+                    assert await anyio.to_thread.run_sync(post_and_take_nothing, gateway, client, body)
 
-                    tasks.start_soon(get_stuck)
-                    for id in range(20):
-                        assert (await other.ask(request(id, "ping")))["result"] == {}
-                assert (await client.ask(request(2, "ping"), accept="application/json"))["result"] == {}
+                tasks.start_soon(get_stuck)
+                for id in range(20):
+                    assert (await other.ask(request(id, "ping")))["result"] == {}
+            assert (await client.ask(request(2, "ping"), accept="application/json"))["result"] == {}
 
 
 async def test_r9_stopping_lets_calls_end_and_ends_idle_streams_at_once() -> None:
@@ -153,18 +168,21 @@ async def test_r9_stopping_lets_calls_end_and_ends_idle_streams_at_once() -> Non
     gateway = FakeGateway()
     gateway.answers["tools/call"] = held
     with anyio.fail_after(10):
-        async with served(gateway, quick(stream_after=0.01)) as running:
-            async with client_of(running) as busy, client_of(running) as idle:
-                await busy.open()
-                await idle.open()
-                async with idle.listen() as listening, busy.post(request(1, "tools/call")) as response:
-                    await held.arrived.wait()
-                    running.stop.set()
-                    assert await listening.rest() == []
-                    assert not running.stopped.is_set()
-                    held.release.set()
-                    assert [answer["id"] for answer in await EventReader(response).rest()] == [1]
-                    await running.stopped.wait()
+        async with (
+            served(gateway, quick(stream_after=0.01)) as running,
+            client_of(running) as busy,
+            client_of(running) as idle,
+        ):
+            await busy.open()
+            await idle.open()
+            async with idle.listen() as listening, busy.post(request(1, "tools/call")) as response:
+                await held.arrived.wait()
+                running.stop.set()
+                assert await listening.rest() == []
+                assert not running.stopped.is_set()
+                held.release.set()
+                assert [answer["id"] for answer in await EventReader(response).rest()] == [1]
+                await running.stopped.wait()
     assert gateway.present == []
 
 
@@ -173,21 +191,26 @@ async def test_r9_a_call_that_does_not_end_is_cut_off_when_the_grace_is_over() -
     gateway = FakeGateway()
     gateway.answers["tools/call"] = held
     with anyio.fail_after(10):
-        async with served(gateway, quick(stream_after=0.01, shutdown_grace=0.1)) as running:
-            async with client_of(running) as client:
-                await client.open()
-                async with client.post(request(1, "tools/call")) as response:
-                    await held.arrived.wait()
-                    running.stop.set()
-                    with pytest.raises((aiohttp.ClientError, AssertionError)):
-                        await EventReader(response).message()
-                await held.cancelled.wait()
-                await running.stopped.wait()
+        async with (
+            served(gateway, quick(stream_after=0.01, shutdown_grace=0.1)) as running,
+            client_of(running) as client,
+        ):
+            await client.open()
+            async with client.post(request(1, "tools/call")) as response:
+                await held.arrived.wait()
+                running.stop.set()
+                with pytest.raises((aiohttp.ClientError, AssertionError)):
+                    await EventReader(response).message()
+            await held.cancelled.wait()
+            await running.stopped.wait()
 
 
 async def test_a_client_of_a_later_era_is_told_which_versions_there_are() -> None:
     async with served() as gateway, client_of(gateway) as client:
-        probe = request(1, "server/discover", {"_meta": {"io.modelcontextprotocol/protocolVersion": "2099-01-01"}})
-        async with client.post(probe, **{"MCP-Protocol-Version": "2099-01-01"}) as response:
+        prefix = "io.modelcontextprotocol"
+        meta = {f"{prefix}/protocolVersion": "2099-01-01", f"{prefix}/clientCapabilities": {}}
+        probe = request(1, "server/discover", {"_meta": meta})
+        headers = {"MCP-Protocol-Version": "2099-01-01", "Mcp-Method": "server/discover"}
+        async with client.post(probe, **headers) as response:
             assert response.status == 400
             assert (await response.json())["error"]["code"] == -32022

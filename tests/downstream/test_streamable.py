@@ -90,10 +90,13 @@ async def test_r55_both_spellings_of_each_path_answer_without_a_redirect(path: s
 
 
 async def test_an_endpoint_that_is_no_upstream_is_not_there() -> None:
-    async with served() as gateway, client_of(gateway, "/servers/down/mcp") as client:
-        async with client.post(initialize()) as response:
-            assert response.status == 404
-            assert "error" in await response.json()
+    async with (
+        served() as gateway,
+        client_of(gateway, "/servers/down/mcp") as client,
+        client.post(initialize()) as response,
+    ):
+        assert response.status == 404
+        assert "error" in await response.json()
 
 
 async def test_r62_a_stream_begins_only_where_something_precedes_the_result() -> None:
