@@ -1,0 +1,375 @@
+"""The twin of `mcproxy.gateway.subscriptions`: what upstreams are asked to watch, and who hears of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import anyio
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from mcproxy.call import Call, Outcome, ResourceUpdated, Retired
+from mcproxy.gateway.catalogue import LinkKey
+from mcproxy.gateway.subscriptions import Topic, Watchers
+from mcproxy.protocol.jsonrpc import raw
+from mcproxy.protocol.methods import SUBSCRIBE, UNSUBSCRIBE, Kind
+from tests.fakes.upstream import (
+    FakeListener,
+    FakeUpstream,
+    House,
+    complete,
+    decoded,
+    error,
+    failed,
+    house,
+    quiet,
+    resource,
+    text_of,
+)
+
+pytestmark = pytest.mark.anyio
+
+
+def watchable(name: str = "a") -> FakeUpstream:
+    upstream = FakeUpstream(name, resources={"subscribe": True})
+    upstream.answers[SUBSCRIBE] = upstream.answers[UNSUBSCRIBE] = lambda call: complete()
+    return upstream
+
+
+async def subscribe(h: House, listener: FakeListener, uri: str = "a+file:///x") -> Outcome:
+    return await h.call(SUBSCRIBE, listener=listener, uri=uri)
+
+
+async def unsubscribe(h: House, listener: FakeListener, uri: str = "a+file:///x") -> Outcome:
+    return await h.call(UNSUBSCRIBE, listener=listener, uri=uri)
+
+
+def updated(upstream: FakeUpstream, uri: str = "file:///x", owner: str | None = None) -> None:
+    upstream.announce(ResourceUpdated(uri, {"uri": raw(uri), "_meta": raw({"k": 1})}), owner)
+
+
+async def test_r21_first_in_subscribes_and_last_out_unsubscribes() -> None:
+    async with house(watchable()) as h:
+        await h.ready()
+        one, two = h.listener(), h.listener("a")
+        assert decoded(await subscribe(h, one)) == {}
+        await subscribe(h, two, "file:///x")
+        assert h["a"].count(SUBSCRIBE) == 1
+        await unsubscribe(h, one)
+        await quiet()
+        assert h["a"].count(UNSUBSCRIBE) == 0
+        await unsubscribe(h, two, "file:///x")
+        await h["a"].called(UNSUBSCRIBE)
+        assert text_of(h["a"].calls[-1].params["uri"]) == "file:///x"
+
+
+async def test_r21_leaving_counts_as_unsubscribing() -> None:
+    async with house(watchable()) as h:
+        await h.ready()
+        listener = h.listener()
+        await subscribe(h, listener)
+        h.gateway.leave(listener)
+        h.gateway.leave(listener)
+        await h["a"].called(UNSUBSCRIBE)
+        updated(h["a"])
+        assert listener.changes == []
+
+
+async def test_r20_an_update_reaches_its_subscribers_alone_and_in_their_spelling() -> None:
+    async with house(watchable(), watchable("b")) as h:
+        await h.ready()
+        aggregate, alone, other = h.listener(), h.listener("a"), h.listener()
+        await subscribe(h, aggregate)
+        await subscribe(h, alone, "file:///x")
+        await subscribe(h, other, "b+file:///x")
+        updated(h["a"])
+        assert aggregate.changes == [ResourceUpdated("a+file:///x")]
+        assert alone.changes == [ResourceUpdated("file:///x")]
+        assert other.changes == []
+        change = aggregate.changes[0]
+        assert isinstance(change, ResourceUpdated)
+        assert decoded(change.params) == {"uri": "a+file:///x", "_meta": {"k": 1}}
+
+
+async def test_r20_nothing_is_heard_after_unsubscribing() -> None:
+    async with house(watchable()) as h:
+        await h.ready()
+        listener = h.listener()
+        await subscribe(h, listener)
+        await unsubscribe(h, listener)
+        updated(h["a"])
+        assert listener.changes == []
+
+
+async def test_r63_a_respelled_subscription_is_the_listed_resources_and_heard_as_the_client_spelled_it() -> None:
+    up = watchable()
+    up.lists[Kind.RESOURCES] = [resource("http://Ex.com")]
+    async with house(up) as h:
+        await h.ready()
+        listener = h.listener()
+        await subscribe(h, listener, "a+http://ex.com/")
+        assert text_of(up.calls[-1].params["uri"]) == "http://Ex.com"
+        updated(up, "http://Ex.com")
+        updated(up, "HTTP://ex.com/")
+        assert listener.changes == [ResourceUpdated("a+http://ex.com/")] * 2
+
+
+async def test_an_update_of_a_sub_resource_reaches_who_watches_what_holds_it() -> None:
+    async with house(watchable()) as h:
+        await h.ready()
+        folder, file = h.listener(), h.listener()
+        await subscribe(h, folder, "a+file:///dir")
+        await subscribe(h, file, "a+file:///dir/known")
+        updated(h["a"], "file:///dir/new")
+        updated(h["a"], "file:///dir/known")
+        updated(h["a"], "file:///directory")
+        assert folder.changes == [ResourceUpdated("a+file:///dir/new")]
+        assert file.changes == [ResourceUpdated("a+file:///dir/known")]
+
+
+async def test_a_refusal_reaches_the_client_and_nothing_is_kept() -> None:
+    async with house(watchable()) as h:
+        await h.ready()
+        listener = h.listener()
+        h["a"].answers[SUBSCRIBE] = lambda call: failed("no such resource", -32002)
+        refused = error(await subscribe(h, listener))
+        assert (refused.code, refused.message) == (-32002, "no such resource")
+        updated(h["a"])
+        assert listener.changes == []
+        h["a"].answers[SUBSCRIBE] = lambda call: complete()
+        assert decoded(await subscribe(h, listener)) == {}
+        assert h["a"].count(UNSUBSCRIBE) == 0
+
+
+async def test_two_who_subscribe_at_once_share_one_request_and_its_refusal() -> None:
+    async with house(watchable()) as h:
+        await h.ready()
+        h["a"].answers[SUBSCRIBE] = lambda call: failed("no")
+        h["a"].gate.shut()
+        outcomes: list[Outcome] = []
+
+        async def ask(listener: FakeListener) -> None:
+            outcomes.append(await subscribe(h, listener))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(ask, h.listener())
+            await h["a"].gate.holds(1)
+            tasks.start_soon(ask, h.listener())
+            await quiet()
+            h["a"].gate.open()
+        assert [error(outcome).message for outcome in outcomes] == ["no", "no"]
+        assert h["a"].count(SUBSCRIBE) <= 2
+
+
+async def test_r8_the_first_subscriber_giving_up_does_not_harm_the_second() -> None:
+    async with house(watchable()) as h, anyio.create_task_group() as tasks:
+        await h.ready()
+        h["a"].gate.shut()
+        second, impatience = h.listener(), anyio.CancelScope()
+
+        async def give_up() -> None:
+            with impatience:
+                await subscribe(h, h.listener())
+
+        tasks.start_soon(give_up)
+        await h["a"].gate.holds(1)
+        tasks.start_soon(subscribe, h, second)
+        await quiet()
+        impatience.cancel()
+        await quiet()
+        h["a"].gate.open()
+        await subscribe(h, second)
+        updated(h["a"])
+        assert second.changes == [ResourceUpdated("a+file:///x")]
+        assert h["a"].count(SUBSCRIBE) == 1
+
+
+async def test_r21_a_subscription_to_an_upstream_that_is_away_is_made_when_it_returns() -> None:
+    async with house(watchable()) as h:
+        await h.ready()
+        h["a"].disconnect()
+        listener = h.listener()
+        assert decoded(await subscribe(h, listener)) == {}
+        assert h["a"].count(SUBSCRIBE) == 0
+        h["a"].connect()
+        await h["a"].called(SUBSCRIBE)
+
+
+async def test_r21_everything_is_replayed_after_a_reconnect_and_told_once() -> None:
+    async with house(watchable()) as h:
+        await h.ready()
+        listener = h.listener()
+        await subscribe(h, listener)
+        await subscribe(h, listener, "a+file:///y")
+        h["a"].disconnect()
+        h["a"].connect()
+        await h["a"].called(SUBSCRIBE, 4)
+        await listener.hears(ResourceUpdated("a+file:///x"))
+        await listener.hears(ResourceUpdated("a+file:///y"))
+        await quiet()
+        assert len(listener.changes) == 2
+
+
+async def test_r21_no_update_is_told_on_the_first_connect() -> None:
+    async with house(watchable()) as h:
+        h["a"].disconnect()
+        listener = h.listener()
+        await subscribe(h, listener)
+        h["a"].connect()
+        await h["a"].called(SUBSCRIBE)
+        await quiet()
+        assert ResourceUpdated("a+file:///x") not in listener.changes
+
+
+async def test_a_replay_that_is_refused_keeps_the_subscription_for_the_next_time() -> None:
+    async with house(watchable()) as h:
+        await h.ready()
+        listener = h.listener()
+        await subscribe(h, listener)
+        h["a"].answers[SUBSCRIBE] = lambda call: failed("not yet")
+        h["a"].disconnect()
+        h["a"].connect()
+        await listener.hears(ResourceUpdated("a+file:///x"))
+        h["a"].answers[SUBSCRIBE] = lambda call: complete()
+        h["a"].disconnect()
+        h["a"].connect()
+        await h["a"].called(SUBSCRIBE, 3)
+
+
+async def test_nothing_is_unsubscribed_at_an_upstream_that_is_away() -> None:
+    async with house(watchable()) as h:
+        await h.ready()
+        listener = h.listener()
+        await subscribe(h, listener)
+        h["a"].disconnect()
+        await unsubscribe(h, listener)
+        h["a"].connect()
+        await quiet()
+        assert (h["a"].count(SUBSCRIBE), h["a"].count(UNSUBSCRIBE)) == (1, 0)
+
+
+async def test_a_link_that_is_lost_while_it_is_asked_is_asked_again_when_it_returns() -> None:
+    async with house(watchable()) as h:
+        await h.ready()
+        listener = h.listener()
+
+        def lose(call: Call) -> Outcome:
+            h["a"].answers[SUBSCRIBE] = lambda call: complete()
+            h["a"].disconnect()
+            return failed("connection lost")
+
+        h["a"].answers[SUBSCRIBE] = lose
+        assert decoded(await subscribe(h, listener)) == {}
+        h["a"].connect()
+        await h["a"].called(SUBSCRIBE, 2)
+
+
+async def test_a_session_subscribes_on_its_own_link_and_hears_of_that_alone() -> None:
+    own = watchable("own")
+    async with house(own, options={"own": {"connection": "session"}}) as h:
+        await h.ready()
+        one, two = h.listener(session="s1"), h.listener(session="s2")
+        await subscribe(h, one, "own+file:///x")
+        await subscribe(h, two, "own+file:///x")
+        assert [call.caller.session for call in own.calls if call.method == SUBSCRIBE] == ["s1", "s2"]
+        updated(own, owner="s1")
+        assert one.changes.count(ResourceUpdated("own+file:///x")) == 1
+        assert ResourceUpdated("own+file:///x") not in two.changes
+        h.gateway.leave(one)
+        await quiet()
+        assert own.count(UNSUBSCRIBE) == 0
+
+
+async def test_r54_a_session_holds_so_many_subscriptions_and_no_more() -> None:
+    async with house(watchable(), limits={"max_subscriptions_per_session": 2}) as h:
+        await h.ready()
+        listener = h.listener()
+        await subscribe(h, listener, "a+x:1")
+        await subscribe(h, listener, "a+x:2")
+        assert "max_subscriptions_per_session" in error(await subscribe(h, listener, "a+x:3")).message
+        await unsubscribe(h, listener, "a+x:1")
+        assert decoded(await subscribe(h, listener, "a+x:3")) == {}
+
+
+async def test_who_cannot_hear_or_has_left_subscribes_to_nothing() -> None:
+    async with house(watchable()) as h:
+        await h.ready()
+        assert error(await h.call(SUBSCRIBE, uri="a+file:///x")).code == -32600
+        gone = h.listener()
+        h.gateway.leave(gone)
+        assert error(await subscribe(h, gone)).code == -32600
+        assert h["a"].count(SUBSCRIBE) == 0
+
+
+async def test_unsubscribing_from_what_was_never_subscribed_is_no_error() -> None:
+    async with house(watchable()) as h:
+        await h.ready()
+        assert decoded(await unsubscribe(h, h.listener(), "no:where")) == {}
+
+
+@pytest.mark.parametrize("uri", [None, 7, {}])
+async def test_a_uri_that_is_none_is_refused(uri: object) -> None:
+    async with house(watchable()) as h:
+        await h.ready()
+        assert error(await h.call(SUBSCRIBE, listener=h.listener(), uri=uri)).code == -32602
+
+
+async def test_a_retired_link_comes_back_as_a_new_one() -> None:
+    async with house(watchable()) as h:
+        await h.ready()
+        listener = h.listener()
+        await subscribe(h, listener)
+        h.gateway.on_event(Retired("a", None))
+        h["a"].connect()
+        await h["a"].called(SUBSCRIBE, 2)
+        await quiet()
+        assert ResourceUpdated("a+file:///x") not in listener.changes
+
+
+LINKS = [LinkKey("a", None), LinkKey("a", "s"), LinkKey("b", None)]
+topics = st.builds(Topic, st.sampled_from(LINKS), st.sampled_from(["x", "y"]))
+people = st.integers(0, 2)
+spellings = st.sampled_from(["p", "q"])
+
+
+class WatchersAgainstAList(RuleBasedStateMachine):
+    """`Watchers` against a plain list of who holds what."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.people = [FakeListener() for _ in range(3)]
+        self.watchers = Watchers()
+        self.model: list[tuple[Topic, FakeListener, str]] = []
+
+    @rule(topic=topics, who=people, spelling=spellings)
+    def add(self, topic: Topic, who: int, spelling: str) -> None:
+        held = (topic, self.people[who], spelling)
+        assert self.watchers.add(*held) == (held not in self.model)
+        if held not in self.model:
+            self.model.append(held)
+
+    @rule(topic=topics, who=people, spelling=spellings)
+    def remove(self, topic: Topic, who: int, spelling: str) -> None:
+        held = (topic, self.people[who], spelling)
+        was_held = held in self.model
+        self.model = [other for other in self.model if other != held]
+        assert self.watchers.remove(*held) == (was_held and topic not in {other[0] for other in self.model})
+
+    @invariant()
+    def agree(self) -> None:
+        for link in LINKS:
+            assert set(self.watchers.of(link)) == {topic for topic, _, _ in self.model if topic.link == link}
+        for topic, _, _ in self.model:
+            assert topic in self.watchers
+            assert self.watchers.meant(topic.link, topic.uri) == [topic]
+            heard = Counter((id(listener), spelling) for listener, spelling in self.watchers.hearers(topic))
+            assert heard == Counter((id(who), spelling) for other, who, spelling in self.model if other == topic)
+        for person in self.people:
+            held = [(topic, spelling) for topic, who, spelling in self.model if who is person]
+            assert self.watchers.held(person) == held
+
+
+WatchersAgainstAList.TestCase.settings = settings(max_examples=50, stateful_step_count=30, deadline=None)
+TestWatchersAgainstAList = WatchersAgainstAList.TestCase
