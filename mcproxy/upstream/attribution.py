@@ -54,8 +54,9 @@ class Causes:
                 self._given_up[id] = (call, now + LINGER)
 
     def answered(self, id: RequestId | None) -> None:
-        """Notes that the server is done with a call that we gave up."""
+        """Notes that the server is done with a call: what comes next is not of it."""
         if id is not None:
+            self._calls.pop(id, None)
             self._given_up.pop(id, None)
 
     def of(self, id: RequestId) -> Attribution:

@@ -224,8 +224,8 @@ class Conversation:
     def take(self, message: Message | InvalidMessage, cause: RequestId | None = None) -> None:
         match message:
             case Response() | ErrorResponse():
-                if not self._requests.settle(message):
-                    self._causes.answered(message.id)
+                self._requests.settle(message)
+                self._causes.answered(message.id)
             case Request():
                 self._questions.take(message, self._attribute(cause), own_stream=cause is not None)
             case Notification():

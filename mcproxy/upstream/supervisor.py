@@ -105,6 +105,8 @@ class Supervisor:
     async def run(self) -> None:
         """Keeps the upstream connected until cancelled."""
         async with task_group() as self._tasks:
+            for kept in self._owned.values():
+                self._tasks.start_soon(self._run_owned, kept)
             await self._shared.run()
 
     async def __call__(self, call: Call) -> Outcome:
@@ -130,7 +132,7 @@ class Supervisor:
             return self._shared
         if owner in self._owned:
             return self._owned[owner]
-        if self._tasks is None or self._shared.standing.phase is Phase.DISABLED:
+        if self._shared.standing.phase is Phase.DISABLED:
             return self._unavailable("it is not running")
         full = next((places for places in self._places if places.full), None)
         if full is not None:
@@ -138,7 +140,8 @@ class Supervisor:
         for places in self._places:
             places.take()
         kept = self._owned[owner] = self._kept(self._hop(Ownership(owner, call.caller.capabilities, call.listener)))
-        self._tasks.start_soon(self._run_owned, kept)
+        if self._tasks is not None:
+            self._tasks.start_soon(self._run_owned, kept)
         return kept
 
     async def _run_owned(self, kept: KeptLink) -> None:

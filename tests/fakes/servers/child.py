@@ -12,6 +12,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 MANNERS = frozenset(sys.argv[1:])
@@ -19,6 +21,8 @@ Message = dict[str, Any]
 
 waiting: dict[str, Message] = {}
 heard: list[Message] = []
+outbox: list[str] = []
+holding: list[bool] = []
 
 
 def say(message: Message) -> None:
@@ -26,8 +30,24 @@ def say(message: Message) -> None:
 
 
 def write(line: str) -> None:
-    sys.stdout.write(line + "\n")
+    outbox.append(line)
+    if not holding:
+        flush()
+
+
+def flush() -> None:
+    sys.stdout.write("".join(f"{line}\n" for line in outbox))
     sys.stdout.flush()
+    outbox.clear()
+
+
+@contextmanager
+def at_once() -> Iterator[None]:
+    """What is said inside reaches the reader in one piece."""
+    holding.append(True)
+    yield
+    holding.pop()
+    flush()
 
 
 def answer(request: Message, value: Any) -> None:
@@ -81,6 +101,16 @@ def on_call(request: Message) -> None:
         case "ask":
             waiting[arguments["key"]] = request
             say({"id": arguments["key"], "method": arguments["method"], "params": arguments.get("params", {})})
+        case "ask afterwards":
+            with at_once():
+                answer(request, "first")
+                say({"id": "later", "method": arguments["method"]})
+        case "await answer":
+            answers = [message for message in heard if message.get("id") == arguments["id"]]
+            if answers:
+                answer(request, answers[0])
+            else:
+                waiting[arguments["id"]] = request
         case "ask and withdraw":
             say({"id": "w", "method": "elicitation/create", "params": {}})
             waiting["withdraw"] = request

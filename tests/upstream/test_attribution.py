@@ -1,0 +1,54 @@
+"""Whom a question on a shared connection may be for (requirement R26)."""
+
+from __future__ import annotations
+
+from mcproxy.upstream.attribution import LINGER, Ambiguous, Caused, Causes, Nobody
+from tests.upstream.support import request, tool
+
+
+def test_no_call_no_cause() -> None:
+    assert Causes().of_shared_stream(0) == Nobody()
+
+
+def test_the_only_call_is_the_cause() -> None:
+    causes, call = Causes(), tool("a")
+    causes.begin(1, call)
+    assert causes.of_shared_stream(0) == Caused(call, (1,))
+
+
+def test_calls_that_may_not_ask_are_no_suspects() -> None:
+    causes, call = Causes(), tool("a")
+    causes.begin(1, call)
+    causes.begin(2, request("tools/list"))
+    assert causes.of_shared_stream(0) == Caused(call, (1,))
+
+
+def test_two_clients_are_ambiguous_until_one_is_answered() -> None:
+    causes, one, two = Causes(), tool("a"), tool("a")
+    causes.begin(1, one)
+    causes.begin(2, two)
+    assert causes.of_shared_stream(0) == Ambiguous()
+    assert causes.of(2) == Caused(two, (2,))
+    causes.end(one, 0, answered=True)
+    assert causes.of_shared_stream(0) == Caused(two, (2,))
+
+
+def test_several_calls_of_one_session_are_one_client() -> None:
+    causes, one, two = Causes(), tool("a", session="s"), tool("a", session="s")
+    causes.begin(1, one)
+    causes.begin(2, two)
+    assert causes.of_shared_stream(0) == Caused(one, (1, 2))
+
+
+def test_a_cancelled_call_stays_a_suspect_until_its_server_is_done_or_time_has_passed() -> None:
+    causes, cancelled, late = Causes(), tool("a"), tool("a")
+    causes.begin(1, cancelled)
+    causes.end(cancelled, 0, answered=False)
+    causes.begin(2, late)
+    assert causes.of_shared_stream(LINGER / 2) == Ambiguous()
+    assert causes.of_shared_stream(LINGER) == Caused(late, (2,))
+    causes.begin(3, cancelled)
+    causes.end(cancelled, 100, answered=False)
+    causes.answered(3)
+    assert causes.of_shared_stream(100) == Caused(late, (2,))
+    assert causes.of(3) == Ambiguous()

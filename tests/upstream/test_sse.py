@@ -1,0 +1,42 @@
+"""HTTP+SSE of 2024-11-05 against real servers on loopback."""
+
+from __future__ import annotations
+
+import anyio
+import pytest
+
+from mcproxy.call import Connected, Disconnected
+from mcproxy.settings import Upstream
+from tests.fakes.servers.http import FakeSse, serving
+from tests.upstream.support import QUICK, failure, running, tool, value
+
+pytestmark = pytest.mark.anyio
+
+
+def at(url: str) -> Upstream:
+    return Upstream(name="old", prefix="old", type="sse", url=url, timeouts=QUICK)
+
+
+async def test_a_call_is_posted_and_answered_on_the_stream() -> None:
+    server = FakeSse()
+    async with serving(server) as url, running(at(f"{url}/sse")) as it:
+        assert value(await it.upstream(tool("echo", {"n": 1}))) == {"n": 1}
+        assert it.events.of(Connected)[0].identity.version == "2024-11-05"
+        server.over.set()
+
+
+async def test_r5_the_end_of_the_stream_fails_the_calls_on_it_at_once() -> None:
+    server = FakeSse()
+    async with serving(server) as url, running(at(f"{url}/sse")) as it:
+        with anyio.fail_after(3):
+            failed = failure(await it.upstream(tool("hang up")))
+        assert "the event stream ended" in failed.error.message
+        await it.events.until(lambda: bool(it.events.of(Disconnected)))
+
+
+async def test_r43_an_endpoint_at_another_origin_is_refused() -> None:
+    server = FakeSse(endpoint="http://localhost:1/messages")
+    async with serving(server) as url, running(at(f"{url}/sse")) as it:
+        assert "another origin" in failure(await it.upstream(tool("echo"))).error.message
+        server.over.set()
+    assert not server.heard

@@ -1,0 +1,276 @@
+"""One upstream as the gateway sees it: its state, its events, its limits, and links of sessions' own."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field, replace
+
+import anyio
+import pytest
+
+from mcproxy.call import (
+    GATEWAY_CAPABILITY,
+    Call,
+    Complete,
+    Connected,
+    Disconnected,
+    Notice,
+    Outcome,
+    Party,
+    Phase,
+    Reason,
+    Retired,
+    ServerIdentity,
+    UpstreamChanged,
+)
+from mcproxy.channel import PeerGone
+from mcproxy.protocol.eras import Era
+from mcproxy.protocol.jsonrpc import Params, raw
+from mcproxy.settings import Upstream, UpstreamTimeouts
+from mcproxy.upstream.link import Hop, Link, NotAccepted, Unreachable
+from mcproxy.upstream.supervisor import Places
+from tests.upstream.support import QUICK, FakeListener, child, failure, request, running, tool, value
+
+pytestmark = pytest.mark.anyio
+
+SPEC = Upstream(name="u", prefix="u", command="c", timeouts=QUICK)
+DONE = Complete(raw({"structuredContent": {"value": "done"}}))
+
+
+@dataclass
+class FakeLink:
+    """Satisfies `link.Link`. `outcomes` are raised or returned in turn, then DONE; `lost` ends it."""
+
+    outcomes: list[Outcome | Exception] = field(default_factory=list)
+    identity: ServerIdentity = field(default_factory=lambda: ServerIdentity(Era.HANDSHAKE, "2025-11-25", {}))
+    lost: anyio.Event = field(default_factory=anyio.Event)
+    hold: anyio.Event | None = None
+    calls: int = 0
+
+    @property
+    def over(self) -> bool:
+        return self.lost.is_set()
+
+    async def __call__(self, call: Call) -> Outcome:
+        self.calls += 1
+        if self.hold is not None:
+            await self.hold.wait()
+        outcome = self.outcomes.pop(0) if self.outcomes else DONE
+        if isinstance(outcome, Exception):
+            self.lost.set()
+            raise outcome
+        return outcome
+
+    async def ended(self) -> str:
+        await self.lost.wait()
+        return "lost"
+
+
+@dataclass
+class FakeConnect:
+    """Satisfies `link.Connect`: gives `links` in turn, then fresh ones. Each entry that is an error is raised."""
+
+    links: list[FakeLink | Exception] = field(default_factory=list)
+    given: list[FakeLink] = field(default_factory=list)
+    hops: list[Hop] = field(default_factory=list)
+    may_connect: anyio.Event | None = None
+    alive: int = 0
+
+    def __call__(self, hop: Hop) -> AbstractAsyncContextManager[Link]:
+        return self._connected(hop)
+
+    @asynccontextmanager
+    async def _connected(self, hop: Hop) -> AsyncIterator[Link]:
+        self.hops.append(hop)
+        if self.may_connect is not None:
+            await self.may_connect.wait()
+        link = self.links.pop(0) if self.links else FakeLink()
+        if isinstance(link, Exception):
+            raise link
+        self.given.append(link)
+        self.alive += 1
+        try:
+            yield link
+        finally:
+            self.alive -= 1
+
+
+async def test_its_state_is_published_once_for_each_change() -> None:
+    connect = FakeConnect([Unreachable("down"), Unreachable("down"), FakeLink()])
+    async with running(SPEC, connect=connect) as it:
+        await it.events.until(lambda: bool(it.events.of(Connected)))
+        connect.given[0].lost.set()
+        await it.events.until(lambda: len(it.events.of(Connected)) == 2)
+        assert it.upstream.status.reconnects == 1
+        assert it.count("mcproxy_upstream_up", upstream="u") == 1
+        it.stop()
+        await it.events.until(lambda: bool(it.events.of(Retired)))
+        assert it.upstream.status.phase is Phase.DISABLED
+        assert it.count("mcproxy_upstream_up", upstream="u") == 0
+    assert [type(event) for event in it.events.all] == [Disconnected, Connected, Disconnected, Connected, Retired]
+    assert [event.reason for event in it.events.of(Disconnected)] == ["down", "lost"]
+
+
+async def test_r3_attempts_after_failures_are_ever_rarer() -> None:
+    failures: list[int] = []
+
+    def delays(count: int) -> float:
+        failures.append(count)
+        return 0
+
+    connect = FakeConnect([Unreachable("down")] * 4)
+    async with running(SPEC, connect=connect, delays=delays) as it:
+        await it.events.until(lambda: bool(it.events.of(Connected)))
+    assert failures == [1, 2, 3, 4]
+
+
+async def test_r3_calls_that_meet_a_backoff_share_one_attempt() -> None:
+    connect = FakeConnect([Unreachable("down")])
+    async with running(SPEC, connect=connect, delays=lambda _: 3600) as it:
+        await it.events.until(lambda: bool(it.events.of(Disconnected)))
+        connect.may_connect = anyio.Event()
+        outcomes: list[Outcome] = []
+
+        async def call() -> None:
+            outcomes.append(await it.upstream(tool("a")))
+
+        async with anyio.create_task_group() as tasks:
+            for _ in range(10):
+                tasks.start_soon(call)
+            await anyio.wait_all_tasks_blocked()
+            connect.may_connect.set()
+    assert outcomes == [DONE] * 10
+    assert len(connect.hops) == 2
+
+
+async def test_a_connection_that_takes_too_long_is_given_up_with_a_word() -> None:
+    connect = FakeConnect(may_connect=anyio.Event())
+    spec = SPEC.model_copy(update={"timeouts": UpstreamTimeouts(connect=0.05)})
+    async with running(spec, connect=connect, delays=lambda _: 3600) as it:
+        await it.events.until(lambda: bool(it.events.of(Disconnected)))
+        assert "longer than 0.05 s" in it.events.of(Disconnected)[0].reason
+
+
+async def test_a_bug_in_a_link_takes_nothing_else_down() -> None:
+    connect = FakeConnect([ZeroDivisionError("secret"), FakeLink()])
+    async with running(SPEC, connect=connect) as it:
+        await it.events.until(lambda: bool(it.events.of(Connected)))
+        assert "secret" not in it.events.of(Disconnected)[0].reason
+
+
+async def test_r2_a_call_provably_not_executed_is_sent_again_once() -> None:
+    connect = FakeConnect([FakeLink([NotAccepted("no")]), FakeLink([NotAccepted("no")]), FakeLink()])
+    async with running(SPEC, connect=connect) as it:
+        assert failure(await it.upstream(tool("a"))).reason is Reason.UNAVAILABLE
+        assert await it.upstream(tool("a")) == DONE
+
+
+async def test_r4_only_what_is_safe_to_repeat_is_repeated_after_a_loss() -> None:
+    connect = FakeConnect([FakeLink([PeerGone("gone")]), FakeLink([PeerGone("gone")])])
+    async with running(SPEC, connect=connect) as it:
+        failed = failure(await it.upstream(tool("a")))
+        assert "unknown" in failed.error.message
+        assert failed.party is Party.UPSTREAM
+        assert await it.upstream(request("tools/list")) == DONE
+    assert [link.calls for link in connect.given] == [1, 1, 1]
+
+
+async def test_r47_one_call_too_many_is_answered_busy() -> None:
+    hold = anyio.Event()
+    connect = FakeConnect([FakeLink(hold=hold)])
+    async with running(SPEC.model_copy(update={"max_in_flight": 2}), connect=connect) as it:
+        async with anyio.create_task_group() as tasks:
+            for _ in range(2):
+                tasks.start_soon(it.upstream, tool("a"))
+            await anyio.wait_all_tasks_blocked()
+            failed = failure(await it.upstream(tool("a")))
+            hold.set()
+        assert "busy" in failed.error.message
+        assert failed.reason is Reason.UNAVAILABLE
+        assert await it.upstream(tool("a")) == DONE
+
+
+async def test_r15_a_gateway_refuses_to_be_its_own_upstream() -> None:
+    experimental: Params = {"experimental": raw({f"{GATEWAY_CAPABILITY}me": {}, f"{GATEWAY_CAPABILITY}other": {}})}
+    itself = FakeLink(identity=ServerIdentity(Era.HANDSHAKE, "2025-11-25", experimental))
+    async with running(SPEC, connect=FakeConnect([itself]), gateway_id="me", delays=lambda _: 3600) as it:
+        await it.events.until(lambda: bool(it.events.of(Disconnected)))
+        assert "this gateway itself" in it.events.of(Disconnected)[0].reason
+    assert itself.calls == 0
+
+
+SESSION = SPEC.model_copy(update={"connection": "session"})
+
+
+async def test_r14_each_session_has_a_link_of_its_own_made_once() -> None:
+    connect = FakeConnect()
+    async with running(SESSION, connect=connect) as it:
+        async with anyio.create_task_group() as tasks:
+            for session in ("a", "a", "b", None):
+                tasks.start_soon(it.upstream, tool("t", session=session))
+        owners = [hop.ownership.owner if hop.ownership else None for hop in connect.hops]
+        assert sorted(map(str, owners)) == ["None", "a", "b"]
+        assert {event.owner for event in it.events.of(Connected)} == {None, "a", "b"}
+        it.upstream.release("a")
+        it.upstream.release("a")
+        await it.events.until(lambda: bool(it.events.of(Retired)))
+        assert [event.owner for event in it.events.of(Retired)] == ["a"]
+        assert connect.alive == 2
+    assert connect.alive == 0
+
+
+async def test_r14_links_of_sessions_are_capped_per_upstream() -> None:
+    async with running(SESSION.model_copy(update={"max_connections": 1}), connect=FakeConnect()) as it:
+        assert await it.upstream(tool("t", session="a")) == DONE
+        failed = failure(await it.upstream(tool("t", session="b")))
+        assert "taken" in failed.error.message
+        it.upstream.release("a")
+        await it.events.until(lambda: bool(it.events.of(Retired)))
+        await anyio.wait_all_tasks_blocked()
+        assert await it.upstream(tool("t", session="b")) == DONE
+
+
+async def test_r14_links_of_sessions_are_capped_in_total() -> None:
+    places = Places(1)
+    async with (
+        running(SESSION, connect=FakeConnect(), places=places) as one,
+        running(SESSION, connect=FakeConnect(), places=places) as two,
+    ):
+        assert await one.upstream(tool("t", session="a")) == DONE
+        failure(await two.upstream(tool("t", session="a")))
+
+
+async def test_r14_a_sessions_own_child_mirrors_what_its_client_declared() -> None:
+    capabilities: dict[str, object] = {"sampling": {}, "tasks": {}}
+    async with running(child(connection="session")) as it:
+        own = value(await it.upstream(tool("heard", session="s", capabilities=capabilities)))
+        shared = value(await it.upstream(tool("heard")))
+        one = value(await it.upstream(tool("environment", session="s")))["pid"]
+        assert one != value(await it.upstream(tool("environment")))["pid"]
+    assert own[0]["params"]["capabilities"] == {"sampling": {}}
+    assert "roots" in shared[0]["params"]["capabilities"]
+
+
+async def test_r60_a_question_on_a_sessions_own_link_outside_any_call_goes_to_that_session() -> None:
+    call = tool("ask afterwards", {"method": "roots/list"}, session="s")
+    listener = FakeListener(call.caller, {"roots": [{"uri": "file:///mine"}]})
+    async with running(child(connection="session", roots=("file:///configured",))) as it:
+        await it.upstream(replace(call, listener=listener))
+        answer = value(await it.upstream(tool("await answer", {"id": "later"}, session="s")))
+    assert answer["result"] == {"roots": [{"uri": "file:///mine"}]}
+
+
+async def test_r26_a_question_on_a_shared_link_outside_any_call_is_refused_with_the_remedy() -> None:
+    async with running(child()) as it:
+        await it.upstream(tool("ask afterwards", {"method": "sampling/createMessage"}))
+        answer = value(await it.upstream(tool("await answer", {"id": "later"})))
+    assert "connection: session" in answer["error"]["message"]
+
+
+async def test_what_a_sessions_own_child_announces_bears_its_owner() -> None:
+    async with running(child(connection="session")) as it:
+        await it.upstream(tool("announce", {"method": "notifications/odd"}, session="s"))
+        [changed] = it.events.of(UpstreamChanged)
+    assert changed.owner == "s"
+    assert isinstance(changed.change, Notice)
