@@ -141,10 +141,11 @@ class Aggregation:
         if not self._catalogue.is_up(link):
             outcome = await self._ask(link, kind, {}, call.listener)
             if isinstance(outcome, Failed) and outcome.reason is Reason.UNAVAILABLE:
-                raise unavailable(space.upstream, outcome.error.message)
+                raise McpError(outcome.error.code, outcome.error.message, reason=Reason.UNAVAILABLE)
         await self.known(call.caller, kind, space.spec.timeouts.list)
         if self._catalogue.listing(link, kind) is None:
-            raise unavailable(space.upstream, f"it has not answered {kind.list_method}")
+            sentence = f"upstream {space.upstream!r}: its {kind.value} are not known; it does not list them"
+            raise McpError(INTERNAL_ERROR, sentence, reason=Reason.UNAVAILABLE)
 
     # What follows runs in the task group of `run`.
 
@@ -251,10 +252,6 @@ class Aggregation:
     def _stir(self) -> None:
         stirred, self._stirred = self._stirred, anyio.Event()
         stirred.set()
-
-
-def unavailable(upstream: str, why: str) -> McpError:
-    return McpError(INTERNAL_ERROR, f"upstream {upstream!r} unavailable: {why}", reason=Reason.UNAVAILABLE)
 
 
 def _comparison() -> Callable[[View, View], list[Kind]]:

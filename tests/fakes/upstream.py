@@ -137,7 +137,7 @@ class FakeUpstream:
         self._arrived = anyio.Event()
         owner = call.caller.session
         if owner not in self._links and not self.reachable:
-            return failed("connection refused", reason=Reason.UNAVAILABLE)
+            return failed(f"upstream {self.name!r}: connection refused", reason=Reason.UNAVAILABLE)
         if owner not in self._links:
             self.connect(owner)
         await self.gate.passed()
