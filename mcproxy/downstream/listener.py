@@ -15,12 +15,15 @@ from aiohttp.typedefs import Handler, Middleware
 from mcproxy.call import AGGREGATE, ANONYMOUS, McpError, Principal
 from mcproxy.downstream.admission import admits_host, admits_origin, cors_headers, preflight_headers
 from mcproxy.downstream.edge import Edge
-from mcproxy.downstream.opening import Incoming, read
+from mcproxy.downstream.handshake import opens
+from mcproxy.downstream.opening import Incoming, read, speaks_stateless
 from mcproxy.downstream.responses import JSON, Refusal, error, refused, send_whole
 from mcproxy.downstream.sessions import Sessions
 from mcproxy.downstream.sse import EventStreams
-from mcproxy.downstream.stateless_http import StatelessHttp, is_stateless, names_version
+from mcproxy.downstream.stateless_http import StatelessHttp
 from mcproxy.downstream.streamable import Streamable
+from mcproxy.protocol.eras import STATELESS_VERSIONS
+from mcproxy.protocol.headers import VERSION
 from mcproxy.protocol.jsonrpc import INVALID_REQUEST, InvalidMessage
 
 Identify = Callable[[web.Request], Awaitable[Principal]]
@@ -70,7 +73,8 @@ async def serve_http(
         access_log=None,
         # A connection's end is its handler's. Calls do not mind: they run in the edge's own tasks.
         handler_cancellation=True,
-        shutdown_timeout=proxy.shutdown_grace,
+        # aiohttp takes 0 for ever.
+        shutdown_timeout=max(proxy.shutdown_grace, 0.001),
     )
     await runner.setup()
     try:
@@ -132,7 +136,7 @@ class Listener:
         endpoint = self._endpoint(request)
         principal = await self._identify(request)
         incoming = await self._read(request, "http")
-        if is_stateless(request, incoming):
+        if _is_stateless(request, incoming):
             return await self._stateless.post(request, incoming, principal, endpoint)
         return await self._streamable.post(request, incoming, principal, endpoint)
 
@@ -181,9 +185,18 @@ class Listener:
             raise Refusal(400, invalid.code, invalid.reason) from invalid
 
 
+def _is_stateless(request: web.Request, incoming: Incoming) -> bool:
+    """Whether a POST opens in the era of 2026-07-28: its body says so, or its header and no handshake (versioning)."""
+    return speaks_stateless(incoming) or (_names_stateless(request) and not opens(incoming))
+
+
+def _names_stateless(request: web.Request) -> bool:
+    return request.headers.get(VERSION) in STATELESS_VERSIONS
+
+
 def _check_method(request: web.Request) -> None:
     """GET and DELETE are of the handshake eras alone (2026-07-28, streamable-http). Raises Refusal."""
-    if names_version(request):
+    if _names_stateless(request):
         raise Refusal(405, INVALID_REQUEST, "this protocol version has POST alone", headers={"Allow": "POST"})
 
 

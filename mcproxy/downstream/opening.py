@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from mcproxy.call import McpError
-from mcproxy.protocol.eras import META_VERSION, has_batches
+from mcproxy.protocol.eras import META_VERSION
 from mcproxy.protocol.jsonrpc import (
-    INVALID_REQUEST,
     InvalidMessage,
     Message,
     Notification,
@@ -33,12 +31,3 @@ def speaks_stateless(incoming: Incoming) -> bool:
         return META_VERSION in parse_object(incoming.params["_meta"])
     except InvalidMessage:
         return False
-
-
-def check_batch(batch: Batch, version: str | None, most: int) -> None:
-    """Raises McpError where a session of that version (None: no session yet) may not send this batch."""
-    if version is None or not has_batches(version):
-        sentence = "a batch of messages, which exist in sessions of version 2025-03-26 alone; send them one by one"
-        raise McpError(INVALID_REQUEST, sentence)
-    if len(batch) > most:
-        raise McpError(INVALID_REQUEST, f"a batch of {len(batch)} messages; at most {most} are taken (max_batch)")

@@ -8,18 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import assert_never
 
 from mcproxy.call import McpError, Principal
 from mcproxy.channel import PeerGone
+from mcproxy.downstream.batches import answered, check_batch, encode_batch, receive_batch
 from mcproxy.downstream.edge import Edge
-from mcproxy.downstream.handshake import Outlet, answer_early, greet, opens, receive, refuse
-from mcproxy.downstream.opening import Batch, Incoming, check_batch
+from mcproxy.downstream.handshake import answer_early, greet, opens, receive, refuse
+from mcproxy.downstream.opening import Batch, Incoming
 from mcproxy.downstream.outbox import Outbox
 from mcproxy.downstream.sessions import Session, Sessions
 from mcproxy.protocol.jsonrpc import (
     ErrorResponse,
-    InvalidMessage,
     Message,
     Notification,
     Request,
@@ -127,28 +126,6 @@ class Pipe:
             return
         assert session is not None
         receive_batch(self._edge, session, batch, _Gathered(self, batch))
-
-
-def receive_batch(edge: Edge, session: Session, batch: Batch, outlet: Outlet) -> None:
-    """Takes a batch (2025-03-26). `outlet` is finished once for each member that is answered (see `answered`)."""
-    for member in batch:
-        match member:
-            case InvalidMessage():
-                outlet.send(member.response())
-                outlet.finish()
-            case Request() | Notification() | Response() | ErrorResponse():
-                receive(edge, session, member, outlet)
-            case _:
-                assert_never(member)
-
-
-def answered(batch: Batch) -> int:
-    """How many answers a batch is owed."""
-    return sum(isinstance(member, Request | InvalidMessage) for member in batch)
-
-
-def encode_batch(answers: list[Response | ErrorResponse]) -> bytes:
-    return b"[" + b",".join(map(encode, answers)) + b"]"
 
 
 class _Gathered:

@@ -13,11 +13,11 @@ from aiohttp import web
 
 from mcproxy.call import McpError, Principal
 from mcproxy.channel import PeerGone
+from mcproxy.downstream.batches import answered, check_batch, encode_batch, receive_batch
 from mcproxy.downstream.edge import Edge
 from mcproxy.downstream.handshake import greet, opens, receive
-from mcproxy.downstream.opening import Batch, Incoming, check_batch
+from mcproxy.downstream.opening import Batch, Incoming
 from mcproxy.downstream.outbox import Outbox
-from mcproxy.downstream.pipe import answered, encode_batch, receive_batch
 from mcproxy.downstream.responses import Accepted, Refusal, failure, json, read_accept, send_events
 from mcproxy.downstream.session_ids import UnknownSession
 from mcproxy.downstream.sessions import Session, Sessions, TooManySessions

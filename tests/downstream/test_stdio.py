@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -191,6 +192,14 @@ async def test_r25_a_cancelled_call_gets_no_answer() -> None:
             await client.send(notification("notifications/cancelled", {"requestId": 1}))
             await held.cancelled.wait()
             assert (await client.ask(request(2, "ping")))["id"] == 2
+
+
+async def test_what_else_prints_does_not_reach_the_client() -> None:
+    sent = "\n".join(json.dumps(message) for message in (initialize(), request(1, "tools/list")))
+    with anyio.fail_after(20):
+        done = await anyio.run_process([sys.executable, "-m", "tests.fakes.stdio_gateway"], input=sent.encode())
+    assert [json.loads(line)["id"] for line in done.stdout.splitlines()] == [0, 1]
+    assert b"not a message" in done.stderr
 
 
 async def test_a_regular_file_can_be_served(tmp_path: Any) -> None:

@@ -14,7 +14,8 @@ from mcproxy.call import Call, Complete, Failed, InputRequest, Listener, McpErro
 from mcproxy.downstream.edge import Edge
 from mcproxy.downstream.listener import Identify, anonymous, serve_http
 from mcproxy.metrics import Metrics
-from mcproxy.protocol.jsonrpc import METHOD_NOT_FOUND, ErrorObject, raw
+from mcproxy.protocol.jsonrpc import INVALID_PARAMS, METHOD_NOT_FOUND, ErrorObject, parse_text, raw
+from mcproxy.protocol.methods import LOG_LEVELS
 from mcproxy.sealing import Sealer
 from mcproxy.settings import Limits, Proxy
 
@@ -43,7 +44,10 @@ async def echo(call: Call) -> Outcome:
 
 async def set_level(call: Call) -> Outcome:
     assert call.listener is not None
-    call.listener.set_log_level(bytes(call.params["level"]).decode().strip('"'))
+    level = parse_text(call.params.get("level", b""))
+    if level not in LOG_LEVELS:
+        raise McpError(INVALID_PARAMS, "no such level")
+    call.listener.set_log_level(level)
     return Complete(raw({}))
 
 
