@@ -1,0 +1,121 @@
+"""The official conformance suite: through the gateway every scenario passes that passes directly, in both eras.
+
+The crossed cells put an upstream of the other era behind the gateway; what the specification makes impossible there
+is named in `IMPOSSIBLE`, with its reason. A gateway without its upstream passes next to nothing: no scenario of the
+others passes by itself.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import socket
+import subprocess
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+import anyio
+import pytest
+
+from tests.system.running import PYTHON, ROOT, configuration, gateway
+
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(600)]
+
+HERE = Path(__file__).parent / "node" / "node_modules"
+ARCHITECTURE = {"x86_64": "x64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
+NODE = HERE / f"node-linux-{ARCHITECTURE}" / "bin" / "node"
+
+Results = dict[str, tuple[int, int]]
+"""By scenario: the checks that passed, and those that failed."""
+
+SUITES: Final = {
+    "0.1": ("conformance-0.1", ()),
+    "2025-11-25": ("conformance-0.2", ("--spec-version", "2025-11-25", "--suite", "all")),
+    "2026-07-28": ("conformance-0.2", ("--spec-version", "2026-07-28", "--suite", "all")),
+}
+SCENARIOS: Final = {"0.1": 30, "2025-11-25": 33, "2026-07-28": 40}
+
+IMPOSSIBLE: Final[dict[tuple[str, str], dict[str, str]]] = {}
+"""By suite and era of the upstream: the scenarios that cannot pass, and why."""
+
+
+@pytest.mark.parametrize("suite", SUITES)
+async def test_what_passes_directly_passes_through_the_gateway(suite: str, tmp_path: Path) -> None:
+    async with upstream("both") as url:
+        direct = await conformance(suite, url)
+        async with gateway(tmp_path, passed_through(url)) as running:
+            through = await conformance(suite, f"{running.url}/mcp")
+    assert len(direct) == SCENARIOS[suite]
+    assert failures(direct) == []
+    assert failures(through) == []
+    assert through.keys() == direct.keys()
+
+
+@pytest.mark.parametrize(("suite", "era"), [("2026-07-28", "legacy"), ("2025-11-25", "modern")])
+async def test_scenarios_pass_with_an_upstream_of_the_other_era(suite: str, era: str, tmp_path: Path) -> None:
+    async with upstream(era) as url, gateway(tmp_path, passed_through(url)) as running:
+        through = await conformance(suite, f"{running.url}/mcp")
+    assert len(through) == SCENARIOS[suite]
+    assert failures(through) == sorted(IMPOSSIBLE.get((suite, era), {}))
+
+
+@asynccontextmanager
+async def upstream(era: str) -> AsyncIterator[str]:
+    """The reference server, restricted to `era`; its URL."""
+    port = _free_port()
+    arguments = [PYTHON, "-W", "ignore", "-m", "tests.conformance.server", "--port", str(port), "--era", era]
+    process = await anyio.open_process(arguments, stdin=None, stdout=subprocess.DEVNULL, stderr=None, cwd=ROOT)
+    try:
+        with anyio.fail_after(30):
+            await _listens(port)
+        yield f"http://127.0.0.1:{port}/mcp"
+    finally:
+        with anyio.CancelScope(shield=True):
+            process.terminate()
+            await process.wait()
+
+
+async def conformance(suite: str, url: str) -> Results:
+    """Runs a suite against `url`."""
+    package, options = SUITES[suite]
+    script = HERE / package / "dist" / "index.js"
+    _need(NODE, script)
+    arguments = [str(NODE), str(script), "server", "--url", url, *options]
+    done = await anyio.run_process(arguments, check=False, stderr=subprocess.STDOUT)
+    summary = done.stdout.decode().rpartition("=== SUMMARY ===")[2]
+    print(summary)
+    lines = re.findall(r"^[✓✗] ([\w-]+): (\d+) passed, (\d+) failed", summary, re.MULTILINE)
+    return {name: (int(passed), int(failed)) for name, passed, failed in lines}
+
+
+def failures(results: Results) -> list[str]:
+    return sorted(name for name, (_, failed) in results.items() if failed)
+
+
+def passed_through(url: str) -> dict[str, object]:
+    return configuration({"reference": {"url": url, "prefix": ""}})
+
+
+async def _listens(port: int) -> None:
+    while True:
+        try:
+            await (await anyio.connect_tcp("127.0.0.1", port)).aclose()
+        except OSError:
+            await anyio.lowlevel.checkpoint()
+        else:
+            return
+
+
+def _free_port() -> int:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return int(taken.getsockname()[1])
+
+
+def _need(*files: Path) -> None:
+    missing = [file for file in files if not file.exists()]
+    if missing:
+        (pytest.fail if os.environ.get("CI") else pytest.skip)(f"not set up: {missing[0]}; run `make test`")
