@@ -96,16 +96,18 @@ class Requests:
         *,
         on_progress: Callable[[Params], None] | None = None,
         send_cancel: Send | None = None,
+        id: RequestId | None = None,
     ) -> Response | ErrorResponse:
         """Sends a request and waits for its answer.
 
         `send` may return at once, or carry the exchange until the answer has been settled. With `on_progress`
         the request asks for progress, and each report (without its token) goes there and renews `idle`.
         Where the wait ends without an answer, `send_cancel` (if any) gets `notifications/cancelled`.
-        Raises PeerGone, RequestTimeout, and whatever `send` raises.
+        `id` is minted where none is given. Raises PeerGone, RequestTimeout, and whatever `send` raises.
         """
-        self._last_id += 1
-        id = self._last_id
+        if id is None:
+            self._last_id += 1
+            id = self._last_id
         if on_progress is not None:
             params = _with_progress_token(params, id)
         start = anyio.current_time()

@@ -93,6 +93,8 @@ class UpstreamTimeouts(_Settings):
 
     connect: Seconds = 30
     """From starting to a finished handshake."""
+    probe: Seconds = 5
+    """For the answer that tells its era, before it is taken for an older one; see `era`."""
     list: Seconds = 30
     """For each page of a list."""
     idle: Seconds = 60

@@ -167,6 +167,7 @@ INPUT_CAPABILITIES: Final = {
 """What an upstream may ask a client, and the client capability that allows it."""
 
 DISCOVER: Final = "server/discover"
+LISTEN: Final = "subscriptions/listen"
 SUBSCRIBE: Final = "resources/subscribe"
 UNSUBSCRIBE: Final = "resources/unsubscribe"
 SET_LEVEL: Final = "logging/setLevel"
@@ -185,6 +186,16 @@ CHANGED: Final[dict[str, tuple[Kind, ...]]] = {
     "notifications/prompts/list_changed": (Kind.PROMPTS,),
 }
 """The lists that each `list_changed` notification speaks of."""
+
+LISTEN_FLAGS: Final[dict[str, tuple[Kind, ...]]] = {
+    "toolsListChanged": (Kind.TOOLS,),
+    "resourcesListChanged": (Kind.RESOURCES, Kind.TEMPLATES),
+    "promptsListChanged": (Kind.PROMPTS,),
+}
+"""The lists that each flag of a `subscriptions/listen` filter speaks of."""
+
+LISTEN_URIS: Final = "resourceSubscriptions"
+"""The member of such a filter that names resources."""
 
 LOG_LEVELS: Final = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 """RFC 5424 severities, least severe first."""
