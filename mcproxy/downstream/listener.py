@@ -169,7 +169,7 @@ class Listener:
     async def _read(self, request: web.Request, transport: str) -> Incoming:
         """The message in a request's body. Raises Refusal."""
         if request.content_type != JSON:
-            sentence = f"the header Content-Type must be {JSON}, not {request.content_type}"
+            sentence = f"the header Content-Type must be {JSON}, not {request.content_type!r}"
             raise Refusal(415, INVALID_REQUEST, sentence)
         timeout = self._edge.proxy.read_timeout
         try:
@@ -224,7 +224,7 @@ async def _explained(request: web.Request, handler: Handler) -> web.StreamRespon
         return error(413, McpError(INVALID_REQUEST, f"{refusal.text} (limits.max_body_bytes)"))
     except web.HTTPException as refusal:
         kept = {name: value for name, value in refusal.headers.items() if name == "Allow"}
-        return error(refusal.status, McpError(INVALID_REQUEST, f"{request.path}: {refusal.reason}"), headers=kept)
+        return error(refusal.status, McpError(INVALID_REQUEST, f"{request.path!r}: {refusal.reason}"), headers=kept)
 
 
 def _admitted(edge: Edge) -> Middleware:

@@ -96,10 +96,13 @@ def _is_zero(parameter: str) -> bool:
 
 async def send_whole(request: web.Request, response: web.Response, timeout: float) -> None:
     """Writes a response that has its body. A client that does not take it in `timeout` seconds is disconnected."""
-    with anyio.move_on_after(timeout) as scope:
-        await response.prepare(request)
-        await response.write_eof()
-    if scope.cancelled_caught:
+    try:
+        with anyio.fail_after(timeout):
+            await response.prepare(request)
+            await response.write_eof()
+    except ConnectionResetError:
+        return
+    except TimeoutError:
         _hang_up(request)
 
 

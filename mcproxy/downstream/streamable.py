@@ -224,7 +224,8 @@ def _check_version(version: str | None) -> None:
     if version is not None and version not in HANDSHAKE_VERSIONS:
         supported = ", ".join(HANDSHAKE_VERSIONS)
         sentence = f"the header {VERSION_HEADER} names no version of a session; supported: {supported}"
-        data = {"supported": HANDSHAKE_VERSIONS, "requested": version}
+        # Headers may hold bytes that are no text.
+        data = {"supported": HANDSHAKE_VERSIONS, "requested": version.encode(errors="replace").decode()}
         raise Refusal(400, UNSUPPORTED_PROTOCOL_VERSION, sentence, data=data)
 
 

@@ -90,7 +90,8 @@ async def test_what_is_no_message_is_refused_in_json_rpc(body: bytes, type: str,
 
 
 @pytest.mark.parametrize(
-    ("method", "path", "status"), [("GET", "/nowhere", 404), ("PUT", "/mcp", 405), ("GET", "/.well-known/x", 404)]
+    ("method", "path", "status"),
+    [("GET", "/nowhere", 404), ("PUT", "/mcp", 405), ("GET", "/.well-known/x", 404), ("GET", "/%FF%00", 404)],
 )
 async def test_what_is_not_there_is_refused_in_json_rpc(method: str, path: str, status: int) -> None:
     async with (
@@ -112,6 +113,34 @@ async def test_a_body_that_does_not_end_is_given_up() -> None:
             headers = {"Content-Type": "application/json"}
             async with http.post(f"{gateway.url}/mcp", data=endless(), headers=headers) as response:
                 assert response.status == 408
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "Host",
+        "Origin",
+        "Accept",
+        "Content-Type",
+        "Mcp-Session-Id",
+        "MCP-Protocol-Version",
+        "Last-Event-ID",
+        "Mcp-Method",
+    ],
+)
+@pytest.mark.parametrize("method", ["POST", "GET", "DELETE", "OPTIONS"])
+async def test_bytes_that_are_no_text_in_a_header_are_no_crash(method: str, header: str) -> None:
+    body = json.dumps(request(1, "ping")).encode()
+    headers = {"Host": b"localhost", "Content-Type": b"application/json", "Content-Length": str(len(body)).encode()}
+    lines = [f"{method} /mcp HTTP/1.1".encode()]
+    lines += [name.encode() + b": " + value for name, value in {**headers, header: b"\xff\xfe"}.items()]
+    with anyio.fail_after(5):
+        async with served() as gateway:
+            host, _, port = gateway.url.removeprefix("http://").partition(":")
+            async with await anyio.connect_tcp(host, int(port)) as connection:
+                await connection.send(b"\r\n".join([*lines, b"", b""]) + body)
+                status = int((await connection.receive()).split()[1])
+    assert 400 <= status < 500
 
 
 async def test_extra_routes_are_served() -> None:
