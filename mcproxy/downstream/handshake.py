@@ -14,6 +14,7 @@ from msgspec import Raw
 from mcproxy import __version__
 from mcproxy.call import Call, Complete, Failed, InputRequest, InputRequired, McpError, Outcome, Principal, Reason
 from mcproxy.downstream.edge import Edge
+from mcproxy.downstream.opening import Incoming
 from mcproxy.downstream.session_ids import Opening
 from mcproxy.downstream.sessions import SHUTTING_DOWN, Session, Sessions
 from mcproxy.protocol.eras import HOP_META, META_PROGRESS_TOKEN, META_SERVER_INFO, negotiate
@@ -52,7 +53,7 @@ class Outlet(Protocol):
         """Nothing follows; the answer, if there was one, has been sent."""
 
 
-def opens(message: Message) -> bool:
+def opens(message: Incoming) -> bool:
     """Whether this is the request that opens a session."""
     return isinstance(message, Request) and message.method in METHODS and METHODS[message.method].opens
 

@@ -15,13 +15,11 @@ from aiohttp import web
 from mcproxy.call import McpError, Principal, Reason
 from mcproxy.downstream.edge import Edge
 from mcproxy.downstream.listening import Subscription
-from mcproxy.downstream.opening import Incoming, speaks_stateless
+from mcproxy.downstream.opening import Incoming
 from mcproxy.downstream.outbox import Outbox
 from mcproxy.downstream.responses import Accepted, Refusal, error, json, read_accept, send_events
 from mcproxy.downstream.sessions import SHUTTING_DOWN
 from mcproxy.downstream.stateless import Admitted, Answer, admit, respond
-from mcproxy.protocol.eras import STATELESS_VERSIONS
-from mcproxy.protocol.headers import VERSION
 from mcproxy.protocol.jsonrpc import (
     INTERNAL_ERROR,
     INVALID_REQUEST,
@@ -42,15 +40,6 @@ Work = Callable[[], Coroutine[object, object, None]]
 
 _STATUS: Final[Mapping[int, int]] = {METHOD_NOT_FOUND: 404, MISSING_CLIENT_CAPABILITY: 400}
 """By code, of a request that was admitted: these two have a status of their own, whoever refused it."""
-
-
-def is_stateless(request: web.Request, incoming: Incoming) -> bool:
-    """Whether a POST opens in this era: by its own `_meta`, or by its header (versioning, "Backward Compatibility")."""
-    return speaks_stateless(incoming) or names_version(request)
-
-
-def names_version(request: web.Request) -> bool:
-    return request.headers.get(VERSION) in STATELESS_VERSIONS
 
 
 class StatelessHttp:

@@ -1,0 +1,108 @@
+"""What is checked of a stateless request before it is served, apart from any transport."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from msgspec import Raw
+
+from mcproxy.call import ANONYMOUS, Caller, Complete, InputRequest, McpError
+from mcproxy.downstream.edge import Edge
+from mcproxy.downstream.stateless import admit, respond
+from mcproxy.protocol.jsonrpc import HEADER_MISMATCH, Message, Request, raw
+from tests.downstream.modern import ENVELOPE, headers_of
+from tests.downstream.modern import request as message
+from tests.fakes.gateway import FakeGateway, asking, edge_of
+
+pytestmark = pytest.mark.anyio
+
+SCHEMA = raw({"properties": {"region": {"type": "string", "x-mcp-header": "Region"}}})
+BROKEN = raw({"properties": {"region": {"type": "number", "x-mcp-header": "Region"}}})
+
+
+def knowing(edge: Edge, schema: Raw) -> Edge:
+    """The edge with a catalogue of one tool."""
+
+    def tool_schema(caller: Caller, name: str) -> Raw | None:
+        return schema if name == "t" else None
+
+    return replace(edge, tool_schema=tool_schema)
+
+
+def call(name: str, arguments: Any) -> Request:
+    params = {"name": name, "arguments": arguments, "_meta": ENVELOPE}
+    return Request(1, "tools/call", {key: raw(value) for key, value in params.items()})
+
+
+def fields(name: str, **params: str) -> dict[str, str]:
+    mirrored = {f"Mcp-Param-{key}": value for key, value in params.items()}
+    return {**headers_of(message(1, "tools/call", {"name": name})), **mirrored}
+
+
+async def test_a_header_of_a_tools_parameter_must_be_its_argument() -> None:
+    async with edge_of(FakeGateway()) as bare:
+        edge = knowing(bare, SCHEMA)
+        request = call("t", {"region": "eu"})
+        admit(edge, request, ANONYMOUS, "", fields("t", Region="eu").items())
+        for wrong in (fields("t"), fields("t", Region="us"), fields("t", Region="=?base64?x?=")):
+            with pytest.raises(McpError) as refusal:
+                admit(edge, request, ANONYMOUS, "", wrong.items())
+            assert refusal.value.code == HEADER_MISMATCH
+
+
+async def test_parameters_of_a_tool_that_is_not_known_are_not_compared() -> None:
+    async with edge_of(FakeGateway()) as bare:
+        request = call("other", {"region": "eu"})
+        admit(knowing(bare, SCHEMA), request, ANONYMOUS, "", fields("other", Region="us").items())
+
+
+async def test_a_definition_that_clients_must_reject_is_compared_with_nothing() -> None:
+    async with edge_of(FakeGateway()) as bare:
+        admit(knowing(bare, BROKEN), call("t", {"region": 1}), ANONYMOUS, "", fields("t").items())
+
+
+async def test_without_headers_the_body_alone_counts() -> None:
+    async with edge_of(FakeGateway()) as bare:
+        admitted = admit(knowing(bare, SCHEMA), call("t", {"region": "eu"}), ANONYMOUS, "up")
+        assert admitted.caller.endpoint == "up"
+        assert "_meta" not in admitted.params
+
+
+async def test_r26_a_client_is_asked_nothing_while_its_request_runs() -> None:
+    gateway = FakeGateway()
+    gateway.answers["tools/call"] = asking("roots/list")
+    sent: list[Message] = []
+    async with edge_of(gateway) as edge:
+        await respond(edge, admit(edge, call("t", {}), ANONYMOUS, ""), sent.append)
+    (answer,) = sent
+    assert not isinstance(answer, Request)
+    with pytest.raises(McpError):
+        await gateway.calls[0].client.ask(InputRequest("roots/list", {}))
+
+
+async def test_r24_nothing_follows_the_answer() -> None:
+    gateway = FakeGateway()
+    sent: list[Message] = []
+    async with edge_of(gateway) as edge:
+        params = {"name": "t", "_meta": {**ENVELOPE, "progressToken": 1}}
+        request = Request(1, "tools/call", {key: raw(value) for key, value in params.items()})
+        await respond(edge, admit(edge, request, ANONYMOUS, ""), sent.append)
+    gateway.calls[0].client.notify("notifications/progress", {"progress": raw(1)})
+    assert len(sent) == 1
+
+
+async def test_r32_what_a_result_holds_passes_byte_for_byte() -> None:
+    odd = b'{"content":[{"type":"odd" , "n":1.0e+2}],"x":{"deep":[ 1 ]}}'
+
+    async def answer(call: Any) -> Complete:
+        return Complete(Raw(odd))
+
+    gateway = FakeGateway()
+    gateway.answers["tools/call"] = answer
+    sent: list[Any] = []
+    async with edge_of(gateway) as edge:
+        await respond(edge, admit(edge, call("t", {}), ANONYMOUS, ""), sent.append)
+    assert b'[{"type":"odd" , "n":1.0e+2}]' in bytes(sent[0].result)
+    assert b'{"deep":[ 1 ]}' in bytes(sent[0].result)
