@@ -8,7 +8,7 @@ from aiohttp import web
 from mcproxy.call import Connected
 from mcproxy.settings import Upstream
 from mcproxy.upstream.connecting import transport
-from tests.fakes.servers.http import FakeSse, FakeStreamable, serving
+from tests.fakes.servers.web import FakeSse, FakeStreamable, serving
 from tests.upstream.support import QUICK, child, failure, running, tool, value
 
 pytestmark = pytest.mark.anyio

@@ -7,7 +7,7 @@ import pytest
 
 from mcproxy.call import Connected, Disconnected
 from mcproxy.settings import Upstream
-from tests.fakes.servers.http import FakeSse, serving
+from tests.fakes.servers.web import FakeSse, serving
 from tests.upstream.support import QUICK, failure, running, tool, value
 
 pytestmark = pytest.mark.anyio

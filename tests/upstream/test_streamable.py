@@ -13,7 +13,7 @@ from mcproxy.call import Connected, Disconnected, Outcome, Reason, ResourceUpdat
 from mcproxy.protocol.jsonrpc import ErrorObject, ErrorResponse
 from mcproxy.settings import Upstream
 from mcproxy.upstream.streamable import Position, session_is_lost
-from tests.fakes.servers.http import FakeStreamable, Message, error, event, events, result, serving
+from tests.fakes.servers.web import FakeStreamable, Message, error, event, events, result, serving
 from tests.upstream.support import QUICK, FakeClient, answering, failure, running, tool, value
 
 pytestmark = pytest.mark.anyio
