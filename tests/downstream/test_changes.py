@@ -1,0 +1,51 @@
+"""What one client has still to be told."""
+
+from __future__ import annotations
+
+from mcproxy.call import ListChanged, Notice, ResourceUpdated
+from mcproxy.downstream.changes import AT_ONCE, Changes
+from mcproxy.protocol.jsonrpc import Notification, raw
+from mcproxy.protocol.methods import Kind
+from mcproxy.settings import Limits
+
+
+def everything(changes: Changes) -> list[Notification]:
+    taken: list[Notification] = []
+    while len(changes):
+        some = changes.take()
+        assert 1 <= len(some) <= AT_ONCE
+        taken += some
+    return taken
+
+
+def test_r23_storms_coalesce_and_lose_nothing() -> None:
+    changes = Changes(Limits())
+    for round in range(3):
+        for number in range(200):
+            changes.note(ResourceUpdated(f"a:{number}", {"round": raw(round)}))
+        changes.note(ListChanged(Kind.TOOLS))
+    told = everything(changes)
+    assert len(told) == 201
+    assert all(notification.params.get("round", raw(2)) == raw(2) for notification in told)
+
+
+def test_notices_keep_their_order_and_the_oldest_give_way() -> None:
+    changes = Changes(Limits(max_queued_messages=3))
+    for number in range(5):
+        changes.note(Notice("notifications/message", {"n": raw(number)}))
+    assert [notification.params["n"] for notification in everything(changes)] == [raw(2), raw(3), raw(4)]
+
+
+def test_r23_changes_are_bounded() -> None:
+    changes = Changes(Limits(max_subscriptions_per_session=10))
+    for number in range(1000):
+        changes.note(ResourceUpdated(f"a:{number}"))
+    assert everything(changes)[-1].params["uri"] == raw("a:999")
+    assert len(changes) == 0
+
+
+def test_an_update_names_the_hearers_own_uri() -> None:
+    changes = Changes(Limits())
+    changes.note(ResourceUpdated("gh+a:b", {"uri": raw("a:b"), "title": raw("t")}))
+    (updated,) = changes.take()
+    assert updated.params == {"uri": raw("gh+a:b"), "title": raw("t")}
