@@ -110,6 +110,8 @@ class Server:
     slow: bool = False
     down: bool = False
     subscribable: bool = True
+    early: bool = False
+    """Whether it knows what it will say as soon as it is asked."""
     hints: dict[str, object] = field(default_factory=dict)
     padding: int = 0
     instead: Outcome | None = None
@@ -151,7 +153,7 @@ class Server:
     async def _read(self, call: Call) -> Outcome:
         self.reads += 1
         uri = msgspec.json.decode(call.params["uri"])
-        arrived = Arrived(call, uri)
+        arrived = Arrived(call, uri, self.result(call, uri) if self.early else None)
         self.arrived.append(arrived)
         try:
             if self.question is not None:

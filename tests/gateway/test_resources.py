@@ -8,6 +8,7 @@ from msgspec import Raw
 
 from mcproxy import settings
 from mcproxy.call import (
+    Call,
     Complete,
     Failed,
     InputRequest,
@@ -23,6 +24,7 @@ from mcproxy.gateway.reads import META_STALE
 from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, RESOURCE_NOT_FOUND, ErrorObject, raw
 from mcproxy.protocol.methods import LOG_MESSAGE, PROGRESS, Kind
 from tests.fakes.reading import NAME, Pending, Reader, Server, members, read, settled, text, tool, world
+from tests.fakes.upstream import FakeUpstream, house
 
 pytestmark = pytest.mark.anyio
 
@@ -761,3 +763,77 @@ async def test_while_the_cache_does_not_run_every_read_goes_straight_through() -
         await w.get(read(A))
         await w.get(read(A))
         assert w.server.reads == 4
+
+
+# Put together.
+
+
+def counting(upstream: FakeUpstream) -> FakeUpstream:
+    """Its one resource counts how often it was read."""
+
+    def answer(call: Call) -> Complete:
+        contents = [{"uri": A, "text": str(upstream.count("resources/read"))}]
+        return Complete(raw({"contents": contents, "cacheScope": "public"}))
+
+    upstream.answers["resources/read"] = answer
+    for method in ("resources/subscribe", "resources/unsubscribe", "tools/call"):
+        upstream.answers[method] = lambda call: Complete(raw({}))
+    return upstream
+
+
+async def test_a_client_that_reads_upon_hearing_of_a_change_gets_what_changed() -> None:
+    async with house(counting(FakeUpstream("fs")), options={"fs": {"cache": {"ttl": MINUTE}}}) as h:
+        await h.ready()
+        listener = h.listener()
+        uri = f"fs+{A}"
+        await h.call("resources/subscribe", listener=listener, uri=uri)
+        assert text(await h.call("resources/read", uri=uri)) == "1"
+        assert text(await h.call("resources/read", uri=uri)) == "1"
+        h["fs"].announce(ResourceUpdated(A))
+        await listener.hears(ResourceUpdated(uri))
+        assert text(await h.call("resources/read", uri=uri)) == "2"
+
+
+async def test_r21_the_caches_subscription_counts_among_the_clients() -> None:
+    async with house(counting(FakeUpstream("fs")), options={"fs": {"cache": {"coherent": True}}}) as h:
+        await h.ready()
+        listener = h.listener()
+        uri = f"fs+{A}"
+        for _ in range(3):
+            await h.call("resources/read", uri=uri)
+            await settled()
+        assert h["fs"].count("resources/read") == 2
+        await h.call("resources/subscribe", listener=listener, uri=uri)
+        h.gateway.leave(listener)
+        await settled()
+        assert h["fs"].count("resources/subscribe") == 1
+        assert h["fs"].count("resources/unsubscribe") == 0
+
+
+async def test_a_tool_is_read_only_where_the_upstream_lists_it_so() -> None:
+    upstream = counting(FakeUpstream("fs"))
+    upstream.lists[Kind.TOOLS] = [
+        {"name": "look", "annotations": {"readOnlyHint": True}},
+        {"name": "write"},
+        {"name": "odd", "annotations": {"readOnlyHint": "yes"}},
+    ]
+    cache = {"ttl": MINUTE, "invalidate_on_tool_calls": True}
+    async with house(upstream, options={"fs": {"cache": cache}}) as h:
+        await h.ready()
+        for tool_name, reads in (("look", 1), ("write", 2), ("odd", 3), ("look", 3)):
+            await h.call("resources/read", uri=f"fs+{A}")
+            await h.call("tools/call", name=f"fs__{tool_name}")
+            await h.call("resources/read", uri=f"fs+{A}")
+            assert upstream.count("resources/read") == reads
+
+
+async def test_a_crash_below_a_read_fails_that_read_and_nothing_else() -> None:
+    def crash(call: Call) -> Complete:
+        raise ZeroDivisionError
+
+    async with house(counting(FakeUpstream("fs")), options={"fs": {"cache": {"ttl": MINUTE}}}) as h:
+        await h.ready()
+        answer, h["fs"].answers["resources/read"] = h["fs"].answers["resources/read"], crash
+        assert isinstance(await h.call("resources/read", uri=f"fs+{A}"), Failed)
+        h["fs"].answers["resources/read"] = answer
+        assert text(await h.call("resources/read", uri=f"fs+{A}")) == "2"
