@@ -177,15 +177,15 @@ class Conversation:
             self._causes.begin(message.id, call)
             await self._send(message)
 
-        limits = self._hop.spec.timeouts
-        report = _reporter(call) if METHODS[call.method].may_ask else None
+        row, limits = METHODS[call.method], self._hop.spec.timeouts
+        report = _reporter(call) if row.may_ask else None
         answer: Response | ErrorResponse | None = None
         try:
             answer = await self._requests.exchange(
                 call.method,
                 call.params,
                 send,
-                Timeouts(limits.idle, limits.total),
+                Timeouts(limits.idle if row.lists is None else limits.list, limits.total),
                 on_progress=report,
                 send_cancel=self._say_cancelled,
             )

@@ -123,7 +123,7 @@ class KeptLink:
         try:
             error = await self._connect_and_wait()
         except (Unreachable, Rejected) as unreachable:
-            error = str(unreachable)
+            error = self._hop.redact(str(unreachable))
         except Exception as bug:
             log.exception("upstream failed unexpectedly", upstream=self._name)
             error = f"an internal error: {type(bug).__name__}"

@@ -67,12 +67,13 @@ class _Stream:
 
     async def send(self, message: Message) -> None:
         response = await self._requester.request("POST", self._endpoint, {"Content-Type": JSON}, encode(message))
+        if response.ok:
+            response.release()
+            return
         with closing(response):
-            body = await excerpt(response)
             if response.status == 404:
                 raise NotAccepted("the upstream lost the session: HTTP 404")
-            if not response.ok:
-                raise self._requester.rejection(response, body)
+            raise self._requester.rejection(response, await excerpt(response))
 
     async def feed(self, receive: Callable[[bytes], None]) -> str:
         try:

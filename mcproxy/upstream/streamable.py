@@ -277,7 +277,7 @@ class _Streamable:
             raise self._lost(f"HTTP {response.status}")
         if open and response.status == 503:
             self._conversation.leave("the upstream is unavailable: HTTP 503")
-            raise PeerGone("HTTP 503")
+            raise PeerGone(str(self._requester.rejection(response, body)))
         ours = response.status in range(400, 500) and response.status not in AUTHENTICATION
         if open and ours and error is not None and id is not None:
             self._conversation.take(replace(error, id=id), id)

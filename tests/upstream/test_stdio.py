@@ -417,3 +417,11 @@ async def test_a_timely_start() -> None:
     async with running(child()) as it:
         await it.upstream(tool("echo"))
         assert time.monotonic() - started < 5
+
+
+async def test_r46_a_list_has_a_bound_of_its_own() -> None:
+    spec = child("slow-lists", timeouts=QUICK.model_copy(update={"list": 0.1}))
+    async with running(spec) as it:
+        failed = failure(await it.upstream(request("tools/list")))
+    assert failed.reason is Reason.TIMEOUT
+    assert "tools/list" in failed.error.message

@@ -1,7 +1,8 @@
 """A server of the handshake era over stdio, each of whose tools has one odd manner. Standard library alone.
 
 Runs as `python child.py [MANNER...]`: `deaf-to-eof` ignores the end of its input and SIGTERM, `asks-for-roots` asks
-once initialised, `old` speaks 2024-11-05, `alien` speaks a version that nobody knows.
+once initialised, `old` speaks 2024-11-05, `alien` speaks a version that nobody knows,
+`slow-lists` never answers a list.
 """
 
 from __future__ import annotations
@@ -138,7 +139,7 @@ def on_message(message: Message) -> None:
             say({"id": "roots", "method": "roots/list"})
         case {"method": "tools/call"}:
             on_call(message)
-        case {"method": "tools/list"}:
+        case {"method": "tools/list"} if "slow-lists" not in MANNERS:
             say({"id": message["id"], "result": {"tools": []}})
         case {"id": str(key)} if key in waiting:
             answer(waiting.pop(key), message)
