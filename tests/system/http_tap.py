@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 import aiohttp
-from aiohttp import web
+from aiohttp import ClientConnectionResetError, web
 
 from mcproxy.protocol.sse import EventDecoder
 from tests.judge import Judge, Violation
@@ -38,11 +38,13 @@ class HttpTap:
             response = web.StreamResponse(status=answer.status)
             response.headers.update((key, value) for key, value in answer.headers.items() if key not in FRAMING)
             await response.prepare(request)
-            if answer.content_type == "text/event-stream":
-                await self._pass_events(answer, response)
-            else:
-                await self._pass_body(answer, response)
-            await response.write_eof()
+            # A client that left has no use for the rest.
+            with suppress(ClientConnectionResetError):
+                if answer.content_type == "text/event-stream":
+                    await self._pass_events(answer, response)
+                else:
+                    await self._pass_body(answer, response)
+                await response.write_eof()
             return response
 
     async def _pass_events(self, answer: aiohttp.ClientResponse, response: web.StreamResponse) -> None:

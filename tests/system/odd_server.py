@@ -54,7 +54,8 @@ TOOLS: list[Json] = [
         {"name": name, "inputSchema": schema()}
         for name in ("blocks", "fail", "refuse", "need_url", "sample", "form", "visit", "roots", "report", "log")
     ),
-    *({"name": name, "inputSchema": schema()} for name in ("wait", "given_up", "watched", "grow", "large", "die")),
+    *({"name": name, "inputSchema": schema()} for name in ("wait", "given_up", "linger", "watched", "grow", "large")),
+    *({"name": name, "inputSchema": schema()} for name in ("die", "meet")),
     {"name": "touch", "inputSchema": schema(uri=STRING)},
 ]
 RESOURCES: list[Json] = [
@@ -102,7 +103,9 @@ class Server:
         self._answers: dict[str, tuple[anyio.Event, list[Json]]] = {}
         self._asked = 0
         self._given_up = anyio.Event()
+        self._waited = self._cancelled = 0
         self._watched: list[str] = []
+        self._waiting_to_meet: list[anyio.Event] = []
         self._tools = list(TOOLS)
 
     async def take(self, message: Json) -> None:
@@ -111,6 +114,7 @@ class Server:
                 self._tasks.start_soon(self._answer, id, message)
             case {"method": "notifications/cancelled", "params": {"requestId": id}} if id in self._running:
                 self._running[id].cancel()
+                self._cancelled += 1
                 self._given_up.set()
             case {"id": id} if id in self._answers:
                 event, box = self._answers[id]
@@ -173,10 +177,12 @@ class Server:
                     line = {"level": level, "logger": "odd", "data": {"says": level, **ODD}}
                     await self._say("notifications/message", line)
             case "wait":
+                self._waited += 1
                 await self._report(meta, {"progress": 0})
                 await anyio.sleep_forever()
             case "given_up":
                 await self._given_up.wait()
+                return {"content": [text(f"given_up: {self._cancelled} of {self._waited}")]}
             case "watched":
                 return {"content": [text(json.dumps(self._watched))]}
             case "touch":
@@ -184,12 +190,31 @@ class Server:
             case "grow":
                 self._tools.append({"name": f"grown{len(self._tools)}", "inputSchema": schema()})
                 await self._say("notifications/tools/list_changed")
+            case "linger":
+                await self._report(meta, {"progress": 0})
+                await anyio.sleep(0.5)
+            case "meet":
+                return {"content": [text(await self._meet(arguments, meta))]}
             case "die":
                 print("the last words", file=sys.stderr, flush=True)
                 sys.exit(7)
             case _:
                 return _content(name, arguments)
         return {"content": [text(f"{name}: done")]}
+
+    async def _meet(self, arguments: Json, meta: Json) -> str:
+        """Waits for a second caller, reports, asks where told to, and tells each caller who it is."""
+        who, here = arguments["who"], anyio.Event()
+        await self._report(meta, {"progress": 1, "message": who})
+        self._waiting_to_meet.append(here)
+        if len(self._waiting_to_meet) == 2:
+            for event in self._waiting_to_meet:
+                event.set()
+            self._waiting_to_meet.clear()
+        await here.wait()
+        await self._report(meta, {"progress": 2, "message": who})
+        answer = await self._ask(*QUESTIONS[arguments["ask"]]) if "ask" in arguments else None
+        return json.dumps({"who": who, "answer": answer})
 
     async def _report(self, meta: Json, progress: Json) -> None:
         if "progressToken" in meta:

@@ -56,6 +56,7 @@ class Log:
     """What a program wrote to its stderr. A line that is a JSON object is read as one."""
 
     entries: list[Json] = field(default_factory=list)
+    ended: bool = False
     _news: anyio.Event = field(default_factory=anyio.Event)
 
     async def keep(self, stderr: ByteReceiveStream) -> None:
@@ -63,8 +64,13 @@ class Log:
         async for chunk in stderr:
             *lines, rest = (rest + chunk).split(b"\n")
             self.entries += [_entry(line) for line in lines]
-            self._news.set()
-            self._news = anyio.Event()
+            self._tell()
+        self.ended = True
+        self._tell()
+
+    def _tell(self) -> None:
+        self._news.set()
+        self._news = anyio.Event()
 
     async def says(self, wanted: Callable[[Json], bool]) -> Json:
         """The first entry that is wanted, as soon as it is there."""
@@ -74,6 +80,7 @@ class Log:
                 if wanted(entry):
                     return entry
             seen = len(self.entries)
+            assert not self.ended, f"it ended without saying so:\n{self}"
             await self._news.wait()
 
     def __str__(self) -> str:
@@ -99,7 +106,7 @@ class Gateway:
         return f"{self.url}/servers/{name}/{transport}"
 
     async def connected(self, name: str) -> None:
-        await self.log.says(lambda entry: entry.get("event") == "connected" and entry.get("upstream") == name)
+        await self.log.says(lambda entry: entry.get("event") == "upstream connected" and entry.get("upstream") == name)
 
 
 def configuration(upstreams: Json, **proxy: object) -> Json:

@@ -16,31 +16,31 @@ CANCEL_REASON = "the script says so"
 def verbs(session: Any, types: ModuleType, as_uri: Callable[[str], Any], cancel: Verb) -> dict[str, Verb]:
     """Every step's method as a coroutine function. `types` is the SDK's module of message types."""
 
-    async def call_tool(params: Json, on_progress: OnProgress) -> Json:
+    async def call_tool(params: Json, on_progress: OnProgress | None) -> Json:
         return dumped(await session.call_tool(params["name"], params.get("arguments"), progress_callback=on_progress))
 
-    async def read(params: Json, _: OnProgress) -> Json:
+    async def read(params: Json, _: OnProgress | None) -> Json:
         return dumped(await session.read_resource(as_uri(params["uri"])))
 
-    async def get_prompt(params: Json, _: OnProgress) -> Json:
+    async def get_prompt(params: Json, _: OnProgress | None) -> Json:
         return dumped(await session.get_prompt(params["name"], params.get("arguments")))
 
-    async def complete(params: Json, _: OnProgress) -> Json:
+    async def complete(params: Json, _: OnProgress | None) -> Json:
         kinds = {"ref/prompt": types.PromptReference, "ref/resource": types.ResourceTemplateReference}
         ref = kinds[params["ref"]["type"]].model_validate(params["ref"])
         known = params.get("context", {}).get("arguments")
         return dumped(await session.complete(ref, params["argument"], context_arguments=known))
 
-    async def set_level(params: Json, _: OnProgress) -> Json:
+    async def set_level(params: Json, _: OnProgress | None) -> Json:
         return dumped(await session.set_logging_level(params["level"]))
 
-    async def subscribe(params: Json, _: OnProgress) -> Json:
+    async def subscribe(params: Json, _: OnProgress | None) -> Json:
         return dumped(await session.subscribe_resource(as_uri(params["uri"])))
 
-    async def unsubscribe(params: Json, _: OnProgress) -> Json:
+    async def unsubscribe(params: Json, _: OnProgress | None) -> Json:
         return dumped(await session.unsubscribe_resource(as_uri(params["uri"])))
 
-    async def ping(_: Json, __: OnProgress) -> Json:
+    async def ping(_: Json, __: OnProgress | None) -> Json:
         return dumped(await session.send_ping())
 
     return {
@@ -61,14 +61,15 @@ def verbs(session: Any, types: ModuleType, as_uri: Callable[[str], Any], cancel:
 
 
 def _draining(list_page: Callable[..., Any], member: str, types: ModuleType) -> Verb:
-    async def drain(_: Json, __: OnProgress) -> Json:
+    async def drain(_: Json, __: OnProgress | None) -> Json:
         entries: list[Json] = []
         cursor = None
         while True:
-            page = dumped(await list_page(params=types.PaginatedRequestParams(cursor=cursor) if cursor else None))
+            params = None if cursor is None else types.PaginatedRequestParams(cursor=cursor)
+            page = dumped(await list_page(params=params))
             entries += page[member]
             cursor = page.get("nextCursor")
-            if not cursor:
+            if cursor is None:
                 return {member: entries}
 
     return drain

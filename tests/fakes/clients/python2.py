@@ -56,7 +56,7 @@ def _server(transport: Json) -> Any:
 
 
 def cancelling(session: ClientSession) -> Verb:
-    async def cancel(params: Json, _: OnProgress) -> Json:
+    async def cancel(params: Json, _: OnProgress | None) -> Json:
         async def call(on_progress: OnProgress) -> None:
             await session.call_tool(params["name"], params.get("arguments"), progress_callback=on_progress)
 

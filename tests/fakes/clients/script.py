@@ -22,7 +22,7 @@ class OnProgress(Protocol):
     async def __call__(self, progress: float, total: float | None, message: str | None) -> None: ...
 
 
-Verb = Callable[[Json, OnProgress], Awaitable[Json]]
+Verb = Callable[[Json, OnProgress | None], Awaitable[Json]]
 
 
 @dataclass
@@ -47,9 +47,9 @@ class Transcript:
         meta = {key: value for key, value in (params.pop("_meta", None) or {}).items() if key not in HOP_META}
         self.questions.append({"method": method, "params": {**params, "_meta": meta} if meta else params})
 
-    async def hears(self, method: str, count: int) -> None:
-        """Returns once `count` notifications of `method` have come."""
-        while sum(notification["method"] == method for notification in self.notifications) < count:
+    async def hears(self, method: str, since: int) -> None:
+        """Returns once a notification of `method` has come, from the one at `since` on."""
+        while all(notification["method"] != method for notification in self.notifications[since:]):
             await self._news.wait()
 
     def dump(self) -> str:
@@ -65,14 +65,17 @@ def load() -> Json:
 
 async def play(steps: list[Json], verbs: Mapping[str, Verb], transcript: Transcript, error: type[Exception]) -> None:
     """Takes each step in turn. `error` is what the SDK raises for a JSON-RPC error, with its `error` attribute."""
+    before = began = 0
     for step in steps:
+        before, began = began, len(transcript.notifications)
         reports: list[list[Any]] = []
         with anyio.fail_after(PATIENCE):
             if step["do"] == "await":
-                await transcript.hears(step["method"], step.get("count", 1))
+                await transcript.hears(step["method"], since=before)
                 entry: Json = {}
             else:
-                entry = await _outcome(verbs[step["do"]](step.get("params", {}), _into(reports)), error)
+                on_progress = None if step.get("quiet") else _into(reports)
+                entry = await _outcome(verbs[step["do"]](step.get("params", {}), on_progress), error)
         transcript.steps.append({"do": step["do"], **entry, **({"progress": reports} if reports else {})})
 
 

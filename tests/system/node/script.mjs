@@ -28,9 +28,9 @@ export class Transcript {
     this.questions.push({ method, params: Object.keys(meta).length ? { ...rest, _meta: meta } : rest });
   }
 
-  // Resolves once `count` notifications of `method` have come.
-  hears(method, count) {
-    const done = () => this.notifications.filter((one) => one.method === method).length >= count;
+  // Resolves once a notification of `method` has come, from the one at `since` on.
+  hears(method, since) {
+    const done = () => this.notifications.slice(since).some((one) => one.method === method);
     return new Promise((resolve) => {
       const wait = () => done() && (resolve(), true);
       if (!wait()) this.#waiting.push(wait);
@@ -46,7 +46,7 @@ const draining = (listPage, member) => async () => {
     const page = await listPage(cursor === undefined ? undefined : { cursor });
     entries.push(...page[member]);
     cursor = page.nextCursor;
-  } while (cursor);
+  } while (cursor !== undefined); // the empty string is a cursor
   return { [member]: entries };
 };
 
@@ -92,12 +92,14 @@ const refusal = ({ code, message, data }) => ({
 
 export const play = async (client, steps, transcript, callTool) => {
   const table = verbs(client, callTool);
-  for (const { do: verb, method, count = 1, params = {} } of steps) {
+  let [before, began] = [0, 0];
+  for (const { do: verb, method, quiet = false, params = {} } of steps) {
+    [before, began] = [began, transcript.notifications.length];
     const entry = { do: verb };
     const progress = [];
     const onprogress = ({ progress: done, total = null, message = null }) => progress.push([done, total, message]);
     try {
-      const step = verb === "await" ? transcript.hears(method, count) : table[verb](params, onprogress);
+      const step = verb === "await" ? transcript.hears(method, before) : table[verb](params, quiet ? undefined : onprogress);
       const result = await inTime(step, verb);
       if (verb !== "await") entry.result = result;
     } catch (error) {
