@@ -17,7 +17,7 @@ from aiohttp import web
 from mcproxy.call import McpError, Reason
 from mcproxy.downstream.edge import Edge
 from mcproxy.downstream.outbox import Outbox, pump
-from mcproxy.protocol.jsonrpc import ErrorResponse, RequestId, encode
+from mcproxy.protocol.jsonrpc import INVALID_REQUEST, ErrorResponse, RequestId, encode
 from mcproxy.protocol.sse import KEEP_ALIVE
 
 JSON: Final = "application/json"
@@ -82,6 +82,14 @@ def read_accept(header: str | None) -> Accepted:
     return Accepted(
         json=anything or bool(ranges & {JSON, "application/*"}), events=anything or bool(ranges & {EVENTS, "text/*"})
     )
+
+
+def check_accept(request: web.Request) -> Accepted:
+    """The forms that a POST may be answered in. Raises Refusal where there is none."""
+    accepted = read_accept(request.headers.get("Accept"))
+    if not (accepted.json or accepted.events):
+        raise Refusal(406, INVALID_REQUEST, "accept application/json, text/event-stream, or both")
+    return accepted
 
 
 def _range(entry: str) -> str | None:

@@ -17,7 +17,7 @@ from mcproxy.downstream.edge import Edge
 from mcproxy.downstream.listening import Subscription
 from mcproxy.downstream.opening import Incoming
 from mcproxy.downstream.outbox import Outbox
-from mcproxy.downstream.responses import Accepted, Refusal, error, json, read_accept, send_events
+from mcproxy.downstream.responses import Accepted, Refusal, check_accept, error, json, send_events
 from mcproxy.downstream.sessions import SHUTTING_DOWN
 from mcproxy.downstream.stateless import Admitted, Answer, admit, respond
 from mcproxy.protocol.jsonrpc import (
@@ -39,7 +39,7 @@ TRANSPORT: Final = "http"
 Work = Callable[[], Coroutine[object, object, None]]
 
 _STATUS: Final[Mapping[int, int]] = {METHOD_NOT_FOUND: 404, MISSING_CLIENT_CAPABILITY: 400}
-"""By code, of a request that was admitted: these two have a status of their own, whoever refused it."""
+"""By code, for whoever refuses; else it is 400 for a refusal of ours, and 200 for an answer."""
 
 
 class StatelessHttp:
@@ -71,17 +71,15 @@ class StatelessHttp:
     async def _take(
         self, request: web.Request, message: Request, principal: Principal, endpoint: str
     ) -> web.StreamResponse:
-        accepted = _check_accept(request)
+        accepted = check_accept(request)
         try:
             admitted = admit(self._edge, message, principal, endpoint, request.headers.items())
-        except McpError as refusal:
-            return error(404 if refusal.code == METHOD_NOT_FOUND else 400, refusal, message.id)
-        try:
             self._check_open()
             if admitted.stays_open:
                 return await self._listen(request, admitted, accepted)
         except McpError as refusal:
-            return error(503 if refusal.reason is Reason.UNAVAILABLE else 400, refusal, message.id)
+            status = 503 if refusal.reason is Reason.UNAVAILABLE else _STATUS.get(refusal.code, 400)
+            return error(status, refusal, message.id)
         reply = Reply(self._edge, accepted)
         return await reply.carry(request, lambda: respond(self._edge, admitted, reply.send))
 
@@ -91,13 +89,10 @@ class StatelessHttp:
         self._check_room(admitted.caller.principal)
         reply = Reply(self._edge, accepted)
         subscription = Subscription(self._edge, admitted, reply.send, reply.wake)
-        streams = self._edge.metrics.streams.labels(TRANSPORT)
         self._subscriptions[subscription] = admitted.caller.principal.name
-        streams.inc()
         try:
             return await reply.carry(request, subscription.run, subscription.tell_changes)
         finally:
-            streams.dec()
             del self._subscriptions[subscription]
 
     def _check_open(self) -> None:
@@ -161,15 +156,9 @@ class Reply:
         if self._answer is not None and not self._streams:
             return json(encode(self._answer), _status(self._answer))
         self._streams = True
-        return await send_events(request, self._edge, TRANSPORT, self._outbox, refill=refill)
+        with self._edge.metrics.streams.labels(TRANSPORT).track_inprogress():
+            return await send_events(request, self._edge, TRANSPORT, self._outbox, refill=refill)
 
 
 def _status(answer: Answer) -> int:
     return _STATUS.get(answer.error.code, 200) if isinstance(answer, ErrorResponse) else 200
-
-
-def _check_accept(request: web.Request) -> Accepted:
-    accepted = read_accept(request.headers.get("Accept"))
-    if not (accepted.json or accepted.events):
-        raise Refusal(406, INVALID_REQUEST, "accept application/json, text/event-stream, or both")
-    return accepted

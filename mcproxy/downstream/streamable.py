@@ -18,7 +18,7 @@ from mcproxy.downstream.edge import Edge
 from mcproxy.downstream.handshake import greet, opens, receive
 from mcproxy.downstream.opening import Batch, Incoming
 from mcproxy.downstream.outbox import Outbox
-from mcproxy.downstream.responses import Accepted, Refusal, failure, json, read_accept, send_events
+from mcproxy.downstream.responses import Accepted, Refusal, check_accept, failure, json, read_accept, send_events
 from mcproxy.downstream.session_ids import UnknownSession
 from mcproxy.downstream.sessions import Session, Sessions, TooManySessions
 from mcproxy.downstream.streams import Stream, UnknownEvent
@@ -50,7 +50,7 @@ class Streamable:
     async def post(
         self, request: web.Request, incoming: Incoming, principal: Principal, endpoint: str
     ) -> web.StreamResponse:
-        accepted = _check_accept(request)
+        accepted = check_accept(request)
         if not isinstance(incoming, list) and opens(incoming):
             assert isinstance(incoming, Request)
             return await self._open(request, incoming, accepted, principal, endpoint)
@@ -210,13 +210,6 @@ class Exchange:
             line.send(message)
         elif isinstance(message, Request):
             raise PeerGone("it takes no event stream, or it hung up")
-
-
-def _check_accept(request: web.Request) -> Accepted:
-    accepted = read_accept(request.headers.get("Accept"))
-    if not (accepted.json or accepted.events):
-        raise Refusal(406, INVALID_REQUEST, "accept application/json, text/event-stream, or both")
-    return accepted
 
 
 def _check_version(version: str | None) -> None:

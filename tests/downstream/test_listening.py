@@ -176,6 +176,7 @@ async def test_r25_leaving_ends_the_subscription_and_no_other() -> None:
             async with leaving.stream(listen(TOOLS)) as gone:
                 await gone.message()
                 assert gateway.metric("mcproxy_streams", transport="http") == 2
+            await gateway.gateway.emptied_of(1)
             await streams_are(gateway, 1)
             signal(gateway, ListChanged(Kind.TOOLS))
             assert (await events.message())["method"] == "notifications/tools/list_changed"
@@ -244,6 +245,7 @@ async def test_r54_too_many_streams_are_refused_and_room_is_made_by_leaving() ->
                 status, answer = await client.answer(listen(TOOLS, 2))
                 assert status == 503
                 assert "max_sessions" in answer["error"]["message"]
+            await gateway.gateway.emptied_of(1)
             await streams_are(gateway, 0)
             async with client.stream(listen(TOOLS, 3)) as events:
                 await events.message()
@@ -292,8 +294,8 @@ async def test_r54_abandoned_streams_leave_nothing_behind() -> None:
                 async with anyio.create_task_group() as tasks:
                     for _ in range(20):
                         tasks.start_soon(abandon, gateway)
+            await gateway.gateway.emptied_of(100)
             await streams_are(gateway, 0)
-            assert len(gateway.gateway.left) == 100
 
 
 async def abandon(gateway: Served) -> None:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec import Raw
 
 from mcproxy.call import ANONYMOUS, Caller, Complete, InputRequest, McpError
 from mcproxy.downstream.edge import Edge
 from mcproxy.downstream.stateless import admit, respond
+from mcproxy.protocol.eras import HOP_META
 from mcproxy.protocol.jsonrpc import HEADER_MISMATCH, Message, Request, raw
+from mcproxy.protocol.methods import METHODS
 from tests.downstream.modern import ENVELOPE, headers_of
 from tests.downstream.modern import request as message
 from tests.fakes.gateway import FakeGateway, asking, edge_of
@@ -68,6 +73,22 @@ async def test_without_headers_the_body_alone_counts() -> None:
         admitted = admit(knowing(bare, SCHEMA), call("t", {"region": "eu"}), ANONYMOUS, "up")
         assert admitted.caller.endpoint == "up"
         assert "_meta" not in admitted.params
+
+
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@given(st.sampled_from(sorted(METHODS)), st.dictionaries(st.sampled_from([*HOP_META]), ANYTHING), ANYTHING, ANYTHING)
+async def test_any_request_is_admitted_or_refused(method: str, meta: Any, name: Any, arguments: Any) -> None:
+    params = {"name": name, "uri": name, "arguments": arguments, "_meta": {**ENVELOPE, **meta}}
+    request = Request(1, method, {key: raw(value) for key, value in params.items()})
+    async with edge_of(FakeGateway()) as bare:
+        with suppress(McpError):
+            admit(knowing(bare, SCHEMA), request, ANONYMOUS, "", fields("t", Region="eu").items())
 
 
 async def test_r26_a_client_is_asked_nothing_while_its_request_runs() -> None:
