@@ -33,21 +33,17 @@ class Flight:
 
     def __init__(self, key: Key, leader: Waiter, watch: Watch | None = None) -> None:
         self.key = key
+        self.leader = leader
         self.watch = watch
         """What has reported every change of the resource since before the read began."""
         self.scope = anyio.CancelScope()
         """Around the call to the upstream."""
         self.public = False
         """Whether the outcome, once it is there, may be given to everybody."""
-        self._leader = leader
         self._waiting = [leader]
         self._outcome: Outcome | None = None
         self.asked = False
         """Whether the upstream asked the leader for anything: the outcome is then the leader's alone."""
-
-    @property
-    def leader(self) -> Waiter:
-        return self._leader
 
     @property
     def open(self) -> bool:
@@ -80,29 +76,29 @@ class Flight:
     def notify(self, method: str, params: Params) -> None:
         """Progress concerns all who wait; a log message is at the level, and of the matters, of the leader."""
         for waiter in list(self._waiting):
-            if method == PROGRESS or waiter is self._leader:
+            if method == PROGRESS or waiter is self.leader:
                 waiter.call.client.notify(method, params)
 
     async def ask(self, request: InputRequest) -> Raw:
         """Puts the question to the leader. The outcome then depends on its answer, so that the others go."""
         self.asked = True
-        for waiter in [waiter for waiter in self._waiting if waiter is not self._leader]:
+        for waiter in [waiter for waiter in self._waiting if waiter is not self.leader]:
             self._waiting.remove(waiter)
             waiter.released.set()
         if not self._waiting:
             self.scope.cancel()
             raise McpError(INVALID_REQUEST, "the client that began this read is gone")
-        return await self._leader.call.client.ask(request)
+        return await self.leader.call.client.ask(request)
 
     def _is_for(self, waiter: Waiter) -> bool:
-        if waiter is self._leader:
+        if waiter is self.leader:
             return True
-        same_reader = waiter.reader == self._leader.reader
+        same_reader = waiter.reader == self.leader.reader
         match self._outcome:
             case Complete():
                 return not self.asked and (self.public or same_reader)
             case Failed():
-                return not self.asked and same_reader and _declare_alike(waiter.call, self._leader.call)
+                return not self.asked and same_reader and _declare_alike(waiter.call, self.leader.call)
             case InputRequired() | None:
                 return False
 

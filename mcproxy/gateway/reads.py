@@ -105,12 +105,6 @@ class Reads:
         self._reports_updates = False
         self._public: LRUCache[Key, int] = LRUCache(_MAX_PUBLIC, getsizeof=int)
 
-    @property
-    def idle(self) -> bool:
-        return not self._flights
-
-    # What a caller gets.
-
     def reader(self, call: Call, row: Method) -> Key | None:
         """The key of what `call` reads for itself; None where its result may depend on more than that."""
         uri = _only_subject(call.params, row)
@@ -124,15 +118,14 @@ class Reads:
         entry = self._entry(reader, now)
         if entry is None:
             return None
-        if now < entry.fresh_until:
-            self._watches.touch(reader.uri)
-            return Hit(_aged(entry, now))
-        return _stale(entry, now) if self._up.get(reader.owner) is False else None
+        self._watches.touch(reader.uri)
+        down = self._up.get(reader.owner) is False
+        return _hit(entry, now) if down or now < entry.fresh_until else None
 
-    def find_stale(self, reader: Key, now: float) -> Hit | None:
+    def find_in_need(self, reader: Key, now: float) -> Hit | None:
         """What there is to give in place of an answer that could not be had."""
         entry = self._entry(reader, now)
-        return None if entry is None else _stale(entry, now)
+        return None if entry is None else _hit(entry, now)
 
     def flight_keys(self, reader: Key) -> Iterator[Key]:
         """Under which keys to read with others: everybody's first where the last result was public, then one's own."""
@@ -150,8 +143,6 @@ class Reads:
         watch = self._watches.confirmed(key.uri) if key.owner is None else None
         flight = self._flights[key] = Flight(key, waiter, watch)
         return Aboard(flight, waiter, leads=True)
-
-    # What becomes of a result.
 
     def land(self, flight: Flight, outcome: Outcome, now: float) -> Kept:
         """Takes the outcome of a flight: for those aboard in any case, and to be kept where it may be."""
@@ -174,8 +165,6 @@ class Reads:
         """Notes that the upstream reports changes to `watch`. False where nobody wants it any more."""
         watch.confirmed = self._watches.holds(watch)
         return watch.confirmed
-
-    # What makes it doubtful.
 
     def updated(self, uri: str) -> None:
         """A resource changed: `uri`, in whatever spelling, or what it is a part of (`ResourceUpdatedNotification`)."""
@@ -316,6 +305,10 @@ def _wholes(uri: str) -> Iterator[str]:
         yield uri[: part.end()]
 
 
+def _hit(entry: Entry, now: float) -> Hit:
+    return Hit(_aged(entry, now)) if now < entry.fresh_until else Hit(_marked(entry, now), stale=True)
+
+
 def _aged(entry: Entry, now: float) -> Complete:
     """The result with what is left of its `ttlMs`, so that whoever caches it next does not keep it for longer."""
     if not entry.ttl_given or entry.fresh_until == _FOREVER:
@@ -324,13 +317,14 @@ def _aged(entry: Entry, now: float) -> Complete:
     return Complete(with_members(entry.result.result, {"ttlMs": left}), entry.result.is_error)
 
 
-def _stale(entry: Entry, now: float) -> Hit:
+def _marked(entry: Entry, now: float) -> Complete:
+    """The result, said to be stale."""
     members = parse_object(entry.result.result)
     mark = {META_STALE: {"forMs": int((now - entry.fresh_until) * 1000)}}
     members["_meta"] = raw({**_object_or_empty(members.get("_meta", EMPTY_OBJECT)), **mark})
     if entry.ttl_given:
         members["ttlMs"] = raw(0)
-    return Hit(Complete(raw(members), entry.result.is_error), stale=True)
+    return Complete(raw(members), entry.result.is_error)
 
 
 def _object_or_empty(data: Raw) -> Params:

@@ -193,7 +193,7 @@ class ReadCache:
         outcome = await self._fetch(upstream, reads, reader, call)
         if not unreachable(outcome):
             return outcome
-        in_need = reads.find_stale(reader, self._now())
+        in_need = reads.find_in_need(reader, self._now())
         return outcome if in_need is None else self._counted(upstream.name, in_need)
 
     async def _fetch(self, upstream: Upstream, reads: Reads, reader: Key, call: Call) -> Outcome:

@@ -23,7 +23,7 @@ from mcproxy.call import (
 from mcproxy.gateway.reads import META_STALE
 from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, RESOURCE_NOT_FOUND, ErrorObject, raw
 from mcproxy.protocol.methods import LOG_MESSAGE, PROGRESS, Kind
-from tests.fakes.reading import NAME, Pending, Reader, Server, members, read, settled, text, tool, world
+from tests.fakes.reading import DOWN, NAME, Pending, Reader, Server, members, read, settled, text, tool, world
 from tests.fakes.upstream import FakeUpstream, house
 
 pytestmark = pytest.mark.anyio
@@ -724,6 +724,18 @@ async def test_r36_what_the_upstream_said_is_out_of_date_is_not_served_in_need_e
         w.lost()
         w.server.down = True
         assert isinstance(await w.get(read(A)), Failed)
+
+
+async def test_an_entry_that_another_read_brought_meanwhile_is_given_as_fresh() -> None:
+    async with world(Server(hints=PUBLIC, slow=True)) as w:
+        alice, bob = w.begin(read(A, reader("alice"))), w.begin(read(A, reader("bob")))
+        await settled()
+        first, second = w.server.arrived
+        first.gate.set()
+        await all_done(alice)
+        second.answer(DOWN)
+        assert await all_done(bob) == ["0 for alice"]
+        assert "_meta" not in members(await bob.done())
 
 
 # Bounds.
