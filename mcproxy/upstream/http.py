@@ -6,6 +6,7 @@ Follows redirects within one origin only, so that no credential leaves it (requi
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import closing
 from typing import Final
 
 import aiohttp
@@ -13,7 +14,7 @@ import anyio
 from yarl import URL
 
 from mcproxy import __version__
-from mcproxy.channel import PeerGone
+from mcproxy.channel import GOODBYE, PeerGone
 from mcproxy.settings import Upstream
 from mcproxy.upstream.link import Hop, NotAccepted, Rejected
 
@@ -121,6 +122,12 @@ async def excerpt(response: aiohttp.ClientResponse) -> bytes:
         except (aiohttp.ClientError, OSError):
             return body
     return body[:EXCERPT_BYTES]
+
+
+async def finish(response: aiohttp.ClientResponse) -> None:
+    """Waits shortly for the end of a stream that has said all, so that its connection can serve again."""
+    with closing(response), anyio.move_on_after(GOODBYE):
+        await excerpt(response)
 
 
 def _redirect(response: aiohttp.ClientResponse) -> URL | None:

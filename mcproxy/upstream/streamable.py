@@ -31,7 +31,7 @@ from mcproxy.protocol.jsonrpc import (
 from mcproxy.protocol.sse import Event, EventDecoder, EventTooLarge
 from mcproxy.upstream import backoff
 from mcproxy.upstream.handshake import Conversation, messages
-from mcproxy.upstream.http import AUTHENTICATION, EVENTS, JSON, Requester, excerpt, read, session
+from mcproxy.upstream.http import AUTHENTICATION, EVENTS, JSON, Requester, excerpt, finish, read, session
 from mcproxy.upstream.link import Hop, Link, NotAccepted, Rejected, task_group
 
 SESSION: Final = "Mcp-Session-Id"
@@ -291,15 +291,9 @@ class _Streamable:
 
     def _release(self, response: aiohttp.ClientResponse, *, reusable: bool) -> None:
         if reusable and not self._conversation.over:
-            self._tasks.start_soon(_finish, response)
+            self._tasks.start_soon(finish, response)
         else:
             response.close()
-
-
-async def _finish(response: aiohttp.ClientResponse) -> None:
-    """Waits shortly for the end of a stream that has said all, so that its connection can serve again."""
-    with closing(response), anyio.move_on_after(GOODBYE):
-        await excerpt(response)
 
 
 def _is_event_stream(response: aiohttp.ClientResponse) -> bool:

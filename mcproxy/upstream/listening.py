@@ -1,0 +1,375 @@
+"""The one `subscriptions/listen` stream of an upstream (2026-07-28, subscriptions), for all that we want to hear.
+
+What is wanted is a filter; the stream is opened anew where it changes, the old one closed after the new one is
+acknowledged, so that nothing is missed. Carries nothing itself: it is given a way to listen, and fed what arrives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+import anyio
+import msgspec
+import structlog
+from anyio.abc import TaskGroup
+
+from mcproxy.call import Call, Complete, Failed, ListChanged, Outcome, Party, Reason, ResourceUpdated
+from mcproxy.catalog.uris import canonical
+from mcproxy.channel import PeerGone
+from mcproxy.protocol.envelope import META, without_hop_meta
+from mcproxy.protocol.eras import META_SUBSCRIPTION
+from mcproxy.protocol.jsonrpc import (
+    EMPTY_OBJECT,
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    METHOD_NOT_FOUND,
+    ErrorObject,
+    ErrorResponse,
+    InvalidMessage,
+    Notification,
+    Params,
+    RequestId,
+    Response,
+    parse_id,
+    parse_object,
+    parse_text,
+    raw,
+)
+from mcproxy.protocol.methods import (
+    ACKNOWLEDGED,
+    CHANGED,
+    LISTEN,
+    LISTEN_FLAGS,
+    LISTEN_URIS,
+    METHODS,
+    RESOURCE_UPDATED,
+    Kind,
+)
+from mcproxy.upstream import backoff
+from mcproxy.upstream.link import Hop, NotAccepted, Rejected, task_group
+
+log = structlog.get_logger()
+
+STEADY: Final = 5.0
+"""Seconds that a stream must have lasted to be reopened without more delay than at first (requirement R6)."""
+
+Listen = Callable[[Params, Callable[[RequestId], None]], Awaitable[Response | ErrorResponse]]
+"""Carries one `subscriptions/listen` to its end, having said its id. Raises NotAccepted, PeerGone or Rejected."""
+
+_uris = msgspec.json.Decoder(list[str])
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """What a stream is to tell of, or has agreed to."""
+
+    flags: frozenset[str] = frozenset()
+    """Of `LISTEN_FLAGS`."""
+    uris: frozenset[str] = frozenset()
+
+    def __bool__(self) -> bool:
+        return bool(self.flags or self.uris)
+
+    @property
+    def kinds(self) -> tuple[Kind, ...]:
+        return tuple(kind for flag, kinds in LISTEN_FLAGS.items() if flag in self.flags for kind in kinds)
+
+    def params(self) -> Params:
+        members: dict[str, object] = dict.fromkeys(sorted(self.flags), True)
+        if self.uris:
+            members[LISTEN_URIS] = sorted(self.uris)
+        return {"notifications": raw(members)}
+
+    def agreed(self, params: Params) -> Filter:
+        """What of this an acknowledgement honours. A URI may come back in another spelling (requirement R63)."""
+        try:
+            members = parse_object(params.get("notifications", EMPTY_OBJECT))
+            named = {canonical(uri) for uri in _uris.decode(members[LISTEN_URIS])} if LISTEN_URIS in members else set()
+        except (InvalidMessage, msgspec.MsgspecError):
+            return Filter()
+        flags = frozenset(flag for flag in self.flags if bytes(members.get(flag, b"")) == b"true")
+        return Filter(flags, frozenset(uri for uri in self.uris if canonical(uri) in named))
+
+
+def announced(capabilities: Params) -> frozenset[str]:
+    """The flags for the lists of which a server says that it tells when they change."""
+    return frozenset(flag for flag, kinds in LISTEN_FLAGS.items() if _tells_changes(capabilities, kinds[0].capability))
+
+
+def _tells_changes(capabilities: Params, capability: str) -> bool:
+    try:
+        return bytes(parse_object(capabilities.get(capability, EMPTY_OBJECT)).get("listChanged", b"")) == b"true"
+    except InvalidMessage:
+        return False
+
+
+@dataclass(eq=False, slots=True)
+class _Wish:
+    """That one resource be watched. `error` says why it is not."""
+
+    settled: anyio.Event = field(default_factory=anyio.Event)
+    error: ErrorObject | None = None
+
+    @property
+    def granted(self) -> bool:
+        return self.settled.is_set() and self.error is None
+
+    def settle(self, error: ErrorObject | None) -> None:
+        self.error = error
+        self.settled.set()
+
+
+@dataclass(eq=False, slots=True)
+class _Stream:
+    asked: Filter
+    since: float
+    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+    opened: anyio.Event = field(default_factory=anyio.Event)
+    """Acknowledged, or ended before."""
+    agreed: Filter | None = None
+    end: ErrorObject | None = None
+    """Why it ended, once it has."""
+
+    @property
+    def covers(self) -> Filter:
+        """What there is no use in asking again for: flags that it did not agree to are not its server's to give."""
+        return Filter(self.asked.flags, self.agreed.uris if self.agreed is not None else frozenset())
+
+    def acknowledged(self, params: Params) -> None:
+        if self.agreed is None:
+            self.agreed = self.asked.agreed(params)
+            self.opened.set()
+
+    def ended(self, why: ErrorObject) -> None:
+        self.end = why
+        self.opened.set()
+
+
+class Listening:
+    """`run` owns the streams; calls and what arrives come from other tasks."""
+
+    def __init__(
+        self, hop: Hop, flags: frozenset[str], listen: Listen, delays: Callable[[int], float] = backoff.delay
+    ) -> None:
+        self._hop = hop
+        self._flags = flags
+        self._listen = listen
+        self._delays = delays
+        self._wishes: dict[str, _Wish] = {}
+        self._streams: dict[RequestId, _Stream] = {}
+        """Those that are open or being opened: two, while one takes the place of the other."""
+        self._stream: _Stream | None = None
+        """The one that is acknowledged."""
+        self._unsupported: ErrorObject | None = None
+        self._deaf = False
+        """Whether something may have changed while nothing was heard (requirement R21)."""
+        self._failures = 0
+        self._tried = anyio.Event()
+        self._stirred = anyio.Event()
+
+    async def begin(self, patience: float) -> None:
+        """Returns once changes are heard of, or there are none to hear of; after `patience` seconds in any case."""
+        if not self._flags:
+            return
+        with anyio.move_on_after(patience):
+            await self._tried.wait()
+        self._deaf = self._stream is None
+
+    async def subscribe(self, call: Call) -> Outcome:
+        """Answers once the server agreed to report updates, or did not."""
+        uri = _uri(call)
+        if uri is None:
+            return Failed(ErrorObject(INVALID_PARAMS, f"{call.method} needs a URI"), Party.CLIENT)
+        if self._unsupported is not None:
+            return Failed(self._unsupported, Party.UPSTREAM)
+        wish = self._wishes.setdefault(uri, _Wish())
+        self._stir()
+        try:
+            with anyio.move_on_after(self._patience):
+                await wish.settled.wait()
+        finally:
+            if not wish.granted:
+                self._withdraw(uri, wish)
+        if wish.granted:
+            return Complete(EMPTY_OBJECT)
+        return Failed(wish.error, Party.UPSTREAM) if wish.error is not None else self._late()
+
+    async def unsubscribe(self, call: Call) -> Outcome:
+        """Answers at once: what the server still reports meanwhile harms nobody."""
+        uri = _uri(call)
+        if uri is not None and uri in self._wishes:
+            self._withdraw(uri, self._wishes[uri])
+        return Complete(EMPTY_OBJECT)
+
+    def holds(self, id: RequestId) -> bool:
+        """Whether `id` is of a stream that is open, or being opened."""
+        return id in self._streams
+
+    def take(self, notification: Notification, cause: RequestId | None) -> bool:
+        """Takes what arrived on the response stream of `cause`, or (None) where everything arrives.
+
+        False where it belongs to no stream of ours, or says nothing that is known.
+        """
+        id = cause if cause is not None else _subscription(notification.params)
+        stream = self._streams.get(id) if id is not None else None
+        if stream is None:
+            return False
+        if notification.method == ACKNOWLEDGED:
+            stream.acknowledged(notification.params)
+            return True
+        if notification.method == RESOURCE_UPDATED:
+            return self._updated(without_hop_meta(notification.params))
+        kinds = CHANGED.get(notification.method, ())
+        self._publish_changed(kinds)
+        return bool(kinds)
+
+    async def run(self) -> None:
+        """Keeps a stream open for what is wanted, until cancelled or the server turns out to have none."""
+        async with task_group() as tasks:
+            while self._unsupported is None:
+                wanted = Filter(self._flags, frozenset(self._wishes))
+                if self._stream is not None and self._stream.end is not None:
+                    await self._lost(self._stream, self._stream.end)
+                elif wanted == (self._stream.covers if self._stream is not None else Filter()):
+                    await self._stirred.wait()
+                elif not wanted:
+                    self._replace(None)
+                else:
+                    await self._open(wanted, tasks)
+
+    async def _open(self, wanted: Filter, tasks: TaskGroup) -> None:
+        """subscriptions, Acknowledgment: only then is the stream open, and takes the place of the one before."""
+        stream = _Stream(wanted, anyio.current_time())
+        tasks.start_soon(self._follow, stream)
+        with anyio.move_on_after(self._patience):
+            await stream.opened.wait()
+        if stream.agreed is not None:
+            self._adopt(stream, stream.agreed)
+            self._tried.set()
+            return
+        stream.scope.cancel()
+        await self._refused(wanted, stream.end or self._late().error)
+
+    async def _follow(self, stream: _Stream) -> None:
+        id: RequestId | None = None
+
+        def begun(minted: RequestId) -> None:
+            nonlocal id
+            id = minted
+            self._streams[minted] = stream
+
+        why = "it ended"
+        try:
+            with stream.scope:
+                answer = await self._listen(stream.asked.params(), begun)
+                if isinstance(answer, ErrorResponse):
+                    stream.ended(answer.error)
+        except (NotAccepted, PeerGone, Rejected) as error:
+            why = str(error)
+        finally:
+            if id is not None:
+                del self._streams[id]
+            if stream.end is None:
+                stream.ended(self._error(why))
+            self._stir()
+
+    def _adopt(self, stream: _Stream, agreed: Filter) -> None:
+        heard_before = frozenset(uri for uri, wish in self._wishes.items() if wish.granted)
+        self._replace(stream)
+        self._settle(stream.asked, agreed)
+        if self._deaf:
+            self._deaf = False
+            self._catch_up(Filter(agreed.flags, agreed.uris & heard_before))
+
+    def _replace(self, stream: _Stream | None) -> None:
+        old, self._stream = self._stream, stream
+        if old is not None:
+            old.scope.cancel()
+
+    def _settle(self, asked: Filter, agreed: Filter) -> None:
+        for uri in asked.uris & self._wishes.keys():
+            wish = self._wishes[uri]
+            if uri in agreed.uris:
+                wish.settle(None)
+                continue
+            if wish.granted:
+                log.warning("an upstream reports updates no longer", upstream=self._hop.spec.name, uri=uri)
+            self._refuse(uri, ErrorObject(INVALID_PARAMS, f"{self._name} does not report updates of {uri}"))
+
+    def _catch_up(self, agreed: Filter) -> None:
+        """Says that everything changed that may have, unheard (requirement R21)."""
+        self._publish_changed(agreed.kinds)
+        for uri in sorted(agreed.uris):
+            self._hop.publish(ResourceUpdated(uri))
+
+    async def _refused(self, asked: Filter, why: ErrorObject) -> None:
+        """The stream could not be opened. What was asked for anew is refused; what was agreed before is tried again."""
+        for uri in asked.uris & self._wishes.keys():
+            if not self._wishes[uri].granted:
+                self._refuse(uri, why)
+        if self._stream is None and why.code == METHOD_NOT_FOUND:
+            self._unsupported = why
+        log.warning("an upstream tells no changes", upstream=self._hop.spec.name, reason=self._hop.redact(why.message))
+        self._tried.set()
+        self._failures += 1
+        await anyio.sleep(self._delays(self._failures))
+
+    async def _lost(self, stream: _Stream, why: ErrorObject) -> None:
+        """A stream that its server keeps closing is reopened ever more slowly (requirement R6)."""
+        log.debug("a stream of changes ended", upstream=self._hop.spec.name, reason=self._hop.redact(why.message))
+        self._stream = None
+        self._deaf = True
+        self._failures = 0 if anyio.current_time() - stream.since > STEADY else self._failures + 1
+        await anyio.sleep(self._delays(self._failures))
+
+    def _refuse(self, uri: str, why: ErrorObject) -> None:
+        self._wishes.pop(uri).settle(why)
+
+    def _withdraw(self, uri: str, wish: _Wish) -> None:
+        if self._wishes.get(uri) is wish:
+            del self._wishes[uri]
+            self._stir()
+
+    def _updated(self, params: Params) -> bool:
+        uri = parse_text(params.get("uri", b""))
+        if uri is None:
+            return False
+        self._hop.publish(ResourceUpdated(uri, params))
+        return True
+
+    def _publish_changed(self, kinds: tuple[Kind, ...]) -> None:
+        for kind in kinds:
+            self._hop.publish(ListChanged(kind))
+
+    def _stir(self) -> None:
+        stirred, self._stirred = self._stirred, anyio.Event()
+        stirred.set()
+
+    @property
+    def _patience(self) -> float:
+        return self._hop.spec.timeouts.idle
+
+    @property
+    def _name(self) -> str:
+        return f"upstream {self._hop.spec.name!r}"
+
+    def _late(self) -> Failed:
+        error = self._error(f"no acknowledgement after {self._patience:g} s (idle)")
+        return Failed(error, Party.UPSTREAM, Reason.TIMEOUT)
+
+    def _error(self, why: str) -> ErrorObject:
+        return ErrorObject(INTERNAL_ERROR, f"{self._name}, {LISTEN}: {why}")
+
+
+def _subscription(params: Params) -> RequestId | None:
+    """subscriptions, Receiving Notifications: where all share one channel, `_meta` says whose it is."""
+    try:
+        return parse_id(parse_object(params.get(META, EMPTY_OBJECT)).get(META_SUBSCRIPTION, b""))
+    except InvalidMessage:
+        return None
+
+
+def _uri(call: Call) -> str | None:
+    return parse_text(call.params.get(METHODS[call.method].subject_key or "", b""))

@@ -1,0 +1,88 @@
+"""Tool parameters that a server wants in HTTP headers (2026-07-28, streamable-http, Custom Headers).
+
+Remembers what the lists that pass by say of it, and takes out of them the tools that say it wrongly. Sends nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping
+from typing import Final
+
+import msgspec
+import structlog
+from cachetools import LRUCache
+from msgspec import Raw
+
+from mcproxy.protocol.headers import InvalidAnnotation, MirroredParameter, mirrored_parameters, parameter_headers
+from mcproxy.protocol.jsonrpc import EMPTY_OBJECT, InvalidMessage, Params, parse_object, parse_text, raw, with_members
+from mcproxy.protocol.methods import METHODS, Kind, Subject
+
+log = structlog.get_logger()
+
+MOST_TOOLS: Final = 10_000
+"""Annotated tools that are remembered; the least used give way, and are asked for again where needed."""
+
+_tools = msgspec.json.Decoder(list[Raw])
+
+
+class Mirrored:
+    """The annotated parameters of one upstream's tools, by name."""
+
+    def __init__(self, upstream: str) -> None:
+        self._upstream = upstream
+        self._tools: MutableMapping[str, tuple[MirroredParameter, ...]] = LRUCache(MOST_TOOLS)
+
+    def headers(self, method: str, params: Params) -> dict[str, str]:
+        """The headers that the parameters of this request have."""
+        row = METHODS[method]
+        if row.subject is not Subject.TOOL or row.subject_key is None:
+            return {}
+        name = parse_text(params.get(row.subject_key, b""))
+        parameters = self._tools.get(name or "", ())
+        return parameter_headers(parameters, params.get("arguments")) if parameters else {}
+
+    def note(self, page: Raw) -> Raw:
+        """A page of tools without those whose annotations are invalid, which clients MUST exclude."""
+        tools = _members(page)
+        usable = [tool for tool in tools if self._is_usable(tool)]
+        return page if len(usable) == len(tools) else with_members(page, {Kind.TOOLS.member: usable})
+
+    def _is_usable(self, tool: Raw) -> bool:
+        try:
+            members = parse_object(tool)
+        except InvalidMessage:
+            return True  # not ours to judge: whoever reads the list says what is wrong with it
+        name = parse_text(members.get(Kind.TOOLS.key, b"")) or ""
+        try:
+            self._remember(name, mirrored_parameters(members.get("inputSchema", EMPTY_OBJECT)))
+        except InvalidAnnotation as invalid:
+            log.warning("a tool is left out of the list", upstream=self._upstream, tool=name, reason=str(invalid))
+            self._remember(name, ())
+            return False
+        return True
+
+    def _remember(self, name: str, parameters: tuple[MirroredParameter, ...]) -> None:
+        if parameters:
+            self._tools[name] = parameters
+        else:
+            self._tools.pop(name, None)
+
+
+def next_page(page: Raw) -> Params | None:
+    """The params that ask for the page after `page`, or None where it is the last."""
+    cursor = parse_text(_object(page).get("nextCursor", b""))
+    return None if cursor is None else {"cursor": raw(cursor)}
+
+
+def _members(page: Raw) -> list[Raw]:
+    try:
+        return _tools.decode(_object(page).get(Kind.TOOLS.member, Raw(b"[]")))
+    except (msgspec.MsgspecError, RecursionError):
+        return []
+
+
+def _object(page: Raw) -> Params:
+    try:
+        return parse_object(page)
+    except InvalidMessage:
+        return {}

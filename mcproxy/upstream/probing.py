@@ -1,0 +1,111 @@
+"""Which era an upstream speaks, by its answer to `server/discover` (2026-07-28, versioning, Backward Compatibility).
+
+Pure: the transports ask, and this judges what came. What silence, refused credentials and a failing server say of
+the era (nothing, or little) is for the transport to know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+from msgspec import Raw
+
+from mcproxy import __version__
+from mcproxy.call import ServerIdentity
+from mcproxy.protocol.envelope import Envelope, wrap
+from mcproxy.protocol.eras import HANDSHAKE_VERSIONS, LATEST, META_SERVER_INFO, Era
+from mcproxy.protocol.jsonrpc import (
+    EMPTY_OBJECT,
+    HEADER_MISMATCH,
+    METHOD_NOT_FOUND,
+    MISSING_CLIENT_CAPABILITY,
+    UNSUPPORTED_PROTOCOL_VERSION,
+    ErrorObject,
+    ErrorResponse,
+    InvalidMessage,
+    Request,
+    Response,
+    parse_object,
+    parse_text,
+    raw,
+)
+from mcproxy.protocol.methods import DISCOVER
+from mcproxy.upstream.link import Unreachable
+
+OURSELVES: Final = Envelope(LATEST, info=raw({"name": "mcproxy", "version": __version__}))
+"""The envelope of what we ask on nobody's behalf: it declares no capability, for nobody is there to be asked."""
+
+QUESTION: Final = Request("discover", DISCOVER, wrap({}, OURSELVES))
+"""No conversation mints such an id: an answer that comes late is not taken for another's."""
+
+MODERN_ERRORS: Final = frozenset({HEADER_MISMATCH, MISSING_CLIENT_CAPABILITY, UNSUPPORTED_PROTOCOL_VERSION})
+"""Codes that no older revision knows (basic, Error Codes)."""
+
+_versions = msgspec.json.Decoder(list[str])
+
+
+class Older(Exception):
+    """The server is of the handshake era, as far as can be told. The text says what told it."""
+
+    def __init__(self, reason: str, *, silent: bool = False) -> None:
+        super().__init__(reason)
+        self.silent = silent
+        """Whether it just did not answer, which a slow server of any era does not either."""
+
+
+def identity(answer: Response | ErrorResponse, status: int | None = None) -> ServerIdentity:
+    """What a stateless server says of itself. `status` is the HTTP status, where there is one.
+
+    Raises Older, or Unreachable where the server is stateless and will not talk to us.
+    """
+    if isinstance(answer, ErrorResponse):
+        raise _judged(answer.error, status)
+    try:
+        result = parse_object(answer.result)
+        supported = _versions.decode(result["supportedVersions"])
+    except (InvalidMessage, KeyError, msgspec.MsgspecError) as error:
+        # versioning, matrix: a server of old may "even process an era-ambiguous method under legacy semantics".
+        raise Older(f"{DISCOVER} was answered with something else than a DiscoverResult") from error
+    if LATEST not in supported:
+        raise _mismatched(supported)
+    return _identity(result)
+
+
+def is_modern(error: ErrorObject, status: int | None) -> bool:
+    """Whether an error shows a stateless server: by its code, or by HTTP 404 for an unknown method.
+
+    streamable-http, Protocol Version Header: with 404, "the JSON-RPC error body distinguishes this case".
+    """
+    return error.code in MODERN_ERRORS or (status == 404 and error.code == METHOD_NOT_FOUND)
+
+
+def _judged(error: ErrorObject, status: int | None) -> Older | Unreachable:
+    said = f"{DISCOVER} was refused: {error.message} ({error.code})"
+    if not is_modern(error, status):
+        return Older(said)
+    if error.code != UNSUPPORTED_PROTOCOL_VERSION:
+        return Unreachable(said)
+    try:
+        supported = _versions.decode(parse_object(error.data or EMPTY_OBJECT)["supported"])
+    except (InvalidMessage, KeyError, msgspec.MsgspecError):
+        return Unreachable(f"{said}, and it does not say which versions it supports")
+    return Unreachable(f"{said}, though it lists {LATEST}") if LATEST in supported else _mismatched(supported)
+
+
+def _mismatched(supported: Sequence[str]) -> Older | Unreachable:
+    listed = f"it supports protocol versions {', '.join(supported) or 'none'}"
+    if any(version in HANDSHAKE_VERSIONS for version in supported):
+        return Older(listed)
+    return Unreachable(f"{listed}; known are {', '.join((*HANDSHAKE_VERSIONS, LATEST))}")
+
+
+def _identity(result: dict[str, Raw]) -> ServerIdentity:
+    try:
+        capabilities = parse_object(result.get("capabilities", EMPTY_OBJECT))
+        meta = parse_object(result.get("_meta", EMPTY_OBJECT))
+    except InvalidMessage as invalid:
+        raise Unreachable(f"{DISCOVER} was answered with a malformed result: {invalid.reason}") from invalid
+    instructions = parse_text(result.get("instructions", b""))
+    return ServerIdentity(Era.STATELESS, LATEST, capabilities, meta.get(META_SERVER_INFO), instructions)

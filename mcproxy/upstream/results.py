@@ -1,0 +1,82 @@
+"""What a result of the stateless era is: final, a request for input, or nothing that may pass (2026-07-28, basic).
+
+Reads its kind and no more: what a final result holds passes as the bytes that came. Pure.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+from msgspec import UNSET, Raw, UnsetType
+
+from mcproxy.call import Complete, InputRequest, InputRequired, Outcome
+from mcproxy.protocol.envelope import without_hop_meta
+from mcproxy.protocol.jsonrpc import Params
+from mcproxy.protocol.methods import INPUT_CAPABILITIES, Method
+
+COMPLETE: Final = "complete"
+INPUT_REQUIRED: Final = "input_required"
+
+
+class Malformed(Exception):
+    """A result that the specification does not allow. The text says why."""
+
+
+class _Result(msgspec.Struct):
+    resultType: str = COMPLETE  # noqa: N815  # as on the wire
+    """basic, ResultType: "clients MUST treat an absent `resultType` as complete"."""
+
+
+class _Question(msgspec.Struct):
+    method: str
+    params: Params | UnsetType = UNSET
+
+
+class _InputRequired(msgspec.Struct):
+    inputRequests: dict[str, _Question] | UnsetType = UNSET  # noqa: N815  # as on the wire
+    requestState: str | UnsetType = UNSET  # noqa: N815  # as on the wire
+
+
+_result = msgspec.json.Decoder(_Result)
+_input_required = msgspec.json.Decoder(_InputRequired)
+
+
+def outcome(result: Raw, row: Method, *, extended: bool) -> Outcome:
+    """What `result` answers to a request of `row`. Raises Malformed.
+
+    `extended`: client and server share an extension, of which a type of result that is unknown here may be.
+    """
+    try:
+        kind = _result.decode(result).resultType
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise Malformed(f"its result is unreadable: {error}") from error
+    if kind == INPUT_REQUIRED:
+        return _wanted(result, row)
+    if kind != COMPLETE and not extended:
+        raise Malformed(f"its result is of an unknown type ({kind[:100]!r}), and no extension is shared with it")
+    return Complete(result)
+
+
+def _wanted(result: Raw, row: Method) -> InputRequired:
+    if not row.may_ask:
+        raise Malformed(f"it asks for input, which it must not for {row.name}")
+    try:
+        asked = _input_required.decode(result)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise Malformed(f"it asks for input in a malformed way: {error}") from error
+    questions = {} if asked.inputRequests is UNSET else asked.inputRequests
+    state = None if asked.requestState is UNSET else asked.requestState
+    unknown = next(
+        (question.method for question in questions.values() if question.method not in INPUT_CAPABILITIES), None
+    )
+    if unknown is not None:
+        raise Malformed(f"it asks for what no client can be asked: {unknown[:100]!r}")
+    if not questions and state is None:
+        raise Malformed("it asks for input, and says neither which nor with what state to come back")
+    requests = {key: InputRequest(question.method, _params(question)) for key, question in questions.items()}
+    return InputRequired(requests, state, result)
+
+
+def _params(question: _Question) -> Params:
+    return {} if question.params is UNSET else without_hop_meta(question.params)

@@ -1,0 +1,284 @@
+"""The conversation of the stateless era (2026-07-28), client side, over any transport: each request stands alone.
+
+Wraps calls in their envelopes, reads what comes back, and answers itself what this era has no request for. Asks
+nobody anything: what an upstream wants of a client is an outcome. Sends nothing twice.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Final, assert_never
+
+import anyio
+
+from mcproxy.call import Call, Complete, Failed, Outcome, Party, Reason, ServerIdentity
+from mcproxy.channel import GOODBYE, PeerGone, Requests, RequestTimeout, Send, Timeouts
+from mcproxy.protocol.envelope import wrap
+from mcproxy.protocol.eras import Era
+from mcproxy.protocol.jsonrpc import (
+    EMPTY_OBJECT,
+    INTERNAL_ERROR,
+    UNSUPPORTED_PROTOCOL_VERSION,
+    ErrorObject,
+    ErrorResponse,
+    InvalidMessage,
+    Message,
+    Notification,
+    Params,
+    Request,
+    RequestId,
+    Response,
+    parse,
+    parse_id,
+    parse_object,
+)
+from mcproxy.protocol.methods import (
+    CANCELLED,
+    LISTEN,
+    LOG_MESSAGE,
+    METHODS,
+    PROGRESS,
+    SUBSCRIBE,
+    UNSUBSCRIBE,
+)
+from mcproxy.upstream import probing, results
+from mcproxy.upstream.attribution import Caused, Causes
+from mcproxy.upstream.link import Hop, NotAccepted, Rejected, task_group
+from mcproxy.upstream.listening import Listening, announced
+
+FOREVER: Final = Timeouts(math.inf, math.inf)
+"""For the stream of changes, once acknowledged: it lasts as long as its link."""
+
+
+@asynccontextmanager
+async def kept(conversation: Conversation, hop: Hop) -> AsyncIterator[None]:
+    """Lets a conversation hear of changes; ends it on leaving."""
+    async with task_group() as tasks:
+        tasks.start_soon(conversation.listening.run)
+        try:
+            await conversation.listening.begin(hop.spec.timeouts.probe)
+            yield
+        finally:
+            conversation.lose("the link was closed")
+
+
+class Conversation:
+    """Implements `link.Link`. `send` may return at once, or carry a request's exchange until it is settled.
+
+    `says_cancelled`: a request is cancelled by a message; otherwise by cancelling its `send` (cancellation).
+    """
+
+    def __init__(self, hop: Hop, identity: ServerIdentity, send: Send, *, says_cancelled: bool) -> None:
+        self.identity: Final = identity
+        self._hop = hop
+        self._send = send
+        self._send_cancel: Send | None = self._say_cancelled if says_cancelled else None
+        self._requests = Requests()
+        self._causes = Causes()
+        self.listening: Final = Listening(hop, announced(identity.capabilities), self._listen)
+        self._in_flight = 0
+        self._fewer = anyio.Event()
+        self._over = anyio.Event()
+        self._how = ""
+        self._answers: dict[str, Callable[[Call], Awaitable[Outcome]]] = {
+            SUBSCRIBE: self.listening.subscribe,
+            UNSUBSCRIBE: self.listening.unsubscribe,
+        }
+        self._on: dict[str, Callable[[Notification, RequestId | None], bool]] = {
+            PROGRESS: self._on_progress,
+            LOG_MESSAGE: self._on_log_message,
+            CANCELLED: self._on_cancelled,
+        }
+
+    @property
+    def over(self) -> bool:
+        return self._over.is_set()
+
+    async def ended(self) -> str:
+        """Leaves the calls in flight a moment for their own answers."""
+        await self._over.wait()
+        with anyio.move_on_after(GOODBYE):
+            while self._in_flight:
+                await self._fewer.wait()
+        return self._how
+
+    def leave(self, how: str) -> None:
+        """Ends the link for later calls, which are NotAccepted."""
+        if not self.over:
+            self._how = how
+            self._over.set()
+
+    def lose(self, how: str) -> None:
+        """Ends the link: calls in flight fail with PeerGone, later ones are NotAccepted."""
+        self.leave(how)
+        self._requests.fail_all(PeerGone(how))
+
+    async def __call__(self, call: Call) -> Outcome:
+        if self.over:
+            raise NotAccepted(self._how)
+        row = METHODS[call.method]
+        if row.era is Era.HANDSHAKE:
+            return await self._answers.get(call.method, _agree)(call)
+        try:
+            return self._outcome(call, await self._exchange(call))
+        except NotAccepted as error:
+            self.leave(str(error))
+            raise
+        except RequestTimeout as late:
+            return self._failed(call, f"{late}", Reason.TIMEOUT)
+        except results.Malformed as malformed:
+            return self._failed(call, f"{malformed}", Reason.PROTOCOL_ERROR)
+        except Rejected as error:
+            return self._failed(call, f"{error}", Reason.UNAVAILABLE)
+
+    async def _exchange(self, call: Call) -> Response | ErrorResponse:
+        async def send(message: Message) -> None:
+            assert isinstance(message, Request)
+            if call.caller.log_level is not None:
+                self._causes.begin(message.id, call)
+            await self._send(message)
+
+        row, limits = METHODS[call.method], self._hop.spec.timeouts
+        answer: Response | ErrorResponse | None = None
+        self._in_flight += 1
+        try:
+            answer = await self._requests.exchange(
+                call.method,
+                _enveloped(call),
+                send,
+                Timeouts(limits.idle if row.lists is None else limits.list, limits.total),
+                on_progress=_reporter(call) if row.may_ask else None,
+                send_cancel=self._send_cancel,
+            )
+        finally:
+            self._causes.end(call, anyio.current_time(), answered=answer is not None)
+            self._in_flight -= 1
+            self._fewer.set()
+            self._fewer = anyio.Event()
+        return answer
+
+    def _outcome(self, call: Call, answer: Response | ErrorResponse) -> Outcome:
+        if isinstance(answer, Response):
+            return results.outcome(answer.result, METHODS[call.method], extended=self._shares_extension(call))
+        if answer.error.code == UNSUPPORTED_PROTOCOL_VERSION:
+            # Not executed, and no longer the server that was found: another link finds out what it is now.
+            raise NotAccepted(f"it no longer speaks {self.identity.version}: {answer.error.message}")
+        return Failed(answer.error, Party.UPSTREAM)
+
+    def _shares_extension(self, call: Call) -> bool:
+        ours, theirs = _extensions(call.caller.capabilities), _extensions(self.identity.capabilities)
+        return not ours.keys().isdisjoint(theirs)
+
+    async def _listen(self, params: Params, begun: Callable[[RequestId], None]) -> Response | ErrorResponse:
+        async def send(message: Message) -> None:
+            assert isinstance(message, Request)
+            begun(message.id)
+            await self._send(message)
+
+        try:
+            return await self._requests.exchange(
+                LISTEN, wrap(params, probing.OURSELVES), send, FOREVER, send_cancel=self._send_cancel
+            )
+        except NotAccepted as error:
+            self.leave(str(error))
+            raise
+
+    async def _say_cancelled(self, message: Message) -> None:
+        try:
+            await self._send(message)
+        except (NotAccepted, Rejected) as error:
+            raise PeerGone(str(error)) from error
+
+    def settled(self, id: RequestId) -> bool:
+        return self._requests.settled(id)
+
+    def receive(self, data: bytes, cause: RequestId | None = None) -> None:
+        """Takes a message as its bytes. `cause` is the request on whose own response it came."""
+        if not data.strip():
+            return
+        try:
+            self.take(parse(data), cause)
+        except InvalidMessage as invalid:
+            self._count_junk()
+            id = invalid.id if cause is None else cause
+            if id is not None and invalid.id in (id, None):
+                self._requests.fail(id, Rejected(f"the answer is malformed: {invalid.reason}"))
+
+    def take(self, message: Message, cause: RequestId | None = None) -> None:
+        match message:
+            case Response() | ErrorResponse():
+                self._on_answer(message, cause)
+            case Notification():
+                if not self._on.get(message.method, self.listening.take)(message, cause):
+                    self._count_junk()
+            case Request():
+                # basic/patterns: "Servers MUST NOT initiate JSON-RPC requests, and clients do not send responses".
+                self._count_junk()
+            case _:
+                assert_never(message)
+
+    def _on_answer(self, answer: Response | ErrorResponse, cause: RequestId | None) -> None:
+        if cause is not None and answer.id is None:
+            answer = replace(answer, id=cause)
+        if cause is not None and answer.id != cause:
+            self._count_junk()
+            return
+        self._requests.settle(answer)
+        self._causes.answered(answer.id)
+
+    def _on_progress(self, notification: Notification, _: RequestId | None) -> bool:
+        self._requests.progress(notification.params)
+        return True
+
+    def _on_log_message(self, notification: Notification, cause: RequestId | None) -> bool:
+        """Of one request alone (logging); on a shared channel nothing says of which."""
+        now = anyio.current_time()
+        attribution = self._causes.of_shared_stream(now) if cause is None else self._causes.of(cause)
+        if isinstance(attribution, Caused):
+            attribution.call.client.notify(notification.method, notification.params)
+        else:
+            self._hop.metrics.unattributed.labels(self._hop.spec.name, LOG_MESSAGE).inc()
+        return True
+
+    def _on_cancelled(self, notification: Notification, _: RequestId | None) -> bool:
+        """cancellation: how a server tears a stream of changes down, and nothing else."""
+        id = parse_id(notification.params.get("requestId", b""))
+        if id is None or not self.listening.holds(id):
+            return False
+        self._requests.fail(id, PeerGone("the server ended it"))
+        return True
+
+    def _count_junk(self) -> None:
+        self._hop.metrics.junk_lines.labels(self._hop.spec.name).inc()
+
+    def _failed(self, call: Call, why: str, reason: Reason) -> Failed:
+        sentence = f"upstream {self._hop.spec.name!r}, {call.method}: {why}"
+        return Failed(ErrorObject(INTERNAL_ERROR, sentence), Party.UPSTREAM, reason)
+
+
+def _enveloped(call: Call) -> Params:
+    """Declares what this caller declared on this request, no more and no less (basic, Per-request protocol fields)."""
+    caller = call.caller
+    return wrap(call.params, replace(probing.OURSELVES, capabilities=caller.capabilities, log_level=caller.log_level))
+
+
+def _extensions(capabilities: Params) -> Params:
+    try:
+        return parse_object(capabilities.get("extensions", EMPTY_OBJECT))
+    except InvalidMessage:
+        return {}
+
+
+async def _agree(call: Call) -> Outcome:
+    """What a session of old is told; this era says it with each request, or not at all."""
+    return Complete(EMPTY_OBJECT)
+
+
+def _reporter(call: Call) -> Callable[[Params], None]:
+    def report(params: Params) -> None:
+        call.client.notify(PROGRESS, params)
+
+    return report

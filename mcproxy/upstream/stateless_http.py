@@ -1,0 +1,242 @@
+"""Streamable HTTP of the stateless era (2026-07-28), client side: a POST for each request, whose response is its all.
+
+Sets every header afresh. Knows no session and resumes nothing; closing a response is how its request is cancelled.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import aclosing, asynccontextmanager, closing
+from dataclasses import replace
+from typing import Final
+
+import aiohttp
+import anyio
+from anyio.abc import TaskGroup
+from yarl import URL
+
+from mcproxy.call import Call, Complete, Failed, Outcome, ServerIdentity
+from mcproxy.channel import PeerGone
+from mcproxy.protocol.eras import LATEST
+from mcproxy.protocol.headers import standard_headers
+from mcproxy.protocol.jsonrpc import (
+    HEADER_MISMATCH,
+    ErrorResponse,
+    InvalidMessage,
+    Message,
+    Params,
+    Request,
+    Response,
+    encode,
+    parse,
+)
+from mcproxy.protocol.methods import METHODS, Kind, Subject
+from mcproxy.protocol.sse import EventDecoder, EventTooLarge
+from mcproxy.upstream.http import AUTHENTICATION, EVENTS, JSON, Requester, excerpt, finish, read, session
+from mcproxy.upstream.link import Hop, Link, NotAccepted, Rejected, Unreachable, task_group
+from mcproxy.upstream.mirroring import Mirrored, next_page
+from mcproxy.upstream.probing import QUESTION, Older, identity, is_modern
+from mcproxy.upstream.stateless import Conversation, kept
+
+REFETCHED_PAGES: Final = 100
+"""Of a list of tools, at most, to find the definition of one."""
+PASSING: Final = frozenset({408, 425, 429})
+"""Statuses that say of nothing but the moment."""
+_HANDSHAKE_WANTED: Final = re.compile(r"\bsession\b|session[ _-]?id|initializ", re.IGNORECASE)
+
+
+@asynccontextmanager
+async def connected(hop: Hop, patience: float) -> AsyncIterator[Link]:
+    """A link to a server that says within `patience` seconds that it speaks this era.
+
+    Raises Older, Unreachable or Rejected.
+    """
+    async with session(hop.spec) as http, task_group() as tasks:
+        posts = _Posts(hop, Requester(http, hop))
+        link = _Stateless(hop, posts, await _probed(posts, patience), tasks)
+        async with kept(link.conversation, hop):
+            yield link
+
+
+class _Posts:
+    """What a request is sent as, and what of its response is a message."""
+
+    def __init__(self, hop: Hop, requester: Requester) -> None:
+        assert hop.spec.url is not None
+        self._url = URL(hop.spec.url)
+        self._limit = hop.spec.max_message_bytes
+        self._requester = requester
+
+    async def post(self, request: Request, mirrored: Mapping[str, str]) -> aiohttp.ClientResponse:
+        """Raises NotAccepted, PeerGone or Rejected."""
+        headers = {
+            **mirrored,
+            **standard_headers(LATEST, request.method, request.params),
+            "Accept": f"{JSON}, {EVENTS}",
+            "Content-Type": JSON,
+        }
+        return await self._requester.request("POST", self._url, headers, encode(request))
+
+    async def messages(self, response: aiohttp.ClientResponse) -> AsyncGenerator[bytes, None]:
+        """Each message of a response, until it ends or breaks off. Raises PeerGone or Rejected."""
+        match response.content_type:
+            case "application/json":
+                yield await read(response, self._limit)
+            case "text/event-stream":
+                async with aclosing(self._events(response)) as events:
+                    async for data in events:
+                        yield data
+            case _:
+                raise await self.rejection(response)
+
+    async def _events(self, response: aiohttp.ClientResponse) -> AsyncGenerator[bytes, None]:
+        decoder = EventDecoder(self._limit)
+        try:
+            async for chunk in response.content.iter_any():
+                for event in decoder.feed(chunk):
+                    if event.data and event.event == "message":
+                        yield event.data.encode()
+        except EventTooLarge as error:
+            raise Rejected(f"{error} (max_message_bytes)") from error
+        except (aiohttp.ClientError, OSError):
+            return  # broken off is ended: what matters is whether the answer was there
+
+    async def rejection(self, response: aiohttp.ClientResponse, body: bytes | None = None) -> Rejected:
+        return self._requester.rejection(response, await excerpt(response) if body is None else body)
+
+
+async def _probed(posts: _Posts, patience: float) -> ServerIdentity:
+    try:
+        with anyio.fail_after(patience):
+            response = await posts.post(QUESTION, {})
+            with closing(response):
+                return identity(await _first_answer(posts, response), response.status)
+    except TimeoutError as error:
+        raise Older(f"no answer to {QUESTION.method} after {patience:g} s (probe)", silent=True) from error
+    except (NotAccepted, PeerGone) as error:
+        raise Unreachable(f"{QUESTION.method}: {error}") from error
+
+
+async def _first_answer(posts: _Posts, response: aiohttp.ClientResponse) -> Response | ErrorResponse:
+    """The answer to the probe, whatever the status. Raises Older, PeerGone or Rejected."""
+    if not response.ok:
+        return await _first_refusal(posts, response)
+    if response.content_type not in (JSON, EVENTS):
+        raise Older(str(await posts.rejection(response)))
+    async with aclosing(posts.messages(response)) as messages:
+        async for data in messages:
+            message = _parsed(data)
+            if isinstance(message, Response | ErrorResponse):
+                return message
+    raise Older(f"{QUESTION.method} was answered with no JSON-RPC response")
+
+
+async def _first_refusal(posts: _Posts, response: aiohttp.ClientResponse) -> ErrorResponse:
+    """streamable-http, Backward Compatibility: the body of a 4xx decides; of other statuses nothing tells the era."""
+    body = await excerpt(response)
+    error = _parsed(body)
+    if not _is_clients_fault(response.status):
+        raise await posts.rejection(response, body)
+    if isinstance(error, ErrorResponse):
+        return error
+    raise Older(str(await posts.rejection(response, body)))
+
+
+class _Stateless:
+    """Implements `link.Link`: a conversation whose every request is a POST."""
+
+    def __init__(self, hop: Hop, posts: _Posts, identity: ServerIdentity, tasks: TaskGroup) -> None:
+        self.identity: Final = identity
+        self.conversation: Final = Conversation(hop, identity, self._send, says_cancelled=False)
+        self._posts = posts
+        self._tasks = tasks
+        self._mirrored = Mirrored(hop.spec.name)
+
+    @property
+    def over(self) -> bool:
+        return self.conversation.over
+
+    async def ended(self) -> str:
+        return await self.conversation.ended()
+
+    async def __call__(self, call: Call) -> Outcome:
+        outcome = await self.conversation(call)
+        if METHODS[call.method].lists is Kind.TOOLS and isinstance(outcome, Complete):
+            return replace(outcome, result=self._mirrored.note(outcome.result))
+        # Headers are checked before anything is executed, so that the call may be sent again (R4; Client Behavior).
+        if _misses_headers(call, outcome) and await self._learnt(call):
+            return await self.conversation(call)
+        return outcome
+
+    async def _learnt(self, call: Call) -> bool:
+        """Whether the server's list of tools, read afresh, gives this call other headers than it had."""
+        before = self._mirrored.headers(call.method, call.params)
+        params: Params | None = {}
+        for _ in range(REFETCHED_PAGES):
+            if params is None:
+                return False
+            outcome = await self(replace(call, method=Kind.TOOLS.list_method, params=params))
+            if self._mirrored.headers(call.method, call.params) != before:
+                return True
+            params = next_page(outcome.result) if isinstance(outcome, Complete) else None
+        return False
+
+    async def _send(self, message: Message) -> None:
+        """Carries a request's whole exchange. Raises NotAccepted, PeerGone or Rejected."""
+        assert isinstance(message, Request), "this transport says nothing but requests"
+        response = await self._posts.post(message, self._mirrored.headers(message.method, message.params))
+        try:
+            if response.ok:
+                await self._follow(response, message)
+            else:
+                await self._refused(response, message)
+        finally:
+            self._release(response, reusable=self.conversation.settled(message.id))
+
+    async def _follow(self, response: aiohttp.ClientResponse, request: Request) -> None:
+        async with aclosing(self._posts.messages(response)) as messages:
+            async for data in messages:
+                self.conversation.receive(data, request.id)
+                if self.conversation.settled(request.id):
+                    return
+        # streamable-http: "Resumable SSE streams via `Last-Event-ID` are not supported" (requirement R5).
+        raise PeerGone("the response ended without the answer")
+
+    async def _refused(self, response: aiohttp.ClientResponse, request: Request) -> None:
+        """Makes of an HTTP error what it is: the server's own error, an older server, or no MCP at all."""
+        body = await excerpt(response)
+        error = _parsed(body)
+        rejection = await self._posts.rejection(response, body)
+        if not _is_clients_fault(response.status):
+            raise rejection
+        if isinstance(error, ErrorResponse) and (error.id == request.id or is_modern(error.error, response.status)):
+            self.conversation.take(replace(error, id=request.id), request.id)
+            return
+        if _HANDSHAKE_WANTED.search(body.decode(errors="replace")):
+            # The server was replaced by one of the handshake era, which executes nothing without a session.
+            raise NotAccepted(f"it no longer speaks {LATEST}: {rejection}")
+        raise rejection
+
+    def _release(self, response: aiohttp.ClientResponse, *, reusable: bool) -> None:
+        if reusable and not self.conversation.over:
+            self._tasks.start_soon(finish, response)
+        else:
+            response.close()
+
+
+def _is_clients_fault(status: int) -> bool:
+    """Whether a status says that the request itself is at fault, so that the body tells how."""
+    return 400 <= status < 500 and status not in AUTHENTICATION and status not in PASSING
+
+
+def _misses_headers(call: Call, outcome: Outcome) -> bool:
+    mismatched = isinstance(outcome, Failed) and outcome.error.code == HEADER_MISMATCH
+    return mismatched and METHODS[call.method].subject is Subject.TOOL
+
+
+def _parsed(data: bytes) -> Message | None:
+    try:
+        return parse(data)
+    except InvalidMessage:
+        return None

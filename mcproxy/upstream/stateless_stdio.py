@@ -1,0 +1,108 @@
+"""The stateless era over a pipe that all messages share (2026-07-28, stdio): asked which it speaks, then spoken.
+
+A pipe is read by one reader from beginning to end; `Relay` lets two conversations have it, one after the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import anyio
+
+from mcproxy.call import ServerIdentity
+from mcproxy.channel import PeerGone, Requests, RequestTimeout, Timeouts
+from mcproxy.protocol.jsonrpc import ErrorResponse, InvalidMessage, Message, Response, parse
+from mcproxy.upstream.link import Hop, Link, NotAccepted, Pipe, task_group
+from mcproxy.upstream.probing import QUESTION, Older, identity
+from mcproxy.upstream.stateless import Conversation, kept
+
+
+class Relay:
+    """Implements `link.Pipe` over another one. What arrives while nobody feeds is dropped."""
+
+    def __init__(self, pipe: Pipe) -> None:
+        self._pipe = pipe
+        self._receive: Callable[[bytes], None] = _drop
+        self._ended = anyio.Event()
+        self._how = ""
+
+    @property
+    def over(self) -> bool:
+        return self._ended.is_set()
+
+    async def run(self) -> None:
+        self._how = await self._pipe.feed(lambda data: self._receive(data))
+        self._ended.set()
+
+    async def send(self, message: Message) -> None:
+        await self._pipe.send(message)
+
+    async def feed(self, receive: Callable[[bytes], None]) -> str:
+        self._receive = receive
+        try:
+            await self._ended.wait()
+        finally:
+            self._receive = _drop
+        return self._how
+
+
+@asynccontextmanager
+async def relayed(pipe: Pipe) -> AsyncIterator[Relay]:
+    async with task_group() as tasks:
+        relay = Relay(pipe)
+        tasks.start_soon(relay.run)
+        yield relay
+
+
+@asynccontextmanager
+async def over(pipe: Pipe, hop: Hop, patience: float) -> AsyncIterator[Link]:
+    """A link to a server that says within `patience` seconds that it speaks this era.
+
+    Raises Older, Unreachable, or PeerGone where the pipe ends before.
+    """
+    found = await _probe(pipe, patience)
+    conversation = Conversation(hop, found, pipe.send, says_cancelled=True)
+    async with task_group() as tasks:
+        tasks.start_soon(_feed, pipe, conversation)
+        async with kept(conversation, hop):
+            yield conversation
+
+
+async def _feed(pipe: Pipe, conversation: Conversation) -> None:
+    conversation.lose(await pipe.feed(conversation.receive))
+
+
+async def _probe(pipe: Pipe, patience: float) -> ServerIdentity:
+    requests = Requests()
+    async with task_group() as tasks:
+        tasks.start_soon(_await_answer, pipe, requests)
+        try:
+            answer = await requests.exchange(
+                QUESTION.method, QUESTION.params, pipe.send, Timeouts(patience, patience), id=QUESTION.id
+            )
+        except RequestTimeout as silence:
+            raise Older(f"{QUESTION.method}: {silence}", silent=True) from silence
+        except NotAccepted as error:
+            raise PeerGone(str(error)) from error
+        return identity(answer)
+
+
+async def _await_answer(pipe: Pipe, requests: Requests) -> None:
+    def receive(data: bytes) -> None:
+        message = _parsed(data)
+        if isinstance(message, Response | ErrorResponse):
+            requests.settle(message)
+
+    requests.fail_all(PeerGone(await pipe.feed(receive)))
+
+
+def _parsed(data: bytes) -> Message | None:
+    try:
+        return parse(data)
+    except InvalidMessage:
+        return None
+
+
+def _drop(_: bytes) -> None:
+    """Nobody listens between two conversations."""
