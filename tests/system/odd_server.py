@@ -318,7 +318,7 @@ def _content(name: str, arguments: Json) -> Json:
         case "need_url":
             raise Refused(-32042, "sign in first", {"elicitations": [QUESTIONS["visit"][1]], **ODD})
         case "large":
-            return {"content": [text("é" * 2_000_000)]}
+            return {"content": [text("é" * arguments.get("length", 400_000))]}
     raise Refused(-32602, f"no tool {name!r}")
 
 

@@ -20,6 +20,9 @@ import anyio
 import pytest
 from anyio.abc import ByteReceiveStream, Process
 
+from mcproxy.protocol.methods import Kind
+from tests.fakes.clients.raw import over_http
+
 ROOT = Path(__file__).parents[2]
 PYTHON = sys.executable
 SERVERS = ROOT / ".cache" / "servers" / "bin"
@@ -105,8 +108,13 @@ class Gateway:
         """The URL of one upstream alone."""
         return f"{self.url}/servers/{name}/{transport}"
 
-    async def connected(self, name: str) -> None:
+    async def knows(self, name: str) -> None:
+        """Returns once an upstream is connected and its lists are known, so that they change no more by themselves."""
         await self.log.says(lambda entry: entry.get("event") == "upstream connected" and entry.get("upstream") == name)
+        async with over_http(self.server(name)) as client:
+            await client.initialize()
+            for kind in Kind:
+                await client.request(kind.list_method)
 
 
 def configuration(upstreams: Json, **proxy: object) -> Json:
@@ -126,7 +134,7 @@ def command(file: Path, *more: str) -> list[str]:
 
 @asynccontextmanager
 async def gateway(folder: Path, settings: Json, *, ends_well: bool = True) -> AsyncIterator[Gateway]:
-    """A gateway over HTTP with every upstream connected. Where not `ends_well`, the test ends it itself."""
+    """A gateway over HTTP that knows every upstream. Where not `ends_well`, the test ends it itself."""
     log = Log()
     environment = {**os.environ, "XDG_STATE_HOME": str(folder / "state")}
     arguments = command(write(folder, settings))
@@ -139,7 +147,7 @@ async def gateway(folder: Path, settings: Json, *, ends_well: bool = True) -> As
                 serving = await log.says(lambda entry: entry.get("event") == "serving")
                 found = Gateway(serving["url"].removesuffix("/mcp"), process, log)
                 for name in settings["mcpServers"]:
-                    await found.connected(name)
+                    await found.knows(name)
             yield found
         finally:
             status = await _stopped(process)

@@ -217,6 +217,13 @@ async def test_r32_what_no_schema_knows_comes_through_as_it_was(tmp_path: Path) 
             assert {**met, "id": 0} == {**expected, "id": 0}, tool
 
 
+async def test_r16_an_answer_of_many_mib_comes_through(tmp_path: Path) -> None:
+    async with odd_pair(tmp_path) as (_, through):
+        await through.initialize()
+        answer = await through.call("large", {"length": 5_000_000})
+        assert answer["result"]["content"][0]["text"] == "é" * 5_000_000
+
+
 async def test_r31_every_page_is_fetched_whatever_its_cursor(tmp_path: Path) -> None:
     async with odd_pair(tmp_path) as (_, through):
         await through.initialize()
