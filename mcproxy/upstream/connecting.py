@@ -1,4 +1,7 @@
-"""Which link reaches an upstream: its transport, and the era that is spoken over it. The one place that chooses."""
+"""Which link reaches an upstream: its transport, and the era that is spoken over it. The one place that chooses.
+
+The newest era is tried first, and an older one where the server is found to be of it (2026-07-28, versioning).
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,11 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import Final
 
+from mcproxy.channel import PeerGone
 from mcproxy.settings import Upstream
-from mcproxy.upstream import handshake, sse, stdio, streamable
-from mcproxy.upstream.link import Connect, Hop, Link, Rejected
+from mcproxy.upstream import handshake, sse, stateless_http, stateless_stdio, stdio, streamable
+from mcproxy.upstream.link import Connect, Hop, Link, Pipe, Rejected, Unreachable
+from mcproxy.upstream.probing import Older
 
 OLD_SERVER: Final = frozenset({400, 404, 405})
 """What a server of HTTP+SSE answers to a POST at its URL (transports, Backwards Compatibility)."""
@@ -26,7 +31,58 @@ def transport(spec: Upstream) -> str:
 
 @asynccontextmanager
 async def _stdio(hop: Hop) -> AsyncIterator[Link]:
+    if hop.spec.era != "legacy":
+        async with _probed_child(hop) as link:
+            if link is not None:
+                yield link
+                return
     async with stdio.child(hop) as pipe, handshake.over(pipe, hop) as link:
+        yield link
+
+
+@asynccontextmanager
+async def _probed_child(hop: Hop) -> AsyncIterator[Link | None]:
+    """Gives None where the child did not survive the question: such servers of old there are."""
+    async with AsyncExitStack() as stack:
+        pipe = await stack.enter_async_context(stdio.child(hop))
+        relay = await stack.enter_async_context(stateless_stdio.relayed(pipe))
+        try:
+            link = await _over_pipe(relay, hop, stack)
+        except PeerGone as gone:
+            if hop.spec.era == "modern":
+                raise Unreachable(str(gone)) from gone
+        else:
+            yield link
+            return
+    yield None
+
+
+async def _over_pipe(pipe: Pipe, hop: Hop, stack: AsyncExitStack) -> Link:
+    """stdio, Backward Compatibility: any other error than a modern one, and silence, are of an older server."""
+    patience = hop.spec.timeouts
+    if hop.spec.era == "modern":
+        return await stack.enter_async_context(_insisted(stateless_stdio.over(pipe, hop, patience.connect)))
+    try:
+        return await stack.enter_async_context(stateless_stdio.over(pipe, hop, patience.probe))
+    except Older as older:
+        silent = older.silent
+    try:
+        return await stack.enter_async_context(handshake.over(pipe, hop))
+    except Unreachable:
+        if not silent:
+            raise
+    # It was not older, but slow to start: by now it may have answered.
+    return await stack.enter_async_context(_insisted(stateless_stdio.over(pipe, hop, patience.connect)))
+
+
+@asynccontextmanager
+async def _insisted(connecting: AbstractAsyncContextManager[Link]) -> AsyncIterator[Link]:
+    """Falls back to nothing."""
+    async with AsyncExitStack() as stack:
+        try:
+            link = await stack.enter_async_context(connecting)
+        except Older as older:
+            raise Unreachable(f"it does not speak the stateless era: {older}") from older
         yield link
 
 
@@ -48,9 +104,36 @@ async def _streamable_or_sse(hop: Hop) -> AsyncIterator[Link]:
         yield link
 
 
+def _stateless_or(older: Connect) -> Connect:
+    """The newest era over HTTP, or else what `older` connects; what was found is remembered while it holds."""
+
+    @asynccontextmanager
+    async def connect(hop: Hop) -> AsyncIterator[Link]:
+        async with AsyncExitStack() as stack:
+            yield await _over_http(hop, older, stack)
+
+    return connect
+
+
+async def _over_http(hop: Hop, older: Connect, stack: AsyncExitStack) -> Link:
+    patience, era, findings = hop.spec.timeouts, hop.spec.era, hop.findings
+    if era == "modern":
+        return await stack.enter_async_context(_insisted(stateless_http.connected(hop, patience.connect)))
+    silent = False
+    if era == "auto" and not findings.is_older:
+        try:
+            return await stack.enter_async_context(stateless_http.connected(hop, patience.probe))
+        except Older as found:
+            silent = found.silent
+    findings.is_older = False
+    link = await stack.enter_async_context(older(hop))
+    findings.is_older = not silent
+    return link
+
+
 _CONNECT: Final[dict[str, Connect]] = {
     "stdio": _stdio,
-    "http": streamable.connected,
+    "http": _stateless_or(streamable.connected),
     "sse": _sse,
-    "auto": _streamable_or_sse,
+    "auto": _stateless_or(_streamable_or_sse),
 }

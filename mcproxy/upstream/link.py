@@ -47,6 +47,14 @@ class Ownership:
     listener: Listener | None
 
 
+@dataclass(slots=True)
+class Findings:
+    """What connecting found out about an upstream, for the next time; shared by all of its links."""
+
+    is_older: bool = False
+    """Of the handshake era, though its settings leave that open (versioning: an era is "a property of the server")."""
+
+
 @dataclass(frozen=True, slots=True)
 class Hop:
     """What a link needs to know: whom to reach, for whom, and where to say what it hears between calls."""
@@ -56,6 +64,7 @@ class Hop:
     publish: Callable[[Change], None]
     ownership: Ownership | None = None
     """None where the link is shared by everybody."""
+    findings: Findings = field(default_factory=Findings)
     redact: Redaction = field(init=False)
     """For whatever a peer said, before an operator or a client reads it in a sentence of ours (R44)."""
     stderr: Tail = field(init=False)

@@ -33,7 +33,7 @@ from mcproxy.settings import Proxy, Upstream
 from mcproxy.upstream import backoff
 from mcproxy.upstream.connecting import connected, transport
 from mcproxy.upstream.keeping import KeptLink
-from mcproxy.upstream.link import Connect, Hop, Ownership, Unreachable, task_group
+from mcproxy.upstream.link import Connect, Findings, Hop, Ownership, Unreachable, task_group
 
 
 class Places:
@@ -81,6 +81,7 @@ class Supervisor:
         self._in_flight = 0
         self._tasks: TaskGroup | None = None
         self._owned: dict[str, KeptLink] = {}
+        self._findings = Findings()
         self._shared_hop = self._hop(None)
         self._shared = self._kept(self._shared_hop)
 
@@ -157,7 +158,7 @@ class Supervisor:
         def publish(change: Change) -> None:
             self._on_event(UpstreamChanged(self.name, owner, change))
 
-        return Hop(self._spec, self._metrics, publish, ownership)
+        return Hop(self._spec, self._metrics, publish, ownership, self._findings)
 
     def _kept(self, hop: Hop) -> KeptLink:
         report = self._on_event if hop.ownership is not None else self._measured

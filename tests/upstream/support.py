@@ -38,7 +38,7 @@ QUICK = UpstreamTimeouts(connect=5, idle=5, total=20, shutdown=0.3)
 
 def child(*manners: str, **settings: Any) -> Upstream:
     """The settings of a fake server in a child process."""
-    settings.setdefault("timeouts", QUICK)
+    settings = {"timeouts": QUICK, "era": "legacy", **settings}
     return Upstream(name="kid", prefix="kid", command=sys.executable, args=(str(CHILD), *manners), **settings)
 
 

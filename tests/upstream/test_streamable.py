@@ -20,7 +20,7 @@ pytestmark = pytest.mark.anyio
 
 
 def at(url: str, **settings: Any) -> Upstream:
-    settings.setdefault("timeouts", QUICK)
+    settings = {"timeouts": QUICK, "era": "legacy", **settings}
     return Upstream(name="web", prefix="web", type="http", url=url, **settings)
 
 
