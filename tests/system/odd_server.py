@@ -7,6 +7,7 @@ What it may not do is depend on time or chance: two runs of one script must give
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -197,7 +198,7 @@ class Server:
                 return {"content": [text(await self._meet(arguments, meta))]}
             case "die":
                 print("the last words", file=sys.stderr, flush=True)
-                sys.exit(7)
+                os._exit(7)
             case _:
                 return _content(name, arguments)
         return {"content": [text(f"{name}: done")]}

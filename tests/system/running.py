@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -135,24 +136,40 @@ def command(file: Path, *more: str) -> list[str]:
 @asynccontextmanager
 async def gateway(folder: Path, settings: Json, *, ends_well: bool = True) -> AsyncIterator[Gateway]:
     """A gateway over HTTP that knows every upstream. Where not `ends_well`, the test ends it itself."""
+    file = write(folder, settings)
+    async with serving(folder, file, *settings["mcpServers"], ends_well=ends_well) as running:
+        yield running
+
+
+@asynccontextmanager
+async def serving(
+    folder: Path, file: Path, *upstreams: str, more: Sequence[str] = (), ends_well: bool = True
+) -> AsyncIterator[Gateway]:
+    """As `gateway`, with a configuration file and more of a command line."""
     log = Log()
     environment = {**os.environ, "XDG_STATE_HOME": str(folder / "state")}
-    arguments = command(write(folder, settings))
     async with anyio.create_task_group() as tasks:
-        process = await anyio.open_process(arguments, stdin=None, stdout=None, env=environment, cwd=ROOT)
+        process = await anyio.open_process(command(file, *more), stdin=None, stdout=None, env=environment, cwd=ROOT)
         try:
             assert process.stderr is not None
             tasks.start_soon(log.keep, process.stderr)
             with anyio.fail_after(20):
-                serving = await log.says(lambda entry: entry.get("event") == "serving")
-                found = Gateway(serving["url"].removesuffix("/mcp"), process, log)
-                for name in settings["mcpServers"]:
-                    await found.knows(name)
-            yield found
+                running = Gateway(await _address(log), process, log)
+                for name in upstreams:
+                    await running.knows(name)
+            yield running
         finally:
             status = await _stopped(process)
             print(log, file=sys.stderr)
         assert not ends_well or status == 0, f"the gateway ended with {status}"
+
+
+async def _address(log: Log) -> str:
+    """The base URL, as the log or the banner tells it."""
+    entry = await log.says(lambda entry: "http://" in (entry.get("url") or entry.get("text", "")))
+    found = re.search(r"http://[\d.:]+", entry.get("url") or entry["text"])
+    assert found is not None
+    return found[0]
 
 
 async def _stopped(process: Process) -> int | None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import aiohttp
 import anyio
-from anyio.abc import TaskGroup
+from anyio.abc import Process, TaskGroup
 from anyio.streams.buffered import BufferedByteReceiveStream
 
 from mcproxy.protocol.eras import LATEST_HANDSHAKE
@@ -53,13 +53,13 @@ class RawClient:
         return result
 
     async def request(self, method: str, params: Json | None = None, *, id: object = None) -> Json:
-        """The whole answer: `result` or `error` and what else there is."""
+        """The whole answer: `result` or `error` and what else there is; empty where the connection ended first."""
         id = next(self._ids) if id is None else id
         event, box = anyio.Event(), list[Json]()
         self._waiting[id] = event, box
         await self.say({"id": id, "method": method, **({} if params is None else {"params": params})})
         await event.wait()
-        return box[0]
+        return box[0] if box else {}
 
     async def result(self, method: str, params: Json | None = None) -> Json:
         answer = await self.request(method, params)
@@ -103,11 +103,23 @@ class RawClient:
         if "id" in message:
             self.tasks.start_soon(self._answer, message)
 
+    def cut_off(self, id: object) -> None:
+        """The connection ended before the answer to `id` came: its caller gets a message with neither part."""
+        if id in self._waiting:
+            self._waiting.pop(id)[0].set()
+
     async def _answer(self, question: Json) -> None:
         method = question["method"]
         known = {"result": {}} if method == "ping" else {"error": {"code": -32601, "message": f"no {method}"}}
         answer = {"result": self.answers[method]} if method in self.answers else known
         await self.say({"id": question["id"], **answer})
+
+
+@dataclass
+class ParentClient(RawClient):
+    """A client that started its server."""
+
+    child: Process = field(kw_only=True)
 
 
 @asynccontextmanager
@@ -151,12 +163,15 @@ class _HttpWire:
             await self.tasks.start(self._listen)
 
     async def _post(self, message: Json) -> None:
-        async with self.http.post(self.url, json=message, headers=self.headers) as response:
-            self.session = response.headers.get("Mcp-Session-Id", self.session)
-            if response.content_type == "text/event-stream":
-                await self._read(response)
-            elif response.status != 202:
-                await self.client.take(await response.json())
+        try:
+            async with self.http.post(self.url, json=message, headers=self.headers) as response:
+                self.session = response.headers.get("Mcp-Session-Id", self.session)
+                if response.content_type == "text/event-stream":
+                    await self._read(response)
+                elif response.status != 202:
+                    await self.client.take(await response.json())
+        except (aiohttp.ClientPayloadError, aiohttp.ServerDisconnectedError):
+            self.client.cut_off(message.get("id"))
 
     async def _listen(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
         headers = {**self.headers, "Accept": "text/event-stream"}
@@ -174,7 +189,7 @@ class _HttpWire:
 
 
 @asynccontextmanager
-async def over_stdio(command: Sequence[str], **known: Any) -> AsyncIterator[RawClient]:
+async def over_stdio(command: Sequence[str], **known: Any) -> AsyncIterator[ParentClient]:
     """A client of a child that speaks over stdio; leaving closes its stdin and waits for its end."""
     async with await anyio.open_process(command, stderr=None) as child, anyio.create_task_group() as tasks:
         assert child.stdin is not None
@@ -189,7 +204,7 @@ async def over_stdio(command: Sequence[str], **known: Any) -> AsyncIterator[RawC
                 while True:
                     await client.take(json.loads(await lines.receive_until(b"\n", MAX_MESSAGE)))
 
-        client = RawClient(send, tasks, **known)
+        client = ParentClient(send, tasks, **known, child=child)
         tasks.start_soon(read, client)
         try:
             yield client
