@@ -79,3 +79,4 @@ class Metrics:
         )
         self.cache_bytes = Gauge("mcproxy_cache_bytes", "Bytes that cached reads take.", ("upstream",), registry=r)
         self.cache_entries = Gauge("mcproxy_cache_entries", "Cached reads.", ("upstream",), registry=r)
+        self.parked = Gauge("mcproxy_parked_calls", "Calls that wait upstream for their client's input.", registry=r)

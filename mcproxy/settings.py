@@ -220,6 +220,25 @@ class CacheLimits(_Settings):
     """A larger result is passed on, and not kept."""
 
 
+class Bridge(_Settings):
+    """Calls of stateless clients that wait upstream for input, and input that is asked for in rounds."""
+
+    max_parked: Count = 1000
+    """Calls that wait for their clients at once; one more fails."""
+    max_parked_per_principal: Count = 100
+    """Of one caller; everybody unauthenticated is one."""
+    park_ttl: Seconds = 600
+    """For a client to come back with its answers; then the call is cancelled."""
+    max_rounds: Count = 8
+    """How often an upstream may need more input before one call for a client of an older revision fails."""
+    max_questions: Count = 32
+    """Of one call, unanswered at once; one more is refused."""
+    max_kept_messages: Count = 64
+    """Progress and log messages of a call that are kept while it waits; the oldest give way."""
+    gather: SecondsOrNone = 0.02
+    """How long more questions of an upstream are waited for, to be asked together."""
+
+
 class Naming(_Settings):
     max_name_length: Annotated[int, Field(ge=16, le=128)] = 64
     """Hosts add prefixes of their own; longer names end in a stable hash."""
@@ -265,6 +284,8 @@ class Proxy(_Settings):
     """What callers see upstreams' entries as."""
     cache: CacheLimits = CacheLimits()
     """What cached reads of resources may take."""
+    bridge: Bridge = Bridge()
+    """Input that upstreams ask for, between the revisions of the protocol."""
     keep_alive: Seconds = 15
     """Between comments on an idle event stream."""
     stream_after: Seconds = 5

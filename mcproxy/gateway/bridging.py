@@ -1,0 +1,151 @@
+"""The bridge between the eras: how an upstream's requests for input reach clients of either kind, and come back.
+
+| client    | upstream  | what happens                                                                              |
+|-----------|-----------|-------------------------------------------------------------------------------------------|
+| stateless | stateless | the upstream's `requestState` travels sealed in ours; nothing is stored                   |
+| stateless | handshake | the call is parked, alive, while the client fetches the answers (`parking`)               |
+| handshake | stateless | the client is asked while its call lasts, which is made again each round (`driving`)      |
+| handshake | handshake | `Client.ask`, and nothing to do here                                                      |
+
+Which kind the upstream is shows in what it does: it returns `InputRequired`, or it asks.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import assert_never
+
+import anyio
+
+from mcproxy import settings
+from mcproxy.call import Call, Failed, Handler, InputRequest, InputRequired, Outcome, Party
+from mcproxy.gateway.coalescing import Sleep
+from mcproxy.gateway.crossing import lacking
+from mcproxy.gateway.driving import driven
+from mcproxy.gateway.parking import Clock, Parking, Pause
+from mcproxy.gateway.tickets import Parked, Relayed, Tickets, refused
+from mcproxy.metrics import Metrics
+from mcproxy.protocol.eras import STATELESS_VERSIONS
+from mcproxy.protocol.inputs import (
+    INPUT_REQUESTS,
+    REQUEST_STATE,
+    Capabilities,
+    merged,
+    missing_capabilities,
+)
+from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, ErrorObject, raw, with_members
+from mcproxy.protocol.methods import INPUT_CAPABILITIES, METHODS
+from mcproxy.sealing import Sealer
+
+Owner = Callable[[Call], Awaitable[str]]
+"""The upstream that a call goes to. Raises McpError where there is none."""
+
+
+def _mint() -> str:
+    return secrets.token_urlsafe(16)
+
+
+class Bridge:
+    """`bridged` is its `Stage`. Parks calls while `run` does."""
+
+    def __init__(
+        self,
+        limits: settings.Bridge,
+        sealer: Sealer,
+        owner: Owner,
+        metrics: Metrics,
+        clock: Clock = time.time,
+        sleep: Sleep = anyio.sleep,
+        mint: Callable[[], str] = _mint,
+    ) -> None:
+        self._limits = limits
+        self._tickets = Tickets(sealer)
+        self._owner = owner
+        self._clock = clock
+        self._sleep = sleep
+        self._mint = mint
+        self._parking = Parking(limits, metrics, clock, sleep, mint)
+
+    async def run(self) -> None:
+        await self._parking.run()
+
+    def bridged(self, handler: Handler) -> Handler:
+        understood = _understood(handler)
+
+        async def bridging(call: Call) -> Outcome:
+            row = METHODS.get(call.method)
+            if row is None or not row.may_ask:
+                return await handler(call)
+            if call.caller.version in STATELESS_VERSIONS:
+                return await self._answer_by_results(understood, call)
+            return await driven(understood, call, self._limits.max_rounds, self._sleep, self._mint)
+
+        return bridging
+
+    async def _answer_by_results(self, handler: Handler, call: Call) -> Outcome:
+        outcome = await self._carry_on(handler, call)
+        match outcome:
+            case Pause(parked=parked, requests=requests, expires=expires):
+                return input_required(requests, self._tickets.issue(call, parked, expires))
+            case InputRequired():
+                return await self._relay(call, outcome)
+            case _:
+                return outcome
+
+    async def _carry_on(self, handler: Handler, call: Call) -> Outcome | Pause:
+        continuation = self._tickets.open(call, self._clock())
+        match continuation:
+            case None:
+                return await self._parking.begin(handler, call)
+            case Relayed(upstream=upstream, state=state):
+                if await self._owner(call) != upstream:
+                    raise refused("is of another server than the one that answers now: make the call again, without it")
+                return await self._parking.begin(handler, call.with_params({**call.params, REQUEST_STATE: raw(state)}))
+            case Parked():
+                return await self._parking.resume(continuation, call)
+            case _:
+                assert_never(continuation)
+
+    async def _relay(self, call: Call, required: InputRequired) -> Outcome:
+        """An upstream's own request for input, with its state inside ours; where it gave none, the client gets none."""
+        missing = _missing(call, required)
+        if missing:
+            return lacking(missing)
+        if required.state is None:
+            return required
+        continuation = Relayed(await self._owner(call), required.state)
+        state = self._tickets.issue(call, continuation, self._clock() + self._limits.park_ttl)
+        return replace(required, state=state, result=with_members(required.result, {REQUEST_STATE: state}))
+
+
+def input_required(requests: dict[str, InputRequest], state: str) -> InputRequired:
+    """Our own InputRequiredResult."""
+    shown = {key: {"method": request.method, "params": request.params} for key, request in requests.items()}
+    result = raw({"resultType": "input_required", INPUT_REQUESTS: shown, REQUEST_STATE: state})
+    return InputRequired(requests, state, result)
+
+
+def _understood(handler: Handler) -> Handler:
+    """Fails a call whose upstream asks for what no client can be asked: mrtr, Server Requirements, "MUST be one of"."""
+
+    async def understanding(call: Call) -> Outcome:
+        outcome = await handler(call)
+        match outcome:
+            case InputRequired(requests=requests) if any(r.method not in INPUT_CAPABILITIES for r in requests.values()):
+                sentence = "the upstream asked for input of a kind that does not exist"
+                return Failed(ErrorObject(INTERNAL_ERROR, sentence), Party.UPSTREAM)
+            case _:
+                return outcome
+
+    return understanding
+
+
+def _missing(call: Call, required: InputRequired) -> Capabilities:
+    """What the client did not declare: mrtr, Server Requirements, "MUST NOT send"."""
+    missing: Capabilities = {}
+    for request in required.requests.values():
+        missing = merged(missing, missing_capabilities(call.caller.capabilities, request.method, request.params))
+    return missing

@@ -1,0 +1,160 @@
+"""One call of a stateless client to an upstream that may ask while it runs, alive across the client's requests.
+
+A request is attached to it, or nobody is: then what the upstream says is kept for the next one. Refuses what the
+client did not declare; seals nothing, times nothing, and starts no task.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Final
+
+import anyio
+from msgspec import Raw
+
+from mcproxy import settings
+from mcproxy.call import Call, Failed, InputRequest, McpError, Outcome, Party, Reason
+from mcproxy.protocol.inputs import INPUT_RESPONSES, Capabilities, check_answer, merged, missing_capabilities, named
+from mcproxy.protocol.jsonrpc import (
+    EMPTY_OBJECT,
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    MISSING_CLIENT_CAPABILITY,
+    ErrorObject,
+    InvalidMessage,
+    Params,
+    parse_object,
+    raw,
+)
+
+
+@dataclass(eq=False, slots=True)
+class _Question:
+    request: InputRequest
+    answered: anyio.Event = field(default_factory=anyio.Event)
+    answer: Raw | McpError | None = None
+
+    def settle(self, answer: Raw | McpError) -> None:
+        self.answer = answer
+        self.answered.set()
+
+
+class Crossing:
+    """The upstream's `Client` meanwhile."""
+
+    def __init__(self, id: str, call: Call, limits: settings.Bridge) -> None:
+        self.id: Final = id
+        self.principal: Final = call.caller.principal
+        self.scope: Final = anyio.CancelScope()
+        """Around the call to the upstream."""
+        self.round = 0
+        """How often it was resumed; a ticket is good for one round."""
+        self.outcome: Outcome | None = None
+        self._limits = limits
+        self._attached: Call | None = call
+        self._declared = call.caller.capabilities
+        self._refused: Capabilities = {}
+        self._questions: dict[str, _Question] = {}
+        self._asked = 0
+        self._missed: deque[tuple[str, Params]] = deque(maxlen=limits.max_kept_messages)
+        self._stirred = anyio.Event()
+
+    @property
+    def requests(self) -> dict[str, InputRequest]:
+        """What the client has still to answer, by our keys."""
+        return {key: question.request for key, question in self._questions.items()}
+
+    async def stirred(self) -> None:
+        """Returns when the upstream asked for something next, or the call ended."""
+        await self._stirred.wait()
+
+    def land(self, outcome: Outcome) -> None:
+        """The first outcome is the one that counts."""
+        if self.outcome is None:
+            self.outcome = lacking(self._refused) if self._refused and _is_refusal(outcome) else outcome
+            for question in self._questions.values():
+                question.settle(McpError(INVALID_REQUEST, "the call that this was asked for is over"))
+            self._stir()
+
+    def park(self) -> None:
+        self._attached = None
+
+    def resume(self, call: Call) -> None:
+        """Attaches a retry, with the answers that it brings. Raises McpError, and does nothing, if one is malformed."""
+        answers = self._answers(call)
+        self._attached = call
+        self._declared = call.caller.capabilities
+        self.round += 1
+        while self._missed:
+            call.client.notify(*self._missed.popleft())
+        for key, answer in answers.items():
+            self._questions.pop(key).settle(answer)
+        self._withdraw_undeclared()
+
+    def notify(self, method: str, params: Params) -> None:
+        if self._attached is None:
+            self._missed.append((method, params))
+        else:
+            self._attached.client.notify(method, params)
+
+    async def ask(self, request: InputRequest) -> Raw:
+        if self.outcome is not None:
+            raise McpError(INVALID_REQUEST, "the call that this is asked for is over")
+        self._check_declared(request)
+        if len(self._questions) >= self._limits.max_questions:
+            raise McpError(INVALID_REQUEST, "too many questions at once for one call (bridge.max_questions)")
+        self._asked += 1
+        key, question = str(self._asked), _Question(request)
+        self._questions[key] = question
+        self._stir()
+        try:
+            await question.answered.wait()
+        finally:
+            self._questions.pop(key, None)
+        if isinstance(question.answer, McpError):
+            raise question.answer
+        assert question.answer is not None
+        return question.answer
+
+    def _answers(self, call: Call) -> Params:
+        """Those to open questions: mrtr, Error Handling, "SHOULD ignore any information it does not recognize"."""
+        try:
+            given = parse_object(call.params.get(INPUT_RESPONSES, EMPTY_OBJECT))
+            answers = {key: given[key] for key in self._questions if key in given}
+            for key, answer in answers.items():
+                check_answer(self._questions[key].request.method, answer)
+        except InvalidMessage as invalid:
+            raise McpError(INVALID_PARAMS, f'"{INPUT_RESPONSES}": {invalid.reason}') from invalid
+        return answers
+
+    def _check_declared(self, request: InputRequest) -> None:
+        missing = missing_capabilities(self._declared, request.method, request.params)
+        if missing:
+            self._refused = merged(self._refused, missing)
+            sentence = f"the client cannot answer {request.method}: it did not declare {named(missing)}"
+            raise McpError(INVALID_REQUEST, sentence)
+
+    def _withdraw_undeclared(self) -> None:
+        """A retry may declare less than the request before it, and must not be asked for more."""
+        for key, question in list(self._questions.items()):
+            try:
+                self._check_declared(question.request)
+            except McpError as refusal:
+                self._questions.pop(key).settle(refusal)
+
+    def _stir(self) -> None:
+        self._stirred.set()
+        self._stirred = anyio.Event()
+
+
+def _is_refusal(outcome: Outcome) -> bool:
+    """Whether the upstream itself says no. That it is gone or too slow is told as that."""
+    return isinstance(outcome, Failed) and outcome.reason is Reason.PROTOCOL_ERROR
+
+
+def lacking(capabilities: Capabilities) -> Failed:
+    """The failure of a call that needs more than its client declared (basic, "Capabilities")."""
+    sentence = f"this call needs client capabilities that were not declared: {named(capabilities)}"
+    data = raw({"requiredCapabilities": capabilities})
+    return Failed(ErrorObject(MISSING_CLIENT_CAPABILITY, sentence, data), Party.CLIENT)

@@ -1,0 +1,158 @@
+"""Calls that wait upstream, alive, for the retries of their stateless clients: how many, how long, and whose turn.
+
+A call never runs twice: a retry wakes the one that is there, or is refused. Calls are parked with no request of the
+client's in sight, so their number and their time are bounded here, and nobody who is parked gives way to another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Final
+
+import anyio
+from anyio.abc import TaskGroup
+
+from mcproxy import settings
+from mcproxy.call import Call, Failed, Handler, InputRequest, McpError, Outcome, Party, Reason
+from mcproxy.gateway.coalescing import Sleep
+from mcproxy.gateway.crossing import Crossing
+from mcproxy.gateway.pipeline import contained
+from mcproxy.gateway.tickets import Parked, refused
+from mcproxy.metrics import Metrics
+from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, ErrorObject
+
+Clock = Callable[[], float]
+"""Unix time in seconds."""
+
+STOPPED: Final = Failed(
+    ErrorObject(INTERNAL_ERROR, "the gateway stopped while the call ran: its outcome is unknown"),
+    Party.GATEWAY,
+    Reason.UNAVAILABLE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """A call waits for its client, and for how long."""
+
+    parked: Parked
+    requests: dict[str, InputRequest]
+    expires: float
+
+
+class Parking:
+    """`mint` makes the ids of calls: unguessable, and never the same again."""
+
+    def __init__(
+        self, limits: settings.Bridge, metrics: Metrics, clock: Clock, sleep: Sleep, mint: Callable[[], str]
+    ) -> None:
+        self._limits = limits
+        self._clock = clock
+        self._sleep = sleep
+        self._mint = mint
+        self._tasks: TaskGroup | None = None
+        self._places: dict[str, Crossing] = {}
+        """All that were ever parked and are not over, those with a request attached too: they keep their place."""
+        self._expiries: dict[str, float] = {}
+        """Of those that wait, soonest first."""
+        self._stirred = anyio.Event()
+        metrics.parked.set_function(self.__len__)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    async def run(self) -> None:
+        """Carries calls, and ends those whose time is over, until cancelled."""
+        async with anyio.create_task_group() as self._tasks:
+            try:
+                await self._expire()
+            finally:
+                self._tasks = None
+
+    async def begin(self, handler: Handler, call: Call) -> Outcome | Pause:
+        """A call from its start to its outcome or to its first pause. Raises McpError where it may not be parked.
+
+        While this does not run nothing can be parked, and the call goes straight through.
+        """
+        if self._tasks is None:
+            return await handler(call)
+        crossing = Crossing(self._mint(), call, self._limits)
+        self._tasks.start_soon(_carry, crossing, handler, call)
+        return await self._accompany(crossing)
+
+    async def resume(self, parked: Parked, call: Call) -> Outcome | Pause:
+        """A parked call from its client's retry to its outcome or to the next pause. Raises McpError."""
+        crossing = self._places.get(parked.crossing)
+        if crossing is None or crossing.round != parked.round:
+            raise refused("was used before, or its call is over: each is good for one retry")
+        crossing.resume(call)
+        del self._expiries[crossing.id]
+        return await self._accompany(crossing)
+
+    async def _accompany(self, crossing: Crossing) -> Outcome | Pause:
+        """Stays until there is something to tell the client. Its hang-up meanwhile cancels the call (R25)."""
+        pause: Pause | None = None
+        try:
+            while crossing.outcome is None:
+                if not crossing.requests:
+                    await crossing.stirred()
+                    continue
+                # What an upstream asks together goes in one answer; it arrives piece by piece.
+                await self._sleep(self._limits.gather)
+                if crossing.requests and crossing.outcome is None:
+                    pause = self._park(crossing)
+                    return pause
+            return crossing.outcome
+        finally:
+            if pause is None:
+                self._end(crossing)
+
+    def _park(self, crossing: Crossing) -> Pause:
+        if crossing.id not in self._places:
+            self._check_room(crossing)
+            self._places[crossing.id] = crossing
+        crossing.park()
+        expires = self._clock() + self._limits.park_ttl
+        self._expiries[crossing.id] = expires
+        self._stir()
+        return Pause(Parked(crossing.id, crossing.round), crossing.requests, expires)
+
+    def _check_room(self, crossing: Crossing) -> None:
+        if len(self._places) >= self._limits.max_parked:
+            raise _busy("max_parked")
+        of_principal = sum(parked.principal.name == crossing.principal.name for parked in self._places.values())
+        if of_principal >= self._limits.max_parked_per_principal:
+            raise _busy("max_parked_per_principal")
+
+    def _end(self, crossing: Crossing) -> None:
+        crossing.scope.cancel()
+        self._places.pop(crossing.id, None)
+        self._expiries.pop(crossing.id, None)
+
+    async def _expire(self) -> None:
+        while True:
+            soonest = next(iter(self._expiries.values()), None)
+            if soonest is None:
+                await self._stirred.wait()
+                continue
+            await self._sleep(max(0.0, soonest - self._clock()))
+            now = self._clock()
+            for id in [id for id, expires in self._expiries.items() if expires <= now]:
+                self._end(self._places[id])
+
+    def _stir(self) -> None:
+        self._stirred.set()
+        self._stirred = anyio.Event()
+
+
+async def _carry(crossing: Crossing, handler: Handler, call: Call) -> None:
+    try:
+        with crossing.scope:
+            crossing.land(await contained(handler)(replace(call, client=crossing)))
+    finally:
+        crossing.land(STOPPED)
+
+
+def _busy(setting: str) -> McpError:
+    return McpError(INTERNAL_ERROR, f"busy: too many calls wait for their clients (bridge.{setting})")

@@ -1,0 +1,93 @@
+"""The `requestState` that a stateless client carries: what its retry continues, sealed and bound to the request.
+
+A ticket is good for the same principal, endpoint, method and params until it expires (2026-07-28, mrtr, "Server
+Requirements"). That a ticket is used once is for whoever keeps what it continues: nothing is stored here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Final
+
+import msgspec
+from msgspec import Raw
+
+from mcproxy.call import Call, McpError
+from mcproxy.protocol.envelope import META
+from mcproxy.protocol.inputs import INPUT_RESPONSES, REQUEST_STATE
+from mcproxy.protocol.jsonrpc import INVALID_PARAMS, parse_text
+from mcproxy.sealing import Sealer, Unsealable
+
+_PURPOSE: Final = "requestState"
+_OF_ONE_ATTEMPT: Final = frozenset({META, INPUT_RESPONSES, REQUEST_STATE})
+
+
+class Relayed(msgspec.Struct, frozen=True, tag=True):
+    """The retry goes to the upstream that gave `state`."""
+
+    upstream: str
+    state: str
+
+
+class Parked(msgspec.Struct, frozen=True, tag=True):
+    """The retry wakes a call that waits here; each of its rounds is another ticket."""
+
+    crossing: str
+    round: int
+
+
+Continuation = Relayed | Parked
+
+
+class _Ticket(msgspec.Struct, frozen=True, array_like=True):
+    binding: str
+    expires: float
+    continuation: Continuation
+
+
+_tickets = msgspec.json.Decoder(_Ticket)
+_encoder = msgspec.json.Encoder(order="sorted")
+
+
+class Tickets:
+    def __init__(self, sealer: Sealer) -> None:
+        self._sealer = sealer
+
+    def issue(self, call: Call, continuation: Continuation, expires: float) -> str:
+        """`expires` is a Unix time in seconds."""
+        ticket = _Ticket(_binding(call), expires, continuation)
+        return self._sealer.seal(_PURPOSE, _encoder.encode(ticket))
+
+    def open(self, call: Call, now: float) -> Continuation | None:
+        """What `call` continues; None where it carries no ticket. Raises McpError where its ticket is not good."""
+        if REQUEST_STATE not in call.params:
+            return None
+        try:
+            ticket = _tickets.decode(self._sealer.open(_PURPOSE, parse_text(call.params[REQUEST_STATE]) or ""))
+        except (Unsealable, msgspec.MsgspecError) as error:
+            raise refused("is not one that this gateway gave: return it exactly as it came") from error
+        if ticket.expires <= now:
+            raise refused("has expired: make the call again, without it")
+        if ticket.binding != _binding(call):
+            raise refused("was given for another request: retry with the same caller, method and params")
+        return ticket.continuation
+
+
+def refused(why: str) -> McpError:
+    return McpError(INVALID_PARAMS, f'"{REQUEST_STATE}" {why}')
+
+
+def _binding(call: Call) -> str:
+    """A digest of who asks for what. Params count by their value, however a client spells the JSON of its retry."""
+    params = {key: _canonical(value) for key, value in call.params.items() if key not in _OF_ONE_ATTEMPT}
+    identity = (call.caller.principal.name, call.caller.endpoint, call.method, params)
+    return hashlib.sha256(_encoder.encode(identity)).hexdigest()
+
+
+def _canonical(value: Raw) -> object:
+    try:
+        decoded = msgspec.json.decode(value)
+        _encoder.encode(decoded)
+    except (msgspec.MsgspecError, OverflowError, RecursionError):
+        return value  # too deep, or a number too large, to be understood: the same bytes it must be
+    return decoded

@@ -1,0 +1,111 @@
+"""What an upstream may ask a client for: the capability that each request needs, and the answers that it may get.
+
+Says which capabilities are missing and whether an answer is one; asks nobody. The methods themselves are the keys
+of `methods.INPUT_CAPABILITIES`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, Literal
+
+import msgspec
+from msgspec import Raw
+
+from mcproxy.protocol.jsonrpc import INVALID_PARAMS, InvalidMessage, Params, parse_object, parse_text
+from mcproxy.protocol.methods import INPUT_CAPABILITIES
+
+INPUT_REQUESTS: Final = "inputRequests"
+INPUT_RESPONSES: Final = "inputResponses"
+REQUEST_STATE: Final = "requestState"
+"""The members by which input is asked for and given (2026-07-28, mrtr)."""
+
+Capabilities = Mapping[str, Mapping[str, Mapping[str, object]]]
+"""A ClientCapabilities object: features by capability."""
+
+UNANSWERED: Final[Mapping[str, Raw]] = {"elicitation/create": Raw(b'{"action":"cancel"}')}
+"""The result that says there is no answer, for the requests that have one."""
+
+
+class _Elicited(msgspec.Struct):
+    """ElicitResult."""
+
+    action: Literal["accept", "decline", "cancel"]
+    content: dict[str, Raw] | None = None
+
+
+class _Sampled(msgspec.Struct):
+    """CreateMessageResult."""
+
+    role: Literal["user", "assistant"]
+    content: Raw
+    model: str
+
+
+class _Roots(msgspec.Struct):
+    """ListRootsResult."""
+
+    roots: list[dict[str, Raw]]
+
+
+_answers: Final[Mapping[str, msgspec.json.Decoder[object]]] = {
+    "elicitation/create": msgspec.json.Decoder(_Elicited),
+    "sampling/createMessage": msgspec.json.Decoder(_Sampled),
+    "roots/list": msgspec.json.Decoder(_Roots),
+}
+
+
+def missing_capabilities(declared: Params, method: str, params: Params) -> Capabilities:
+    """What a client that `declared` its capabilities lacks to answer an input request; empty where it lacks nothing.
+
+    `method` is one of INPUT_CAPABILITIES.
+    """
+    capability = INPUT_CAPABILITIES[method]
+    if capability not in declared:
+        return {capability: {feature: {} for feature in _features(capability, params) if feature != _IMPLIED}}
+    features = _members(declared[capability])
+    # elicitation, Capabilities: an empty object declares forms alone.
+    missing = [f for f in _features(capability, params) if f not in features and (f != _IMPLIED or features)]
+    return {capability: {feature: {} for feature in missing}} if missing else {}
+
+
+def merged(one: Capabilities, other: Capabilities) -> Capabilities:
+    return {key: {**one.get(key, {}), **other.get(key, {})} for key in {**one, **other}}
+
+
+def named(capabilities: Capabilities) -> str:
+    """For a sentence: `elicitation.url, roots`."""
+    return ", ".join(
+        f"{key}.{feature}" if feature else key
+        for key, features in capabilities.items()
+        for feature in features or ("",)
+    )
+
+
+def check_answer(method: str, answer: Raw) -> None:
+    """Raises InvalidMessage where `answer` is no result of an input request of `method`, one of INPUT_CAPABILITIES."""
+    parse_object(answer)
+    try:
+        _answers[method].decode(answer)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise InvalidMessage(INVALID_PARAMS, f"no result of {method}: {error}") from error
+
+
+_IMPLIED: Final = "form"
+
+
+def _features(capability: str, params: Params) -> tuple[str, ...]:
+    match capability:
+        case "elicitation":
+            return (parse_text(params.get("mode", b"")) or _IMPLIED,)
+        case "sampling" if "tools" in params:
+            return ("tools",)
+        case _:
+            return ()
+
+
+def _members(value: Raw) -> Params:
+    try:
+        return parse_object(value)
+    except InvalidMessage:
+        return {}
