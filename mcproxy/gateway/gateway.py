@@ -25,6 +25,7 @@ from mcproxy.call import (
 from mcproxy.catalog.merging import View
 from mcproxy.catalog.naming import layouts
 from mcproxy.gateway.aggregation import Aggregation
+from mcproxy.gateway.bridging import Bridge
 from mcproxy.gateway.catalogue import Catalogue, LinkKey
 from mcproxy.gateway.coalescing import Sleep
 from mcproxy.gateway.levels import Levels
@@ -69,7 +70,8 @@ class Gateway:
         self._levels = Levels(self._catalogue, upstreams, self._listeners, proxy.list_wait)
         listing = Listing(self._catalogue, self._aggregation, proxy, sealer, gateway_id)
         router = Router(self._catalogue, resolver, upstreams, self._answers(listing), metrics)
-        self._handler = build(router, metrics=metrics, label=resolver.label)
+        self._bridge = Bridge(proxy.bridge, sealer, resolver.owner, metrics, sleep=sleep)
+        self._handler = build(router, metrics=metrics, label=resolver.label, bridged=self._bridge.bridged)
 
     @property
     def handler(self) -> Handler:
@@ -93,12 +95,13 @@ class Gateway:
         await self._aggregation.settled()
 
     async def run(self) -> None:
-        """Fetches, subscribes and sets levels until cancelled."""
+        """Fetches, subscribes, sets levels and carries parked calls until cancelled."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._aggregation.run)
             tasks.start_soon(self._subscriptions.run)
             tasks.start_soon(self._levels.run)
             tasks.start_soon(self._cache.run, self._subscriptions)
+            tasks.start_soon(self._bridge.run)
 
     def on_event(self, event: UpstreamEvent) -> None:
         """Takes in what happened upstream, and tells whom it concerns. Never blocks."""

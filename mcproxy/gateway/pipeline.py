@@ -35,9 +35,9 @@ Label = Callable[[Call], tuple[str, str]]
 CRASHED: Final = Failed(ErrorObject(INTERNAL_ERROR, "internal error of the gateway: see its log"), Party.GATEWAY)
 
 
-def build(route: Handler, *, metrics: Metrics, label: Label) -> Handler:
+def build(route: Handler, *, metrics: Metrics, label: Label, bridged: Stage) -> Handler:
     """The whole way of a call."""
-    return stack([counted(metrics, label), contained], route)
+    return stack([counted(metrics, label), contained, bridged], route)
 
 
 def stack(stages: Sequence[Stage], route: Handler) -> Handler:

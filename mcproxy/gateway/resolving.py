@@ -65,6 +65,10 @@ class Resolver:
                 space, reference = await self._reference(subject, call)
                 return Target(space, {**call.params, row.subject_key: raw(reference)})
 
+    async def owner(self, call: Call) -> str:
+        """The name of the upstream that a call about a subject goes to. Raises McpError."""
+        return (await self.target(METHODS[call.method], call)).space.upstream
+
     def resource(self, uri: str, call: Call) -> tuple[Space, str]:
         """Whose resource a URI is, and what the upstream calls it. Raises McpError."""
         found = self._catalogue.view(call.caller).resource(uri)

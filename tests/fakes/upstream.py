@@ -272,9 +272,14 @@ class House:
         session: str | None = None,
         client: FakeClient | None = None,
         listener: Listener | None = None,
+        capabilities: Params | None = None,
         **params: object,
     ) -> Outcome:
-        caller = listener.caller if listener else Caller(ANONYMOUS, version, endpoint=endpoint, session=session)
+        caller = (
+            listener.caller
+            if listener
+            else Caller(ANONYMOUS, version, capabilities or {}, endpoint=endpoint, session=session)
+        )
         raw_params = {key: raw(value) for key, value in params.items()}
         with anyio.fail_after(5):
             return await self.gateway.handler(Call(method, raw_params, caller, client or FakeClient(), listener))

@@ -272,7 +272,7 @@ async def test_an_unfinished_result_comes_in_the_callers_names() -> None:
             {"q": InputRequest("sampling/createMessage", params)}, None, raw({"inputRequests": asked})
         )
         h["a"].answers["tools/call"] = lambda call: unfinished
-        outcome = await h.call("tools/call", name="a__ask", version=LATEST)
+        outcome = await h.call("tools/call", name="a__ask", version=LATEST, capabilities={"sampling": raw({})})
         assert isinstance(outcome, InputRequired)
         assert b"a+file:///b" in bytes(outcome.requests["q"].params["messages"])
         assert b"a+file:///b" in bytes(outcome.result)
