@@ -31,10 +31,14 @@ PRINCIPALS = st.sampled_from(["alice", "bob"])
 
 @dataclass(eq=False)
 class ScopedServer(Server):
-    """Its URIs say whom their content is for."""
+    """Its URIs say whom their content is for, except for those that have turned."""
+
+    turned: set[str] = field(default_factory=set)
 
     def result(self, call: Call, uri: str) -> Outcome:
-        self.hints = {"cacheScope": uri.partition(":")[0], **({} if self.subscribable else {"ttlMs": 20_000})}
+        public = uri.startswith("public:") != (uri in self.turned)
+        scope: dict[str, object] = {"cacheScope": "public" if public else "private"}
+        self.hints = scope if self.subscribable else {**scope, "ttlMs": 20_000}
         return super().result(call, uri)
 
 
@@ -114,6 +118,11 @@ class CacheMachine(RuleBasedStateMachine):
         floors = self.model.told.get(uri, 0), self.model.reported.get(uri, 0)
         self.asked.append(Asked(self.drive(begin()), uri, principal, *floors))
 
+    @rule(uri=URIS)
+    def everybody_reads(self, uri: str) -> None:
+        for principal in ("alice", "bob", "alice"):
+            self.someone_reads(uri, principal)
+
     @precondition(lambda self: self.asked)
     @rule(data=st.data())
     def someone_gives_up(self, data: st.DataObject) -> None:
@@ -130,6 +139,15 @@ class CacheMachine(RuleBasedStateMachine):
     def the_server_decides_what_to_say(self, data: st.DataObject) -> None:
         arrived = self.one_arrived(data)
         arrived.outcome = arrived.outcome or self.server.result(arrived.call, arrived.uri)
+
+    @precondition(lambda self: self.server.arrived)
+    @rule()
+    def the_server_answers_all(self) -> None:
+        async def answer() -> None:
+            for arrived in self.server.arrived:
+                arrived.answer(self.server.result(arrived.call, arrived.uri))
+
+        self.drive(answer())
 
     @precondition(lambda self: self.server.arrived)
     @rule(data=st.data())
@@ -161,6 +179,17 @@ class CacheMachine(RuleBasedStateMachine):
         self.a_resource_changes(uri)
         while self.model.news:
             self.news_arrive()
+
+    @rule(uri=URIS)
+    def a_resource_turns_private_or_public(self, uri: str) -> None:
+        self.server.turned ^= {uri}
+        self.a_resource_changes_and_the_news_are_quick(uri)
+
+    @precondition(lambda self: self.up)
+    @rule(uri=URIS, silently=st.booleans())
+    def a_change_goes_unheard_as_the_link_is_lost(self, uri: str, silently: bool) -> None:
+        self.a_resource_changes(uri)
+        self.the_link_is_lost(silently)
 
     @rule(uri=URIS)
     def a_resource_changes(self, uri: str) -> None:
@@ -206,7 +235,6 @@ class CacheMachine(RuleBasedStateMachine):
         """With all that was on its way over it; silently: it is back at once, and only that is heard."""
         self.model.news.clear()
         self.tell(self.server.versions, reported=False)
-        self.up = self.server.down = False
         self.up, self.server.down = silently, not silently
 
         async def lose() -> None:
@@ -263,7 +291,7 @@ class CacheMachine(RuleBasedStateMachine):
         version, _, owner = text(outcome).partition(" for ")
         stale = META_STALE in str(members(outcome).get("_meta", ""))
         assert int(version) >= (asked.stale_floor if stale else asked.floor)
-        assert owner == asked.principal or asked.uri.startswith("public:")
+        assert owner == asked.principal or members(outcome)["cacheScope"] == "public"
 
     @invariant()
     def the_cache_stays_within_its_limits(self) -> None:
