@@ -203,9 +203,8 @@ class Conversation:
             self.take(parse(data), cause)
         except InvalidMessage as invalid:
             self._count_junk()
-            id = invalid.id if cause is None else cause
-            if id is not None and invalid.id in (id, None):
-                self._requests.fail(id, Rejected(f"the answer is malformed: {invalid.reason}"))
+            if invalid.id is not None and cause in (None, invalid.id):
+                self._requests.fail(invalid.id, Rejected(f"the answer is malformed: {invalid.reason}"))
 
     def take(self, message: Message, cause: RequestId | None = None) -> None:
         match message:

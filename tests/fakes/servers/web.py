@@ -17,9 +17,10 @@ Tool = Callable[["FakeStreamable", web.Request, Message], Awaitable[web.StreamRe
 
 
 @asynccontextmanager
-async def serving(handler: Handler) -> AsyncIterator[str]:
-    """A server on a free port that gives every request to `handler`; its base URL."""
-    runner = web.ServerRunner(web.Server(handler), shutdown_timeout=0.1)  # type: ignore[arg-type, unused-ignore]  # a handler is called with BaseRequest
+async def serving(handler: Handler, *, notices_hang_up: bool = False) -> AsyncIterator[str]:
+    """A server on a free port that gives every request to `handler`, and cancels it if told to; its base URL."""
+    server = web.Server(handler, handler_cancellation=notices_hang_up)  # type: ignore[arg-type, unused-ignore]  # a handler is called with BaseRequest
+    runner = web.ServerRunner(server, shutdown_timeout=0.1)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()

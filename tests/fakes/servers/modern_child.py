@@ -1,0 +1,118 @@
+"""A server of the stateless era over stdio, some of whose ways are odd. Standard library alone.
+
+Runs as `python modern_child.py [MANNER...]`: `mute` says nothing to `server/discover`, `slow` answers it only after
+it was asked for `initialize` and refuses that, `brittle` dies of it, `legacy` calls it unknown; what is `mute`,
+`brittle` or `legacy` speaks 2025-11-25.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import Any
+
+MANNERS = frozenset(sys.argv[1:])
+Message = dict[str, Any]
+SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
+
+heard: list[Message] = []
+held: list[Message] = []
+listening: list[Any] = []
+
+
+def say(**message: Any) -> None:
+    sys.stdout.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
+    sys.stdout.flush()
+
+
+def refuse(request: Message, code: int, text: str) -> None:
+    say(id=request["id"], error={"code": code, "message": text})
+
+
+def answer(request: Message, value: Any) -> None:
+    say(id=request["id"], result={"resultType": "complete", "content": [], "structuredContent": {"value": value}})
+
+
+def on_discover(request: Message) -> None:
+    if "brittle" in MANNERS:
+        os._exit(1)
+    if "legacy" in MANNERS:
+        refuse(request, -32602, "Invalid request parameters")
+    elif "slow" in MANNERS:
+        held.append(request)
+    elif "mute" not in MANNERS:
+        discovered(request)
+
+
+def discovered(request: Message) -> None:
+    capabilities = {"tools": {"listChanged": True}, "resources": {"subscribe": True}}
+    say(id=request["id"], result={"supportedVersions": ["2026-07-28"], "capabilities": capabilities})
+
+
+def on_initialize(request: Message) -> None:
+    if not MANNERS & {"mute", "brittle", "legacy"}:
+        refuse(request, -32601, "Method not found")
+        while held:
+            discovered(held.pop())
+        return
+    info = {"name": "child", "version": "1"}
+    say(id=request["id"], result={"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": info})
+
+
+def on_listen(request: Message) -> None:
+    listening.append(request["id"])
+    announce("notifications/subscriptions/acknowledged", notifications=request["params"]["notifications"])
+
+
+def announce(method: str, **params: Any) -> None:
+    say(method=method, params={**params, "_meta": {SUBSCRIPTION: listening[-1]}})
+
+
+def on_call(request: Message) -> None:
+    params = request["params"]
+    arguments = params.get("arguments", {})
+    match params["name"]:
+        case "echo":
+            answer(request, arguments)
+        case "heard":
+            answer(request, heard)
+        case "pid":
+            answer(request, os.getpid())
+        case "hang":
+            pass
+        case "log":
+            say(method="notifications/message", params={"level": "info", "data": "a line"})
+            answer(request, "logged")
+        case "progress":
+            token = params["_meta"]["progressToken"]
+            say(method="notifications/progress", params={"progressToken": token, "progress": 1})
+            answer(request, "done")
+        case "ask":
+            say(id="mine", method="roots/list")
+            answer(request, "asked")
+        case "announce":
+            announce(arguments["method"], **arguments.get("params", {}))
+            answer(request, "announced")
+        case "stop listening":
+            say(method="notifications/cancelled", params={"requestId": listening[-1]})
+            answer(request, "stopped")
+
+
+def on_list(request: Message) -> None:
+    say(id=request["id"], result={"tools": []})
+
+
+ON = {
+    "server/discover": on_discover,
+    "initialize": on_initialize,
+    "subscriptions/listen": on_listen,
+    "tools/call": on_call,
+    "tools/list": on_list,
+}
+
+for line in sys.stdin:
+    message = json.loads(line)
+    heard.append(message)
+    if message["method"] in ON:
+        ON[message["method"]](message)

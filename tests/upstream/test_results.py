@@ -1,0 +1,75 @@
+"""What a result of the stateless era is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec import Raw
+
+from mcproxy.call import Complete, InputRequest, InputRequired, Outcome
+from mcproxy.protocol.jsonrpc import raw
+from mcproxy.protocol.methods import METHODS
+from mcproxy.upstream.results import Malformed, outcome
+
+CALL = METHODS["tools/call"]
+LIST = METHODS["tools/list"]
+
+
+def read(*, extended: bool = False, **members: Any) -> Outcome:
+    return outcome(raw(members), CALL, extended=extended)
+
+
+@pytest.mark.parametrize("result", [b'{"content":[]}', b'{ "resultType": "complete", "odd": 1.0 }'])
+def test_a_final_result_passes_byte_for_byte(result: bytes) -> None:
+    assert outcome(Raw(result), CALL, extended=False) == Complete(Raw(result))
+
+
+def test_a_request_for_input_holds_its_questions_its_state_and_the_whole() -> None:
+    ask = {"a": {"method": "elicitation/create", "params": {"message": "who?", "_meta": {"progressToken": 1}}}}
+    required = read(resultType="input_required", inputRequests=ask, requestState="s", _meta={"kept": 1})
+    assert isinstance(required, InputRequired)
+    assert required.requests == {"a": InputRequest("elicitation/create", {"message": raw("who?")})}
+    assert required.state == "s"
+    assert b'"kept":1' in bytes(required.result)
+
+
+def test_a_request_for_input_may_hold_a_state_alone_or_a_question_without_params() -> None:
+    assert isinstance(read(resultType="input_required", requestState=""), InputRequired)
+    required = read(resultType="input_required", inputRequests={"r": {"method": "roots/list"}})
+    assert isinstance(required, InputRequired)
+    assert required.requests == {"r": InputRequest("roots/list", {})}
+    assert required.state is None
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        {},
+        {"inputRequests": {}},
+        {"inputRequests": []},
+        {"inputRequests": {"a": {}}},
+        {"inputRequests": {"a": {"method": "tools/call", "params": {}}}},
+        {"requestState": 7},
+    ],
+)
+def test_a_request_for_input_that_cannot_be_met_is_malformed(members: dict[str, Any]) -> None:
+    with pytest.raises(Malformed, match="it asks for"):
+        read(resultType="input_required", **members)
+
+
+def test_only_some_requests_may_be_answered_by_a_question() -> None:
+    with pytest.raises(Malformed, match="tools/list"):
+        outcome(raw({"resultType": "input_required", "requestState": "s"}), LIST, extended=False)
+
+
+def test_an_unknown_type_of_result_passes_only_where_an_extension_is_shared() -> None:
+    with pytest.raises(Malformed, match="task"):
+        read(resultType="task", taskId="1")
+    passed = read(extended=True, resultType="task", taskId="1")
+    assert passed == Complete(raw({"resultType": "task", "taskId": "1"}))
+
+
+def test_a_type_that_is_no_text_is_malformed() -> None:
+    with pytest.raises(Malformed):
+        read(resultType=1)
