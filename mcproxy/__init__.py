@@ -13,7 +13,7 @@ edge where it enters.
  cli
  app                                          the only module that sees both edges
  downstream | gateway | upstream | admin
- access | catalog | channel
+ catalog | channel
  call | sealing
  settings | metrics
  protocol
