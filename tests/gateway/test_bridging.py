@@ -1,0 +1,301 @@
+"""The twin of `mcproxy.gateway.bridging`: the four pairs of eras, and the states that stateless clients carry."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NoReturn
+
+import pytest
+from mcp_types import InputRequiredResult, methods
+
+from mcproxy import settings
+from mcproxy.call import Call, Complete, InputRequest, InputRequired, McpError, Outcome, Reason
+from mcproxy.gateway.bridging import Bridge
+from mcproxy.metrics import Metrics
+from mcproxy.protocol.eras import LATEST, LATEST_HANDSHAKE
+from mcproxy.protocol.jsonrpc import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    METHOD_NOT_FOUND,
+    MISSING_CLIENT_CAPABILITY,
+    parse_text,
+    raw,
+)
+from mcproxy.sealing import Sealer
+from tests.fakes.bridging import (
+    ACCEPTED,
+    ROOTS,
+    SAMPLED,
+    Tool,
+    answers_in,
+    answers_to,
+    asking,
+    asking_together,
+    bridged,
+    elicitation,
+    required,
+    roots,
+    sampling,
+)
+from tests.fakes.upstream import FakeClient, complete, decoded, error, failed
+
+pytestmark = pytest.mark.anyio
+
+
+async def echo(call: Call) -> Outcome:
+    return complete(answers=[])
+
+
+async def relaying(call: Call) -> Outcome:
+    """A stateless upstream that asks once; its result holds what the retry brought."""
+    if "requestState" not in call.params:
+        return required({"who": elicitation()}, "the upstream's own", extra=1)
+    return complete(state=parse_text(call.params["requestState"]), answers=decoded(call.params)["inputResponses"])
+
+
+# A client and an upstream of one era.
+
+
+async def test_r58_two_of_the_handshake_era_are_left_alone() -> None:
+    tool, client = Tool(asking(roots())), FakeClient(answer=ROOTS)
+    async with bridged(tool) as world:
+        outcome = await world.call(version=LATEST_HANDSHAKE, client=client)
+    assert answers_in(outcome) == [ROOTS]
+    assert tool.calls[0].client is client
+
+
+async def test_r58_two_of_the_stateless_era_see_each_others_requests_and_answers() -> None:
+    tool = Tool(relaying)
+    async with bridged(tool) as world:
+        paused = await world.call(arguments={"a": 1})
+        assert isinstance(paused, InputRequired)
+        outcome = await world.retry(paused, {"who": ACCEPTED}, arguments={"a": 1})
+    assert decoded(outcome) == {"state": "the upstream's own", "answers": {"who": ACCEPTED}}
+    assert decoded(tool.calls[1].params["arguments"]) == {"a": 1}
+    assert world.parked == 0
+
+
+async def test_an_upstreams_state_is_sealed_and_the_rest_of_its_result_as_it_was() -> None:
+    async with bridged(relaying) as world:
+        paused = await world.call()
+    assert isinstance(paused, InputRequired)
+    assert paused.state is not None
+    assert "own" not in paused.state
+    theirs = decoded(required({"who": elicitation()}, "the upstream's own", extra=1))
+    assert decoded(paused) == {**theirs, "requestState": paused.state}
+
+
+async def test_an_upstream_without_a_state_gets_none() -> None:
+    asked = required({"who": elicitation()})
+    tool = Tool(relaying)
+    tool.script = lambda call: _first_of(call, asked)
+    async with bridged(tool) as world:
+        paused = await world.call()
+        assert paused is asked
+        await world.call(inputResponses={"who": ACCEPTED})
+    assert "requestState" not in tool.calls[1].params
+    assert decoded(tool.calls[1].params["inputResponses"]) == {"who": ACCEPTED}
+
+
+async def _first_of(call: Call, outcome: Outcome) -> Outcome:
+    return complete() if "inputResponses" in call.params else outcome
+
+
+async def test_a_relayed_state_outlives_the_gateway_that_sealed_it() -> None:
+    async with bridged(relaying) as first:
+        paused = await first.call()
+    assert isinstance(paused, InputRequired)
+    async with bridged(relaying) as second:
+        assert isinstance(await second.retry(paused, {"who": ACCEPTED}), Complete)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"principal": "eve"}, {"endpoint": "up"}, {"name": "other"}, {"arguments": {"a": 1}}, {"method": "prompts/get"}],
+)
+async def test_a_relayed_state_is_good_for_its_own_request_alone(change: dict[str, object]) -> None:
+    tool = Tool(relaying)
+    async with bridged(tool) as world:
+        paused = await world.call()
+        assert isinstance(paused, InputRequired)
+        refusal = error(await world.retry(paused, {"who": ACCEPTED}, **change))
+    assert refusal.code == INVALID_PARAMS
+    assert "another request" in refusal.message
+    assert tool.runs == 1
+
+
+async def test_a_relayed_state_expires() -> None:
+    tool = Tool(relaying)
+    async with bridged(tool, park_ttl=10) as world:
+        paused = await world.call()
+        assert isinstance(paused, InputRequired)
+        await world.time.go_by(10)
+        assert "expired" in error(await world.retry(paused, {"who": ACCEPTED})).message
+    assert tool.runs == 1
+
+
+async def test_an_upstream_never_gets_the_state_of_another() -> None:
+    tool = Tool(relaying)
+    async with bridged(tool) as world:
+        paused = await world.call()
+        assert isinstance(paused, InputRequired)
+        world.owner = "another"
+        refusal = error(await world.retry(paused, {"who": ACCEPTED}))
+    assert refusal.code == INVALID_PARAMS
+    assert "another server" in refusal.message
+    assert tool.runs == 1
+
+
+async def test_an_upstreams_bare_state_is_no_state_of_ours() -> None:
+    tool = Tool(relaying)
+    async with bridged(tool) as world:
+        refusal = error(await world.call(requestState="the upstream's own"))
+    assert refusal.code == INVALID_PARAMS
+    assert tool.runs == 0
+
+
+async def test_a_client_is_never_relayed_what_it_did_not_declare() -> None:
+    asked = required({"a": elicitation(mode="url"), "b": sampling(), "c": roots()}, "s")
+    async with bridged(lambda call: _first_of(call, asked)) as world:
+        refusal = error(await world.call(capabilities={"roots": {}, "elicitation": {}}))
+    assert refusal.code == MISSING_CLIENT_CAPABILITY
+    assert refusal.data is not None
+    assert decoded(refusal.data) == {"requiredCapabilities": {"elicitation": {"url": {}}, "sampling": {}}}
+
+
+@pytest.mark.parametrize("version", [LATEST, LATEST_HANDSHAKE])
+async def test_what_no_client_can_be_asked_fails_the_call(version: str) -> None:
+    asked = required({"a": InputRequest("tools/call", {})}, "s")
+    async with bridged(lambda call: _first_of(call, asked)) as world:
+        assert error(await world.call(version=version)).code == INTERNAL_ERROR
+
+
+# A stateless client, an upstream of the handshake era.
+
+
+async def test_r58_a_stateless_client_answers_what_an_older_upstream_asks() -> None:
+    tool = Tool(asking(elicitation()))
+    async with bridged(tool) as world:
+        paused = await world.asked()
+        assert list(paused.requests.values()) == [elicitation()]
+        assert answers_in(await world.retry(paused, answers_to(paused))) == [ACCEPTED]
+    assert tool.runs == 1
+
+
+async def test_a_question_is_valid_on_the_wire() -> None:
+    async with bridged(asking_together(elicitation(), sampling(), roots())) as world:
+        paused = await world.asked()
+    result = methods.parse_server_result("tools/call", LATEST, decoded(paused))
+    assert isinstance(result, InputRequiredResult)
+
+
+@pytest.mark.parametrize("method", ["tools/call", "resources/read", "prompts/get"])
+async def test_whatever_may_ask_is_bridged(method: str) -> None:
+    async with bridged(asking(roots())) as world:
+        paused = await world.asked(method=method)
+        assert answers_in(await world.retry(paused, answers_to(paused), method=method)) == [ROOTS]
+
+
+async def test_what_may_not_ask_goes_straight_through() -> None:
+    tool, client = Tool(echo), FakeClient()
+    async with bridged(tool) as world:
+        await world.call(method="completion/complete", client=client, requestState="anything")
+        await world.call(method="unheard/of", client=client)
+    assert [call.client for call in tool.calls] == [client, client]
+    assert parse_text(tool.calls[0].params["requestState"]) == "anything"
+
+
+async def test_an_upstream_that_asks_nothing_is_not_noticed() -> None:
+    async with bridged(echo) as world:
+        assert answers_in(await world.call()) == []
+    assert world.parked == 0
+
+
+async def test_a_call_that_crashes_harms_no_other() -> None:
+    async def crash(call: Call) -> Outcome:
+        if parse_text(call.params["name"]) == "crash":
+            raise ZeroDivisionError
+        return await asking(roots())(call)
+
+    async with bridged(crash) as world:
+        paused = await world.asked()
+        assert error(await world.call(name="crash")).code == INTERNAL_ERROR
+        assert answers_in(await world.retry(paused, answers_to(paused))) == [ROOTS]
+
+
+async def test_while_it_does_not_run_calls_go_straight_through() -> None:
+    class Edge(FakeClient):
+        async def ask(self, request: InputRequest) -> NoReturn:
+            raise McpError(INVALID_REQUEST, "no way to ask")
+
+    async def owner(call: Call) -> str:
+        return "up"
+
+    async with bridged(echo) as running:
+        bridge = Bridge(settings.Bridge(), Sealer(b"secret"), owner, Metrics())
+        idle = replace(running, handler=bridge.bridged(echo))
+        assert answers_in(await idle.call()) == []
+        idle = replace(running, handler=bridge.bridged(asking(roots())))
+        with pytest.raises(McpError, match="no way to ask"):
+            await idle.call(client=Edge())
+
+
+# What a client did not declare.
+
+
+async def carry_on(call: Call) -> Outcome:
+    """Does without what it may not ask for."""
+    try:
+        await call.client.ask(elicitation())
+    except McpError as refusal:
+        return complete(refused=refusal.code)
+    return complete(refused=None)
+
+
+async def test_r61_an_upstream_hears_at_once_what_the_client_cannot_answer_and_may_carry_on() -> None:
+    async with bridged(carry_on) as world:
+        assert decoded(await world.call(capabilities={"roots": {}})) == {"refused": INVALID_REQUEST}
+    assert world.parked == 0
+
+
+def _giving_up(*questions: InputRequest, outcome: Outcome) -> Tool:
+    async def script(call: Call) -> Outcome:
+        for question in questions:
+            try:
+                await call.client.ask(question)
+            except McpError:
+                continue
+        return outcome
+
+    return Tool(script)
+
+
+async def test_a_call_that_fails_for_it_says_what_it_needs() -> None:
+    tool = _giving_up(elicitation(mode="url"), sampling(), outcome=failed("no elicitation", METHOD_NOT_FOUND))
+    async with bridged(tool) as world:
+        refusal = error(await world.call(capabilities={"elicitation": {"form": {}}}))
+    assert refusal.code == MISSING_CLIENT_CAPABILITY
+    assert refusal.data is not None
+    assert decoded(refusal.data) == {"requiredCapabilities": {"elicitation": {"url": {}}, "sampling": {}}}
+    assert "elicitation.url, sampling" in refusal.message
+
+
+async def test_a_tool_may_say_so_in_its_own_words() -> None:
+    outcome = Complete(raw({"content": [], "isError": True}), is_error=True)
+    async with bridged(_giving_up(roots(), outcome=outcome)) as world:
+        assert await world.call(capabilities={}) is outcome
+
+
+async def test_a_lost_upstream_is_told_as_that_whatever_it_was_refused() -> None:
+    lost = failed("upstream 'up': gone", reason=Reason.UNAVAILABLE)
+    async with bridged(_giving_up(roots(), outcome=lost)) as world:
+        assert await world.call(capabilities={}) is lost
+
+
+async def test_a_retry_that_declares_less_is_not_asked_again() -> None:
+    async with bridged(asking_together(sampling(), roots())) as world:
+        paused = await world.asked()
+        [sampled] = [key for key, request in paused.requests.items() if request == sampling()]
+        outcome = await world.retry(paused, {sampled: SAMPLED}, capabilities={"sampling": {}})
+    assert not isinstance(outcome, InputRequired)
