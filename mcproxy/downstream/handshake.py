@@ -16,7 +16,8 @@ from mcproxy.call import Call, Complete, Failed, InputRequest, InputRequired, Mc
 from mcproxy.downstream.edge import Edge
 from mcproxy.downstream.opening import Incoming
 from mcproxy.downstream.session_ids import Opening
-from mcproxy.downstream.sessions import SHUTTING_DOWN, Session, Sessions
+from mcproxy.downstream.sessions import CUT_OFF, SHUTTING_DOWN, Session, Sessions
+from mcproxy.protocol.envelope import undressed
 from mcproxy.protocol.eras import HOP_META, META_PROGRESS_TOKEN, META_SERVER_INFO, negotiate
 from mcproxy.protocol.jsonrpc import (
     EMPTY_OBJECT,
@@ -152,8 +153,11 @@ async def _carry_out(edge: Edge, session: Session, id: RequestId, call: Call, ou
             outcome = await edge.handler(call)
             way.close()
             outlet.send(_answer(id, outcome))
+            return
+        # cancellation: "SHOULD NOT send a response for the cancelled request"; this one its client did not cancel.
+        if session.abandoned:
+            outlet.send(ErrorResponse(id, ErrorObject(INTERNAL_ERROR, CUT_OFF)))
     finally:
-        # cancellation: "SHOULD NOT send a response for the cancelled request".
         way.close()
         session.finish(id)
         outlet.finish()
@@ -162,7 +166,7 @@ async def _carry_out(edge: Edge, session: Session, id: RequestId, call: Call, ou
 def _answer(id: RequestId, outcome: Outcome) -> Answer:
     match outcome:
         case Complete(result=result):
-            return Response(id, result)
+            return Response(id, undressed(result))
         case Failed(error=error):
             return ErrorResponse(id, error)
         case InputRequired():

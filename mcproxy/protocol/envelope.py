@@ -1,7 +1,7 @@
 """What each stateless message says of its own hop, in the reserved keys of `_meta` (2026-07-28, basic).
 
-Reads them off a request, puts them on the next one, and dresses results. Refuses a request whose envelope is
-missing or ill-typed; judges nothing else about it.
+Reads them off a request, puts them on the next one, and dresses and undresses results. Refuses a request whose
+envelope is missing or ill-typed; judges nothing else about it.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from mcproxy.protocol.eras import (
     META_CLIENT_INFO,
     META_LOG_LEVEL,
     META_PROGRESS_TOKEN,
+    META_SERVER_INFO,
     META_VERSION,
     STATELESS_VERSIONS,
 )
@@ -119,6 +120,23 @@ def dressed(result: Raw, *, absent: Mapping[str, object], own: Mapping[str, obje
     """`result` with members of `absent` that it lacks, those of `own` whatever it has, and `meta` in its `_meta`."""
     members = parse_object(result)
     return raw({**absent, **with_meta(members, meta), **own})
+
+
+def undressed(result: Raw) -> Raw:
+    """`result` as the handshake eras know it: without its type, its caching and the name of its server.
+
+    One that does not say its type is of those eras already, and passes as the bytes that came.
+    """
+    members = parse_object(result) if b'"resultType"' in bytes(result) else {}
+    if "resultType" not in members:
+        return result
+    meta = _readable(members.get(META))
+    meta.pop(META_SERVER_INFO, None)
+    rest = {key: value for key, value in members.items() if key != META and key not in _OF_EVERY_RESULT}
+    return raw({**rest, META: meta} if meta else rest)
+
+
+_OF_EVERY_RESULT: Final = frozenset({"resultType", "ttlMs", "cacheScope"})
 
 
 def _readable(meta: Raw | None) -> Params:

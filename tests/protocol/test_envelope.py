@@ -6,12 +6,14 @@ import json
 from typing import Any
 
 import pytest
+from msgspec import Raw
 
 from mcproxy.protocol.envelope import (
     Envelope,
     InvalidEnvelope,
     check_version,
     dressed,
+    undressed,
     unwrap,
     with_meta,
     wrap,
@@ -19,7 +21,7 @@ from mcproxy.protocol.envelope import (
 from mcproxy.protocol.eras import META_CLIENT_CAPABILITIES as CAPABILITIES
 from mcproxy.protocol.eras import META_CLIENT_INFO as INFO
 from mcproxy.protocol.eras import META_LOG_LEVEL as LOG_LEVEL
-from mcproxy.protocol.eras import META_SUBSCRIPTION, V2026_07_28
+from mcproxy.protocol.eras import META_SERVER_INFO, META_SUBSCRIPTION, V2026_07_28
 from mcproxy.protocol.eras import META_VERSION as VERSION
 from mcproxy.protocol.jsonrpc import INVALID_PARAMS, UNSUPPORTED_PROTOCOL_VERSION, Params, raw
 
@@ -109,3 +111,17 @@ def test_a_result_keeps_its_own_members_and_gets_those_it_lacks() -> None:
         "ttlMs": 0,
         "_meta": {"k": 1, "s": True},
     }
+
+
+def test_a_result_loses_what_the_handshake_eras_do_not_say_and_keeps_the_rest() -> None:
+    worn = raw({"resultType": "complete", "ttlMs": 5, "cacheScope": "public", "n": 1, "_meta": {META_SERVER_INFO: {}}})
+    assert json.loads(bytes(undressed(worn))) == {"n": 1}
+    worn = raw({"resultType": "complete", "n": 1, "_meta": {META_SERVER_INFO: {}, "k": 2}})
+    assert json.loads(bytes(undressed(worn))) == {"n": 1, "_meta": {"k": 2}}
+
+
+@pytest.mark.parametrize(
+    "result", [b'{ "ttlMs": 1.0, "_meta": {} }', b'{"text": "\\"resultType\\"", "a": {"resultType": 1}}']
+)
+def test_a_result_of_the_handshake_eras_passes_byte_for_byte(result: bytes) -> None:
+    assert undressed(Raw(result)) == Raw(result)
