@@ -178,7 +178,8 @@ class _HttpWire:
         async with self.http.get(self.url, headers=headers) as response:
             task_status.started()
             if response.status == 200:
-                await self._read(response)
+                with suppress(aiohttp.ClientPayloadError):
+                    await self._read(response)
 
     async def _read(self, response: aiohttp.ClientResponse) -> None:
         decoder = EventDecoder(MAX_MESSAGE)
