@@ -13,7 +13,7 @@ from mcproxy.channel import PeerGone
 from mcproxy.settings import Upstream
 from mcproxy.upstream import handshake, sse, stateless_http, stateless_stdio, stdio, streamable
 from mcproxy.upstream.link import Connect, Hop, Link, Pipe, Rejected, Unreachable
-from mcproxy.upstream.probing import Older
+from mcproxy.upstream.probing import QUESTION_AGAIN, Older
 
 OLD_SERVER: Final = frozenset({400, 404, 405})
 """What a server of HTTP+SSE answers to a POST at its URL (transports, Backwards Compatibility)."""
@@ -71,8 +71,9 @@ async def _over_pipe(pipe: Pipe, hop: Hop, stack: AsyncExitStack) -> Link:
     except Unreachable:
         if not silent:
             raise
-    # It was not older, but slow to start: by now it may have answered.
-    return await stack.enter_async_context(_insisted(stateless_stdio.over(pipe, hop, patience.connect)))
+    # It was not older, but slow to start.
+    again = stateless_stdio.over(pipe, hop, patience.connect, QUESTION_AGAIN)
+    return await stack.enter_async_context(_insisted(again))
 
 
 @asynccontextmanager

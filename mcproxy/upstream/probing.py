@@ -7,6 +7,7 @@ the era (nothing, or little) is for the transport to know.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 import msgspec
@@ -38,7 +39,8 @@ OURSELVES: Final = Envelope(LATEST, info=raw({"name": "mcproxy", "version": __ve
 """The envelope of what we ask on nobody's behalf: it declares no capability, for nobody is there to be asked."""
 
 QUESTION: Final = Request("discover", DISCOVER, wrap({}, OURSELVES))
-"""No conversation mints such an id: an answer that comes late is not taken for another's."""
+QUESTION_AGAIN: Final = replace(QUESTION, id="discover-again")
+"""No conversation mints such ids: an answer that comes late is not taken for another's."""
 
 MODERN_ERRORS: Final = frozenset({HEADER_MISMATCH, MISSING_CLIENT_CAPABILITY, UNSUPPORTED_PROTOCOL_VERSION})
 """Codes that no older revision knows (basic, Error Codes)."""

@@ -12,7 +12,7 @@ import anyio
 
 from mcproxy.call import ServerIdentity
 from mcproxy.channel import PeerGone, Requests, RequestTimeout, Timeouts
-from mcproxy.protocol.jsonrpc import ErrorResponse, InvalidMessage, Message, Response, parse
+from mcproxy.protocol.jsonrpc import ErrorResponse, InvalidMessage, Message, Request, Response, parse
 from mcproxy.upstream.link import Hop, Link, NotAccepted, Pipe, task_group
 from mcproxy.upstream.probing import QUESTION, Older, identity
 from mcproxy.upstream.stateless import Conversation, kept
@@ -56,12 +56,12 @@ async def relayed(pipe: Pipe) -> AsyncIterator[Relay]:
 
 
 @asynccontextmanager
-async def over(pipe: Pipe, hop: Hop, patience: float) -> AsyncIterator[Link]:
-    """A link to a server that says within `patience` seconds that it speaks this era.
+async def over(pipe: Pipe, hop: Hop, patience: float, question: Request = QUESTION) -> AsyncIterator[Link]:
+    """A link to a server that answers `question` within `patience` seconds with that it speaks this era.
 
     Raises Older, Unreachable, or PeerGone where the pipe ends before.
     """
-    found = await _probe(pipe, patience)
+    found = await _probe(pipe, patience, question)
     conversation = Conversation(hop, found, pipe.send, says_cancelled=True)
     async with task_group() as tasks:
         tasks.start_soon(_feed, pipe, conversation)
@@ -73,16 +73,16 @@ async def _feed(pipe: Pipe, conversation: Conversation) -> None:
     conversation.lose(await pipe.feed(conversation.receive))
 
 
-async def _probe(pipe: Pipe, patience: float) -> ServerIdentity:
+async def _probe(pipe: Pipe, patience: float, question: Request) -> ServerIdentity:
     requests = Requests()
     async with task_group() as tasks:
         tasks.start_soon(_await_answer, pipe, requests)
         try:
             answer = await requests.exchange(
-                QUESTION.method, QUESTION.params, pipe.send, Timeouts(patience, patience), id=QUESTION.id
+                question.method, question.params, pipe.send, Timeouts(patience, patience), id=question.id
             )
         except RequestTimeout as silence:
-            raise Older(f"{QUESTION.method}: {silence}", silent=True) from silence
+            raise Older(f"{question.method}: {silence}", silent=True) from silence
         except NotAccepted as error:
             raise PeerGone(str(error)) from error
         return identity(answer)

@@ -518,7 +518,7 @@ async def test_a_server_that_is_gone_ends_the_link() -> None:
             failed = failure(await it.upstream(request("tools/list")))
             assert failed.reason is Reason.UNAVAILABLE
             assert "no connection" in failed.error.message
-            assert len(it.events.of(Disconnected)) == 1
+            await it.events.until(lambda: len(it.events.of(Disconnected)) == 1)
 
 
 async def test_r47_a_slow_call_delays_no_other() -> None:

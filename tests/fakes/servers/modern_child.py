@@ -39,10 +39,14 @@ def on_discover(request: Message) -> None:
         os._exit(1)
     if "legacy" in MANNERS:
         refuse(request, -32602, "Invalid request parameters")
-    elif "slow" in MANNERS:
+    elif "slow" in MANNERS and not awake():
         held.append(request)
     elif "mute" not in MANNERS:
         discovered(request)
+
+
+def awake() -> bool:
+    return any(message["method"] == "initialize" for message in heard)
 
 
 def discovered(request: Message) -> None:
