@@ -32,6 +32,9 @@ Identify = Callable[[web.Request], Awaitable[Principal]]
 FAREWELL: Final = 2.0
 """Seconds beyond the grace in which the server itself must be down."""
 
+LAST_WORDS: Final = 0.25
+"""Seconds of them for responses to be written, twice: aiohttp waits, cancels, and waits again."""
+
 _PRINCIPAL: Final = web.RequestKey("principal", Principal)
 
 
@@ -43,10 +46,11 @@ def build_app(
     edge: Edge, *, identify: Identify = anonymous, extra_routes: Iterable[web.RouteDef] = ()
 ) -> web.Application:
     """The whole HTTP side. `extra_routes` are served beside MCP, behind the same admission, without identity."""
-    app = web.Application(
-        middlewares=[_written(edge), _explained, _admitted(edge)], client_max_size=edge.proxy.limits.max_body_bytes
-    )
     listener = Listener(edge, identify)
+    app = web.Application(
+        middlewares=[listener.present, _written(edge), _explained, _admitted(edge)],
+        client_max_size=edge.proxy.limits.max_body_bytes,
+    )
     app.add_routes(listener.routes())
     app.add_routes(extra_routes)
     app.on_response_prepare.append(_allow_origin)
@@ -73,8 +77,8 @@ async def serve_http(
         access_log=None,
         # A connection's end is its handler's. Calls do not mind: they run in the edge's own tasks.
         handler_cancellation=True,
-        # aiohttp takes 0 for ever.
-        shutdown_timeout=max(proxy.shutdown_grace, 0.001),
+        # The grace itself is given in `Listener.drain`.
+        shutdown_timeout=LAST_WORDS,
     )
     await runner.setup()
     try:
@@ -96,6 +100,8 @@ class Listener:
         self._stateless = StatelessHttp(edge)
         self._streamable = Streamable(edge, self._sessions)
         self._event_streams = EventStreams(edge, self._sessions)
+        self._present = 0
+        self._quiet = anyio.Event()
 
     def routes(self) -> list[web.RouteDef]:
         paths = self._edge.proxy.paths
@@ -127,10 +133,27 @@ class Listener:
         scope.cancel()
         self._sessions.close()
 
+    @web.middleware
+    async def present(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """The outermost middleware: counts the requests that wait for the end of their response."""
+        self._present += 1
+        try:
+            return await handler(request)
+        finally:
+            self._present -= 1
+            if not self._present:
+                self._quiet.set()
+                self._quiet = anyio.Event()
+
     async def drain(self, app: web.Application) -> None:
+        """Ends what is idle at once, gives the rest `shutdown_grace`, and then cuts it off (requirement R9)."""
         self._stateless.drain()
         self._event_streams.drain()
         self._sessions.drain()
+        if self._present:
+            with anyio.move_on_after(self._edge.proxy.shutdown_grace):
+                await self._quiet.wait()
+        self._sessions.abandon()
 
     async def _post(self, request: web.Request) -> web.StreamResponse:
         endpoint = self._endpoint(request)

@@ -33,6 +33,7 @@ SWEEPS: Final = 4
 """How often, in the time that a session may idle, idle ones are looked for."""
 
 SHUTTING_DOWN: Final = "the gateway is shutting down; try again"
+CUT_OFF: Final = "the gateway shut down before the answer came; what became of the call is unknown"
 
 
 class TooManySessions(McpError):
@@ -77,6 +78,7 @@ class Session:
         self._idle = anyio.Event()
         self._idle.set()
         self._draining = False
+        self._abandoned = False
 
     @property
     def caller(self) -> Caller:
@@ -85,6 +87,11 @@ class Session:
     @property
     def draining(self) -> bool:
         return self._draining
+
+    @property
+    def abandoned(self) -> bool:
+        """Whether calls were cut off, and their client has still to be told."""
+        return self._abandoned
 
     @property
     def busy(self) -> bool:
@@ -149,12 +156,20 @@ class Session:
         if not self.calls:
             self.line.close()
 
+    def abandon(self) -> None:
+        """Cuts off the calls that outlast the gateway's grace; each is answered an error."""
+        self._abandoned = True
+        self._cancel_calls()
+
     def close(self) -> None:
-        for scope in self.calls.values():
-            scope.cancel()
+        self._cancel_calls()
         self.requests.fail_all(PeerGone("the session ended"))
         self.streams.close()
         self.line.close()
+
+    def _cancel_calls(self) -> None:
+        for scope in self.calls.values():
+            scope.cancel()
 
 
 class Sessions:
@@ -238,6 +253,10 @@ class Sessions:
         self._draining = True
         for session in self._live.values():
             session.drain()
+
+    def abandon(self) -> None:
+        for session in self._live.values():
+            session.abandon()
 
     def close(self) -> None:
         for session in list(self._live.values()):

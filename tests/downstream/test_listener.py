@@ -228,10 +228,29 @@ async def test_r9_a_call_that_does_not_end_is_cut_off_when_the_grace_is_over() -
             async with client.post(request(1, "tools/call")) as response:
                 await held.arrived.wait()
                 running.stop.set()
-                with pytest.raises((aiohttp.ClientError, AssertionError)):
-                    await EventReader(response).message()
+                answer = await EventReader(response).message()
             await held.cancelled.wait()
             await running.stopped.wait()
+    assert answer["id"] == 1
+    assert "shut down" in answer["error"]["message"]
+
+
+async def test_r9_a_call_that_does_not_end_delays_the_stop_by_one_grace_and_not_by_two() -> None:
+    held = Held()
+    gateway = FakeGateway()
+    gateway.answers["tools/call"] = held
+    with anyio.fail_after(10):
+        async with (
+            served(gateway, quick(stream_after=0.01, shutdown_grace=0.6)) as running,
+            client_of(running) as client,
+        ):
+            await client.open()
+            async with client.post(request(1, "tools/call")):
+                await held.arrived.wait()
+                before = anyio.current_time()
+                running.stop.set()
+                await running.stopped.wait()
+            assert 0.6 <= anyio.current_time() - before < 1.2
 
 
 async def test_a_client_of_a_later_era_is_told_which_versions_there_are() -> None:
