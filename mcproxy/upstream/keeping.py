@@ -111,7 +111,6 @@ class KeptLink:
         failures = 0
         while True:
             started = anyio.current_time()
-            self._hop.stderr.clear()
             await self._live()
             # a link that lasted was no failure; one that dies young is retried ever more slowly
             failures = 0 if anyio.current_time() - started > LONGEST else failures + 1

@@ -22,6 +22,7 @@ NOT_FOUND = 127
 def main(arguments: list[str]) -> None:
     lifeline, command = int(arguments[0]), arguments[1:]
     os.set_inheritable(lifeline, False)
+    _close_all_but_stdio_and(lifeline)
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
     wakeup = _wake_on(signal.SIGCHLD, signal.SIGTERM)
     child = _start(command)
@@ -29,6 +30,12 @@ def main(arguments: list[str]) -> None:
     status = _watch(child, lifeline, wakeup)
     _kill_all(child)
     _exit_like(status)
+
+
+def _close_all_but_stdio_and(lifeline: int) -> None:
+    """Some event loops leak the other ends of the command's pipes to us: held open, they would never end."""
+    os.closerange(3, lifeline)
+    os.closerange(lifeline + 1, os.sysconf("SC_OPEN_MAX"))
 
 
 def _prctl(option: int, value: int) -> None:

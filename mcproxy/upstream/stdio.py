@@ -44,6 +44,7 @@ async def child(hop: Hop, environ: Mapping[str, str] = os.environ) -> AsyncItera
     """A child that runs, and is stopped on leaving: its stdin closed, then SIGTERM, then SIGKILL, to all of its kin."""
     env = environment(hop.spec, environ)
     command = locate(hop.spec, env)
+    hop.stderr.clear()
     held, ours = os.pipe()
     with os.fdopen(ours, "wb", buffering=0) as lifeline:
         process = await _start(hop.spec, command, env, held)
@@ -186,6 +187,8 @@ async def _stop(process: Process, lifeline: RawIOBase, patience: float) -> None:
             await _kill(process, lifeline, patience)
         readers.cancel_scope.cancel()
     await process.aclose()
+    if process.returncode == -signal.SIGKILL:
+        _kill_session(process.pid)
 
 
 async def _ends_by_itself(process: Process, patience: float) -> bool:
@@ -204,6 +207,15 @@ async def _kill(process: Process, lifeline: RawIOBase, patience: float) -> None:
     if not await _exits(process, patience):
         with suppress(ProcessLookupError):
             process.kill()
+
+
+def _kill_session(leader: int) -> None:
+    """For a reaper that was killed itself: what is left of its session, which is all that made none of its own."""
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            # The name in parentheses may hold anything; state, parent, group and session follow it.
+            if int(stat.read_bytes().rpartition(b")")[2].split()[3]) == leader:
+                os.kill(int(stat.parent.name), signal.SIGKILL)
 
 
 async def _exits(process: Process, patience: float) -> bool:

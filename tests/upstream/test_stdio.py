@@ -15,8 +15,8 @@ import pytest
 from mcproxy.call import Connected, Disconnected, ListChanged, Notice, Party, Phase, Reason, UpstreamChanged
 from mcproxy.protocol.methods import Kind
 from mcproxy.settings import Upstream, UpstreamTimeouts
+from mcproxy.upstream.stdio import REAPER
 from tests.upstream.support import (
-    CHILD,
     QUICK,
     FakeClient,
     answering,
@@ -146,6 +146,30 @@ async def test_r13_a_dying_child_fails_its_calls_with_its_stderr() -> None:
         assert it.upstream.status.stderr == ("last words of the child",)
 
 
+async def test_r13_a_child_that_closes_its_output_and_lives_on_fails_its_calls() -> None:
+    async with running(child(), delays=lambda _: 60) as it:
+        with anyio.fail_after(3):
+            failed = failure(await it.upstream(tool("close output")))
+    assert "closed its output" in failed.error.message
+
+
+def test_r13_a_child_inherits_nothing_but_its_stdio() -> None:
+    held, lifeline = os.pipe()
+    leaked, other_end = os.pipe()
+    command = [sys.executable, "-I", "-S", str(REAPER), str(held), "sh", "-c", "ls /proc/$$/fd"]
+    ran = subprocess.run(command, pass_fds=(held, leaked, other_end), stdout=subprocess.PIPE, check=True)
+    assert ran.stdout.split() == [b"0", b"1", b"2"]
+    for descriptor in (held, lifeline, leaked, other_end):
+        os.close(descriptor)
+
+
+async def test_r13_an_epitaph_quotes_the_last_child_alone() -> None:
+    async with running(child("dies-at-once"), delays=lambda _: 60) as it:
+        for _ in range(2):
+            message = failure(await it.upstream(tool("echo"))).error.message
+            assert message.count("stillborn") == 1
+
+
 async def test_r3_a_call_makes_one_attempt_at_once_while_backing_off() -> None:
     async with running(child(), delays=lambda _: 3600) as it:
         failure(await it.upstream(tool("crash")))
@@ -266,6 +290,15 @@ async def test_r11_nothing_is_left_after_a_sigkill_of_the_gateway() -> None:
         gateway.kill()
     for pid in pids:
         await gone(pid)
+
+
+async def test_r11_nothing_of_its_session_is_left_after_a_sigkill_of_the_reaper() -> None:
+    async with running(child(), delays=lambda _: 60) as it:
+        reaper = value(await it.upstream(tool("environment")))["reaper"]
+        kin = value(await it.upstream(tool("kin")))
+        assert alive(kin)
+        os.kill(reaper, signal.SIGKILL)
+        await gone(kin)
 
 
 async def test_a_child_that_stops_reading_is_given_up_and_blocks_nobody_else() -> None:
@@ -403,10 +436,9 @@ async def test_a_notification_is_sent_on_as_one() -> None:
 
 
 def test_the_reaper_exits_as_its_command_did() -> None:
-    reaper = Path(CHILD).parents[3] / "mcproxy" / "upstream" / "reaper.py"
     held, lifeline = os.pipe()
     for script, status in (("exit 7", 7), ("kill -SEGV $$", -signal.SIGSEGV)):
-        command = [sys.executable, "-I", "-S", str(reaper), str(held), "sh", "-c", script]
+        command = [sys.executable, "-I", "-S", str(REAPER), str(held), "sh", "-c", script]
         assert subprocess.run(command, pass_fds=(held,), check=False).returncode == status
     os.close(held)
     os.close(lifeline)

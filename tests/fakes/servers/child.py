@@ -2,7 +2,7 @@
 
 Runs as `python child.py [MANNER...]`: `deaf-to-eof` ignores the end of its input and SIGTERM, `asks-for-roots` asks
 once initialised, `old` speaks 2024-11-05, `alien` speaks a version that nobody knows,
-`slow-lists` never answers a list.
+`slow-lists` never answers a list, `dies-at-once` says a word on stderr.
 """
 
 from __future__ import annotations
@@ -76,7 +76,9 @@ def on_call(request: Message) -> None:
         case "heard":
             answer(request, heard)
         case "environment":
-            answer(request, {"environ": dict(os.environ), "pid": os.getpid(), "cwd": os.getcwd()})
+            answer(
+                request, {"environ": dict(os.environ), "pid": os.getpid(), "reaper": os.getppid(), "cwd": os.getcwd()}
+            )
         case "fail":
             say({"id": request["id"], "error": {"code": -32042, "message": "odd", "data": {"kept": [1]}}})
         case "hang":
@@ -125,6 +127,12 @@ def on_call(request: Message) -> None:
         case "grandchild":
             sleeper = subprocess.Popen(["sleep", "600"], start_new_session=True)
             answer(request, sleeper.pid)
+        case "kin":
+            quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+            answer(request, subprocess.Popen(["sleep", "600"], **quiet).pid)
+        case "close output":
+            os.close(1)
+            time.sleep(600)
         case "stop reading":
             answer(request, "bye")
             time.sleep(600)
@@ -148,6 +156,8 @@ def on_message(message: Message) -> None:
 def main() -> None:
     if "deaf-to-eof" in MANNERS:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if "dies-at-once" in MANNERS:
+        sys.exit("stillborn")
     for line in sys.stdin:
         on_message(json.loads(line))
     if "deaf-to-eof" in MANNERS:
