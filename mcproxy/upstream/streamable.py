@@ -46,7 +46,7 @@ SHORTEST_POLL: Final = 0.1
 
 _SESSION_ID: Final = re.compile(r"[\x21-\x7e]{1,4096}")
 _SESSION_LOST: Final = re.compile(
-    r"session (id )?(was )?(not found|unknown|expired|invalid|terminated|does not exist)"
+    r"session\b.{0,100}\b(not found|unknown|expired|invalid|terminated|does not exist)"
     r"|(invalid|unknown|expired|no valid|no such) session|(server|session) not initialized",
     re.IGNORECASE,
 )
@@ -90,7 +90,7 @@ def session_is_lost(status: int, body: bytes, error: ErrorResponse | None, *, ha
     if error is not None and status < 400:
         known_code = error.error.code in (INVALID_REQUEST, _SESSION_NOT_FOUND)
         return known_code and _SESSION_LOST.search(error.error.message) is not None
-    return status in (400, 401, 404, 503) and _SESSION_LOST.search(body.decode(errors="replace")) is not None
+    return status in (400, 401, 404, 410, 503) and _SESSION_LOST.search(body.decode(errors="replace")) is not None
 
 
 class _Streamable:

@@ -93,6 +93,9 @@ LOST = [
     web.json_response(error(-32000, "Bad Request: Server not initialized"), status=400),
     web.Response(status=400, text="Invalid session ID"),
     web.Response(status=401, text="Session not found"),
+    web.Response(status=400, text="Your session has expired"),
+    web.json_response(error(-32000, "Session 5f2a-11 not found"), status=400),
+    web.Response(status=410, text="session expired"),
     web.json_response(error(-32600, "Session not found"), status=200),
     web.json_response(error(-32001, "Session not found"), status=200),
 ]
