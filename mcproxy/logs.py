@@ -12,6 +12,8 @@ from collections.abc import Iterable
 from typing import Final, Literal, TextIO
 
 import structlog
+from aiohttp.http_exceptions import HttpProcessingError
+from aiohttp.web import RequestPayloadError
 from structlog.typing import EventDict, Processor, WrappedLogger
 
 MIN_SECRET: Final = 6
@@ -82,3 +84,10 @@ def _configure_libraries(prepared: list[Processor], renderer: Processor, stream:
     chain = [structlog.stdlib.ProcessorFormatter.remove_processors_meta, *prepared, renderer]
     handler.setFormatter(structlog.stdlib.ProcessorFormatter(processors=chain))
     logging.basicConfig(handlers=[handler], level=max(level, logging.WARNING), force=True)
+    logging.getLogger("aiohttp.server").addFilter(_is_news)
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """Not that a client sent no valid HTTP: it was answered so, and could fill the log."""
+    error = record.exc_info[1] if record.exc_info else None
+    return not isinstance(error, HttpProcessingError | RequestPayloadError)

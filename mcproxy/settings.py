@@ -294,6 +294,8 @@ class Proxy(_Settings):
     """For a client to take what is written to it."""
     read_timeout: Seconds = 60
     """For a client to send the whole of a message."""
+    connection_idle: Seconds = 120
+    """For a client to send the head of a request; a connection without one is closed."""
     ask_timeout: Seconds = 600
     """For a client to answer sampling, elicitation and roots."""
     list_wait: SecondsOrNone = 3

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 import structlog
+from aiohttp.http_exceptions import BadHttpMessage
+from aiohttp.web import RequestPayloadError
 
 from mcproxy import logs
 
@@ -34,6 +36,17 @@ def test_r44_a_secret_is_taken_out_wherever_it_stands(form: str) -> None:
     logging.getLogger("aiohttp.server").error("request with %s", SENTINEL)
     assert "sentinel" not in stream.getvalue()
     assert stream.getvalue().count(logs.REDACTED) >= 6
+
+
+def test_what_clients_send_amiss_is_no_news_and_what_breaks_here_is() -> None:
+    stream = io.StringIO()
+    logs.configure("json", "info", [], stream)
+    log = logging.getLogger("aiohttp.server")
+    log.error("Error handling request", exc_info=BadHttpMessage("no valid HTTP"))
+    log.error("Unhandled exception", exc_info=RequestPayloadError("no valid gzip"))
+    assert stream.getvalue() == ""
+    log.error("Error handling request", exc_info=ValueError("a bug"))
+    assert "a bug" in stream.getvalue()
 
 
 def test_the_longest_secret_goes_first() -> None:

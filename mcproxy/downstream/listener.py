@@ -75,6 +75,8 @@ async def serve_http(
     runner = web.AppRunner(
         build_app(edge, identify=identify, extra_routes=extra_routes),
         access_log=None,
+        # aiohttp counts this from the first byte to the whole head as well, and would take an hour by itself.
+        keepalive_timeout=proxy.connection_idle,
         # A connection's end is its handler's. Calls do not mind: they run in the edge's own tasks.
         handler_cancellation=True,
         # The grace itself is given in `Listener.drain`.
@@ -201,6 +203,8 @@ class Listener:
         except TimeoutError as late:
             sentence = f"the message did not arrive within {timeout:g} s (read_timeout)"
             raise Refusal(408, INVALID_REQUEST, sentence) from late
+        except web.RequestPayloadError as error:
+            raise Refusal(400, INVALID_REQUEST, "the body is not what its headers say, or is cut short") from error
         self._edge.metrics.bytes_in.labels(transport).inc(len(body))
         try:
             return read(body)

@@ -169,6 +169,27 @@ def post_and_take_nothing(served: Served, client: RawClient, body: bytes) -> boo
         return bool(hung_up.poll(5000))
 
 
+@pytest.mark.parametrize("head", [b"", b"POST /mcp HTTP/1.1\r\nHost: localhost\r\n"])
+async def test_r8_a_connection_without_a_whole_request_head_is_closed(head: bytes) -> None:
+    with anyio.fail_after(5):
+        async with served(proxy=quick(connection_idle=0.05)) as gateway:
+            stream = await anyio.connect_tcp("127.0.0.1", int(gateway.url.rpartition(":")[2]))
+            async with stream:
+                await stream.send(head)
+                with pytest.raises(anyio.EndOfStream):
+                    await stream.receive()
+
+
+async def test_r8_a_body_that_is_not_encoded_as_it_says_is_refused() -> None:
+    async with served() as gateway, client_of(gateway) as client:
+        async with client.http.post(
+            client.url, data=b"{}", headers={"Content-Type": "application/json", "Content-Encoding": "gzip"}
+        ) as response:
+            assert response.status == 400
+            assert "error" in await response.json()
+        assert gateway.gateway.calls == []
+
+
 @pytest.mark.parametrize("accept", ["application/json", "text/event-stream"])
 async def test_r8_r23_a_client_that_takes_nothing_is_disconnected_and_nobody_else_notices(accept: str) -> None:
     with anyio.fail_after(10):
