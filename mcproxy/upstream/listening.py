@@ -163,6 +163,7 @@ class Listening:
         self._stream: _Stream | None = None
         """The one that is acknowledged."""
         self._unsupported: ErrorObject | None = None
+        self._closed: str | None = None
         self._deaf = False
         """Whether something may have changed while nothing was heard (requirement R21)."""
         self._failures = 0
@@ -178,7 +179,7 @@ class Listening:
         self._deaf = self._stream is None
 
     async def subscribe(self, call: Call) -> Outcome:
-        """Answers once the server agreed to report updates, or did not."""
+        """Answers once the server agreed to report updates, or did not. Raises PeerGone where the link ends before."""
         uri = _uri(call)
         if uri is None:
             return Failed(ErrorObject(INVALID_PARAMS, f"{call.method} needs a URI"), Party.CLIENT)
@@ -194,6 +195,8 @@ class Listening:
                 self._withdraw(uri, wish)
         if wish.granted:
             return Complete(EMPTY_OBJECT)
+        if self._closed is not None:
+            raise PeerGone(self._closed)
         return Failed(wish.error, Party.UPSTREAM) if wish.error is not None else self._late()
 
     async def unsubscribe(self, call: Call) -> Outcome:
@@ -202,6 +205,13 @@ class Listening:
         if uri is not None and uri in self._wishes:
             self._withdraw(uri, self._wishes[uri])
         return Complete(EMPTY_OBJECT)
+
+    def close(self, how: str) -> None:
+        """Keeps nobody waiting: the link has ended."""
+        self._closed = how
+        for wish in self._wishes.values():
+            if not wish.granted:
+                wish.settle(self._error(how))
 
     def holds(self, id: RequestId) -> bool:
         """Whether `id` is of a stream that is open, or being opened."""

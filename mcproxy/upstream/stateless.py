@@ -52,14 +52,17 @@ from mcproxy.upstream.listening import Listening, announced
 FOREVER: Final = Timeouts(math.inf, math.inf)
 """For the stream of changes, once acknowledged: it lasts as long as its link."""
 
+HEAD_START: Final = 1.0
+"""Seconds that a new link waits for its stream of changes; one that opens later counts everything as changed."""
+
 
 @asynccontextmanager
-async def kept(conversation: Conversation, hop: Hop) -> AsyncIterator[None]:
+async def kept(conversation: Conversation) -> AsyncIterator[None]:
     """Lets a conversation hear of changes; ends it on leaving."""
     async with task_group() as tasks:
         tasks.start_soon(conversation.listening.run)
         try:
-            await conversation.listening.begin(hop.spec.timeouts.probe)
+            await conversation.listening.begin(HEAD_START)
             yield
         finally:
             conversation.lose("the link was closed")
@@ -110,6 +113,7 @@ class Conversation:
         if not self.over:
             self._how = how
             self._over.set()
+            self.listening.close(how)
 
     def lose(self, how: str) -> None:
         """Ends the link: calls in flight fail with PeerGone, later ones are NotAccepted."""

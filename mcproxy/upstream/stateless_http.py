@@ -55,7 +55,7 @@ async def connected(hop: Hop, patience: float) -> AsyncIterator[Link]:
     async with session(hop.spec) as http, task_group() as tasks:
         posts = _Posts(hop, Requester(http, hop))
         link = _Stateless(hop, posts, await _probed(posts, patience), tasks)
-        async with kept(link.conversation, hop):
+        async with kept(link.conversation):
             yield link
 
 

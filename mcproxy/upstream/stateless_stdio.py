@@ -65,7 +65,7 @@ async def over(pipe: Pipe, hop: Hop, patience: float, question: Request = QUESTI
     conversation = Conversation(hop, found, pipe.send, says_cancelled=True)
     async with task_group() as tasks:
         tasks.start_soon(_feed, pipe, conversation)
-        async with kept(conversation, hop):
+        async with kept(conversation):
             yield conversation
 
 

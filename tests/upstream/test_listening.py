@@ -303,6 +303,19 @@ async def test_a_subscription_that_is_given_up_is_not_asked_for_any_more() -> No
         assert (await it.server.has(3)).asked == {"toolsListChanged": True}
 
 
+async def test_r13_a_subscription_does_not_outwait_its_link() -> None:
+    async with running() as it, anyio.create_task_group() as tasks:
+        it.server.silent = True
+
+        async def end() -> None:
+            await it.server.has(1)
+            it.listening.close("the child died")
+
+        tasks.start_soon(end)
+        with pytest.raises(PeerGone, match="the child died"):
+            await it.subscribe("a:1")
+
+
 async def test_a_subscription_without_a_uri_is_the_clients_fault() -> None:
     async with running() as it:
         assert failure(await it.listening.subscribe(request("resources/subscribe"))).error.code == -32602
