@@ -5,7 +5,10 @@ Labels are bounded: upstreams, methods and subjects that are known by name, neve
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.metrics import MetricWrapperBase
 
 UNKNOWN = "unknown"
 """The label for what has no name that we know."""
@@ -80,3 +83,10 @@ class Metrics:
         self.cache_bytes = Gauge("mcproxy_cache_bytes", "Bytes that cached reads take.", ("upstream",), registry=r)
         self.cache_entries = Gauge("mcproxy_cache_entries", "Cached reads.", ("upstream",), registry=r)
         self.parked = Gauge("mcproxy_parked_calls", "Calls that wait upstream for their client's input.", registry=r)
+
+    def forget(self, upstream: str) -> None:
+        """Drops every series of an upstream that is no more (R52)."""
+        for instrument in vars(self).values():
+            if isinstance(instrument, MetricWrapperBase):
+                with suppress(ValueError):  # it has no such label
+                    instrument.remove_by_labels({"upstream": upstream})
