@@ -97,7 +97,7 @@ class Conversation:
         self._send = send
         self._requests = Requests()
         self._causes = Causes()
-        self._questions = Questions(hop, tasks, self._requests, send)
+        self._questions = Questions(hop, tasks, self._requests, self._tell)
         self._identity: ServerIdentity | None = None
         self._leaving: str | None = None
         self._drained = anyio.Event()
@@ -160,7 +160,7 @@ class Conversation:
             raise NotAccepted(self._leaving or self._how)
         try:
             if METHODS[call.method].notification:
-                await self._send(Notification(call.method, call.params))
+                await self._tell(Notification(call.method, call.params))
                 return Complete(EMPTY_OBJECT)
             return _outcome(await self._exchange(call))
         except NotAccepted as error:
@@ -195,6 +195,14 @@ class Conversation:
                 self._drained.set()
                 self._drained = anyio.Event()
         return answer
+
+    async def _tell(self, message: Message) -> None:
+        """Sends what has no answer. Raises PeerGone where it is not taken in time."""
+        patience = self._hop.spec.timeouts.idle
+        with anyio.move_on_after(patience) as scope:
+            await self._send(message)
+        if scope.cancelled_caught:
+            raise PeerGone(f"the server did not take a message in {patience:g} s")
 
     async def _say_cancelled(self, message: Message) -> None:
         try:

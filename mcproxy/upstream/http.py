@@ -79,7 +79,8 @@ class Requester:
     ) -> aiohttp.ClientResponse:
         try:
             return await self._http.request(method, url, headers=headers, data=data, allow_redirects=False)
-        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.InvalidURL) as error:
+        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, ValueError) as error:
+            # ValueError: a URL or headers that cannot be sent
             raise NotAccepted(self._hop.redact(f"no connection to {url.origin()}: {error}")) from error
         except (aiohttp.ClientError, OSError) as error:
             raise PeerGone(self._hop.redact(f"the connection to {url.origin()} broke: {_reason(error)}")) from error

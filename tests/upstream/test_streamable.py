@@ -14,7 +14,7 @@ from mcproxy.protocol.jsonrpc import ErrorObject, ErrorResponse
 from mcproxy.settings import Upstream
 from mcproxy.upstream.streamable import Position, session_is_lost
 from tests.fakes.servers.web import FakeStreamable, Message, error, event, events, result, serving
-from tests.upstream.support import QUICK, FakeClient, answering, failure, running, tool, value
+from tests.upstream.support import QUICK, FakeClient, answering, failure, request, running, tool, value
 
 pytestmark = pytest.mark.anyio
 
@@ -139,6 +139,29 @@ async def test_r4_a_server_that_never_takes_a_session_is_not_asked_forever() -> 
     async with serving(server) as url, running(at(url)) as it:
         assert "lost the session" in failure(await it.upstream(tool("lost"))).error.message
         assert server.count("tools/call") == 2
+
+
+async def test_what_needs_no_answer_is_not_waited_for_without_end() -> None:
+    server = FakeStreamable()
+
+    async def stuck(post: web.Request) -> web.StreamResponse:
+        if b"roots/list_changed" in await post.read():
+            await anyio.sleep_forever()
+        return await server(post)
+
+    spec = at("", timeouts=QUICK.model_copy(update={"idle": 0.2}))
+    async with serving(stuck) as url, running(spec.model_copy(update={"url": f"{url}/mcp"})) as it:
+        with anyio.fail_after(5):
+            failed = failure(await it.upstream(request("notifications/roots/list_changed")))
+    assert "did not take" in failed.error.message
+
+
+async def test_settings_that_cannot_be_sent_are_named() -> None:
+    server = FakeStreamable()
+    async with serving(server) as url:
+        spec = at(url.replace("//", "//user:password@"), headers={"Authorization": "Bearer x"})
+        async with running(spec) as it:
+            assert "Cannot combine AUTHORIZATION" in failure(await it.upstream(tool("echo"))).error.message
 
 
 async def _respond(response: web.Response) -> web.StreamResponse:

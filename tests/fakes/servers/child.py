@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+null = subprocess.DEVNULL
 MANNERS = frozenset(sys.argv[1:])
 Message = dict[str, Any]
 
@@ -128,8 +129,7 @@ def on_call(request: Message) -> None:
             sleeper = subprocess.Popen(["sleep", "600"], start_new_session=True)
             answer(request, sleeper.pid)
         case "kin":
-            quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-            answer(request, subprocess.Popen(["sleep", "600"], **quiet).pid)
+            answer(request, subprocess.Popen(["sleep", "600"], stdin=null, stdout=null, stderr=null).pid)
         case "close output":
             os.close(1)
             time.sleep(600)
