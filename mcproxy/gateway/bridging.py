@@ -21,7 +21,7 @@ from typing import assert_never
 import anyio
 
 from mcproxy import settings
-from mcproxy.call import Call, Failed, Handler, InputRequest, InputRequired, Outcome, Party
+from mcproxy.call import Call, Handler, InputRequest, InputRequired, Outcome
 from mcproxy.gateway.coalescing import Sleep
 from mcproxy.gateway.crossing import lacking
 from mcproxy.gateway.driving import driven
@@ -29,15 +29,9 @@ from mcproxy.gateway.parking import Clock, Parking, Pause
 from mcproxy.gateway.tickets import Parked, Relayed, Tickets, refused
 from mcproxy.metrics import Metrics
 from mcproxy.protocol.eras import STATELESS_VERSIONS
-from mcproxy.protocol.inputs import (
-    INPUT_REQUESTS,
-    REQUEST_STATE,
-    Capabilities,
-    merged,
-    missing_capabilities,
-)
-from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, ErrorObject, raw, with_members
-from mcproxy.protocol.methods import INPUT_CAPABILITIES, METHODS
+from mcproxy.protocol.inputs import INPUT_REQUESTS, REQUEST_STATE, Capabilities, merged, missing_capabilities
+from mcproxy.protocol.jsonrpc import raw, with_members
+from mcproxy.protocol.methods import METHODS
 from mcproxy.sealing import Sealer
 
 Owner = Callable[[Call], Awaitable[str]]
@@ -73,15 +67,13 @@ class Bridge:
         await self._parking.run()
 
     def bridged(self, handler: Handler) -> Handler:
-        understood = _understood(handler)
-
         async def bridging(call: Call) -> Outcome:
             row = METHODS.get(call.method)
             if row is None or not row.may_ask:
                 return await handler(call)
             if call.caller.version in STATELESS_VERSIONS:
-                return await self._answer_by_results(understood, call)
-            return await driven(understood, call, self._limits.max_rounds, self._sleep, self._mint)
+                return await self._answer_by_results(handler, call)
+            return await driven(handler, call, self._limits.max_rounds, self._sleep, self._mint)
 
         return bridging
 
@@ -126,21 +118,6 @@ def input_required(requests: dict[str, InputRequest], state: str) -> InputRequir
     shown = {key: {"method": request.method, "params": request.params} for key, request in requests.items()}
     result = raw({"resultType": "input_required", INPUT_REQUESTS: shown, REQUEST_STATE: state})
     return InputRequired(requests, state, result)
-
-
-def _understood(handler: Handler) -> Handler:
-    """Fails a call whose upstream asks for what no client can be asked: mrtr, Server Requirements, "MUST be one of"."""
-
-    async def understanding(call: Call) -> Outcome:
-        outcome = await handler(call)
-        match outcome:
-            case InputRequired(requests=requests) if any(r.method not in INPUT_CAPABILITIES for r in requests.values()):
-                sentence = "the upstream asked for input of a kind that does not exist"
-                return Failed(ErrorObject(INTERNAL_ERROR, sentence), Party.UPSTREAM)
-            case _:
-                return outcome
-
-    return understanding
 
 
 def _missing(call: Call, required: InputRequired) -> Capabilities:

@@ -150,7 +150,11 @@ class Crossing:
 
 def _is_refusal(outcome: Outcome) -> bool:
     """Whether the upstream itself says no. That it is gone or too slow is told as that."""
-    return isinstance(outcome, Failed) and outcome.reason is Reason.PROTOCOL_ERROR
+    match outcome:
+        case Failed(party=Party.UPSTREAM, reason=Reason.PROTOCOL_ERROR):
+            return True
+        case _:
+            return False
 
 
 def lacking(capabilities: Capabilities) -> Failed:

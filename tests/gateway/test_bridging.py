@@ -26,7 +26,6 @@ from mcproxy.sealing import Sealer
 from tests.fakes.bridging import (
     ACCEPTED,
     ROOTS,
-    SAMPLED,
     Tool,
     answers_in,
     answers_to,
@@ -164,13 +163,6 @@ async def test_a_client_is_never_relayed_what_it_did_not_declare() -> None:
     assert decoded(refusal.data) == {"requiredCapabilities": {"elicitation": {"url": {}}, "sampling": {}}}
 
 
-@pytest.mark.parametrize("version", [LATEST, LATEST_HANDSHAKE])
-async def test_what_no_client_can_be_asked_fails_the_call(version: str) -> None:
-    asked = required({"a": InputRequest("tools/call", {})}, "s")
-    async with bridged(lambda call: _first_of(call, asked)) as world:
-        assert error(await world.call(version=version)).code == INTERNAL_ERROR
-
-
 # A stateless client, an upstream of the handshake era.
 
 
@@ -293,9 +285,10 @@ async def test_a_lost_upstream_is_told_as_that_whatever_it_was_refused() -> None
         assert await world.call(capabilities={}) is lost
 
 
-async def test_a_retry_that_declares_less_is_not_asked_again() -> None:
-    async with bridged(asking_together(sampling(), roots())) as world:
-        paused = await world.asked()
-        [sampled] = [key for key, request in paused.requests.items() if request == sampling()]
-        outcome = await world.retry(paused, {sampled: SAMPLED}, capabilities={"sampling": {}})
-    assert not isinstance(outcome, InputRequired)
+async def test_a_crash_of_ours_is_told_as_that_whatever_was_refused() -> None:
+    async def crash(call: Call) -> Outcome:
+        await carry_on(call)
+        raise ZeroDivisionError
+
+    async with bridged(crash) as world:
+        assert error(await world.call(capabilities={})).code == INTERNAL_ERROR

@@ -210,12 +210,3 @@ async def test_progress_goes_to_the_client_in_every_round() -> None:
     async with bridged(Tool(script)) as world:
         assert isinstance(await legacy(world, client), Complete)
     assert client.notified == [(PROGRESS, {"progress": raw(1)}), (PROGRESS, {"progress": raw(2)})]
-
-
-async def test_what_no_client_can_be_asked_fails_the_call() -> None:
-    client = Person()
-    tool = scripted(required({"a": InputRequest("tools/call", {})}))
-    async with bridged(tool) as world:
-        failure = error(await legacy(world, client))
-    assert failure.code == INTERNAL_ERROR
-    assert client.asked == []
