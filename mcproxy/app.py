@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 import anyio
 import structlog
@@ -32,6 +33,9 @@ from mcproxy.settings import Settings
 from mcproxy.upstream.supervisor import Places, Supervisor
 
 log = structlog.get_logger()
+
+_HANGUP: Final = tuple(number for number in signal.Signals if number.name == "SIGHUP")
+"""Empty on Windows, which has no such signal."""
 
 EventSink = Callable[[UpstreamEvent], None]
 
@@ -124,11 +128,20 @@ async def serve_stdio(app: App) -> None:
 
 
 async def _on_signal(stop: anyio.Event) -> None:
-    with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
-        async for received in signals:
-            log.info("stopping", signal=signal.Signals(received).name)
-            stop.set()
-            return
+    """Sets `stop` at the first signal to end; a second one ends the process at once."""
+    with anyio.open_signal_receiver(*_endings()) as signals:
+        received = await anext(signals)
+    if received in _HANGUP:
+        # A terminal that closes says so, and then its shell does.
+        signal.signal(received, signal.SIG_IGN)
+    stop.set()
+    log.info("stopping", signal=signal.Signals(received).name)
+
+
+def _endings() -> list[signal.Signals]:
+    """The signals that stop a gateway, but for what whoever started it had ignored, as `nohup` does."""
+    named = (signal.SIGTERM, signal.SIGINT, *_HANGUP)
+    return [number for number in named if signal.getsignal(number) is not signal.SIG_IGN]
 
 
 async def _cancel_at(stop: anyio.Event, tasks: TaskGroup) -> None:

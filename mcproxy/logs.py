@@ -5,11 +5,13 @@ Secrets are taken out by value, whatever the line says and whoever wrote it (req
 
 from __future__ import annotations
 
+import io
 import logging
 import re
 import sys
 from collections.abc import Iterable
-from typing import Final, Literal, TextIO
+from contextlib import suppress
+from typing import Final, Literal, TextIO, cast
 
 import structlog
 from aiohttp.http_exceptions import HttpProcessingError
@@ -39,13 +41,30 @@ def configure(
         redacting(secrets),
     ]
     renderer = _renderer(form, stream)
+    lines = cast(TextIO, _Forgiving(stream))
     structlog.configure(
         processors=[*prepared, renderer],
         wrapper_class=structlog.make_filtering_bound_logger(threshold),
-        logger_factory=structlog.PrintLoggerFactory(stream),
+        logger_factory=structlog.PrintLoggerFactory(lines),
         cache_logger_on_first_use=False,
     )
-    _configure_libraries(prepared, renderer, stream, threshold)
+    _configure_libraries(prepared, renderer, lines, threshold)
+
+
+class _Forgiving(io.TextIOBase):
+    """A stream whose lines are lost where nobody takes them: a terminal that closed must stop no gateway."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        with suppress(OSError):
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with suppress(OSError):
+            self._stream.flush()
 
 
 def redacting(values: Iterable[str]) -> Processor:

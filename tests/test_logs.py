@@ -49,6 +49,15 @@ def test_what_clients_send_amiss_is_no_news_and_what_breaks_here_is() -> None:
     assert "a bug" in stream.getvalue()
 
 
+def test_a_line_that_nobody_takes_is_lost_and_breaks_nothing() -> None:
+    class Closed(io.StringIO):
+        def write(self, text: str) -> int:
+            raise BrokenPipeError(text)
+
+    logs.configure("json", "info", [], Closed())
+    structlog.get_logger().info("told")
+
+
 def test_the_longest_secret_goes_first() -> None:
     process = logs.redacting(["Bearer abcdef", "abcdef"])
     assert process(None, "info", {"event": "Bearer abcdef, abcdef"}) == {"event": "[redacted], [redacted]"}
