@@ -15,7 +15,7 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, Any, Final, NoReturn, assert_never
+from typing import Annotated, Any, Final, NoReturn
 
 import anyio
 import structlog
@@ -23,7 +23,7 @@ import typer
 
 from mcproxy import __version__, logs
 from mcproxy.app import running, serve_http, serve_stdio
-from mcproxy.call import Connected, Disconnected, Retired, UpstreamChanged, UpstreamEvent
+from mcproxy.call import Connected, UpstreamEvent
 from mcproxy.configuration import find, read
 from mcproxy.documents import ConfigurationError
 from mcproxy.importing import import_servers
@@ -196,7 +196,7 @@ def schema() -> None:
 async def _serve_http(settings: Settings) -> int:
     code = OK
     try:
-        async with running(settings, on_event=_announce if stderr().is_terminal else None) as app:
+        async with running(settings) as app:
             await serve_http(app, started=lambda url: _started(url, settings))
     except* OSError as group:
         say(f"mcproxy stopped: {_first(group)}")
@@ -215,18 +215,6 @@ def _started(url: str, settings: Settings) -> None:
         say(banner(url, settings))
     else:
         log.info("serving", url=url + settings.proxy.paths.mcp)
-
-
-def _announce(event: UpstreamEvent) -> None:
-    match event:
-        case Connected(upstream=name, identity=identity, owner=None):
-            say(f"  {name}: connected, {identity.version}")
-        case Disconnected(upstream=name, reason=reason, owner=None):
-            say(f"  {name}: not connected, retrying: {reason}")
-        case Connected() | Disconnected() | Retired() | UpstreamChanged():
-            pass
-        case _:
-            assert_never(event)
 
 
 async def _check(settings: Settings, as_json: bool, *, strict: bool) -> int:
@@ -312,6 +300,12 @@ def _run(work: Coroutine[Any, Any, int]) -> NoReturn:
     except KeyboardInterrupt:
         # A thread that waits for a line at a prompt would keep the process until somebody presses Enter.
         os._exit(INTERRUPTED)
+    except ExceptionGroup as group:
+        broken = group.subgroup(BrokenPipeError)
+        if broken is None:
+            raise
+        # Nobody reads the output any more, as after `| head`: Typer knows what to do, but not in a group.
+        raise _first(broken) from None
     raise typer.Exit(code)
 
 

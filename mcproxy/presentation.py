@@ -46,6 +46,7 @@ def show(text: str) -> None:
 def show_json(value: object) -> None:
     # As bytes: a terminal's encoding has no say in JSON, and no width breaks its lines.
     sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=not sys.stdout.isatty()) + "\n")
+    sys.stdout.flush()
 
 
 def show_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -53,6 +54,7 @@ def show_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     if not console.is_terminal:
         for row in rows:
             sys.stdout.write("\t".join(" ".join(printable(cell).split()) for cell in row) + "\n")
+        sys.stdout.flush()
         return
     table = Table(*columns, box=None, pad_edge=False, header_style="bold")
     for row in rows:

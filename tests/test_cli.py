@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import socket
 import subprocess
 import sys
@@ -161,6 +163,33 @@ def test_r12_over_stdio_nothing_but_mcp_is_on_stdout_and_the_end_of_stdin_is_the
     assert done.returncode == 0, done.stderr
     (line,) = done.stdout.splitlines()
     assert json.loads(line)["result"]["protocolVersion"] == "2025-11-25"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_r9_a_signal_to_end_stops_the_gateway_with_0(config: Path, number: signal.Signals) -> None:
+    command = [sys.executable, "-m", "mcproxy", "serve", "-c", str(config)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as gateway:
+        assert gateway.stderr is not None
+        log = [gateway.stderr.readline()]
+        while "upstream connected" not in log[-1]:
+            log.append(gateway.stderr.readline())
+            assert log[-1], log
+        gateway.send_signal(number)
+        if number is signal.SIGHUP:
+            assert "stopping" in gateway.stderr.readline()
+            gateway.send_signal(number)
+        rest = gateway.stderr.read()
+    assert gateway.returncode == 0, rest
+
+
+@pytest.mark.parametrize("arguments", [("list", "tools"), ("list", "tools", "--json"), ("check", "--connect")])
+def test_output_that_nobody_reads_is_no_traceback(config: Path, arguments: tuple[str, ...]) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-m", "mcproxy", *arguments, "-c", str(config)]
+    done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (1, "")
 
 
 def test_a_port_in_use_is_said_without_a_traceback(config: Path) -> None:
