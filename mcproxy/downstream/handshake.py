@@ -272,8 +272,13 @@ def _without_hop_meta(params: Params) -> tuple[Params, Raw | None]:
     """The params without what belongs to this hop, and the progress token."""
     if "_meta" not in params:
         return params, None
+    # Some clients write null for what they do not say.
+    if _is_null(params["_meta"]):
+        return {key: value for key, value in params.items() if key != "_meta"}, None
     meta = _object(params, "_meta")
     token = meta.get(META_PROGRESS_TOKEN)
+    if token is not None and _is_null(token):
+        token = None
     if token is not None and parse_id(token) is None:
         raise McpError(INVALID_PARAMS, "a progress token must be a string or an integer")
     rest = {key: value for key, value in meta.items() if key not in HOP_META}
@@ -305,6 +310,10 @@ def _introduction(edge: Edge, version: str, outcome: Outcome) -> Raw:
     if "instructions" in discovered:
         result["instructions"] = discovered["instructions"]
     return raw(result)
+
+
+def _is_null(value: Raw) -> bool:
+    return bytes(value) == b"null"
 
 
 def _object(params: Params, key: str) -> Params:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import codecs
+
 from mcproxy.protocol.eras import META_VERSION
 from mcproxy.protocol.jsonrpc import (
     InvalidMessage,
@@ -19,6 +21,8 @@ Incoming = Message | Batch
 
 def read(data: bytes) -> Incoming:
     """Raises InvalidMessage."""
+    # RFC 8259, section 8.1: a mark may be ignored. Some shells of Windows begin a pipe with one.
+    data = data.removeprefix(codecs.BOM_UTF8)
     batch = parse_batch(data)
     return parse(data) if batch is None else batch
 

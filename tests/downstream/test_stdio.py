@@ -141,6 +141,13 @@ async def test_junk_is_answered_and_survived(junk: bytes) -> None:
             assert (await client.ask(request(1, "ping")))["result"] == {}
 
 
+async def test_a_byte_order_mark_is_no_junk() -> None:
+    with anyio.fail_after(5):
+        async with piped() as client:
+            await client.send(b"\xef\xbb\xbf")
+            assert "result" in await client.open()
+
+
 async def test_empty_lines_are_skipped() -> None:
     with anyio.fail_after(5):
         async with piped() as client:
