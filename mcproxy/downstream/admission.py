@@ -68,6 +68,8 @@ def preflight_headers(requested: str | None) -> dict[str, str]:
 
 
 def _hostname(host: str) -> str | None:
+    if "@" in host:
+        return None
     try:
         return urlsplit(f"//{host}").hostname
     except ValueError:

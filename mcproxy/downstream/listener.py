@@ -235,6 +235,8 @@ def _written(edge: Edge) -> Middleware:
         response = await handler(request)
         if isinstance(response, web.Response):
             await send_whole(request, response, edge.proxy.write_timeout)
+            if response.content_type == JSON and isinstance(response.body, bytes):
+                edge.metrics.bytes_out.labels("http").inc(len(response.body))
         return response
 
     return written

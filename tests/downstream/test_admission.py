@@ -16,7 +16,10 @@ def test_r42_loopback_hosts_are_admitted(host: str) -> None:
 
 @pytest.mark.parametrize(
     "host",
-    ["", "evil.example", "localhost.evil.example", "127.0.0.1.evil.example", "evil.example:8000", "[", "10.0.0.1"],
+    [
+        *("", "evil.example", "localhost.evil.example", "127.0.0.1.evil.example", "evil.example:8000", "[", "10.0.0.1"),
+        *("evil.example@localhost", "localhost@evil.example"),
+    ],
 )
 def test_r42_other_hosts_are_not(host: str) -> None:
     assert not admits_host(host, (), ("10.0.0.2",))

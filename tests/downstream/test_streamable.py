@@ -138,6 +138,25 @@ async def test_r24_no_progress_without_a_token() -> None:
         assert (await client.ask(request(1, "tools/call")))["result"] == {"content": []}
 
 
+@pytest.mark.parametrize("meta", [None, {"progressToken": None}])
+async def test_r24_no_progress_where_the_token_is_null(meta: object) -> None:
+    async with served(answering(reporting)) as gateway, client_of(gateway) as client:
+        await client.open()
+        answer = await client.ask(request(1, "tools/call", {"name": "t", "_meta": meta}))
+        assert answer["result"] == {"content": []}
+        assert "_meta" not in gateway.gateway.calls[-1].params
+
+
+async def test_r52_bytes_are_counted_whatever_form_they_come_in() -> None:
+    async with served() as gateway, client_of(gateway) as client:
+        await client.open()
+        for accept in ("application/json", "text/event-stream"):
+            before = gateway.metric("mcproxy_sent_bytes_total", transport="http")
+            async with client.post(request(1, "tools/list"), accept=accept) as response:
+                size = len(await response.read())
+            assert gateway.metric("mcproxy_sent_bytes_total", transport="http") - before == size
+
+
 async def test_r24_no_progress_after_the_result() -> None:
     held = Held()
     with anyio.fail_after(5):
