@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager, closing
 
 import aiohttp
+import anyio.lowlevel
 from yarl import URL
 
 from mcproxy.channel import PeerGone
@@ -41,6 +42,7 @@ async def _events(response: aiohttp.ClientResponse, limit: int) -> AsyncGenerato
     async for chunk in response.content.iter_any():
         for event in decoder.feed(chunk):
             yield event
+        await anyio.lowlevel.checkpoint()  # a stream that never pauses leaves turns to others (R1)
 
 
 async def _endpoint(events: AsyncIterator[Event], base: URL) -> URL:

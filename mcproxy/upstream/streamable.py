@@ -14,6 +14,7 @@ from typing import Final
 
 import aiohttp
 import anyio
+import anyio.lowlevel
 from anyio.abc import TaskGroup
 from yarl import URL
 
@@ -178,6 +179,7 @@ class _Streamable:
                     position = position.after(event)
                     if event.data and event.event == "message":
                         self._conversation.receive(event.data.encode(), id)
+                await anyio.lowlevel.checkpoint()  # a stream that never pauses leaves turns to others (R1)
                 if id is not None and self._conversation.settled(id):
                     break
         except EventTooLarge as error:

@@ -192,6 +192,16 @@ async def test_r16_junk_is_skipped_and_counted() -> None:
         assert it.count("mcproxy_upstream_junk_total", upstream="kid") == 2
 
 
+async def test_r1_a_child_that_never_stops_babbling_slows_nobody_else_down() -> None:
+    async with running(child()) as it, running(child()) as other:
+        await other.upstream(tool("echo"))
+        assert value(await it.upstream(tool("babble"))) == "blah"
+        with anyio.fail_after(5):
+            for n in range(100):
+                assert value(await other.upstream(tool("echo", n))) == n
+        assert it.count("mcproxy_upstream_junk_total", upstream="kid") > 0
+
+
 async def test_r16_a_line_of_many_mib_arrives_whole() -> None:
     async with running(child()) as it:
         assert len(value(await it.upstream(tool("big", {"bytes": 20 * 2**20})))) == 20 * 2**20
@@ -298,6 +308,7 @@ async def test_r11_nothing_of_its_session_is_left_after_a_sigkill_of_the_reaper(
         kin = value(await it.upstream(tool("kin")))
         assert alive(kin)
         os.kill(reaper, signal.SIGKILL)
+        await it.events.until(lambda: bool(it.events.of(Disconnected)))
         await gone(kin)
 
 

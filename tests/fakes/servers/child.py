@@ -17,7 +17,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-null = subprocess.DEVNULL
 MANNERS = frozenset(sys.argv[1:])
 Message = dict[str, Any]
 
@@ -129,10 +128,14 @@ def on_call(request: Message) -> None:
             sleeper = subprocess.Popen(["sleep", "600"], start_new_session=True)
             answer(request, sleeper.pid)
         case "kin":
-            answer(request, subprocess.Popen(["sleep", "600"], stdin=null, stdout=null, stderr=null).pid)
+            answer(request, subprocess.Popen(["sleep", "600"]).pid)
         case "close output":
             os.close(1)
             time.sleep(600)
+        case "babble":
+            answer(request, "blah")
+            while True:
+                write("blah\n" * 10_000)
         case "stop reading":
             answer(request, "bye")
             time.sleep(600)
