@@ -40,8 +40,7 @@ class Outbox:
         if self._fits(frame):
             self.restore([frame])
         elif not may_miss:
-            self._frames, self._size = [], 0
-            self.close()
+            self.discard()
 
     def restore(self, frames: list[bytes]) -> None:
         """Puts what is bounded elsewhere: the events of a stream that is resumed."""
@@ -53,6 +52,11 @@ class Outbox:
         """Takes no more; what is in it can still be drained."""
         self._closed = True
         self.wake()
+
+    def discard(self) -> None:
+        """Closes, and lets go of what was not written: its connection is over, whoever still holds the box."""
+        self._frames, self._size = [], 0
+        self.close()
 
     def wake(self) -> None:
         """Makes `take` return, for its caller may have something to put."""

@@ -141,6 +141,8 @@ async def send_events(
         return response
     except TimeoutError:
         _hang_up(request)
+    finally:
+        outbox.discard()
     return response
 
 

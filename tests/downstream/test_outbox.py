@@ -38,6 +38,15 @@ async def test_r23_what_may_not_ends_the_connection(box: Outbox) -> None:
     assert box.drained
 
 
+async def test_r54_what_a_lost_connection_left_behind_is_held_no_longer() -> None:
+    box = outbox()
+    box.put(b"a")
+    box.discard()
+    box.put(b"b")
+    assert len(box) == 0
+    assert box.drained
+
+
 async def test_one_frame_always_fits() -> None:
     box = outbox(size=1)
     box.put(b"large")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -11,6 +12,7 @@ import pytest
 from aiohttp import web
 
 from mcproxy.call import ListChanged, Principal
+from mcproxy.downstream.outbox import Outbox
 from mcproxy.protocol.methods import Kind
 from mcproxy.settings import Limits
 from tests.downstream.client import EventReader, initialize, notification, request
@@ -161,3 +163,21 @@ async def test_r9_a_stream_without_calls_ends_at_once() -> None:
             assert await opened.events.rest() == []
             assert await unopened.events.rest() == []
             await gateway.stopped.wait()
+
+
+async def test_r54_nothing_is_held_of_what_a_client_left_unread() -> None:
+    gc.collect()
+    with anyio.fail_after(10):
+        async with served() as gateway:
+            async with streaming(gateway) as client:
+                await client.open()
+                for id in range(20):
+                    assert await client.post(request(id, "tools/call", {"padding": "x" * 1_000_000})) == 202
+                assert any(map(len, _outboxes())), "it all went out: the test shows nothing"
+            await gateway.gateway.emptied_of(1)
+            assert not any(map(len, _outboxes()))
+
+
+def _outboxes() -> list[Outbox]:
+    """All of them, those that only the garbage collector will end included."""
+    return [found for found in gc.get_objects() if isinstance(found, Outbox)]
