@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Final, assert_never
 
 import anyio
@@ -162,7 +163,7 @@ class Conversation:
             if METHODS[call.method].notification:
                 await self._tell(Notification(call.method, call.params))
                 return Complete(EMPTY_OBJECT)
-            return _outcome(await self._exchange(call))
+            return self._outcome(await self._exchange(call))
         except NotAccepted as error:
             self.leave(str(error))
             raise
@@ -290,6 +291,13 @@ class Conversation:
     def _count_junk(self) -> None:
         self._hop.metrics.junk_lines.labels(self._hop.spec.name).inc()
 
+    def _outcome(self, answer: Response | ErrorResponse) -> Outcome:
+        """The server's own error stays its own, but for what it quotes of our secrets (R44)."""
+        if isinstance(answer, ErrorResponse):
+            message = self._hop.redact(answer.error.message)
+            return Failed(replace(answer.error, message=message), Party.UPSTREAM)
+        return Complete(answer.result)
+
     def _failed(self, call: Call, why: str, reason: Reason) -> Failed:
         sentence = f"upstream {self._hop.spec.name!r}, {call.method}: {why}"
         return Failed(ErrorObject(INTERNAL_ERROR, sentence), Party.UPSTREAM, reason)
@@ -329,12 +337,6 @@ def messages(data: bytes) -> list[Message | InvalidMessage]:
         return [parse(data)] if batch is None else batch
     except InvalidMessage as invalid:
         return [invalid]
-
-
-def _outcome(answer: Response | ErrorResponse) -> Outcome:
-    if isinstance(answer, ErrorResponse):
-        return Failed(answer.error, Party.UPSTREAM)
-    return Complete(answer.result)
 
 
 def _reporter(call: Call) -> Callable[[Params], None]:

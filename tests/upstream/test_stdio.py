@@ -259,6 +259,12 @@ async def test_r44_a_secret_on_stderr_is_not_shown() -> None:
         assert "sentinel" not in message + str(it.upstream.status)
 
 
+async def test_r44_a_secret_in_an_upstreams_own_error_is_not_shown() -> None:
+    async with running(child(env={"KEY": "sentinel-123456"})) as it:
+        failed = failure(await it.upstream(tool("fail", {"saying": "KEY"})))
+    assert failed.error.message == "odd [redacted]"
+
+
 async def test_r11_grandchildren_that_left_the_group_end_with_the_child() -> None:
     async with running(child()) as it:
         grandchild = value(await it.upstream(tool("grandchild")))

@@ -80,7 +80,8 @@ def on_call(request: Message) -> None:
                 request, {"environ": dict(os.environ), "pid": os.getpid(), "reaper": os.getppid(), "cwd": os.getcwd()}
             )
         case "fail":
-            say({"id": request["id"], "error": {"code": -32042, "message": "odd", "data": {"kept": [1]}}})
+            message = " ".join(["odd", *(os.environ[name] for name in arguments.values())])
+            say({"id": request["id"], "error": {"code": -32042, "message": message, "data": {"kept": [1]}}})
         case "hang":
             pass
         case "crash":
