@@ -1,12 +1,13 @@
 """Which link reaches an upstream: its transport, and the era that is spoken over it. The one place that chooses.
 
-The newest era is tried first, and an older one where the server is found to be of it (2026-07-28, versioning).
+The newest era is tried first, and an older one where the server is found to be of it (2026-07-28, versioning);
+the other way round for a link whose callers are of the handshake era.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from typing import Final
 
 from mcproxy.channel import PeerGone
@@ -31,13 +32,38 @@ def transport(spec: Upstream) -> str:
 
 @asynccontextmanager
 async def _stdio(hop: Hop) -> AsyncIterator[Link]:
-    if hop.spec.era != "legacy":
-        async with _probed_child(hop) as link:
+    for connecting in _ways_to_child(hop):
+        async with connecting(hop) as link:
             if link is not None:
                 yield link
                 return
     async with stdio.child(hop) as pipe, handshake.over(pipe, hop) as link:
         yield link
+
+
+def _ways_to_child(hop: Hop) -> list[Callable[[Hop], AbstractAsyncContextManager[Link | None]]]:
+    if hop.spec.era == "legacy":
+        return []
+    return [_handshaken_child, _probed_child] if _is_handshake_first(hop) else [_probed_child]
+
+
+def _is_handshake_first(hop: Hop) -> bool:
+    return hop.spec.era == "auto" and hop.findings.handshake_first
+
+
+@asynccontextmanager
+async def _handshaken_child(hop: Hop) -> AsyncIterator[Link | None]:
+    """Gives None where the child refused the handshake."""
+    async with AsyncExitStack() as stack:
+        pipe = await stack.enter_async_context(stdio.child(hop))
+        try:
+            link = await stack.enter_async_context(handshake.over(pipe, hop))
+        except (Unreachable, Rejected):
+            hop.findings.handshake_first = False
+        else:
+            yield link
+            return
+    yield None
 
 
 @asynccontextmanager
@@ -120,6 +146,10 @@ async def _over_http(hop: Hop, older: Connect, stack: AsyncExitStack) -> Link:
     patience, era, findings = hop.spec.timeouts, hop.spec.era, hop.findings
     if era == "modern":
         return await stack.enter_async_context(_insisted(stateless_http.connected(hop, patience.connect)))
+    if _is_handshake_first(hop):
+        with suppress(Unreachable, Rejected):
+            return await stack.enter_async_context(older(hop))
+        findings.handshake_first = False
     silent = False
     if era == "auto" and not findings.is_older:
         try:

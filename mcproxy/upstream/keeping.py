@@ -27,6 +27,7 @@ from mcproxy.call import (
     UpstreamEvent,
 )
 from mcproxy.channel import PeerGone
+from mcproxy.protocol.eras import Era
 from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, ErrorObject
 from mcproxy.protocol.methods import METHODS
 from mcproxy.upstream.backoff import LONGEST
@@ -84,6 +85,8 @@ class KeptLink:
         self._name = hop.spec.name
         self._owner = hop.ownership.owner if hop.ownership is not None else None
         self._scope = anyio.CancelScope()
+        self._life = anyio.CancelScope()
+        self._renewed: str | None = None
         self._link: Link | None = None
         self._attempt = _Attempt()
         self._connections = 0
@@ -92,6 +95,25 @@ class KeptLink:
     @property
     def reconnects(self) -> int:
         return max(0, self._connections - 1)
+
+    @property
+    def era(self) -> Era | None:
+        """What is spoken over the link; None while there is none."""
+        return self.standing.identity.era if self._link is not None and self.standing.identity else None
+
+    async def reached(self) -> bool:
+        """Whether there is a link, after at most one attempt to connect."""
+        try:
+            await self._ready()
+        except Unreachable:
+            return False
+        return True
+
+    def renew(self, why: str) -> None:
+        """Ends the link as it is, so that the next call makes another."""
+        if self._link is not None:
+            self._link, self._renewed = None, why
+            self._life.cancel()
 
     def stop(self) -> None:
         """Ends `run`, and the link with it."""
@@ -134,6 +156,7 @@ class KeptLink:
         """Returns None after a link has lived, else why there was none in time."""
         patience = self._hop.spec.timeouts.connect
         with anyio.CancelScope(deadline=anyio.current_time() + patience) as scope:
+            self._life = scope
             async with self._connect(self._hop) as link:
                 self._check(link.identity)
                 scope.deadline = math.inf
@@ -143,7 +166,11 @@ class KeptLink:
                 finally:
                     self._link = None
                 return None
-        return f"connecting took longer than {patience:g} s"
+        if self._renewed is None:
+            return f"connecting took longer than {patience:g} s"
+        why, self._renewed = self._renewed, None
+        self._down(why)
+        return None
 
     def _settle(self, outcome: Link | str) -> None:
         attempt, self._attempt = self._attempt, _Attempt()

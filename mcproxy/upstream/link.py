@@ -49,10 +49,12 @@ class Ownership:
 
 @dataclass(slots=True)
 class Findings:
-    """What connecting found out about an upstream, for the next time; shared by all of its links."""
+    """What is known about an upstream when it is connected next. Links that serve the same callers share it."""
 
     is_older: bool = False
     """Of the handshake era, though its settings leave that open (versioning: an era is "a property of the server")."""
+    handshake_first: bool = False
+    """Try the handshake before the newest era: for callers of that era, where the server may serve both."""
 
 
 @dataclass(frozen=True, slots=True)

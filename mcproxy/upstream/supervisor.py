@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
 
 from anyio.abc import TaskGroup
 
 from mcproxy.call import (
     GATEWAY_CAPABILITY,
     Call,
+    Caller,
     Change,
     Connected,
     Failed,
@@ -28,12 +31,17 @@ from mcproxy.call import (
     UpstreamStatus,
 )
 from mcproxy.metrics import Metrics
+from mcproxy.protocol.eras import HANDSHAKE_VERSIONS, Era
 from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, ErrorObject, InvalidMessage, parse_object
+from mcproxy.protocol.methods import INPUT_CAPABILITIES, METHODS
 from mcproxy.settings import Proxy, Upstream
 from mcproxy.upstream import backoff
 from mcproxy.upstream.connecting import connected, transport
 from mcproxy.upstream.keeping import KeptLink
 from mcproxy.upstream.link import Connect, Findings, Hop, Ownership, Unreachable, task_group
+
+_ASKABLE: Final = frozenset(INPUT_CAPABILITIES.values())
+"""Client capabilities by which a client can be asked something."""
 
 
 class Places:
@@ -52,6 +60,10 @@ class Places:
 
     def give_back(self) -> None:
         self._taken -= 1
+
+
+def _unheard(event: UpstreamEvent) -> None:
+    return
 
 
 class Supervisor:
@@ -82,6 +94,9 @@ class Supervisor:
         self._tasks: TaskGroup | None = None
         self._owned: dict[str, KeptLink] = {}
         self._findings = Findings()
+        self._handshaking: KeptLink | None = None
+        self._tried_handshake = False
+        self._met_stateless = False
         self._shared_hop = self._hop(None)
         self._shared = self._kept(self._shared_hop)
 
@@ -116,6 +131,8 @@ class Supervisor:
         link = self._link_for(call)
         if isinstance(link, Failed):
             return link
+        if link is self._shared and METHODS[call.method].may_ask:
+            link = await self._of_callers_era(call.caller)
         self._in_flight += 1
         try:
             return await link(call)
@@ -145,6 +162,47 @@ class Supervisor:
             self._tasks.start_soon(self._run_owned, kept)
         return kept
 
+    async def _of_callers_era(self, caller: Caller) -> KeptLink:
+        """The shared link for a caller that can be asked: some servers of both eras ask in one of them alone.
+
+        Over HTTP, callers of the handshake era get a link of theirs beside the other. A child speaks one era for
+        all: the stateless one, unless the first who could be asked was of the handshake era.
+        """
+        if caller.version not in HANDSHAKE_VERSIONS:
+            self._met_stateless = True
+            return self._shared
+        if _ASKABLE.isdisjoint(caller.capabilities) or not (await self._shared.reached() and self._may_serve_both):
+            return self._shared
+        if transport(self._spec) == "stdio":
+            self._tried_handshake = self._findings.handshake_first = True
+            self._shared.renew("starting it again in the handshake era, as its callers are of it")
+            return self._shared
+        if self._handshaking is None:
+            self._handshaking = self._start_handshaking()
+        link = self._handshaking
+        if await link.reached() and link.era is Era.HANDSHAKE:
+            return link
+        if self._shared.era is not None:
+            self._tried_handshake = True
+            link.stop()
+        return self._shared
+
+    @property
+    def _may_serve_both(self) -> bool:
+        if self._spec.era != "auto" or self._shared.era is not Era.STATELESS or self._tried_handshake:
+            return False
+        return transport(self._spec) != "stdio" or not (self._met_stateless or self._in_flight)
+
+    def _start_handshaking(self) -> KeptLink:
+        """A shared link beside the other. What becomes of it is nobody's concern; what the server says on it is."""
+        hop = replace(self._shared_hop, findings=Findings(handshake_first=True))
+        kept = KeptLink(
+            hop, self._connect, _unheard, delays=self._delays, clock=self._clock, check=self._refuse_ourselves
+        )
+        if self._tasks is not None:
+            self._tasks.start_soon(kept.run)
+        return kept
+
     async def _run_owned(self, kept: KeptLink) -> None:
         try:
             await kept.run()
@@ -158,7 +216,9 @@ class Supervisor:
         def publish(change: Change) -> None:
             self._on_event(UpstreamChanged(self.name, owner, change))
 
-        return Hop(self._spec, self._metrics, publish, ownership, self._findings)
+        # a session of its own is of the handshake era, and so is its link where the server serves both
+        findings = self._findings if ownership is None else Findings(handshake_first=True)
+        return Hop(self._spec, self._metrics, publish, ownership, findings)
 
     def _kept(self, hop: Hop) -> KeptLink:
         report = self._on_event if hop.ownership is not None else self._measured

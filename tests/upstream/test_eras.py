@@ -3,30 +3,37 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
 import anyio
 import pytest
 
-from mcproxy.call import Complete, Connected, InputRequired, ListChanged, UpstreamChanged
-from mcproxy.protocol.eras import Era
+from mcproxy.call import Call, Complete, Connected, Failed, InputRequired, ListChanged, UpstreamChanged
+from mcproxy.protocol.eras import LATEST, LATEST_HANDSHAKE, Era
 from mcproxy.protocol.methods import Kind
 from mcproxy.settings import Upstream
-from tests.upstream.support import FakeClient, Running, request, running, tool
+from tests.upstream.support import FakeClient, Running, answering, request, running, tool
 from tests.upstream.test_sdk import PATIENT, SDK, accepting, free_port, text
 
 pytestmark = pytest.mark.anyio
 
 SERVER = Path(__file__).parent.parent / "conformance" / "server.py"
+ELICITOR = Path(__file__).parent.parent / "fakes" / "servers" / "elicitor.py"
+ASKABLE: dict[str, object] = {"elicitation": {"form": {}}}
+
+
+def serving(era: str) -> AbstractAsyncContextManager[Running]:
+    return served(lambda port: ["-m", "tests.conformance.server", "--port", str(port), "--era", era])
 
 
 @asynccontextmanager
-async def serving(era: str) -> AsyncIterator[Running]:
+async def served(arguments: Callable[[int], list[str]]) -> AsyncIterator[Running]:
     port = free_port()
-    command = [sys.executable, "-m", "tests.conformance.server", "--port", str(port), "--era", era]
-    async with await anyio.open_process(command, stdout=None, cwd=SERVER.parents[2]) as server:
+    command = [sys.executable, *arguments(port)]
+    async with await anyio.open_process(command, stdout=None, stderr=None, cwd=SERVER.parents[2]) as server:
         await accepting(port)
         spec = Upstream(name="u", prefix="u", url=f"http://127.0.0.1:{port}/mcp", timeouts=PATIENT)
         try:
@@ -70,3 +77,47 @@ async def test_a_stateless_server_over_stdio_is_found() -> None:
         [connected] = it.events.of(Connected)
         assert connected.identity.era is Era.STATELESS
         assert isinstance(await it.upstream(request("resources/subscribe", uri="test://a")), Complete)
+
+
+async def test_r58_a_child_of_both_eras_asks_a_client_of_the_handshake_era_in_its_way() -> None:
+    spec = Upstream(name="u", prefix="u", command=sys.executable, args=(str(ELICITOR),), timeouts=PATIENT)
+    async with running(spec) as it:
+        for _ in range(2):
+            assert text(await it.upstream(greeting())) == "Hello, Ada"
+        assert [event.identity.era for event in it.events.of(Connected)] == [Era.STATELESS, Era.HANDSHAKE]
+
+
+async def test_r58_a_child_stays_with_the_era_of_the_client_that_came_first() -> None:
+    spec = Upstream(name="u", prefix="u", command=sys.executable, args=(str(ELICITOR),), timeouts=PATIENT)
+    async with running(spec) as it:
+        await it.upstream(of_stateless_era(tool("greet")))
+        await it.upstream(greeting())
+        assert [event.identity.era for event in it.events.of(Connected)] == [Era.STATELESS]
+
+
+async def test_r58_a_server_of_both_eras_over_http_meets_each_client_in_the_era_of_the_client() -> None:
+    async with served(lambda port: [str(ELICITOR), str(port)]) as it:
+        assert text(await it.upstream(greeting())) == "Hello, Ada"
+        assert isinstance(await it.upstream(of_stateless_era(tool("greet"))), Complete | Failed)
+        assert text(await it.upstream(greeting())) == "Hello, Ada"
+        assert [event.identity.era for event in it.events.of(Connected)] == [Era.STATELESS]
+
+
+async def test_a_server_of_the_stateless_era_alone_is_offered_the_handshake_once() -> None:
+    client = answering({"action": "accept", "content": {"name": "Ada"}})
+    call = tool("test_input_required_result_elicitation", client=client, capabilities=ASKABLE)
+    call = replace(call, caller=replace(call.caller, version=LATEST_HANDSHAKE))
+    async with serving("modern") as it:
+        for _ in range(2):
+            assert isinstance(await it.upstream(call), InputRequired)
+        assert [event.identity.era for event in it.events.of(Connected)] == [Era.STATELESS]
+
+
+def greeting() -> Call:
+    client = answering({"action": "accept", "content": {"name": "Ada"}})
+    call = tool("greet", client=client, capabilities=ASKABLE)
+    return replace(call, caller=replace(call.caller, version=LATEST_HANDSHAKE))
+
+
+def of_stateless_era(call: Call) -> Call:
+    return replace(call, caller=replace(call.caller, version=LATEST))
