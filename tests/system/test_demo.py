@@ -14,8 +14,11 @@ pytestmark = pytest.mark.anyio
 
 async def test_the_demo_lists_the_tools_of_all_its_servers_and_calls_one(tmp_path: Path) -> None:
     zones = {"source_timezone": "UTC", "target_timezone": "Asia/Tokyo"}
+    demo = tmp_path / "demo.yaml"
+    shown_to_people = (ROOT / "config" / "demo.yaml").read_text()
+    demo.write_text(shown_to_people.replace("log_format: console", "log_format: json"))
     async with (
-        serving(tmp_path, ROOT / "config" / "demo.yaml", "time", "git", "fetch", more=["--port", "0"]) as running,
+        serving(tmp_path, demo, "time", "git", "fetch", more=["--port", "0"]) as running,
         over_http(running.url + "/mcp") as client,
     ):
         await client.initialize()
