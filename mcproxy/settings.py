@@ -160,6 +160,8 @@ class Upstream(_Settings):
     """Which generation of the protocol to speak: `modern` is 2026-07-28, `legacy` all with a handshake."""
     timeouts: UpstreamTimeouts = UpstreamTimeouts()
     """How long this upstream may take."""
+    list_poll: SecondsOrNone = 0
+    """How often its lists are fetched to see if they changed, where it does not say so itself; 0 for never."""
     max_in_flight: Count = 256
     """Calls at once; one more is answered `busy`."""
     max_message_bytes: Bytes = 64 * 1024 * 1024

@@ -7,7 +7,7 @@ configuration, and compared to learn whether a client must be told. Fetches noth
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
 from typing import Final
@@ -15,6 +15,7 @@ from typing import Final
 from msgspec import Raw
 
 from mcproxy.call import AGGREGATE, ServerIdentity
+from mcproxy.catalog.freshness import Freshness
 from mcproxy.catalog.naming import Layout, NameTable, Refused, Renamed, Space, name_table
 from mcproxy.catalog.rewriting import Rewriter
 from mcproxy.catalog.uris import canonical
@@ -69,9 +70,14 @@ class Snapshot:
 
     identity: ServerIdentity | None = None
     lists: Mapping[Kind, Listing] = field(default_factory=dict)
+    freshness: Mapping[Kind, Freshness] = field(default_factory=dict)
+    """How long each list is good for; one that is in doubt is missing."""
 
     def with_list(self, kind: Kind, listing: Listing) -> Snapshot:
-        return Snapshot(self.identity, {**self.lists, kind: listing})
+        return replace(self, lists={**self.lists, kind: listing})
+
+    def with_freshness(self, kind: Kind, freshness: Freshness) -> Snapshot:
+        return replace(self, freshness={**self.freshness, kind: freshness})
 
 
 @dataclass(frozen=True, slots=True)

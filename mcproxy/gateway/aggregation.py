@@ -1,11 +1,14 @@
 """Keeps the catalogue true: fetches an upstream's lists when it connects or says that they changed (R19).
 
-Listeners hear of a change only if what they themselves see is another. Serving a list fetches nothing and tells
-nobody; a list that cannot be fetched stays as it was.
+Listeners hear of a change only if what they themselves see is another. Where an upstream would not say that a list
+changed, it is fetched anew when its time is over and it is wanted, or every so often where that is configured.
+Otherwise serving a list fetches nothing and tells nobody; a list that cannot be fetched stays as it was.
 """
 
 from __future__ import annotations
 
+import random
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -34,10 +37,11 @@ from mcproxy.call import (
     UpstreamChanged,
     UpstreamEvent,
 )
+from mcproxy.catalog.freshness import DOUBTFUL, stated
 from mcproxy.catalog.merging import View, read_listing
 from mcproxy.catalog.naming import Refused, Space
 from mcproxy.gateway.catalogue import Catalogue, LinkKey
-from mcproxy.gateway.coalescing import Coalescer, Sleep
+from mcproxy.gateway.coalescing import Clock, Coalescer, Sleep
 from mcproxy.gateway.draining import Bounds, Drained, drain
 from mcproxy.gateway.errands import errand
 from mcproxy.gateway.listeners import Listeners
@@ -52,6 +56,9 @@ log = structlog.get_logger()
 
 LONGEST_RETRY: Final = 60.0
 """Seconds between attempts to fetch a list that an upstream fails to give."""
+
+SOONEST_AGAIN: Final = 1.0
+"""Seconds for which a list is served as it is, however soon its upstream says that its time is over."""
 
 
 class ListKey(NamedTuple):
@@ -68,6 +75,8 @@ class Aggregation:
         settings: Settings,
         metrics: Metrics,
         sleep: Sleep = anyio.sleep,
+        now: Clock = time.monotonic,
+        chance: Callable[[], float] = random.random,
     ) -> None:
         self._catalogue = catalogue
         self._upstreams = upstreams
@@ -75,6 +84,8 @@ class Aggregation:
         self._proxy = settings.proxy
         self._specs: dict[str, Spec] = {spec.name: spec for spec in settings.upstreams}
         self._metrics = metrics
+        self._now = now
+        self._chance = chance
         self._fetches: Coalescer[ListKey] = Coalescer(self._fetch, sleep)
         self._visits: Coalescer[LinkKey] = Coalescer(self._visit)
         self._expiries: Coalescer[LinkKey] = Coalescer(self._expire, sleep)
@@ -105,6 +116,7 @@ class Aggregation:
                 self._retire(link)
             case UpstreamChanged(change=ListChanged(kind=kind)):
                 if self._catalogue.announces(link, kind.capability):
+                    self._catalogue.renew(link, kind, DOUBTFUL)
                     self._fetches.want(ListKey(link, kind))
             case UpstreamChanged():
                 pass
@@ -124,6 +136,18 @@ class Aggregation:
         with anyio.move_on_after(seconds):
             while any(self._is_awaited(ListKey(link, kind)) for link in links):
                 await self._stirred.wait()
+
+    async def fresh(self, caller: Caller, kind: Kind, seconds: float) -> None:
+        """As `known`; besides, what is out of date is fetched anew, if nobody would say so (caching, Freshness)."""
+        keys = [ListKey(link, kind) for link in self._catalogue.links(caller)]
+        outdated = [key for key in keys if self._is_outdated(key)]
+        for key in outdated:
+            if not self._fetches.busy(key):
+                self._fetches.want(key)
+        with anyio.move_on_after(seconds):
+            await self.known(caller, kind, seconds)
+            for key in outdated:
+                await self._fetches.done(key)
 
     async def settled(self) -> None:
         """Returns when every upstream's first attempt is over, and the lists of those that connected are known."""
@@ -157,6 +181,7 @@ class Aggregation:
         bounds = Bounds(limits.max_list_pages, limits.max_list_entries, spec.max_message_bytes)
         owner = self._listeners.of(link.owner) if link.owner is not None else None
         self._metrics.list_fetches.labels(link.upstream, kind.value).inc()
+        asked = self._now()
         drained = await drain(lambda params: self._ask(link, kind, params, owner), kind, bounds)
         if not self._catalogue.is_up(link):
             return
@@ -165,6 +190,9 @@ class Aggregation:
         else:
             self._failures.pop(key, None)
             self._store(key, drained)
+            # A change that came meanwhile may not be in what was fetched (R35).
+            self._catalogue.renew(*key, DOUBTFUL if self._fetches.wanted(key) else stated(drained.hints, asked))
+            self._poll(key)
         self._stir()
 
     async def _ask(self, link: LinkKey, kind: Kind, params: Params, listener: Listener | None) -> Outcome:
@@ -216,6 +244,12 @@ class Aggregation:
         )
         self._fetches.want_after(key, delay)
 
+    def _poll(self, key: ListKey) -> None:
+        """Asks again in a while (caching: those who poll "MUST apply jitter and backoff"; `_retry` backs off)."""
+        seconds = self._specs[key.link.upstream].list_poll
+        if seconds and not self._fetches.wanted(key) and not self._catalogue.tells_changes(*key):
+            self._fetches.want_after(key, seconds * (0.75 + self._chance() / 2))
+
     def _store(self, key: ListKey, drained: Drained) -> None:
         link, kind = key
         if drained.cut is not None:
@@ -248,6 +282,12 @@ class Aggregation:
         if link.owner is not None:
             return self._visits.busy(link)
         return self._upstreams[link.upstream].status.phase is Phase.CONNECTING
+
+    def _is_outdated(self, key: ListKey) -> bool:
+        """Whether a list is over by its upstream's own word, with nobody to say that it changed; failures wait."""
+        freshness, now = self._catalogue.freshness(*key), self._now()
+        over = freshness.over(now) and now >= freshness.asked + SOONEST_AGAIN
+        return over and not self._catalogue.tells_changes(*key) and key not in self._failures
 
     def _stir(self) -> None:
         stirred, self._stirred = self._stirred, anyio.Event()

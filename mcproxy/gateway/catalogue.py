@@ -9,9 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from msgspec import Raw
+
 from mcproxy.call import Caller, Owner, ServerIdentity
+from mcproxy.catalog.freshness import DOUBTFUL, NOT_LISTED, Freshness
 from mcproxy.catalog.merging import EMPTY, Exposure, Listing, Snapshot, View, expose, merge
 from mcproxy.catalog.naming import Layout, Space
+from mcproxy.protocol.jsonrpc import EMPTY_OBJECT, InvalidMessage, parse_object
 from mcproxy.protocol.methods import Kind
 
 
@@ -73,6 +77,26 @@ class Catalogue:
         snapshot = self._snapshots.get(link)
         return snapshot.lists.get(kind) if snapshot else None
 
+    def tells_changes(self, link: LinkKey, kind: Kind) -> bool:
+        """Whether the upstream says that it notifies of changes of that list."""
+        identity = self.identity(link)
+        return identity is not None and _tells_changes(identity, kind)
+
+    def freshness(self, link: LinkKey, kind: Kind) -> Freshness:
+        """How long a list is good for, as far as its upstream can be asked."""
+        snapshot = self._snapshots.get(link)
+        return snapshot.freshness.get(kind, DOUBTFUL) if snapshot and self.is_up(link) else DOUBTFUL
+
+    def parts(self, caller: Caller, kind: Kind) -> list[Freshness]:
+        """How long each part of what `caller` sees is good for. Who offers no such list has no part in it."""
+        spaces = self.layout(caller.endpoint).spaces
+        sources = [self._source(space.upstream, caller.session, kind) for space in spaces]
+        return [
+            NOT_LISTED if source is None else self.freshness(source, kind)
+            for source in sources
+            if source is None or self.announces(source, kind.capability)
+        ]
+
     def exposure(self, endpoint: str, link: LinkKey, kind: Kind) -> Exposure:
         """One known list as `endpoint` shows it."""
         listing = self._snapshots[link].lists[kind]
@@ -97,6 +121,11 @@ class Catalogue:
 
     def replace(self, link: LinkKey, kind: Kind, listing: Listing) -> None:
         self._put(link, self._snapshots.get(link, Snapshot()).with_list(kind, listing))
+
+    def renew(self, link: LinkKey, kind: Kind, freshness: Freshness) -> None:
+        """Notes how long a known list is good for, from now on."""
+        if link in self._snapshots:
+            self._snapshots[link] = self._snapshots[link].with_freshness(kind, freshness)
 
     def empty(self, link: LinkKey) -> None:
         """Forgets what a link listed, not what it is."""
@@ -129,8 +158,20 @@ class Catalogue:
         for space in layout.spaces:
             links = (LinkKey(space.upstream, owner), LinkKey(space.upstream, None))
             identities[space.upstream] = next(filter(None, map(self.identity, links)), None)
-            sources = {kind: link for kind in Kind for link in reversed(links) if self.listing(link, kind) is not None}
+            sources = {kind: self._source(space.upstream, owner, kind) for kind in Kind}
             exposures[space.upstream] = {
-                kind: self.exposure(layout.endpoint, link, kind) for kind, link in sources.items()
+                kind: self.exposure(layout.endpoint, link, kind) for kind, link in sources.items() if link is not None
             }
         return merge(layout, identities, exposures)
+
+    def _source(self, upstream: str, owner: Owner, kind: Kind) -> LinkKey | None:
+        """The link whose list counts: the owner's, else the one that all share; None where neither's is known."""
+        links = (LinkKey(upstream, owner), LinkKey(upstream, None))
+        return next((link for link in links if self.listing(link, kind) is not None), None)
+
+
+def _tells_changes(identity: ServerIdentity, kind: Kind) -> bool:
+    try:
+        return parse_object(identity.capabilities.get(kind.capability, EMPTY_OBJECT)).get("listChanged") == Raw(b"true")
+    except InvalidMessage:
+        return False

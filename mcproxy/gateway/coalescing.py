@@ -16,6 +16,9 @@ K = TypeVar("K", bound=Hashable)
 
 Sleep = Callable[[float], Awaitable[None]]
 
+Clock = Callable[[], float]
+"""Seconds that only go forward."""
+
 
 class Coalescer(Generic[K]):
     """`work` raises nothing but cancellation. Wishes may come before `run` does."""
@@ -48,6 +51,10 @@ class Coalescer(Generic[K]):
         self._silence(key)
         self._pending.pop(key, None)
         self._stir()
+
+    def wanted(self, key: K) -> bool:
+        """Whether `key` is wanted by somebody who came after the run that there may be began."""
+        return key in self._pending
 
     def busy(self, key: K) -> bool:
         return key in self._pending or key in self._running

@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Raw
 
 from mcproxy.call import Complete, Failed, InputRequired, Outcome, Party
+from mcproxy.protocol.caching import UNSAID, Hints, least, read_hints
 from mcproxy.protocol.jsonrpc import (
     INTERNAL_ERROR,
     METHOD_NOT_FOUND,
@@ -39,6 +40,15 @@ class Drained:
     items: list[Raw]
     cut: str | None = None
     """Why the rest was left, where it was."""
+    hints: Hints = UNSAID
+    """The least of what the pages say."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Page:
+    items: list[Raw]
+    cursor: str | None
+    hints: Hints
 
 
 class _Malformed(Exception):
@@ -48,6 +58,7 @@ class _Malformed(Exception):
 async def drain(send: Send, kind: Kind, bounds: Bounds) -> Drained | Failed:
     """The items of all pages, or the failure of the first page that failed."""
     items: list[Raw] = []
+    hints: list[Hints] = []
     size = 0
     params: Params = {}
     cursors: set[str] = set()
@@ -56,21 +67,22 @@ async def drain(send: Send, kind: Kind, bounds: Bounds) -> Drained | Failed:
         if _offers_none(outcome, first=not cursors):
             return Drained([])
         try:
-            page, cursor = _read(outcome, kind)
+            page = _read(outcome, kind)
         except _Malformed as malformed:
             return outcome if isinstance(outcome, Failed) else _failed(f"{kind.list_method}: {malformed}")
-        items += page
-        size += sum(len(memoryview(item)) for item in page)
+        items += page.items
+        hints.append(page.hints)
+        size += sum(len(memoryview(item)) for item in page.items)
         if len(items) > bounds.entries or size > bounds.bytes:
             excess = f"it has more than {bounds.entries} entries or {bounds.bytes} bytes"
             return Drained(items[: bounds.entries], excess)
         # pagination: any string continues the list, the empty one too.
-        if cursor is None:
-            return Drained(items)
-        if cursor in cursors:
+        if page.cursor is None:
+            return Drained(items, hints=least(hints))
+        if page.cursor in cursors:
             return Drained(items, "a cursor came again")
-        cursors.add(cursor)
-        params = {"cursor": raw(cursor)}
+        cursors.add(page.cursor)
+        params = {"cursor": raw(page.cursor)}
     return Drained(items, f"it has more than {bounds.pages} pages")
 
 
@@ -79,7 +91,7 @@ def _offers_none(outcome: Outcome, *, first: bool) -> bool:
     return first and isinstance(outcome, Failed) and outcome.error.code == METHOD_NOT_FOUND
 
 
-def _read(outcome: Outcome, kind: Kind) -> tuple[list[Raw], str | None]:
+def _read(outcome: Outcome, kind: Kind) -> _Page:
     match outcome:
         case Complete(result=result):
             return _read_page(result, kind)
@@ -89,14 +101,14 @@ def _read(outcome: Outcome, kind: Kind) -> tuple[list[Raw], str | None]:
             raise _Malformed(error.message)
 
 
-def _read_page(result: Raw, kind: Kind) -> tuple[list[Raw], str | None]:
+def _read_page(result: Raw, kind: Kind) -> _Page:
     try:
         members = parse_object(result)
         items = _items.decode(members[kind.member])
     except (InvalidMessage, KeyError, msgspec.MsgspecError, RecursionError) as error:
         raise _Malformed(f"the result holds no list {kind.member!r}") from error
     cursor = members.get("nextCursor", Raw(b"null"))
-    return items, parse_text(cursor)
+    return _Page(items, parse_text(cursor), read_hints(result))
 
 
 def _failed(sentence: str) -> Failed:

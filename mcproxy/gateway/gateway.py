@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 
 import anyio
@@ -27,7 +28,7 @@ from mcproxy.catalog.naming import layouts
 from mcproxy.gateway.aggregation import Aggregation
 from mcproxy.gateway.bridging import Bridge
 from mcproxy.gateway.catalogue import Catalogue, LinkKey
-from mcproxy.gateway.coalescing import Sleep
+from mcproxy.gateway.coalescing import Clock, Sleep
 from mcproxy.gateway.levels import Levels
 from mcproxy.gateway.listeners import Listeners
 from mcproxy.gateway.listing import Listing
@@ -55,20 +56,21 @@ class Gateway:
         sealer: Sealer,
         gateway_id: str | None = None,
         sleep: Sleep = anyio.sleep,
+        now: Clock = time.monotonic,
     ) -> None:
         proxy = settings.proxy
         self._catalogue = Catalogue(layouts(settings.upstreams, proxy.naming.max_name_length))
-        self._cache = ReadCache(settings.upstreams, proxy.cache, metrics, annotated_in(self._catalogue))
+        self._cache = ReadCache(settings.upstreams, proxy.cache, metrics, annotated_in(self._catalogue), now)
         upstreams = {name: self._cache.around(upstream) for name, upstream in upstreams.items()}
         self._upstreams = upstreams
         self._listeners = Listeners(self._catalogue, metrics)
-        self._aggregation = Aggregation(self._catalogue, upstreams, self._listeners, settings, metrics, sleep)
+        self._aggregation = Aggregation(self._catalogue, upstreams, self._listeners, settings, metrics, sleep, now)
         resolver = Resolver(self._catalogue, self._aggregation.reach)
         self._subscriptions = Subscriptions(
             self._catalogue, resolver, upstreams, self._listeners, proxy.limits.max_subscriptions_per_session
         )
         self._levels = Levels(self._catalogue, upstreams, self._listeners, proxy.list_wait)
-        listing = Listing(self._catalogue, self._aggregation, proxy, sealer, gateway_id)
+        listing = Listing(self._catalogue, self._aggregation, proxy, sealer, gateway_id, now)
         router = Router(self._catalogue, resolver, upstreams, self._answers(listing), metrics)
         self._bridge = Bridge(proxy.bridge, sealer, resolver.owner, metrics, sleep=sleep)
         self._handler = build(router, metrics=metrics, label=resolver.label, bridged=self._bridge.bridged)

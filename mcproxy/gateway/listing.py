@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import time
 
 from msgspec import Raw
 
 from mcproxy import __version__
 from mcproxy.call import GATEWAY_CAPABILITY, Call, Caller, Complete, McpError, Outcome
+from mcproxy.catalog.freshness import hints_of
 from mcproxy.catalog.merging import Shown
 from mcproxy.gateway.aggregation import Aggregation
 from mcproxy.gateway.catalogue import Catalogue
+from mcproxy.gateway.coalescing import Clock
 from mcproxy.protocol.eras import META_SERVER_INFO, STATELESS_VERSIONS
 from mcproxy.protocol.jsonrpc import EMPTY_OBJECT, INVALID_PARAMS, Params, parse_object, parse_text, raw
 from mcproxy.protocol.methods import METHODS, Kind
@@ -22,24 +25,33 @@ class Listing:
     """Cursors hold a position and the last key before it, sealed for one caller and one list."""
 
     def __init__(
-        self, catalogue: Catalogue, aggregation: Aggregation, proxy: Proxy, sealer: Sealer, gateway_id: str | None
+        self,
+        catalogue: Catalogue,
+        aggregation: Aggregation,
+        proxy: Proxy,
+        sealer: Sealer,
+        gateway_id: str | None,
+        now: Clock = time.monotonic,
     ) -> None:
         self._catalogue = catalogue
         self._aggregation = aggregation
         self._proxy = proxy
         self._sealer = sealer
+        self._now = now
         self._mark: Params = {GATEWAY_CAPABILITY + gateway_id: EMPTY_OBJECT} if gateway_id else {}
 
     async def list(self, call: Call) -> Outcome:
-        """The next page. Only the first waits for upstreams that are just coming up."""
+        """The next page, and how long it is good for. Only the first waits for upstreams that are just coming up."""
         kind = METHODS[call.method].lists
         assert kind is not None
         if "cursor" not in call.params:
-            await self._aggregation.known(call.caller, kind, self._proxy.list_wait)
+            await self._aggregation.fresh(call.caller, kind, self._proxy.list_wait)
         entries = self._catalogue.view(call.caller).lists[kind]
         start = self._start(kind, call, entries)
         end = start + self._proxy.naming.page_size
-        members: dict[str, object] = {kind.member: [shown.entry for shown in entries[start:end]]}
+        hints = hints_of(self._catalogue.parts(call.caller, kind), self._now())
+        shown = [shown.entry for shown in entries[start:end]]
+        members: dict[str, object] = {"resultType": "complete", kind.member: shown, **hints}
         if end < len(entries):
             members["nextCursor"] = self._cursor(kind, call.caller, end, entries[end - 1].key)
         return Complete(raw(members))

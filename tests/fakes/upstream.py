@@ -41,6 +41,7 @@ from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, METHOD_NOT_FOUND, ErrorObje
 from mcproxy.protocol.methods import METHODS, Kind
 from mcproxy.sealing import Sealer
 from mcproxy.settings import Settings
+from tests.fakes.reading import Clock
 
 Answer = Callable[[Call], Outcome]
 
@@ -259,6 +260,7 @@ class House:
     upstreams: dict[str, FakeUpstream]
     metrics: Metrics
     sleeper: Sleeper
+    clock: Clock
 
     def __getitem__(self, name: str) -> FakeUpstream:
         return self.upstreams[name]
@@ -322,14 +324,14 @@ async def house(*upstreams: FakeUpstream, options: Mapping[str, Mapping[str, obj
     options = options or {}
     settings = settings_of({upstream.name: options.get(upstream.name, {}) for upstream in upstreams}, **proxy)
     by_name = {upstream.name: upstream for upstream in upstreams}
-    metrics, sleeper = Metrics(), Sleeper()
-    gateway = Gateway(settings, by_name, metrics, Sealer(b"secret"), sleep=sleeper)
+    metrics, sleeper, clock = Metrics(), Sleeper(), Clock()
+    gateway = Gateway(settings, by_name, metrics, Sealer(b"secret"), sleep=sleeper, now=clock)
     for upstream in upstreams:
         upstream.on_event = gateway.on_event
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(gateway.run)
         try:
-            yield House(gateway, by_name, metrics, sleeper)
+            yield House(gateway, by_name, metrics, sleeper, clock)
         finally:
             tasks.cancel_scope.cancel()
 

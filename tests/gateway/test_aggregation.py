@@ -359,3 +359,129 @@ async def test_a_busy_upstream_is_tried_again() -> None:
         await up.called("resources/list", 2)
         await quiet()
         assert h.names(Kind.RESOURCES) == ["a+file:///a"]
+
+
+def lasting(seconds: float, **capability: object) -> FakeUpstream:
+    """An upstream that says for how many seconds its list of tools is good."""
+    upstream = FakeUpstream("a", tools=capability)
+    upstream.lists[Kind.TOOLS] = [tool("x")]
+    upstream.answers["tools/list"] = lambda call: complete(tools=upstream.lists[Kind.TOOLS], ttlMs=seconds * 1000)
+    return upstream
+
+
+async def test_r36_a_list_that_is_over_is_fetched_anew_before_it_is_served() -> None:
+    async with house(lasting(60)) as h:
+        await h.ready()
+        listener = h.listener()
+        h["a"].lists[Kind.TOOLS] = [tool("y")]
+        h.clock.now += 59
+        assert await h.listed(Kind.TOOLS) == ["a__x"]
+        h.clock.now += 1
+        assert await h.listed(Kind.TOOLS) == ["a__y"]
+        await listener.hears(TOOLS_CHANGED)
+        assert await h.listed(Kind.TOOLS) == ["a__y"]
+        assert h["a"].count("tools/list") == 2
+
+
+async def test_a_list_that_is_over_is_served_as_it_is_where_its_upstream_would_say_that_it_changed() -> None:
+    async with house(lasting(60, listChanged=True)) as h:
+        await h.ready()
+        h.clock.now += 61
+        assert await h.listed(Kind.TOOLS) == ["a__x"]
+        assert h["a"].count("tools/list") == 1
+
+
+async def test_a_list_without_any_time_is_not_fetched_for_each_who_asks() -> None:
+    async with house(lasting(0)) as h:
+        await h.ready()
+        for _ in range(5):
+            await h.listed(Kind.TOOLS)
+        assert h["a"].count("tools/list") == 1
+        h.clock.now += 1
+        await h.listed(Kind.TOOLS)
+        assert h["a"].count("tools/list") == 2
+
+
+async def test_many_who_ask_for_a_list_that_is_over_are_one_fetch() -> None:
+    async with house(lasting(60)) as h:
+        await h.ready()
+        h.clock.now += 60
+        h["a"].gate.shut()
+        async with anyio.create_task_group() as tasks:
+            for _ in range(20):
+                tasks.start_soon(h.listed, Kind.TOOLS)
+            await h["a"].gate.holds(1)
+            h["a"].gate.open()
+        assert h["a"].count("tools/list") == 1 + 1
+
+
+async def test_a_list_that_is_over_does_not_wait_for_ever_for_a_new_one() -> None:
+    async with house(lasting(60), list_wait=0.01) as h:
+        await h.ready()
+        h.clock.now += 60
+        h["a"].gate.shut()
+        assert await h.listed(Kind.TOOLS) == ["a__x"]
+
+
+async def test_a_list_that_is_over_and_cannot_be_fetched_is_served_and_not_asked_for_at_every_turn() -> None:
+    async with house(lasting(60)) as h:
+        await h.ready()
+        h.clock.now += 60
+        h["a"].answers["tools/list"] = lambda call: failed("overloaded")
+        for _ in range(5):
+            assert await h.listed(Kind.TOOLS) == ["a__x"]
+        assert h["a"].count("tools/list") == 2
+
+
+async def test_a_list_is_polled_where_its_upstream_tells_no_changes_and_who_sees_one_hears_of_it() -> None:
+    async with house(offering("a", "x"), offering("b", "y"), options={"a": {"list_poll": 100}}) as h:
+        await h.ready()
+        await h.sleeper.slept(1)
+        sees, sees_not = h.listener(), h.listener("b")
+        h.sleeper.wake()
+        await h["a"].called("tools/list", 2)
+        await h.sleeper.slept(2)
+        assert sees.changes == []
+        h["a"].lists[Kind.TOOLS] = [tool("z")]
+        h.sleeper.wake()
+        await sees.hears(TOOLS_CHANGED)
+        assert sees_not.changes == []
+        assert h["b"].count("tools/list") == 1
+
+
+async def test_polls_come_in_no_step() -> None:
+    async with house(offering("a", "x"), options={"a": {"list_poll": 100}}) as h:
+        await h.ready()
+        for turn in range(1, 20):
+            await h.sleeper.slept(turn)
+            h.sleeper.wake()
+        assert all(75 <= seconds <= 125 for seconds in h.sleeper.asked)
+        assert len(set(h.sleeper.asked)) > 5
+
+
+async def test_a_list_is_not_polled_where_its_upstream_tells_changes_nor_by_default() -> None:
+    telling = FakeUpstream("telling", tools={"listChanged": True})
+    async with house(telling, offering("a", "x"), options={"telling": {"list_poll": 100}}) as h:
+        await h.ready()
+        await quiet()
+        assert h.sleeper.asked == []
+
+
+async def test_a_poll_that_fails_backs_off() -> None:
+    async with house(offering("a", "x"), options={"a": {"list_poll": 100}}) as h:
+        await h.ready()
+        h["a"].answers["tools/list"] = lambda call: failed("overloaded")
+        for turn in range(1, 5):
+            await h.sleeper.slept(turn)
+            h.sleeper.wake()
+        assert h.sleeper.asked[1:4] == [1, 2, 4]
+
+
+async def test_an_upstream_that_is_gone_is_polled_no_more() -> None:
+    async with house(offering("a", "x"), options={"a": {"list_poll": 100}}) as h:
+        await h.ready()
+        await h.sleeper.slept(1)
+        h.gateway.on_event(Retired("a", None))
+        h.sleeper.wake()
+        await quiet()
+        assert h["a"].count("tools/list") == 1

@@ -6,6 +6,7 @@ import pytest
 
 from mcproxy.call import Complete, Failed, Outcome
 from mcproxy.gateway.draining import Bounds, Drained, Send, drain
+from mcproxy.protocol.caching import UNSAID, Hints
 from mcproxy.protocol.jsonrpc import METHOD_NOT_FOUND, Params, parse_text, raw
 from mcproxy.protocol.methods import Kind
 from tests.fakes.upstream import complete, failed
@@ -85,3 +86,23 @@ async def test_what_holds_no_list_fails(result: object) -> None:
     outcome = await drain(always(Complete(raw(result))), Kind.TOOLS, WIDE)
     assert isinstance(outcome, Failed)
     assert outcome.error.message == "tools/list: the result holds no list 'tools'"
+
+
+async def test_r36_the_pages_of_a_list_last_together_as_long_as_the_first_to_go() -> None:
+    pages = {
+        None: complete(tools=[1], nextCursor="2", ttlMs=60_000, cacheScope="public"),
+        "2": complete(tools=[2], ttlMs=5_000, cacheScope="public"),
+    }
+
+    async def send(params: Params) -> Outcome:
+        return pages[parse_text(params["cursor"]) if "cursor" in params else None]
+
+    found = await drain(send, Kind.TOOLS, WIDE)
+    assert isinstance(found, Drained)
+    assert found.hints == Hints(5.0, public=True)
+
+
+async def test_a_list_that_was_cut_is_good_for_no_time() -> None:
+    found = await drain(always(complete(tools=[1, 2], ttlMs=5_000)), Kind.TOOLS, Bounds(1, 1, 1000))
+    assert isinstance(found, Drained)
+    assert found.hints == UNSAID

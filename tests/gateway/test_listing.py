@@ -8,7 +8,7 @@ from mcproxy import __version__
 from mcproxy.call import ListChanged
 from mcproxy.protocol.eras import META_SERVER_INFO
 from mcproxy.protocol.methods import Kind
-from tests.fakes.upstream import FakeUpstream, House, decoded, error, house, tool
+from tests.fakes.upstream import FakeUpstream, House, complete, decoded, error, house, quiet, tool
 
 pytestmark = pytest.mark.anyio
 
@@ -112,3 +112,92 @@ async def test_a_lost_upstream_still_counts_with_what_it_offered() -> None:
         await h.sleeper.slept(1)
         h.sleeper.wake()
         assert decoded(await h.call("server/discover"))["capabilities"] == {"tools": {"listChanged": True}}
+
+
+def hinting(name: str, ttl: int, scope: str = "public", **capability: object) -> FakeUpstream:
+    """An upstream whose list of tools says how long it is good for."""
+    upstream = FakeUpstream(name, tools=capability)
+    upstream.lists[Kind.TOOLS] = [tool("x")]
+    upstream.answers["tools/list"] = lambda call: complete(
+        tools=upstream.lists[Kind.TOOLS], ttlMs=ttl, cacheScope=scope
+    )
+    return upstream
+
+
+async def hints(h: House, **call: object) -> tuple[object, object]:
+    result = decoded(await h.call("tools/list", **call))  # type: ignore[arg-type]  # the options of `call`
+    return result["ttlMs"], result["cacheScope"]
+
+
+async def test_r36_a_list_is_good_for_what_is_left_of_its_upstreams_time() -> None:
+    async with house(hinting("a", 60_000)) as h:
+        await h.ready()
+        assert await hints(h) == (60_000, "public")
+        h.clock.now += 20
+        assert await hints(h) == (40_000, "public")
+
+
+async def test_r36_a_list_of_many_is_good_for_the_least_of_its_parts() -> None:
+    async with house(hinting("a", 60_000), hinting("b", 5_000, "private"), FakeUpstream("c", prompts={})) as h:
+        await h.ready()
+        assert await hints(h) == (5_000, "private")
+        assert await hints(h, endpoint="a") == (60_000, "public")
+
+
+async def test_a_list_with_a_part_that_says_nothing_is_private_and_good_for_no_time() -> None:
+    async with house(hinting("a", 60_000), offering("old", "x")) as h:
+        await h.ready()
+        assert await hints(h) == (0, "private")
+
+
+async def test_every_page_says_how_long_it_is_good_for() -> None:
+    up = hinting("a", 60_000)
+    up.lists[Kind.TOOLS] = [tool(name) for name in "123"]
+    async with house(up, naming=TWO_A_PAGE) as h:
+        await h.ready()
+        _, cursor = await page(h)
+        assert await hints(h, cursor=cursor) == (60_000, "public")
+
+
+async def test_a_list_is_good_for_no_time_while_an_upstream_may_still_come_or_is_away() -> None:
+    async with house(hinting("a", 60_000), offering("late"), list_wait=0.01) as h:
+        h["a"].connect()
+        await h["a"].called("tools/list")
+        assert await hints(h) == (0, "public")
+        h["a"].disconnect()
+        assert await hints(h, endpoint="a") == (0, "private")
+
+
+async def test_r36_a_list_that_was_announced_to_have_changed_is_good_for_no_time_until_it_is_known() -> None:
+    async with house(hinting("a", 60_000, listChanged=True)) as h:
+        await h.ready()
+        h["a"].gate.shut()
+        h["a"].announce(ListChanged(Kind.TOOLS))
+        await h["a"].gate.holds(1)
+        assert await hints(h) == (0, "private")
+        h["a"].gate.open()
+        await quiet()
+        assert await hints(h) == (60_000, "public")
+
+
+async def test_r35_a_list_that_changed_while_it_was_fetched_is_good_for_no_time() -> None:
+    async with house(hinting("a", 60_000, listChanged=True)) as h:
+        await h.ready()
+        h["a"].gate.shut()
+        h["a"].announce(ListChanged(Kind.TOOLS))
+        await h["a"].gate.holds(1)
+        h["a"].announce(ListChanged(Kind.TOOLS))
+        h["a"].gate.open()
+        h["a"].gate.shut()
+        await h["a"].called("tools/list", 3)
+        await h["a"].gate.holds(1)
+        assert await hints(h) == (0, "private")
+
+
+async def test_r36_a_reconnect_leaves_a_list_no_time_until_it_is_known_again() -> None:
+    async with house(hinting("a", 60_000)) as h:
+        await h.ready()
+        h["a"].gate.shut()
+        h["a"].disconnect()
+        h["a"].connect()
+        assert await hints(h) == (0, "private")

@@ -217,7 +217,7 @@ async def test_a_method_that_nobody_offers_is_not_found() -> None:
         await h.ready()
         for method in ("prompts/list", "prompts/get", "completion/complete", "logging/setLevel"):
             assert error(await h.call(method)).code == -32601
-        assert decoded(await h.call("tools/list")) == {"tools": []}
+        assert decoded(await h.call("tools/list"))["tools"] == []
 
 
 async def test_an_endpoint_that_does_not_exist_offers_nothing() -> None:
