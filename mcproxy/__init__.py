@@ -15,7 +15,8 @@ edge where it enters.
  downstream | gateway | upstream | admin
  catalog | channel
  call | sealing
- settings | metrics
+ configuration                                the file, and what it becomes
+ settings | metrics | logs
  protocol
 
 Five nouns: `Call` (method, params, caller, the way back), `Client` (the way back while the call lasts: `notify`

@@ -1,6 +1,6 @@
 """`python -m mcproxy`."""
 
-from mcproxy.cli import main
+from mcproxy.cli.commands import main
 
 if __name__ == "__main__":
     main()

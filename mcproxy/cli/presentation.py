@@ -19,11 +19,11 @@ from rich.table import Table
 from rich.text import Text
 
 from mcproxy import __version__
-from mcproxy.importing import Imported
-from mcproxy.inspection import Entry, Report
+from mcproxy.cli.inspection import Entry, Report
+from mcproxy.cli.terminal import printable
+from mcproxy.configuration.importing import Imported
 from mcproxy.protocol.methods import Kind
 from mcproxy.settings import Paths, Settings
-from mcproxy.terminal import printable
 
 ENTRY_COLUMNS: Final = ("name", "description")
 REPORT_COLUMNS: Final = ("upstream", "state", "transport", "version", "offers", "latency")

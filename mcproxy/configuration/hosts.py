@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from mcproxy.documents import Node, without_nulls
+from mcproxy.configuration.documents import Node, without_nulls
 
 SERVER_MAPS: Final = ("mcpServers", "servers")
 """Where hosts keep their servers; VS Code says `servers`."""

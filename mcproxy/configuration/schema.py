@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mcproxy import hosts
+from mcproxy.configuration import hosts
 from mcproxy.settings import Settings
 
 SERVER = "Server"

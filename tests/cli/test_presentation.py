@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from mcproxy.inspection import Report
-from mcproxy.presentation import banner, entry_row, remarks, report_row, show_contents, show_table, tool_text
+from mcproxy.cli.inspection import Report
+from mcproxy.cli.presentation import banner, entry_row, remarks, report_row, show_contents, show_table, tool_text
 from mcproxy.protocol.methods import Kind
 from mcproxy.settings import Settings
 

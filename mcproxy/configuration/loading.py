@@ -20,9 +20,9 @@ from typing import Final, TypeVar, get_args
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from mcproxy import hosts
-from mcproxy.documents import ConfigurationError, Node, Problem, parse, without_nulls
-from mcproxy.expansion import Expansion, Missing, parse_env_file, read_text
+from mcproxy.configuration import hosts
+from mcproxy.configuration.documents import ConfigurationError, Node, Problem, parse, without_nulls
+from mcproxy.configuration.expansion import Expansion, Missing, parse_env_file, read_text
 from mcproxy.settings import Proxy, Settings, Upstream
 
 MAX_FILE_BYTES: Final = 64 * 1024 * 1024

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from mcproxy import __version__
-from mcproxy.cli import main
+from mcproxy.cli.commands import main
 
 SECRET = "ghp_" + "a1B2c3D4e5" * 3
 
@@ -24,7 +24,7 @@ def config(tmp_path: Path) -> Path:
     odd = {
         "command": sys.executable,
         "args": ["-m", "tests.system.odd_server"],
-        "cwd": str(Path(__file__).parent.parent),
+        "cwd": str(Path(__file__).parents[2]),
     }
     path = tmp_path / "mcproxy.json"
     path.write_text(json.dumps({"proxy": {"port": 0}, "mcpServers": {"odd": odd}}))

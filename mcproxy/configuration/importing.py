@@ -19,9 +19,9 @@ from urllib.parse import parse_qsl, urlsplit
 
 import yaml
 
-from mcproxy import hosts
-from mcproxy.configuration import read_document
-from mcproxy.documents import ConfigurationError, Node, Problem
+from mcproxy.configuration import hosts
+from mcproxy.configuration.documents import ConfigurationError, Node, Problem
+from mcproxy.configuration.loading import read_document
 
 HEADER: Final = "# `mcproxy check --connect` tries it; `mcproxy schema` makes editors complete it.\n"
 

@@ -11,9 +11,9 @@ import pytest
 from rich.console import Console
 
 from mcproxy.call import InputRequest, McpError
+from mcproxy.cli.terminal import Ask, Terminal, printable
 from mcproxy.protocol.jsonrpc import Params, raw
 from mcproxy.protocol.methods import LOG_MESSAGE, PROGRESS
-from mcproxy.terminal import Ask, Terminal, printable
 
 pytestmark = pytest.mark.anyio
 

@@ -7,7 +7,7 @@ import pytest
 from msgspec import Raw
 
 from mcproxy.call import Call, Complete, Failed, Handler, InputRequest, Outcome, Party
-from mcproxy.inspection import Refused, Visitor, call_tool, entries, read_pairs, result
+from mcproxy.cli.inspection import Refused, Visitor, call_tool, entries, read_pairs, result
 from mcproxy.protocol.jsonrpc import EMPTY_OBJECT, INVALID_PARAMS, ErrorObject, Params, raw
 from mcproxy.protocol.methods import Kind
 

@@ -9,11 +9,11 @@ import pytest
 import yaml
 from pydantic import BaseModel
 
-from mcproxy.configuration import load
-from mcproxy.schema import schema
+from mcproxy.configuration.loading import load
+from mcproxy.configuration.schema import schema
 from mcproxy.settings import Proxy, ToolOverride, Upstream
 
-CONFIG = Path(__file__).parent.parent / "config"
+CONFIG = Path(__file__).parents[2] / "config"
 
 
 @pytest.mark.parametrize("path", sorted(CONFIG.glob("*.yaml")), ids=lambda path: path.name)

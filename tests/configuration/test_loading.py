@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from mcproxy.configuration import Configuration, find, prefixes, read, slug
-from mcproxy.documents import ConfigurationError
+from mcproxy.configuration.documents import ConfigurationError
+from mcproxy.configuration.loading import Configuration, find, prefixes, read, slug
 from mcproxy.settings import Settings, Upstream
 
 SENTINEL = "s3ntinel-value-of-a-secret"

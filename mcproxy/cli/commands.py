@@ -24,11 +24,8 @@ import typer
 from mcproxy import __version__, logs
 from mcproxy.app import running, serve_http, serve_stdio
 from mcproxy.call import Connected, UpstreamEvent
-from mcproxy.configuration import find, read
-from mcproxy.documents import ConfigurationError
-from mcproxy.importing import import_servers
-from mcproxy.inspection import Entry, Refused, Visitor, call_tool, entries, read_resource, reports, result
-from mcproxy.presentation import (
+from mcproxy.cli.inspection import Entry, Refused, Visitor, call_tool, entries, read_resource, reports, result
+from mcproxy.cli.presentation import (
     ENTRY_COLUMNS,
     REPORT_COLUMNS,
     banner,
@@ -44,10 +41,13 @@ from mcproxy.presentation import (
     told,
     tool_text,
 )
+from mcproxy.cli.terminal import Terminal, line_reader
+from mcproxy.configuration.documents import ConfigurationError
+from mcproxy.configuration.importing import import_servers
+from mcproxy.configuration.loading import find, read
+from mcproxy.configuration.schema import schema as schema_of_configuration
 from mcproxy.protocol.methods import Kind
-from mcproxy.schema import schema as schema_of_configuration
 from mcproxy.settings import Settings
-from mcproxy.terminal import Terminal, line_reader
 
 OK, FAILED, WRONG, INTERRUPTED = 0, 1, 2, 130
 
