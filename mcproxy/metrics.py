@@ -61,6 +61,28 @@ class Metrics:
         self.notifications = Counter(
             "mcproxy_notifications", "Change signals put to clients.", ("upstream", "kind"), registry=r
         )
+        self.upstream_notifications = Counter(
+            "mcproxy_upstream_notifications", "Notifications of an upstream.", ("upstream", "kind"), registry=r
+        )
+        self.coalesced_notifications = Counter(
+            "mcproxy_coalesced_notifications",
+            "Notifications of an upstream that needed no fetch of their own: one to come serves them too.",
+            ("upstream", "kind"),
+            registry=r,
+        )
+        self.notification_delay = Histogram(
+            "mcproxy_notification_delay_seconds",
+            "From an upstream's notification until the last client whom it concerns was signalled.",
+            ("upstream", "kind"),
+            buckets=_SECONDS,
+            registry=r,
+        )
+        self.subscriptions = Gauge(
+            "mcproxy_subscriptions",
+            "Subscriptions to resources: those of clients, and those made upstream for them.",
+            ("upstream", "side"),
+            registry=r,
+        )
         self.list_fetches = Counter(
             "mcproxy_list_fetches", "Lists fetched from an upstream.", ("upstream", "kind"), registry=r
         )

@@ -90,6 +90,8 @@ class Aggregation:
         self._visits: Coalescer[LinkKey] = Coalescer(self._visit)
         self._expiries: Coalescer[LinkKey] = Coalescer(self._expire, sleep)
         self._failures: Counter[ListKey] = Counter()
+        self._noticed: dict[ListKey, float] = {}
+        """Since when a change is known of that nobody was told yet."""
         self._stirred = anyio.Event()
 
     async def run(self) -> None:
@@ -115,9 +117,7 @@ class Aggregation:
             case Retired():
                 self._retire(link)
             case UpstreamChanged(change=ListChanged(kind=kind)):
-                if self._catalogue.announces(link, kind.capability):
-                    self._catalogue.renew(link, kind, DOUBTFUL)
-                    self._fetches.want(ListKey(link, kind))
+                self._changed(ListKey(link, kind))
             case UpstreamChanged():
                 pass
             case _:
@@ -181,18 +181,20 @@ class Aggregation:
         bounds = Bounds(limits.max_list_pages, limits.max_list_entries, spec.max_message_bytes)
         owner = self._listeners.of(link.owner) if link.owner is not None else None
         self._metrics.list_fetches.labels(link.upstream, kind.value).inc()
-        asked = self._now()
+        asked, noticed = self._now(), self._noticed.pop(key, None)
         drained = await drain(lambda params: self._ask(link, kind, params, owner), kind, bounds)
         if not self._catalogue.is_up(link):
             return
         if isinstance(drained, Failed):
+            self._notice(key, noticed)
             self._retry(key, drained)
         else:
             self._failures.pop(key, None)
             self._store(key, drained)
             # A change that came meanwhile may not be in what was fetched (R35).
-            self._catalogue.renew(*key, DOUBTFUL if self._fetches.wanted(key) else stated(drained.hints, asked))
+            self._catalogue.renew(link, kind, DOUBTFUL if self._fetches.wanted(key) else stated(drained.hints, asked))
             self._poll(key)
+            self._time(key, noticed)
         self._stir()
 
     async def _ask(self, link: LinkKey, kind: Kind, params: Params, listener: Listener | None) -> Outcome:
@@ -217,6 +219,25 @@ class Aggregation:
             with self._telling(link.upstream):
                 self._catalogue.empty(link)
 
+    def _changed(self, key: ListKey) -> None:
+        link, kind = key
+        if not self._catalogue.announces(link, kind.capability):
+            return
+        if self._fetches.wanted(key):
+            self._metrics.coalesced_notifications.labels(link.upstream, kind.value).inc()
+        self._notice(key, self._now())
+        self._catalogue.renew(link, kind, DOUBTFUL)
+        self._fetches.want(key)
+
+    def _notice(self, key: ListKey, since: float | None) -> None:
+        if since is not None:
+            self._noticed[key] = min(since, self._noticed.get(key, since))
+
+    def _time(self, key: ListKey, noticed: float | None) -> None:
+        if noticed is not None:
+            labels = key.link.upstream, key.kind.value
+            self._metrics.notification_delay.labels(*labels).observe(self._now() - noticed)
+
     def _fetch_all(self, link: LinkKey) -> None:
         for kind in Kind:
             self._failures.pop(ListKey(link, kind), None)
@@ -229,6 +250,7 @@ class Aggregation:
         for kind in Kind:
             self._fetches.forget(ListKey(link, kind))
             self._failures.pop(ListKey(link, kind), None)
+            self._noticed.pop(ListKey(link, kind), None)
         with self._telling(link.upstream):
             self._catalogue.retire(link)
 
@@ -271,7 +293,7 @@ class Aggregation:
         compare = _comparison()
         for listener, view in before:
             for kind in compare(view, self._catalogue.view(listener.caller)):
-                self._listeners.signal(listener, upstream, ListChanged(kind), kind.value)
+                self._listeners.signal(listener, upstream, ListChanged(kind))
 
     def _is_awaited(self, key: ListKey) -> bool:
         link = key.link

@@ -30,7 +30,7 @@ from mcproxy.gateway.bridging import Bridge
 from mcproxy.gateway.catalogue import Catalogue, LinkKey
 from mcproxy.gateway.coalescing import Clock, Sleep
 from mcproxy.gateway.levels import Levels
-from mcproxy.gateway.listeners import Listeners
+from mcproxy.gateway.listeners import Listeners, label_of
 from mcproxy.gateway.listing import Listing
 from mcproxy.gateway.pipeline import build
 from mcproxy.gateway.resolving import Resolver
@@ -59,6 +59,7 @@ class Gateway:
         now: Clock = time.monotonic,
     ) -> None:
         proxy = settings.proxy
+        self._metrics = metrics
         self._catalogue = Catalogue(layouts(settings.upstreams, proxy.naming.max_name_length))
         self._cache = ReadCache(settings.upstreams, proxy.cache, metrics, annotated_in(self._catalogue), now)
         upstreams = {name: self._cache.around(upstream) for name, upstream in upstreams.items()}
@@ -67,7 +68,13 @@ class Gateway:
         self._aggregation = Aggregation(self._catalogue, upstreams, self._listeners, settings, metrics, sleep, now)
         resolver = Resolver(self._catalogue, self._aggregation.reach)
         self._subscriptions = Subscriptions(
-            self._catalogue, resolver, upstreams, self._listeners, proxy.limits.max_subscriptions_per_session
+            self._catalogue,
+            resolver,
+            upstreams,
+            self._listeners,
+            proxy.limits.max_subscriptions_per_session,
+            metrics,
+            now,
         )
         self._levels = Levels(self._catalogue, upstreams, self._listeners, proxy.list_wait)
         listing = Listing(self._catalogue, self._aggregation, proxy, sealer, gateway_id, now)
@@ -111,11 +118,14 @@ class Gateway:
         self._aggregation.on_event(event)
         self._subscriptions.on_event(event)
         self._levels.on_event(event)
-        match event:
-            case UpstreamChanged(change=Notice() as notice):
-                self._listeners.announce(LinkKey(event.upstream, event.owner), notice)
-            case _:
-                pass
+        if isinstance(event, UpstreamChanged):
+            self._heard(event)
+
+    def _heard(self, event: UpstreamChanged) -> None:
+        if event.upstream in self._upstreams:
+            self._metrics.upstream_notifications.labels(event.upstream, label_of(event.change)).inc()
+        if isinstance(event.change, Notice):
+            self._listeners.announce(LinkKey(event.upstream, event.owner), event.change)
 
     def join(self, listener: Listener) -> None:
         self._listeners.add(listener)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import assert_never
 
-from mcproxy.call import Change, Listener, Notice
+from mcproxy.call import Change, ListChanged, Listener, Notice, ResourceUpdated
 from mcproxy.gateway.catalogue import Catalogue, LinkKey
 from mcproxy.metrics import Metrics
 from mcproxy.protocol.methods import LOG_LEVELS
@@ -40,16 +41,29 @@ class Listeners:
         """Passes a notice of an upstream to all that may hear it."""
         for listener in self.served_by(link):
             if notice.level is None or admits(listener.caller.log_level, notice.level):
-                self.signal(listener, link.upstream, notice, "notice")
+                self.signal(listener, link.upstream, notice)
 
-    def signal(self, listener: Listener, upstream: str, change: Change, kind: str) -> None:
+    def signal(self, listener: Listener, upstream: str, change: Change) -> None:
         listener.signal(change)
-        self._metrics.notifications.labels(upstream, kind).inc()
+        self._metrics.notifications.labels(upstream, label_of(change)).inc()
 
     def _is_served(self, listener: Listener, link: LinkKey) -> bool:
         caller = listener.caller
         layout = self._catalogue.layout(caller.endpoint)
         return layout.shows(link.upstream) and self._catalogue.link(layout.space(link.upstream), caller) == link
+
+
+def label_of(change: Change) -> str:
+    """What metrics call a kind of change."""
+    match change:
+        case ListChanged(kind=kind):
+            return kind.value
+        case ResourceUpdated():
+            return "updated"
+        case Notice():
+            return "notice"
+        case _:
+            assert_never(change)
 
 
 def admits(wanted: str | None, level: str) -> bool:

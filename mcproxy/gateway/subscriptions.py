@@ -6,8 +6,10 @@ who watches what; `Subscriptions` makes upstreams agree with it, one request at 
 
 from __future__ import annotations
 
+import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import NamedTuple
 
 import anyio
@@ -33,10 +35,11 @@ from mcproxy.call import (
 )
 from mcproxy.catalog.uris import canonical
 from mcproxy.gateway.catalogue import Catalogue, LinkKey
-from mcproxy.gateway.coalescing import Coalescer
+from mcproxy.gateway.coalescing import Clock, Coalescer
 from mcproxy.gateway.errands import errand
-from mcproxy.gateway.listeners import Listeners
+from mcproxy.gateway.listeners import Listeners, label_of
 from mcproxy.gateway.resolving import Resolver
+from mcproxy.metrics import Metrics
 from mcproxy.protocol.jsonrpc import (
     EMPTY_OBJECT,
     INTERNAL_ERROR,
@@ -104,6 +107,13 @@ class Watchers:
         """Each listener to a topic with each spelling that it used."""
         return list(self._topics.get(topic.link, {}).get(topic.uri, ()))
 
+    def all_of(self, upstream: str) -> Iterator[Listener]:
+        """Who watches anything of an upstream, once for each subscription."""
+        for link, topics in self._topics.items():
+            if link.upstream == upstream:
+                for hearers in topics.values():
+                    yield from (listener for listener, _ in hearers)
+
     def meant(self, link: LinkKey, uri: str) -> list[Topic]:
         """The topics that an upstream means by `uri`: that one, else its other spellings, else what it lies in.
 
@@ -126,12 +136,16 @@ class Subscriptions:
         upstreams: Mapping[str, Upstream],
         listeners: Listeners,
         limit: int,
+        metrics: Metrics,
+        now: Clock = time.monotonic,
     ) -> None:
         self._catalogue = catalogue
         self._resolver = resolver
         self._upstreams = upstreams
         self._listeners = listeners
         self._limit = limit
+        self._metrics = metrics
+        self._now = now
         self._watchers = Watchers()
         self._made: set[Topic] = set()
         """What upstreams have agreed to, as far as we know."""
@@ -141,6 +155,9 @@ class Subscriptions:
         self._epochs: Counter[LinkKey] = Counter()
         """How often each link came up."""
         self._syncs: Coalescer[Topic] = Coalescer(self._sync)
+        for name in upstreams:
+            metrics.subscriptions.labels(name, "clients").set_function(partial(self._count_watchers, name))
+            metrics.subscriptions.labels(name, "upstream").set_function(partial(self._count_made, name))
 
     async def run(self) -> None:
         """Subscribes and unsubscribes upstream until cancelled."""
@@ -199,15 +216,20 @@ class Subscriptions:
             case Retired():
                 self._forget(link)
                 self._epochs.pop(link, None)
-            case UpstreamChanged(change=ResourceUpdated(uri=uri, params=params)):
-                self._updated(link, uri, params)
+            case UpstreamChanged(change=ResourceUpdated() as update):
+                self._updated(link, update)
             case UpstreamChanged():
                 pass
 
-    def _updated(self, link: LinkKey, uri: str, params: Params) -> None:
-        for topic in self._watchers.meant(link, uri):
+    def _updated(self, link: LinkKey, update: ResourceUpdated) -> None:
+        noticed = self._now()
+        meant = self._watchers.meant(link, update.uri)
+        for topic in meant:
             for listener, spelling in self._watchers.hearers(topic):
-                self._tell(listener, topic, self._heard_as(listener, topic, uri, spelling), params)
+                self._tell(listener, topic, self._heard_as(listener, topic, update.uri, spelling), update.params)
+        if meant:
+            labels = link.upstream, label_of(update)
+            self._metrics.notification_delay.labels(*labels).observe(self._now() - noticed)
 
     def _heard_as(self, listener: Listener, topic: Topic, uri: str, spelling: str) -> str:
         """The client's own spelling; of a sub-resource, its name at the client's endpoint."""
@@ -218,7 +240,7 @@ class Subscriptions:
 
     def _tell(self, listener: Listener, topic: Topic, uri: str, params: Params) -> None:
         change = ResourceUpdated(uri, {**params, "uri": raw(uri)})
-        self._listeners.signal(listener, topic.link.upstream, change, "updated")
+        self._listeners.signal(listener, topic.link.upstream, change)
 
     def _replay(self, link: LinkKey) -> None:
         self._forget(link)
@@ -231,6 +253,13 @@ class Subscriptions:
 
     def _forget(self, link: LinkKey) -> None:
         self._made = {topic for topic in self._made if topic.link != link}
+
+    def _count_watchers(self, upstream: str) -> int:
+        """The subscriptions of clients; what the cache watches on its own account is none."""
+        return sum(listener in self._listeners for listener in self._watchers.all_of(upstream))
+
+    def _count_made(self, upstream: str) -> int:
+        return sum(topic.link.upstream == upstream for topic in self._made)
 
     async def _agreed(self, topic: Topic) -> Failed | None:
         """Waits for the upstream to agree. None where it did, or is away; else its refusal."""

@@ -485,3 +485,39 @@ async def test_an_upstream_that_is_gone_is_polled_no_more() -> None:
         h.sleeper.wake()
         await quiet()
         assert h["a"].count("tools/list") == 1
+
+
+async def test_a_storm_is_counted_as_coalesced_and_timed_from_its_first() -> None:
+    up = FakeUpstream("a", tools={"listChanged": True})
+    async with house(up) as h:
+        await h.ready()
+        up.gate.shut()
+        up.announce(TOOLS_CHANGED)
+        await up.gate.holds(1)
+        for _ in range(5):
+            h.clock.now += 1
+            up.announce(TOOLS_CHANGED)
+        up.gate.open()
+        await up.called("tools/list", 3)
+        await quiet()
+        labels = {"upstream": "a", "kind": "tools"}
+        assert h.metrics.registry.get_sample_value("mcproxy_upstream_notifications_total", labels) == 6
+        assert h.metrics.registry.get_sample_value("mcproxy_coalesced_notifications_total", labels) == 4
+        assert h.metrics.registry.get_sample_value("mcproxy_notification_delay_seconds_count", labels) == 2
+        assert h.metrics.registry.get_sample_value("mcproxy_notification_delay_seconds_sum", labels) == 5 + 4
+
+
+async def test_a_change_is_timed_until_it_is_told_however_often_its_fetch_failed() -> None:
+    up = FakeUpstream("a", tools={"listChanged": True})
+    async with house(up) as h:
+        await h.ready()
+        up.answers["tools/list"] = lambda call: failed("overloaded")
+        up.announce(TOOLS_CHANGED)
+        await h.sleeper.slept(1)
+        h.clock.now += 7
+        del up.answers["tools/list"]
+        h.sleeper.wake()
+        await up.called("tools/list", 3)
+        await quiet()
+        labels = {"upstream": "a", "kind": "tools"}
+        assert h.metrics.registry.get_sample_value("mcproxy_notification_delay_seconds_sum", labels) == 7

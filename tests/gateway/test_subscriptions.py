@@ -373,3 +373,45 @@ class WatchersAgainstAList(RuleBasedStateMachine):
 
 WatchersAgainstAList.TestCase.settings = settings(max_examples=50, stateful_step_count=30, deadline=None)
 TestWatchersAgainstAList = WatchersAgainstAList.TestCase
+
+
+async def test_subscriptions_are_counted_for_clients_and_upstream_apart() -> None:
+    async with house(watchable(), watchable("b")) as h:
+        await h.ready()
+        one, two = h.listener(), h.listener()
+        await subscribe(h, one)
+        await subscribe(h, two)
+        await subscribe(h, two, "a+file:///y")
+        assert (subscriptions(h, "clients"), subscriptions(h, "upstream")) == (3, 2)
+        h["a"].disconnect()
+        h.gateway.leave(one)
+        assert (subscriptions(h, "clients"), subscriptions(h, "upstream")) == (2, 0)
+        assert h.metrics.registry.get_sample_value("mcproxy_subscriptions", {"upstream": "b", "side": "clients"}) == 0
+
+
+def subscriptions(h: House, side: str) -> float | None:
+    return h.metrics.registry.get_sample_value("mcproxy_subscriptions", {"upstream": "a", "side": side})
+
+
+async def test_what_the_cache_watches_counts_as_no_clients_subscription() -> None:
+    up = watchable()
+    up.answers["resources/read"] = lambda call: complete(contents=[], ttlMs=60_000, cacheScope="public")
+    async with house(up, options={"a": {"cache": {"coherent": True}}}) as h:
+        await h.ready()
+        await h.call("resources/read", uri="a+file:///x")
+        await up.called(SUBSCRIBE)
+        await quiet()
+        assert (subscriptions(h, "clients"), subscriptions(h, "upstream")) == (0, 1)
+
+
+async def test_notifications_are_counted_on_both_sides_and_timed() -> None:
+    async with house(watchable()) as h:
+        await h.ready()
+        for _ in range(3):
+            await subscribe(h, h.listener())
+        updated(h["a"])
+        updated(h["a"], "file:///nobody-watches")
+        labels = {"upstream": "a", "kind": "updated"}
+        assert h.metrics.registry.get_sample_value("mcproxy_upstream_notifications_total", labels) == 2
+        assert h.metrics.registry.get_sample_value("mcproxy_notifications_total", labels) == 3
+        assert h.metrics.registry.get_sample_value("mcproxy_notification_delay_seconds_count", labels) == 1
