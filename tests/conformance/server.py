@@ -1,8 +1,7 @@
 """The upstream of the conformance runs: a server on the official SDK that offers what the suite's scenarios want.
 
 `--era` narrows it to one generation for the crossed cells: `legacy` refuses requests of 2026-07-28 as a server
-that never heard of them does, `modern` refuses `initialize`. A tool asks its client by `ask`: in rounds where the
-caller is modern, in the middle of the call where it is not.
+that never heard of them does, `modern` refuses `initialize`.
 """
 
 from __future__ import annotations
@@ -10,10 +9,9 @@ from __future__ import annotations
 import argparse
 import base64
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from typing import Annotated, Any, Literal
 
-import anyio
 import uvicorn
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.prompts.base import Prompt, UserMessage
@@ -23,11 +21,8 @@ from mcp_types import (
     MISSING_REQUIRED_CLIENT_CAPABILITY,
     AudioContent,
     Completion,
-    CreateMessageRequest,
-    CreateMessageRequestParams,
     CreateMessageResult,
     ElicitRequest,
-    ElicitRequestFormParams,
     ElicitResult,
     EmbeddedResource,
     EmptyResult,
@@ -37,7 +32,6 @@ from mcp_types import (
     JSONRPCMessage,
     ListRootsRequest,
     ListRootsResult,
-    SamplingMessage,
     SetLevelRequestParams,
     SubscribeRequestParams,
     TextContent,
@@ -47,55 +41,14 @@ from mcp_types import (
 from pydantic import Field
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from tests.fakes.servers.asking import ask, form, sampling
+
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR4nGNgYGBgAAAABQABh6FO1AAAAABJRU5ErkJggg=="
 SILENCE = "UklGRiYAAABXQVZFZm10IBAAAAABAAEAQB8AAAB9AAACABAAZGF0YQIAAAA="
 
 server = MCPServer("mcproxy-conformance-upstream", version="1.0.0", log_level="ERROR")
 
-Responses = Mapping[str, Any]
 Era = Literal["both", "legacy", "modern"]
-
-
-async def ask(
-    ctx: Context[Any, Any], requests: dict[str, InputRequest], state: str | None = None
-) -> Responses | InputRequiredResult:
-    """The client's answers by key, or what to return so that a modern client brings them."""
-    if (ctx.protocol_version or "") >= "2026-07-28":
-        responses = ctx.input_responses or {}
-        if requests.keys() <= responses.keys():
-            return responses
-        return InputRequiredResult(input_requests=requests, request_state=state)
-    answers: dict[str, Any] = {}
-
-    async def put(key: str, request: InputRequest) -> None:
-        answers[key] = await _put(ctx, request)
-
-    async with anyio.create_task_group() as tasks:
-        for key, request in requests.items():
-            tasks.start_soon(put, key, request)
-    return answers
-
-
-async def _put(ctx: Context[Any, Any], request: InputRequest) -> object:
-    match request:
-        case ElicitRequest(params=ElicitRequestFormParams() as form):
-            return await ctx.session.elicit_form(form.message, form.requested_schema, related_request_id=ctx.request_id)
-        case CreateMessageRequest(params=sampling):
-            return await ctx.session.create_message(
-                messages=sampling.messages, max_tokens=sampling.max_tokens, related_request_id=ctx.request_id
-            )
-        case _:
-            return await ctx.session.send_request(ListRootsRequest(), ListRootsResult)
-
-
-def form(message: str, **properties: dict[str, Any]) -> ElicitRequest:
-    schema = {"type": "object", "properties": properties, "required": list(properties)}
-    return ElicitRequest(params=ElicitRequestFormParams(message=message, requested_schema=schema))
-
-
-def sampling(text: str) -> CreateMessageRequest:
-    message = SamplingMessage(role="user", content=TextContent(type="text", text=text))
-    return CreateMessageRequest(params=CreateMessageRequestParams(messages=[message], max_tokens=100))
 
 
 def filled(answer: object, field: str) -> str:

@@ -9,6 +9,7 @@ import json
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -30,6 +31,14 @@ SERVERS = ROOT / ".cache" / "servers" / "bin"
 SDK1 = ROOT / ".cache" / "sdk1" / "bin" / "python"
 NODE = ROOT / "tests" / "system" / "node"
 ODD_SERVER = [PYTHON, str(Path(__file__).with_name("odd_server.py"))]
+
+CLIENTS: dict[str, list[str]] = {
+    "python1": [str(SDK1), "-m", "tests.fakes.clients.python1"],
+    "python2": [PYTHON, "-W", "ignore", "-m", "tests.fakes.clients.python2"],
+    "typescript1": ["node", str(NODE / "typescript1.mjs")],
+    "typescript2": ["node", str(NODE / "typescript2.mjs")],
+}
+"""The official SDKs as players of scripts; see `tests.fakes.clients`."""
 
 SHUTDOWN = 15.0
 """Seconds that a gateway may take to end, its children included."""
@@ -182,6 +191,37 @@ async def _stopped(process: Process) -> int | None:
         process.kill()
         await process.wait()
     return None
+
+
+@asynccontextmanager
+async def web_server(*arguments: str) -> AsyncIterator[str]:
+    """The URL of an MCP server that takes the port to listen on as its last argument."""
+    port = free_port()
+    process = await anyio.open_process([*arguments, str(port)], stdin=None, stdout=None, stderr=None, cwd=ROOT)
+    try:
+        with anyio.fail_after(30):
+            await _listens(port)
+        yield f"http://127.0.0.1:{port}/mcp"
+    finally:
+        with anyio.CancelScope(shield=True):
+            process.kill()
+            await process.wait()
+
+
+def free_port() -> int:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return int(taken.getsockname()[1])
+
+
+async def _listens(port: int) -> None:
+    while True:
+        try:
+            await (await anyio.connect_tcp("127.0.0.1", port)).aclose()
+        except OSError:
+            await anyio.lowlevel.checkpoint()
+        else:
+            return
 
 
 async def run(arguments: Sequence[str], *, within: float) -> bytes:

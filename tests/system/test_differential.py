@@ -21,10 +21,9 @@ from tests.fakes.clients.raw import over_http, over_stdio
 from tests.judge import Judge
 from tests.system.http_tap import tapped
 from tests.system.running import (
-    NODE,
+    CLIENTS,
     ODD_SERVER,
     PYTHON,
-    SDK1,
     Json,
     command,
     configuration,
@@ -40,12 +39,6 @@ pytestmark = pytest.mark.anyio
 PATIENCE = 60.0
 """Seconds that a client may take for its whole script."""
 
-CLIENTS: dict[str, list[str]] = {
-    "python1": [str(SDK1), "-m", "tests.fakes.clients.python1"],
-    "python2": [PYTHON, "-W", "ignore", "-m", "tests.fakes.clients.python2"],
-    "typescript1": ["node", str(NODE / "typescript1.mjs")],
-    "typescript2": ["node", str(NODE / "typescript2.mjs")],
-}
 TYPESCRIPT = {"typescript1", "typescript2"}
 
 

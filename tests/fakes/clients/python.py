@@ -13,11 +13,13 @@ from tests.fakes.clients.script import Json, OnProgress, Verb, dumped
 CANCEL_REASON = "the script says so"
 
 
-def verbs(session: Any, types: ModuleType, as_uri: Callable[[str], Any], cancel: Verb) -> dict[str, Verb]:
+def verbs(
+    session: Any, call: Callable[..., Any], types: ModuleType, as_uri: Callable[[str], Any], cancel: Verb
+) -> dict[str, Verb]:
     """Every step's method as a coroutine function. `types` is the SDK's module of message types."""
 
     async def call_tool(params: Json, on_progress: OnProgress | None) -> Json:
-        return dumped(await session.call_tool(params["name"], params.get("arguments"), progress_callback=on_progress))
+        return dumped(await call(params["name"], params.get("arguments"), progress_callback=on_progress))
 
     async def read(params: Json, _: OnProgress | None) -> Json:
         return dumped(await session.read_resource(as_uri(params["uri"])))
@@ -40,6 +42,11 @@ def verbs(session: Any, types: ModuleType, as_uri: Callable[[str], Any], cancel:
     async def unsubscribe(params: Json, _: OnProgress | None) -> Json:
         return dumped(await session.unsubscribe_resource(as_uri(params["uri"])))
 
+    async def listen(params: Json, _: OnProgress | None) -> Json:
+        for uri in params["uris"]:
+            await session.subscribe_resource(as_uri(uri))
+        return {}
+
     async def ping(_: Json, __: OnProgress | None) -> Json:
         return dumped(await session.send_ping())
 
@@ -51,6 +58,7 @@ def verbs(session: Any, types: ModuleType, as_uri: Callable[[str], Any], cancel:
         "logging/setLevel": set_level,
         "resources/subscribe": subscribe,
         "resources/unsubscribe": unsubscribe,
+        "listen": listen,
         "ping": ping,
         "cancel": cancel,
         "tools/list": _draining(session.list_tools, "tools", types),

@@ -81,8 +81,8 @@ async def main():
         ClientSession(read, write, **callbacks(script["answers"], transcript)) as session,
     ):
         transcript.server = dumped(await session.initialize())
-        table = verbs(session, types, TypeAdapter(AnyUrl).validate_python, cancelling(session))
-        await play(script["steps"], table, transcript, McpError)
+        table = verbs(session, session.call_tool, types, TypeAdapter(AnyUrl).validate_python, cancelling(session))
+        await play(script, table, transcript, McpError)
         print(transcript.dump())
 
 

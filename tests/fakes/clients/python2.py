@@ -1,7 +1,8 @@
-"""The Python SDK's second generation, speaking by handshake."""
+"""The Python SDK's second generation, in either era: by handshake where the script names no other `mode`."""
 
 from __future__ import annotations
 
+from contextlib import AsyncExitStack
 from typing import Any
 
 import anyio
@@ -42,6 +43,7 @@ def client(script: Json, transcript: Transcript) -> Client:
         elicitation_callback=elicit,
         list_roots_callback=list_roots,
         message_handler=hear,
+        log_level="info",
     )
 
 
@@ -68,14 +70,26 @@ def cancelling(session: ClientSession) -> Verb:
     return cancel
 
 
+def listening(connection: Client, stack: AsyncExitStack) -> Verb:
+    async def listen(params: Json, _: OnProgress | None) -> Json:
+        wanted = connection.listen(tools_list_changed=True, resource_subscriptions=params["uris"])
+        await stack.enter_async_context(wanted)
+        return {}
+
+    return listen
+
+
 async def main() -> None:
     script, transcript = load(), Transcript()
-    async with client(script, transcript) as connection:
+    async with client(script, transcript) as connection, AsyncExitStack() as stack:
         session = connection.session
         initialized = session.initialize_result or session.discover_result
         assert initialized is not None
         transcript.server = dumped(initialized)
-        await play(script["steps"], verbs(session, types, str, cancelling(session)), transcript, MCPError)
+        table = verbs(session, connection.call_tool, types, str, cancelling(session))
+        if session.initialize_result is None:
+            table["listen"] = listening(connection, stack)
+        await play(script, table, transcript, MCPError)
     print(transcript.dump())
 
 

@@ -63,16 +63,18 @@ def load() -> Json:
     return script
 
 
-async def play(steps: list[Json], verbs: Mapping[str, Verb], transcript: Transcript, error: type[Exception]) -> None:
+async def play(script: Json, verbs: Mapping[str, Verb], transcript: Transcript, error: type[Exception]) -> None:
     """Takes each step in turn. `error` is what the SDK raises for a JSON-RPC error, with its `error` attribute."""
     before = began = 0
-    for step in steps:
+    for step in script["steps"]:
         before, began = began, len(transcript.notifications)
+        script["answers"].update(step.get("answers", {}))
         reports: list[list[Any]] = []
-        with anyio.fail_after(PATIENCE):
+        entry: Json = {"late": True}
+        with anyio.move_on_after(PATIENCE):
             if step["do"] == "await":
                 await transcript.hears(step["method"], since=before)
-                entry: Json = {}
+                entry = {}
             else:
                 on_progress = None if step.get("quiet") else _into(reports)
                 entry = await _outcome(verbs[step["do"]](step.get("params", {}), on_progress), error)

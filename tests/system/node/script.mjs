@@ -59,6 +59,10 @@ const verbs = (client, callTool) => ({
   "logging/setLevel": ({ level }) => client.setLoggingLevel(level),
   "resources/subscribe": (params) => client.subscribeResource(params),
   "resources/unsubscribe": (params) => client.unsubscribeResource(params),
+  listen: async ({ uris }) => {
+    for (const uri of uris) await client.subscribeResource({ uri });
+    return {};
+  },
   ping: () => client.ping(),
   "tools/list": draining((params) => client.listTools(params), "tools"),
   "resources/list": draining((params) => client.listResources(params), "resources"),
@@ -75,12 +79,13 @@ const verbs = (client, callTool) => ({
   },
 });
 
-const inTime = (promise, what) => {
+// Resolves to what the step makes of its entry.
+const inTime = (step) => {
   let timer;
-  const late = new Promise((_, reject) => {
-    timer = setTimeout(() => reject(new Error(`no end of ${what}`)), PATIENCE);
+  const late = new Promise((resolve) => {
+    timer = setTimeout(() => resolve({ late: true }), PATIENCE);
   });
-  return Promise.race([promise, late]).finally(() => clearTimeout(timer));
+  return Promise.race([step, late]).finally(() => clearTimeout(timer));
 };
 
 // What an SDK raises for a JSON-RPC error has a numeric code; the first generation puts words of its own in front.
@@ -90,18 +95,22 @@ const refusal = ({ code, message, data }) => ({
   ...(data === undefined ? {} : { data }),
 });
 
-export const play = async (client, steps, transcript, callTool) => {
-  const table = verbs(client, callTool);
+// `more` are verbs that the client does in ways of its own.
+export const play = async (client, { steps, answers }, transcript, callTool, more = {}) => {
+  const table = { ...verbs(client, callTool), ...more };
   let [before, began] = [0, 0];
-  for (const { do: verb, method, quiet = false, params = {} } of steps) {
+  for (const { do: verb, method, quiet = false, params = {}, answers: others = {} } of steps) {
     [before, began] = [began, transcript.notifications.length];
+    Object.assign(answers, others);
     const entry = { do: verb };
     const progress = [];
     const onprogress = ({ progress: done, total = null, message = null }) => progress.push([done, total, message]);
     try {
-      const step = verb === "await" ? transcript.hears(method, before) : table[verb](params, quiet ? undefined : onprogress);
-      const result = await inTime(step, verb);
-      if (verb !== "await") entry.result = result;
+      const step =
+        verb === "await"
+          ? transcript.hears(method, before).then(() => ({}))
+          : table[verb](params, quiet ? undefined : onprogress).then((result) => ({ result }));
+      Object.assign(entry, await inTime(step));
     } catch (error) {
       if (typeof error.code !== "number") throw error;
       entry.error = refusal(error);

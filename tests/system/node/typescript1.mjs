@@ -17,7 +17,8 @@ const open = ({ kind, command, url, env }) => {
   return new StreamableHTTPClientTransport(new URL(url));
 };
 
-const { transport, answers, steps } = load();
+const script = load();
+const { transport, answers } = script;
 const transcript = new Transcript();
 const client = new Client({ name: "typescript1", version: "1" }, { capabilities: CAPABILITIES });
 for (const schema of [CreateMessageRequestSchema, ElicitRequestSchema, ListRootsRequestSchema]) {
@@ -29,6 +30,6 @@ for (const schema of [CreateMessageRequestSchema, ElicitRequestSchema, ListRoots
 client.fallbackNotificationHandler = async (notification) => transcript.heard(notification);
 await client.connect(open(transport));
 transcript.server = { capabilities: client.getServerCapabilities(), instructions: client.getInstructions() };
-await play(client, steps, transcript, (params, options) => client.callTool(params, undefined, options));
+await play(client, script, transcript, (params, options) => client.callTool(params, undefined, options));
 await print(transcript);
 await client.close();

@@ -10,7 +10,8 @@ const open = ({ kind, command, url, env }) => {
   return new StreamableHTTPClientTransport(new URL(url));
 };
 
-const { transport, answers, steps, mode = "legacy" } = load();
+const script = load();
+const { transport, answers, mode = "legacy" } = script;
 const transcript = new Transcript();
 const client = new Client(
   { name: "typescript2", version: "1" },
@@ -25,6 +26,13 @@ for (const method of ["sampling/createMessage", "elicitation/create", "roots/lis
 client.fallbackNotificationHandler = async (notification) => transcript.heard(notification);
 await client.connect(open(transport));
 transcript.server = { capabilities: client.getServerCapabilities(), instructions: client.getInstructions() };
-await play(client, steps, transcript, (params, options) => client.callTool(params, options));
+const modern = client.getNegotiatedProtocolVersion() === "2026-07-28";
+const meta = modern ? { _meta: { "io.modelcontextprotocol/logLevel": "info" } } : {};
+const listen = async ({ uris }) => {
+  await client.listen({ toolsListChanged: true, resourceSubscriptions: uris });
+  return {};
+};
+const callTool = (params, options) => client.callTool({ ...params, ...meta }, options);
+await play(client, script, transcript, callTool, modern ? { listen } : {});
 await print(transcript);
 await client.close();
