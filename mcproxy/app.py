@@ -118,12 +118,11 @@ async def serve_http(app: App, *, started: Callable[[str], None]) -> None:
 
 
 async def serve_stdio(app: App) -> None:
-    """Serves the client at stdin and stdout until it closes stdin (R12), or SIGTERM or SIGINT."""
+    """Serves the client at stdin and stdout until it closes stdin (R12), or SIGTERM or SIGINT; then drains (R9)."""
     stop = anyio.Event()
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_on_signal, stop)
-        tasks.start_soon(_cancel_at, stop, tasks)
-        await stdio.serve_stdio(app.edge)
+        await stdio.serve_stdio(app.edge, stop=stop)
         tasks.cancel_scope.cancel()
 
 
@@ -142,11 +141,6 @@ def _endings() -> list[signal.Signals]:
     """The signals that stop a gateway, but for what whoever started it had ignored, as `nohup` does."""
     named = (signal.SIGTERM, signal.SIGINT, *_HANGUP)
     return [number for number in named if signal.getsignal(number) is not signal.SIG_IGN]
-
-
-async def _cancel_at(stop: anyio.Event, tasks: TaskGroup) -> None:
-    await stop.wait()
-    tasks.cancel_scope.cancel()
 
 
 def _edge(

@@ -159,8 +159,9 @@ async def _carry_out(edge: Edge, session: Session, id: RequestId, call: Call, ou
             outlet.send(ErrorResponse(id, ErrorObject(INTERNAL_ERROR, CUT_OFF)))
     finally:
         way.close()
-        session.finish(id)
+        # Before the session, which may hang up: a batch is put on its way by this.
         outlet.finish()
+        session.finish(id)
 
 
 def _answer(id: RequestId, outcome: Outcome) -> Answer:

@@ -155,6 +155,7 @@ class Listener:
         if self._present:
             with anyio.move_on_after(self._edge.proxy.shutdown_grace):
                 await self._quiet.wait()
+        self._stateless.abandon()
         self._sessions.abandon()
 
     async def _post(self, request: web.Request) -> web.StreamResponse:

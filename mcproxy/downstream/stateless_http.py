@@ -6,7 +6,8 @@ and no stream can be resumed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Final
 
 import anyio
@@ -18,17 +19,19 @@ from mcproxy.downstream.listening import Subscription
 from mcproxy.downstream.opening import Incoming
 from mcproxy.downstream.outbox import Outbox
 from mcproxy.downstream.responses import Accepted, Refusal, check_accept, error, json, send_events
-from mcproxy.downstream.sessions import SHUTTING_DOWN
+from mcproxy.downstream.sessions import CUT_OFF, SHUTTING_DOWN
 from mcproxy.downstream.stateless import Admitted, Answer, admit, respond
 from mcproxy.protocol.jsonrpc import (
     INTERNAL_ERROR,
     INVALID_REQUEST,
     METHOD_NOT_FOUND,
     MISSING_CLIENT_CAPABILITY,
+    ErrorObject,
     ErrorResponse,
     Message,
     Notification,
     Request,
+    RequestId,
     Response,
     encode,
 )
@@ -48,6 +51,7 @@ class StatelessHttp:
     def __init__(self, edge: Edge) -> None:
         self._edge = edge
         self._subscriptions: dict[Subscription, str] = {}
+        self._replies: set[Reply] = set()
         self._draining = False
 
     async def post(
@@ -68,6 +72,11 @@ class StatelessHttp:
         for subscription in self._subscriptions:
             subscription.close()
 
+    def abandon(self) -> None:
+        """Cuts off the requests that outlast the gateway's grace; each is answered an error (requirement R9)."""
+        for reply in self._replies:
+            reply.abandon()
+
     async def _take(
         self, request: web.Request, message: Request, principal: Principal, endpoint: str
     ) -> web.StreamResponse:
@@ -80,20 +89,29 @@ class StatelessHttp:
         except McpError as refusal:
             status = 503 if refusal.reason is Reason.UNAVAILABLE else _STATUS.get(refusal.code, 400)
             return error(status, refusal, message.id)
-        reply = Reply(self._edge, accepted)
-        return await reply.carry(request, lambda: respond(self._edge, admitted, reply.send))
+        with self._reply(admitted, accepted) as reply:
+            return await reply.carry(request, lambda: respond(self._edge, admitted, reply.send))
 
     async def _listen(self, request: web.Request, admitted: Admitted, accepted: Accepted) -> web.StreamResponse:
         if not accepted.events:
             raise Refusal(406, INVALID_REQUEST, f"{admitted.row.name} opens an event stream: accept text/event-stream")
         self._check_room(admitted.caller.principal)
-        reply = Reply(self._edge, accepted)
-        subscription = Subscription(self._edge, admitted, reply.send, reply.wake)
-        self._subscriptions[subscription] = admitted.caller.principal.name
+        with self._reply(admitted, accepted) as reply:
+            subscription = Subscription(self._edge, admitted, reply.send, reply.wake)
+            self._subscriptions[subscription] = admitted.caller.principal.name
+            try:
+                return await reply.carry(request, subscription.run, subscription.tell_changes)
+            finally:
+                del self._subscriptions[subscription]
+
+    @contextmanager
+    def _reply(self, admitted: Admitted, accepted: Accepted) -> Iterator[Reply]:
+        reply = Reply(self._edge, admitted.id, accepted)
+        self._replies.add(reply)
         try:
-            return await reply.carry(request, subscription.run, subscription.tell_changes)
+            yield reply
         finally:
-            del self._subscriptions[subscription]
+            self._replies.remove(reply)
 
     def _check_open(self) -> None:
         if self._draining:
@@ -114,8 +132,9 @@ class Reply:
     JSON where the answer comes first; a stream where a notification does, or nothing for `stream_after` seconds.
     """
 
-    def __init__(self, edge: Edge, accepted: Accepted) -> None:
+    def __init__(self, edge: Edge, id: RequestId, accepted: Accepted) -> None:
         self._edge = edge
+        self._id = id
         self._accepted = accepted
         self._outbox = Outbox(edge.proxy.limits)
         self._answer: Answer | None = None
@@ -123,7 +142,9 @@ class Reply:
         self._decided = anyio.Event()
 
     def send(self, message: Message) -> None:
-        """Takes notifications, and then the answer."""
+        """Takes notifications, and then the answer; what comes after it is dropped."""
+        if self._answer is not None:
+            return
         match message:
             case Response() | ErrorResponse():
                 self._answer = message
@@ -138,6 +159,10 @@ class Reply:
 
     def wake(self) -> None:
         self._outbox.wake()
+
+    def abandon(self) -> None:
+        """Answers now, that what became of the call is unknown. Its work ends with the response, as ever."""
+        self.send(ErrorResponse(self._id, ErrorObject(INTERNAL_ERROR, CUT_OFF)))
 
     async def carry(
         self, request: web.Request, work: Work, refill: Callable[[], None] | None = None

@@ -12,14 +12,16 @@ from typing import Final
 
 import anyio
 
-from mcproxy.call import McpError, Principal
+from mcproxy.call import McpError, Principal, Reason
 from mcproxy.downstream.edge import Edge
 from mcproxy.downstream.listening import Subscription
 from mcproxy.downstream.opening import Incoming, speaks_stateless
+from mcproxy.downstream.sessions import CUT_OFF, SHUTTING_DOWN
 from mcproxy.downstream.stateless import Admitted, Send, admit, respond
 from mcproxy.protocol.jsonrpc import (
     INTERNAL_ERROR,
     INVALID_REQUEST,
+    ErrorObject,
     ErrorResponse,
     Notification,
     Params,
@@ -43,6 +45,8 @@ class StatelessPipe:
         self._subscriptions: dict[RequestId, Subscription] = {}
         self._idle = anyio.Event()
         self._idle.set()
+        self._draining = False
+        self._abandoned = False
 
     def receive(self, incoming: Incoming) -> bool:
         """Takes what is of this era. False where it is not: era by era, a message says so itself (versioning)."""
@@ -72,13 +76,19 @@ class StatelessPipe:
                 return
 
     def drain(self) -> None:
-        """Ends the streams of changes; calls go on."""
+        """Admits nothing more, and ends the streams of changes; calls go on (requirement R9)."""
+        self._draining = True
         for subscription in self._subscriptions.values():
             subscription.close()
 
     async def idle(self) -> None:
         """Returns once no request is in flight."""
         await self._idle.wait()
+
+    def abandon(self) -> None:
+        """Cuts off the requests that outlast the gateway's grace; each is answered an error (requirement R9)."""
+        self._abandoned = True
+        self.end()
 
     def end(self) -> None:
         """The connection is gone, and whoever waited for answers."""
@@ -106,8 +116,10 @@ class StatelessPipe:
 
     async def _carry_out(self, id: RequestId, work: Callable[[], Coroutine[object, object, None]]) -> None:
         try:
-            with self._calls[id]:
+            with self._calls[id] as scope:
                 await work()
+            if scope.cancelled_caught and self._abandoned:
+                self._send(ErrorResponse(id, ErrorObject(INTERNAL_ERROR, CUT_OFF)))
         finally:
             del self._calls[id]
             self._subscriptions.pop(id, None)
@@ -115,6 +127,8 @@ class StatelessPipe:
                 self._idle.set()
 
     def _check_room(self, id: RequestId) -> None:
+        if self._draining:
+            raise McpError(INTERNAL_ERROR, SHUTTING_DOWN, reason=Reason.UNAVAILABLE)
         if id in self._calls:
             raise McpError(INVALID_REQUEST, f"the id {id!r} is that of a request still in flight")
         if len(self._calls) >= self._edge.proxy.limits.max_calls_per_session:

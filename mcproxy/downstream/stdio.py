@@ -28,6 +28,9 @@ from mcproxy.protocol.jsonrpc import INVALID_REQUEST, ErrorObject, ErrorResponse
 
 TRANSPORT: Final = "stdio"
 
+FAREWELL: Final = 2.0
+"""Seconds beyond the grace in which all must be over."""
+
 _CHUNK: Final = 65_536
 _PIPE_BUF: Final = 4096
 """POSIX: so much goes into a writable pipe without blocking."""
@@ -35,28 +38,33 @@ _PIPE_BUF: Final = 4096
 log = structlog.get_logger()
 
 
-async def serve_stdio(edge: Edge, stdin: int | None = None, stdout: int | None = None) -> None:
-    """Serves until the input ends (requirement R12), then gives calls in flight `shutdown_grace` seconds to end.
+async def serve_stdio(
+    edge: Edge, stdin: int | None = None, stdout: int | None = None, *, stop: anyio.Event | None = None
+) -> None:
+    """Serves until the input ends (R12) or `stop` is set (R9), then gives calls in flight `shutdown_grace` to end.
 
     `stdin` and `stdout` are file descriptors, by default the process's own.
     """
     with _own_stdout() if stdout is None else _as_given(stdout) as output:
-        await _serve(edge, sys.stdin.fileno() if stdin is None else stdin, output)
+        await _serve(edge, sys.stdin.fileno() if stdin is None else stdin, output, stop or anyio.Event())
 
 
-async def _serve(edge: Edge, stdin: int, stdout: int) -> None:
+async def _serve(edge: Edge, stdin: int, stdout: int, stop: anyio.Event) -> None:
     sessions = Sessions(edge)
     pipe = Pipe(edge, sessions, TRANSPORT, ANONYMOUS, AGGREGATE, lambda message: message + b"\n")
     stateless = StatelessPipe(edge, ANONYMOUS, AGGREGATE, pipe.send, pipe.wake)
     try:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_write, pipe, stateless, stdout, edge, tasks)
-            await _read(pipe, stateless, stdin, edge)
-            stateless.drain()
-            with anyio.move_on_after(edge.proxy.shutdown_grace):
-                await stateless.idle()
-                if pipe.session is not None:
-                    await pipe.session.idle()
+            tasks.start_soon(_read, pipe, stateless, stdin, edge, stop)
+            await stop.wait()
+            grace = edge.proxy.shutdown_grace
+            tasks.cancel_scope.deadline = anyio.current_time() + grace + FAREWELL
+            with anyio.move_on_after(grace):
+                await _drain(pipe, stateless, sessions)
+            stateless.abandon()
+            sessions.abandon()
+            await _drain(pipe, stateless, sessions)
             pipe.close()
     finally:
         stateless.end()
@@ -64,7 +72,17 @@ async def _serve(edge: Edge, stdin: int, stdout: int) -> None:
         sessions.close()
 
 
-async def _read(pipe: Pipe, stateless: StatelessPipe, stdin: int, edge: Edge) -> None:
+async def _drain(pipe: Pipe, stateless: StatelessPipe, sessions: Sessions) -> None:
+    """Admits nothing more, and returns once nothing is in flight. What the client says is still heard meanwhile."""
+    stateless.drain()
+    await stateless.idle()
+    # Not before: an idle session hangs up at once.
+    sessions.drain()
+    if pipe.session is not None:
+        await pipe.session.idle()
+
+
+async def _read(pipe: Pipe, stateless: StatelessPipe, stdin: int, edge: Edge, ended: anyio.Event) -> None:
     received = edge.metrics.bytes_in.labels(TRANSPORT)
     async for line in _lines(stdin, edge.proxy.limits.max_body_bytes):
         if line is None:
@@ -80,6 +98,7 @@ async def _read(pipe: Pipe, stateless: StatelessPipe, stdin: int, edge: Edge) ->
                 await pipe.receive(incoming)
         except InvalidMessage as invalid:
             pipe.send(invalid.response())
+    ended.set()
 
 
 async def _write(pipe: Pipe, stateless: StatelessPipe, stdout: int, edge: Edge, tasks: TaskGroup) -> None:

@@ -397,6 +397,30 @@ async def test_r9_a_call_in_flight_is_answered_while_the_gateway_stops() -> None
             assert results[0]["content"] == []
 
 
+@pytest.mark.parametrize("stream_after", [0.01, 60])
+async def test_r9_a_call_that_outlasts_the_grace_is_answered_that_its_outcome_is_unknown(stream_after: float) -> None:
+    held = Held()
+    with anyio.fail_after(10):
+        async with (
+            served(answering(held), quick(stream_after=stream_after, shutdown_grace=0.1)) as gateway,
+            modern_client_of(gateway) as client,
+        ):
+            bodies: list[bytes] = []
+
+            async def call() -> None:
+                async with client.post(request(1, "tools/call", TOOL)) as response:
+                    bodies.append(await response.read())
+
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(call)
+                await held.arrived.wait()
+                gateway.stop.set()
+            await held.cancelled.wait()
+            await gateway.stopped.wait()
+    assert b"unknown" in bodies[0]
+    assert b'"id":1' in bodies[0]
+
+
 async def test_both_eras_share_the_endpoint() -> None:
     with anyio.fail_after(5):
         async with served() as gateway, modern_client_of(gateway) as modern, modern_client_of(gateway) as legacy:

@@ -56,14 +56,16 @@ class PipeClient:
 
 
 @asynccontextmanager
-async def piped(gateway: FakeGateway, proxy: Proxy | None = None) -> AsyncIterator[PipeClient]:
+async def piped(
+    gateway: FakeGateway, proxy: Proxy | None = None, stop: anyio.Event | None = None
+) -> AsyncIterator[PipeClient]:
     stdin, client_out = os.pipe()
     client_in, stdout = os.pipe()
     client = PipeClient(client_out, client_in)
     async with edge_of(gateway, proxy) as edge, anyio.create_task_group() as tasks:
 
         async def serve() -> None:
-            await serve_stdio(edge, stdin, stdout)
+            await serve_stdio(edge, stdin, stdout, stop=stop)
             client.ended.set()
 
         tasks.start_soon(serve)
@@ -232,6 +234,26 @@ async def test_r12_the_end_of_input_ends_all_with_streams_closed_and_calls_answe
             assert (await client.message())["id"] == 1
             await client.ended.wait()
             assert not gateway.present
+
+
+async def test_r9_told_to_stop_it_closes_streams_and_says_what_it_cut_off() -> None:
+    held, stop = Held(), anyio.Event()
+    gateway = FakeGateway()
+    gateway.answers["tools/call"] = held
+    with anyio.fail_after(5):
+        async with piped(gateway, quick(shutdown_grace=0.1), stop) as client:
+            client.send(request("s", "subscriptions/listen", TOOLS))
+            await client.message()
+            client.send(request(1, "tools/call", CALL))
+            await held.arrived.wait()
+            stop.set()
+            assert "result" in await client.message()
+            client.send(request(2, "tools/call", CALL))
+            assert "shutting down" in (await client.message())["error"]["message"]
+            cut_off = await client.message()
+            assert (cut_off["id"], "unknown" in cut_off["error"]["message"]) == (1, True)
+            await client.ended.wait()
+            assert held.cancelled.is_set()
 
 
 def tag(message: dict[str, Any]) -> object:

@@ -58,14 +58,16 @@ class PipeClient:
 
 
 @asynccontextmanager
-async def piped(gateway: FakeGateway | None = None, proxy: Proxy | None = None) -> AsyncIterator[PipeClient]:
+async def piped(
+    gateway: FakeGateway | None = None, proxy: Proxy | None = None, stop: anyio.Event | None = None
+) -> AsyncIterator[PipeClient]:
     theirs, ours = os.pipe()
     answers, out = os.pipe()
     client = PipeClient(ours, answers)
     async with edge_of(gateway or FakeGateway(), proxy) as edge, anyio.create_task_group() as tasks:
 
         async def serve() -> None:
-            await serve_stdio(edge, theirs, out)
+            await serve_stdio(edge, theirs, out, stop=stop)
             os.close(out)
             os.close(theirs)
             client.ended.set()
@@ -120,6 +122,50 @@ async def test_r12_but_not_for_ever() -> None:
             client.close()
             await client.ended.wait()
             assert held.cancelled.is_set()
+
+
+async def test_r9_told_to_stop_it_lets_calls_end_and_takes_no_more() -> None:
+    held, stop = Held(), anyio.Event()
+    gateway = FakeGateway()
+    gateway.answers["tools/call"] = held
+    with anyio.fail_after(5):
+        async with piped(gateway, stop=stop) as client:
+            await client.open()
+            await client.send(request(1, "tools/call"))
+            await held.arrived.wait()
+            stop.set()
+            await anyio.wait_all_tasks_blocked()
+            assert "shutting down" in (await client.ask(request(2, "tools/call")))["error"]["message"]
+            held.release.set()
+            assert "result" in await client.receive()
+            await client.ended.wait()
+
+
+async def test_r9_told_to_stop_it_ends_though_its_input_stays_open() -> None:
+    stop = anyio.Event()
+    with anyio.fail_after(5):
+        async with piped(stop=stop) as client:
+            await client.open()
+            stop.set()
+            await client.ended.wait()
+
+
+@pytest.mark.parametrize("batched", [False, True])
+async def test_r9_a_call_that_outlasts_the_grace_is_answered_that_its_outcome_is_unknown(batched: bool) -> None:
+    held, stop = Held(), anyio.Event()
+    gateway = FakeGateway()
+    gateway.answers["tools/call"] = held
+    with anyio.fail_after(5):
+        async with piped(gateway, quick(shutdown_grace=0.01), stop) as client:
+            await client.open(version="2025-03-26")
+            call = request(1, "tools/call")
+            await client.send([call] if batched else call)
+            await held.arrived.wait()
+            stop.set()
+            received = await client.receive()
+            answer = received[0] if batched else received
+            assert (answer["id"], "unknown" in answer["error"]["message"]) == (1, True)
+            await client.ended.wait()
 
 
 async def test_it_ends_when_nobody_reads_its_output() -> None:
