@@ -10,17 +10,15 @@ from __future__ import annotations
 import os
 import platform
 import re
-import socket
 import subprocess
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Final
 
 import anyio
 import pytest
 
-from tests.system.running import PYTHON, ROOT, configuration, gateway
+from tests.system.running import PYTHON, configuration, gateway, web_server
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(600)]
 
@@ -71,27 +69,16 @@ async def test_scenarios_pass_with_an_upstream_of_the_other_era(suite: str, era:
     assert failures(through) == sorted(IMPOSSIBLE.get((suite, era), {}))
 
 
-@asynccontextmanager
-async def upstream(era: str) -> AsyncIterator[str]:
+def upstream(era: str) -> AbstractAsyncContextManager[str]:
     """The reference server, restricted to `era`; its URL."""
-    port = _free_port()
-    arguments = [PYTHON, "-W", "ignore", "-m", "tests.conformance.server", "--port", str(port), "--era", era]
-    process = await anyio.open_process(arguments, stdin=None, stdout=subprocess.DEVNULL, stderr=None, cwd=ROOT)
-    try:
-        with anyio.fail_after(30):
-            await _listens(port)
-        yield f"http://127.0.0.1:{port}/mcp"
-    finally:
-        with anyio.CancelScope(shield=True):
-            process.terminate()
-            await process.wait()
+    return web_server(PYTHON, "-W", "ignore", "-m", "tests.conformance.server", "--era", era, "--port")
 
 
 async def conformance(suite: str, url: str) -> Results:
     """Runs a suite against `url`."""
     package, options = SUITES[suite]
     script = HERE / package / "dist" / "index.js"
-    _need(NODE, script)
+    need(NODE, script)
     arguments = [str(NODE), str(script), "server", "--url", url, *options]
     done = await anyio.run_process(arguments, check=False, stderr=subprocess.STDOUT)
     summary = done.stdout.decode().rpartition("=== SUMMARY ===")[2]
@@ -108,23 +95,7 @@ def passed_through(url: str) -> dict[str, object]:
     return configuration({"reference": {"url": url, "prefix": ""}})
 
 
-async def _listens(port: int) -> None:
-    while True:
-        try:
-            await (await anyio.connect_tcp("127.0.0.1", port)).aclose()
-        except OSError:
-            await anyio.lowlevel.checkpoint()
-        else:
-            return
-
-
-def _free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return int(taken.getsockname()[1])
-
-
-def _need(*files: Path) -> None:
+def need(*files: Path) -> None:
     missing = [file for file in files if not file.exists()]
     if missing:
         (pytest.fail if os.environ.get("CI") else pytest.skip)(f"not set up: {missing[0]}; run `make test`")
