@@ -43,7 +43,7 @@ from mcproxy.catalog.naming import Refused, Space
 from mcproxy.gateway.catalogue import Catalogue, LinkKey
 from mcproxy.gateway.coalescing import Clock, Coalescer, Sleep
 from mcproxy.gateway.draining import Bounds, Drained, drain
-from mcproxy.gateway.errands import errand
+from mcproxy.gateway.errands import errand, retry_delay
 from mcproxy.gateway.listeners import Listeners
 from mcproxy.metrics import Metrics
 from mcproxy.protocol.eras import LATEST
@@ -53,9 +53,6 @@ from mcproxy.settings import Settings
 from mcproxy.settings import Upstream as Spec
 
 log = structlog.get_logger()
-
-LONGEST_RETRY: Final = 60.0
-"""Seconds between attempts to fetch a list that an upstream fails to give."""
 
 SOONEST_AGAIN: Final = 1.0
 """Seconds for which a list is served as it is, however soon its upstream says that its time is over."""
@@ -256,7 +253,7 @@ class Aggregation:
 
     def _retry(self, key: ListKey, failed: Failed) -> None:
         self._failures[key] += 1
-        delay = min(2.0 ** (self._failures[key] - 1), LONGEST_RETRY)
+        delay = retry_delay(self._failures[key])
         log.warning(
             "a list could not be fetched and stays as it was",
             upstream=key.link.upstream,

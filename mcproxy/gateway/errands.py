@@ -9,6 +9,14 @@ from mcproxy.gateway.catalogue import LinkKey
 from mcproxy.protocol.eras import LATEST
 from mcproxy.protocol.jsonrpc import INVALID_REQUEST, Params
 
+LONGEST_RETRY: Final = 60.0
+"""Seconds between attempts at what an upstream fails to do."""
+
+
+def retry_delay(failures: int) -> float:
+    """Seconds to wait after so many failures in a row, at least one."""
+    return min(2.0 ** min(failures - 1, 10), LONGEST_RETRY)
+
 
 class _Nobody:
     """The `Client` of an errand."""

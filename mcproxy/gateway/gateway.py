@@ -19,6 +19,7 @@ from mcproxy.call import (
     Listener,
     Notice,
     Outcome,
+    ResourceUpdated,
     Upstream,
     UpstreamChanged,
     UpstreamEvent,
@@ -36,7 +37,7 @@ from mcproxy.gateway.pipeline import build
 from mcproxy.gateway.resolving import Resolver
 from mcproxy.gateway.resources import ReadCache, annotated_in
 from mcproxy.gateway.routing import Router
-from mcproxy.gateway.subscriptions import Subscriptions
+from mcproxy.gateway.subscriptions import Subscriptions, Topic
 from mcproxy.metrics import Metrics
 from mcproxy.protocol.eras import LATEST
 from mcproxy.protocol.jsonrpc import EMPTY_OBJECT, parse_object
@@ -74,6 +75,8 @@ class Gateway:
             self._listeners,
             proxy.limits.max_subscriptions_per_session,
             metrics,
+            self._doubt,
+            sleep,
             now,
         )
         self._levels = Levels(self._catalogue, upstreams, self._listeners, proxy.list_wait)
@@ -126,6 +129,10 @@ class Gateway:
             self._metrics.upstream_notifications.labels(event.upstream, label_of(event.change)).inc()
         if isinstance(event.change, Notice):
             self._listeners.announce(LinkKey(event.upstream, event.owner), event.change)
+
+    def _doubt(self, topic: Topic) -> None:
+        """What was read of a resource may be out of date, and no upstream said so."""
+        self._cache.on_event(UpstreamChanged(topic.link.upstream, topic.link.owner, ResourceUpdated(topic.uri)))
 
     def join(self, listener: Listener) -> None:
         self._listeners.add(listener)

@@ -1,14 +1,15 @@
 """One upstream subscription for each resource of a link, however many clients watch it (requirements R20, R21).
 
-First in subscribes upstream, last out unsubscribes, and a link that comes back is subscribed anew. `Watchers` knows
-who watches what; `Subscriptions` makes upstreams agree with it, one request at a time for each resource.
+First in subscribes upstream, last out unsubscribes, and a link that comes back is subscribed anew. Whenever changes may
+have gone unheard, watchers get one `updated`, and what is cached is in doubt. `Watchers` knows who watches what;
+`Subscriptions` makes upstreams agree with it, one request at a time for each resource.
 """
 
 from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import NamedTuple
 
@@ -35,8 +36,8 @@ from mcproxy.call import (
 )
 from mcproxy.catalog.uris import canonical
 from mcproxy.gateway.catalogue import Catalogue, LinkKey
-from mcproxy.gateway.coalescing import Clock, Coalescer
-from mcproxy.gateway.errands import errand
+from mcproxy.gateway.coalescing import Clock, Coalescer, Sleep
+from mcproxy.gateway.errands import errand, retry_delay
 from mcproxy.gateway.listeners import Listeners, label_of
 from mcproxy.gateway.resolving import Resolver
 from mcproxy.metrics import Metrics
@@ -129,6 +130,8 @@ class Watchers:
 
 
 class Subscriptions:
+    """`doubt` hears of each topic that may have changed unheard, before any listener does."""
+
     def __init__(
         self,
         catalogue: Catalogue,
@@ -137,6 +140,8 @@ class Subscriptions:
         listeners: Listeners,
         limit: int,
         metrics: Metrics,
+        doubt: Callable[[Topic], None],
+        sleep: Sleep = anyio.sleep,
         now: Clock = time.monotonic,
     ) -> None:
         self._catalogue = catalogue
@@ -145,16 +150,19 @@ class Subscriptions:
         self._listeners = listeners
         self._limit = limit
         self._metrics = metrics
+        self._doubt = doubt
         self._now = now
         self._watchers = Watchers()
         self._made: set[Topic] = set()
         """What upstreams have agreed to, as far as we know."""
         self._refusals: dict[Topic, Failed] = {}
+        self._failures: Counter[Topic] = Counter()
+        """How often in a row an upstream refused what others than newcomers watch."""
         self._missed: set[Topic] = set()
-        """Topics whose link was away: their watchers get one `updated`."""
+        """Topics that were not subscribed for a while: their watchers get one `updated`."""
         self._epochs: Counter[LinkKey] = Counter()
         """How often each link came up."""
-        self._syncs: Coalescer[Topic] = Coalescer(self._sync)
+        self._syncs: Coalescer[Topic] = Coalescer(self._sync, sleep)
         for name in upstreams:
             metrics.subscriptions.labels(name, "clients").set_function(partial(self._count_watchers, name))
             metrics.subscriptions.labels(name, "upstream").set_function(partial(self._count_made, name))
@@ -247,6 +255,7 @@ class Subscriptions:
         came_back = self._epochs[link] > 0
         self._epochs[link] += 1
         for topic in self._watchers.of(link):
+            self._failures.pop(topic, None)
             if came_back:
                 self._missed.add(topic)
             self._syncs.want(topic)
@@ -277,37 +286,50 @@ class Subscriptions:
 
     async def _sync(self, topic: Topic) -> None:
         """Makes the upstream agree with what is wanted now."""
-        wanted = topic in self._watchers
+        wanted, missed = topic in self._watchers, topic in self._missed
+        self._missed.discard(topic)
         if wanted and topic not in self._made and not self._is_away(topic.link):
             await self._subscribe(topic)
         elif not wanted:
             await self._unsubscribe(topic)
-        if topic in self._missed:
-            self._missed.discard(topic)
+        if missed and self._failures[topic] <= 1:
+            self._doubt(topic)
             for listener, spelling in self._watchers.hearers(topic):
                 self._tell(listener, topic, spelling, {})
 
     async def _subscribe(self, topic: Topic) -> None:
         self._refusals.pop(topic, None)
+        # A session's own link is made by the request itself.
+        epoch = self._epochs[topic.link] + (not self._catalogue.is_up(topic.link))
         outcome = await self._ask(topic, SUBSCRIBE)
+        if not self._catalogue.is_up(topic.link) or self._epochs[topic.link] != epoch:
+            # Whatever was said, that link is gone: the subscription is made with the next one.
+            return
         match outcome:
             case Complete():
-                if self._catalogue.is_up(topic.link):
-                    self._made.add(topic)
-            case Failed() if not self._catalogue.is_up(topic.link):
-                # Kept: the subscription is made when the upstream returns.
-                pass
+                self._agree(topic)
             case Failed():
                 self._refuse(topic, outcome)
             case InputRequired():
                 self._refuse(topic, _failed(f"{SUBSCRIBE} may not ask for input"))
 
+    def _agree(self, topic: Topic) -> None:
+        self._made.add(topic)
+        self._failures.pop(topic, None)
+        # What was read before may have changed since, unheard.
+        self._doubt(topic)
+
     def _refuse(self, topic: Topic, refusal: Failed) -> None:
+        """Newcomers take it for an answer and go; for those who watched before, it is tried again."""
         self._refusals[topic] = refusal
+        self._failures[topic] += 1
+        self._missed.add(topic)
+        self._syncs.want_after(topic, retry_delay(self._failures[topic]))
         log.warning("a subscription was refused", upstream=topic.link.upstream, why=refusal.error.message)
 
     async def _unsubscribe(self, topic: Topic) -> None:
         self._refusals.pop(topic, None)
+        self._failures.pop(topic, None)
         if topic in self._made:
             self._made.discard(topic)
             if self._catalogue.is_up(topic.link):
