@@ -3,7 +3,8 @@
 | client    | upstream  | what happens                                                                              |
 |-----------|-----------|-------------------------------------------------------------------------------------------|
 | stateless | stateless | the upstream's `requestState` travels sealed in ours; nothing is stored                   |
-| stateless | handshake | the call is parked, alive, while the client fetches the answers (`parking`)               |
+| stateless | handshake | the call is parked, alive, while the client fetches the answers (`parking`); an error that |
+|           |           | says which URLs to visit first becomes a request to visit them (`visiting`)               |
 | handshake | stateless | the client is asked while its call lasts, which is made again each round (`driving`)      |
 | handshake | handshake | `Client.ask`, and nothing to do here                                                      |
 
@@ -21,12 +22,13 @@ from typing import assert_never
 import anyio
 
 from mcproxy import settings
-from mcproxy.call import Call, Handler, InputRequest, InputRequired, Outcome
+from mcproxy.call import Call, Failed, Handler, InputRequest, InputRequired, Outcome
 from mcproxy.gateway.coalescing import Sleep
 from mcproxy.gateway.crossing import lacking
 from mcproxy.gateway.driving import driven
 from mcproxy.gateway.parking import Clock, Parking, Pause
 from mcproxy.gateway.tickets import Parked, Relayed, Tickets, refused
+from mcproxy.gateway.visiting import is_unwilling, visits
 from mcproxy.metrics import Metrics
 from mcproxy.protocol.eras import STATELESS_VERSIONS
 from mcproxy.protocol.inputs import INPUT_REQUESTS, REQUEST_STATE, Capabilities, merged, missing_capabilities
@@ -84,6 +86,8 @@ class Bridge:
                 return input_required(requests, self._tickets.issue(call, parked, expires))
             case InputRequired():
                 return await self._relay(call, outcome)
+            case Failed(error=error) if (requests := visits(error)) and not is_unwilling(call):
+                return await self._relay(call, input_required(requests, None))
             case _:
                 return outcome
 
@@ -113,11 +117,11 @@ class Bridge:
         return replace(required, state=state, result=with_members(required.result, {REQUEST_STATE: state}))
 
 
-def input_required(requests: dict[str, InputRequest], state: str) -> InputRequired:
+def input_required(requests: dict[str, InputRequest], state: str | None) -> InputRequired:
     """Our own InputRequiredResult."""
     shown = {key: {"method": request.method, "params": request.params} for key, request in requests.items()}
-    result = raw({"resultType": "input_required", INPUT_REQUESTS: shown, REQUEST_STATE: state})
-    return InputRequired(requests, state, result)
+    members: dict[str, object] = {"resultType": "input_required", INPUT_REQUESTS: shown}
+    return InputRequired(requests, state, raw(members if state is None else {**members, REQUEST_STATE: state}))
 
 
 def _missing(call: Call, required: InputRequired) -> Capabilities:

@@ -58,8 +58,10 @@ def complete(**members: object) -> Complete:
     return Complete(raw(members))
 
 
-def failed(message: str, code: int = INTERNAL_ERROR, reason: Reason = Reason.PROTOCOL_ERROR) -> Failed:
-    return Failed(ErrorObject(code, message), Party.UPSTREAM, reason)
+def failed(
+    message: str, code: int = INTERNAL_ERROR, reason: Reason = Reason.PROTOCOL_ERROR, data: object = None
+) -> Failed:
+    return Failed(ErrorObject(code, message, None if data is None else raw(data)), Party.UPSTREAM, reason)
 
 
 def decoded(value: Outcome | Raw | Params) -> dict[str, object]:

@@ -19,6 +19,7 @@ from mcproxy.protocol.jsonrpc import (
     INVALID_REQUEST,
     METHOD_NOT_FOUND,
     MISSING_CLIENT_CAPABILITY,
+    URL_ELICITATION_REQUIRED,
     parse_text,
     raw,
 )
@@ -292,3 +293,58 @@ async def test_a_crash_of_ours_is_told_as_that_whatever_was_refused() -> None:
 
     async with bridged(crash) as world:
         assert error(await world.call(capabilities={})).code == INTERNAL_ERROR
+
+
+# An error that says which URLs to visit first.
+
+VISIT: dict[str, object] = {"mode": "url", "elicitationId": "e", "url": "https://up.example/c", "message": "Connect"}
+TO_VISIT = failed("connect first", URL_ELICITATION_REQUIRED, data={"elicitations": [VISIT]})
+
+
+async def connecting(call: Call) -> Outcome:
+    """A tool of 2025-11-25 that works once its user has visited a page."""
+    return complete(done=True) if "inputResponses" in call.params else TO_VISIT
+
+
+async def test_r58_urls_to_visit_first_are_a_request_for_input() -> None:
+    async with bridged(connecting) as world:
+        paused = await world.call()
+        assert isinstance(paused, InputRequired)
+        asked = {"1": {"method": "elicitation/create", "params": VISIT}}
+        assert decoded(paused) == {"resultType": "input_required", "inputRequests": asked}
+        InputRequiredResult.model_validate(decoded(paused))
+        assert decoded(await world.call(inputResponses={"1": {"action": "accept"}})) == {"done": True}
+    assert world.parked == 0
+
+
+async def test_r58_who_cannot_visit_urls_is_told_what_it_takes() -> None:
+    async with bridged(connecting) as world:
+        refusal = error(await world.call(capabilities={"elicitation": {}}))
+    assert refusal.code == MISSING_CLIENT_CAPABILITY
+    assert refusal.data is not None
+    assert decoded(refusal.data) == {"requiredCapabilities": {"elicitation": {"url": {}}}}
+
+
+@pytest.mark.parametrize("action", ["decline", "cancel"])
+async def test_r58_who_does_not_want_to_visit_is_not_asked_again(action: str) -> None:
+    async with bridged(Tool(lambda call: _given(TO_VISIT))) as world:
+        assert await world.call(inputResponses={"1": {"action": action}}) is TO_VISIT
+
+
+async def test_r58_a_client_of_the_handshake_era_gets_that_error_itself() -> None:
+    async with bridged(connecting) as world:
+        assert await world.call(version=LATEST_HANDSHAKE) is TO_VISIT
+
+
+@pytest.mark.parametrize(
+    "data",
+    [None, {}, {"elicitations": []}, {"elicitations": [1]}, {"elicitations": [{**VISIT, "mode": "form"}]}],
+)
+async def test_r58_such_an_error_that_names_no_url_passes(data: object) -> None:
+    theirs = failed("connect first", URL_ELICITATION_REQUIRED, data=data)
+    async with bridged(Tool(lambda call: _given(theirs))) as world:
+        assert await world.call() is theirs
+
+
+async def _given(outcome: Outcome) -> Outcome:
+    return outcome

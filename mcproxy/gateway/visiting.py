@@ -1,0 +1,61 @@
+"""An error that says which URLs to visit first (2025-11-25, `URLElicitationRequiredError`), as questions to a client.
+
+2026-07-28 has no such error: there, input is asked for in a result (basic, "Error Codes"; mrtr). Asks nobody.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+from msgspec import Raw
+
+from mcproxy.call import Call, InputRequest
+from mcproxy.protocol.inputs import INPUT_RESPONSES
+from mcproxy.protocol.jsonrpc import EMPTY_OBJECT, URL_ELICITATION_REQUIRED, ErrorObject, parse_object
+
+
+class _Visit(msgspec.Struct):
+    """ElicitRequestURLParams."""
+
+    mode: Literal["url"]
+    message: str
+    url: str
+
+
+class _Visits(msgspec.Struct):
+    elicitations: list[Raw]
+
+
+class _Answer(msgspec.Struct):
+    action: str
+
+
+_visits = msgspec.json.Decoder(_Visits)
+_visit = msgspec.json.Decoder(_Visit)
+_answers = msgspec.json.Decoder(dict[str, _Answer])
+
+
+def visits(error: ErrorObject) -> dict[str, InputRequest]:
+    """What the client is to be asked; nothing where this is another error, or a malformed one."""
+    if error.code != URL_ELICITATION_REQUIRED:
+        return {}
+    try:
+        elicitations = _visits.decode(error.data or EMPTY_OBJECT).elicitations
+        for elicitation in elicitations:
+            _visit.decode(elicitation)
+    except msgspec.MsgspecError:
+        return {}
+    return {
+        str(number): InputRequest("elicitation/create", parse_object(elicitation))
+        for number, elicitation in enumerate(elicitations, 1)
+    }
+
+
+def is_unwilling(call: Call) -> bool:
+    """Whether a retry says that its client was asked, and does not want to: it is not asked the same again."""
+    try:
+        answers = _answers.decode(call.params.get(INPUT_RESPONSES, EMPTY_OBJECT))
+    except msgspec.MsgspecError:
+        return False
+    return any(answer.action != "accept" for answer in answers.values())
