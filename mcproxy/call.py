@@ -125,6 +125,8 @@ class Call:
     client: Client
     listener: Listener | None = None
     """Where the caller hears of changes between calls; None where it cannot."""
+    repeatable: bool = False
+    """Whether its tool says that a second call has no second effect (requirement R4); see `Method.safe_to_repeat`."""
 
     def with_params(self, params: Params) -> Call:
         return replace(self, params=params)

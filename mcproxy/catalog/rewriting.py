@@ -93,6 +93,19 @@ class Rewriter:
         return InputRequired(requests, outcome.state, _members({"inputRequests": asked})(outcome.result))
 
 
+def respelled(outcome: Outcome, own: Raw, asked: Raw) -> Outcome:
+    """`outcome`, where it is an error about the requested resource, with its URI as the caller spelt it (R27).
+
+    resources, Error Handling: the URI stands in the error's `data`. All else of an upstream's error is its own.
+    """
+    if not isinstance(outcome, Failed) or outcome.error.data is None:
+        return outcome
+    spelling = {parse_text(own): parse_text(asked)}
+    data = outcome.error.data
+    edited = _members({"uri": _text(lambda uri: spelling.get(uri) or uri)})(data)
+    return outcome if edited is data else replace(outcome, error=replace(outcome.error, data=edited))
+
+
 def marked(shape: Shape, outcome: Outcome) -> Outcome:
     """`outcome`, told to be a tool's own failure where its result says so."""
     if shape is Shape.CONTENT and isinstance(outcome, Complete) and is_error(outcome.result):

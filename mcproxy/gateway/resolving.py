@@ -13,6 +13,7 @@ from typing import Final
 from msgspec import Raw
 
 from mcproxy.call import Call, McpError
+from mcproxy.catalog.annotations import is_repeatable
 from mcproxy.catalog.merging import Shown
 from mcproxy.catalog.naming import Space
 from mcproxy.gateway.catalogue import Catalogue
@@ -42,6 +43,8 @@ class Target:
 
     space: Space
     params: Params
+    repeatable: bool = False
+    """As in `Call.repeatable`."""
 
 
 class Resolver:
@@ -56,8 +59,9 @@ class Resolver:
         subject = call.params.get(row.subject_key, Raw(b"null"))
         match row.subject:
             case Subject.TOOL | Subject.PROMPT:
-                space, own = await self._named(_NAMED[row.subject], _text(row.subject_key, subject), call)
-                return Target(space, {**call.params, row.subject_key: raw(own)})
+                space, shown = await self._named(_NAMED[row.subject], _text(row.subject_key, subject), call)
+                params = {**call.params, row.subject_key: raw(shown.own)}
+                return Target(space, params, repeatable=row.subject is Subject.TOOL and is_repeatable(shown.entry))
             case Subject.RESOURCE:
                 space, own = self.resource(_text(row.subject_key, subject), call)
                 return Target(space, {**call.params, row.subject_key: raw(own)})
@@ -95,11 +99,11 @@ class Resolver:
         shown = view.find(kind, subject)
         return (shown.upstream, shown.key) if shown else (UNKNOWN, UNKNOWN)
 
-    async def _named(self, kind: Kind, name: str, call: Call) -> tuple[Space, str]:
+    async def _named(self, kind: Kind, name: str, call: Call) -> tuple[Space, Shown]:
         shown = self._find(kind, name, call) or await self._late(kind, name, call)
         if shown is None:
             raise McpError(INVALID_PARAMS, f"Unknown {_NOUNS[kind]}: {name}", {"name": name})
-        return self._catalogue.layout(call.caller.endpoint).space(shown.upstream), shown.own
+        return self._catalogue.layout(call.caller.endpoint).space(shown.upstream), shown
 
     def _find(self, kind: Kind, name: str, call: Call) -> Shown | None:
         return self._catalogue.view(call.caller).find(kind, name)
@@ -121,8 +125,8 @@ class Resolver:
             raise McpError(INVALID_PARAMS, '"ref" must be an object') from error
         match parse_text(reference.get("type", b"")):
             case "ref/prompt":
-                space, own = await self._named(Kind.PROMPTS, _text("name", reference.get("name", Raw())), call)
-                return space, {**reference, "name": raw(own)}
+                space, shown = await self._named(Kind.PROMPTS, _text("name", reference.get("name", Raw())), call)
+                return space, {**reference, "name": raw(shown.own)}
             case "ref/resource":
                 uri = _text("uri", reference.get("uri", Raw()))
                 found = self._catalogue.view(call.caller).resource(uri)

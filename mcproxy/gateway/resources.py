@@ -14,7 +14,6 @@ from functools import partial
 from typing import Protocol, assert_never
 
 import anyio
-import msgspec
 from anyio.abc import TaskGroup
 
 from mcproxy import settings
@@ -37,6 +36,7 @@ from mcproxy.call import (
     UpstreamEvent,
     UpstreamStatus,
 )
+from mcproxy.catalog.annotations import is_read_only
 from mcproxy.catalog.merging import EMPTY
 from mcproxy.gateway.catalogue import Catalogue, LinkKey
 from mcproxy.gateway.flights import Flight
@@ -266,17 +266,6 @@ def _topic(watch: Watch) -> Topic:
     return Topic(LinkKey(watch.upstream, None), watch.uri)
 
 
-class _Annotations(msgspec.Struct):
-    read_only: bool = msgspec.field(default=False, name="readOnlyHint")
-
-
-class _Tool(msgspec.Struct):
-    annotations: _Annotations = msgspec.field(default_factory=_Annotations)
-
-
-_tool = msgspec.json.Decoder(_Tool)
-
-
 def annotated_in(catalogue: Catalogue) -> ReadOnly:
     """As the upstreams annotate the tools that they list (schema, `ToolAnnotations`)."""
 
@@ -284,9 +273,6 @@ def annotated_in(catalogue: Catalogue) -> ReadOnly:
         listings = [catalogue.listing(LinkKey(upstream, each), Kind.TOOLS) for each in (owner, None)]
         listing = next(filter(None, listings), EMPTY)
         entry = next((entry.data for entry in listing.entries if entry.key == name), None)
-        try:
-            return entry is not None and _tool.decode(entry).annotations.read_only
-        except msgspec.MsgspecError:
-            return False
+        return entry is not None and is_read_only(entry)
 
     return read_only

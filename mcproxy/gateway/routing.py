@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import assert_never
 
 from mcproxy.call import Call, Handler, McpError, Outcome, Upstream
 from mcproxy.catalog.naming import Space
-from mcproxy.catalog.rewriting import Rewriter, marked
+from mcproxy.catalog.rewriting import Rewriter, marked, respelled
 from mcproxy.gateway.catalogue import Catalogue
-from mcproxy.gateway.resolving import Resolver
+from mcproxy.gateway.resolving import Resolver, Target
 from mcproxy.gateway.translation import translated
 from mcproxy.metrics import Metrics
 from mcproxy.protocol.jsonrpc import METHOD_NOT_FOUND
-from mcproxy.protocol.methods import METHODS, Answerer, Method
+from mcproxy.protocol.methods import METHODS, Answerer, Method, Subject
 
 
 class Router:
@@ -58,6 +59,12 @@ class Router:
 
     async def _forward(self, row: Method, call: Call) -> Outcome:
         target = await self._resolver.target(row, call)
+        outcome = await self._exchange(target, row, replace(call, repeatable=target.repeatable))
+        if row.subject is not Subject.RESOURCE or row.subject_key is None:
+            return outcome
+        return respelled(outcome, target.params[row.subject_key], call.params[row.subject_key])
+
+    async def _exchange(self, target: Target, row: Method, call: Call) -> Outcome:
         if target.space.transparent:
             return marked(row.shape, await self._send(target.space, row, call.with_params(target.params)))
         rewriter = self._rewriter(target.space)

@@ -217,7 +217,7 @@ class KeptLink:
         except NotAccepted:
             pass
         except PeerGone:
-            if not METHODS[call.method].safe_to_repeat:
+            if not (METHODS[call.method].safe_to_repeat or call.repeatable):
                 raise
         return await (await self._ready())(call)
 

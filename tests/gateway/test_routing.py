@@ -235,6 +235,41 @@ async def test_an_upstreams_error_passes_untouched() -> None:
         assert await h.call("tools/call", name="a__ask") is theirs
 
 
+@pytest.mark.parametrize("endpoint", ["", "a"])
+async def test_r27_an_error_about_the_requested_resource_names_it_as_the_caller_did(endpoint: str) -> None:
+    prefix = "" if endpoint else "a+"
+    about = {"uri": "http://Ex.com", "why": ["http://Ex.com"]}
+    async with house(stocked("a")) as h:
+        await h.ready()
+        h["a"].answers["resources/read"] = lambda call: failed("no http://Ex.com", -32002, data=about)
+        refused = error(await h.call("resources/read", endpoint=endpoint, uri=f"{prefix}http://ex.com/"))
+        assert refused.message == "no http://Ex.com"
+        assert refused.data is not None
+        assert decoded(refused.data) == {**about, "uri": f"{prefix}http://ex.com/"}
+
+
+@pytest.mark.parametrize("data", [{"uri": "file:///other"}, {"uri": 1}, ["http://Ex.com"], "http://Ex.com", None])
+async def test_r27_other_data_of_an_error_passes_untouched(data: object) -> None:
+    async with house(stocked("a")) as h:
+        await h.ready()
+        theirs = failed("no", -32002, data=data)
+        h["a"].answers["resources/read"] = lambda call: theirs
+        assert await h.call("resources/read", uri="a+http://ex.com/") == theirs
+
+
+@pytest.mark.parametrize(
+    ("annotations", "repeatable"),
+    [({"readOnlyHint": True}, True), ({"idempotentHint": True}, True), ({"title": "t"}, False)],
+)
+async def test_r4_a_call_is_repeatable_where_its_tool_says_so(annotations: dict[str, object], repeatable: bool) -> None:
+    upstream = stocked("a")
+    upstream.lists[Kind.TOOLS] = [{**tool("do"), "annotations": annotations}]
+    async with house(upstream) as h:
+        await h.ready()
+        await h.call("tools/call", name="a__do")
+        assert h["a"].calls[-1].repeatable is repeatable
+
+
 async def test_what_an_upstream_asks_comes_in_the_callers_names() -> None:
     async with house(Asking("a")) as h:
         await h.ready()

@@ -176,6 +176,13 @@ async def test_r4_only_what_is_safe_to_repeat_is_repeated_after_a_loss() -> None
     assert [link.calls for link in connect.given] == [1, 1, 1]
 
 
+async def test_r4_a_call_whose_tool_may_be_called_again_is_repeated_once_after_a_loss() -> None:
+    connect = FakeConnect([FakeLink([PeerGone("gone")]), FakeLink()])
+    async with running(SPEC, connect=connect) as it:
+        assert await it.upstream(replace(tool("a"), repeatable=True)) == DONE
+    assert [link.calls for link in connect.given] == [1, 1]
+
+
 async def test_r47_one_call_too_many_is_answered_busy() -> None:
     hold = anyio.Event()
     connect = FakeConnect([FakeLink(hold=hold)])

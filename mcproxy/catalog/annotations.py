@@ -1,0 +1,35 @@
+"""What a tool says of its own effects (schema, `ToolAnnotations`). Hints; what is malformed says nothing."""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec import Raw
+
+
+class _Annotations(msgspec.Struct):
+    read_only: bool = msgspec.field(default=False, name="readOnlyHint")
+    idempotent: bool = msgspec.field(default=False, name="idempotentHint")
+
+
+class _Tool(msgspec.Struct):
+    annotations: _Annotations = msgspec.field(default_factory=_Annotations)
+
+
+_tool = msgspec.json.Decoder(_Tool)
+
+
+def is_read_only(entry: Raw) -> bool:
+    return _annotations(entry).read_only
+
+
+def is_repeatable(entry: Raw) -> bool:
+    """Whether a second call with the same arguments has no second effect (requirement R4)."""
+    annotations = _annotations(entry)
+    return annotations.read_only or annotations.idempotent
+
+
+def _annotations(entry: Raw) -> _Annotations:
+    try:
+        return _tool.decode(entry).annotations
+    except msgspec.MsgspecError:
+        return _Annotations()
