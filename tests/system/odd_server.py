@@ -53,10 +53,10 @@ TOOLS: list[Json] = [
     {"name": "links", "inputSchema": schema(), "_meta": {"ui": {"resourceUri": "ui://odd/view"}}},
     *(
         {"name": name, "inputSchema": schema()}
-        for name in ("blocks", "fail", "refuse", "need_url", "sample", "form", "visit", "roots", "report", "log")
+        for name in ("blocks", "fail", "refuse", "need_url", "sample", "form", "visit", "roots", "report", "log", "pay")
     ),
     *({"name": name, "inputSchema": schema()} for name in ("wait", "given_up", "linger", "watched", "grow", "large")),
-    *({"name": name, "inputSchema": schema()} for name in ("die", "meet")),
+    *({"name": name, "inputSchema": schema()} for name in ("die", "meet", "paid")),
     {"name": "touch", "inputSchema": schema(uri=STRING)},
 ]
 RESOURCES: list[Json] = [
@@ -105,6 +105,7 @@ class Server:
         self._asked = 0
         self._given_up = anyio.Event()
         self._waited = self._cancelled = 0
+        self._begun = self._paid = 0
         self._watched: list[str] = []
         self._waiting_to_meet: list[anyio.Event] = []
         self._tools = list(TOOLS)
@@ -181,6 +182,13 @@ class Server:
                 self._waited += 1
                 await self._report(meta, {"progress": 0})
                 await anyio.sleep_forever()
+            case "pay":
+                self._begun += 1
+                answer = await self._ask(*QUESTIONS["form"])
+                self._paid += 1
+                return {"content": [text(json.dumps(answer))]}
+            case "paid":
+                return {"content": [text(json.dumps({"begun": self._begun, "paid": self._paid}))]}
             case "given_up":
                 await self._given_up.wait()
                 return {"content": [text(f"given_up: {self._cancelled} of {self._waited}")]}
