@@ -16,6 +16,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, TypeVar, get_args
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
@@ -30,7 +31,11 @@ MAX_FILE_BYTES: Final = 64 * 1024 * 1024
 
 VARIABLE: Final = "MCPROXY_CONFIG"
 FILE_NAMES: Final = ("mcproxy.yaml", "mcproxy.yml", "mcproxy.json", "mcproxy.toml")
-TOP_LEVEL: Final = (*hosts.SERVER_MAPS, "proxy", "inputs", "$schema")
+OURS: Final = "proxy"
+"""The key that no host has."""
+ALIKE: Final = 0.75
+"""How much a key of a host's file must be like it, to be taken for a misspelt one."""
+TOP_LEVEL: Final = (*hosts.SERVER_MAPS, OURS, "inputs", "$schema")
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -133,15 +138,19 @@ class _Reader:
         """None where there are problems."""
         if not isinstance(document.value, dict):
             self._problem(document, f"should be a mapping with {hosts.SERVER_MAPS[0]}")
-        if not hosts.is_hosts(document, self.expansion.file.suffix):
-            for key, node in document.members.items():
-                if key not in TOP_LEVEL:
-                    self._problem(node, _unknown_key(key, TOP_LEVEL))
-        proxy = self._proxy(document.members.get("proxy", Node({})))
+        self._refuse_unknown(document)
+        proxy = self._proxy(document.members.get(OURS, Node({})))
         upstreams = self._upstreams(self._servers(document))
         if self.expansion.problems or proxy is None:
             return None
         return Settings(proxy=proxy, upstreams=tuple(upstreams))
+
+    def _refuse_unknown(self, document: Node) -> None:
+        """A host's own file may hold anything, but for what was meant for us."""
+        hosts_own = hosts.is_hosts(document, self.expansion.file.suffix)
+        for key, node in document.members.items():
+            if key not in TOP_LEVEL and (not hosts_own or difflib.get_close_matches(key.lower(), [OURS], cutoff=ALIKE)):
+                self._problem(node, _unknown_key(key, TOP_LEVEL))
 
     def _proxy(self, node: Node) -> Proxy | None:
         node = without_nulls(self.expansion.apply(node))
@@ -252,8 +261,26 @@ def _contradictions(server: Node) -> Iterator[tuple[Node, str]]:
                 yield keys["type"], "stdio needs a command, and this server has a url"
             for node in (keys[key] for key in ("args", "env", "cwd") if key in keys and keys[key].value):
                 yield node, "is for a server with a command"
-            if not re.match(r"(?i)https?://[^/]", keys["url"].text):
-                yield keys["url"], "should be an http or https URL"
+            if (fault := _url_fault(keys["url"].text)) is not None:
+                yield keys["url"], fault
+
+
+def _url_fault(text: str) -> str | None:
+    """Why nothing can be sent to a URL; None where something can."""
+    try:
+        url = urlsplit(text)
+        port = url.port
+    except ValueError as error:
+        # The sentences about hosts quote them.
+        about_port = str(error).startswith("Port")
+        return "should have a port from 1 to 65535" if about_port else "should be a URL: its host is malformed"
+    if url.scheme not in {"http", "https"}:
+        return "should be an http or https URL"
+    if not url.hostname:
+        return "should name a host"
+    if re.search(r"[^\w.:%~-]", url.hostname):
+        return "should be a URL: its host is malformed"
+    return "should have a port from 1 to 65535" if port == 0 else None
 
 
 def _credentials(settings: Settings) -> set[str]:
@@ -298,8 +325,9 @@ def _keys(model: type[BaseModel], path: tuple[int | str, ...]) -> Collection[str
 
 
 def _unknown_key(key: str, known: Collection[str]) -> str:
-    nearest = difflib.get_close_matches(key, sorted(known), n=1)
-    return f'unknown key; did you mean "{nearest[0]}"?' if nearest else f"unknown key; known are {', '.join(known)}"
+    spelt = {name.lower(): name for name in sorted(known)}
+    nearest = difflib.get_close_matches(key.lower(), spelt, n=1)
+    return f'unknown key; did you mean "{spelt[nearest[0]]}"?' if nearest else f"unknown key; known are {', '.join(known)}"
 
 
 def _sentence(detail: ErrorDetails) -> str:

@@ -334,6 +334,42 @@ def test_a_server_needs_a_name_and_has_it_alone(folder: Path) -> None:
 # The gateway's own side
 
 
+@pytest.mark.parametrize(
+    ("url", "sentence"),
+    [
+        ("http://h:99999/mcp", "should have a port from 1 to 65535"),
+        ("http://h:0/mcp", "should have a port from 1 to 65535"),
+        ("http://h:http/mcp", "should have a port from 1 to 65535"),
+        ("http:///mcp", "should name a host"),
+        ("https://:443/mcp", "should name a host"),
+        ("https://user@/mcp", "should name a host"),
+        ("http://[::1/mcp", "its host is malformed"),
+        ("http://a b/mcp", "its host is malformed"),
+        ("h:80/mcp", "should be an http or https URL"),
+    ],
+)
+def test_r50_a_url_that_nothing_can_be_sent_to_is_told_with_its_place(folder: Path, url: str, sentence: str) -> None:
+    (problem,) = problems(folder, f"mcpServers:\n  a:\n    url: '{url}'\n")
+    assert problem.startswith("mcproxy.yaml:3:5: mcpServers.a.url: ")
+    assert sentence in problem
+
+
+@pytest.mark.parametrize("url", ["http://h/mcp", "HTTP://127.0.0.1:1/", "https://[::1]:65535/x?y#z", "http://ü.de/x"])
+def test_other_urls_are_taken_as_they_are(folder: Path, url: str) -> None:
+    assert upstream(folder, f"mcpServers: {{a: {{url: '{url}'}}}}").url == url
+
+
+@pytest.mark.parametrize("key", ["proxi", "Proxy", "porxy", "PROXY", "prxoy"])
+def test_r50_what_was_meant_for_us_in_a_hosts_file_is_no_key_of_the_host(folder: Path, key: str) -> None:
+    (problem,) = problems(folder, f'{{"mcpServers": {{}}, "{key}": {{"port": 1}}}}', name="mcp.json")
+    assert problem == f'mcp.json:1:20: {key}: unknown key; did you mean "proxy"?'
+
+
+@pytest.mark.parametrize("key", ["proxies", "httpProxy", "prompts", "projects"])
+def test_a_hosts_own_keys_are_its_own(folder: Path, key: str) -> None:
+    assert configure(folder, f'{{"mcpServers": {{}}, "{key}": 1}}', name="mcp.json").settings == Settings()
+
+
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.5", "gateway.internal"])
 def test_r42_binding_elsewhere_than_to_loopback_is_refused_unless_a_setting_says_so(folder: Path, host: str) -> None:
     (problem,) = problems(folder, f"proxy: {{host: '{host}'}}")
