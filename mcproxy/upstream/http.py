@@ -5,6 +5,8 @@ Follows redirects within one origin only, so that no credential leaves it (requi
 
 from __future__ import annotations
 
+import os
+import ssl
 from collections.abc import Mapping
 from contextlib import closing
 from typing import Final
@@ -81,7 +83,7 @@ class Requester:
             return await self._http.request(method, url, headers=headers, data=data, allow_redirects=False)
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, ValueError) as error:
             # ValueError: a URL or headers that cannot be sent
-            raise NotAccepted(self._hop.redact(f"no connection to {url.origin()}: {error}")) from error
+            raise NotAccepted(self._hop.redact(f"no connection to {url.origin()}: {_obstacle(error)}")) from error
         except (aiohttp.ClientError, OSError) as error:
             raise PeerGone(self._hop.redact(f"the connection to {url.origin()} broke: {_reason(error)}")) from error
 
@@ -138,6 +140,23 @@ def _redirect(response: aiohttp.ClientResponse) -> URL | None:
         return response.url.join(URL(response.headers["Location"]))
     except (KeyError, ValueError):
         return None
+
+
+def _obstacle(error: Exception) -> str:
+    """Why there is no connection. aiohttp's own sentences say the address again."""
+    match error:
+        case aiohttp.ConnectionTimeoutError():
+            return "it does not answer"
+        case aiohttp.ClientConnectorCertificateError(certificate_error=ssl.SSLCertVerificationError() as refused):
+            return f"its certificate is not accepted: {refused.verify_message}"
+        case aiohttp.ClientConnectorSSLError(os_error=failed):
+            return f"it does not speak TLS as we do: {failed.strerror}"
+        case aiohttp.ClientConnectorDNSError(os_error=failed):
+            return f"its name is not known: {failed.strerror}"
+        case aiohttp.ClientConnectorError(os_error=OSError(errno=int(number))):
+            return os.strerror(number)
+        case _:
+            return _reason(error)
 
 
 def _reason(error: Exception) -> str:
