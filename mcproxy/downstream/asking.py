@@ -12,16 +12,13 @@ from msgspec import Raw
 
 from mcproxy.call import Caller, InputRequest, McpError, Reason
 from mcproxy.channel import PeerGone, Requests, RequestTimeout, Timeouts
+from mcproxy.protocol.inputs import missing_capabilities, named
 from mcproxy.protocol.jsonrpc import (
     INTERNAL_ERROR,
     INVALID_REQUEST,
     ErrorResponse,
-    InvalidMessage,
     Message,
-    Params,
     Response,
-    parse_object,
-    parse_text,
 )
 from mcproxy.protocol.methods import INPUT_CAPABILITIES
 
@@ -58,37 +55,9 @@ async def ask(
 
 def check_declared(caller: Caller, request: InputRequest) -> None:
     """Raises McpError where the client did not declare what it takes to answer."""
-    missing = _missing(caller.capabilities, request)
-    if missing is not None:
-        raise McpError(INVALID_REQUEST, f"the client cannot answer {request.method}: it did not declare {missing}")
-
-
-def _missing(capabilities: Params, request: InputRequest) -> str | None:
-    capability = INPUT_CAPABILITIES.get(request.method)
-    if capability is None:
-        return f"anything that this gateway knows {request.method} to need"
-    if capability not in capabilities:
-        return capability
-    declared = _members(capabilities[capability])
-    for feature in _features(capability, request.params):
-        # elicitation, Capabilities: an empty object declares forms alone.
-        if feature not in declared and (feature != "form" or declared):
-            return f"{capability}.{feature}"
-    return None
-
-
-def _features(capability: str, params: Params) -> tuple[str, ...]:
-    match capability:
-        case "elicitation":
-            return (parse_text(params.get("mode", b"")) or "form",)
-        case "sampling" if "tools" in params:
-            return ("tools",)
-        case _:
-            return ()
-
-
-def _members(value: Raw) -> Params:
-    try:
-        return parse_object(value)
-    except InvalidMessage:
-        return {}
+    if request.method not in INPUT_CAPABILITIES:
+        raise McpError(INVALID_REQUEST, f"{request.method} is nothing that a client can be asked")
+    missing = missing_capabilities(caller.capabilities, request.method, request.params)
+    if missing:
+        sentence = f"the client cannot answer {request.method}: it did not declare {named(missing)}"
+        raise McpError(INVALID_REQUEST, sentence)

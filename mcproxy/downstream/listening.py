@@ -6,7 +6,7 @@ client has still to be told is a set. Knows no transport.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, assert_never
 
@@ -46,18 +46,10 @@ from mcproxy.protocol.jsonrpc import (
     parse_object,
     raw,
 )
-from mcproxy.protocol.methods import ACKNOWLEDGED, DISCOVER, SUBSCRIBE, Kind
+from mcproxy.protocol.methods import ACKNOWLEDGED, DISCOVER, LISTEN_FLAGS, LISTEN_URIS, SUBSCRIBE, Kind
 
 AT_ONCE: Final = 16
 """How many resources of one stream are subscribed at the same time."""
-
-_KINDS: Final[Mapping[str, frozenset[Kind]]] = {
-    "toolsListChanged": frozenset({Kind.TOOLS}),
-    "promptsListChanged": frozenset({Kind.PROMPTS}),
-    "resourcesListChanged": frozenset({Kind.RESOURCES, Kind.TEMPLATES}),
-}
-"""The lists that each flag of a filter speaks of."""
-_URIS: Final = "resourceSubscriptions"
 
 _flag = msgspec.json.Decoder(bool)
 _uris = msgspec.json.Decoder(list[str])
@@ -72,7 +64,7 @@ class Filter:
 
     @property
     def kinds(self) -> frozenset[Kind]:
-        return frozenset(kind for flag in self.flags for kind in _KINDS[flag])
+        return frozenset(kind for flag in self.flags for kind in LISTEN_FLAGS[flag])
 
     def admits(self, change: Change) -> bool:
         match change:
@@ -87,17 +79,17 @@ class Filter:
                 assert_never(change)
 
     def members(self) -> dict[str, object]:
-        return {**dict.fromkeys(sorted(self.flags), True), **({_URIS: self.uris} if self.uris else {})}
+        return {**dict.fromkeys(sorted(self.flags), True), **({LISTEN_URIS: self.uris} if self.uris else {})}
 
 
 def read_filter(params: Params, most: int) -> Filter:
     """What a request asks for; `most` is how many resources it may name. Raises McpError."""
     try:
         members = parse_object(params.get("notifications", b""))
-        flags = frozenset(name for name in _KINDS if name in members and _flag.decode(members[name]))
-        uris = tuple(dict.fromkeys(_uris.decode(members[_URIS]))) if _URIS in members else ()
+        flags = frozenset(name for name in LISTEN_FLAGS if name in members and _flag.decode(members[name]))
+        uris = tuple(dict.fromkeys(_uris.decode(members[LISTEN_URIS]))) if LISTEN_URIS in members else ()
     except (InvalidMessage, msgspec.MsgspecError) as error:
-        sentence = f'"notifications" must be an object of booleans, and {_URIS} in it a list of URIs: {error}'
+        sentence = f'"notifications" must be an object of booleans, and {LISTEN_URIS} in it a list of URIs: {error}'
         raise McpError(INVALID_PARAMS, sentence) from error
     if len(uris) > most:
         sentence = f"{len(uris)} resources in one subscription; at most {most} (limits.max_subscriptions_per_session)"
@@ -186,7 +178,7 @@ class Subscription:
         return frozenset(
             flag
             for flag in self._wanted.flags
-            if all(_announces_changes(capabilities, kind.capability) for kind in _KINDS[flag])
+            if all(_announces_changes(capabilities, kind.capability) for kind in LISTEN_FLAGS[flag])
         )
 
     async def _agreed(self) -> tuple[str, ...]:
