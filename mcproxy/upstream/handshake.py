@@ -240,7 +240,7 @@ class Conversation:
             case Notification():
                 self._on.get(message.method, self._on_change)(message, cause)
             case InvalidMessage():
-                self._count_junk()
+                self._hop.count_junk()
                 if message.id is not None:
                     self._requests.fail(message.id, Rejected(f"the answer is malformed: {message.reason}"))
             case _:
@@ -276,7 +276,7 @@ class Conversation:
     def _on_resource_updated(self, notification: Notification, _: RequestId | None) -> None:
         uri = parse_text(notification.params.get("uri", b""))
         if uri is None:
-            self._count_junk()
+            self._hop.count_junk()
             return
         self._hop.publish(ResourceUpdated(uri, notification.params))
 
@@ -287,9 +287,6 @@ class Conversation:
             return
         for kind in kinds:
             self._hop.publish(ListChanged(kind))
-
-    def _count_junk(self) -> None:
-        self._hop.metrics.junk_lines.labels(self._hop.spec.name).inc()
 
     def _outcome(self, answer: Response | ErrorResponse) -> Outcome:
         """The server's own error stays its own, but for what it quotes of our secrets (R44)."""

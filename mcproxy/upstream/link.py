@@ -76,6 +76,10 @@ class Hop:
         object.__setattr__(self, "redact", redact)
         object.__setattr__(self, "stderr", Tail(redact))
 
+    def count_junk(self) -> None:
+        """Notes that the upstream sent what is no message, or none that may be sent (R16)."""
+        self.metrics.junk_lines.labels(self.spec.name).inc()
+
 
 class Link(Protocol):
     """One live connection to one upstream, of one era: a handler in the upstream's own names."""

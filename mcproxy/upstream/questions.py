@@ -131,7 +131,7 @@ class Questions:
         if isinstance(decided, Refuse):
             self._count(request.method)
         if request.id in self._open or len(self._open) >= self._hop.spec.max_in_flight:
-            self._hop.metrics.junk_lines.labels(self._hop.spec.name).inc()
+            self._hop.count_junk()
             return
         scope = self._open[request.id] = anyio.CancelScope()
         self._tasks.start_soon(self._answer, request.id, decided, scope)

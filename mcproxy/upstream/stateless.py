@@ -206,7 +206,7 @@ class Conversation:
         try:
             self.take(parse(data), cause)
         except InvalidMessage as invalid:
-            self._count_junk()
+            self._hop.count_junk()
             if invalid.id is not None and cause in (None, invalid.id):
                 self._requests.fail(invalid.id, Rejected(f"the answer is malformed: {invalid.reason}"))
 
@@ -216,10 +216,10 @@ class Conversation:
                 self._on_answer(message, cause)
             case Notification():
                 if not self._on.get(message.method, self.listening.take)(message, cause):
-                    self._count_junk()
+                    self._hop.count_junk()
             case Request():
                 # basic/patterns: "Servers MUST NOT initiate JSON-RPC requests, and clients do not send responses".
-                self._count_junk()
+                self._hop.count_junk()
             case _:
                 assert_never(message)
 
@@ -227,7 +227,7 @@ class Conversation:
         if cause is not None and answer.id is None:
             answer = replace(answer, id=cause)
         if cause is not None and answer.id != cause:
-            self._count_junk()
+            self._hop.count_junk()
             return
         self._requests.settle(answer)
         self._causes.answered(answer.id)
@@ -253,9 +253,6 @@ class Conversation:
             return False
         self._requests.fail(id, PeerGone("the server ended it"))
         return True
-
-    def _count_junk(self) -> None:
-        self._hop.metrics.junk_lines.labels(self._hop.spec.name).inc()
 
     def _failed(self, call: Call, why: str, reason: Reason) -> Failed:
         sentence = f"upstream {self._hop.spec.name!r}, {call.method}: {why}"

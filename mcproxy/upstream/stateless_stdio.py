@@ -61,7 +61,7 @@ async def over(pipe: Pipe, hop: Hop, patience: float, question: Request = QUESTI
 
     Raises Older, Unreachable, or PeerGone where the pipe ends before.
     """
-    found = await _probe(pipe, patience, question)
+    found = await _probe(pipe, hop, patience, question)
     conversation = Conversation(hop, found, pipe.send, says_cancelled=True)
     async with task_group() as tasks:
         tasks.start_soon(_feed, pipe, conversation)
@@ -73,10 +73,10 @@ async def _feed(pipe: Pipe, conversation: Conversation) -> None:
     conversation.lose(await pipe.feed(conversation.receive))
 
 
-async def _probe(pipe: Pipe, patience: float, question: Request) -> ServerIdentity:
+async def _probe(pipe: Pipe, hop: Hop, patience: float, question: Request) -> ServerIdentity:
     requests = Requests()
     async with task_group() as tasks:
-        tasks.start_soon(_await_answer, pipe, requests)
+        tasks.start_soon(_await_answer, pipe, hop, requests)
         try:
             answer = await requests.exchange(
                 question.method, question.params, pipe.send, Timeouts(patience, patience), id=question.id
@@ -88,20 +88,17 @@ async def _probe(pipe: Pipe, patience: float, question: Request) -> ServerIdenti
         return identity(answer)
 
 
-async def _await_answer(pipe: Pipe, requests: Requests) -> None:
+async def _await_answer(pipe: Pipe, hop: Hop, requests: Requests) -> None:
     def receive(data: bytes) -> None:
-        message = _parsed(data)
+        try:
+            message = parse(data)
+        except InvalidMessage:
+            hop.count_junk()
+            return
         if isinstance(message, Response | ErrorResponse):
             requests.settle(message)
 
     requests.fail_all(PeerGone(await pipe.feed(receive)))
-
-
-def _parsed(data: bytes) -> Message | None:
-    try:
-        return parse(data)
-    except InvalidMessage:
-        return None
 
 
 def _drop(_: bytes) -> None:

@@ -177,7 +177,7 @@ class _Child:
         if line.startswith((b"{", b"[")):
             receive(line)
         elif line:
-            self._hop.metrics.junk_lines.labels(self._hop.spec.name).inc()
+            self._hop.count_junk()
 
     async def _epitaph(self) -> str:
         with anyio.move_on_after(DYING):

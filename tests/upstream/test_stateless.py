@@ -655,6 +655,12 @@ async def test_a_child_that_asks_is_not_answered() -> None:
     assert not [message for message in heard if message.get("id") == "mine"]
 
 
+async def test_r16_what_is_no_message_while_a_child_is_probed_is_counted() -> None:
+    async with running(child("chatty")) as it:
+        assert value(await it.upstream(tool("echo", 1))) == 1
+        assert it.count("mcproxy_upstream_junk_total", upstream="kid") == 1
+
+
 async def test_a_childs_changes_are_told_apart_by_subscription() -> None:
     async with running(child()) as it:
         await it.upstream(request("resources/subscribe", uri="a:1"))

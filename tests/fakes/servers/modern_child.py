@@ -2,7 +2,7 @@
 
 Runs as `python modern_child.py [MANNER...]`: `mute` says nothing to `server/discover`, `slow` answers it only after
 it was asked for `initialize` and refuses that, `brittle` dies of it, `legacy` calls it unknown; what is `mute`,
-`brittle` or `legacy` speaks 2025-11-25.
+`brittle` or `legacy` speaks 2025-11-25. `chatty` logs a line of JSON first.
 """
 
 from __future__ import annotations
@@ -35,6 +35,8 @@ def answer(request: Message, value: Any) -> None:
 
 
 def on_discover(request: Message) -> None:
+    if "chatty" in MANNERS:
+        sys.stdout.write('{"level": "info", "msg": "up"}\n')
     if "brittle" in MANNERS:
         os._exit(1)
     if "legacy" in MANNERS:
