@@ -20,7 +20,7 @@ from mcproxy.catalog.naming import Layout, NameTable, Refused, Renamed, Space, n
 from mcproxy.catalog.rewriting import Rewriter
 from mcproxy.catalog.uris import canonical
 from mcproxy.protocol.eras import V2024_11_05
-from mcproxy.protocol.jsonrpc import InvalidMessage, Params, parse_object, parse_text, raw
+from mcproxy.protocol.jsonrpc import InvalidMessage, Params, nests_deeper, parse_object, parse_text, raw
 from mcproxy.protocol.methods import Kind
 
 _NAMED: Final = frozenset({Kind.TOOLS, Kind.PROMPTS})
@@ -41,6 +41,8 @@ _EVERYTHING: Final[dict[str, dict[str, object]]] = {
 }
 """An upstream that was never reached counts as offering all this: it may come, and clients ask once (R1)."""
 
+MAX_DEPTH: Final = 200
+"""Levels of nesting of an entry: it is read again and again, wherever the stack is then."""
 _UNROUTED: Final = frozenset({"tasks"})
 """Capabilities whose methods have no row: what cannot be delivered is not advertised."""
 
@@ -151,15 +153,14 @@ class View:
 
 
 def read_listing(upstream: str, kind: Kind, items: Iterable[Raw]) -> Listing:
-    """A list as it came in, without the entries that have no usable key or repeat one."""
+    """A list as it came in, without the entries that would break the list for clients, or the gateway (R1)."""
     entries: dict[str, Entry] = {}
     refused: list[Refused] = []
     for item in items:
-        key = _key(kind, item)
-        if key is None:
-            refused.append(Refused(upstream, kind, "", f"an entry has no {kind.key}"))
-        elif key in entries:
-            refused.append(Refused(upstream, kind, key, "it is listed twice"))
+        key = _key(kind, item) or ""
+        flaw = _flaw(kind, key, item)
+        if flaw is not None or key in entries:
+            refused.append(Refused(upstream, kind, key, flaw or "it is listed twice"))
         else:
             entries[key] = Entry(key, item)
     return Listing(tuple(entries.values()), tuple(refused))
@@ -233,6 +234,14 @@ def _instructions(layout: Layout, known: Sequence[tuple[str, ServerIdentity | No
     if layout.endpoint != AGGREGATE:
         return told[0][1] if told else None
     return "\n\n".join(f"## {name}\n\n{text}" for name, text in told) or None
+
+
+def _flaw(kind: Kind, key: str, item: Raw) -> str | None:
+    if not key:
+        return f"an entry has no {kind.key}"
+    if nests_deeper(item, MAX_DEPTH):
+        return f"it nests deeper than {MAX_DEPTH} levels"
+    return None
 
 
 def _key(kind: Kind, item: Raw) -> str | None:

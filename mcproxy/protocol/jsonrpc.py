@@ -6,6 +6,7 @@ What lies below passes as the very bytes that came in. A message is either under
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -29,6 +30,10 @@ MISSING_CLIENT_CAPABILITY: Final = -32021
 UNSUPPORTED_PROTOCOL_VERSION: Final = -32022
 
 EMPTY_OBJECT: Final = Raw(b"{}")
+
+_STRINGS: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
+_INNERMOST: Final = re.compile(rb"\[\]|\{\}")
+_NO_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,6 +210,20 @@ def with_members(base: Raw, members: Mapping[str, object]) -> Raw:
     if not members:
         return base
     return raw({**parse_object(base), **members})
+
+
+def nests_deeper(data: bytes | Raw, levels: int) -> bool:
+    """Whether the JSON value `data` has more than so many levels of objects and arrays.
+
+    What is kept is read again, and a value that the stack has room for now may be too deep for it then.
+    """
+    text = bytes(data)
+    if text.count(b"{") + text.count(b"[") <= levels:
+        return False
+    brackets = _STRINGS.sub(b"", text).translate(None, _NO_BRACKETS)
+    for _ in range(levels):
+        brackets = _INNERMOST.sub(b"", brackets)
+    return bool(brackets)
 
 
 def one_line(data: bytes) -> bytes:

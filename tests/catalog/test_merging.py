@@ -229,3 +229,11 @@ def test_completion_of_the_first_revision_has_no_capability_and_is_offered() -> 
         "prompts": {"listChanged": True},
         "completions": {},
     }
+
+
+def test_r1_an_entry_nested_too_deeply_is_dropped_and_reported() -> None:
+    fine = Raw(b'{"name":"fine","text":"' + b"[" * 300 + b'","inputSchema":' + b"[" * 150 + b"]" * 150 + b"}")
+    deep = Raw(b'{"name":"deep","inputSchema":' + b"[" * 200 + b"]" * 200 + b"}")
+    read = read_listing("up", Kind.TOOLS, [fine, deep])
+    assert [entry.key for entry in read.entries] == ["fine"]
+    assert [(refused.name, refused.why) for refused in read.refused] == [("deep", "it nests deeper than 200 levels")]
