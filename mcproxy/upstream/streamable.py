@@ -51,6 +51,13 @@ _SESSION_LOST: Final = re.compile(
     r"|(invalid|unknown|expired|no valid|no such) session|(server|session) not initialized",
     re.IGNORECASE,
 )
+_ONLY_THAT: Final = re.compile(
+    r"(bad request: |error: )?(mcp[ -])?session([ -]id)?( [\w-]{8,}| \S{8,})?( is| was| has)? "
+    r"(not found|unknown|expired|invalid|terminated|not initialized)\W?"
+    r"|(bad request: |error: )?(invalid|unknown|expired|no valid|no such) (mcp[ -])?session([ -]id)?\W?( provided\W?)?"
+    r"|(bad request: )?server not initialized\W?",
+    re.IGNORECASE,
+)
 _SESSION_NOT_FOUND: Final = -32001
 
 
@@ -86,11 +93,14 @@ def session_is_lost(status: int, body: bytes, error: ErrorResponse | None, *, ha
 
     404 is the specification's way (transports, Session Management); the others are met in the wild.
     """
-    if status == 404 and had_session:
+    if not had_session:
+        return False
+    if status == 404:
         return True
     if error is not None and status < 400:
+        # A tool's own error may speak of sessions too: here the sentence must say nothing else.
         known_code = error.error.code in (INVALID_REQUEST, _SESSION_NOT_FOUND)
-        return known_code and _SESSION_LOST.search(error.error.message) is not None
+        return known_code and _ONLY_THAT.fullmatch(error.error.message.strip()) is not None
     return status in (400, 401, 404, 410, 503) and _SESSION_LOST.search(body.decode(errors="replace")) is not None
 
 

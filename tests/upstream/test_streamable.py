@@ -130,6 +130,11 @@ def test_r2_a_tools_own_error_is_no_lost_session() -> None:
     own = ErrorResponse(1, ErrorObject(-32602, "Session not found"))
     assert not session_is_lost(200, b"", own, had_session=True)
     assert not session_is_lost(404, b"", None, had_session=False)
+    again = ErrorResponse(1, ErrorObject(-32001, "Session expired: log in to the bank again"))
+    assert not session_is_lost(200, b"", again, had_session=True)
+    lost = ErrorResponse(1, ErrorObject(-32001, "Session not found"))
+    assert session_is_lost(200, b"", lost, had_session=True)
+    assert not session_is_lost(200, b"", lost, had_session=False)
     assert not session_is_lost(401, b"token expired", None, had_session=True)
 
 
