@@ -146,6 +146,7 @@ class Conversation:
     async def open(self) -> None:
         """Shakes hands (lifecycle, Initialization). Raises Unreachable or Rejected."""
         connect = self._hop.spec.timeouts.connect
+        self._hop.underway.step = "initialize"
         try:
             # cancellation: "The initialize request MUST NOT be cancelled by clients"; hence no `send_cancel`.
             answer = await self._requests.exchange(

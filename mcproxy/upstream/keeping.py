@@ -43,7 +43,8 @@ class _Attempt:
     wanted: anyio.Event = field(default_factory=anyio.Event)
     done: anyio.Event = field(default_factory=anyio.Event)
     link: Link | None = None
-    error: str = "it is still connecting"
+    error: str | None = None
+    """Why there is no link, once that is known."""
 
     def settle(self, outcome: Link | str) -> None:
         if isinstance(outcome, str):
@@ -155,6 +156,7 @@ class KeptLink:
     async def _connect_and_wait(self) -> str | None:
         """Returns None after a link has lived, else why there was none in time."""
         patience = self._hop.spec.timeouts.connect
+        self._hop.underway.step = ""
         with anyio.CancelScope(deadline=anyio.current_time() + patience) as scope:
             self._life = scope
             async with self._connect(self._hop) as link:
@@ -167,10 +169,14 @@ class KeptLink:
                     self._link = None
                 return None
         if self._renewed is None:
-            return f"connecting took longer than {patience:g} s"
+            return f"connecting took longer than {patience:g} s{self._underway()}"
         why, self._renewed = self._renewed, None
         self._down(why)
         return None
+
+    def _underway(self) -> str:
+        step = self._hop.underway.step
+        return f", and waits for the answer to {step}" if step else ""
 
     def _settle(self, outcome: Link | str) -> None:
         attempt, self._attempt = self._attempt, _Attempt()
@@ -230,7 +236,7 @@ class KeptLink:
         with anyio.move_on_after(self._hop.spec.timeouts.connect):
             await attempt.done.wait()
         if attempt.link is None:
-            raise Unreachable(attempt.error)
+            raise Unreachable(attempt.error or f"it is still connecting{self._underway()}")
         return attempt.link
 
     def _failed(self, why: str) -> Failed:

@@ -57,6 +57,13 @@ class Findings:
     """Try the handshake before the newest era: for callers of that era, where the server may serve both."""
 
 
+@dataclass(slots=True)
+class Underway:
+    """What an attempt to connect waits for, so that whoever gives it up can say so."""
+
+    step: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class Hop:
     """What a link needs to know: whom to reach, for whom, and where to say what it hears between calls."""
@@ -70,11 +77,13 @@ class Hop:
     redact: Redaction = field(init=False)
     """For whatever a peer said, before an operator or a client reads it in a sentence of ours (R44)."""
     stderr: Tail = field(init=False)
+    underway: Underway = field(init=False)
 
     def __post_init__(self) -> None:
         redact = Redaction.of(self.spec)
         object.__setattr__(self, "redact", redact)
         object.__setattr__(self, "stderr", Tail(redact))
+        object.__setattr__(self, "underway", Underway())
 
     def count_junk(self) -> None:
         """Notes that the upstream sent what is no message, or none that may be sent (R16)."""

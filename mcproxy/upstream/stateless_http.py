@@ -52,6 +52,7 @@ async def connected(hop: Hop, patience: float) -> AsyncIterator[Link]:
 
     Raises Older, Unreachable or Rejected.
     """
+    hop.underway.step = QUESTION.method
     async with session(hop.spec) as http, task_group() as tasks:
         posts = _Posts(hop, Requester(http, hop))
         link = _Stateless(hop, posts, await _probed(posts, patience), tasks)

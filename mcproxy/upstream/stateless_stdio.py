@@ -74,6 +74,7 @@ async def _feed(pipe: Pipe, conversation: Conversation) -> None:
 
 
 async def _probe(pipe: Pipe, hop: Hop, patience: float, question: Request) -> ServerIdentity:
+    hop.underway.step = question.method
     requests = Requests()
     async with task_group() as tasks:
         tasks.start_soon(_await_answer, pipe, hop, requests)

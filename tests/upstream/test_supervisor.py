@@ -15,6 +15,7 @@ from mcproxy.call import (
     Complete,
     Connected,
     Disconnected,
+    ListChanged,
     Notice,
     Outcome,
     Party,
@@ -27,6 +28,7 @@ from mcproxy.call import (
 from mcproxy.channel import PeerGone
 from mcproxy.protocol.eras import Era
 from mcproxy.protocol.jsonrpc import Params, raw
+from mcproxy.protocol.methods import Kind
 from mcproxy.settings import Upstream, UpstreamTimeouts
 from mcproxy.upstream.link import Hop, Link, NotAccepted, Unreachable
 from mcproxy.upstream.supervisor import Places
@@ -75,6 +77,7 @@ class FakeConnect:
     given: list[FakeLink] = field(default_factory=list)
     hops: list[Hop] = field(default_factory=list)
     may_connect: anyio.Event | None = None
+    step: str = ""
     alive: int = 0
 
     def __call__(self, hop: Hop) -> AbstractAsyncContextManager[Link]:
@@ -83,6 +86,7 @@ class FakeConnect:
     @asynccontextmanager
     async def _connected(self, hop: Hop) -> AsyncIterator[Link]:
         self.hops.append(hop)
+        hop.underway.step = self.step
         if self.may_connect is not None:
             await self.may_connect.wait()
         link = self.links.pop(0) if self.links else FakeLink()
@@ -152,6 +156,24 @@ async def test_a_connection_that_takes_too_long_is_given_up_with_a_word() -> Non
         assert "longer than 0.05 s" in it.events.of(Disconnected)[0].reason
 
 
+async def test_r46_who_gives_up_connecting_says_what_hangs() -> None:
+    spec = child("mute", timeouts=UpstreamTimeouts(connect=0.5, idle=5, total=20, shutdown=0.3))
+    async with running(spec, delays=lambda _: 3600) as it:
+        await it.events.until(lambda: bool(it.events.of(Disconnected)))
+        assert "initialize" in it.events.of(Disconnected)[0].reason
+
+
+@pytest.mark.parametrize("phase", ["server/discover", "initialize"])
+async def test_r46_a_call_that_waits_for_a_link_in_vain_says_what_hangs(phase: str) -> None:
+    connect = FakeConnect(may_connect=anyio.Event(), step=phase)
+    spec = SPEC.model_copy(update={"timeouts": UpstreamTimeouts(connect=0.05)})
+    async with running(spec, connect=connect, delays=lambda _: 3600) as it:
+        failed = failure(await it.upstream(tool("a")))
+        await it.events.until(lambda: bool(it.events.of(Disconnected)))
+        assert f"waits for the answer to {phase}" in failed.error.message
+        assert f"waits for the answer to {phase}" in it.events.of(Disconnected)[0].reason
+
+
 async def test_a_bug_in_a_link_takes_nothing_else_down() -> None:
     connect = FakeConnect([ZeroDivisionError("secret"), FakeLink()])
     async with running(SPEC, connect=connect) as it:
@@ -198,6 +220,25 @@ async def test_r47_one_call_too_many_is_answered_busy() -> None:
         assert await it.upstream(tool("a")) == DONE
 
 
+async def test_r47_calls_that_wait_for_the_link_count_as_in_flight() -> None:
+    connect = FakeConnect(may_connect=anyio.Event())
+    outcomes: list[Outcome] = []
+
+    async def call() -> None:
+        asked = tool("a", capabilities={"elicitation": {}})
+        outcomes.append(await it.upstream(asked))
+
+    async with running(SPEC.model_copy(update={"max_in_flight": 2}), connect=connect) as it:
+        async with anyio.create_task_group() as tasks:
+            for _ in range(50):
+                tasks.start_soon(call)
+            await anyio.wait_all_tasks_blocked()
+            assert len(outcomes) == 48
+            assert connect.may_connect is not None
+            connect.may_connect.set()
+    assert outcomes.count(DONE) == 2
+
+
 async def test_r15_a_gateway_refuses_to_be_its_own_upstream() -> None:
     experimental: Params = {"experimental": raw({f"{GATEWAY_CAPABILITY}me": {}, f"{GATEWAY_CAPABILITY}other": {}})}
     itself = FakeLink(identity=ServerIdentity(Era.HANDSHAKE, "2025-11-25", experimental))
@@ -223,8 +264,51 @@ async def test_r14_each_session_has_a_link_of_its_own_made_once() -> None:
         it.upstream.release("a")
         await it.events.until(lambda: bool(it.events.of(Retired)))
         assert [event.owner for event in it.events.of(Retired)] == ["a"]
+        await anyio.wait_all_tasks_blocked()
         assert connect.alive == 2
     assert connect.alive == 0
+
+
+async def test_r14_a_released_link_says_so_at_once_and_nothing_of_it_follows() -> None:
+    connect = FakeConnect()
+    async with running(SESSION, connect=connect) as it:
+        await it.upstream(tool("t", session="a"))
+        old = connect.hops[-1]
+        it.upstream.release("a")
+        assert [event.owner for event in it.events.of(Retired)] == ["a"]
+        await it.upstream(tool("t", session="a"))
+        old.publish(ListChanged(Kind.TOOLS))
+        connect.hops[-1].publish(ListChanged(Kind.PROMPTS))
+        await anyio.wait_all_tasks_blocked()
+        own = [event for event in it.events.all if event.owner == "a"]
+    assert [type(event) for event in own[:4]] == [Connected, Retired, Connected, UpstreamChanged]
+    assert own[3].change == ListChanged(Kind.PROMPTS)
+    assert [type(event) for event in own[4:]] == [Retired]
+
+
+async def test_r14_a_link_that_is_released_before_it_is_up_says_nothing_more() -> None:
+    connect = FakeConnect()
+    async with running(SESSION, connect=connect) as it:
+        await it.events.until(lambda: bool(it.events.of(Connected)))
+        connect.may_connect = anyio.Event()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(it.upstream, tool("t", session="a"))
+            await anyio.wait_all_tasks_blocked()
+            connect.may_connect.set()
+            it.upstream.release("a")
+        await anyio.wait_all_tasks_blocked()
+        assert [type(event) for event in it.events.all if event.owner == "a"] == [Retired]
+        assert connect.alive == 1
+
+
+async def test_r14_a_call_that_no_session_hears_makes_no_link_of_its_own() -> None:
+    connect = FakeConnect()
+    async with running(SESSION, connect=connect) as it:
+        failed = failure(await it.upstream(replace(tool("t", session="a"), listener=None)))
+        assert failed.reason is Reason.UNAVAILABLE
+        await it.upstream(tool("t", session="a"))
+        assert await it.upstream(replace(tool("t", session="a"), listener=None)) == DONE
+        assert [hop.ownership.owner for hop in connect.hops if hop.ownership] == ["a"]
 
 
 async def test_r14_links_of_sessions_are_capped_per_upstream() -> None:
@@ -233,7 +317,6 @@ async def test_r14_links_of_sessions_are_capped_per_upstream() -> None:
         failed = failure(await it.upstream(tool("t", session="b")))
         assert "taken" in failed.error.message
         it.upstream.release("a")
-        await it.events.until(lambda: bool(it.events.of(Retired)))
         await anyio.wait_all_tasks_blocked()
         assert await it.upstream(tool("t", session="b")) == DONE
 

@@ -2,7 +2,7 @@
 
 Runs as `python child.py [MANNER...]`: `deaf-to-eof` ignores the end of its input and SIGTERM, `asks-for-roots` asks
 once initialised, `old` speaks 2024-11-05, `alien` speaks a version that nobody knows,
-`slow-lists` never answers a list, `dies-at-once` says a word on stderr.
+`slow-lists` never answers a list, `mute` no `initialize`, `dies-at-once` says a word on stderr.
 """
 
 from __future__ import annotations
@@ -145,6 +145,8 @@ def on_call(request: Message) -> None:
 def on_message(message: Message) -> None:
     heard.append(message)
     match message:
+        case {"method": "initialize"} if "mute" in MANNERS:
+            pass
         case {"method": "initialize"}:
             on_initialize(message)
         case {"method": "notifications/initialized"} if "asks-for-roots" in MANNERS:
