@@ -168,7 +168,7 @@ def _secret(settings: Settings) -> bytes:
     try:
         return _kept(state, fresh)
     except (OSError, RuntimeError) as error:
-        log.warning("sessions will not survive a restart", why=str(error), remedy="set proxy.secret")
+        log.warning("what clients carry for us will not survive a restart", why=str(error), remedy="set proxy.secret")
         return fresh
 
 
@@ -180,4 +180,7 @@ def _kept(path: Path, fresh: bytes) -> bytes:
         file.flush()
         with suppress(FileExistsError):
             os.link(file.name, path)  # whole or not at all, whoever else starts at this moment
-    return path.read_bytes()
+    kept = path.read_bytes()
+    if len(kept) < len(fresh):
+        raise OSError(f"{path} is too short for a key: remove it")
+    return kept

@@ -278,8 +278,11 @@ class Proxy(_Settings):
     """Origins accepted beside loopback ones; `*` for any."""
     insecure: bool = False
     """Allows binding elsewhere than to loopback without authentication."""
-    secret: str | None = None
-    """Seals session ids; the same on every replica. Made and kept in the user's state folder where not given."""
+    secret: Annotated[str, Field(min_length=16)] | None = None
+    """Seals what clients carry for us: session ids, cursors, request states. The same on every replica, and random.
+
+    Made and kept in the user's state folder where not given.
+    """
     limits: Limits = Limits()
     """Bounds on what peers can make grow."""
     naming: Naming = Naming()

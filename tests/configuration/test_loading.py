@@ -409,3 +409,8 @@ def test_a_file_that_cannot_be_read_is_refused(folder: Path) -> None:
     (folder / "latin.yaml").write_bytes(b"\xff\xfe\xff")
     with pytest.raises(ConfigurationError, match="not UTF-8"):
         read(folder / "latin.yaml", {})
+
+
+def test_a_key_that_anybody_could_guess_is_refused(folder: Path) -> None:
+    [problem] = problems(folder, "proxy:\n  secret: ${NOTHING:-}\n")
+    assert problem.startswith("mcproxy.yaml:2:3: proxy.secret:")
