@@ -16,9 +16,8 @@ from itertools import islice
 from operator import attrgetter
 from typing import Final
 
-import msgspec
 from cachetools import LRUCache
-from msgspec import UNSET, Raw, UnsetType
+from msgspec import Raw
 
 from mcproxy import settings
 from mcproxy.call import Call, Complete, Failed, Outcome, Owner, Reason, ServerIdentity
@@ -26,14 +25,15 @@ from mcproxy.catalog.uris import canonical
 from mcproxy.gateway.flights import Flight, Waiter
 from mcproxy.gateway.shelves import Entry, Key, Shelf
 from mcproxy.gateway.watches import Turnover, Watch, Watches
+from mcproxy.protocol.caching import UNSAID, Hints, read_hints
 from mcproxy.protocol.jsonrpc import EMPTY_OBJECT, InvalidMessage, Params, parse_object, parse_text, raw, with_members
 from mcproxy.protocol.methods import Method
 
 META_STALE: Final = "mcproxy/stale"
 """In `_meta` of a result that has outlived its time: `{"forMs": ...}`, for how long."""
 
-_MAX_URI: Final = 8192
-"""Characters; what has a longer URI is read past the cache."""
+MAX_URI: Final = 8192
+"""Characters; what has a longer URI is read past the cache, and is looked for no further than this."""
 _MAX_PARTS: Final = 128
 """Of a URI's `/`, `?` and `#`; what has more is read past the cache."""
 _MAX_PUBLIC: Final = 256 * 1024
@@ -69,30 +69,6 @@ class Kept:
     watches: Turnover = field(default_factory=Turnover)
 
 
-class _Hints(msgspec.Struct):
-    """`CacheableResult` (2026-07-28, caching), its values as yet unread: a peer may have put anything there."""
-
-    ttl_ms: Raw | UnsetType = msgspec.field(default=UNSET, name="ttlMs")
-    scope: Raw | UnsetType = msgspec.field(default=UNSET, name="cacheScope")
-
-    @property
-    def ttl(self) -> float | None:
-        """Seconds; None where nothing is said. Nonsense counts as 0, as the negative does."""
-        if self.ttl_ms is UNSET:
-            return None
-        try:
-            return max(0.0, msgspec.json.decode(self.ttl_ms, type=float) / 1000)
-        except msgspec.MsgspecError:
-            return 0.0
-
-    @property
-    def public(self) -> bool:
-        return self.scope is not UNSET and parse_text(self.scope) == "public"
-
-
-_hints = msgspec.json.Decoder(_Hints)
-
-
 class Reads:
     def __init__(self, spec: settings.Upstream, max_entry_bytes: int) -> None:
         self.shelf = Shelf(spec.cache.max_bytes)
@@ -108,7 +84,7 @@ class Reads:
     def reader(self, call: Call, row: Method) -> Key | None:
         """The key of what `call` reads for itself; None where its result may depend on more than that."""
         uri = _only_subject(call.params, row)
-        if uri is None or len(uri) > _MAX_URI or len(_PART.findall(uri)) > _MAX_PARTS:
+        if uri is None or len(uri) > MAX_URI or len(_PART.findall(uri)) > _MAX_PARTS:
             return None
         owner = call.caller.session if self._spec.connection == "session" else None
         return Key(self._spec.name, owner, uri, None if self._spec.cache.shared else call.caller.principal.name)
@@ -146,15 +122,14 @@ class Reads:
 
     def land(self, flight: Flight, outcome: Outcome, now: float) -> Kept:
         """Takes the outcome of a flight: for those aboard in any case, and to be kept where it may be."""
-        hints = _read_hints(outcome) if self._fits(outcome) else _Hints()
+        fitting = self._fitting(outcome)
+        hints = read_hints(fitting.result) if fitting is not None else UNSAID
         flight.land(outcome, public=hints.public)
         if not self._remove(flight) or flight.asked or unreachable(outcome):
             return Kept()
         reader = flight.leader.reader
         self._drop(reader)
-        if not isinstance(outcome, Complete) or not self._fits(outcome):
-            return Kept()
-        return self._keep(flight, outcome, hints, now)
+        return self._keep(flight, fitting, hints, now) if fitting is not None else Kept()
 
     def abandon(self, flight: Flight) -> None:
         """Notes that a flight is over, with an outcome or without one."""
@@ -168,7 +143,11 @@ class Reads:
 
     def updated(self, uri: str) -> None:
         """A resource changed: `uri`, in whatever spelling, or what it is a part of (`ResourceUpdatedNotification`)."""
-        changed = frozenset(_wholes(canonical(uri)))
+        if len(uri) > MAX_URI:
+            # It is not here itself; it may be a part of anything.
+            self.changed()
+            return
+        changed = frozenset(wholes(canonical(uri)))
         for each in changed:
             self.shelf.drop_uri(each)
         self._detach(flight for flight in self._flights.values() if canonical(flight.key.uri) in changed)
@@ -210,10 +189,13 @@ class Reads:
             return None
         return entry
 
-    def _fits(self, outcome: Outcome) -> bool:
-        return isinstance(outcome, Complete) and len(outcome.result) <= self._max_entry_bytes
+    def _fitting(self, outcome: Outcome) -> Complete | None:
+        """The outcome, if it is a result that is small enough to be kept."""
+        if isinstance(outcome, Complete) and len(outcome.result) <= self._max_entry_bytes:
+            return outcome
+        return None
 
-    def _keep(self, flight: Flight, outcome: Complete, hints: _Hints, now: float) -> Kept:
+    def _keep(self, flight: Flight, outcome: Complete, hints: Hints, now: float) -> Kept:
         reader = flight.leader.reader
         key = reader.for_everybody if hints.public else reader
         if hints.public:
@@ -229,7 +211,7 @@ class Reads:
         evicted = self.shelf.put(key, entry) if entry.stale_until > now else 0
         return Kept(evicted, turnover)
 
-    def _life(self, flight: Flight, hints: _Hints) -> float:
+    def _life(self, flight: Flight, hints: Hints) -> float:
         """In seconds: until told otherwise, else as the upstream says, else as configured, else none."""
         if flight.watch is not None and self._watches.holds(flight.watch):
             return _FOREVER
@@ -290,14 +272,7 @@ def _only_subject(params: Params, row: Method) -> str | None:
     return parse_text(params.get(row.subject_key, b"")) if meta.keys() <= _HARMLESS_META else None
 
 
-def _read_hints(outcome: Outcome) -> _Hints:
-    try:
-        return _hints.decode(outcome.result) if isinstance(outcome, Complete) else _Hints()
-    except msgspec.MsgspecError:
-        return _Hints(ttl_ms=Raw(b"0"))
-
-
-def _wholes(uri: str) -> Iterator[str]:
+def wholes(uri: str) -> Iterator[str]:
     """`uri` and all that it may be a part of."""
     yield uri
     for part in islice(_PART.finditer(uri), _MAX_PARTS):

@@ -20,7 +20,8 @@ from mcproxy.call import (
     Retired,
     UpstreamChanged,
 )
-from mcproxy.gateway.reads import META_STALE
+from mcproxy.gateway.reads import MAX_URI, META_STALE
+from mcproxy.protocol.caching import LONGEST_TTL
 from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, RESOURCE_NOT_FOUND, ErrorObject, raw
 from mcproxy.protocol.methods import LOG_MESSAGE, PROGRESS, Kind
 from tests.fakes.reading import DOWN, NAME, Pending, Reader, Server, members, read, settled, text, tool, world
@@ -85,6 +86,22 @@ async def test_a_hit_states_what_is_left_of_its_ttl() -> None:
         assert members(await w.get(read(A)))["ttlMs"] == 5000
         w.clock.now += 2
         assert members(await w.get(read(A)))["ttlMs"] == 3000
+
+
+async def test_a_ttl_beyond_all_bounds_is_told_as_the_longest() -> None:
+    async with world(Server(hints={"ttlMs": Raw(b"1e308")})) as w:
+        await w.get(read(A))
+        w.clock.now += 2
+        assert members(await w.get(read(A)))["ttlMs"] == (LONGEST_TTL - 2) * 1000
+        assert w.server.reads == 1
+
+
+async def test_an_update_of_what_is_too_long_to_be_kept_puts_all_in_doubt() -> None:
+    async with world(ttl=MINUTE) as w:
+        await w.get(read(A))
+        w.updated(f"{A}/{'x' * MAX_URI}")
+        await w.get(read(A))
+        assert w.server.reads == 2
 
 
 async def test_a_hit_without_a_ttl_of_its_own_is_the_very_bytes_of_the_answer() -> None:
