@@ -177,9 +177,11 @@ class Aggregation:
         limits, spec = self._proxy.limits, self._specs[link.upstream]
         bounds = Bounds(limits.max_list_pages, limits.max_list_entries, spec.max_message_bytes)
         owner = self._listeners.of(link.owner) if link.owner is not None else None
+        if link.owner is not None and owner is None:
+            return
         self._metrics.list_fetches.labels(link.upstream, kind.value).inc()
         asked, noticed = self._now(), self._noticed.pop(key, None)
-        drained = await drain(lambda params: self._ask(link, kind, params, owner), kind, bounds)
+        drained = await drain(lambda params: self._page(key, params, owner), kind, bounds)
         if not self._catalogue.is_up(link):
             return
         if isinstance(drained, Failed):
@@ -193,6 +195,13 @@ class Aggregation:
             self._poll(key)
             self._time(key, noticed)
         self._stir()
+
+    async def _page(self, key: ListKey, params: Params, owner: Listener | None) -> Outcome:
+        """A page for a session that is gone would make a link that nobody releases (R14)."""
+        if owner is not None and owner not in self._listeners:
+            error = ErrorObject(INTERNAL_ERROR, f"upstream {key.link.upstream!r}: the session has ended")
+            return Failed(error, Party.CLIENT, Reason.CANCELLED)
+        return await self._ask(key.link, key.kind, params, owner)
 
     async def _ask(self, link: LinkKey, kind: Kind, params: Params, listener: Listener | None) -> Outcome:
         """One page, within the upstream's time for lists; the time to connect, where it must, comes on top."""

@@ -31,7 +31,7 @@ from mcproxy.protocol.eras import Era
 from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, ErrorObject
 from mcproxy.protocol.methods import METHODS
 from mcproxy.upstream.backoff import LONGEST
-from mcproxy.upstream.link import Connect, Hop, Link, NotAccepted, Rejected, Unreachable
+from mcproxy.upstream.link import Connect, Hop, Link, NotAccepted, Ownership, Rejected, Unreachable
 
 log = structlog.get_logger()
 
@@ -102,6 +102,10 @@ class KeptLink:
         """What is spoken over the link; None while there is none."""
         return self.standing.identity.era if self._link is not None and self.standing.identity else None
 
+    @property
+    def ownership(self) -> Ownership | None:
+        return self._hop.ownership
+
     async def reached(self) -> bool:
         """Whether there is a link, after at most one attempt to connect."""
         try:
@@ -117,8 +121,9 @@ class KeptLink:
             self._life.cancel()
 
     def stop(self) -> None:
-        """Ends `run`, and the link with it."""
+        """Ends `run`, and the link with it. Whoever hears of it may have the next link before this one is torn down."""
         self._scope.cancel()
+        self._retire()
 
     async def run(self) -> None:
         """Keeps the link until stopped or cancelled."""
@@ -126,8 +131,14 @@ class KeptLink:
             with self._scope:
                 await self._keep()
         finally:
+            self._retire()
+
+    def _retire(self) -> None:
+        """Says once that there is no link any more; nothing is said after it."""
+        self._link = None
+        self._attempt.settle("it has been stopped")
+        if self.standing.phase is not Phase.DISABLED:
             self._stand(Phase.DISABLED)
-            self._attempt.settle("it has been stopped")
             self._on_event(Retired(self._name, self._owner))
 
     async def _keep(self) -> None:
@@ -161,6 +172,7 @@ class KeptLink:
             self._life = scope
             async with self._connect(self._hop) as link:
                 self._check(link.identity)
+                await anyio.lowlevel.checkpoint_if_cancelled()
                 scope.deadline = math.inf
                 self._up(link)
                 try:
@@ -194,7 +206,7 @@ class KeptLink:
         """Says that the link is gone, once for each change of state or reason."""
         self._link = None
         before = self.standing
-        if before.phase is Phase.BACKING_OFF and before.error == reason:
+        if before.phase is Phase.DISABLED or (before.phase is Phase.BACKING_OFF and before.error == reason):
             return
         log.warning("upstream unavailable", upstream=self._name, reason=reason, own=self._owner is not None)
         self._stand(Phase.BACKING_OFF, identity=before.identity, error=reason)

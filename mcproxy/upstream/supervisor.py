@@ -91,6 +91,8 @@ class Supervisor:
         self._delays = delays
         self._clock = clock
         self._in_flight = 0
+        self._undecided = 0
+        """How many of those in flight do not know yet over which link they go."""
         self._tasks: TaskGroup | None = None
         self._owned: dict[str, KeptLink] = {}
         self._findings = Findings()
@@ -128,14 +130,9 @@ class Supervisor:
     async def __call__(self, call: Call) -> Outcome:
         if self._in_flight >= self._spec.max_in_flight:
             return self._unavailable(f"busy: {self._in_flight} calls are in flight (max_in_flight)")
-        link = self._link_for(call)
-        if isinstance(link, Failed):
-            return link
-        if link is self._shared and METHODS[call.method].may_ask:
-            link = await self._of_callers_era(call.caller)
         self._in_flight += 1
         try:
-            return await link(call)
+            return await self._send(call)
         finally:
             self._in_flight -= 1
 
@@ -144,12 +141,26 @@ class Supervisor:
         if kept is not None:
             kept.stop()
 
+    async def _send(self, call: Call) -> Outcome:
+        link = self._link_for(call)
+        if isinstance(link, Failed):
+            return link
+        if link is self._shared and METHODS[call.method].may_ask:
+            self._undecided += 1
+            try:
+                link = await self._of_callers_era(call.caller)
+            finally:
+                self._undecided -= 1
+        return await link(call)
+
     def _link_for(self, call: Call) -> KeptLink | Failed:
         owner = call.caller.session
         if self._spec.connection == "shared" or owner is None:
             return self._shared
         if owner in self._owned:
             return self._owned[owner]
+        if call.listener is None:
+            return self._unavailable("the session has ended, or cannot have a connection of its own")
         if self._shared.standing.phase is Phase.DISABLED:
             return self._unavailable("it is not running")
         full = next((places for places in self._places if places.full), None)
@@ -157,7 +168,8 @@ class Supervisor:
             return self._unavailable(f"all {full.limit} connections of sessions are taken (max_connections)")
         for places in self._places:
             places.take()
-        kept = self._owned[owner] = self._kept(self._hop(Ownership(owner, call.caller.capabilities, call.listener)))
+        ownership = Ownership(owner, call.caller.capabilities, call.listener)
+        kept = self._owned[owner] = self._kept(self._hop(ownership))
         if self._tasks is not None:
             self._tasks.start_soon(self._run_owned, kept)
         return kept
@@ -191,7 +203,8 @@ class Supervisor:
     def _may_serve_both(self) -> bool:
         if self._spec.era != "auto" or self._shared.era is not Era.STATELESS or self._tried_handshake:
             return False
-        return transport(self._spec) != "stdio" or not (self._met_stateless or self._in_flight)
+        is_busy = self._in_flight > self._undecided
+        return transport(self._spec) != "stdio" or not (self._met_stateless or is_busy)
 
     def _start_handshaking(self) -> KeptLink:
         """A shared link beside the other. What becomes of it is nobody's concern; what the server says on it is."""
@@ -214,11 +227,17 @@ class Supervisor:
         owner: Owner = None if ownership is None else ownership.owner
 
         def publish(change: Change) -> None:
-            self._on_event(UpstreamChanged(self.name, owner, change))
+            if ownership is None or self._is_held(ownership):
+                self._on_event(UpstreamChanged(self.name, owner, change))
 
         # a session of its own is of the handshake era, and so is its link where the server serves both
         findings = self._findings if ownership is None else Findings(handshake_first=True)
         return Hop(self._spec, self._metrics, publish, ownership, findings)
+
+    def _is_held(self, ownership: Ownership) -> bool:
+        """False once it is released: its session's next link may be there before the last word of this one."""
+        kept = self._owned.get(ownership.owner)
+        return kept is not None and kept.ownership is ownership
 
     def _kept(self, hop: Hop) -> KeptLink:
         report = self._on_event if hop.ownership is not None else self._measured

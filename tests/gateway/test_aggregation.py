@@ -325,6 +325,33 @@ async def test_who_leaves_releases_its_own_links_and_nothing_of_them_is_kept() -
         assert len(own.calls) == calls
 
 
+async def test_r14_nothing_is_fetched_for_a_session_that_is_gone() -> None:
+    own = offering("own", "x")
+    async with house(own, options=OWN_LINKS) as h:
+        await h.ready()
+        calls = len(own.calls)
+        own.connect("s1")
+        await quiet()
+        assert len(own.calls) == calls
+
+
+async def test_r14_a_session_that_leaves_between_two_pages_is_not_asked_for_the_next() -> None:
+    own = offering("own", "x")
+    async with house(own, options=OWN_LINKS) as h:
+        await h.ready()
+        listener = h.listener(session="s1")
+        await h.listed(Kind.TOOLS, listener=listener)
+        own.answers["tools/list"] = lambda call: complete(tools=[tool("x")], nextCursor=f"{len(own.calls)}")
+        own.gate.shut()
+        own.announce(TOOLS_CHANGED, "s1")
+        await own.gate.holds(1)
+        h.gateway.leave(listener)
+        calls = len(own.calls)
+        own.gate.open()
+        await quiet()
+        assert len(own.calls) == calls
+
+
 async def test_r31_a_long_list_is_cut_and_what_was_read_is_kept() -> None:
     async with house(offering("a", "x", "y", "z"), limits={"max_list_entries": 2}) as h:
         await h.ready()

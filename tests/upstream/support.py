@@ -17,6 +17,7 @@ from mcproxy.call import (
     ANONYMOUS,
     Call,
     Caller,
+    Change,
     Complete,
     Failed,
     InputRequest,
@@ -88,10 +89,12 @@ class FakeListener:
     caller: Caller
     answer: object
     questions: list[InputRequest] = field(default_factory=list)
+    told: list[Change] = field(default_factory=list)
 
     def set_log_level(self, level: str) -> None: ...
 
-    def signal(self, change: object) -> None: ...
+    def signal(self, change: Change) -> None:
+        self.told.append(change)
 
     async def ask(self, request: InputRequest) -> Raw:
         self.questions.append(request)
@@ -110,6 +113,8 @@ def tool(
     declared = {key: raw(value) for key, value in (capabilities or {}).items()}
     caller = Caller(ANONYMOUS, "2025-11-25", declared, session=session)
     params = {"name": raw(name), "arguments": raw({} if arguments is None else arguments)}
+    if listener is None and session is not None:
+        listener = FakeListener(caller, None)
     return Call("tools/call", params, caller, client or FakeClient(), listener)
 
 
