@@ -33,6 +33,10 @@ EMPTY_OBJECT: Final = Raw(b"{}")
 
 _STRINGS: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
 _INNERMOST: Final = re.compile(rb"\[\]|\{\}")
+_ESCAPES: Final = re.compile(
+    rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(?P<half>u[dD][89a-fA-F][0-9a-fA-F]{2})|.)",
+    re.DOTALL,
+)
 _NO_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
 
 
@@ -120,7 +124,7 @@ def parse(data: bytes | Raw) -> Message:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         if _is_json(data):
             raise InvalidMessage(INVALID_REQUEST, "a message must be a JSON object") from error
-        raise InvalidMessage(PARSE_ERROR, f"not valid JSON: {_reason(error)}") from error
+        raise InvalidMessage(PARSE_ERROR, _fault(data, error)) from error
     id = _read_id(envelope.id)
     if envelope.jsonrpc is UNSET or bytes(envelope.jsonrpc) != b'"2.0"':
         raise InvalidMessage(INVALID_REQUEST, 'the member "jsonrpc" must be "2.0"', id)
@@ -148,7 +152,7 @@ def parse_batch(data: bytes) -> list[Message | InvalidMessage] | None:
     try:
         members = _batch.decode(data)
     except (msgspec.MsgspecError, RecursionError) as error:
-        raise InvalidMessage(PARSE_ERROR, f"not valid JSON: {_reason(error)}") from error
+        raise InvalidMessage(PARSE_ERROR, _fault(data, error)) from error
     if not members:
         raise InvalidMessage(INVALID_REQUEST, "an empty batch")
     return [_parse_member(member) for member in members]
@@ -288,6 +292,13 @@ def _is_json(data: bytes | Raw) -> bool:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return False
     return True
+
+
+def _fault(data: bytes | Raw, error: Exception) -> str:
+    """Why `data` was not read. RFC 8259, section 8.2: what half a surrogate pair means, nobody can say."""
+    if any(escape["half"] for escape in _ESCAPES.finditer(data)):
+        return "a string holds one half of a surrogate pair, which is no character: send both, or neither"
+    return f"not valid JSON: {_reason(error)}"
 
 
 def _reason(error: Exception) -> str:
