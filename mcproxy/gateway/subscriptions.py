@@ -39,6 +39,7 @@ from mcproxy.gateway.catalogue import Catalogue, LinkKey
 from mcproxy.gateway.coalescing import Clock, Coalescer, Sleep
 from mcproxy.gateway.errands import errand, retry_delay
 from mcproxy.gateway.listeners import Listeners, label_of
+from mcproxy.gateway.reads import MAX_URI, wholes
 from mcproxy.gateway.resolving import Resolver
 from mcproxy.metrics import Metrics
 from mcproxy.protocol.jsonrpc import (
@@ -69,6 +70,8 @@ class Watchers:
     def __init__(self) -> None:
         self._topics: dict[LinkKey, dict[str, dict[tuple[Listener, str], None]]] = {}
         self._held: dict[Listener, dict[tuple[Topic, str], None]] = {}
+        self._spelled: dict[Topic, dict[Topic, None]] = {}
+        """What is watched, by its canonical spelling."""
 
     def __contains__(self, topic: Topic) -> bool:
         return topic.uri in self._topics.get(topic.link, {})
@@ -83,6 +86,7 @@ class Watchers:
         if (listener, spelling) in hearers:
             return False
         hearers[listener, spelling] = None
+        self._spelled.setdefault(_canonical(topic), {})[topic] = None
         self._held.setdefault(listener, {})[topic, spelling] = None
         return True
 
@@ -96,9 +100,7 @@ class Watchers:
         if not self._held[listener]:
             del self._held[listener]
         if not hearers:
-            del self._topics[topic.link][topic.uri]
-        if not self._topics[topic.link]:
-            del self._topics[topic.link]
+            self._forget(topic)
         return not hearers
 
     def of(self, link: LinkKey) -> list[Topic]:
@@ -120,13 +122,25 @@ class Watchers:
 
         2025-11-25, schema, ResourceUpdatedNotification: it may be a sub-resource of what was subscribed to.
         """
-        topics = self._topics.get(link, {})
-        if uri in topics:
+        if Topic(link, uri) in self:
             return [Topic(link, uri)]
-        spelling = canonical(uri)
-        same = [watched for watched in topics if canonical(watched) == spelling]
-        within = same or [watched for watched in topics if uri.startswith(f"{watched.rstrip('/')}/")]
-        return [Topic(link, watched) for watched in within]
+        # What is longer has a name that nobody watches under another spelling; what it lies in may be watched.
+        spelling = canonical(uri[:MAX_URI])
+        same = self._spelled.get(Topic(link, spelling))
+        if same is not None:
+            return list(same)
+        within = (self._spelled.get(Topic(link, whole), ()) for whole in dict.fromkeys(wholes(spelling)))
+        return [topic for topics in within for topic in topics]
+
+    def _forget(self, topic: Topic) -> None:
+        """Lets go of a topic that nobody watches any more."""
+        del self._topics[topic.link][topic.uri]
+        if not self._topics[topic.link]:
+            del self._topics[topic.link]
+        same = self._spelled[_canonical(topic)]
+        del same[topic]
+        if not same:
+            del self._spelled[_canonical(topic)]
 
 
 class Subscriptions:
@@ -240,8 +254,8 @@ class Subscriptions:
             self._metrics.notification_delay.labels(*labels).observe(self._now() - noticed)
 
     def _heard_as(self, listener: Listener, topic: Topic, uri: str, spelling: str) -> str:
-        """The client's own spelling; of a sub-resource, its name at the client's endpoint."""
-        if canonical(uri) == canonical(topic.uri):
+        """The client's own spelling; of a sub-resource, its name at the client's endpoint, where that is bearable."""
+        if uri == topic.uri or len(uri) > MAX_URI or canonical(uri) == canonical(topic.uri):
             return spelling
         layout = self._catalogue.layout(listener.caller.endpoint)
         return layout.space(topic.link.upstream).expose_uri(uri) if layout.shows(topic.link.upstream) else spelling
@@ -347,6 +361,10 @@ class Subscriptions:
 
 def _failed(sentence: str, reason: Reason = Reason.PROTOCOL_ERROR) -> Failed:
     return Failed(ErrorObject(INTERNAL_ERROR, sentence), Party.UPSTREAM, reason)
+
+
+def _canonical(topic: Topic) -> Topic:
+    return Topic(topic.link, canonical(topic.uri))
 
 
 def _listener(call: Call) -> Listener:

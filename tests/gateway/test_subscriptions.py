@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 
 import anyio
@@ -373,6 +374,48 @@ class WatchersAgainstAList(RuleBasedStateMachine):
 
 WatchersAgainstAList.TestCase.settings = settings(max_examples=50, stateful_step_count=30, deadline=None)
 TestWatchersAgainstAList = WatchersAgainstAList.TestCase
+
+
+LINK = LinkKey("a", None)
+
+
+def watching(*uris: str) -> Watchers:
+    watchers, listener = Watchers(), FakeListener()
+    for uri in uris:
+        watchers.add(Topic(LINK, uri), listener, uri)
+    return watchers
+
+
+def meant(watchers: Watchers, uri: str) -> set[str]:
+    topics = watchers.meant(LINK, uri)
+    assert len(set(topics)) == len(topics)
+    return {topic.uri for topic in topics}
+
+
+async def test_an_update_means_the_resource_itself_else_its_other_spellings_else_what_it_lies_in() -> None:
+    watchers = watching("HTTP://Host", "http://host/a", "http://host/a/", "http://host/b c", "http://host/b%20c")
+    assert meant(watchers, "http://host/a") == {"http://host/a"}
+    assert meant(watchers, "HTTP://host/b%20c") == {"http://host/b c", "http://host/b%20c"}
+    assert meant(watchers, "http://HOST/a/x/y") == {"HTTP://Host", "http://host/a", "http://host/a/"}
+    assert meant(watchers, "http://host/ab") == {"HTTP://Host"}
+    assert meant(watchers, "http://hostess/a") == set()
+
+
+async def test_an_update_of_what_has_too_long_a_name_reaches_who_watches_what_holds_it() -> None:
+    async with house(watchable()) as h:
+        await h.ready()
+        listener = h.listener()
+        await subscribe(h, listener, "a+file:///dir")
+        updated(h["a"], f"file:///dir/{'x/' * 1_000_000}")
+        assert listener.changes == [ResourceUpdated("a+file:///dir")]
+
+
+async def test_r1_a_storm_of_updates_that_nobody_watches_costs_little_however_much_is_watched() -> None:
+    watchers = watching(*(f"file:///{number}" for number in range(10_000)))
+    begun = time.process_time()
+    for number in range(200):
+        assert watchers.meant(LINK, f"file:///unknown/{number}") == []
+    assert time.process_time() - begun < 1
 
 
 async def test_subscriptions_are_counted_for_clients_and_upstream_apart() -> None:
