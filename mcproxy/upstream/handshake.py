@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from typing import Final, assert_never
 
 import anyio
@@ -290,10 +289,8 @@ class Conversation:
             self._hop.publish(ListChanged(kind))
 
     def _outcome(self, answer: Response | ErrorResponse) -> Outcome:
-        """The server's own error stays its own, but for what it quotes of our secrets (R44)."""
         if isinstance(answer, ErrorResponse):
-            message = self._hop.redact(answer.error.message)
-            return Failed(replace(answer.error, message=message), Party.UPSTREAM)
+            return Failed(self._hop.redacted(answer.error), Party.UPSTREAM)
         return Complete(answer.result)
 
     def _failed(self, call: Call, why: str, reason: Reason) -> Failed:

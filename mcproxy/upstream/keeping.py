@@ -252,5 +252,5 @@ class KeptLink:
         return attempt.link
 
     def _failed(self, why: str) -> Failed:
-        sentence = f"upstream {self._name!r}: {why}"
+        sentence = f"upstream {self._name!r}: {self._hop.redact(why)}"
         return Failed(ErrorObject(INTERNAL_ERROR, sentence), Party.UPSTREAM, Reason.UNAVAILABLE)

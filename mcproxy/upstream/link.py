@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import anyio
@@ -16,7 +16,7 @@ from anyio.abc import TaskGroup
 
 from mcproxy.call import Call, Change, Listener, Outcome, ServerIdentity
 from mcproxy.metrics import Metrics
-from mcproxy.protocol.jsonrpc import Message, Params
+from mcproxy.protocol.jsonrpc import ErrorObject, Message, Params
 from mcproxy.settings import Upstream
 from mcproxy.upstream.redaction import Redaction
 from mcproxy.upstream.tail import Tail
@@ -84,6 +84,11 @@ class Hop:
         object.__setattr__(self, "redact", redact)
         object.__setattr__(self, "stderr", Tail(redact))
         object.__setattr__(self, "underway", Underway())
+
+    def redacted(self, error: ErrorObject) -> ErrorObject:
+        """The upstream's own error stays its own, but for what it quotes of our secrets (R44)."""
+        data = None if error.data is None else self.redact.in_json(error.data)
+        return replace(error, message=self.redact(error.message), data=data)
 
     def count_junk(self) -> None:
         """Notes that the upstream sent what is no message, or none that may be sent (R16)."""

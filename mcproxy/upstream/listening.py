@@ -275,14 +275,14 @@ class Listening:
             with stream.scope:
                 answer = await self._listen(stream.asked.params(), begun)
                 if isinstance(answer, ErrorResponse):
-                    stream.ended(answer.error)
+                    stream.ended(self._hop.redacted(answer.error))
         except (NotAccepted, PeerGone, Rejected) as error:
             why = str(error)
         finally:
             if id is not None:
                 del self._streams[id]
             if stream.end is None:
-                stream.ended(self._error(why))
+                stream.ended(self._hop.redacted(self._error(why)))
             self._stir()
 
     def _adopt(self, stream: _Stream, agreed: Filter) -> None:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Final
 from urllib.parse import unquote, unquote_plus, urlsplit
 
+from msgspec import Raw
+
+from mcproxy.protocol.jsonrpc import parse_text, raw
 from mcproxy.settings import Upstream
 
 SHORTEST = 8
@@ -13,6 +18,8 @@ SHORTEST = 8
 SHORTEST_SEGMENT = 16
 """The same of the parts of a URL's path, which are mostly ordinary words."""
 _MASK = "[redacted]"
+_JSON_WORD: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|-?[0-9][0-9.eE+-]*')
+"""A string or a number, in JSON that is valid."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +38,16 @@ class Redaction:
         for secret in self.secrets:
             text = text.replace(secret, _MASK)
         return text
+
+    def in_json(self, data: Raw) -> Raw:
+        """`data` without those values, however its strings are escaped; all else of it byte for byte."""
+        return Raw(_JSON_WORD.sub(self._word, bytes(data))) if self.secrets else data
+
+    def _word(self, match: re.Match[bytes]) -> bytes:
+        text = parse_text(match[0])
+        said = match[0].decode() if text is None else text
+        shown = self(said)
+        return match[0] if shown == said else bytes(raw(shown))
 
 
 def _parts(url: str) -> Iterator[str]:

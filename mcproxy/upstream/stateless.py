@@ -170,7 +170,7 @@ class Conversation:
         if answer.error.code == UNSUPPORTED_PROTOCOL_VERSION:
             # Not executed, and no longer the server that was found: another link finds out what it is now.
             raise NotAccepted(f"it no longer speaks {self.identity.version}: {answer.error.message}")
-        return Failed(answer.error, Party.UPSTREAM)
+        return Failed(self._hop.redacted(answer.error), Party.UPSTREAM)
 
     def _shares_extension(self, call: Call) -> bool:
         ours, theirs = _extensions(call.caller.capabilities), _extensions(self.identity.capabilities)

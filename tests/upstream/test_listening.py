@@ -34,6 +34,7 @@ pytestmark = pytest.mark.anyio
 
 TOOLS = frozenset({"toolsListChanged"})
 NOTHING: frozenset[str] = frozenset()
+SECRET = "sentinel-123456"
 
 
 @dataclass(eq=False)
@@ -109,7 +110,7 @@ class Running:
 
 @asynccontextmanager
 async def running(flags: frozenset[str] = NOTHING, *, idle: float = 5) -> AsyncIterator[Running]:
-    spec = Upstream(name="u", prefix="u", url="http://a", timeouts=UpstreamTimeouts(idle=idle))
+    spec = Upstream(name="u", prefix="u", url="http://a", headers={"Key": SECRET}, timeouts=UpstreamTimeouts(idle=idle))
     published: list[Change] = []
     failures: list[int] = []
 
@@ -224,6 +225,13 @@ async def test_a_refused_stream_refuses_what_was_new_and_leaves_the_rest_as_it_w
         await anyio.wait_all_tasks_blocked()
         assert not it.server.streams[0].closed.is_set()
         assert len(it.server.streams) == 2
+
+
+async def test_r44_a_refusal_that_quotes_a_secret_does_not_show_it() -> None:
+    async with running() as it:
+        it.server.refusal = ErrorObject(-32602, f"no {SECRET}", raw({"key": SECRET}))
+        shown = ErrorObject(-32602, "no [redacted]", raw({"key": "[redacted]"}))
+        assert failure(await it.subscribe("a:1")).error == shown
 
 
 async def test_unsubscribing_narrows_the_stream_and_the_last_ends_it() -> None:

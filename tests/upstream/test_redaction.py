@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec import Raw
 
 from mcproxy.settings import Upstream
 from mcproxy.upstream.redaction import Redaction
@@ -12,7 +13,7 @@ SPEC = Upstream(
     prefix="r",
     url="https://user-123:pass%2Fword@example.com/s/aaaabbbbccccdddd/mcp?key=query%20secret&debug=1",
     headers={"Authorization": "Bearer bearer-123"},
-    env={"KEY": "environment-123", "DEBUG": "1"},
+    env={"KEY": "environment-123", "PIN": "12345678", "DEBUG": "1"},
 )
 
 
@@ -23,6 +24,20 @@ SPEC = Upstream(
 )  # fmt: skip
 def test_r44_secrets_of_the_settings_are_redacted_by_value(secret: str) -> None:
     assert Redaction.of(SPEC)(f"say {secret}!") == "say [redacted]!"
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        (b'{"a": ["bearer-123", 1.0, "x"]}', b'{"a": ["[redacted]", 1.0, "x"]}'),
+        (b'{"say bearer\\u002d123": null}', b'{"say [redacted]": null}'),
+        (b'["\\ud800 bearer-123"]', b'["\\"\\\\ud800 [redacted]\\""]'),
+        (b'{"pin": 12345678}', b'{"pin": "[redacted]"}'),
+        (b'{"kept":  "\\u0041\\"", "n": -1e5}', b'{"kept":  "\\u0041\\"", "n": -1e5}'),
+    ],
+)
+def test_r44_secrets_are_redacted_in_json_which_stays_json(said: bytes, shown: bytes) -> None:
+    assert bytes(Redaction.of(SPEC).in_json(Raw(said))) == shown
 
 
 def test_ordinary_words_stay() -> None:

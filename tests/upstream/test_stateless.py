@@ -426,6 +426,18 @@ async def test_an_upstreams_own_error_passes_untouched(status: int) -> None:
     assert decoded(failed.error.data or b"") == {"kept": 1}
 
 
+async def test_r44_a_secret_in_an_upstreams_own_error_is_not_shown() -> None:
+    async def fails(_: FakeStateless, request: web.Request, message: Message) -> web.StreamResponse:
+        key = request.headers["Key"]
+        own = {"code": -32602, "message": f"no {key}", "data": {"sent": key, "kept": 1}}
+        return web.json_response({"jsonrpc": "2.0", "id": message["id"], "error": own})
+
+    async with linked(FakeStateless(tools={"fails": fails}), headers={"Key": "sentinel-123456"}) as it:
+        failed = failure(await it.upstream(tool("fails")))
+    assert failed.error.message == "no [redacted]"
+    assert decoded(failed.error.data or b"") == {"sent": "[redacted]", "kept": 1}
+
+
 # What goes wrong.
 
 

@@ -263,6 +263,8 @@ async def test_r44_a_secret_in_an_upstreams_own_error_is_not_shown() -> None:
     async with running(child(env={"KEY": "sentinel-123456"})) as it:
         failed = failure(await it.upstream(tool("fail", {"saying": "KEY"})))
     assert failed.error.message == "odd [redacted]"
+    assert failed.error.data is not None
+    assert bytes(failed.error.data) == b'{"kept": [1], "said": "odd [redacted]"}'
 
 
 async def test_r11_grandchildren_that_left_the_group_end_with_the_child() -> None:

@@ -228,14 +228,14 @@ async def test_r47_calls_that_wait_for_the_link_count_as_in_flight() -> None:
         asked = tool("a", capabilities={"elicitation": {}})
         outcomes.append(await it.upstream(asked))
 
-    async with running(SPEC.model_copy(update={"max_in_flight": 2}), connect=connect) as it:
-        async with anyio.create_task_group() as tasks:
-            for _ in range(50):
-                tasks.start_soon(call)
-            await anyio.wait_all_tasks_blocked()
-            assert len(outcomes) == 48
-            assert connect.may_connect is not None
-            connect.may_connect.set()
+    spec = SPEC.model_copy(update={"max_in_flight": 2})
+    async with running(spec, connect=connect) as it, anyio.create_task_group() as tasks:
+        for _ in range(50):
+            tasks.start_soon(call)
+        await anyio.wait_all_tasks_blocked()
+        assert len(outcomes) == 48
+        assert connect.may_connect is not None
+        connect.may_connect.set()
     assert outcomes.count(DONE) == 2
 
 

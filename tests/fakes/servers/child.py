@@ -81,7 +81,8 @@ def on_call(request: Message) -> None:
             )
         case "fail":
             message = " ".join(["odd", *(os.environ[name] for name in arguments.values())])
-            say({"id": request["id"], "error": {"code": -32042, "message": message, "data": {"kept": [1]}}})
+            data = {"kept": [1], **({"said": message} if arguments else {})}
+            say({"id": request["id"], "error": {"code": -32042, "message": message, "data": data}})
         case "hang":
             pass
         case "crash":
