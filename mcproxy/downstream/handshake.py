@@ -72,7 +72,7 @@ async def greet(
         greeted = True
     finally:
         if not greeted:
-            sessions.end(session)
+            sessions.leave(session)
     return session, response
 
 

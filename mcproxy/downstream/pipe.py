@@ -75,11 +75,11 @@ class Pipe:
             self.session.tell_changes()
 
     def end(self) -> None:
-        """The connection is gone, and the session with it."""
+        """The connection is gone, and the session with it, whose id its client never saw."""
         self.close()
         self._streaming.close()
         if self.session is not None:
-            self._sessions.end(self.session)
+            self._sessions.leave(self.session)
 
     async def receive(self, incoming: Incoming) -> None:
         match incoming:
@@ -110,7 +110,7 @@ class Pipe:
         finally:
             self._opening = False
         if self.outbox.closed:
-            self._sessions.end(session)
+            self._sessions.leave(session)
             return
         session.line = self
         self._streaming.enter_context(self._sessions.streaming(session))

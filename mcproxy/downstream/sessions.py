@@ -2,6 +2,7 @@
 
 A session knows no transport: whoever carries it gives it a line to its client. Ids are sealed, so an unknown one may
 be that of a session from before a restart, or one that idled away; it is opened again, and lacks its subscriptions.
+What a client ended stays ended as long as this process remembers: a restart forgets it, and so do many later endings.
 """
 
 from __future__ import annotations
@@ -190,7 +191,7 @@ class Sessions:
         self._randomness = randomness
         self._live: dict[str, Session] = {}
         self._of_principal: Counter[str] = Counter()
-        # As long as ids last: what its owner ended must not come back.
+        # As long as ids last, and no more of them than may live: what its owner ended must not come back.
         self._ended: TTLCache[str, None] = TTLCache(self._limits.max_sessions, self._limits.session_lifetime, clock)
         self._draining = False
 
@@ -219,16 +220,29 @@ class Sessions:
         return session
 
     def end(self, session: Session) -> None:
-        """Ends a session for good: its id is unknown from now on. Idempotent."""
+        """Ends a session for good, whose client knows its id: it is unknown from now on. Idempotent."""
         assert session.caller.session is not None
         self._ended[session.caller.session] = None
-        self._leave(session)
+        self.leave(session)
+
+    def leave(self, session: Session) -> None:
+        """Lets go of a session, and remembers nothing of it. Idempotent."""
+        caller = session.caller
+        if caller.session is None or self._live.pop(caller.session, None) is None:
+            return
+        name = caller.principal.name
+        self._of_principal[name] -= 1
+        if not self._of_principal[name]:
+            del self._of_principal[name]
+        self._edge.metrics.sessions.labels(session.transport).dec()
+        session.close()
+        self._edge.audience.leave(session)
 
     def expire(self) -> None:
         """Lets go of what nobody has used for long. Its ids stay good: who comes back finds it opened again."""
         horizon = self._clock() - self._limits.session_idle
         for session in [session for session in self._live.values() if not session.busy and session.used < horizon]:
-            self._leave(session)
+            self.leave(session)
 
     async def sweep(self) -> None:
         """Expires idle sessions, for ever."""
@@ -260,7 +274,7 @@ class Sessions:
 
     def close(self) -> None:
         for session in list(self._live.values()):
-            self._leave(session)
+            self.leave(session)
 
     def _enter(self, id: str, transport: str, principal: Principal, endpoint: str, remembered: Remembered) -> Session:
         self._check_room(principal)
@@ -283,18 +297,6 @@ class Sessions:
         if self._draining:
             session.drain()
         return session
-
-    def _leave(self, session: Session) -> None:
-        caller = session.caller
-        if caller.session is None or self._live.pop(caller.session, None) is None:
-            return
-        name = caller.principal.name
-        self._of_principal[name] -= 1
-        if not self._of_principal[name]:
-            del self._of_principal[name]
-        self._edge.metrics.sessions.labels(session.transport).dec()
-        session.close()
-        self._edge.audience.leave(session)
 
     def _check_room(self, principal: Principal) -> None:
         if self._crowded(principal) is not None:

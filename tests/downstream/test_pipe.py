@@ -6,17 +6,21 @@ import json
 from typing import Any
 
 import anyio
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mcproxy.call import AGGREGATE, ANONYMOUS
+from mcproxy.downstream.edge import Edge
 from mcproxy.downstream.opening import read
 from mcproxy.downstream.pipe import Pipe
+from mcproxy.downstream.session_ids import Opening, UnknownSession
 from mcproxy.downstream.sessions import Sessions
 from mcproxy.protocol.jsonrpc import InvalidMessage
 from mcproxy.protocol.methods import CANCELLED, INITIALIZED, METHODS, PROGRESS
+from mcproxy.settings import Limits
 from tests.downstream.client import initialize, request
-from tests.fakes.gateway import FakeGateway, edge_of
+from tests.fakes.gateway import FakeGateway, edge_of, quick
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers(-9, 9) | st.floats(-1, 1) | st.text(max_size=3),
@@ -63,6 +67,25 @@ async def converse(sent: list[Any]) -> list[Any]:
         pipe.end()
         assert len(sessions) == 0
     return [json.loads(line) for line in received.splitlines()]
+
+
+async def come_and_go(edge: Edge, sessions: Sessions) -> None:
+    pipe = Pipe(edge, sessions, "sse", ANONYMOUS, AGGREGATE, lambda message: message)
+    await pipe.receive(read(json.dumps(initialize()).encode()))
+    assert pipe.session is not None
+    pipe.end()
+
+
+@pytest.mark.anyio
+async def test_r56_pipes_that_come_and_go_bring_back_no_session_that_was_ended() -> None:
+    async with edge_of(FakeGateway(), quick(Limits(max_sessions=2))) as edge:
+        sessions = Sessions(edge)
+        ended = sessions.open("http", ANONYMOUS, AGGREGATE, Opening("2025-11-25"))
+        sessions.end(ended)
+        for _ in range(5):
+            await come_and_go(edge, sessions)
+        with pytest.raises(UnknownSession):
+            sessions.find(ended.id, "http", ANONYMOUS, AGGREGATE)
 
 
 @settings(max_examples=150, deadline=None)

@@ -111,6 +111,16 @@ async def test_r56_an_ended_session_is_not() -> None:
         assert s.gateway.left == [session]
 
 
+async def test_r56_an_ended_session_stays_so_however_many_come_and_go_whose_ids_nobody_saw() -> None:
+    async with store(max_sessions=3) as s:
+        ended = s.open()
+        s.sessions.end(ended)
+        for _ in range(10):
+            s.sessions.leave(s.open())
+        with pytest.raises(UnknownSession):
+            s.find(ended.id)
+
+
 async def test_ids_have_a_lifetime() -> None:
     async with store(session_lifetime=100) as s:
         session = s.open()
