@@ -1,7 +1,8 @@
 """Streamable HTTP of the handshake eras, 2025-03-26 to 2025-11-25: POST, GET and DELETE on one path.
 
-A connection carries messages and decides nothing: calls go on without it, and what they send is kept to be resumed
-(basic/transports, Streamable HTTP). Knows nothing of the stateless era.
+A connection carries messages and decides nothing: calls go on without it, and what they send on a stream is kept to
+be resumed (basic/transports, Streamable HTTP). A client that hangs up before its stream has begun has no event to
+resume from: its call runs to the end, and its answer is lost. Knows nothing of the stateless era.
 """
 
 from __future__ import annotations
