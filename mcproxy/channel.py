@@ -143,12 +143,6 @@ class Requests:
         pending = self._pending.get(id)
         return pending is None or pending.answer is not None
 
-    def touch(self, id: RequestId) -> None:
-        """Renews the idle bound of one request: its peer gave a sign of life."""
-        pending = self._pending.get(id)
-        if pending is not None:
-            pending.touch(anyio.current_time())
-
     @contextmanager
     def held(self, ids: Iterable[RequestId]) -> Iterator[None]:
         """Stops the idle bound of some requests meanwhile: it is their peer that waits, for us."""

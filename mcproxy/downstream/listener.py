@@ -35,8 +35,6 @@ FAREWELL: Final = 2.0
 LAST_WORDS: Final = 0.25
 """Seconds of them for responses to be written, twice: aiohttp waits, cancels, and waits again."""
 
-_PRINCIPAL: Final = web.RequestKey("principal", Principal)
-
 
 async def anonymous(request: web.Request) -> Principal:
     return ANONYMOUS
