@@ -237,6 +237,8 @@ class Bridge(_Settings):
     """Of one call, unanswered at once; one more is refused."""
     max_kept_messages: Count = 64
     """Progress and log messages of a call that are kept while it waits; the oldest give way."""
+    max_kept_bytes: Bytes = 1024 * 1024
+    """The same, in bytes; the last is kept in any case."""
     gather: SecondsOrNone = 0.02
     """How long more questions of an upstream are waited for, to be asked together."""
 

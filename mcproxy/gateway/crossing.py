@@ -6,7 +6,6 @@ client did not declare; seals nothing, times nothing, and starts no task.
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -14,6 +13,7 @@ import anyio
 from msgspec import Raw
 
 from mcproxy import settings
+from mcproxy.backlog import Backlog, size_of
 from mcproxy.call import Call, Failed, InputRequest, McpError, Outcome, Party, Reason
 from mcproxy.protocol.inputs import INPUT_RESPONSES, Capabilities, check_answer, merged, missing_capabilities, named
 from mcproxy.protocol.jsonrpc import (
@@ -57,7 +57,7 @@ class Crossing:
         self._refused: Capabilities = {}
         self._questions: dict[str, _Question] = {}
         self._asked = 0
-        self._missed: deque[tuple[str, Params]] = deque(maxlen=limits.max_kept_messages)
+        self._missed: Backlog[tuple[str, Params]] = Backlog(limits.max_kept_messages, limits.max_kept_bytes)
         self._stirred = anyio.Event()
 
     @property
@@ -86,15 +86,15 @@ class Crossing:
         self._attached = call
         self._declared = call.caller.capabilities
         self.round += 1
-        while self._missed:
-            call.client.notify(*self._missed.popleft())
+        while len(self._missed):
+            call.client.notify(*self._missed.take())
         for key, answer in answers.items():
             self._questions.pop(key).settle(answer)
         self._withdraw_undeclared()
 
     def notify(self, method: str, params: Params) -> None:
         if self._attached is None:
-            self._missed.append((method, params))
+            self._missed.put((method, params), size_of(params))
         else:
             self._attached.client.notify(method, params)
 

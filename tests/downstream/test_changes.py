@@ -36,6 +36,29 @@ def test_notices_keep_their_order_and_the_oldest_give_way() -> None:
     assert [notification.params["n"] for notification in everything(changes)] == [raw(2), raw(3), raw(4)]
 
 
+def test_r23_notices_are_bounded_in_bytes_and_the_oldest_give_way() -> None:
+    changes = Changes(Limits())
+    for number in range(1000):
+        changes.note(Notice("notifications/message", {"n": raw(number), "data": raw("x" * 100_000)}))
+    told = [notification.params for notification in everything(changes)]
+    assert told[-1]["n"] == raw(999)
+    assert 3_000_000 < sum(len(params["data"]) for params in told) <= 4 * 1024 * 1024
+
+
+def test_a_notice_of_any_size_reaches_who_listens() -> None:
+    changes = Changes(Limits())
+    changes.note(Notice("notifications/message", {"data": raw("x" * 5_000_000)}))
+    (notification,) = changes.take()
+    assert len(notification.params["data"]) > 5_000_000
+
+
+def test_r23_an_update_that_says_much_is_told_by_its_uri_alone() -> None:
+    changes = Changes(Limits())
+    changes.note(ResourceUpdated("a:b", {"uri": raw("a:b"), "_meta": raw("x" * 10_000)}))
+    (updated,) = changes.take()
+    assert updated.params == {"uri": raw("a:b")}
+
+
 def test_r23_changes_are_bounded() -> None:
     changes = Changes(Limits(max_subscriptions_per_session=10))
     for number in range(1000):

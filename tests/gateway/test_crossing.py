@@ -147,6 +147,29 @@ async def test_of_many_messages_the_last_are_kept() -> None:
     assert client.notified == [progress(997), progress(998), progress(999)]
 
 
+async def test_of_large_messages_no_more_is_kept_than_may_be() -> None:
+    client, between = FakeClient(), anyio.Event()
+    large = raw("x" * 400)
+
+    async def script(call: Call) -> Outcome:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(chatter, call)
+            await call.client.ask(roots())
+        return complete()
+
+    async def chatter(call: Call) -> None:
+        await between.wait()
+        for step in range(10):
+            call.client.notify(LOG_MESSAGE, {"step": raw(step), "data": large})
+
+    async with bridged(script, max_kept_bytes=1000) as world:
+        paused = await world.asked()
+        between.set()
+        await quiet()
+        await world.retry(paused, answers_to(paused), client=client)
+    assert [decoded(params["step"]) for _, params in client.notified] == [8, 9]
+
+
 async def refusals(call: Call, *questions: InputRequest) -> list[int | None]:
     """What each of the questions, asked at once, is refused with."""
     codes: dict[int, int | None] = {}

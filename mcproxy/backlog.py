@@ -1,0 +1,41 @@
+"""What waits for somebody who may never come: in order, limited in number and in bytes; the oldest give way.
+
+Knows nothing of what waits. The newest stays, whatever its size: what a message may be is decided where it comes in.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Generic, TypeVar
+
+from mcproxy.protocol.jsonrpc import Params
+
+T = TypeVar("T")
+
+
+class Backlog(Generic[T]):
+    def __init__(self, most: int, most_bytes: int) -> None:
+        self._most = most
+        self._most_bytes = most_bytes
+        self._waiting: deque[tuple[T, int]] = deque()
+        self._size = 0
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def put(self, item: T, size: int) -> None:
+        self._waiting.append((item, size))
+        self._size += size
+        while len(self._waiting) > self._most or (self._size > self._most_bytes and len(self._waiting) > 1):
+            self.take()
+
+    def take(self) -> T:
+        """The oldest."""
+        item, size = self._waiting.popleft()
+        self._size -= size
+        return item
+
+
+def size_of(params: Params) -> int:
+    """About as many bytes as they are on the wire."""
+    return sum(len(key) + len(value) for key, value in params.items())
