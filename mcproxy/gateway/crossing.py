@@ -94,7 +94,9 @@ class Crossing:
 
     def notify(self, method: str, params: Params) -> None:
         if self._attached is None:
-            self._missed.put((method, params), size_of(params))
+            # As they came they hold on to the whole message, whatever else was in it.
+            kept = {key: value.copy() for key, value in params.items()}
+            self._missed.put((method, kept), size_of(kept))
         else:
             self._attached.client.notify(method, params)
 
