@@ -327,7 +327,9 @@ def _keys(model: type[BaseModel], path: tuple[int | str, ...]) -> Collection[str
 def _unknown_key(key: str, known: Collection[str]) -> str:
     spelt = {name.lower(): name for name in sorted(known)}
     nearest = difflib.get_close_matches(key.lower(), spelt, n=1)
-    return f'unknown key; did you mean "{spelt[nearest[0]]}"?' if nearest else f"unknown key; known are {', '.join(known)}"
+    if nearest:
+        return f'unknown key; did you mean "{spelt[nearest[0]]}"?'
+    return f"unknown key; known are {', '.join(known)}"
 
 
 def _sentence(detail: ErrorDetails) -> str:
