@@ -28,6 +28,7 @@ from mcproxy.call import (
     ServerIdentity,
 )
 from mcproxy.channel import GOODBYE, PeerGone, Requests, RequestTimeout, Send, Timeouts
+from mcproxy.metrics import UNKNOWN
 from mcproxy.protocol.eras import HANDSHAKE_VERSIONS, LATEST_HANDSHAKE, Era
 from mcproxy.protocol.jsonrpc import (
     EMPTY_OBJECT,
@@ -50,6 +51,7 @@ from mcproxy.protocol.jsonrpc import (
 from mcproxy.protocol.methods import (
     CANCELLED,
     CHANGED,
+    ELICITATION_COMPLETE,
     INITIALIZED,
     LOG_MESSAGE,
     METHODS,
@@ -59,6 +61,7 @@ from mcproxy.protocol.methods import (
 from mcproxy.upstream.attribution import Ambiguous, Attribution, Caused, Causes, Nobody
 from mcproxy.upstream.link import Hop, Link, NotAccepted, Pipe, Rejected, Unreachable, task_group
 from mcproxy.upstream.questions import Questions
+from mcproxy.upstream.visits import Visits
 
 SHARED_CAPABILITIES: Final[Params] = {
     "roots": Raw(b'{"listChanged":true}'),
@@ -97,7 +100,8 @@ class Conversation:
         self._send = send
         self._requests = Requests()
         self._causes = Causes()
-        self._questions = Questions(hop, tasks, self._requests, self._tell)
+        self._visits = Visits(hop.spec.max_in_flight)
+        self._questions = Questions(hop, tasks, self._requests, self._tell, self._visits)
         self._identity: ServerIdentity | None = None
         self._leaving: str | None = None
         self._drained = anyio.Event()
@@ -107,6 +111,7 @@ class Conversation:
             PROGRESS: self._on_progress,
             CANCELLED: self._on_cancelled,
             LOG_MESSAGE: self._on_log_message,
+            ELICITATION_COMPLETE: self._on_elicitation_complete,
             RESOURCE_UPDATED: self._on_resource_updated,
         }
 
@@ -163,7 +168,7 @@ class Conversation:
             if METHODS[call.method].notification:
                 await self._tell(Notification(call.method, call.params))
                 return Complete(EMPTY_OBJECT)
-            return self._outcome(await self._exchange(call))
+            return self._outcome(call, await self._exchange(call))
         except NotAccepted as error:
             self.leave(str(error))
             raise
@@ -247,9 +252,8 @@ class Conversation:
                 assert_never(message)
 
     def _attribute(self, cause: RequestId | None) -> Attribution:
-        if cause is not None:
-            return self._causes.of(cause)
-        attribution = self._causes.of_shared_stream(anyio.current_time())
+        now = anyio.current_time()
+        attribution = self._causes.of_shared_stream(now) if cause is None else self._causes.of(cause)
         if isinstance(attribution, Ambiguous) and self._hop.ownership is not None:
             return Nobody()  # whichever call it was of, it is the owner's
         return attribution
@@ -261,17 +265,36 @@ class Conversation:
         self._questions.cancel(notification.params)
 
     def _on_log_message(self, notification: Notification, cause: RequestId | None) -> None:
+        level = parse_text(notification.params.get("level", b"")) or "info"
+        self._pass_on(Notice(notification.method, notification.params, level), cause)
+
+    def _on_elicitation_complete(self, notification: Notification, _: RequestId | None) -> None:
+        """elicitation: only "to the client that initiated the elicitation request", whoever calls at the moment."""
+        notice = Notice(notification.method, notification.params)
+        listener = self._visits.over(notification.params)
+        if listener is not None:
+            listener.signal(notice)
+        elif self._hop.ownership is not None:
+            self._hop.publish(notice)
+        else:
+            self._count_unattributed(notification.method)
+
+    def _pass_on(self, notice: Notice, cause: RequestId | None) -> None:
+        """To the client whose call it is of; to everybody only where it can be of no call."""
         attribution = self._attribute(cause)
         match attribution:
             case Caused(call=call):
-                call.client.notify(notification.method, notification.params)
+                call.client.notify(notice.method, notice.params)
             case Nobody():
-                level = parse_text(notification.params.get("level", b"")) or "info"
-                self._hop.publish(Notice(notification.method, notification.params, level))
+                self._hop.publish(notice)
             case Ambiguous():
-                self._hop.metrics.unattributed.labels(self._hop.spec.name, LOG_MESSAGE).inc()
+                self._count_unattributed(notice.method)
             case _:
                 assert_never(attribution)
+
+    def _count_unattributed(self, method: str) -> None:
+        label = method if method in self._on else UNKNOWN
+        self._hop.metrics.unattributed.labels(self._hop.spec.name, label).inc()
 
     def _on_resource_updated(self, notification: Notification, _: RequestId | None) -> None:
         uri = parse_text(notification.params.get("uri", b""))
@@ -280,16 +303,17 @@ class Conversation:
             return
         self._hop.publish(ResourceUpdated(uri, notification.params))
 
-    def _on_change(self, notification: Notification, _: RequestId | None) -> None:
+    def _on_change(self, notification: Notification, cause: RequestId | None) -> None:
         kinds = CHANGED.get(notification.method)
         if kinds is None:
-            self._hop.publish(Notice(notification.method, notification.params))
+            self._pass_on(Notice(notification.method, notification.params), cause)
             return
         for kind in kinds:
             self._hop.publish(ListChanged(kind))
 
-    def _outcome(self, answer: Response | ErrorResponse) -> Outcome:
+    def _outcome(self, call: Call, answer: Response | ErrorResponse) -> Outcome:
         if isinstance(answer, ErrorResponse):
+            self._visits.note_required(answer.error, call.listener)
             return Failed(self._hop.redacted(answer.error), Party.UPSTREAM)
         return Complete(answer.result)
 

@@ -14,12 +14,13 @@ import anyio
 from anyio.abc import TaskGroup
 from msgspec import Raw
 
-from mcproxy.call import InputRequest, McpError
+from mcproxy.call import InputRequest, Listener, McpError
 from mcproxy.channel import PeerGone, Requests, Send
 from mcproxy.metrics import UNKNOWN
 from mcproxy.protocol.eras import HOP_META
 from mcproxy.protocol.jsonrpc import (
     EMPTY_OBJECT,
+    INTERNAL_ERROR,
     INVALID_REQUEST,
     METHOD_NOT_FOUND,
     ErrorResponse,
@@ -36,6 +37,7 @@ from mcproxy.protocol.methods import INPUT_CAPABILITIES
 from mcproxy.settings import Upstream
 from mcproxy.upstream.attribution import Ambiguous, Attribution, Caused, Nobody
 from mcproxy.upstream.link import Hop, NotAccepted, Rejected
+from mcproxy.upstream.visits import Visits
 
 _ANSWERED_HERE: Final = {"ping": EMPTY_OBJECT}
 
@@ -47,10 +49,11 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """`ids` are our requests whose upstream waits for this answer."""
+    """`listener` is where the same client hears of what comes after; `ids` are our requests that wait for this."""
 
     put: Callable[[InputRequest], Awaitable[Raw]]
     request: InputRequest
+    listener: Listener | None
     ids: tuple[RequestId, ...] = ()
 
 
@@ -79,9 +82,9 @@ def plan(request: Request, attribution: Attribution, hop: Hop, *, own_stream: bo
     if not own_stream and request.method in configured:
         return Reply(configured[request.method])
     if isinstance(attribution, Caused):
-        return Ask(attribution.call.client.ask, question, attribution.ids)
+        return Ask(attribution.call.client.ask, question, attribution.call.listener, attribution.ids)
     if hop.ownership is not None and hop.ownership.listener is not None:
-        return Ask(hop.ownership.listener.ask, question)
+        return Ask(hop.ownership.listener.ask, question, hop.ownership.listener)
     return Refuse(_untraceable(request.method, attribution, hop.spec))
 
 
@@ -118,21 +121,28 @@ def _without_hop_meta(params: Params) -> Params:
 class Questions:
     """Those of one link that have no answer yet; each runs in `tasks`."""
 
-    def __init__(self, hop: Hop, tasks: TaskGroup, requests: Requests, send: Send) -> None:
+    def __init__(self, hop: Hop, tasks: TaskGroup, requests: Requests, send: Send, visits: Visits) -> None:
         self._hop = hop
         self._tasks = tasks
         self._requests = requests
         self._send = send
+        self._visits = visits
         self._open: dict[RequestId, anyio.CancelScope] = {}
 
     def take(self, request: Request, attribution: Attribution, *, own_stream: bool) -> None:
-        """Sees to it that `request` is answered. One too many, or with an id in use, is dropped and counted."""
-        decided = plan(request, attribution, self._hop, own_stream=own_stream)
-        if isinstance(decided, Refuse):
-            self._count(request.method)
-        if request.id in self._open or len(self._open) >= self._hop.spec.max_in_flight:
+        """Sees to it that `request` is answered, one too many by a refusal.
+
+        Dropped and counted are those with an id in use, and those of an upstream that does not take its refusals.
+        """
+        most = self._hop.spec.max_in_flight
+        if request.id in self._open or len(self._open) >= 2 * most:
             self._hop.count_junk()
             return
+        decided = plan(request, attribution, self._hop, own_stream=own_stream)
+        if isinstance(decided, Ask) and len(self._open) >= most:
+            decided = Refuse(McpError(INTERNAL_ERROR, f"busy: {most} requests wait for answers (max_in_flight)"))
+        if isinstance(decided, Refuse):
+            self._count(request.method)
         scope = self._open[request.id] = anyio.CancelScope()
         self._tasks.start_soon(self._answer, request.id, decided, scope)
 
@@ -157,7 +167,8 @@ class Questions:
                 return Response(id, result)
             case Refuse(error=error):
                 return ErrorResponse(id, error.error())
-            case Ask(put=put, request=request, ids=ids):
+            case Ask(put=put, request=request, listener=listener, ids=ids):
+                self._visits.note(request.params, listener)
                 try:
                     with self._requests.held(ids):
                         return Response(id, await put(request))

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -19,6 +20,7 @@ from mcproxy.upstream.stdio import REAPER
 from tests.upstream.support import (
     QUICK,
     FakeClient,
+    FakeListener,
     answering,
     child,
     failure,
@@ -341,11 +343,58 @@ async def test_a_child_that_stops_reading_is_given_up_and_blocks_nobody_else() -
 async def test_what_a_child_announces_is_published() -> None:
     async with running(child()) as it:
         await it.upstream(tool("announce", {"method": "notifications/resources/list_changed"}))
-        await it.upstream(tool("announce", {"method": "notifications/odd", "params": {"a": 1}}))
+        await it.upstream(tool("announce afterwards", {"method": "notifications/odd", "params": {"a": 1}}))
+        await it.events.until(lambda: len(it.events.of(UpstreamChanged)) == 3)
         changes = [event.change for event in it.events.of(UpstreamChanged)]
     assert changes[:2] == [ListChanged(Kind.RESOURCES), ListChanged(Kind.TEMPLATES)]
     assert isinstance(changes[2], Notice)
     assert changes[2].method == "notifications/odd"
+
+
+async def test_r26_what_may_be_of_a_call_reaches_nobody_else() -> None:
+    one, two = FakeClient(), FakeClient()
+    odd = {"method": "notifications/odd", "params": {"a": 1}}
+    async with running(child()) as it:
+        await it.upstream(tool("announce", odd, client=one))
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(it.upstream, tool("hang", client=two))
+            await anyio.wait_all_tasks_blocked()
+            await it.upstream(tool("announce", odd, client=one))
+            tasks.cancel_scope.cancel()
+        assert it.count("mcproxy_upstream_unattributed_total", upstream="kid", method="unknown") == 1
+        assert it.events.of(UpstreamChanged) == []
+    assert (one.told, two.told) == ([("notifications/odd", {"a": 1})], [])
+
+
+VISIT = {"mode": "url", "elicitationId": "e", "url": "https://up.example/c", "message": "Connect"}
+COMPLETE: dict[str, Any] = {"method": "notifications/elicitation/complete", "params": {"elicitationId": "e"}}
+
+
+async def test_r26_that_a_visit_is_over_is_told_to_the_client_alone_that_was_asked_to_visit() -> None:
+    one, two = answering({"action": "accept"}), FakeClient()
+    ask = tool("ask", {"key": "q", "method": "elicitation/create", "params": VISIT}, client=one, session="1")
+    async with running(child()) as it:
+        await it.upstream(ask)
+        await it.upstream(tool("announce", COMPLETE, client=two, session="2"))
+        await it.upstream(tool("announce afterwards", COMPLETE, client=two, session="2"))
+        await it.upstream(tool("echo"))
+        assert it.count("mcproxy_upstream_unattributed_total", upstream="kid", method=COMPLETE["method"]) == 1
+        assert it.events.of(UpstreamChanged) == []
+    assert isinstance(ask.listener, FakeListener)
+    assert [change.method for change in ask.listener.told if isinstance(change, Notice)] == [COMPLETE["method"]]
+    assert two.told == []
+
+
+async def test_r60_one_question_too_many_is_answered_busy() -> None:
+    client = answering({"ok": True})
+    client.may_answer = anyio.Event()
+    async with running(child(max_in_flight=2)) as it, anyio.create_task_group() as tasks:
+        tasks.start_soon(it.upstream, tool("ask twice more", QUESTION, client=client))
+        await client.asked.wait()
+        reply = value(await it.upstream(tool("await answer", {"id": "third"}, client=client)))
+        client.may_answer.set()
+        tasks.cancel_scope.cancel()
+    assert "busy" in reply["error"]["message"]
 
 
 QUESTION = {"key": "q", "method": "sampling/createMessage", "params": {"maxTokens": 1, "odd": [1]}}

@@ -359,7 +359,8 @@ async def test_r26_a_question_on_a_shared_link_outside_any_call_is_refused_with_
 
 async def test_what_a_sessions_own_child_announces_bears_its_owner() -> None:
     async with running(child(connection="session")) as it:
-        await it.upstream(tool("announce", {"method": "notifications/odd"}, session="s"))
+        await it.upstream(tool("announce afterwards", {"method": "notifications/odd"}, session="s"))
+        await it.events.until(lambda: bool(it.events.of(UpstreamChanged)))
         [changed] = it.events.of(UpstreamChanged)
     assert changed.owner == "s"
     assert isinstance(changed.change, Notice)

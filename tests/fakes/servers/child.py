@@ -106,6 +106,9 @@ def on_call(request: Message) -> None:
         case "ask":
             waiting[arguments["key"]] = request
             say({"id": arguments["key"], "method": arguments["method"], "params": arguments.get("params", {})})
+        case "ask twice more":
+            for key in ("first", "second", "third"):
+                say({"id": key, "method": arguments["method"]})
         case "ask afterwards":
             with at_once():
                 answer(request, "first")
@@ -123,6 +126,10 @@ def on_call(request: Message) -> None:
             say({"method": "notifications/cancelled", "params": {"requestId": "w"}})
             answer(waiting.pop("withdraw"), "withdrawn")
             answer(request, "ok")
+        case "announce afterwards":
+            with at_once():
+                answer(request, "first")
+                say({"method": arguments["method"], "params": arguments.get("params", {})})
         case "announce":
             say({"method": arguments["method"], "params": arguments.get("params", {})})
             answer(request, "announced")
