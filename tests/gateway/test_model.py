@@ -49,7 +49,7 @@ T = TypeVar("T")
 
 PEOPLE = st.integers(0, 4)
 NAME = "a"
-URIS = ["public:x", "public:y", "private:x"]
+URIS = ["public:x", "private:x"]
 MANY = 5
 READ = "resources/read"
 DOWN = Failed(ErrorObject(INTERNAL_ERROR, "the link is down"), Party.UPSTREAM, Reason.UNAVAILABLE)
@@ -141,6 +141,9 @@ class Archive:
 class Person(FakeListener):
     """A client that reads again what it is told has changed."""
 
+    archive: Archive = field(default_factory=Archive)
+    warned: dict[str, int] = field(default_factory=dict)
+    """The version that it was told of last; where it was told for safety's sake, the one that there was."""
     watches: set[str] = field(default_factory=set)
     asks: set[str] = field(default_factory=set)
     """What it asks to watch, or to watch no more."""
@@ -156,6 +159,8 @@ class Person(FakeListener):
         assert isinstance(change, ResourceUpdated)
         uri = change.uri.removeprefix(f"{NAME}+")
         self.due.add(uri)
+        version = change.params.get("version")
+        self.warned[uri] = self.archive.versions[uri] if version is None else int(bytes(version))
         if uri not in self.watches | self.asks:
             self.unwanted.append(uri)
 
@@ -232,7 +237,7 @@ class GatewayMachine(RuleBasedStateMachine):
     # What clients do.
 
     def newcomer(self, number: int) -> Person:
-        person = Person(Caller(Principal(["alice", "bob"][number % 2]), LATEST))
+        person = Person(Caller(Principal(["alice", "bob"][number % 2]), LATEST), archive=self.archive)
         self.gateway.join(person)
         return person
 
@@ -240,7 +245,7 @@ class GatewayMachine(RuleBasedStateMachine):
         self.count += 1
 
         async def begin() -> None:
-            pending = Pending(person, method, uri, self.known[uri], self.count)
+            pending = Pending(person, method, uri, max(self.known[uri], person.warned.get(uri, 0)), self.count)
             self.pending.append(pending)
             if method != READ:
                 person.asks.add(uri)
@@ -254,10 +259,12 @@ class GatewayMachine(RuleBasedStateMachine):
         if uri not in self.people[who].asks:
             self.ask(self.people[who], SUBSCRIBE, uri)
 
-    @rule(uri=st.sampled_from(URIS))
-    def everybody_subscribes(self, uri: str) -> None:
+    @rule(uri=st.sampled_from(URIS), answered=st.booleans())
+    def everybody_subscribes(self, uri: str, answered: bool) -> None:
         for who in range(MANY):
             self.someone_subscribes(who, uri)
+        if answered:
+            self.the_server_answers_all()
 
     @rule(who=PEOPLE, uri=st.sampled_from(URIS))
     def someone_unsubscribes(self, who: int, uri: str) -> None:
@@ -269,6 +276,17 @@ class GatewayMachine(RuleBasedStateMachine):
     def someone_reads(self, who: int, uri: str) -> None:
         self.people[who].due.discard(uri)
         self.ask(self.people[who], READ, uri)
+
+    @rule(who=PEOPLE, uri=st.sampled_from(URIS))
+    def someone_reads_and_is_answered(self, who: int, uri: str) -> None:
+        self.someone_reads(who, uri)
+        self.the_server_answers_all()
+
+    @rule(who=PEOPLE, uri=st.sampled_from(URIS))
+    def someone_reads_and_it_is_taken_up(self, who: int, uri: str) -> None:
+        self.someone_reads(who, uri)
+        for asked in self.archive.asked:
+            self.archive.take_up(asked)
 
     @precondition(lambda self: self.pending)
     @rule(data=st.data())
@@ -343,6 +361,12 @@ class GatewayMachine(RuleBasedStateMachine):
             self.archive.write(uri)
         self.all_news_arrive()
 
+    @rule(uri=st.sampled_from(URIS), who=PEOPLE)
+    def the_news_overtake_a_read(self, uri: str, who: int) -> None:
+        self.someone_reads_and_it_is_taken_up(0, uri)
+        self.a_resource_changes_and_the_news_are_quick(uri, 1)
+        self.someone_reads(who, uri)
+
     @precondition(lambda self: self.archive.news)
     @rule()
     def news_arrive(self) -> None:
@@ -350,7 +374,7 @@ class GatewayMachine(RuleBasedStateMachine):
         self.known[uri] = max(version, self.known[uri])
 
         async def deliver() -> None:
-            self.gateway.on_event(UpstreamChanged(NAME, None, ResourceUpdated(uri)))
+            self.gateway.on_event(UpstreamChanged(NAME, None, ResourceUpdated(uri, {"version": raw(version)})))
 
         self.drive(deliver())
 
@@ -377,6 +401,12 @@ class GatewayMachine(RuleBasedStateMachine):
         self.known = dict(self.archive.versions)
         self.drive(lose())
         self.conclude()
+
+    @precondition(lambda self: self.archive.up)
+    @rule(uri=st.sampled_from(URIS), silently=st.booleans())
+    def a_change_goes_unheard_as_the_link_is_lost(self, uri: str, silently: bool) -> None:
+        self.archive.write(uri)
+        self.the_link_is_lost(0, silently)
 
     @precondition(lambda self: not self.archive.up)
     @rule()
@@ -463,9 +493,12 @@ class GatewayMachine(RuleBasedStateMachine):
         assert not any(person.unwanted for person in self.people)
 
     def teardown(self) -> None:
-        if hasattr(self, "host"):
-            self.drive(self.leave())
-        self.runner.close()
+        try:
+            if hasattr(self, "host"):
+                self.all_becomes_quiet()
+                self.drive(self.leave())
+        finally:
+            self.runner.close()
 
     async def leave(self) -> None:
         """When all have gone and the link is lost, nothing is held any more."""
@@ -486,4 +519,4 @@ class GatewayMachine(RuleBasedStateMachine):
 
 
 TestGateway = GatewayMachine.TestCase
-TestGateway.settings = hypothesis_settings(max_examples=150, stateful_step_count=50, deadline=None)
+TestGateway.settings = hypothesis_settings(max_examples=300, stateful_step_count=40, deadline=None)

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.anyio
 @asynccontextmanager
 async def in_front_of_a_server(**proxy: object) -> AsyncIterator[App]:
     spec = {"name": "sdk", "prefix": "sdk", "command": sys.executable, "args": [str(Path(sdk.__file__)), "stdio"]}
-    settings = Settings.model_validate({"proxy": {"secret": "s", **proxy}, "upstreams": [{**spec, "era": "legacy"}]})
+    settings = Settings.model_validate({"proxy": proxy, "upstreams": [{**spec, "era": "legacy"}]})
     with anyio.fail_after(30):
         async with running(settings, metrics=Metrics(CollectorRegistry())) as app:
             await app.settled()
