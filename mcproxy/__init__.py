@@ -13,7 +13,7 @@ edge where it enters.
  cli
  app                                          the only module that sees both edges
  downstream | gateway | upstream | admin
- catalog | channel
+ access | catalog | channel
  call | sealing
  configuration                                the file, and what it becomes
  settings | metrics | logs

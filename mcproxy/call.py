@@ -61,6 +61,8 @@ class Principal:
     name: str
     roles: frozenset[str] = frozenset()
     scopes: frozenset[str] = frozenset()
+    attributes: tuple[tuple[str, str], ...] = ()
+    """What else is known of it, by name: what a token claims, say."""
 
 
 ANONYMOUS = Principal("anonymous")

@@ -1,0 +1,9 @@
+"""What can be said of who may do what, how much of it, and what is written down about it."""
+
+from __future__ import annotations
+
+from mcproxy.settings.section import Section
+
+
+class Access(Section):
+    """Who may do what. Each part is a section in a module of its own."""

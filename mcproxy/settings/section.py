@@ -1,0 +1,65 @@
+"""What every section of the settings shares: strictness, and how times, sizes and names are written."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Final, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+
+_UNITS: Final[dict[str, dict[str, float]]] = {
+    "seconds": {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400},
+    "bytes": {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "kB": 10**3, "MB": 10**6, "GB": 10**9},
+}
+
+
+def parse_quantity(value: object, measure: Literal["seconds", "bytes"]) -> object:
+    """`"5m"` as 300 seconds, `"16MiB"` as bytes; what is no text is passed on. Raises ValueError."""
+    if not isinstance(value, str):
+        return value
+    units = _UNITS[measure]
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", value, re.ASCII)
+    if match is None or (match[2] and match[2] not in units):
+        example = '"30s" or "5m"' if measure == "seconds" else '"16MiB"'
+        raise ValueError(f"should be a number of {measure}, or a text such as {example}; units: {', '.join(units)}")
+    number = float(match[1]) * units.get(match[2], 1)
+    return int(number) if number.is_integer() else number
+
+
+def _seconds(value: object) -> object:
+    return parse_quantity(value, "seconds")
+
+
+def _bytes(value: object) -> object:
+    return parse_quantity(value, "bytes")
+
+
+Seconds = Annotated[
+    float,
+    BeforeValidator(_seconds),
+    Field(gt=0),
+    WithJsonSchema({"type": ["number", "string"], "exclusiveMinimum": 0, "examples": [30, "30s", "5m"]}),
+]
+SecondsOrNone = Annotated[
+    float,
+    BeforeValidator(_seconds),
+    Field(ge=0),
+    WithJsonSchema({"type": ["number", "string"], "minimum": 0, "examples": [0, 30, "30s"]}),
+]
+Bytes = Annotated[
+    int,
+    BeforeValidator(_bytes),
+    Field(gt=0),
+    WithJsonSchema({"type": ["integer", "string"], "exclusiveMinimum": 0, "examples": [65536, "16MiB"]}),
+]
+Count = Annotated[int, Field(gt=0)]
+Glob = str
+Prefix = Annotated[str, Field(pattern=r"^([a-z][a-z0-9-]*)?$", max_length=32)]
+
+
+class Section(BaseModel):
+    """Frozen; an unknown key is an error; each key's documentation is the text below it."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", populate_by_name=True, use_attribute_docstrings=True, allow_inf_nan=False
+    )
