@@ -1,0 +1,170 @@
+"""The proxies under test: how each is configured and started, and under which names it shows the upstream.
+
+Peers come from the registries, pinned in `peers/`; one that is not installed is skipped, with a notice.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from mcproxy.protocol.eras import Era
+from tests.bench.running import ROOT
+from tests.bench.variants import PLAIN, VARIANTS, merged
+
+CACHE: Final = ROOT / ".cache" / "bench"
+MCPROXY: Final = "mcproxy"
+NOTHING: Final = "do-nothing"
+NGINX: Final = "nginx"
+DIRECT: Final = "direct"
+_MANY: Final = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """What a proxy is put in front of."""
+
+    folder: Path
+    """For configuration and state."""
+    port: int
+    """Where the proxy is to listen."""
+    upstream: int
+    """The upstream's port."""
+    load_core: int
+    """Where a child that the proxy starts is to go."""
+    era: Era = Era.HANDSHAKE
+    upstreams: int = 1
+    """How many the proxy is to have; all are the same server."""
+    tools: int = 1
+    stdio: bool = False
+    variant: str = PLAIN
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.upstream}/mcp"
+
+    @property
+    def child(self) -> list[str]:
+        """The command of an upstream over stdio."""
+        return [sys.executable, "-m", "tests.bench.child", str(self.load_core), str(self.tools)]
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    command: Sequence[str]
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Proxy:
+    name: str
+    start: Callable[[Scene], Program]
+    missing: Callable[[], str | None] = lambda: None
+    """Why it cannot be started here."""
+    names: Callable[[int], str] = lambda number: ""
+    """What comes before a tool's name, by the upstream's number."""
+    uris: Callable[[int], str] = lambda number: ""
+    """What comes before a URI."""
+
+
+def upstream_name(number: int) -> str:
+    return f"u{number}"
+
+
+def configuration(scene: Scene) -> dict[str, Any]:
+    """The gateway's: bounds that a load of one client would meet are out of its way."""
+    era = "legacy" if scene.era is Era.HANDSHAKE else "modern"
+    if scene.stdio:
+        where: dict[str, Any] = {"command": scene.child[0], "args": scene.child[1:], "cwd": str(ROOT)}
+    else:
+        where = {"type": "http", "url": scene.url}
+    upstream = {**where, "era": era, "max_in_flight": _MANY, "cache": {"ttl": {"bench://kept/*": 3600}}}
+    plain = {
+        "mcpServers": {upstream_name(number): upstream for number in range(scene.upstreams)},
+        "proxy": {"port": scene.port, "log_format": "json", "limits": {"max_calls_per_session": _MANY}},
+    }
+    return merged(plain, VARIANTS[scene.variant])
+
+
+def _mcproxy(scene: Scene) -> Program:
+    file = _written(scene, "mcproxy.json", json.dumps(configuration(scene)))
+    command = [sys.executable, "-m", "mcproxy", "serve", "--config", str(file)]
+    return Program(command, {"XDG_STATE_HOME": str(scene.folder)})
+
+
+def _do_nothing(scene: Scene) -> Program:
+    return Program([sys.executable, "-m", "tests.bench.noop", str(scene.port), scene.url])
+
+
+def _nginx(scene: Scene) -> Program:
+    template = Path(__file__).with_name("nginx.conf").read_text()
+    places = {"FOLDER": scene.folder, "PORT": scene.port, "UPSTREAM": scene.upstream}
+    for place, value in places.items():
+        template = template.replace(f"@{place}@", str(value))
+    return Program(["/usr/sbin/nginx", "-c", str(_written(scene, "nginx.conf", template))])
+
+
+def _fastmcp(scene: Scene) -> Program:
+    server = {"command": scene.child[0], "args": scene.child[1:]} if scene.stdio else {"url": scene.url}
+    file = _written(scene, "fastmcp.json", json.dumps({"mcpServers": {upstream_name(0): server}}))
+    fixed = ["--transport", "http", "--host", "127.0.0.1", "--no-banner", "--log-level", "ERROR"]
+    return Program([str(_FASTMCP), "run", str(file), "--port", str(scene.port), *fixed])
+
+
+def _mcp_proxy_pypi(scene: Scene) -> Program:
+    fixed = ["--host", "127.0.0.1", "--port", str(scene.port), "--log-level", "ERROR", "--pass-environment"]
+    return Program([str(_MCP_PROXY_PYPI), *fixed, "--", *scene.child])
+
+
+def _mcp_proxy_npm(scene: Scene) -> Program:
+    fixed = ["--host", "127.0.0.1", "--port", str(scene.port), "--server", "stream"]
+    return Program(["node", str(_MCP_PROXY_NPM), *fixed, "--", *scene.child])
+
+
+def _supergateway(scene: Scene) -> Program:
+    fixed = ["--outputTransport", "streamableHttp", "--stateful", "--logLevel", "none"]
+    return Program(["node", str(_SUPERGATEWAY), "--stdio", " ".join(scene.child), "--port", str(scene.port), *fixed])
+
+
+def _written(scene: Scene, name: str, text: str) -> Path:
+    file = scene.folder / name
+    file.write_text(text)
+    return file
+
+
+def _file(path: Path) -> Callable[[], str | None]:
+    return lambda: None if path.exists() else f"{path.relative_to(ROOT)} is not installed: run `make bench`"
+
+
+def _program(name: str) -> Callable[[], str | None]:
+    return lambda: None if shutil.which(name, path="/usr/sbin:/usr/bin") else f"{name} is not installed"
+
+
+_FASTMCP: Final = CACHE / "fastmcp" / "bin" / "fastmcp"
+_MCP_PROXY_PYPI: Final = CACHE / "mcp-proxy" / "bin" / "mcp-proxy"
+_NODE: Final = Path(__file__).with_name("peers") / "node_modules"
+_MCP_PROXY_NPM: Final = _NODE / "mcp-proxy" / "dist" / "bin" / "mcp-proxy.mjs"
+_SUPERGATEWAY: Final = _NODE / "supergateway" / "dist" / "index.js"
+
+PROXIES: Final[Mapping[str, Proxy]] = {
+    proxy.name: proxy
+    for proxy in (
+        Proxy(
+            MCPROXY,
+            _mcproxy,
+            names=lambda number: f"{upstream_name(number)}__",
+            uris=lambda number: f"{upstream_name(number)}+",
+        ),
+        Proxy(NOTHING, _do_nothing),
+        Proxy(NGINX, _nginx, _program("nginx")),
+        Proxy("fastmcp", _fastmcp, _file(_FASTMCP)),
+        Proxy("mcp-proxy (PyPI)", _mcp_proxy_pypi, _file(_MCP_PROXY_PYPI)),
+        Proxy("mcp-proxy (npm)", _mcp_proxy_npm, _file(_MCP_PROXY_NPM)),
+        Proxy("supergateway", _supergateway, _file(_SUPERGATEWAY)),
+    )
+}

@@ -1,0 +1,80 @@
+"""What is asked of the proxies, and by whom: one row for each line of the report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from mcproxy.protocol.eras import Era
+from tests.bench.answers import KEPT, MARK, PAGE_BYTES
+from tests.bench.asking import NUMBER, Ask
+from tests.bench.proxies import DIRECT, MCPROXY, NGINX, NOTHING, Proxy
+from tests.bench.variants import GUARDED, PLAIN
+
+HTTP: Final = (MCPROXY, NOTHING, NGINX, DIRECT)
+PEERS: Final = ("fastmcp", "mcp-proxy (PyPI)", "mcp-proxy (npm)", "supergateway")
+NAMES: Final[Mapping[Era, str]] = {Era.HANDSHAKE: "handshake", Era.STATELESS: "stateless"}
+
+Asking = Callable[[str, str], Ask]
+"""Of what comes before a tool's name, and before a URI."""
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    name: str
+    ask: Asking
+    connections: int = 64
+    era: Era = Era.HANDSHAKE
+    sessions: int = 1
+    """Handshake sessions that the requests take in turn."""
+    upstreams: int = 1
+    tools: int = 1
+    stdio: bool = False
+    variant: str = PLAIN
+    crowd: int = 0
+    """Sessions that only listen meanwhile."""
+    proxies: Sequence[str] = HTTP
+    tags: frozenset[str] = field(default_factory=frozenset)
+
+
+def call(size: int = 100, steps: int = 0) -> Asking:
+    arguments = {"size": size, **({"steps": steps} if steps else {})}
+    meta: dict[str, Any] = {"_meta": {"progressToken": NUMBER}} if steps else {}
+    return lambda names, _: Ask("tools/call", {"name": f"{names}echo", "arguments": arguments, **meta}, MARK, size)
+
+
+def read(uri: str) -> Asking:
+    return lambda _, uris: Ask("resources/read", {"uri": f"{uris}{uri}"}, MARK, PAGE_BYTES)
+
+
+def listing(tools: int) -> Asking:
+    return lambda *_: Ask("tools/list", {}, MARK, 100 * tools)
+
+
+def ask_of(workload: Workload, proxy: Proxy | None, number: int) -> Ask:
+    """What is asked of a proxy, or of the upstream itself, about its upstream of that number."""
+    return workload.ask(proxy.names(number), proxy.uris(number)) if proxy else workload.ask("", "")
+
+
+def _both(name: str, ask: Asking, **more: Any) -> tuple[Workload, ...]:
+    return tuple(Workload(f"{name}, {NAMES[era]}", ask, era=era, **more) for era in Era)
+
+
+WORKLOADS: Final[Sequence[Workload]] = (
+    *(
+        workload
+        for connections in (1, 16, 64, 256)
+        for workload in _both(f"tools-call 100 B c={connections}", call(), connections=connections)
+    ),
+    Workload("tools-call 100 B c=64, a session each", call(), sessions=64),
+    *_both("tools-call 64 KiB c=64", call(64 * 1024)),
+    *_both("tools-call 1 MiB c=16", call(1024 * 1024), connections=16),
+    *_both("tools-call with 5 progress events c=64", call(steps=5)),
+    *_both("read 4 KiB cold c=64", read(f"bench://fresh/{NUMBER}")),
+    *_both("read 4 KiB cached c=64", read(f"{KEPT}page")),
+    *_both("tools-list 300 tools c=64", listing(300), tools=300),
+    Workload("tools-call 100 B c=64, guarded", call(), variant=GUARDED),
+    Workload("tools-call 100 B c=64, peers", call(), proxies=(MCPROXY, NOTHING, "fastmcp")),
+    Workload("tools-call 100 B c=16, stdio", call(), connections=16, stdio=True, proxies=(MCPROXY, *PEERS)),
+)
