@@ -15,6 +15,9 @@ from mcproxy.configuration.documents import Node, without_nulls
 SERVER_MAPS: Final = ("mcpServers", "servers")
 """Where hosts keep their servers; VS Code says `servers`."""
 
+OURS: Final = ("proxy", "access")
+"""The keys that no host has."""
+
 TYPES: Final = dict.fromkeys(("streamable-http", "streamableHttp", "streamable_http", "http-stream"), "http")
 """Other words for the values of `type`."""
 
@@ -47,7 +50,7 @@ IGNORED: Final = frozenset(
 def is_hosts(document: Node, suffix: str) -> bool:
     """Whether this is a host's own file: it may hold much that does not concern us."""
     keys = document.members
-    return suffix in {".json", ".jsonc"} and "proxy" not in keys and any(key in keys for key in SERVER_MAPS)
+    return suffix in {".json", ".jsonc"} and not any(key in keys for key in OURS) and any(key in keys for key in SERVER_MAPS)
 
 
 def translate(server: Node) -> Node:

@@ -24,18 +24,16 @@ from pydantic_core import ErrorDetails
 from mcproxy.configuration import hosts
 from mcproxy.configuration.documents import ConfigurationError, Node, Problem, parse, without_nulls
 from mcproxy.configuration.expansion import Expansion, Missing, parse_env_file, read_text
-from mcproxy.settings import Proxy, Settings, Upstream
+from mcproxy.settings import Access, Proxy, Settings, Upstream
 
 MAX_FILE_BYTES: Final = 64 * 1024 * 1024
 """Of a configuration file: hosts keep histories in theirs."""
 
 VARIABLE: Final = "MCPROXY_CONFIG"
 FILE_NAMES: Final = ("mcproxy.yaml", "mcproxy.yml", "mcproxy.json", "mcproxy.toml")
-OURS: Final = "proxy"
-"""The key that no host has."""
 ALIKE: Final = 0.75
 """How much a key of a host's file must be like it, to be taken for a misspelt one."""
-TOP_LEVEL: Final = (*hosts.SERVER_MAPS, OURS, "inputs", "$schema")
+TOP_LEVEL: Final = (*hosts.SERVER_MAPS, *hosts.OURS, "inputs", "$schema")
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -139,27 +137,32 @@ class _Reader:
         if not isinstance(document.value, dict):
             self._problem(document, f"should be a mapping with {hosts.SERVER_MAPS[0]}")
         self._refuse_unknown(document)
-        proxy = self._proxy(document.members.get(OURS, Node({})))
+        proxy = self._proxy(document.members.get("proxy", Node({})))
+        access = self._section(Access, document.members.get("access", Node({})))
         upstreams = self._upstreams(self._servers(document))
-        if self.expansion.problems or proxy is None:
+        if self.expansion.problems or proxy is None or access is None:
             return None
-        return Settings(proxy=proxy, upstreams=tuple(upstreams))
+        return Settings(proxy=proxy, access=access, upstreams=tuple(upstreams))
 
     def _refuse_unknown(self, document: Node) -> None:
         """A host's own file may hold anything, but for what was meant for us."""
         hosts_own = hosts.is_hosts(document, self.expansion.file.suffix)
         for key, node in document.members.items():
-            if key not in TOP_LEVEL and (not hosts_own or difflib.get_close_matches(key.lower(), [OURS], cutoff=ALIKE)):
+            ours = difflib.get_close_matches(key.lower(), hosts.OURS, cutoff=ALIKE)
+            if key not in TOP_LEVEL and (ours or not hosts_own):
                 self._problem(node, _unknown_key(key, TOP_LEVEL))
 
     def _proxy(self, node: Node) -> Proxy | None:
-        node = without_nulls(self.expansion.apply(node))
-        proxy = self._validated(Proxy, replace(node, value=node.value or {}))
+        proxy = self._section(Proxy, node)
         # R42: nobody is let in from outside by mistake.
         if proxy is not None and not proxy.insecure and not is_loopback(proxy.host):
             sentence = "is not loopback, and callers are not authenticated: set proxy.insecure to true to allow it"
             self._problem(node.members["host"], sentence)
         return proxy
+
+    def _section(self, model: type[M], node: Node) -> M | None:
+        node = without_nulls(self.expansion.apply(node))
+        return self._validated(model, replace(node, value={} if node.value is None else node.value))
 
     def _servers(self, document: Node) -> dict[str, Node]:
         """Every server by its name, in the words of `Upstream`, with all that is written expanded."""

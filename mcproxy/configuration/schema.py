@@ -30,6 +30,7 @@ def schema() -> dict[str, Any]:
             "servers": _servers("As `mcpServers`, the way that VS Code writes it."),
             "inputs": {"type": "array", "description": "Of VS Code; `${input:ID}` reads the environment variable ID."},
             "proxy": root["properties"]["proxy"],
+            "access": root["properties"]["access"],
         },
         "$defs": definitions,
     }

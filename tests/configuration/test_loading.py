@@ -261,6 +261,23 @@ def test_a_json_file_with_a_proxy_section_is_ours_and_strict(folder: Path) -> No
     assert problem.startswith("mcproxy.json:1:2: theme: unknown key")
 
 
+@pytest.mark.parametrize("value", ["false", "''", "[]", "0", "deny"])
+def test_r50_access_that_is_no_mapping_is_refused_and_never_taken_for_none(folder: Path, value: str) -> None:
+    (problem,) = problems(folder, f"access: {value}\n")
+    assert problem.startswith("mcproxy.yaml:1:1: access: should be a mapping")
+
+
+def test_r50_access_is_checked_with_file_line_and_key(folder: Path) -> None:
+    (problem,) = problems(folder, "proxy: {}\naccess:\n  autentication: {}\n")
+    assert problem.startswith("mcproxy.yaml:3:3: access.autentication: unknown key")
+
+
+def test_a_json_file_with_access_is_ours_and_strict(folder: Path) -> None:
+    text = '{"theme": 1, "access": {}, "mcpServers": {}}'
+    (problem,) = problems(folder, text, name="mcproxy.json")
+    assert problem.startswith("mcproxy.json:1:2: theme: unknown key")
+
+
 # Servers
 
 

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from mcproxy.configuration.loading import load
 from mcproxy.configuration.schema import schema
-from mcproxy.settings import Proxy, ToolOverride, Upstream
+from mcproxy.settings import Access, Proxy, ToolOverride, Upstream
 
 CONFIG = Path(__file__).parents[2] / "config"
 
@@ -24,6 +24,7 @@ def test_every_example_loads(path: Path) -> None:
 def test_the_reference_says_the_defaults() -> None:
     settings = load(CONFIG / "reference.yaml", {})
     assert settings.proxy == Proxy()
+    assert settings.access == Access()
     assert settings.upstreams == (Upstream(name="example", prefix="example", command="example-server"),)
 
 
@@ -31,6 +32,7 @@ def test_the_reference_names_every_key() -> None:
     text = (CONFIG / "reference.yaml").read_text()
     document = yaml.safe_load(text)
     assert missing(Proxy(), document["proxy"]) == []
+    assert missing(Access(), document["access"]) == []
     example = Upstream(name="example", prefix="example")
     assert missing(example, document["mcpServers"]["example"]) == ["name"]
     assert [key for key in ToolOverride.model_fields if f"{key}: " not in text] == []
