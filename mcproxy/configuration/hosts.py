@@ -49,8 +49,8 @@ IGNORED: Final = frozenset(
 
 def is_hosts(document: Node, suffix: str) -> bool:
     """Whether this is a host's own file: it may hold much that does not concern us."""
-    keys = document.members
-    return suffix in {".json", ".jsonc"} and not any(key in keys for key in OURS) and any(key in keys for key in SERVER_MAPS)
+    keys = document.members.keys()
+    return suffix in {".json", ".jsonc"} and keys.isdisjoint(OURS) and not keys.isdisjoint(SERVER_MAPS)
 
 
 def translate(server: Node) -> Node:
