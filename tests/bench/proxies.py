@@ -111,7 +111,7 @@ def _nginx(scene: Scene) -> Program:
 
 def _fastmcp(scene: Scene) -> Program:
     server = {"command": scene.child[0], "args": scene.child[1:]} if scene.stdio else {"url": scene.url}
-    file = _written(scene, "fastmcp.json", json.dumps({"mcpServers": {upstream_name(0): server}}))
+    file = _written(scene, "mcp.json", json.dumps({"mcpServers": {upstream_name(0): server}}))
     fixed = ["--transport", "http", "--host", "127.0.0.1", "--no-banner", "--log-level", "ERROR"]
     return Program([str(_FASTMCP), "run", str(file), "--port", str(scene.port), *fixed])
 

@@ -15,7 +15,7 @@ from mcproxy.protocol.eras import Era
 from tests.bench import asking, load
 from tests.bench.proxies import DIRECT, PROXIES, Proxy, Scene
 from tests.bench.ratios import Turn
-from tests.bench.running import Cores, NotStarted, free_port, running
+from tests.bench.running import Cores, NotStarted, alone, free_port, running
 from tests.bench.usage import Memory, memory, processor_seconds
 from tests.bench.workloads import Workload, ask_of
 
@@ -49,7 +49,7 @@ class Compared:
 
 def compare(workload: Workload, effort: Effort, cores: Cores) -> Compared:
     turns: dict[str, list[Turn]] = {}
-    with TemporaryDirectory() as folder, ExitStack() as stack:
+    with alone(), TemporaryDirectory() as folder, ExitStack() as stack:
         place = Path(folder)
         contenders, absent = _started(workload, place, cores, stack)
         for contender in contenders:

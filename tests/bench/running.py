@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import resource
 import signal
 import socket
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -17,6 +19,7 @@ from typing import Final
 from tests.processes import descendants
 
 ROOT: Final = Path(__file__).parents[2]
+LOCK: Final = Path(tempfile.gettempdir()) / "mcproxy-bench.lock"
 START: Final = 60.0
 """Seconds for a program to listen."""
 STOP: Final = 15.0
@@ -24,6 +27,14 @@ STOP: Final = 15.0
 PAUSE: Final = 0.005
 RIGHT_OF_WAY: Final = -10
 """Niceness, where we may: what else runs on this machine disturbs less."""
+
+
+@contextmanager
+def alone() -> Iterator[None]:
+    """Waits until no other benchmark runs on this machine, and keeps others waiting meanwhile."""
+    with LOCK.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 @dataclass(frozen=True, slots=True)
