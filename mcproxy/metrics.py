@@ -5,10 +5,13 @@ Labels are bounded: upstreams, methods and subjects that are known by name, neve
 
 from __future__ import annotations
 
+import platform
 from contextlib import suppress
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, ProcessCollector
 from prometheus_client.metrics import MetricWrapperBase
+
+from mcproxy import __version__
 
 UNKNOWN = "unknown"
 """The label for what has no name that we know."""
@@ -104,6 +107,12 @@ class Metrics:
         )
         self.cache_bytes = Gauge("mcproxy_cache_bytes", "Bytes that cached reads take.", ("upstream",), registry=r)
         self.cache_entries = Gauge("mcproxy_cache_entries", "Cached reads.", ("upstream",), registry=r)
+        self.event_loop_lag = Gauge(
+            "mcproxy_event_loop_lag_seconds", "By how much the event loop was late of late, at most.", registry=r
+        )
+        self.build = Info("mcproxy_build", "The version of the gateway, and of what it runs on.", registry=r)
+        self.build.info({"version": __version__, "python": platform.python_version()})
+        ProcessCollector(registry=r)
         self.parked = Gauge("mcproxy_parked_calls", "Calls that wait upstream for their client's input.", registry=r)
 
     def forget(self, upstream: str) -> None:

@@ -1,0 +1,32 @@
+"""How late the event loop is: what an operator looks at when everybody waits and nothing seems to be wrong."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import anyio
+
+from mcproxy.metrics import Metrics
+
+INTERVAL: Final = 0.25
+"""Seconds between two beats."""
+
+KEPT: Final = 60
+"""Beats of which the latest counts: 15 s, so that the usual scrape misses none."""
+
+
+async def beat(
+    metrics: Metrics,
+    sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
+    clock: Callable[[], float] = time.perf_counter,
+) -> None:
+    """Publishes by how much the latest of the last KEPT beats was late, until cancelled."""
+    late: deque[float] = deque(maxlen=KEPT)
+    while True:
+        began = clock()
+        await sleep(INTERVAL)
+        late.append(max(0.0, clock() - began - INTERVAL))
+        metrics.event_loop_lag.set(max(late))
