@@ -44,16 +44,17 @@ class Listing:
         """The next page, and how long it is good for. Only the first waits for upstreams that are just coming up."""
         kind = METHODS[call.method].lists
         assert kind is not None
-        if "cursor" not in call.params:
+        cursor = _cursor(call)
+        if cursor is None:
             await self._aggregation.fresh(call.caller, kind, self._proxy.list_wait)
         entries = self._catalogue.view(call.caller).lists[kind]
-        start = self._start(kind, call, entries)
+        start = 0 if cursor is None else self._start(kind, call.caller, cursor, entries)
         end = start + self._proxy.naming.page_size
         hints = hints_of(self._catalogue.parts(call.caller, kind), self._now())
         shown = [shown.entry for shown in entries[start:end]]
         members: dict[str, object] = {"resultType": "complete", kind.member: shown, **hints}
         if end < len(entries):
-            members["nextCursor"] = self._cursor(kind, call.caller, end, entries[end - 1].key)
+            members["nextCursor"] = self._sealed(kind, call.caller, end, entries[end - 1].key)
         return Complete(raw(members))
 
     async def discover(self, call: Call) -> Outcome:
@@ -75,14 +76,12 @@ class Listing:
         experimental = parse_object(capabilities.get("experimental", EMPTY_OBJECT))
         return {**capabilities, "experimental": raw({**experimental, **self._mark})} if self._mark else capabilities
 
-    def _cursor(self, kind: Kind, caller: Caller, position: int, last: str) -> str:
+    def _sealed(self, kind: Kind, caller: Caller, position: int, last: str) -> str:
         return self._sealer.seal(_purpose(kind, caller), json.dumps([position, last]).encode())
 
-    def _start(self, kind: Kind, call: Call, entries: tuple[Shown, ...]) -> int:
+    def _start(self, kind: Kind, caller: Caller, cursor: Raw, entries: tuple[Shown, ...]) -> int:
         """Where a page begins: after the last entry of the one before, wherever that stands by now."""
-        if "cursor" not in call.params:
-            return 0
-        position, last = self._opened(kind, call.caller, call.params["cursor"])
+        position, last = self._opened(kind, caller, cursor)
         if 0 < position <= len(entries) and entries[position - 1].key == last:
             return position
         return next((index + 1 for index, shown in enumerate(entries) if shown.key == last), position)
@@ -94,6 +93,12 @@ class Listing:
             # pagination, Error Handling: "Invalid cursors SHOULD result in an error with code -32602".
             raise McpError(INVALID_PARAMS, "unknown cursor: list again from the start") from error
         return position, last
+
+
+def _cursor(call: Call) -> Raw | None:
+    """Some clients send null for a cursor that they do not have."""
+    cursor = call.params.get("cursor")
+    return None if cursor == Raw(b"null") else cursor
 
 
 def _purpose(kind: Kind, caller: Caller) -> str:
