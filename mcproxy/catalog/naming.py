@@ -9,22 +9,32 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Final
 
+from msgspec import Raw
+
 from mcproxy.call import AGGREGATE
-from mcproxy.catalog.uris import plain
+from mcproxy.catalog.uris import readings, spellings
 from mcproxy.protocol.methods import Kind
 from mcproxy.settings import Filter, Upstream
+from mcproxy.settings.endpoints import Endpoint, key_of
 
 SEPARATOR: Final = "__"
 _ILLEGAL: Final = re.compile(r"[^a-zA-Z0-9_-]")
 _HASH_DIGITS: Final = 8
 _UI: Final = "ui://"
 _URI_LISTS: Final = frozenset({Kind.RESOURCES, Kind.TEMPLATES})
+
+Permits = Callable[[Kind, str, Raw | None], bool]
+"""Whether who looks may use what the upstream calls so; a tool's entry, where there is one, says what it does."""
+
+
+def to_all(kind: Kind, own: str, entry: Raw | None) -> bool:
+    return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +48,10 @@ class Space:
     others: frozenset[str]
     """The prefixes of the endpoint's other upstreams, in use or not: a bare upstream's names keep out of them."""
     max_name_length: int
+    endpoint: Endpoint | None = None
+    """What of it the endpoint selects; None for all."""
+    permits: Permits = to_all
+    """What of it those who look may use."""
 
     @property
     def upstream(self) -> str:
@@ -70,9 +84,16 @@ class Space:
             return f"{_UI}{self.slug}/{uri.removeprefix(_UI)}"
         return f"{self.slug}+{uri}"
 
-    def shows(self, kind: Kind, own: str) -> bool:
-        """Whether the configuration lets callers see, and use, what the upstream calls `own`."""
-        return admits(self._filter(kind), own, as_uri=kind in _URI_LISTS)
+    def shows(self, kind: Kind, own: str, entry: Raw | None = None) -> bool:
+        """Whether callers see, and may use, what the upstream calls `own`."""
+        return self.offers(kind, own) and self.permits(kind, own, entry)
+
+    def offers(self, kind: Kind, own: str) -> bool:
+        """Whether the configuration shows it to anybody here."""
+        as_uri = kind in _URI_LISTS
+        if not admits(self._filter(kind), own, as_uri=as_uri):
+            return False
+        return self.endpoint is None or admits(Filter(include=self.endpoint.globs(kind)), own, as_uri=as_uri)
 
     def _filter(self, kind: Kind) -> Filter:
         match kind:
@@ -99,6 +120,13 @@ class Layout:
 
     endpoint: str
     spaces: tuple[Space, ...]
+    roles: tuple[str, ...] = ()
+    """Who may see that the endpoint exists: who has one of them; where there are none, everybody."""
+
+    def restricted(self, permits: Mapping[str, Permits]) -> Layout:
+        """What is left of it for callers who may use something of the upstreams named, and this of them."""
+        left = [replace(space, permits=permits[space.upstream]) for space in self.spaces if space.upstream in permits]
+        return replace(self, spaces=tuple(left))
 
     def locate(self, uri: str) -> tuple[Space, str] | None:
         """Whose an exposed URI is, and what the upstream calls it."""
@@ -157,8 +185,11 @@ class NameTable:
     refused: tuple[Refused, ...] = ()
 
 
-def layouts(upstreams: Sequence[Upstream], max_name_length: int) -> dict[str, Layout]:
-    """Every endpoint's layout: all enabled upstreams under AGGREGATE, and each alone and bare under its name.
+def layouts(
+    upstreams: Sequence[Upstream], max_name_length: int, endpoints: Mapping[str, Endpoint] | None = None
+) -> dict[str, Layout]:
+    """Every endpoint's layout: all enabled upstreams under AGGREGATE, each alone and bare under its name, and
+    selections of them as `endpoints` says.
 
     A disabled upstream's prefix stays taken: enabling it renames nothing.
     """
@@ -169,7 +200,13 @@ def layouts(upstreams: Sequence[Upstream], max_name_length: int) -> dict[str, La
         for spec in enabled
     )
     alone = {spec.name: Layout(spec.name, (Space(spec, "", "", frozenset(), max_name_length),)) for spec in enabled}
-    return {**alone, AGGREGATE: Layout(AGGREGATE, spaces)}
+    selected = {key_of(name): _selected(key_of(name), endpoint, spaces) for name, endpoint in (endpoints or {}).items()}
+    return {**alone, **selected, AGGREGATE: Layout(AGGREGATE, spaces)}
+
+
+def _selected(key: str, endpoint: Endpoint, spaces: Iterable[Space]) -> Layout:
+    chosen = [space for space in spaces if any(fnmatchcase(space.upstream, glob) for glob in endpoint.upstreams)]
+    return Layout(key, tuple(replace(space, endpoint=endpoint) for space in chosen), endpoint.roles)
 
 
 def name_table(space: Space, kind: Kind, names: Iterable[str]) -> NameTable:
@@ -202,14 +239,24 @@ def name_table(space: Space, kind: Kind, names: Iterable[str]) -> NameTable:
 
 
 def admits(filter: Filter, own: str, *, as_uri: bool) -> bool:
-    """Whether a filter's globs let `own` through; exclude wins. URIs are compared as `uris.plain`."""
+    """Whether a filter's globs let `own` through; exclude wins. Of a URI they must do so however it is read."""
     if filter.include == ("*",) and not filter.exclude:
         return True
-    spelled = plain if as_uri else str
-    subject = spelled(own)
-    if any(fnmatchcase(subject, spelled(glob)) or fnmatchcase(own, glob) for glob in filter.exclude):
+    if not as_uri:
+        return _matches(own, filter.include) and not _matches(own, filter.exclude)
+    include, exclude = _spelled(filter.include), _spelled(filter.exclude)
+    found = readings(own)
+    if _matches(own, filter.exclude) or not found:
         return False
-    return any(fnmatchcase(subject, spelled(glob)) for glob in filter.include)
+    return all(_matches(reading, include) and not _matches(reading, exclude) for reading in found)
+
+
+def _matches(text: str, globs: Iterable[str]) -> bool:
+    return any(fnmatchcase(text, glob) for glob in globs)
+
+
+def _spelled(globs: Iterable[str]) -> list[str]:
+    return [spelling for glob in globs for spelling in spellings(glob)]
 
 
 def _wish(space: Space, kind: Kind, name: str) -> str:
