@@ -1,0 +1,330 @@
+"""Who may use what: rules in, a `Decision` with the rule that made it out. Sans-I/O; names nobody and finds nothing.
+
+The same answer decides whether an entry is listed, called, read, completed, watched and told of. A rule is compiled
+once; what it says of an entry is kept, so that a decision does not grow with the number of rules.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final, Literal
+
+import msgspec
+import re2
+from cachetools import LRUCache
+
+from mcproxy.call import Principal
+from mcproxy.protocol.jsonrpc import Params
+from mcproxy.protocol.methods import Kind
+from mcproxy.settings import policy as settings
+from mcproxy.settings.policy import EVERYONE
+
+MAX_TEXT: Final = 4096
+"""Characters of an argument that a pattern is held against."""
+MAX_NAME: Final = 2048
+"""Characters of a name of which a decision is kept."""
+URIS: Final = frozenset({Kind.RESOURCES, Kind.TEMPLATES})
+
+Standing = frozenset[str]
+"""The roles of a caller that make a difference: callers of one standing may use the same."""
+
+Spellings = Callable[[str], Collection[str]]
+Judged = Literal["allow", "deny"]
+
+
+@dataclass(frozen=True, slots=True)
+class RuleName:
+    """A rule, as people find it."""
+
+    role: str
+    effect: Judged
+    number: int
+    """From 1, in its list."""
+    place: str | None = None
+    """`FILE:LINE`."""
+
+    def __str__(self) -> str:
+        where = f" ({self.place})" if self.place else ""
+        return f"roles.{self.role}.{self.effect}, rule {self.number}{where}"
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    allowed: bool
+    rule: RuleName | None = None
+    """None where no rule spoke of it, and the default decided."""
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """What somebody wants to use, in its upstream's own names."""
+
+    upstream: str
+    kind: Kind
+    name: str
+    read_only: bool = False
+    """Of a tool, as it says itself."""
+    destructive: bool = True
+
+
+class Holds(Enum):
+    """Whether a condition is met."""
+
+    YES = "yes"
+    NO = "no"
+    UNCLEAR = "unclear"
+    """Of a value that it cannot judge."""
+
+
+Test = Callable[[object], Holds]
+Match = Callable[[str], object]
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    name: RuleName
+    upstreams: Match
+    globs: Mapping[Kind, tuple[str, ...]]
+    matches: Mapping[Kind, Match]
+    read_only: bool | None
+    destructive: bool | None
+    tests: Mapping[str, Test]
+
+    def covers(self, kind: Kind) -> bool:
+        """Whether it speaks of every entry of a kind, whatever its name and its nature."""
+        conditional = self.read_only is not None or self.destructive is not None or self.tests
+        return "*" in self.globs[kind] and not conditional
+
+    def concerns(self, item: Item, spelling: str) -> bool:
+        if self.read_only not in (None, item.read_only) or self.destructive not in (None, item.destructive):
+            return False
+        return self.matches[item.kind](spelling) is not None
+
+    def allows(self, arguments: Params) -> bool:
+        return all(_test(test, arguments, name) is Holds.YES for name, test in self.tests.items())
+
+    def denies(self, arguments: Params) -> bool:
+        """On the safe side: what cannot be judged is denied."""
+        return all(_test(test, arguments, name) is not Holds.NO for name, test in self.tests.items())
+
+
+@dataclass(frozen=True, slots=True)
+class _Verdict:
+    """The rules about an item, as far as arguments may still decide between them."""
+
+    deny: tuple[_Rule, ...]
+    allow: tuple[_Rule, ...]
+    default: Decision
+
+    def given(self, arguments: Params) -> Decision:
+        for rule in self.deny:
+            if rule.denies(arguments):
+                return Decision(False, rule.name)
+        for rule in self.allow:
+            if rule.allows(arguments):
+                return Decision(True, rule.name)
+        return self.default
+
+    def at_best(self) -> Decision:
+        """With the arguments that it takes."""
+        for rule in self.deny:
+            if not rule.tests:
+                return Decision(False, rule.name)
+        for rule in self.allow:
+            return Decision(True, rule.name)
+        return self.default
+
+    @property
+    def hangs_on_arguments(self) -> bool:
+        return any(rule.tests for rule in (*self.deny, *self.allow))
+
+
+_UNREADABLE: Final = _Verdict((), (), Decision(False))
+"""Of a URI that nobody can judge."""
+
+
+class Policy:
+    """`readings` are all that an upstream may take a URI for: who may use it must be allowed each.
+
+    `spelled` are the spellings under which a glob of URIs is held against them. `others` are roles of which no rule
+    speaks, and which make a difference nevertheless.
+    """
+
+    def __init__(
+        self, policy: settings.Policy, *, readings: Spellings, spelled: Spellings, others: Collection[str] = ()
+    ) -> None:
+        self._default = Decision(policy.allows_by_default)
+        self._assigned = policy.principals
+        self._readings = readings
+        self._rules = [rule for role in policy.roles for rule in _compiled(policy, role, spelled)]
+        self._roles = frozenset({*policy.roles, *others})
+        self._everyone: Standing = frozenset({EVERYONE}) & self._roles
+        self._about: LRUCache[tuple[Standing, str], tuple[_Rule, ...]] = LRUCache(policy.max_views)
+        self._verdicts: LRUCache[tuple[Standing, Item], _Verdict] = LRUCache(policy.max_decisions)
+
+    @property
+    def open(self) -> bool:
+        """Whether everybody may use everything."""
+        return self._default.allowed and not any(rule.name.effect == "deny" for rule in self._rules)
+
+    def standing(self, principal: Principal) -> Standing:
+        if not self._roles:
+            return self._everyone
+        assigned = self._roles.intersection(self._assigned.get(principal.name, ()))
+        return self._everyone | (self._roles & principal.roles) | assigned
+
+    def reaches(self, standing: Standing, upstream: str) -> bool:
+        """Whether there may be anything of an upstream that callers of a standing may use, whatever it offers."""
+        rules = self._rules_about(standing, upstream)
+        return any(self._reaches(rules, kind) for kind in Kind)
+
+    def foresee(self, standing: Standing, item: Item) -> Decision:
+        """Whether it may be used with some arguments: then it is shown."""
+        return self._verdict(standing, item).at_best()
+
+    def decide(self, standing: Standing, item: Item, arguments: Params) -> Decision:
+        return self._verdict(standing, item).given(arguments)
+
+    def hangs_on_arguments(self, standing: Standing, item: Item) -> bool:
+        return self._verdict(standing, item).hangs_on_arguments
+
+    def _reaches(self, rules: Iterable[_Rule], kind: Kind) -> bool:
+        rules = [rule for rule in rules if rule.globs[kind]]
+        if any(rule.name.effect == "deny" and rule.covers(kind) for rule in rules):
+            return False
+        return self._default.allowed or any(rule.name.effect == "allow" for rule in rules)
+
+    def _rules_about(self, standing: Standing, upstream: str) -> tuple[_Rule, ...]:
+        key = (standing, upstream)
+        if key not in self._about:
+            held = (rule for rule in self._rules if rule.name.role in standing)
+            self._about[key] = tuple(rule for rule in held if rule.upstreams(upstream) is not None)
+        return self._about[key]
+
+    def _verdict(self, standing: Standing, item: Item) -> _Verdict:
+        key = (standing, item)
+        kept = self._verdicts.get(key)
+        if kept is None:
+            kept = self._judged(standing, item)
+            if len(item.name) <= MAX_NAME:
+                self._verdicts[key] = kept
+        return kept
+
+    def _judged(self, standing: Standing, item: Item) -> _Verdict:
+        rules = self._rules_about(standing, item.upstream)
+        spellings = self._readings(item.name) if item.kind in URIS else (item.name,)
+        verdicts = [self._read(rules, item, spelling) for spelling in spellings]
+        if not verdicts:
+            return _UNREADABLE
+        return next((verdict for verdict in verdicts if not verdict.at_best().allowed), verdicts[0])
+
+    def _read(self, rules: Iterable[_Rule], item: Item, spelling: str) -> _Verdict:
+        concerned = [rule for rule in rules if rule.concerns(item, spelling)]
+        deny = tuple(rule for rule in concerned if rule.name.effect == "deny")
+        allow = tuple(rule for rule in concerned if rule.name.effect == "allow")
+        return _Verdict(deny, allow, self._default)
+
+
+def _compiled(policy: settings.Policy, role: str, spelled: Spellings) -> Iterator[_Rule]:
+    lists: dict[Judged, tuple[settings.Rule, ...]] = {
+        "deny": policy.roles[role].deny,
+        "allow": policy.roles[role].allow,
+    }
+    for effect, rules in lists.items():
+        for index, rule in enumerate(rules):
+            name = RuleName(role, effect, index + 1, policy.place((role, effect, index)))
+            globs = {kind: rule.globs(kind) for kind in Kind}
+            yield _Rule(
+                name,
+                _match(rule.upstreams),
+                globs,
+                {kind: _match(_spellings(globs[kind], spelled) if kind in URIS else globs[kind]) for kind in Kind},
+                rule.read_only,
+                rule.destructive,
+                {argument: _compile(condition) for argument, condition in rule.arguments.items()},
+            )
+
+
+def _spellings(globs: Iterable[str], spelled: Spellings) -> list[str]:
+    return [spelling for glob in globs for spelling in spelled(glob)]
+
+
+def _match(globs: Collection[str]) -> Match:
+    """Whether a text is matched by one of `globs`, in time that does not blow up with the text."""
+    if not globs:
+        return lambda text: None
+    return re.compile("|".join(map(fnmatch.translate, globs))).match
+
+
+def _compile(condition: settings.Condition) -> Test:
+    """All that a condition says, in one test."""
+    tests = list(_tests(condition))
+
+    def test(value: object) -> Holds:
+        results = {each(value) for each in tests}
+        if Holds.NO in results:
+            return Holds.NO
+        return Holds.UNCLEAR if Holds.UNCLEAR in results else Holds.YES
+
+    return test
+
+
+def _tests(condition: settings.Condition) -> Iterator[Test]:
+    if condition.equals is not None:
+        yield _one_of([condition.equals])
+    if condition.one_of is not None:
+        yield _one_of(condition.one_of)
+    if condition.matches is not None:
+        yield _matching(condition.matches)
+    if condition.at_most is not None:
+        yield _at_most(condition.at_most)
+
+
+def _one_of(values: Iterable[settings.Scalar]) -> Test:
+    # JSON has one kind of number: 1.0 is 1. It is not true, though to Python it is.
+    wanted = {(isinstance(value, bool), value) for value in values}
+
+    def test(value: object) -> Holds:
+        if not isinstance(value, bool | int | float | str):
+            return Holds.NO
+        return _holds((isinstance(value, bool), value) in wanted)
+
+    return test
+
+
+def _matching(pattern: str) -> Test:
+    compiled = re2.compile(pattern)
+
+    def test(value: object) -> Holds:
+        if not isinstance(value, str) or len(value) > MAX_TEXT:
+            return Holds.UNCLEAR
+        return _holds(compiled.fullmatch(value) is not None)
+
+    return test
+
+
+def _at_most(limit: float) -> Test:
+    def test(value: object) -> Holds:
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return Holds.UNCLEAR
+        return _holds(value <= limit)
+
+    return test
+
+
+def _holds(met: bool) -> Holds:
+    return Holds.YES if met else Holds.NO
+
+
+def _test(test: Test, arguments: Params, name: str) -> Holds:
+    """An argument that is not given meets no condition."""
+    if name not in arguments:
+        return Holds.NO
+    try:
+        return test(msgspec.json.decode(arguments[name]))
+    except (msgspec.MsgspecError, RecursionError):
+        return Holds.UNCLEAR
