@@ -190,7 +190,16 @@ class Notice:
     level: str | None = None
 
 
-Change = ListChanged | ResourceUpdated | Notice
+@dataclass(frozen=True, slots=True)
+class TaskChanged:
+    """A task is in another state, as `params` of the notification `method` say. `id` is in the hearer's own names."""
+
+    id: str
+    method: str = field(compare=False)
+    params: Params = field(compare=False)
+
+
+Change = ListChanged | ResourceUpdated | TaskChanged | Notice
 
 
 class Listener(Protocol):

@@ -14,14 +14,15 @@ from typing import Final
 
 from msgspec import Raw
 
-from mcproxy.call import AGGREGATE, ServerIdentity
+from mcproxy.call import AGGREGATE, Caller, ServerIdentity
 from mcproxy.catalog.freshness import Freshness
 from mcproxy.catalog.naming import Layout, NameTable, Refused, Renamed, Space, name_table
 from mcproxy.catalog.rewriting import Rewriter
 from mcproxy.catalog.uris import canonical
-from mcproxy.protocol.eras import V2024_11_05
+from mcproxy.protocol.eras import STATELESS_VERSIONS, V2024_11_05, Era
 from mcproxy.protocol.jsonrpc import InvalidMessage, Params, nests_deeper, parse_object, parse_text, raw
 from mcproxy.protocol.methods import Kind
+from mcproxy.protocol.tasks import Support, extensions, shared, support, with_extensions, without_support
 
 _NAMED: Final = frozenset({Kind.TOOLS, Kind.PROMPTS})
 
@@ -43,8 +44,6 @@ _EVERYTHING: Final[dict[str, dict[str, object]]] = {
 
 MAX_DEPTH: Final = 200
 """Levels of nesting of an entry: it is read again and again, wherever the stack is then."""
-_UNROUTED: Final = frozenset({"tasks"})
-"""Capabilities whose methods have no row: what cannot be delivered is not advertised."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +90,8 @@ class Shown:
     own: str
     """The key in the upstream's own names."""
     entry: Raw
+    task_support: Support = Support.FORBIDDEN
+    """As the upstream says; a tool's alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,14 +167,17 @@ def read_listing(upstream: str, kind: Kind, items: Iterable[Raw]) -> Listing:
     return Listing(tuple(entries.values()), tuple(refused))
 
 
-def expose(space: Space, kind: Kind, listing: Listing) -> Exposure:
-    """One upstream's list as an endpoint shows it: filtered, named, rewritten and encoded."""
+def expose(space: Space, kind: Kind, listing: Listing, *, tasks: bool = False) -> Exposure:
+    """One upstream's list as an endpoint shows it: filtered, named, rewritten and encoded.
+
+    `tasks` says whether who is shown it may call tools as tasks; others are told nothing of that.
+    """
     visible = [entry for entry in listing.entries if space.shows(kind, entry.key)]
     keys = [entry.key for entry in visible]
     names = name_table(space, kind, keys) if kind in _NAMED else NameTable({k: space.expose_uri(k) for k in keys})
     rewriter = Rewriter(space.expose_uri)
     shown = (
-        _shown(space, kind, rewriter, names.exposed[entry.key], entry)
+        _shown(space, kind, rewriter, names.exposed[entry.key], entry, tasks=tasks)
         for entry in visible
         if entry.key in names.exposed
     )
@@ -199,6 +203,25 @@ def merge(
     )
 
 
+def relayed(identity: ServerIdentity, version: str, *, owned: bool) -> ServerIdentity:
+    """An upstream with what of its capabilities reaches a client of `version`, over a link of its own or not.
+
+    Tasks pass between peers that have the same kind of them. Other extensions pass where the upstream hears what this
+    client declares: with each request, or in a handshake for it alone (2026-07-28, versioning, Extension Negotiation).
+    """
+    capabilities = shared(identity.capabilities, version, identity.version)
+    if identity.era is Era.HANDSHAKE and not owned:
+        capabilities = with_extensions(capabilities, ())
+    return replace(identity, capabilities=capabilities)
+
+
+def agreed(offered: Params, caller: Caller) -> Params:
+    """Of extensions, those that both sides declare. A stateless client may declare others with its next request."""
+    if caller.version in STATELESS_VERSIONS:
+        return offered
+    return with_extensions(offered, extensions(caller.capabilities))
+
+
 def capabilities(identities: Sequence[ServerIdentity | None]) -> Params:
     """The union of what upstreams offer, None standing for one that never connected.
 
@@ -219,11 +242,10 @@ def _offered(identity: ServerIdentity | None) -> Iterator[tuple[str, Mapping[str
         yield from _EVERYTHING.items()
         return
     for name, value in identity.capabilities.items():
-        if name not in _UNROUTED:
-            try:
-                yield name, parse_object(value)
-            except InvalidMessage:
-                continue
+        try:
+            yield name, parse_object(value)
+        except InvalidMessage:
+            continue
     if identity.version == V2024_11_05:
         # That revision has completion without a capability for it; what has no answer says so itself.
         yield "completions", {}
@@ -251,11 +273,13 @@ def _key(kind: Kind, item: Raw) -> str | None:
         return None
 
 
-def _shown(space: Space, kind: Kind, rewriter: Rewriter, key: str, entry: Entry) -> Shown:
+def _shown(space: Space, kind: Kind, rewriter: Rewriter, key: str, entry: Entry, *, tasks: bool) -> Shown:
     before = parse_object(entry.data)
     after = {**rewriter.entry(kind, before, key), **_overrides(space, kind, entry.key)}
+    if kind is Kind.TOOLS and not tasks:
+        after = without_support(after)
     data = entry.data if key == entry.key and after == before else raw(after)
-    return Shown(key, space.upstream, entry.key, data)
+    return Shown(key, space.upstream, entry.key, data, support(before) if kind is Kind.TOOLS else Support.FORBIDDEN)
 
 
 def _overrides(space: Space, kind: Kind, own: str) -> Params:

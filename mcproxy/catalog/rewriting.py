@@ -1,6 +1,6 @@
-"""URIs in what an upstream sends, and only they, put into other names; every other byte passes (R27, R32).
+"""URIs and ids of tasks in what an upstream sends, and only they, put into other names; every other byte passes (R32).
 
-Walks raw JSON one level at a time along the places where the specification puts URIs. What is not shaped as it
+Walks raw JSON one level at a time along the places where the specification puts them (R27). What is not shaped as it
 says passes as it is: judging an upstream's messages is the client's affair.
 """
 
@@ -16,6 +16,7 @@ from msgspec import Raw
 from mcproxy.call import Complete, Failed, InputRequest, InputRequired, Outcome
 from mcproxy.protocol.jsonrpc import InvalidMessage, Params, parse_object, parse_text, raw
 from mcproxy.protocol.methods import Kind, Shape
+from mcproxy.protocol.tasks import META_RELATED_TASK, TASK, TASK_ID
 
 Rename = Callable[[str], str]
 Edit = Callable[[Raw], Raw]
@@ -42,11 +43,15 @@ class Rewriter:
         # client, Sampling: a message's tool results hold blocks of their own, and those no further ones.
         block = _typed({**blocks, "tool_result": _members({"content": content})})
         message = _members({"content": _one_or_each(block)})
+        questions = _values(_members({"params": _members({"messages": _each(message)})}))
         self._shapes: dict[Shape, Edit] = {
             Shape.PLAIN: _members({"_meta": meta}),
             Shape.CONTENT: _members({"content": content, "_meta": meta}),
             Shape.CONTENTS: _members({"contents": _each(located), "_meta": meta}),
             Shape.MESSAGES: _members({"messages": _each(message), "_meta": meta}),
+            Shape.TASK: _members(
+                {"result": _members({"content": content, "_meta": meta}), "inputRequests": questions, "_meta": meta}
+            ),
         }
         self._uri = uri
         self._meta = meta
@@ -91,6 +96,44 @@ class Rewriter:
             return outcome
         asked = _members({id: _members({"params": _replaced(raw(r.params))}) for id, r in requests.items()})
         return InputRequired(requests, outcome.state, _members({"inputRequests": asked})(outcome.result))
+
+
+class TaskRewriter:
+    """Puts the ids of one upstream's tasks into the names of one client."""
+
+    def __init__(self, rename: Rename) -> None:
+        id = _text(rename)
+        task = _members({TASK_ID: id})
+        meta = _members({META_RELATED_TASK: task})
+        related: dict[str, Edit] = {"_meta": meta}
+        questions = _values(_members({"params": _members(related)}))
+        self._related = _members(related)
+        self._created = _members({TASK: task, TASK_ID: id, **related})
+        self._task = _members({TASK_ID: id, "result": _members(related), "inputRequests": questions, **related})
+
+    def created(self, result: Raw) -> Raw:
+        """A CreateTaskResult of either kind."""
+        return self._created(result)
+
+    def task(self, task: Raw) -> Raw:
+        """A task, as lists, results and notifications hold it."""
+        return self._task(task)
+
+    def related(self, message: Raw) -> Raw:
+        """What belongs to a task: a final result, or the params of a message that comes before it."""
+        return self._related(message) if _may_hold(message, META_RELATED_TASK.encode()) else message
+
+    def params(self, params: Params) -> Params:
+        if "_meta" not in params:
+            return params
+        before = raw(params)
+        after = self.related(before)
+        return params if after is before else parse_object(after)
+
+
+def edited(outcome: Outcome, edit: Edit) -> Outcome:
+    """`outcome` with its final result edited, if it has one."""
+    return replace(outcome, result=edit(outcome.result)) if isinstance(outcome, Complete) else outcome
 
 
 def respelled(outcome: Outcome, own: Raw, asked: Raw) -> Outcome:
@@ -179,6 +222,19 @@ def _each(edit: Edit) -> Edit:
         return raw(changed)
 
     return edit_each
+
+
+def _values(edit: Edit) -> Edit:
+    """Edits every value of an object."""
+
+    def edit_values(value: Raw) -> Raw:
+        try:
+            members = parse_object(value)
+        except InvalidMessage:
+            return value
+        return _members(dict.fromkeys(members, edit))(value)
+
+    return edit_values
 
 
 def _one_or_each(edit: Edit) -> Edit:

@@ -1,7 +1,7 @@
 """What one client has still to be told between its calls: a set, so that storms coalesce (requirement R23).
 
 Notices are no change of state; they go in order, and the oldest give way. An update that says much is told without what
-it says. Sends nothing itself.
+it says; a task that does is left to be asked for. Sends nothing itself.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from itertools import islice
 from typing import Final, assert_never
 
 from mcproxy.backlog import Backlog, size_of
-from mcproxy.call import Change, ListChanged, Notice, ResourceUpdated
+from mcproxy.call import Change, ListChanged, Notice, ResourceUpdated, TaskChanged
 from mcproxy.protocol.jsonrpc import Notification, raw
 from mcproxy.protocol.methods import RESOURCE_UPDATED, Kind
 from mcproxy.settings import Limits
@@ -23,10 +23,14 @@ _SHARE: Final = 16
 """What part of the bytes that may wait to be written may wait for the client to listen; most have no stream open."""
 
 
+State = ListChanged | ResourceUpdated | TaskChanged
+"""Changes of which the latest says all."""
+
+
 class Changes:
     def __init__(self, limits: Limits) -> None:
-        self._most = limits.max_subscriptions_per_session + len(Kind)
-        self._changes: dict[ListChanged | ResourceUpdated, ListChanged | ResourceUpdated] = {}
+        self._most = limits.max_subscriptions_per_session + limits.max_tasks_per_session + len(Kind)
+        self._changes: dict[State, State] = {}
         most_bytes = limits.max_queued_bytes // _SHARE
         self._most_said = most_bytes // self._most
         """Bytes of `params` that an update may bring."""
@@ -41,6 +45,8 @@ class Changes:
             return
         if isinstance(change, ResourceUpdated) and size_of(change.params) > self._most_said:
             change = replace(change, params={})
+        if isinstance(change, TaskChanged) and size_of(change.params) > self._most_said:
+            return
         self._changes[change] = change
         if len(self._changes) > self._most:
             del self._changes[next(iter(self._changes))]
@@ -67,6 +73,8 @@ def as_notification(change: Change) -> Notification:
             return Notification(kind.changed, {})
         case ResourceUpdated(uri=uri, params=params):
             return Notification(RESOURCE_UPDATED, {**params, "uri": raw(uri)})
+        case TaskChanged(method=method, params=params):
+            return Notification(method, params)
         case Notice(method=method, params=params):
             return Notification(method, params)
         case _:

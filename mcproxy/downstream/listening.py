@@ -26,6 +26,7 @@ from mcproxy.call import (
     Notice,
     Outcome,
     ResourceUpdated,
+    TaskChanged,
 )
 from mcproxy.downstream.changes import Changes
 from mcproxy.downstream.edge import Edge
@@ -72,6 +73,8 @@ class Filter:
                 return kind in self.kinds
             case ResourceUpdated():
                 return bool(self.uris)
+            case TaskChanged():
+                return False
             case Notice():
                 # subscriptions, logging: what belongs to requests goes on the streams of requests.
                 return False

@@ -13,10 +13,11 @@ from msgspec import Raw
 
 from mcproxy.call import Caller, Owner, ServerIdentity
 from mcproxy.catalog.freshness import DOUBTFUL, NOT_LISTED, Freshness
-from mcproxy.catalog.merging import EMPTY, Exposure, Listing, Snapshot, View, expose, merge
+from mcproxy.catalog.merging import EMPTY, Exposure, Listing, Snapshot, View, expose, merge, relayed
 from mcproxy.catalog.naming import Layout, Space
-from mcproxy.protocol.jsonrpc import EMPTY_OBJECT, InvalidMessage, parse_object
+from mcproxy.protocol.jsonrpc import EMPTY_OBJECT, InvalidMessage, Params, parse_object
 from mcproxy.protocol.methods import Kind
+from mcproxy.protocol.tasks import Dialect, dialect, offer, takes_tool_calls
 
 
 class LinkKey(NamedTuple):
@@ -33,8 +34,8 @@ class Catalogue:
         self._layouts = layouts
         self._snapshots: dict[LinkKey, Snapshot] = {}
         self._up: set[LinkKey] = set()
-        self._exposures: dict[tuple[str, LinkKey, Kind], tuple[Listing, Exposure]] = {}
-        self._views: dict[tuple[str, Owner], View] = {}
+        self._exposures: dict[tuple[str, LinkKey, Kind, bool], tuple[Listing, Exposure]] = {}
+        self._views: dict[tuple[str, Owner, Dialect | None], View] = {}
 
     def layout(self, endpoint: str) -> Layout:
         """An endpoint that does not exist shows nothing."""
@@ -52,9 +53,9 @@ class Catalogue:
     def view(self, caller: Caller) -> View:
         """What `caller` sees. A look-up, unless something changed since."""
         owner = caller.session if self._owns(caller.session) else None
-        key = (caller.endpoint, owner)
+        key = (caller.endpoint, owner, dialect(caller.version))
         if key not in self._views:
-            self._views[key] = self._merged(self.layout(caller.endpoint), owner)
+            self._views[key] = self._merged(self.layout(caller.endpoint), owner, caller.version)
         return self._views[key]
 
     def is_up(self, link: LinkKey) -> bool:
@@ -97,13 +98,20 @@ class Catalogue:
             if source is None or self.announces(source, kind.capability)
         ]
 
-    def exposure(self, endpoint: str, link: LinkKey, kind: Kind) -> Exposure:
-        """One known list as `endpoint` shows it."""
+    def tasks(self, link: LinkKey, version: str) -> Params | None:
+        """What an upstream offers of tasks to a client of `version`; None where it has none of the client's kind."""
+        identity = self.identity(link) or self.identity(LinkKey(link.upstream, None))
+        if identity is None or dialect(version) is not dialect(identity.version):
+            return None
+        return offer(identity.version, identity.capabilities)
+
+    def exposure(self, endpoint: str, link: LinkKey, kind: Kind, *, tasks: bool = False) -> Exposure:
+        """One known list as `endpoint` shows it to who may call its tools as tasks, or may not."""
         listing = self._snapshots[link].lists[kind]
-        key = (endpoint, link, kind)
+        key = (endpoint, link, kind, tasks)
         kept = self._exposures.get(key)
         if kept is None or kept[0] is not listing:
-            kept = (listing, expose(self.layout(endpoint).space(link.upstream), kind, listing))
+            kept = (listing, expose(self.layout(endpoint).space(link.upstream), kind, listing, tasks=tasks))
             self._exposures[key] = kept
         return kept[1]
 
@@ -152,17 +160,27 @@ class Catalogue:
     def _owns(self, session: str | None) -> bool:
         return session is not None and any(LinkKey(name, session) in self._snapshots for name in self._layouts)
 
-    def _merged(self, layout: Layout, owner: Owner) -> View:
+    def _merged(self, layout: Layout, owner: Owner, version: str) -> View:
         identities: dict[str, ServerIdentity | None] = {}
         exposures: dict[str, dict[Kind, Exposure]] = {}
         for space in layout.spaces:
             links = (LinkKey(space.upstream, owner), LinkKey(space.upstream, None))
-            identities[space.upstream] = next(filter(None, map(self.identity, links)), None)
+            known = next((link for link in links if self.identity(link) is not None), None)
+            identities[space.upstream] = self._relayed(known, version)
             sources = {kind: self._source(space.upstream, owner, kind) for kind in Kind}
+            tasks = known is not None and takes_tool_calls(self.tasks(known, version) or {})
             exposures[space.upstream] = {
-                kind: self.exposure(layout.endpoint, link, kind) for kind, link in sources.items() if link is not None
+                kind: self.exposure(layout.endpoint, link, kind, tasks=tasks and kind is Kind.TOOLS)
+                for kind, link in sources.items()
+                if link is not None
             }
         return merge(layout, identities, exposures)
+
+    def _relayed(self, link: LinkKey | None, version: str) -> ServerIdentity | None:
+        identity = None if link is None else self.identity(link)
+        if link is None or identity is None:
+            return None
+        return relayed(identity, version, owned=link.owner is not None)
 
     def _source(self, upstream: str, owner: Owner, kind: Kind) -> LinkKey | None:
         """The link whose list counts: the owner's, else the one that all share; None where neither's is known."""

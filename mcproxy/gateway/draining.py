@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 import msgspec
 from msgspec import Raw
@@ -20,10 +21,20 @@ from mcproxy.protocol.jsonrpc import (
     parse_text,
     raw,
 )
-from mcproxy.protocol.methods import Kind
 
 Send = Callable[[Params], Awaitable[Outcome]]
 """Asks for one page; the params hold the cursor, if any."""
+
+
+class Paged(Protocol):
+    """What is listed: `methods.Kind`, and tasks."""
+
+    @property
+    def member(self) -> str: ...
+
+    @property
+    def list_method(self) -> str: ...
+
 
 _items = msgspec.json.Decoder(list[Raw])
 
@@ -55,7 +66,7 @@ class _Malformed(Exception):
     pass
 
 
-async def drain(send: Send, kind: Kind, bounds: Bounds) -> Drained | Failed:
+async def drain(send: Send, kind: Paged, bounds: Bounds) -> Drained | Failed:
     """The items of all pages, or the failure of the first page that failed."""
     items: list[Raw] = []
     hints: list[Hints] = []
@@ -91,7 +102,7 @@ def _offers_none(outcome: Outcome, *, first: bool) -> bool:
     return first and isinstance(outcome, Failed) and outcome.error.code == METHOD_NOT_FOUND
 
 
-def _read(outcome: Outcome, kind: Kind) -> _Page:
+def _read(outcome: Outcome, kind: Paged) -> _Page:
     match outcome:
         case Complete(result=result):
             return _read_page(result, kind)
@@ -101,7 +112,7 @@ def _read(outcome: Outcome, kind: Kind) -> _Page:
             raise _Malformed(error.message)
 
 
-def _read_page(result: Raw, kind: Kind) -> _Page:
+def _read_page(result: Raw, kind: Paged) -> _Page:
     try:
         members = parse_object(result)
         items = _items.decode(members[kind.member])

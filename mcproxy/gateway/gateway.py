@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from typing import assert_never
 
 import anyio
 from msgspec import Raw
@@ -16,10 +17,12 @@ from mcproxy.call import (
     Caller,
     Complete,
     Handler,
+    ListChanged,
     Listener,
     Notice,
     Outcome,
     ResourceUpdated,
+    TaskChanged,
     Upstream,
     UpstreamChanged,
     UpstreamEvent,
@@ -30,6 +33,7 @@ from mcproxy.gateway.aggregation import Aggregation
 from mcproxy.gateway.bridging import Bridge
 from mcproxy.gateway.catalogue import Catalogue, LinkKey
 from mcproxy.gateway.coalescing import Clock, Sleep
+from mcproxy.gateway.holdings import Holdings
 from mcproxy.gateway.levels import Levels
 from mcproxy.gateway.listeners import Listeners, label_of
 from mcproxy.gateway.listing import Listing
@@ -38,10 +42,14 @@ from mcproxy.gateway.resolving import Resolver
 from mcproxy.gateway.resources import ReadCache, annotated_in
 from mcproxy.gateway.routing import Router
 from mcproxy.gateway.subscriptions import Subscriptions, Topic
+from mcproxy.gateway.task_ids import TaskIds
+from mcproxy.gateway.task_listing import TaskListing
+from mcproxy.gateway.tasks import Tasks
 from mcproxy.metrics import Metrics
 from mcproxy.protocol.eras import LATEST
 from mcproxy.protocol.jsonrpc import EMPTY_OBJECT, parse_object
 from mcproxy.protocol.methods import DISCOVER, METHODS, ROOTS_CHANGED, SET_LEVEL, SUBSCRIBE, UNSUBSCRIBE, Kind
+from mcproxy.protocol.tasks import TASK_LIST
 from mcproxy.sealing import Sealer
 from mcproxy.settings import Settings
 
@@ -67,7 +75,10 @@ class Gateway:
         self._upstreams = upstreams
         self._listeners = Listeners(self._catalogue, metrics)
         self._aggregation = Aggregation(self._catalogue, upstreams, self._listeners, settings, metrics, sleep, now)
-        resolver = Resolver(self._catalogue, self._aggregation.reach)
+        task_ids = TaskIds(self._catalogue, sealer)
+        self._holdings = Holdings(proxy.limits.max_tasks_per_session)
+        self._tasks = Tasks(self._catalogue, task_ids, self._holdings, self._listeners)
+        resolver = Resolver(self._catalogue, self._aggregation.reach, task_ids)
         self._subscriptions = Subscriptions(
             self._catalogue,
             resolver,
@@ -81,7 +92,9 @@ class Gateway:
         )
         self._levels = Levels(self._catalogue, upstreams, self._listeners, proxy.list_wait)
         listing = Listing(self._catalogue, self._aggregation, proxy, sealer, gateway_id, now)
-        router = Router(self._catalogue, resolver, upstreams, self._answers(listing), metrics)
+        tasks = TaskListing(self._catalogue, task_ids, self._holdings, upstreams, proxy)
+        answers = {**self._answers(listing), TASK_LIST: tasks.answer}
+        router = Router(self._catalogue, resolver, upstreams, answers, self._tasks, metrics)
         self._bridge = Bridge(proxy.bridge, sealer, resolver.owner, metrics, sleep=sleep)
         self._handler = build(router, metrics=metrics, label=resolver.label, bridged=self._bridge.bridged)
 
@@ -127,8 +140,16 @@ class Gateway:
     def _heard(self, event: UpstreamChanged) -> None:
         if event.upstream in self._upstreams:
             self._metrics.upstream_notifications.labels(event.upstream, label_of(event.change)).inc()
-        if isinstance(event.change, Notice):
-            self._listeners.announce(LinkKey(event.upstream, event.owner), event.change)
+        link = LinkKey(event.upstream, event.owner)
+        match event.change:
+            case Notice() as notice:
+                self._listeners.announce(link, notice)
+            case TaskChanged() as changed:
+                self._tasks.tell(link, changed)
+            case ListChanged() | ResourceUpdated():
+                pass
+            case _:
+                assert_never(event.change)
 
     def _doubt(self, topic: Topic) -> None:
         """What was read of a resource may be out of date, and no upstream said so."""
@@ -142,6 +163,7 @@ class Gateway:
         self._listeners.discard(listener)
         self._subscriptions.drop(listener)
         self._levels.drop(listener)
+        self._holdings.drop(listener)
         session = listener.caller.session
         if session is not None and self._listeners.of(session) is None:
             for link in self._catalogue.links(listener.caller):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import assert_never
 
-from mcproxy.call import Change, ListChanged, Listener, Notice, ResourceUpdated
+from mcproxy.call import Change, ListChanged, Listener, Notice, ResourceUpdated, TaskChanged
 from mcproxy.gateway.catalogue import Catalogue, LinkKey
 from mcproxy.metrics import Metrics
 from mcproxy.protocol.methods import LOG_LEVELS
@@ -60,6 +60,8 @@ def label_of(change: Change) -> str:
             return kind.value
         case ResourceUpdated():
             return "updated"
+        case TaskChanged():
+            return "task"
         case Notice():
             return "notice"
         case _:

@@ -10,7 +10,7 @@ from msgspec import Raw
 from mcproxy import __version__
 from mcproxy.call import GATEWAY_CAPABILITY, Call, Caller, Complete, McpError, Outcome
 from mcproxy.catalog.freshness import hints_of
-from mcproxy.catalog.merging import Shown
+from mcproxy.catalog.merging import Shown, agreed
 from mcproxy.gateway.aggregation import Aggregation
 from mcproxy.gateway.catalogue import Catalogue
 from mcproxy.gateway.coalescing import Clock
@@ -63,7 +63,7 @@ class Listing:
         info = {"name": self._proxy.name, "version": __version__}
         members: dict[str, object] = {
             "supportedVersions": STATELESS_VERSIONS,
-            "capabilities": self._marked(view.capabilities),
+            "capabilities": self._marked(agreed(view.capabilities, call.caller)),
             "serverInfo": info,
             "_meta": {META_SERVER_INFO: info},
         }

@@ -17,6 +17,7 @@ from mcproxy.catalog.annotations import is_repeatable
 from mcproxy.catalog.merging import Shown
 from mcproxy.catalog.naming import Space
 from mcproxy.gateway.catalogue import Catalogue
+from mcproxy.gateway.task_ids import TaskIds
 from mcproxy.metrics import UNKNOWN
 from mcproxy.protocol.eras import STATELESS_VERSIONS
 from mcproxy.protocol.jsonrpc import (
@@ -29,6 +30,7 @@ from mcproxy.protocol.jsonrpc import (
     raw,
 )
 from mcproxy.protocol.methods import METHODS, Kind, Method, Subject
+from mcproxy.protocol.tasks import Support
 
 Reach = Callable[[Space, Kind, Call], Awaitable[None]]
 """Makes one attempt to learn an upstream's list. Raises McpError where the upstream is not there."""
@@ -45,12 +47,15 @@ class Target:
     params: Params
     repeatable: bool = False
     """As in `Call.repeatable`."""
+    task_support: Support = Support.FORBIDDEN
+    """What a tool says of being called as a task."""
 
 
 class Resolver:
-    def __init__(self, catalogue: Catalogue, reach: Reach) -> None:
+    def __init__(self, catalogue: Catalogue, reach: Reach, task_ids: TaskIds) -> None:
         self._catalogue = catalogue
         self._reach = reach
+        self._task_ids = task_ids
 
     async def target(self, row: Method, call: Call) -> Target:
         """Raises McpError where the subject is missing, unknown, or its upstream is not there."""
@@ -61,13 +66,18 @@ class Resolver:
             case Subject.TOOL | Subject.PROMPT:
                 space, shown = await self._named(_NAMED[row.subject], _text(row.subject_key, subject), call)
                 params = {**call.params, row.subject_key: raw(shown.own)}
-                return Target(space, params, repeatable=row.subject is Subject.TOOL and is_repeatable(shown.entry))
+                repeatable = row.subject is Subject.TOOL and is_repeatable(shown.entry)
+                return Target(space, params, repeatable, shown.task_support)
             case Subject.RESOURCE:
                 space, own = self.resource(_text(row.subject_key, subject), call)
                 return Target(space, {**call.params, row.subject_key: raw(own)})
             case Subject.REFERENCE:
                 space, reference = await self._reference(subject, call)
                 return Target(space, {**call.params, row.subject_key: raw(reference)})
+            case Subject.TASK:
+                task = self._task_ids.find(_text(row.subject_key, subject), call.caller)
+                space = self._catalogue.layout(call.caller.endpoint).space(task.link.upstream)
+                return Target(space, {**call.params, row.subject_key: raw(task.id)})
 
     async def owner(self, call: Call) -> str:
         """The name of the upstream that a call about a subject goes to. Raises McpError."""
@@ -91,6 +101,9 @@ class Resolver:
         subject = parse_text(call.params.get(row.subject_key, b""))
         if subject is None:
             return "", ""
+        if row.subject is Subject.TASK:
+            task = self._task_ids.open(subject, call.caller)
+            return (task.link.upstream if task else UNKNOWN), ""
         view = self._catalogue.view(call.caller)
         kind = _NAMED.get(row.subject)
         if kind is None:

@@ -31,6 +31,7 @@ from mcproxy.call import (
     Owner,
     ResourceUpdated,
     Retired,
+    TaskChanged,
     Upstream,
     UpstreamChanged,
     UpstreamEvent,
@@ -167,7 +168,7 @@ class ReadCache:
             case ListChanged(kind=Kind.RESOURCES):
                 self._count(name, Cause.LIST_CHANGED)
                 reads.changed()
-            case ListChanged() | Notice():
+            case ListChanged() | TaskChanged() | Notice():
                 return
             case _:
                 assert_never(change)

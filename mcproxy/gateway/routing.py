@@ -16,6 +16,7 @@ from mcproxy.catalog.naming import Space
 from mcproxy.catalog.rewriting import Rewriter, marked, respelled
 from mcproxy.gateway.catalogue import Catalogue
 from mcproxy.gateway.resolving import Resolver, Target
+from mcproxy.gateway.tasks import Tasks
 from mcproxy.gateway.translation import translated
 from mcproxy.metrics import Metrics
 from mcproxy.protocol.jsonrpc import METHOD_NOT_FOUND
@@ -31,6 +32,7 @@ class Router:
         resolver: Resolver,
         upstreams: Mapping[str, Upstream],
         answers: Mapping[str, Handler],
+        tasks: Tasks,
         metrics: Metrics,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
@@ -38,6 +40,7 @@ class Router:
         self._resolver = resolver
         self._upstreams = upstreams
         self._answers = answers
+        self._tasks = tasks
         self._metrics = metrics
         self._clock = clock
         self._rewriters: dict[str, Rewriter] = {}
@@ -59,7 +62,7 @@ class Router:
 
     async def _forward(self, row: Method, call: Call) -> Outcome:
         target = await self._resolver.target(row, call)
-        outcome = await self._exchange(target, row, replace(call, repeatable=target.repeatable))
+        outcome = await self._tasks.relayed(target, row, replace(call, repeatable=target.repeatable), self._exchange)
         if row.subject is not Subject.RESOURCE or row.subject_key is None:
             return outcome
         return respelled(outcome, target.params[row.subject_key], call.params[row.subject_key])

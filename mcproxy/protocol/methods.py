@@ -68,6 +68,8 @@ class Subject(Enum):
     RESOURCE = "resource"
     REFERENCE = "reference"
     """A completion's `ref`: a prompt's name or a resource template's URI."""
+    TASK = "task"
+    """Work that outlives its call, by the id that its client knows (`gateway.tasks`)."""
 
 
 class Answerer(Enum):
@@ -89,6 +91,8 @@ class Shape(Enum):
     """`contents[].uri`."""
     MESSAGES = "messages"
     """`messages[].content`: one block or several."""
+    TASK = "task"
+    """A task: of the extension, with `result`, which is a tool's, and `inputRequests`, which hold messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +117,10 @@ class Method:
     """Whether it opens a handshake session."""
     era: Era | None = None
     """The only era in which clients may send it; None for both."""
+    deferrable: bool = False
+    """Whether it may be answered by a task, which gives the result later."""
+    waits: bool = False
+    """Whether its answer comes when some other work is done, without a sign of life before."""
     hinted: bool = False
     """Whether its stateless result says how long it may be cached, and by whom (2026-07-28, caching)."""
 
@@ -136,7 +144,10 @@ METHODS: Final[dict[str, Method]] = {
             hinted=True,
         ),
         Method("prompts/list", _G, lists=Kind.PROMPTS, capability="prompts", safe_to_repeat=True, hinted=True),
-        Method("tools/call", _U, Subject.TOOL, "name", shape=Shape.CONTENT, may_ask=True, capability="tools"),
+        Method(
+            "tools/call", _U, Subject.TOOL, "name", shape=Shape.CONTENT, may_ask=True, capability="tools",
+            deferrable=True,
+        ),
         Method(
             "resources/read", _U, Subject.RESOURCE, "uri", shape=Shape.CONTENTS, may_ask=True, cacheable=True,
             capability="resources", safe_to_repeat=True, hinted=True,
@@ -152,6 +163,14 @@ METHODS: Final[dict[str, Method]] = {
         Method(
             "resources/unsubscribe", _G, Subject.RESOURCE, "uri", capability="resources", safe_to_repeat=True, era=_H
         ),
+        Method("tasks/get", _U, Subject.TASK, "taskId", shape=Shape.TASK, safe_to_repeat=True),
+        Method(
+            "tasks/result", _U, Subject.TASK, "taskId", shape=Shape.CONTENT, may_ask=True, safe_to_repeat=True,
+            waits=True, era=_H,
+        ),
+        Method("tasks/update", _U, Subject.TASK, "taskId", era=_S),
+        Method("tasks/cancel", _U, Subject.TASK, "taskId", shape=Shape.TASK),
+        Method("tasks/list", _G, capability="tasks", safe_to_repeat=True, era=_H),
         Method("logging/setLevel", _G, capability="logging", safe_to_repeat=True, era=_H),
         Method("notifications/roots/list_changed", _G, notification=True, era=_H),
     )

@@ -28,6 +28,8 @@ class Limits(Section):
     """Messages in a JSON-RPC batch (2025-03-26)."""
     max_subscriptions_per_session: Count = 1000
     """Resources that one session may watch."""
+    max_tasks_per_session: Count = 1000
+    """Tasks of which one session is told, and which it finds in its list; the oldest give way."""
     max_list_pages: Count = 1000
     """Pages of one list that are taken from an upstream; the rest is left."""
     max_list_entries: Count = 100_000

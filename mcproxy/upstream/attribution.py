@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mcproxy.call import Call
-from mcproxy.protocol.jsonrpc import RequestId
+from mcproxy.protocol.jsonrpc import RequestId, parse_text
 from mcproxy.protocol.methods import METHODS
 
 LINGER = 5.0
@@ -64,6 +64,15 @@ class Causes:
         call = self._calls.get(id)
         return Ambiguous() if call is None else Caused(call, (id,))
 
+    def of_task(self, task: str) -> Attribution:
+        """Who waits for the result of a task: what belongs to it is for nobody else (2025-11-25, tasks)."""
+        waiting = {id: call for id, call in self._calls.items() if _waits_for(call) == task}
+        if not waiting:
+            return Ambiguous()
+        first = next(iter(waiting.values()))
+        # The ids of tasks that clients know are theirs alone, so that whoever waits for one is its owner.
+        return Caused(first, tuple(waiting))
+
     def of_shared_stream(self, now: float) -> Attribution:
         """Who caused what arrived on a stream that all calls share."""
         self._given_up = {id: entry for id, entry in self._given_up.items() if entry[1] > now}
@@ -75,6 +84,11 @@ class Causes:
         if all(_same_client(first, other) for other in (*suspects.values(), *departed)):
             return Caused(first, tuple(suspects))
         return Ambiguous()
+
+
+def _waits_for(call: Call) -> str | None:
+    row = METHODS[call.method]
+    return parse_text(call.params[row.subject_key]) if row.waits and row.subject_key in call.params else None
 
 
 def _same_client(one: Call, other: Call) -> bool:

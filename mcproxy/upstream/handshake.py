@@ -26,6 +26,7 @@ from mcproxy.call import (
     Reason,
     ResourceUpdated,
     ServerIdentity,
+    TaskChanged,
 )
 from mcproxy.channel import GOODBYE, PeerGone, Requests, RequestTimeout, Send, Timeouts
 from mcproxy.metrics import UNKNOWN
@@ -57,7 +58,10 @@ from mcproxy.protocol.methods import (
     METHODS,
     PROGRESS,
     RESOURCE_UPDATED,
+    Method,
 )
+from mcproxy.protocol.tasks import TASK_ID, TASK_STATUS, related_task, without_tasks
+from mcproxy.settings import UpstreamTimeouts
 from mcproxy.upstream.attribution import Ambiguous, Attribution, Caused, Causes, Nobody
 from mcproxy.upstream.link import Hop, Link, NotAccepted, Pipe, Rejected, Unreachable, task_group
 from mcproxy.upstream.questions import Questions
@@ -69,9 +73,6 @@ SHARED_CAPABILITIES: Final[Params] = {
     "elicitation": Raw(b'{"form":{},"url":{}}'),
 }
 """All that the gateway can bridge: some servers offer tools by what their client declares (requirement R61)."""
-
-NOT_BRIDGED: Final = frozenset({"tasks"})
-"""Client capabilities that are not passed on: the gateway has no rows for their methods."""
 
 
 @asynccontextmanager
@@ -109,6 +110,7 @@ class Conversation:
         self._how = ""
         self._on: dict[str, Callable[[Notification, RequestId | None], None]] = {
             PROGRESS: self._on_progress,
+            TASK_STATUS: self._on_task_status,
             CANCELLED: self._on_cancelled,
             LOG_MESSAGE: self._on_log_message,
             ELICITATION_COMPLETE: self._on_elicitation_complete,
@@ -183,7 +185,7 @@ class Conversation:
             self._causes.begin(message.id, call)
             await self._send(message)
 
-        row, limits = METHODS[call.method], self._hop.spec.timeouts
+        row = METHODS[call.method]
         report = _reporter(call) if row.may_ask else None
         answer: Response | ErrorResponse | None = None
         try:
@@ -191,7 +193,7 @@ class Conversation:
                 call.method,
                 call.params,
                 send,
-                Timeouts(limits.idle if row.lists is None else limits.list, limits.total),
+                _timeouts(row, self._hop.spec.timeouts),
                 on_progress=report,
                 send_cancel=self._say_cancelled,
             )
@@ -241,7 +243,7 @@ class Conversation:
                 self._requests.settle(message)
                 self._causes.answered(message.id)
             case Request():
-                self._questions.take(message, self._attribute(cause), own_stream=cause is not None)
+                self._questions.take(message, self._attribute(message, cause), own_stream=cause is not None)
             case Notification():
                 self._on.get(message.method, self._on_change)(message, cause)
             case InvalidMessage():
@@ -251,8 +253,12 @@ class Conversation:
             case _:
                 assert_never(message)
 
-    def _attribute(self, cause: RequestId | None) -> Attribution:
+    def _attribute(self, message: Request | Notification, cause: RequestId | None) -> Attribution:
         now = anyio.current_time()
+        task = related_task(message.params)
+        if task is not None:
+            # tasks, Input Required Status: it may come "on any SSE stream", that of another client's call even.
+            return self._causes.of_task(task)
         attribution = self._causes.of_shared_stream(now) if cause is None else self._causes.of(cause)
         if isinstance(attribution, Ambiguous) and self._hop.ownership is not None:
             return Nobody()  # whichever call it was of, it is the owner's
@@ -266,7 +272,7 @@ class Conversation:
 
     def _on_log_message(self, notification: Notification, cause: RequestId | None) -> None:
         level = parse_text(notification.params.get("level", b"")) or "info"
-        self._pass_on(Notice(notification.method, notification.params, level), cause)
+        self._pass_on(notification, Notice(notification.method, notification.params, level), cause)
 
     def _on_elicitation_complete(self, notification: Notification, _: RequestId | None) -> None:
         """elicitation: only "to the client that initiated the elicitation request", whoever calls at the moment."""
@@ -279,9 +285,9 @@ class Conversation:
         else:
             self._count_unattributed(notification.method)
 
-    def _pass_on(self, notice: Notice, cause: RequestId | None) -> None:
+    def _pass_on(self, notification: Notification, notice: Notice, cause: RequestId | None) -> None:
         """To the client whose call it is of; to everybody only where it can be of no call."""
-        attribution = self._attribute(cause)
+        attribution = self._attribute(notification, cause)
         match attribution:
             case Caused(call=call):
                 call.client.notify(notice.method, notice.params)
@@ -303,10 +309,17 @@ class Conversation:
             return
         self._hop.publish(ResourceUpdated(uri, notification.params))
 
+    def _on_task_status(self, notification: Notification, _: RequestId | None) -> None:
+        id = parse_text(notification.params.get(TASK_ID, b""))
+        if id is None:
+            self._hop.count_junk()
+            return
+        self._hop.publish(TaskChanged(id, notification.method, notification.params))
+
     def _on_change(self, notification: Notification, cause: RequestId | None) -> None:
         kinds = CHANGED.get(notification.method)
         if kinds is None:
-            self._pass_on(Notice(notification.method, notification.params), cause)
+            self._pass_on(notification, Notice(notification.method, notification.params), cause)
             return
         for kind in kinds:
             self._hop.publish(ListChanged(kind))
@@ -325,8 +338,8 @@ class Conversation:
 def _initialize(hop: Hop) -> Params:
     capabilities = SHARED_CAPABILITIES
     if hop.ownership is not None:
-        declared = hop.ownership.capabilities.items()
-        capabilities = {key: value for key, value in declared if key not in NOT_BRIDGED}
+        # Tasks that servers make of their questions, and have their clients carry out, are not passed on.
+        capabilities = without_tasks(hop.ownership.capabilities)
     return {
         "protocolVersion": raw(LATEST_HANDSHAKE),
         "capabilities": raw(capabilities),
@@ -356,6 +369,12 @@ def messages(data: bytes) -> list[Message | InvalidMessage]:
         return [parse(data)] if batch is None else batch
     except InvalidMessage as invalid:
         return [invalid]
+
+
+def _timeouts(row: Method, limits: UpstreamTimeouts) -> Timeouts:
+    if row.waits:
+        return Timeouts(limits.total, limits.total)
+    return Timeouts(limits.idle if row.lists is None else limits.list, limits.total)
 
 
 def _reporter(call: Call) -> Callable[[Params], None]:

@@ -5,6 +5,7 @@ Reads its kind and no more: what a final result holds passes as the bytes that c
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Final
 
 import msgspec
@@ -14,6 +15,7 @@ from mcproxy.call import Complete, InputRequest, InputRequired, Outcome
 from mcproxy.protocol.envelope import without_hop_meta
 from mcproxy.protocol.jsonrpc import Params
 from mcproxy.protocol.methods import INPUT_CAPABILITIES, Method
+from mcproxy.protocol.tasks import EXTENSION, TASK
 
 COMPLETE: Final = "complete"
 INPUT_REQUIRED: Final = "input_required"
@@ -42,10 +44,10 @@ _result = msgspec.json.Decoder(_Result)
 _input_required = msgspec.json.Decoder(_InputRequired)
 
 
-def outcome(result: Raw, row: Method, *, extended: bool) -> Outcome:
+def outcome(result: Raw, row: Method, extensions: Collection[str] = ()) -> Outcome:
     """What `result` answers to a request of `row`. Raises Malformed.
 
-    `extended`: client and server share an extension, of which a type of result that is unknown here may be.
+    `extensions` are those that client and server share: a type of result that is unknown here may be of one of them.
     """
     try:
         kind = _result.decode(result).resultType
@@ -53,7 +55,10 @@ def outcome(result: Raw, row: Method, *, extended: bool) -> Outcome:
         raise Malformed(f"its result is unreadable: {error}") from error
     if kind == INPUT_REQUIRED:
         return _wanted(result, row)
-    if kind != COMPLETE and not extended:
+    if kind == TASK and not (row.deferrable and EXTENSION in extensions):
+        # tasks extension, Capability Negotiation: neither to who did not declare it, nor for any other request.
+        raise Malformed(f"its result is a task, which {row.name} must not become here")
+    if kind != COMPLETE and not extensions:
         raise Malformed(f"its result is of an unknown type ({kind[:100]!r}), and no extension is shared with it")
     return Complete(result)
 

@@ -17,7 +17,7 @@ import anyio
 from mcproxy.call import Call, Complete, Failed, Outcome, Party, Reason, ServerIdentity
 from mcproxy.channel import GOODBYE, PeerGone, Requests, RequestTimeout, Send, Timeouts
 from mcproxy.protocol.envelope import wrap
-from mcproxy.protocol.eras import Era
+from mcproxy.protocol.eras import LATEST, STATELESS_VERSIONS, Era
 from mcproxy.protocol.jsonrpc import (
     EMPTY_OBJECT,
     INTERNAL_ERROR,
@@ -33,7 +33,6 @@ from mcproxy.protocol.jsonrpc import (
     Response,
     parse,
     parse_id,
-    parse_object,
 )
 from mcproxy.protocol.methods import (
     CANCELLED,
@@ -44,6 +43,7 @@ from mcproxy.protocol.methods import (
     SUBSCRIBE,
     UNSUBSCRIBE,
 )
+from mcproxy.protocol.tasks import extensions, shared
 from mcproxy.upstream import probing, results
 from mcproxy.upstream.attribution import Caused, Causes
 from mcproxy.upstream.link import Hop, NotAccepted, Rejected, task_group
@@ -166,15 +166,18 @@ class Conversation:
 
     def _outcome(self, call: Call, answer: Response | ErrorResponse) -> Outcome:
         if isinstance(answer, Response):
-            return results.outcome(answer.result, METHODS[call.method], extended=self._shares_extension(call))
+            return results.outcome(answer.result, METHODS[call.method], self._shared_extensions(call))
         if answer.error.code == UNSUPPORTED_PROTOCOL_VERSION:
             # Not executed, and no longer the server that was found: another link finds out what it is now.
             raise NotAccepted(f"it no longer speaks {self.identity.version}: {answer.error.message}")
         return Failed(self._hop.redacted(answer.error), Party.UPSTREAM)
 
-    def _shares_extension(self, call: Call) -> bool:
-        ours, theirs = _extensions(call.caller.capabilities), _extensions(self.identity.capabilities)
-        return not ours.keys().isdisjoint(theirs)
+    def _shared_extensions(self, call: Call) -> frozenset[str]:
+        """Those of which the client knows the types of results; of results of old there are no types."""
+        if call.caller.version not in STATELESS_VERSIONS:
+            return frozenset()
+        ours, theirs = extensions(call.caller.capabilities), extensions(self.identity.capabilities)
+        return frozenset(ours.keys() & theirs.keys())
 
     async def _listen(self, params: Params, begun: Callable[[RequestId], None]) -> Response | ErrorResponse:
         async def send(message: Message) -> None:
@@ -260,16 +263,13 @@ class Conversation:
 
 
 def _enveloped(call: Call) -> Params:
-    """Declares what this caller declared on this request, no more and no less (basic, Per-request protocol fields)."""
+    """Declares what this caller declared on this request, no more and no less (basic, Per-request protocol fields).
+
+    But for tasks of another revision, which mean nothing in this one.
+    """
     caller = call.caller
-    return wrap(call.params, replace(probing.OURSELVES, capabilities=caller.capabilities, log_level=caller.log_level))
-
-
-def _extensions(capabilities: Params) -> Params:
-    try:
-        return parse_object(capabilities.get("extensions", EMPTY_OBJECT))
-    except InvalidMessage:
-        return {}
+    declared = shared(caller.capabilities, caller.version, LATEST)
+    return wrap(call.params, replace(probing.OURSELVES, capabilities=declared, log_level=caller.log_level))
 
 
 async def _agree(call: Call) -> Outcome:

@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from mcproxy.call import AGGREGATE, ServerIdentity
-from mcproxy.catalog.merging import Exposure, Listing, View, capabilities, expose, merge, read_listing
+from mcproxy.call import AGGREGATE, ANONYMOUS, Caller, ServerIdentity
+from mcproxy.catalog.merging import Exposure, Listing, View, agreed, capabilities, expose, merge, read_listing, relayed
 from mcproxy.catalog.naming import Layout, layouts
-from mcproxy.protocol.eras import LATEST_HANDSHAKE, V2024_11_05, Era
+from mcproxy.protocol.eras import (
+    LATEST_HANDSHAKE,
+    STATELESS_VERSIONS,
+    V2024_11_05,
+    V2025_06_18,
+    V2025_11_25,
+    V2026_07_28,
+    Era,
+)
 from mcproxy.protocol.jsonrpc import raw
 from mcproxy.protocol.methods import Kind
+from mcproxy.protocol.tasks import Support
 from tests.fakes.upstream import resource, settings_of, tool
 
 
@@ -22,7 +33,8 @@ def identity(
     capabilities: Mapping[str, object] | None = None, instructions: str | None = None, version: str = LATEST_HANDSHAKE
 ) -> ServerIdentity:
     declared = {key: raw(value) for key, value in (capabilities or {}).items()}
-    return ServerIdentity(Era.HANDSHAKE, version, declared, instructions=instructions)
+    era = Era.STATELESS if version in STATELESS_VERSIONS else Era.HANDSHAKE
+    return ServerIdentity(era, version, declared, instructions=instructions)
 
 
 def union(*identities: ServerIdentity | None) -> object:
@@ -216,8 +228,50 @@ def test_unknown_capabilities_pass_and_are_merged() -> None:
     }
 
 
-def test_what_cannot_be_routed_is_not_advertised() -> None:
-    assert union(identity({"tasks": {"list": {}}})) == {}
+EXTENDED: Final[dict[str, object]] = {"io.modelcontextprotocol/tasks": {}, "io.a/x": {}}
+TASKED: Final[dict[str, object]] = {"tasks": {"list": {}}, "extensions": EXTENDED}
+
+
+@pytest.mark.parametrize(
+    ("version", "client", "kept"),
+    [
+        (V2025_11_25, V2025_11_25, {"tasks": {"list": {}}, "extensions": {"io.a/x": {}}}),
+        (V2025_11_25, V2025_06_18, {"extensions": {"io.a/x": {}}}),
+        (V2025_11_25, V2026_07_28, {"extensions": {"io.a/x": {}}}),
+        (V2026_07_28, V2026_07_28, {"extensions": EXTENDED}),
+        (V2026_07_28, V2025_11_25, {"extensions": {"io.a/x": {}}}),
+        (V2025_06_18, V2025_06_18, {"extensions": {"io.a/x": {}}}),
+    ],
+)
+def test_tasks_are_shown_to_clients_of_their_own_kind_alone(version: str, client: str, kept: object) -> None:
+    assert union(relayed(identity(TASKED, version=version), client, owned=True)) == kept
+
+
+def test_extensions_are_shown_where_the_upstream_hears_what_the_client_declares() -> None:
+    handshaken, stateless = identity(TASKED, version=V2025_06_18), identity(TASKED, version=V2026_07_28)
+    assert union(relayed(handshaken, V2025_06_18, owned=False)) == {}
+    assert union(relayed(handshaken, V2025_06_18, owned=True)) == {"extensions": {"io.a/x": {}}}
+    assert union(relayed(stateless, V2025_06_18, owned=False)) == {"extensions": {"io.a/x": {}}}
+
+
+def test_a_handshake_settles_on_the_extensions_that_both_sides_declare() -> None:
+    offered: dict[str, Raw] = {"tools": raw({}), "extensions": raw({"io.a/x": {}, "io.b/y": {}})}
+    declared = {"extensions": raw({"io.b/y": {}, "io.c/z": {}})}
+    old, new = (Caller(ANONYMOUS, version, declared) for version in (V2025_11_25, V2026_07_28))
+    assert agreed(offered, old) == {"tools": raw({}), "extensions": raw({"io.b/y": {}})}
+    assert agreed(offered, new) == offered
+    assert agreed(offered, Caller(ANONYMOUS, V2025_11_25)) == {"tools": raw({})}
+
+
+def test_what_a_tool_says_of_tasks_is_told_to_who_may_call_it_as_one() -> None:
+    space = layouts(settings_of({"up": {}}).upstreams, 64)[AGGREGATE].space("up")
+    said = {"taskSupport": "required", "other": 1}
+    tools = listing(Kind.TOOLS, tool("a", execution=said), tool("b", execution={"taskSupport": "optional"}))
+    told, untold = expose(space, Kind.TOOLS, tools, tasks=True).shown, expose(space, Kind.TOOLS, tools).shown
+    assert msgspec.json.decode(told[0].entry)["execution"] == said
+    assert msgspec.json.decode(untold[0].entry)["execution"] == {"other": 1}
+    assert "execution" not in msgspec.json.decode(untold[1].entry)
+    assert [shown.task_support for shown in untold] == [Support.REQUIRED, Support.OPTIONAL]
 
 
 def test_malformed_capabilities_are_left_out() -> None:

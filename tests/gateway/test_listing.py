@@ -88,13 +88,12 @@ async def test_a_cursor_serves_its_own_list_and_endpoint_alone() -> None:
 
 
 async def test_discover_names_the_gateway_and_what_is_behind_it() -> None:
-    up = FakeUpstream("a", tools={}, extensions={"x.y/z": {}})
-    async with house(up, name="my gateway") as h:
+    async with house(FakeUpstream("a", tools={}, novel={"x": 1}), name="my gateway") as h:
         await h.ready()
         info = {"name": "my gateway", "version": __version__}
         assert decoded(await h.call("server/discover")) == {
             "supportedVersions": ["2026-07-28"],
-            "capabilities": {"tools": {"listChanged": True}, "extensions": {"x.y/z": {}}},
+            "capabilities": {"tools": {"listChanged": True}, "novel": {"x": 1}},
             "serverInfo": info,
             "_meta": {META_SERVER_INFO: info},
         }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import pytest
@@ -10,19 +11,20 @@ from msgspec import Raw
 from mcproxy.call import Complete, InputRequest, InputRequired, Outcome
 from mcproxy.protocol.jsonrpc import raw
 from mcproxy.protocol.methods import METHODS
+from mcproxy.protocol.tasks import EXTENSION
 from mcproxy.upstream.results import Malformed, outcome
 
 CALL = METHODS["tools/call"]
 LIST = METHODS["tools/list"]
 
 
-def read(*, extended: bool = False, **members: Any) -> Outcome:
-    return outcome(raw(members), CALL, extended=extended)
+def read(extensions: Collection[str] = (), **members: Any) -> Outcome:
+    return outcome(raw(members), CALL, extensions)
 
 
 @pytest.mark.parametrize("result", [b'{"content":[]}', b'{ "resultType": "complete", "odd": 1.0 }'])
 def test_a_final_result_passes_byte_for_byte(result: bytes) -> None:
-    assert outcome(Raw(result), CALL, extended=False) == Complete(Raw(result))
+    assert outcome(Raw(result), CALL) == Complete(Raw(result))
 
 
 def test_a_request_for_input_holds_its_questions_its_state_and_the_whole() -> None:
@@ -60,14 +62,23 @@ def test_a_request_for_input_that_cannot_be_met_is_malformed(members: dict[str, 
 
 def test_only_some_requests_may_be_answered_by_a_question() -> None:
     with pytest.raises(Malformed, match="tools/list"):
-        outcome(raw({"resultType": "input_required", "requestState": "s"}), LIST, extended=False)
+        outcome(raw({"resultType": "input_required", "requestState": "s"}), LIST)
 
 
 def test_an_unknown_type_of_result_passes_only_where_an_extension_is_shared() -> None:
+    with pytest.raises(Malformed, match="odd"):
+        read(resultType="odd", value="1")
+    passed = read({"org.example/odd"}, resultType="odd", value="1")
+    assert passed == Complete(raw({"resultType": "odd", "value": "1"}))
+
+
+def test_a_task_answers_only_who_shares_the_extension_of_tasks_and_only_what_may_become_one() -> None:
+    task = {"resultType": "task", "taskId": "1"}
+    assert read({EXTENSION}, **task) == Complete(raw(task))
     with pytest.raises(Malformed, match="task"):
-        read(resultType="task", taskId="1")
-    passed = read(extended=True, resultType="task", taskId="1")
-    assert passed == Complete(raw({"resultType": "task", "taskId": "1"}))
+        read({"org.example/odd"}, **task)
+    with pytest.raises(Malformed, match="task"):
+        outcome(raw(task), LIST, {EXTENSION})
 
 
 def test_a_type_that_is_no_text_is_malformed() -> None:

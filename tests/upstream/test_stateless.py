@@ -25,7 +25,7 @@ from mcproxy.call import (
     ResourceUpdated,
     UpstreamChanged,
 )
-from mcproxy.protocol.eras import Era
+from mcproxy.protocol.eras import LATEST, META_CLIENT_CAPABILITIES, Era
 from mcproxy.protocol.methods import Kind
 from mcproxy.settings import Upstream
 from tests.fakes.servers.stateless import EVERYTHING, FakeStateless, complete, notification
@@ -63,6 +63,10 @@ def identity(it: Running) -> tuple[Era, str]:
 
 def logging(call: Call, level: str) -> Call:
     return replace(call, caller=replace(call.caller, log_level=level))
+
+
+def modern(call: Call) -> Call:
+    return replace(call, caller=replace(call.caller, version=LATEST))
 
 
 def changes(it: Running) -> list[Any]:
@@ -403,14 +407,28 @@ async def test_a_request_for_input_is_an_outcome() -> None:
 
 
 async def test_an_unknown_type_of_result_passes_where_both_declare_an_extension() -> None:
-    server = FakeStateless(tools={"t": replying(resultType="task", taskId="1")})
-    server.capabilities = {"extensions": {"io.modelcontextprotocol/tasks": {}}}
+    server = FakeStateless(tools={"t": replying(resultType="odd")})
+    server.capabilities = {"extensions": {"org.example/odd": {}}}
+    declaring = tool("t", capabilities={"extensions": {"org.example/odd": {}}})
     async with linked(server) as it:
-        extended = tool("t", capabilities={"extensions": {"io.modelcontextprotocol/tasks": {}}})
-        assert isinstance(await it.upstream(extended), Complete)
-        failed = failure(await it.upstream(tool("t")))
-    assert "unknown type ('task')" in failed.error.message
+        assert isinstance(await it.upstream(modern(declaring)), Complete)
+        failed = failure(await it.upstream(modern(tool("t"))))
+        of_old = failure(await it.upstream(declaring))
+    assert "unknown type ('odd')" in failed.error.message
     assert failed.party is Party.UPSTREAM
+    assert of_old.error == failed.error
+
+
+async def test_tasks_of_another_revision_are_not_declared() -> None:
+    server = FakeStateless()
+    extensions: dict[str, object] = {"extensions": {"io.modelcontextprotocol/tasks": {}, "org.example/odd": {}}}
+    declaring = tool("echo", capabilities={"tasks": {}, **extensions})
+    async with linked(server) as it:
+        await it.upstream(declaring)
+        await it.upstream(modern(declaring))
+    old, new = (message["params"]["_meta"][META_CLIENT_CAPABILITIES] for message in server.heard[-2:])
+    assert old == {"extensions": {"org.example/odd": {}}}
+    assert new == extensions
 
 
 @pytest.mark.parametrize("status", [200, 400, 404])

@@ -1,0 +1,50 @@
+"""Which sessions know which tasks: who is told of a change, and whose list a task is in. Plain state; sends nothing.
+
+A session knows what it made or asked for since it is there. Whoever is known by name has what any of its sessions at
+the same endpoint has; of everybody unauthenticated, a session has its own.
+"""
+
+from __future__ import annotations
+
+from mcproxy.call import ANONYMOUS, Caller, Listener
+from mcproxy.gateway.task_ids import Task
+
+
+class Holdings:
+    """At most `most` of one listener; the oldest give way."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self._held: dict[Listener, dict[Task, None]] = {}
+        self._holders: dict[Task, dict[Listener, None]] = {}
+
+    def holders(self, task: Task) -> list[Listener]:
+        return list(self._holders.get(task, ()))
+
+    def has(self, caller: Caller, listener: Listener | None, task: Task) -> bool:
+        """Whether `caller`, whose listener this is, has the task."""
+        return any(holder is listener or _same(holder.caller, caller) for holder in self._holders.get(task, ()))
+
+    def add(self, listener: Listener, task: Task) -> None:
+        held = self._held.setdefault(listener, {})
+        held.pop(task, None)
+        held[task] = None
+        self._holders.setdefault(task, {})[listener] = None
+        while len(held) > self.most:
+            self._let_go(listener, next(iter(held)))
+
+    def drop(self, listener: Listener) -> None:
+        for task in list(self._held.get(listener, ())):
+            self._let_go(listener, task)
+        self._held.pop(listener, None)
+
+    def _let_go(self, listener: Listener, task: Task) -> None:
+        del self._held[listener][task]
+        del self._holders[task][listener]
+        if not self._holders[task]:
+            del self._holders[task]
+
+
+def _same(one: Caller, other: Caller) -> bool:
+    known = one.principal != ANONYMOUS
+    return known and one.principal.name == other.principal.name and one.endpoint == other.endpoint

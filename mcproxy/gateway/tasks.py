@@ -1,0 +1,174 @@
+"""Tasks: work that outlives its call, from its creation to its result, in the ids that its client knows (`task_ids`).
+
+Tasks pass where client and upstream have the same kind of them (`protocol.tasks`). For a client that has another kind
+or none, a tool that must be called as a task is, and its result is waited for here. To reach a task takes no more than
+its id; which sessions know it is kept (`holdings`), to tell them of changes and list it to them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+
+import anyio
+from msgspec import Raw
+
+from mcproxy.call import (
+    Call,
+    Client,
+    Complete,
+    Failed,
+    InputRequest,
+    Listener,
+    McpError,
+    Outcome,
+    Reason,
+    TaskChanged,
+)
+from mcproxy.catalog.rewriting import TaskRewriter, edited
+from mcproxy.channel import GOODBYE
+from mcproxy.gateway.catalogue import Catalogue, LinkKey
+from mcproxy.gateway.holdings import Holdings
+from mcproxy.gateway.listeners import Listeners
+from mcproxy.gateway.resolving import Target
+from mcproxy.gateway.task_ids import Task, TaskIds
+from mcproxy.protocol.jsonrpc import EMPTY_OBJECT, METHOD_NOT_FOUND, Params, parse_object, parse_text, raw
+from mcproxy.protocol.methods import METHODS, Method, Shape, Subject
+from mcproxy.protocol.tasks import (
+    CAPABILITY,
+    TASK,
+    TASK_CANCEL,
+    TASK_ID,
+    TASK_RESULT,
+    Dialect,
+    Support,
+    created,
+    dialect,
+    related_to,
+    takes_tool_calls,
+    unrelated,
+)
+
+Exchange = Callable[[Target, Method, Call], Awaitable[Outcome]]
+"""Carries a call to its upstream and back."""
+
+
+class Tasks:
+    """`relayed` stands between the resolver of a call and the exchange with its upstream."""
+
+    def __init__(self, catalogue: Catalogue, ids: TaskIds, holdings: Holdings, listeners: Listeners) -> None:
+        self._catalogue = catalogue
+        self._ids = ids
+        self._holdings = holdings
+        self._listeners = listeners
+
+    def tell(self, link: LinkKey, change: TaskChanged) -> None:
+        """Passes a task's new state to the sessions that know the task, each in its own id, and to nobody else."""
+        task = Task(link, change.id)
+        for listener in self._holdings.holders(task):
+            params = parse_object(self._ids.rewriter(link, listener.caller).task(raw(change.params)))
+            told = TaskChanged(self._ids.seal(task, listener.caller), change.method, params)
+            self._listeners.signal(listener, link.upstream, told)
+
+    async def relayed(self, target: Target, row: Method, call: Call, exchange: Exchange) -> Outcome:
+        """The outcome of a call that may be about a task, or may become one. Raises McpError."""
+        if row.subject is Subject.TASK:
+            return await self._about_task(target, row, call, exchange)
+        if row.deferrable:
+            return await self._deferrable(target, row, call, exchange)
+        return await exchange(target, row, call)
+
+    async def _about_task(self, target: Target, row: Method, call: Call, exchange: Exchange) -> Outcome:
+        link = self._catalogue.link(target.space, call.caller)
+        self._hold(call.listener, Task(link, parse_text(target.params[TASK_ID]) or ""))
+        outcome = await exchange(target, row, self._named(link, call))
+        rewriter = self._ids.rewriter(link, call.caller)
+        return edited(outcome, rewriter.task if row.shape is Shape.TASK else rewriter.related)
+
+    async def _deferrable(self, target: Target, row: Method, call: Call, exchange: Exchange) -> Outcome:
+        link = self._catalogue.link(target.space, call.caller)
+        if self._catalogue.tasks(link, call.caller.version) is None:
+            return await self._without_tasks(link, target, row, call, exchange)
+        if dialect(call.caller.version) is Dialect.CORE and TASK not in call.params:
+            return await exchange(target, row, call)
+        return self._noted(link, call, await exchange(target, row, self._named(link, call)))
+
+    async def _without_tasks(
+        self, link: LinkKey, target: Target, row: Method, call: Call, exchange: Exchange
+    ) -> Outcome:
+        """For a client and an upstream that have no tasks in common."""
+        if TASK in call.params and CAPABILITY in self._catalogue.view(call.caller).capabilities:
+            # tasks, Tool-Level Negotiation: "Servers SHOULD return a -32601 ... error if a client attempts to do so".
+            raise McpError(METHOD_NOT_FOUND, "this tool cannot be called as a task")
+        if target.task_support is Support.REQUIRED and self._takes_tool_calls(link):
+            return await _awaited(target, row, call, exchange)
+        # tasks, Task Support and Handling: who declares no tasks ignores that a request wants to be one.
+        params = {key: value for key, value in target.params.items() if key != TASK}
+        return await exchange(replace(target, params=params), row, call)
+
+    def _noted(self, link: LinkKey, call: Call, outcome: Outcome) -> Outcome:
+        """`outcome`; where it describes a task that was made, in the caller's id of it."""
+        kind = dialect(call.caller.version)
+        assert kind is not None
+        id = _created(kind, outcome)
+        if id is None:
+            return outcome
+        self._hold(call.listener, Task(link, id))
+        return edited(outcome, self._ids.rewriter(link, call.caller).created)
+
+    def _hold(self, listener: Listener | None, task: Task) -> None:
+        if listener is not None and listener in self._listeners:
+            self._holdings.add(listener, task)
+
+    def _takes_tool_calls(self, link: LinkKey) -> bool:
+        identity = self._catalogue.identity(link)
+        return identity is not None and takes_tool_calls(self._catalogue.tasks(link, identity.version) or {})
+
+    def _named(self, link: LinkKey, call: Call) -> Call:
+        """`call` with a way back on which the ids of tasks are in the names of whoever reads them."""
+
+        def own(id: str) -> str:
+            task = self._ids.open(id, call.caller)
+            return id if task is None or task.link != link else task.id
+
+        outward, back = self._ids.rewriter(link, call.caller), TaskRewriter(own)
+        return replace(call, client=TaskClient(call.client, outward.params, back.related))
+
+
+@dataclass(frozen=True, slots=True)
+class TaskClient:
+    """The way back during a call about a task: what is told and asked belongs to the task, and so do the answers."""
+
+    client: Client
+    outward: Callable[[Params], Params]
+    back: Callable[[Raw], Raw]
+
+    def notify(self, method: str, params: Params) -> None:
+        self.client.notify(method, self.outward(params))
+
+    async def ask(self, request: InputRequest) -> Raw:
+        return self.back(await self.client.ask(InputRequest(request.method, self.outward(request.params))))
+
+
+async def _awaited(target: Target, row: Method, call: Call, exchange: Exchange) -> Outcome:
+    """Calls a tool as a task for a client that has no tasks; its outcome is the task's, which is cancelled with it."""
+    outcome = await exchange(replace(target, params={**target.params, TASK: EMPTY_OBJECT}), row, call)
+    id = _created(Dialect.CORE, outcome)
+    if id is None:
+        return outcome
+    about = Target(target.space, {TASK_ID: raw(id)})
+    client = TaskClient(call.client, unrelated, lambda answer: related_to(id, answer))
+    waiting = METHODS[TASK_RESULT]
+    over = False
+    try:
+        outcome = await exchange(about, waiting, replace(call, method=waiting.name, client=client))
+        over = not (isinstance(outcome, Failed) and outcome.reason is Reason.TIMEOUT)
+        return edited(outcome, lambda result: raw(unrelated(parse_object(result))))
+    finally:
+        if not over:
+            with anyio.move_on_after(GOODBYE, shield=True):
+                await exchange(about, METHODS[TASK_CANCEL], replace(call, method=TASK_CANCEL))
+
+
+def _created(kind: Dialect, outcome: Outcome) -> str | None:
+    return created(kind, outcome.result) if isinstance(outcome, Complete) else None

@@ -1,0 +1,171 @@
+"""Tasks in the two revisions that have them, which share little more than the name. Reads who has them, and no more.
+
+In 2025-11-25 the client makes a request a task (basic/utilities/tasks, experimental); in the extension of 2026-07-28
+(io.modelcontextprotocol/tasks) the server does. Neither can be put in terms of the other; other revisions have none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from enum import Enum
+from typing import Final, assert_never
+
+from msgspec import Raw
+
+from mcproxy.protocol.envelope import META, with_meta
+from mcproxy.protocol.eras import STATELESS_VERSIONS, V2025_11_25
+from mcproxy.protocol.jsonrpc import InvalidMessage, Params, parse_object, parse_text, raw
+
+CAPABILITY: Final = "tasks"
+"""The capability of 2025-11-25, of servers and clients."""
+EXTENSIONS: Final = "extensions"
+EXTENSION: Final = "io.modelcontextprotocol/tasks"
+META_RELATED_TASK: Final = "io.modelcontextprotocol/related-task"
+TASK: Final = "task"
+"""The member of a request that makes it a task, that of a result that describes one (2025-11-25), and the type of
+such a result (the extension)."""
+TASK_ID: Final = "taskId"
+
+TASK_LIST: Final = "tasks/list"
+TASK_RESULT: Final = "tasks/result"
+TASK_CANCEL: Final = "tasks/cancel"
+TASK_STATUS: Final = "notifications/tasks/status"
+TASK_NOTIFICATION: Final = "notifications/tasks"
+
+NEEDED: Final[dict[str, object]] = {EXTENSIONS: {EXTENSION: {}}}
+"""What a client of the extension must declare on each request about tasks."""
+
+
+class Dialect(Enum):
+    """Which kind of tasks a revision has."""
+
+    CORE = "core"
+    EXTENSION = "extension"
+
+
+class Support(Enum):
+    """What a tool says of being called as a task (`execution.taskSupport`); what is unknown is FORBIDDEN."""
+
+    FORBIDDEN = "forbidden"
+    OPTIONAL = "optional"
+    REQUIRED = "required"
+
+
+def dialect(version: str) -> Dialect | None:
+    if version in STATELESS_VERSIONS:
+        return Dialect.EXTENSION
+    return Dialect.CORE if version == V2025_11_25 else None
+
+
+def offer(version: str, capabilities: Params) -> Params | None:
+    """What a peer of `version` declares of tasks, or None where it has none."""
+    match dialect(version):
+        case Dialect.CORE:
+            return _member(capabilities, CAPABILITY)
+        case Dialect.EXTENSION:
+            return _member(extensions(capabilities), EXTENSION)
+        case None:
+            return None
+        case kind:
+            assert_never(kind)
+
+
+def extensions(capabilities: Params) -> Params:
+    """What a peer declares of extensions, by their identifiers (2026-07-28, versioning, Extension Negotiation)."""
+    return _member(capabilities, EXTENSIONS) or {}
+
+
+def with_extensions(capabilities: Params, identifiers: Collection[str]) -> Params:
+    """`capabilities` with those alone of its extensions."""
+    rest = {key: value for key, value in capabilities.items() if key != EXTENSIONS}
+    kept = {key: value for key, value in extensions(capabilities).items() if key in identifiers}
+    return {**rest, EXTENSIONS: raw(kept)} if kept else rest
+
+
+def takes_tool_calls(offer: Params) -> bool:
+    """Whether a server of 2025-11-25 lets clients call tools as tasks (tasks, Server Capabilities)."""
+    return "call" in (_member(_member(offer, "requests") or {}, "tools") or {})
+
+
+def shared(capabilities: Params, one: str, other: str) -> Params:
+    """`capabilities` of either peer with tasks of the kind alone that both versions have."""
+    rest = without_tasks(capabilities)
+    match dialect(one) if dialect(one) is dialect(other) else None:
+        case Dialect.CORE if CAPABILITY in capabilities:
+            return {**rest, CAPABILITY: capabilities[CAPABILITY]}
+        case Dialect.EXTENSION if offer(one, capabilities) is not None:
+            return {**rest, EXTENSIONS: capabilities[EXTENSIONS]}
+        case _:
+            return rest
+
+
+def without_tasks(capabilities: Params) -> Params:
+    """`capabilities` of either peer without tasks of any kind."""
+    kept = {key: value for key, value in capabilities.items() if key != CAPABILITY}
+    others = extensions(kept)
+    return with_extensions(kept, others.keys() - {EXTENSION}) if EXTENSION in others else kept
+
+
+def support(tool: Params) -> Support:
+    """What an entry of `tools/list` says (tasks, Tool-Level Negotiation)."""
+    try:
+        return Support(parse_text((_member(tool, "execution") or {}).get("taskSupport", b"")))
+    except ValueError:
+        return Support.FORBIDDEN
+
+
+def without_support(tool: Params) -> Params:
+    """An entry of `tools/list` that says nothing of tasks."""
+    execution = _member(tool, "execution")
+    if execution is None or "taskSupport" not in execution:
+        return tool
+    rest = {key: value for key, value in execution.items() if key != "taskSupport"}
+    others = {key: value for key, value in tool.items() if key != "execution"}
+    return {**others, "execution": raw(rest)} if rest else others
+
+
+def created(kind: Dialect, result: Raw) -> str | None:
+    """The id of the task that a result of `tools/call` describes; None where it is a final one."""
+    if TASK.encode() not in bytes(result):
+        return None
+    members = _read(result) or {}
+    match kind:
+        case Dialect.CORE:
+            return parse_text((_member(members, TASK) or {}).get(TASK_ID, b""))
+        case Dialect.EXTENSION:
+            return parse_text(members.get(TASK_ID, b"")) if members.get("resultType") == raw(TASK) else None
+        case _:
+            assert_never(kind)
+
+
+def related_task(params: Params) -> str | None:
+    """The id of the task that a message says it belongs to (tasks, Related Task Metadata)."""
+    related = _member(_member(params, META) or {}, META_RELATED_TASK)
+    return None if related is None else parse_text(related.get(TASK_ID, b""))
+
+
+def related_to(id: str, message: Raw) -> Raw:
+    """`message`, said to belong to that task."""
+    return raw(with_meta(parse_object(message), {META_RELATED_TASK: {TASK_ID: id}}))
+
+
+def unrelated(message: Params) -> Params:
+    """`message` without a word of the task that it belongs to."""
+    meta = _member(message, META)
+    if meta is None or META_RELATED_TASK not in meta:
+        return message
+    rest = {key: value for key, value in meta.items() if key != META_RELATED_TASK}
+    others = {key: value for key, value in message.items() if key != META}
+    return {**others, META: raw(rest)} if rest else others
+
+
+def _member(members: Params, key: str) -> Params | None:
+    """The object at `key`; None where there is none."""
+    return _read(members[key]) if key in members else None
+
+
+def _read(value: Raw) -> Params | None:
+    try:
+        return parse_object(value)
+    except InvalidMessage:
+        return None
