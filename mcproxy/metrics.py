@@ -115,6 +115,12 @@ class Metrics:
         ProcessCollector(registry=r)
         self.parked = Gauge("mcproxy_parked_calls", "Calls that wait upstream for their client's input.", registry=r)
 
+    def expect(self, upstream: str) -> None:
+        """Starts at zero what is counted by upstream alone: a series that is not there yet alarms nobody."""
+        for instrument in vars(self).values():
+            if isinstance(instrument, Counter | Gauge) and instrument._labelnames == ("upstream",):
+                instrument.labels(upstream)
+
     def forget(self, upstream: str) -> None:
         """Drops every series of an upstream that is no more (R52)."""
         for instrument in vars(self).values():

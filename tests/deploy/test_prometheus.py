@@ -1,0 +1,132 @@
+"""A real Prometheus scrapes a real gateway under load: every query of the dashboards has an answer, alarms go off."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import aiohttp
+import anyio
+import pytest
+import yaml
+
+from tests.deploy.needs import DEPLOY, need
+from tests.fakes.clients.raw import RawClient, over_http
+from tests.system.running import ODD_SERVER, PYTHON, Json, configuration, gateway, serving, web_server
+
+pytestmark = pytest.mark.anyio
+
+COMMAND, *ARGUMENTS = ODD_SERVER
+ODD: Json = {"command": COMMAND, "args": ARGUMENTS, "cache": {"ttl": {"*": 60}, "max_bytes": 1500}}
+GONE: Json = {"command": PYTHON, "args": ["-c", "raise SystemExit('it never starts')"]}
+
+EMPTY_HERE = {
+    "Junk": "its server sends none",
+    "Not attributed": "every question has a cause",
+    "Failures by tool": "none of its tools fails",
+}
+"""Panels that are empty while all is well."""
+
+
+@asynccontextmanager
+async def prometheus(folder: Path, target: str, rules: Path) -> AsyncIterator[str]:
+    """The base URL of a Prometheus that scrapes `target` five times a second and knows `rules`."""
+    job = {"job_name": "mcproxy", "static_configs": [{"targets": [target]}]}
+    pace = {"scrape_interval": "200ms", "scrape_timeout": "200ms", "evaluation_interval": "200ms"}
+    file = folder / "prometheus.yml"
+    file.write_text(json.dumps({"global": pace, "rule_files": [str(rules / "*.yml")], "scrape_configs": [job]}))
+    places = [f"--config.file={file}", f"--storage.tsdb.path={folder / 'data'}"]
+    script = 'exec "${@:1:$#-1}" "--web.listen-address=127.0.0.1:${@: -1}"'
+    async with web_server("bash", "-c", script, "bash", need("prometheus"), *places, "--log.level=error") as url:
+        yield url.removesuffix("/mcp")
+
+
+async def asked(url: str, query: str) -> list[Json]:
+    """The answer to an instant query."""
+    async with aiohttp.ClientSession() as http, http.get(f"{url}/api/v1/query", params={"query": query}) as response:
+        if response.status == 503:
+            return []  # it still starts
+        answer = await response.json()
+    assert answer["status"] == "success", f"{query}: {answer}"
+    result: list[Json] = answer["data"]["result"]
+    return result
+
+
+async def answered(url: str, query: str) -> list[Json]:
+    """The answer, as soon as there is one."""
+    while not (result := await asked(url, query)):  # noqa: ASYNC110 - Prometheus tells nobody that it has scraped
+        await anyio.sleep(0.1)
+    return result
+
+
+def queries(board: str) -> Iterator[tuple[str, str]]:
+    """Each panel's title and what it asks, with the variables filled in."""
+    for panel in json.loads((DEPLOY / "grafana" / board).read_text())["panels"]:
+        for target in panel.get("targets", []):
+            query = target["expr"].replace("$__rate_interval", "1m").replace("$instance", ".*")
+            yield panel["title"], query.replace("$upstream", "odd")
+
+
+async def load(client: RawClient) -> None:
+    """A little of everything, so that every series is there."""
+    await client.result("resources/subscribe", {"uri": "odd+odd:memo"})
+    for _round in range(3):
+        await client.call("odd__echo", {"text": "hello"})
+        await client.call("odd__grow")
+        for uri in ("odd:memo", "odd:memo", "ui://odd/view", "file:///odd/blob.bin"):
+            await client.request("resources/read", {"uri": f"odd+{uri}"})
+        await client.call("odd__touch", {"uri": "odd:memo"})
+        await client.request("tools/list")
+
+
+@pytest.mark.parametrize("board", ["fleet.json", "upstream.json"])
+async def test_every_query_of_a_dashboard_has_an_answer(tmp_path: Path, board: str) -> None:
+    async with (
+        gateway(tmp_path, configuration({"odd": ODD})) as running,
+        prometheus(tmp_path, running.url.removeprefix("http://"), DEPLOY / "none") as url,
+        over_http(f"{running.url}/mcp") as client,
+        anyio.create_task_group() as tasks,
+    ):
+        await client.initialize()
+
+        async def keep_busy() -> None:
+            while True:
+                await load(client)
+
+        tasks.start_soon(keep_busy)
+        for title, query in queries(board):
+            if title not in EMPTY_HERE:
+                with anyio.move_on_after(10) as patience:
+                    await answered(url, query)
+                assert not patience.cancelled_caught, f"{title}: {query}"
+        tasks.cancel_scope.cancel()
+
+
+async def test_the_alarm_of_a_server_that_is_gone_goes_off_and_no_other(tmp_path: Path) -> None:
+    rules = tmp_path / "rules"
+    rules.mkdir()
+    for name in ("rules.yml", "alerts.yml"):
+        text = yaml.safe_load((DEPLOY / "prometheus" / name).read_text())
+        for rule in text["groups"][0]["rules"]:
+            if "for" in rule:
+                rule["for"] = "1s"
+        (rules / name).write_text(json.dumps(text))
+    settings = configuration({"odd": ODD, "gone": GONE}, list_wait=0)
+    (tmp_path / "gateway").mkdir()
+    file = tmp_path / "gateway" / "mcproxy.json"
+    file.write_text(json.dumps(settings))
+    async with (
+        serving(tmp_path, file, "odd") as running,
+        prometheus(tmp_path, running.url.removeprefix("http://"), rules) as url,
+        over_http(f"{running.url}/servers/odd/mcp") as client,
+    ):
+        await client.initialize()
+        for _call in range(5):
+            await client.call("echo", {"text": "hello"})
+        with anyio.fail_after(30):
+            alarms = await answered(url, 'ALERTS{alertstate="firing"}')
+    assert [(alarm["metric"]["alertname"], alarm["metric"]["upstream"]) for alarm in alarms] == [
+        ("McproxyUpstreamDown", "gone")
+    ]

@@ -1,0 +1,105 @@
+"""What `deploy/` holds fits the gateway that it deploys: rules, units and manifests, each by its own tool."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from prometheus_client import CollectorRegistry
+
+from mcproxy.metrics import Metrics
+from mcproxy.settings import Proxy
+from tests.deploy.needs import DEPLOY, need
+
+MANIFESTS = DEPLOY / "kubernetes"
+
+
+def documents(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if path.suffix in {".yaml", ".yml"})
+
+
+def run(*arguments: object) -> str:
+    done = subprocess.run([str(part) for part in arguments], capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def manifest(name: str) -> Any:
+    return yaml.safe_load((MANIFESTS / f"{name}.yaml").read_text())
+
+
+@pytest.mark.parametrize("path", documents(DEPLOY), ids=lambda path: str(path.relative_to(DEPLOY)))
+def test_every_document_is_yaml(path: Path) -> None:
+    assert yaml.safe_load(path.read_text())
+
+
+def test_each_alarm_goes_off_for_what_it_is_for() -> None:
+    run(need("promtool"), "check", "rules", DEPLOY / "prometheus/rules.yml", DEPLOY / "prometheus/alerts.yml")
+    run(need("promtool"), "test", "rules", DEPLOY / "prometheus/alerts_test.yml")
+
+
+def test_each_alarm_has_a_test_a_severity_and_says_what_to_do() -> None:
+    tested = (DEPLOY / "prometheus/alerts_test.yml").read_text()
+    for group in yaml.safe_load((DEPLOY / "prometheus/alerts.yml").read_text())["groups"]:
+        for rule in group["rules"]:
+            assert f"alertname: {rule['alert']}" in tested
+            assert rule["labels"]["severity"] in {"page", "ticket"}
+            assert {"summary", "action"} <= set(rule["annotations"])
+
+
+@pytest.mark.parametrize(
+    "name", ["prometheus/rules.yml", "prometheus/alerts.yml", "grafana/fleet.json", "grafana/upstream.json"]
+)
+def test_every_series_that_is_asked_for_is_one_of_ours(name: str) -> None:
+    registry = CollectorRegistry()
+    metrics = Metrics(registry)
+    assert metrics.registry is registry
+    known = {family.name for family in registry.collect()}
+    asked = set(re.findall(r"\b((?:mcproxy|process)_[a-z_]+)", (DEPLOY / name).read_text()))
+    parts = re.compile(r"_(total|bucket|sum|count|info)$")
+    assert {series for series in asked if series not in known and parts.sub("", series) not in known} == set()
+
+
+def test_the_probes_ask_what_the_gateway_answers() -> None:
+    pod = manifest("deployment")["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert container["livenessProbe"]["httpGet"]["path"] == "/healthz"
+    assert container["readinessProbe"]["httpGet"]["path"] == "/readyz"
+    assert container["ports"] == [{"name": "http", "containerPort": Proxy().port}]
+    assert pod["terminationGracePeriodSeconds"] > Proxy().shutdown_grace * 2
+
+
+def test_everything_selects_the_pods() -> None:
+    labels = manifest("deployment")["spec"]["template"]["metadata"]["labels"]
+    assert manifest("deployment")["spec"]["selector"]["matchLabels"] == labels
+    assert manifest("service")["spec"]["selector"] == labels
+    assert manifest("disruption")["spec"]["selector"]["matchLabels"] == labels
+    assert manifest("network")["spec"]["podSelector"]["matchLabels"] == labels
+    assert manifest("monitor")["spec"]["selector"]["matchLabels"] == manifest("service")["metadata"]["labels"]
+
+
+def test_kustomize_names_every_manifest() -> None:
+    named = manifest("kustomization")["resources"]
+    own = {"kustomization.yaml", "mcproxy.yaml"}
+    assert sorted(named) == sorted(path.name for path in documents(MANIFESTS) if path.name not in own)
+
+
+def test_the_dashboards_say_what_each_panel_is() -> None:
+    for path in (DEPLOY / "grafana").glob("*.json"):
+        board = json.loads(path.read_text())
+        titles = [panel["title"] for panel in board["panels"] if panel["type"] != "row"]
+        assert len(titles) == len(set(titles))
+        places = [tuple(panel["gridPos"].values()) for panel in board["panels"]]
+        assert len(places) == len(set(places))
+
+
+def test_the_unit_is_one_that_systemd_understands(tmp_path: Path) -> None:
+    unit = tmp_path / "mcproxy.service"
+    text = (DEPLOY / "systemd/mcproxy.service").read_text()
+    unit.write_text(text.replace("/opt/mcproxy/bin/mcproxy", "/bin/true"))
+    run(need("systemd-analyze"), "verify", unit)
