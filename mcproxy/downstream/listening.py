@@ -32,6 +32,7 @@ from mcproxy.downstream.changes import Changes
 from mcproxy.downstream.edge import Edge
 from mcproxy.downstream.sessions import SHUTTING_DOWN
 from mcproxy.downstream.stateless import Admitted, Answer, Send, answer
+from mcproxy.protocol.capabilities import tells_changes
 from mcproxy.protocol.envelope import with_meta
 from mcproxy.protocol.eras import META_SUBSCRIPTION
 from mcproxy.protocol.jsonrpc import (
@@ -181,7 +182,7 @@ class Subscription:
         return frozenset(
             flag
             for flag in self._wanted.flags
-            if all(_announces_changes(capabilities, kind.capability) for kind in LISTEN_FLAGS[flag])
+            if all(tells_changes(capabilities, kind.capability) for kind in LISTEN_FLAGS[flag])
         )
 
     async def _agreed(self) -> tuple[str, ...]:
@@ -208,13 +209,6 @@ class Subscription:
 
     def _tagged(self, params: Params) -> Params:
         return with_meta(params, {META_SUBSCRIPTION: self._admitted.id})
-
-
-def _announces_changes(capabilities: Params, capability: str) -> bool:
-    try:
-        return parse_object(capabilities.get(capability, EMPTY_OBJECT)).get("listChanged") == Raw(b"true")
-    except InvalidMessage:
-        return False
 
 
 def _result(outcome: Outcome) -> Raw:

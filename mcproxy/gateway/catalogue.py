@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from msgspec import Raw
-
 from mcproxy.call import Caller, Owner, ServerIdentity
 from mcproxy.catalog.freshness import DOUBTFUL, NOT_LISTED, Freshness
 from mcproxy.catalog.merging import EMPTY, Exposure, Listing, Snapshot, View, expose, merge, relayed
 from mcproxy.catalog.naming import Layout, Space
-from mcproxy.protocol.jsonrpc import EMPTY_OBJECT, InvalidMessage, Params, parse_object
+from mcproxy.protocol.capabilities import tells_changes
+from mcproxy.protocol.jsonrpc import Params
 from mcproxy.protocol.methods import Kind
 from mcproxy.protocol.tasks import Dialect, dialect, offer, takes_tool_calls
 
@@ -81,7 +80,7 @@ class Catalogue:
     def tells_changes(self, link: LinkKey, kind: Kind) -> bool:
         """Whether the upstream says that it notifies of changes of that list."""
         identity = self.identity(link)
-        return identity is not None and _tells_changes(identity, kind)
+        return identity is not None and tells_changes(identity.capabilities, kind.capability)
 
     def freshness(self, link: LinkKey, kind: Kind) -> Freshness:
         """How long a list is good for, as far as its upstream can be asked."""
@@ -186,10 +185,3 @@ class Catalogue:
         """The link whose list counts: the owner's, else the one that all share; None where neither's is known."""
         links = (LinkKey(upstream, owner), LinkKey(upstream, None))
         return next((link for link in links if self.listing(link, kind) is not None), None)
-
-
-def _tells_changes(identity: ServerIdentity, kind: Kind) -> bool:
-    try:
-        return parse_object(identity.capabilities.get(kind.capability, EMPTY_OBJECT)).get("listChanged") == Raw(b"true")
-    except InvalidMessage:
-        return False

@@ -26,6 +26,7 @@ from mcproxy.gateway.flights import Flight, Waiter
 from mcproxy.gateway.shelves import Entry, Key, Shelf
 from mcproxy.gateway.watches import Turnover, Watch, Watches
 from mcproxy.protocol.caching import UNSAID, Hints, read_hints
+from mcproxy.protocol.capabilities import reports_updates
 from mcproxy.protocol.jsonrpc import EMPTY_OBJECT, InvalidMessage, Params, parse_object, parse_text, raw, with_members
 from mcproxy.protocol.methods import Method
 
@@ -161,7 +162,7 @@ class Reads:
         """A link stands. Where it stood before, it was lost meanwhile, and with it what it would have reported."""
         ended = self.lost(owner, now) if self._up.get(owner) else Turnover()
         self._up[owner] = True
-        self._reports_updates = _reports_updates(identity)
+        self._reports_updates = reports_updates(identity.capabilities)
         return ended
 
     def lost(self, owner: Owner, now: float) -> Turnover:
@@ -251,11 +252,6 @@ class Reads:
 def unreachable(outcome: Outcome) -> bool:
     """Whether the upstream is down, or as good as down: it says nothing about the resource."""
     return isinstance(outcome, Failed) and outcome.reason in (Reason.UNAVAILABLE, Reason.TIMEOUT)
-
-
-def _reports_updates(identity: ServerIdentity) -> bool:
-    """Whether the upstream offers subscriptions to resources (resources, Capabilities)."""
-    return _object_or_empty(identity.capabilities.get("resources", EMPTY_OBJECT)).get("subscribe") == Raw(b"true")
 
 
 def _only_subject(params: Params, row: Method) -> str | None:

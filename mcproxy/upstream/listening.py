@@ -18,6 +18,7 @@ from anyio.abc import TaskGroup
 from mcproxy.call import Call, Complete, Failed, ListChanged, Outcome, Party, Reason, ResourceUpdated
 from mcproxy.catalog.uris import canonical
 from mcproxy.channel import PeerGone
+from mcproxy.protocol.capabilities import tells_changes
 from mcproxy.protocol.envelope import META, without_hop_meta
 from mcproxy.protocol.eras import META_SUBSCRIPTION
 from mcproxy.protocol.jsonrpc import (
@@ -95,14 +96,7 @@ class Filter:
 
 def announced(capabilities: Params) -> frozenset[str]:
     """The flags for the lists of which a server says that it tells when they change."""
-    return frozenset(flag for flag, kinds in LISTEN_FLAGS.items() if _tells_changes(capabilities, kinds[0].capability))
-
-
-def _tells_changes(capabilities: Params, capability: str) -> bool:
-    try:
-        return bytes(parse_object(capabilities.get(capability, EMPTY_OBJECT)).get("listChanged", b"")) == b"true"
-    except InvalidMessage:
-        return False
+    return frozenset(flag for flag, kinds in LISTEN_FLAGS.items() if tells_changes(capabilities, kinds[0].capability))
 
 
 @dataclass(eq=False, slots=True)
