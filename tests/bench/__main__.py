@@ -1,28 +1,82 @@
-"""Runs the benchmark: `python -m tests.bench [--quick] [NAME ...]`, a name being a part of a workload's."""
+"""Runs the benchmark: `python -m tests.bench [--quick] [NAME ...]`, a name being a part of a workload's.
+
+Everything, without names: then the report and its chart are written anew, those of a quick run into .cache/bench.
+"""
 
 from __future__ import annotations
 
 import argparse
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
 
-from tests.bench.report import lines
-from tests.bench.rounds import Effort, available_cores, compare
-from tests.bench.running import split
-from tests.bench.workloads import WORKLOADS
+from tests.bench.chart import chart
+from tests.bench.gathering import Scattered
+from tests.bench.load import BrokenLoad
+from tests.bench.machine import this_machine
+from tests.bench.proxies import CACHE
+from tests.bench.readings import Reading, Thoroughness, taken
+from tests.bench.report import lines, reading_line, report
+from tests.bench.results import Result, Row, keep, kept
+from tests.bench.rounds import Compared, Effort, available_cores, compare
+from tests.bench.running import Cores, split
+from tests.bench.workloads import WORKLOADS, Workload
 
-FULL, QUICK = Effort(5, 3), Effort(3, 1)
+FULL: Final = Effort(5, 2), Thoroughness(5, 10, (10, 1000, 10_000), 1000, 20)
+QUICK: Final = Effort(3, 1), Thoroughness(1, 3, (10, 1000), 1000, 5)
+HERE: Final = Path(__file__).parent
+RESULT: Final = CACHE / "result.json"
 
 
 def main() -> None:
+    arguments = _arguments()
+    if arguments.list:
+        print("\n".join(workload.name for workload in WORKLOADS))
+        return
+    if not arguments.again:
+        cores = split(available_cores())
+        chosen = [workload for workload in WORKLOADS if _is_wanted(workload, arguments.names)]
+        effort, thoroughness = QUICK if arguments.quick else FULL
+        machine, rows = this_machine(), list(_rows(chosen, effort, cores))
+        if arguments.names:
+            return
+        keep(Result(machine, rows, list(_readings(cores, thoroughness))), RESULT)
+    result, folder = kept(RESULT), CACHE if arguments.quick else HERE
+    (folder / "REPORT.md").write_text(report(result))
+    (folder / "chart.svg").write_text(chart(result))
+
+
+def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
-    parser.add_argument("names", nargs="*")
-    parser.add_argument("--quick", action="store_true", help="minutes instead of half an hour")
-    arguments = parser.parse_args()
-    cores = split(available_cores())
-    effort = QUICK if arguments.quick else FULL
-    for workload in WORKLOADS:
-        if not arguments.names or any(name in workload.name for name in arguments.names):
+    parser.add_argument("names", nargs="*", metavar="NAME", help="only such workloads, and no report")
+    parser.add_argument("--quick", action="store_true", help="fewer and shorter rounds")
+    parser.add_argument("--list", action="store_true", help="the names of all workloads")
+    parser.add_argument("--again", action="store_true", help="write the report of the last run again")
+    return parser.parse_args()
+
+
+def _is_wanted(workload: Workload, names: Sequence[str]) -> bool:
+    return not names or any(name in workload.name for name in names)
+
+
+def _rows(workloads: Sequence[Workload], effort: Effort, cores: Cores) -> Iterator[Row]:
+    for workload in workloads:
+        try:
             compared = compare(workload, effort, cores)
-            print("\n".join(lines(workload.name, compared)), flush=True)
+        except (BrokenLoad, Scattered, subprocess.TimeoutExpired) as error:
+            print(f"{workload.name}: {error}", file=sys.stderr)
+            compared = Compared({}, {"all": str(error)})
+        row = Row(workload.name, workload.section, workload.point, compared.turns, compared.absent)
+        print("\n".join(lines(row)), flush=True)
+        yield row
+
+
+def _readings(cores: Cores, thoroughness: Thoroughness) -> Iterator[Reading]:
+    for reading in taken(cores, thoroughness):
+        print(reading_line(reading), flush=True)
+        yield reading
 
 
 if __name__ == "__main__":

@@ -13,14 +13,13 @@ import msgspec
 from msgspec import Raw
 
 from mcproxy.protocol.eras import LATEST, META_SUBSCRIPTION, negotiate
-from mcproxy.protocol.methods import ACKNOWLEDGED, LISTEN_URIS, PROGRESS
+from mcproxy.protocol.methods import ACKNOWLEDGED, LISTEN_URIS, PROGRESS, RESOURCE_UPDATED
 
 MARK: Final = "bench:"
 """Every text begins so: by this the load generator knows an answer."""
 PAGE_BYTES: Final = 4096
 KEPT: Final = "bench://kept/"
 """Resources below it may be kept for an hour, all others not at all."""
-UPDATED: Final = "notifications/resources/updated"
 
 
 class Arguments(msgspec.Struct):
@@ -126,7 +125,11 @@ def response(id: bytes, result: bytes) -> bytes:
 def updated(uri: str, tag: bytes = b"") -> bytes:
     """A notification that a resource changed; `tag` is the content of its `_meta`."""
     meta = b',"_meta":{%b}' % tag if tag else b""
-    return b'{"jsonrpc":"2.0","method":"%b","params":{"uri":%b%b}}' % (UPDATED.encode(), msgspec.json.encode(uri), meta)
+    return b'{"jsonrpc":"2.0","method":"%b","params":{"uri":%b%b}}' % (
+        RESOURCE_UPDATED.encode(),
+        msgspec.json.encode(uri),
+        meta,
+    )
 
 
 @lru_cache(16)

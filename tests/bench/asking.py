@@ -28,10 +28,20 @@ NUMBER: Final = "#########"
 """Stands where each request has its own number, of as many digits."""
 PATIENCE: Final = 10.0
 """Seconds for a proxy to answer at all."""
-PAUSE: Final = 0.05
+PAUSE: Final = 0.01
 _INFO: Final = {"name": "bench", "version": "1"}
 
+HEADERS: Final = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
+
 Json = dict[str, Any]
+
+INITIALIZE: Final[Json] = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "initialize",
+    "params": {"protocolVersion": LATEST_HANDSHAKE, "capabilities": {}, "clientInfo": _INFO},
+}
+INITIALIZED: Final[Json] = {"jsonrpc": "2.0", "method": "notifications/initialized"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,18 +71,16 @@ class Post:
 def post(ask: Ask, era: Era, session: str | None) -> Post:
     """`session` is None in the stateless era, and where a server gave none."""
     if era is Era.HANDSHAKE:
-        return Post(_handshake_headers(session), _message(ask.method, ask.params))
+        return Post(handshake_headers(session), _message(ask.method, ask.params))
     meta = {**ask.params.get("_meta", {}), META_VERSION: LATEST, META_CLIENT_INFO: _INFO, META_CLIENT_CAPABILITIES: {}}
     params = {**ask.params, "_meta": meta}
     mirrored = standard_headers(LATEST, ask.method, {name: raw(value) for name, value in params.items()})
-    return Post({**_CONTENT, **mirrored}, _message(ask.method, params))
+    return Post({**HEADERS, **mirrored}, _message(ask.method, params))
 
 
-_CONTENT: Final = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
-
-
-def _handshake_headers(session: str | None) -> dict[str, str]:
-    return {**_CONTENT, VERSION: LATEST_HANDSHAKE, **({} if session is None else {SESSION: session})}
+def handshake_headers(session: str | None) -> dict[str, str]:
+    """Of every request in a session."""
+    return {**HEADERS, VERSION: LATEST_HANDSHAKE, **({} if session is None else {SESSION: session})}
 
 
 def _message(method: str, params: Mapping[str, Any]) -> str:
@@ -83,16 +91,13 @@ def _message(method: str, params: Mapping[str, Any]) -> str:
 
 def open_session(port: int) -> str | None:
     """The id of a new handshake session. Raises OSError."""
-    params = {"protocolVersion": LATEST_HANDSHAKE, "capabilities": {}, "clientInfo": _INFO}
-    opening = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
     try:
-        connection.request("POST", "/mcp", json.dumps(opening), _CONTENT)
+        connection.request("POST", "/mcp", json.dumps(INITIALIZE), HEADERS)
         response = connection.getresponse()
         session = response.headers.get(SESSION)
         response.read()
-        initialized = {"jsonrpc": "2.0", "method": "notifications/initialized"}
-        connection.request("POST", "/mcp", json.dumps(initialized), _handshake_headers(session))
+        connection.request("POST", "/mcp", json.dumps(INITIALIZED), handshake_headers(session))
         connection.getresponse().read()
     except http.client.HTTPException as error:
         raise OSError(str(error)) from error

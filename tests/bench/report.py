@@ -1,35 +1,182 @@
-"""What was measured, as a person reads it on a terminal."""
+"""What was measured, as a person reads it: a block on the terminal, or the whole as Markdown."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+from typing import Final
 
-from tests.bench.proxies import MCPROXY
-from tests.bench.ratios import Ratio, Turn, failures, middle, ratio
-from tests.bench.rounds import Compared
+from tests.bench.machine import Machine
+from tests.bench.proxies import DIRECT, MCPROXY, NGINX, NOTHING
+from tests.bench.ratios import SATURATED, Ratio, Turn, added, failures, middle, ratio
+from tests.bench.readings import Reading
+from tests.bench.results import Result, Row
+from tests.bench.workloads import CURVES, Section
+
+NONE: Final = "–"
+
+INTRODUCTION: Final = """\
+# What a call costs behind mcproxy
+
+Written by `make bench`. Each proxy has one core for itself, the load (`wrk`) and the upstream have the others. The
+proxies take turns, and each number is the median of the ratios of their turns, with the lowest and the highest in
+parentheses: 1 is as much as the other, and less is better unless it says throughput.
+
+*Do-nothing* is a reverse proxy of thirty lines on the same libraries (aiohttp, uvloop): it reads the body, sends it on
+and returns the answer. *Processor* is the time of the process and its children for one call, an upstream over stdio
+not included. *Added* is the time that a client waits beyond what it waits for the upstream without a proxy. A `<`
+stands where the other proxy was not what limited the load, so that its true throughput is higher. Every answer was
+checked for its status and content.
+
+![Processor time of calls](chart.svg)
+"""
 
 
-def lines(name: str, compared: Compared) -> Iterator[str]:
-    """A block for each workload: absolute numbers, and mcproxy's ratios to each of the others."""
-    yield f"\n{name}"
-    ours = compared.turns.get(MCPROXY)
-    for proxy, turns in compared.turns.items():
-        yield f"  {proxy:<17}{absolute(turns)}{'' if ours in (None, turns) else against(ours, turns)}"
-    for proxy, turns in compared.turns.items():
+def lines(row: Row) -> Iterator[str]:
+    """A block for the terminal: absolute numbers, and mcproxy's ratios to each of the others."""
+    yield f"\n{row.name}"
+    ours = row.turns.get(MCPROXY)
+    for proxy, turns in row.turns.items():
+        yield f"  {proxy:<17}{_absolute(turns)}{'' if ours in (None, turns) else _against(ours, turns)}"
+    yield from (f"  {remark}" for remark in _remarks(row))
+
+
+def reading_line(reading: Reading) -> str:
+    return f"{reading.name}: {reading.value:.2f} {reading.unit} ({reading.per})"
+
+
+def report(result: Result) -> str:
+    parts = (
+        [INTRODUCTION],
+        _calls(result.of(Section.CALLS)),
+        _peers(result.of(Section.PEERS)),
+        _growth(result),
+        _readings(result.readings),
+        _numbers(result.rows),
+        _omissions(result.rows),
+        _facts(result.machine),
+    )
+    return "\n".join(chain.from_iterable(parts)) + "\n"
+
+
+def _calls(rows: Sequence[Row]) -> Iterator[str]:
+    yield "## Against proxies that do not know MCP\n"
+    yield from _head(
+        "workload",
+        "throughput of do-nothing",
+        "of nginx",
+        "processor of do-nothing",
+        "of nginx",
+        "added p50 of do-nothing",
+        "added p99 of do-nothing",
+    )
+    for row in rows:
+        if MCPROXY in row.turns:
+            rates = (_rates(row, than) for than in (NOTHING, NGINX))
+            costs = (shown(row.costs(than)) for than in (NOTHING, NGINX))
+            waits = (shown(_waits(row, share)) for share in ("p50", "p99"))
+            yield _line(row.name, *rates, *costs, *waits)
+
+
+def _peers(rows: Sequence[Row]) -> Iterator[str]:
+    yield "\n## Against proxies that know MCP\n"
+    yield from _head(
+        "workload", "proxy", "throughput of mcproxy, in its", "processor of mcproxy, in its", "memory, MiB"
+    )
+    for row in rows:
+        for name, turns in row.turns.items():
+            yield _line(row.name, name, _rates(row, name), shown(row.costs(name)), _mebibytes(turns))
+
+
+def _growth(result: Result) -> Iterator[str]:
+    yield "\n## What grows with what there is\n"
+    yield "Processor time of a 100 B call at c=64, in that of the first line of each kind.\n"
+    yield from _head("there are", "processor", "memory, MiB")
+    for section in CURVES:
+        for row, cost in result.curve(section):
+            yield _line(f"{row.point:,} {section.value}", shown(cost), _mebibytes(row.turns[MCPROXY]))
+
+
+def _readings(readings: Sequence[Reading]) -> Iterator[str]:
+    yield "\n## Starting, waiting, listening\n"
+    yield from _head("what", "", "of")
+    for reading in readings:
+        yield _line(reading.name, f"{reading.value:.3g} {reading.unit}", reading.per)
+
+
+def _numbers(rows: Sequence[Row]) -> Iterator[str]:
+    yield "\n## The numbers behind\n"
+    yield "Of this machine and this hour; they compare with nothing else.\n"
+    yield from _head(
+        "workload", "proxy", "calls/s", "processor, us", "core used", "p50, ms", "p99, ms", "PSS, MiB", "wrong"
+    )
+    for row in rows:
+        for name, turns in row.turns.items():
+            numbers = (
+                f"{middle(turns, lambda turn: turn.rate):,.0f}",
+                f"{middle(turns, lambda turn: turn.cost) * 1e6:.0f}",
+                f"{middle(turns, lambda turn: turn.busy):.0%}",
+                f"{middle(turns, lambda turn: turn.load.p50) * 1e3:.2f}",
+                f"{middle(turns, lambda turn: turn.load.p99) * 1e3:.2f}",
+                _mebibytes(turns),
+                str(failures(turns)),
+            )
+            yield _line(row.name, name, *numbers)
+
+
+def _omissions(rows: Sequence[Row]) -> Iterator[str]:
+    omitted = [(row.name, remark) for row in rows for remark in _remarks(row)]
+    if omitted:
+        yield "\n## Left out, and wrong\n"
+        yield from (f"- {name}: {remark}" for name, remark in omitted)
+
+
+def _facts(machine: Machine) -> Iterator[str]:
+    versions = ", ".join(f"{name} {number}" for name, number in machine.versions.items())
+    yield "\n## Machine and versions\n"
+    yield f"- {machine.day}, mcproxy at {machine.commit}"
+    yield f"- {machine.processor}, {machine.cores} cores, {machine.memory / 2**30:.1f} GiB, {machine.system}"
+    yield f"- load average before the run: {machine.load_before:.2f}"
+    yield f"- {versions}"
+
+
+def _remarks(row: Row) -> Iterator[str]:
+    for proxy, turns in row.turns.items():
         if failures(turns):
-            yield f"  {proxy}: {failures(turns)} answers were wrong or missing, such as: {turns[0].load.sample}"
-    for proxy, reason in compared.absent.items():
-        yield f"  {proxy} is left out: {reason}"
+            sample = next((turn.load.sample for turn in turns if turn.load.sample), "no answer")
+            yield f"{proxy}: {failures(turns)} answers were wrong or missing, such as: {_one_line(sample)}"
+    for proxy, reason in row.absent.items():
+        yield f"{proxy} is left out: {_one_line(reason)}"
 
 
-def absolute(turns: Sequence[Turn]) -> str:
+def _rates(row: Row, than: str) -> str:
+    ours, theirs = row.turns[MCPROXY], row.turns.get(than)
+    if theirs is None or ours is theirs:
+        return NONE
+    limited = middle(theirs, lambda turn: turn.busy) >= SATURATED or row.section is Section.PEERS
+    ratios = shown(ratio([turn.rate for turn in ours], [turn.rate for turn in theirs]))
+    return ratios if limited else f"< {ratios}"
+
+
+def _waits(row: Row, share: str) -> Ratio | None:
+    """What mcproxy adds to a percentile of the latencies, in what do-nothing adds."""
+    if not {MCPROXY, NOTHING, DIRECT} <= row.turns.keys():
+        return None
+    ours, theirs, direct = (
+        [turn.load.p50 if share == "p50" else turn.load.p99 for turn in row.turns[name]]
+        for name in (MCPROXY, NOTHING, DIRECT)
+    )
+    return ratio(added(ours, direct), added(theirs, direct))
+
+
+def _absolute(turns: Sequence[Turn]) -> str:
     rate, cost = middle(turns, lambda turn: turn.rate), middle(turns, lambda turn: turn.cost) * 1e6
     p50, p99 = middle(turns, lambda turn: turn.load.p50) * 1e3, middle(turns, lambda turn: turn.load.p99) * 1e3
-    busy, memory = middle(turns, lambda turn: turn.busy), turns[-1].memory.proportional / 2**20
-    return f"{rate:8.0f}/s {cost:6.0f} us/call {busy:4.0%} busy  p50 {p50:7.2f} p99 {p99:7.2f} ms  {memory:4.0f} MiB"
+    busy = f"{middle(turns, lambda turn: turn.busy):4.0%} busy"
+    return f"{rate:8.0f}/s {cost:6.0f} us/call {busy}  p50 {p50:7.2f} p99 {p99:7.2f} ms {_mebibytes(turns):>4} MiB"
 
 
-def against(ours: Sequence[Turn], theirs: Sequence[Turn]) -> str:
+def _against(ours: Sequence[Turn], theirs: Sequence[Turn]) -> str:
     rate = ratio([turn.rate for turn in ours], [turn.rate for turn in theirs])
     cost = ratio([turn.cost for turn in ours], [turn.cost for turn in theirs])
     return f"  mcproxy: rate {shown(rate)}, cost {shown(cost)}"
@@ -37,4 +184,20 @@ def against(ours: Sequence[Turn], theirs: Sequence[Turn]) -> str:
 
 def shown(ratio: Ratio | None) -> str:
     """The median, with the lowest and the highest."""
-    return "-" if ratio is None else f"{ratio.median:.2f} ({ratio.low:.2f} to {ratio.high:.2f})"
+    return NONE if ratio is None else f"{ratio.median:.2f} ({ratio.low:.2f}–{ratio.high:.2f})"
+
+
+def _mebibytes(turns: Sequence[Turn]) -> str:
+    return f"{turns[-1].memory.proportional / 2**20:.0f}"
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())[:300]
+
+
+def _head(*titles: str) -> Iterable[str]:
+    return _line(*titles), _line("---", *["---:"] * (len(titles) - 1))
+
+
+def _line(*cells: str) -> str:
+    return f"| {' | '.join(cells)} |"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,10 +13,12 @@ from typing import Final
 
 from mcproxy.protocol.eras import Era
 from tests.bench import asking, load
-from tests.bench.proxies import DIRECT, PROXIES, Proxy, Scene
+from tests.bench.gathering import gathered
+from tests.bench.proxies import DIRECT, MCPROXY, PROXIES, Proxy, Scene
 from tests.bench.ratios import Turn
 from tests.bench.running import Cores, NotStarted, alone, free_port, running
 from tests.bench.usage import Memory, memory, processor_seconds
+from tests.bench.variants import VARIANTS
 from tests.bench.workloads import Workload, ask_of
 
 WARM_UP: Final = 1.0
@@ -41,13 +43,16 @@ class Contender:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    turns: Mapping[str, Sequence[Turn]]
+    turns: dict[str, list[Turn]]
     """By the name of the proxy, one for each round."""
-    absent: Mapping[str, str]
+    absent: dict[str, str]
     """Proxies that could not take part, and why."""
 
 
 def compare(workload: Workload, effort: Effort, cores: Cores) -> Compared:
+    """Raises load.BrokenLoad and gathering.Scattered."""
+    if not VARIANTS[workload.variant]:
+        return Compared({}, {MCPROXY: f"the variant {workload.variant!r} is not there yet"})
     turns: dict[str, list[Turn]] = {}
     with alone(), TemporaryDirectory() as folder, ExitStack() as stack:
         place = Path(folder)
@@ -130,6 +135,9 @@ def _contender(
         return Contender(DIRECT, None, plan(workload, None, upstream))
     stage = scene(workload, folder / proxy.name, upstream, cores)
     pid = stack.enter_context(proxy_running(proxy, stage, cores))
+    if workload.crowd and proxy.name == MCPROXY:
+        asking.answered(stage.port, ask_of(workload, proxy, 0), workload.era)
+        stack.enter_context(gathered(stage.port, cores, workload.crowd))
     return Contender(proxy.name, pid, plan(workload, proxy, stage.port))
 
 

@@ -10,12 +10,18 @@ from typing import Any, Final
 
 PLAIN: Final = "plain"
 GUARDED: Final = "guarded"
+POLICIES: Final = "policies"
+"""With a number behind it: so many rules, of which the last admits the load."""
 
 VARIANTS: Final[Mapping[str, Mapping[str, Any]]] = {
     PLAIN: {"proxy": {}},
+    # Access control, limits and the audit log.
     GUARDED: {},
+    f"{POLICIES}-1": {},
+    f"{POLICIES}-10": {},
+    f"{POLICIES}-100": {},
 }
-"""Sections of the configuration by variant. GUARDED: access control, limits and the audit log."""
+"""Sections of the configuration, by variant."""
 
 
 def merged(plain: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:

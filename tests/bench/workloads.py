@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from enum import Enum
 from typing import Any, Final
 
 from mcproxy.protocol.eras import Era
 from tests.bench.answers import KEPT, MARK, PAGE_BYTES
 from tests.bench.asking import NUMBER, Ask
 from tests.bench.proxies import DIRECT, MCPROXY, NGINX, NOTHING, Proxy
-from tests.bench.variants import GUARDED, PLAIN
+from tests.bench.variants import GUARDED, PLAIN, POLICIES
 
 HTTP: Final = (MCPROXY, NOTHING, NGINX, DIRECT)
 PEERS: Final = ("fastmcp", "mcp-proxy (PyPI)", "mcp-proxy (npm)", "supergateway")
@@ -18,6 +19,20 @@ NAMES: Final[Mapping[Era, str]] = {Era.HANDSHAKE: "handshake", Era.STATELESS: "s
 
 Asking = Callable[[str, str], Ask]
 """Of what comes before a tool's name, and before a URI."""
+
+
+class Section(Enum):
+    """Where a row belongs in the report."""
+
+    CALLS = "calls"
+    PEERS = "peers"
+    UPSTREAMS = "upstreams"
+    TOOLS = "tools"
+    SESSIONS = "sessions"
+    POLICIES = "policies"
+
+
+CURVES: Final = (Section.UPSTREAMS, Section.TOOLS, Section.SESSIONS, Section.POLICIES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +50,9 @@ class Workload:
     crowd: int = 0
     """Sessions that only listen meanwhile."""
     proxies: Sequence[str] = HTTP
-    tags: frozenset[str] = field(default_factory=frozenset)
+    section: Section = Section.CALLS
+    point: int = 0
+    """Of a curve: how many there are of what grows."""
 
 
 def call(size: int = 100, steps: int = 0) -> Asking:
@@ -61,6 +78,11 @@ def _both(name: str, ask: Asking, **more: Any) -> tuple[Workload, ...]:
     return tuple(Workload(f"{name}, {NAMES[era]}", ask, era=era, **more) for era in Era)
 
 
+def _point(section: Section, number: int, **more: Any) -> Workload:
+    name = f"growth: {number} {section.value}"
+    return Workload(name, call(), section=section, point=number, proxies=(MCPROXY, NOTHING), **more)
+
+
 WORKLOADS: Final[Sequence[Workload]] = (
     *(
         workload
@@ -75,6 +97,23 @@ WORKLOADS: Final[Sequence[Workload]] = (
     *_both("read 4 KiB cached c=64", read(f"{KEPT}page")),
     *_both("tools-list 300 tools c=64", listing(300), tools=300),
     Workload("tools-call 100 B c=64, guarded", call(), variant=GUARDED),
-    Workload("tools-call 100 B c=64, peers", call(), proxies=(MCPROXY, NOTHING, "fastmcp")),
-    Workload("tools-call 100 B c=16, stdio", call(), connections=16, stdio=True, proxies=(MCPROXY, *PEERS)),
+    Workload(
+        "tools-call 100 B c=16, http upstream",
+        call(),
+        connections=16,
+        proxies=(MCPROXY, "fastmcp"),
+        section=Section.PEERS,
+    ),
+    Workload(
+        "tools-call 100 B c=16, stdio upstream",
+        call(),
+        connections=16,
+        stdio=True,
+        proxies=(MCPROXY, *PEERS),
+        section=Section.PEERS,
+    ),
+    *(_point(Section.UPSTREAMS, number, upstreams=number) for number in (1, 10, 50)),
+    *(_point(Section.TOOLS, number, tools=number) for number in (1, 300, 3000)),
+    *(_point(Section.SESSIONS, number, crowd=number) for number in (10, 1000, 10_000)),
+    *(_point(Section.POLICIES, number, variant=f"{POLICIES}-{number}") for number in (1, 10, 100)),
 )
