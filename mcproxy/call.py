@@ -43,6 +43,8 @@ class Reason(Enum):
     TIMEOUT = "timeout"
     CANCELLED = "cancelled"
     DENIED = "denied"
+    RATE_LIMITED = "rate_limited"
+    """A limit of the gateway's own (`access.limits`)."""
     UNAVAILABLE = "unavailable"
 
 

@@ -114,6 +114,9 @@ class Metrics:
         self.build.info({"version": __version__, "python": platform.python_version()})
         ProcessCollector(registry=r)
         self.parked = Gauge("mcproxy_parked_calls", "Calls that wait upstream for their client's input.", registry=r)
+        self.limited = Counter(
+            "mcproxy_limited", "Calls that a limit of access.limits refused.", ("upstream", "limit"), registry=r
+        )
 
     def expect(self, upstream: str) -> None:
         """Starts at zero what is counted by upstream alone: a series that is not there yet alarms nobody."""

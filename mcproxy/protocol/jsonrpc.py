@@ -28,6 +28,8 @@ URL_ELICITATION_REQUIRED: Final = -32042
 HEADER_MISMATCH: Final = -32020
 MISSING_CLIENT_CAPABILITY: Final = -32021
 UNSUPPORTED_PROTOCOL_VERSION: Final = -32022
+LIMIT_EXCEEDED: Final = 429
+"""Our own, for a limit of the gateway's: outside what JSON-RPC reserves, as basic, "Error Codes", wants new codes."""
 
 EMPTY_OBJECT: Final = Raw(b"{}")
 

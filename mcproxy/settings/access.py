@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from mcproxy.settings.rates import Rates
 from mcproxy.settings.section import Section
 
 
 class Access(Section):
     """Who may do what. Each part is a section in a module of its own."""
+
+    limits: Rates = Rates()
+    """How much callers may use."""
