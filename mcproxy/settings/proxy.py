@@ -143,7 +143,11 @@ class Proxy(Section):
     grace: SecondsOrNone = 30
     """How long what a lost upstream offered stays listed."""
     shutdown_grace: SecondsOrNone = 10
-    """How long calls in flight may take to end once the gateway is told to stop."""
+    """How long calls in flight may take to end once the gateway is told to stop, or their upstream is taken out."""
+    shutdown_delay: SecondsOrNone = 0
+    """How long the gateway still serves, while `/readyz` says no more, once it is told to stop."""
+    watch: bool = True
+    """Reload when the configuration changes, or a file that it reads; a SIGHUP does so in any case."""
     log_format: Literal["console", "json", "auto"] = "auto"
     """`auto` is console on a terminal, JSON elsewhere."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"

@@ -1,0 +1,131 @@
+"""What is another in new settings than in old ones, and what that takes: nothing, a new view, a new link, a restart.
+
+Names keys, and never a value: that may be a secret (R44). Changes nothing itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from mcproxy.settings import Settings, Upstream
+from mcproxy.settings.section import Section
+
+ADOPTED: Final = frozenset(
+    {
+        "cache", "list_poll", "max_connections", "max_in_flight", "prefix", "prompts", "required", "resources",
+        "timeouts", "tools",
+    }
+)  # fmt: skip
+"""Keys of an upstream that a link which is there takes over; every other says whom to connect to, or how."""
+
+RESTART: Final = (
+    "host",
+    "port",
+    "paths",
+    "secret",
+    "connection_idle",
+    "limits.max_body_bytes",
+)
+"""Keys of `proxy` that the listener is made with: their old values stay in force until the process starts anew."""
+
+S = TypeVar("S", bound=Section)
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """An upstream that stays, and the keys in which it is another."""
+
+    name: str
+    keys: tuple[str, ...]
+
+    @property
+    def reconnects(self) -> bool:
+        return not ADOPTED.issuperset(key.partition(".")[0] for key in self.keys)
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A disabled upstream counts as none. Keys are dotted, as `limits.max_sessions`."""
+
+    added: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    changed: tuple[Changed, ...] = ()
+    reordered: bool = False
+    """Whether the upstreams that stay come in another order, which is that of the lists."""
+    proxy: tuple[str, ...] = ()
+    access: tuple[str, ...] = ()
+    restart: tuple[str, ...] = ()
+    """The keys of `proxy` that stay as they were."""
+
+    def __bool__(self) -> bool:
+        return self != Difference()
+
+    @property
+    def gone(self) -> frozenset[str]:
+        """Upstreams whose links end."""
+        return frozenset({*self.removed, *(change.name for change in self.changed if change.reconnects)})
+
+    @property
+    def fresh(self) -> frozenset[str]:
+        """Upstreams that get new links."""
+        return frozenset({*self.added, *(change.name for change in self.changed if change.reconnects)})
+
+    @property
+    def adjusted(self) -> frozenset[str]:
+        """Upstreams that are others, over the links that they have."""
+        return frozenset(change.name for change in self.changed if not change.reconnects)
+
+    @property
+    def applies(self) -> bool:
+        """Whether anything of it takes effect without a restart."""
+        return bool(self.added or self.removed or self.changed or self.reordered or self.proxy or self.access)
+
+
+def diff(old: Settings, new: Settings) -> Difference:
+    before, after = _enabled(old), _enabled(new)
+    stay = [name for name in before if name in after]
+    keys = set(_changed_keys(old.proxy, new.proxy))
+    restart = {key for key in keys if any(key == fixed or key.startswith(f"{fixed}.") for fixed in RESTART)}
+    return Difference(
+        added=tuple(name for name in after if name not in before),
+        removed=tuple(name for name in before if name not in after),
+        changed=tuple(
+            Changed(name, tuple(_changed_keys(before[name], after[name])))
+            for name in stay
+            if before[name] != after[name]
+        ),
+        reordered=stay != [name for name in after if name in before],
+        proxy=tuple(sorted(keys - restart)),
+        access=tuple(_changed_keys(old.access, new.access)),
+        restart=tuple(sorted(restart)),
+    )
+
+
+def in_force(old: Settings, new: Settings) -> Settings:
+    """The new settings, as far as they can be had without a restart."""
+    return new.model_copy(update={"proxy": _keeping(old.proxy, new.proxy, RESTART)})
+
+
+def _enabled(settings: Settings) -> dict[str, Upstream]:
+    return {spec.name: spec for spec in settings.upstreams if spec.enabled}
+
+
+def _changed_keys(old: Section, new: Section, within: str = "") -> Iterator[str]:
+    """Dotted; a section is gone into, anything else is compared as a whole."""
+    for key in type(new).model_fields:
+        before, after = getattr(old, key), getattr(new, key)
+        if isinstance(before, Section) and type(before) is type(after):
+            yield from _changed_keys(before, after, f"{within}{key}.")
+        elif before != after:
+            yield within + key
+
+
+def _keeping(old: S, new: S, keys: Iterable[str]) -> S:
+    """`new`, with the values that `keys` have in `old`."""
+    for key in keys:
+        head, _, rest = key.partition(".")
+        value = _keeping(getattr(old, head), getattr(new, head), [rest]) if rest else getattr(old, head)
+        new = new.model_copy(update={head: value})
+    return new

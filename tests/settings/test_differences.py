@@ -1,0 +1,98 @@
+"""The twin of `mcproxy.settings.differences`."""
+
+from __future__ import annotations
+
+import pytest
+
+from mcproxy.settings import Proxy, Settings, Upstream
+from mcproxy.settings.differences import ADOPTED, RESTART, Changed, Difference, diff, in_force
+
+
+def settings(*upstreams: Upstream, **proxy: object) -> Settings:
+    return Settings(proxy=Proxy.model_validate(proxy), upstreams=upstreams)
+
+
+def upstream(name: str, **options: object) -> Upstream:
+    return Upstream.model_validate({"name": name, "prefix": name, "command": "run", **options})
+
+
+def test_r49_equal_settings_differ_in_nothing() -> None:
+    assert not diff(settings(upstream("a")), settings(upstream("a")))
+
+
+def test_r49_upstreams_come_and_go_by_name() -> None:
+    difference = diff(settings(upstream("a"), upstream("b")), settings(upstream("b"), upstream("c")))
+    assert difference == Difference(added=("c",), removed=("a",))
+    assert difference.gone == {"a"}
+    assert difference.fresh == {"c"}
+    assert not difference.adjusted
+
+
+def test_r49_a_disabled_upstream_is_none() -> None:
+    on, off = settings(upstream("a")), settings(upstream("a", enabled=False))
+    assert diff(on, off).removed == ("a",)
+    assert diff(off, on).added == ("a",)
+    assert not diff(off, settings(upstream("a", enabled=False, command="other")))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"command": "other"}, {"args": ("x",)}, {"env": {"A": "b"}}, {"connection": "session"}, {"era": "legacy"}],
+)
+def test_r49_whom_to_connect_to_and_how_takes_another_link(options: dict[str, object]) -> None:
+    difference = diff(settings(upstream("a")), settings(upstream("a", **options)))
+    assert difference.changed == (Changed("a", tuple(options)),)
+    assert difference.gone == difference.fresh == {"a"}
+
+
+@pytest.mark.parametrize(
+    ("options", "key"),
+    [
+        ({"prefix": "other"}, "prefix"),
+        ({"tools": {"exclude": ["x"]}}, "tools.exclude"),
+        ({"cache": {"shared": True}}, "cache.shared"),
+        ({"timeouts": {"idle": 1}}, "timeouts.idle"),
+        ({"list_poll": 5}, "list_poll"),
+    ],
+)
+def test_r49_what_callers_see_and_how_long_takes_none(options: dict[str, object], key: str) -> None:
+    difference = diff(settings(upstream("a")), settings(upstream("a", **options)))
+    assert difference.changed == (Changed("a", (key,)),)
+    assert not difference.gone
+    assert difference.adjusted == {"a"}
+
+
+def test_r49_the_order_of_upstreams_is_that_of_the_lists() -> None:
+    assert diff(settings(upstream("a"), upstream("b")), settings(upstream("b"), upstream("a"))).reordered
+    assert not diff(settings(upstream("a"), upstream("b")), settings(upstream("b"), upstream("c"))).reordered
+
+
+def test_r49_what_the_listener_is_made_with_stays_in_force() -> None:
+    old = settings(port=1, limits={"max_body_bytes": 5, "max_batch": 5}, paths={"mcp": "/a"})
+    new = settings(port=2, limits={"max_body_bytes": 6, "max_batch": 6}, paths={"mcp": "/b"}, keep_alive=3)
+    difference = diff(old, new)
+    assert difference.restart == ("limits.max_body_bytes", "paths.mcp", "port")
+    assert difference.proxy == ("keep_alive", "limits.max_batch")
+    forced = in_force(old, new).proxy
+    assert (forced.port, forced.limits.max_body_bytes, forced.paths.mcp) == (1, 5, "/a")
+    assert (forced.limits.max_batch, forced.keep_alive) == (6, 3)
+
+
+def test_what_needs_a_restart_alone_applies_to_nothing() -> None:
+    difference = diff(settings(port=1), settings(port=2))
+    assert difference
+    assert not difference.applies
+
+
+def test_r44_a_difference_names_keys_and_no_value() -> None:
+    old, new = upstream("a", env={"TOKEN": "sentinel-old"}), upstream("a", env={"TOKEN": "sentinel-new"})
+    assert "sentinel" not in repr(diff(settings(old), settings(new)))
+
+
+def test_every_key_that_is_told_apart_exists() -> None:
+    assert set(Upstream.model_fields) >= ADOPTED
+    model = settings()
+    for key in RESTART:
+        value: object = model.proxy
+        for part in key.split("."):
+            value = getattr(value, part)
