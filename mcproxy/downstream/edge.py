@@ -14,11 +14,12 @@ from mcproxy.sealing import Sealer
 from mcproxy.settings import Proxy
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Edge:
     handler: Handler
     audience: Audience
     proxy: Proxy
+    """As of now: a reload puts another in its place. All else stays as it is."""
     sealer: Sealer
     metrics: Metrics
     endpoints: Callable[[], Collection[str]]

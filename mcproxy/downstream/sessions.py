@@ -29,6 +29,7 @@ from mcproxy.downstream.session_ids import KEY_BYTES, Opening, Remembered, Unkno
 from mcproxy.downstream.streams import Streams
 from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, INVALID_REQUEST, Message
 from mcproxy.protocol.methods import DEFAULT_LOG_LEVEL, is_audible
+from mcproxy.settings import Limits
 
 SWEEPS: Final = 4
 """How often, in the time that a session may idle, idle ones are looked for."""
@@ -185,7 +186,6 @@ class Sessions:
         randomness: Callable[[int], bytes] = os.urandom,
     ) -> None:
         self._edge = edge
-        self._limits = edge.proxy.limits
         self._clock = clock
         self._wall = wall
         self._randomness = randomness
@@ -194,6 +194,10 @@ class Sessions:
         # As long as ids last, and no more of them than may live: what its owner ended must not come back.
         self._ended: TTLCache[str, None] = TTLCache(self._limits.max_sessions, self._limits.session_lifetime, clock)
         self._draining = False
+
+    @property
+    def _limits(self) -> Limits:
+        return self._edge.proxy.limits
 
     def __len__(self) -> int:
         return len(self._live)

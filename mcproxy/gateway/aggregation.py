@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final, NamedTuple, assert_never
 
@@ -91,6 +91,15 @@ class Aggregation:
         """Since when a change is known of that nobody was told yet."""
         self._stirred = anyio.Event()
 
+    def reconfigure(self, settings: Settings) -> None:
+        """Goes by other settings from now on."""
+        before, self._proxy = self._specs, settings.proxy
+        self._specs = {spec.name: spec for spec in settings.upstreams}
+        for link in self._catalogue.up():
+            if before[link.upstream].list_poll != self._specs[link.upstream].list_poll:
+                for kind in Kind:
+                    self._poll(ListKey(link, kind))
+
     async def run(self) -> None:
         """Fetches until cancelled."""
         async with anyio.create_task_group() as tasks:
@@ -104,7 +113,7 @@ class Aggregation:
         match event:
             case Connected(identity=identity):
                 self._expiries.forget(link)
-                with self._telling(link.upstream):
+                with self.telling(link.upstream):
                     self._catalogue.connect(link, identity)
                 self._fetch_all(link)
             case Disconnected():
@@ -123,8 +132,16 @@ class Aggregation:
 
     def welcome(self, listener: Listener) -> None:
         """Connects the links that are the listener's own, so that their lists are known when it asks."""
+        self._connect_own(listener, self._upstreams)
+
+    def introduce(self, upstreams: Collection[str]) -> None:
+        """The same for all listeners, to upstreams that are new."""
+        for listener in self._listeners:
+            self._connect_own(listener, upstreams)
+
+    def _connect_own(self, listener: Listener, upstreams: Container[str]) -> None:
         for link in self._catalogue.links(listener.caller):
-            if link.owner is not None and not self._catalogue.is_up(link):
+            if link.owner is not None and link.upstream in upstreams and not self._catalogue.is_up(link):
                 self._visits.want(link)
 
     async def known(self, caller: Caller, kind: Kind, seconds: float) -> None:
@@ -205,6 +222,8 @@ class Aggregation:
 
     async def _ask(self, link: LinkKey, kind: Kind, params: Params, listener: Listener | None) -> Outcome:
         """One page, within the upstream's time for lists; the time to connect, where it must, comes on top."""
+        if link.upstream not in self._upstreams:
+            return _gone(link)
         timeouts = self._specs[link.upstream].timeouts
         seconds = timeouts.list + (0 if self._catalogue.is_up(link) else timeouts.connect)
         with anyio.move_on_after(seconds):
@@ -222,7 +241,7 @@ class Aggregation:
     async def _expire(self, link: LinkKey) -> None:
         """The grace period of a lost upstream is over (R10)."""
         if not self._catalogue.is_up(link):
-            with self._telling(link.upstream):
+            with self.telling(link.upstream):
                 self._catalogue.empty(link)
 
     def _changed(self, key: ListKey) -> None:
@@ -257,7 +276,7 @@ class Aggregation:
             self._fetches.forget(ListKey(link, kind))
             self._failures.pop(ListKey(link, kind), None)
             self._noticed.pop(ListKey(link, kind), None)
-        with self._telling(link.upstream):
+        with self.telling(link.upstream):
             self._catalogue.retire(link)
 
     def _retry(self, key: ListKey, failed: Failed) -> None:
@@ -285,15 +304,15 @@ class Aggregation:
         listing = read_listing(link.upstream, kind, drained.items)
         if listing == self._catalogue.listing(link, kind):
             return
-        with self._telling(link.upstream):
+        with self.telling(link.upstream):
             self._catalogue.replace(link, kind, listing)
         if link.owner is None:
             self._metrics.entries.labels(link.upstream, kind.value).set(len(listing.entries))
         _warn_of(self._catalogue.exposure(AGGREGATE, link, kind).refused)
 
     @contextmanager
-    def _telling(self, upstream: str) -> Iterator[None]:
-        """Tells the listeners whose own view what happens inside changes."""
+    def telling(self, upstream: str) -> Iterator[None]:
+        """Tells the listeners whose own view what happens inside changes. Nothing may wait in there."""
         before = [(listener, self._catalogue.view(listener.caller)) for listener in self._listeners]
         yield
         compare = _comparison()
@@ -309,7 +328,8 @@ class Aggregation:
             return key not in self._failures
         if link.owner is not None:
             return self._visits.busy(link)
-        return self._upstreams[link.upstream].status.phase is Phase.CONNECTING
+        upstream = self._upstreams.get(link.upstream)
+        return upstream is not None and upstream.status.phase is Phase.CONNECTING
 
     def _is_outdated(self, key: ListKey) -> bool:
         """Whether a list is over by its upstream's own word, with nobody to say that it changed; failures wait."""
@@ -333,6 +353,11 @@ def _comparison() -> Callable[[View, View], list[Kind]]:
         return found[pair]
 
     return compare
+
+
+def _gone(link: LinkKey) -> Failed:
+    sentence = f"upstream {link.upstream!r} is no longer configured"
+    return Failed(ErrorObject(INTERNAL_ERROR, sentence), Party.GATEWAY, Reason.UNAVAILABLE)
 
 
 def _warn_of(refused: tuple[Refused, ...]) -> None:

@@ -65,6 +65,10 @@ class Bridge:
         self._mint = mint
         self._parking = Parking(limits, metrics, clock, sleep, mint)
 
+    def reconfigure(self, limits: settings.Bridge) -> None:
+        self._limits = limits
+        self._parking.reconfigure(limits)
+
     async def run(self) -> None:
         await self._parking.run()
 

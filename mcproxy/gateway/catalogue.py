@@ -36,6 +36,12 @@ class Catalogue:
         self._exposures: dict[tuple[str, LinkKey, Kind, bool], tuple[Listing, Exposure]] = {}
         self._views: dict[tuple[str, Owner, Dialect | None], View] = {}
 
+    def reconfigure(self, layouts: Mapping[str, Layout]) -> None:
+        """Shows what is known otherwise from now on. What was known of upstreams that are gone is to be retired."""
+        self._layouts = layouts
+        self._exposures.clear()
+        self._views.clear()
+
     def layout(self, endpoint: str) -> Layout:
         """An endpoint that does not exist shows nothing."""
         return self._layouts.get(endpoint) or Layout(endpoint, ())
@@ -56,6 +62,10 @@ class Catalogue:
         if key not in self._views:
             self._views[key] = self._merged(self.layout(caller.endpoint), owner, caller.version)
         return self._views[key]
+
+    def links_of(self, upstream: str) -> list[LinkKey]:
+        """Those of which anything is known."""
+        return [link for link in self._snapshots if link.upstream == upstream]
 
     def is_up(self, link: LinkKey) -> bool:
         return link in self._up

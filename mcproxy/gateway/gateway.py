@@ -16,12 +16,14 @@ from mcproxy.call import (
     Call,
     Caller,
     Complete,
+    Disconnected,
     Handler,
     ListChanged,
     Listener,
     Notice,
     Outcome,
     ResourceUpdated,
+    Retired,
     TaskChanged,
     Upstream,
     UpstreamChanged,
@@ -45,13 +47,14 @@ from mcproxy.gateway.subscriptions import Subscriptions, Topic
 from mcproxy.gateway.task_ids import TaskIds
 from mcproxy.gateway.task_listing import TaskListing
 from mcproxy.gateway.tasks import Tasks
-from mcproxy.metrics import Metrics
+from mcproxy.metrics import UNKNOWN, Metrics
 from mcproxy.protocol.eras import LATEST
 from mcproxy.protocol.jsonrpc import EMPTY_OBJECT, parse_object
 from mcproxy.protocol.methods import DISCOVER, METHODS, ROOTS_CHANGED, SET_LEVEL, SUBSCRIBE, UNSUBSCRIBE, Kind
 from mcproxy.protocol.tasks import TASK_LIST
 from mcproxy.sealing import Sealer
 from mcproxy.settings import Settings
+from mcproxy.settings import Upstream as Spec
 
 
 class Gateway:
@@ -69,20 +72,25 @@ class Gateway:
     ) -> None:
         proxy = settings.proxy
         self._metrics = metrics
+        self._sealer = sealer
+        self._id = gateway_id
+        self._now = now
         self._catalogue = Catalogue(layouts(settings.upstreams, proxy.naming.max_name_length))
-        self._cache = ReadCache(settings.upstreams, proxy.cache, metrics, annotated_in(self._catalogue), now)
-        upstreams = {name: self._cache.around(upstream) for name, upstream in upstreams.items()}
-        self._upstreams = upstreams
+        self._cache = ReadCache(_enabled(settings), proxy.cache, metrics, annotated_in(self._catalogue), now)
+        self._behind = upstreams
+        self._upstreams = {name: self._cache.around(upstream) for name, upstream in upstreams.items()}
         self._listeners = Listeners(self._catalogue, metrics)
-        self._aggregation = Aggregation(self._catalogue, upstreams, self._listeners, settings, metrics, sleep, now)
-        task_ids = TaskIds(self._catalogue, sealer)
+        self._aggregation = Aggregation(
+            self._catalogue, self._upstreams, self._listeners, settings, metrics, sleep, now
+        )
+        self._task_ids = TaskIds(self._catalogue, sealer)
         self._holdings = Holdings(proxy.limits.max_tasks_per_session)
-        self._tasks = Tasks(self._catalogue, task_ids, self._holdings, self._listeners)
-        resolver = Resolver(self._catalogue, self._aggregation.reach, task_ids)
+        self._tasks = Tasks(self._catalogue, self._task_ids, self._holdings, self._listeners)
+        self._resolver = Resolver(self._catalogue, self._aggregation.reach, self._task_ids)
         self._subscriptions = Subscriptions(
             self._catalogue,
-            resolver,
-            upstreams,
+            self._resolver,
+            self._upstreams,
             self._listeners,
             proxy.limits.max_subscriptions_per_session,
             metrics,
@@ -90,17 +98,51 @@ class Gateway:
             sleep,
             now,
         )
-        self._levels = Levels(self._catalogue, upstreams, self._listeners, proxy.list_wait)
-        listing = Listing(self._catalogue, self._aggregation, proxy, sealer, gateway_id, now)
-        tasks = TaskListing(self._catalogue, task_ids, self._holdings, upstreams, proxy)
-        answers = {**self._answers(listing), TASK_LIST: tasks.answer}
-        router = Router(self._catalogue, resolver, upstreams, answers, self._tasks, metrics)
-        self._bridge = Bridge(proxy.bridge, sealer, resolver.owner, metrics, sleep=sleep)
-        self._handler = build(router, metrics=metrics, label=resolver.label, bridged=self._bridge.bridged)
+        self._levels = Levels(self._catalogue, self._upstreams, self._listeners, proxy.list_wait)
+        self._bridge = Bridge(proxy.bridge, sealer, self._resolver.owner, metrics, sleep=sleep)
+        self._pipeline = self._built(settings)
 
-    @property
-    def handler(self) -> Handler:
-        return self._handler
+    async def handler(self, call: Call) -> Outcome:
+        """The whole way of a call, as it is laid when the call begins."""
+        return await self._pipeline(call)
+
+    def reconfigure(self, settings: Settings, upstreams: Mapping[str, Upstream]) -> None:
+        """Goes by other settings and upstreams from now on (R49): in one step, so that no call sees half of it.
+
+        Calls that run end where they are. An upstream that is the same object has kept its links.
+        """
+        proxy, naming = settings.proxy, settings.proxy.naming
+        stay = {name for name, upstream in upstreams.items() if self._behind.get(name) is upstream}
+        for name in self._behind.keys() - stay:
+            self._part_with(name, returns=name in upstreams)
+        with self._aggregation.telling(UNKNOWN):
+            self._catalogue.reconfigure(layouts(settings.upstreams, naming.max_name_length))
+        self._cache.reconfigure(_enabled(settings), proxy.cache, stay)
+        self._behind = upstreams
+        self._upstreams.clear()
+        self._upstreams.update({name: self._cache.around(upstream) for name, upstream in upstreams.items()})
+        self._aggregation.reconfigure(settings)
+        self._aggregation.introduce(upstreams.keys() - stay)
+        self._subscriptions.reconfigure(proxy.limits.max_subscriptions_per_session)
+        self._levels.reconfigure(proxy.list_wait)
+        self._holdings.most = proxy.limits.max_tasks_per_session
+        self._bridge.reconfigure(proxy.bridge)
+        self._pipeline = self._built(settings)
+
+    def _part_with(self, name: str, *, returns: bool) -> None:
+        """Takes leave of an upstream's links. What it offered stays listed where it `returns` (R10)."""
+        for link in self._catalogue.links_of(name):
+            stays = returns and link.owner is None
+            lost = Disconnected(name, None, "its configuration changed") if stays else Retired(name, link.owner)
+            self.on_event(lost)
+
+    def _built(self, settings: Settings) -> Handler:
+        proxy = settings.proxy
+        listing = Listing(self._catalogue, self._aggregation, proxy, self._sealer, self._id, self._now)
+        tasks = TaskListing(self._catalogue, self._task_ids, self._holdings, self._upstreams, proxy)
+        answers = {**self._answers(listing), TASK_LIST: tasks.answer}
+        router = Router(self._catalogue, self._resolver, self._upstreams, answers, self._tasks, self._metrics)
+        return build(router, metrics=self._metrics, label=self._resolver.label, bridged=self._bridge.bridged)
 
     @property
     def audience(self) -> Audience:
@@ -188,3 +230,7 @@ class Gateway:
             SET_LEVEL: self._levels.set_level,
             ROOTS_CHANGED: self._roots_changed,
         }
+
+
+def _enabled(settings: Settings) -> list[Spec]:
+    return [spec for spec in settings.upstreams if spec.enabled]

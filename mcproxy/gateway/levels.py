@@ -51,6 +51,9 @@ class Levels:
         self._sent: dict[LinkKey, str] = {}
         self._syncs: Coalescer[LinkKey] = Coalescer(self._sync)
 
+    def reconfigure(self, patience: float) -> None:
+        self._patience = patience
+
     async def run(self) -> None:
         """Sets levels upstream until cancelled."""
         await self._syncs.run()

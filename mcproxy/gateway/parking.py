@@ -59,6 +59,10 @@ class Parking:
         self._stirred = anyio.Event()
         metrics.parked.set_function(self.__len__)
 
+    def reconfigure(self, limits: settings.Bridge) -> None:
+        """For calls that begin, and those that are parked, from now on."""
+        self._limits = limits
+
     def __len__(self) -> int:
         return len(self._places)
 

@@ -80,7 +80,19 @@ class Reads:
         self._up: dict[Owner, bool] = {}
         """Of the links that were ever heard of, whether they stand."""
         self._reports_updates = False
+        self._ended = False
         self._public: LRUCache[Key, int] = LRUCache(_MAX_PUBLIC, getsizeof=int)
+
+    def succeed(self, before: Reads) -> None:
+        """Takes over what `before`, of other settings, knows of the links; not what it holds."""
+        self._up = dict(before._up)
+        self._reports_updates = before._reports_updates
+
+    def end(self) -> Turnover:
+        """Forgets all, watches nothing and keeps nothing more: another is in its place."""
+        self._ended = True
+        self.changed()
+        return Turnover(ended=self._watches.clear())
 
     def reader(self, call: Call, row: Method) -> Key | None:
         """The key of what `call` reads for itself; None where its result may depend on more than that."""
@@ -126,7 +138,7 @@ class Reads:
         fitting = self._fitting(outcome)
         hints = read_hints(fitting.result) if fitting is not None else UNSAID
         flight.land(outcome, public=hints.public)
-        if not self._remove(flight) or flight.asked or unreachable(outcome):
+        if not self._remove(flight) or self._ended or flight.asked or unreachable(outcome):
             return Kept()
         reader = flight.leader.reader
         self._drop(reader)

@@ -7,7 +7,7 @@ out: it reads upstream, in tasks of its own, and passes on what upstreams report
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
@@ -74,6 +74,7 @@ class Cause(Enum):
     DISCONNECTED = "disconnected"
     RETIRED = "retired"
     TOOL_CALL = "tool_call"
+    RELOAD = "reload"
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,9 +118,9 @@ class ReadCache:
         read_only: ReadOnly,
         now: Clock = time.monotonic,
     ) -> None:
+        self._specs = {spec.name: spec for spec in specs}
+        self._limits = limits
         self._reads = {spec.name: Reads(spec, limits.max_entry_bytes) for spec in specs}
-        self._careful = frozenset(spec.name for spec in specs if spec.cache.invalidate_on_tool_calls)
-        self._max_bytes = limits.max_bytes
         self._metrics = metrics
         self._read_only = read_only
         self._now = now
@@ -134,12 +135,34 @@ class ReadCache:
             finally:
                 self._running = None
 
+    def reconfigure(
+        self, specs: Sequence[settings.Upstream], limits: settings.CacheLimits, stay: Collection[str]
+    ) -> None:
+        """Goes by other settings from now on. `stay` names the upstreams whose links are what they were.
+
+        What was read of an upstream that is another now is forgotten.
+        """
+        before, self._reads = self._reads, {}
+        old_specs, self._specs = self._specs, {spec.name: spec for spec in specs}
+        same_limits, self._limits = limits == self._limits, limits
+        for spec in specs:
+            old = before.get(spec.name)
+            if old is not None and spec.name in stay and same_limits and spec == old_specs[spec.name]:
+                self._reads[spec.name] = before.pop(spec.name)
+                continue
+            fresh = self._reads[spec.name] = Reads(spec, limits.max_entry_bytes)
+            if old is not None and spec.name in stay:
+                fresh.succeed(old)
+        for name, reads in before.items():
+            self._count(name, Cause.RELOAD)
+            self._turn(reads, reads.end())
+
     def around(self, upstream: Upstream) -> Upstream:
         """`upstream`, with its reads cached."""
         reads = self._reads[upstream.name]
         self._metrics.cache_bytes.labels(upstream.name).set_function(lambda: reads.shelf.bytes)
         self._metrics.cache_entries.labels(upstream.name).set_function(lambda: len(reads.shelf))
-        return CachedUpstream(upstream, partial(self._answer, upstream))
+        return CachedUpstream(upstream, partial(self._answer, upstream, reads))
 
     def on_event(self, event: UpstreamEvent) -> None:
         """Forgets what `event` makes doubtful. To be told before any client is."""
@@ -173,18 +196,17 @@ class ReadCache:
             case _:
                 assert_never(change)
 
-    async def _answer(self, upstream: Upstream, call: Call) -> Outcome:
+    async def _answer(self, upstream: Upstream, reads: Reads, call: Call) -> Outcome:
         row = METHODS.get(call.method)
         if row is None or self._running is None:
             return await upstream(call)
         if row.cacheable:
-            return await self._read(upstream, call, row)
+            return await self._read(upstream, reads, call, row)
         if self._may_write(upstream.name, call, row):
             return await self._write(upstream, call)
         return await upstream(call)
 
-    async def _read(self, upstream: Upstream, call: Call, row: Method) -> Outcome:
-        reads = self._reads[upstream.name]
+    async def _read(self, upstream: Upstream, reads: Reads, call: Call, row: Method) -> Outcome:
         reader = reads.reader(call, row)
         if reader is None:
             return await upstream(call)
@@ -223,7 +245,7 @@ class ReadCache:
         kept = reads.land(flight, outcome, self._now())
         self._metrics.cache_evictions.labels(name).inc(kept.evicted)
         by_shelf = {each.shelf: name for name, each in self._reads.items()}
-        for shelf in fit(by_shelf, self._max_bytes):
+        for shelf in fit(by_shelf, self._limits.max_bytes):
             self._metrics.cache_evictions.labels(by_shelf[shelf]).inc()
         self._turn(reads, kept.watches)
 
@@ -232,11 +254,15 @@ class ReadCache:
             return await upstream(call)
         finally:
             # However it ended, it may have written; what was read meanwhile may be of before.
-            self._count(upstream.name, Cause.TOOL_CALL)
-            self._reads[upstream.name].changed()
+            reads = self._reads.get(upstream.name)
+            if reads is not None:
+                self._count(upstream.name, Cause.TOOL_CALL)
+                reads.changed()
 
     def _may_write(self, name: str, call: Call, row: Method) -> bool:
-        if name not in self._careful or row.subject is not Subject.TOOL or row.subject_key is None:
+        if not self._specs[name].cache.invalidate_on_tool_calls:
+            return False
+        if row.subject is not Subject.TOOL or row.subject_key is None:
             return False
         tool = parse_text(call.params.get(row.subject_key, b""))
         return tool is None or not self._read_only(name, call.caller.session, tool)

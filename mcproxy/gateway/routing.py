@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import assert_never
 
-from mcproxy.call import Call, Handler, McpError, Outcome, Upstream
+from mcproxy.call import Call, Handler, McpError, Outcome, Reason, Upstream
 from mcproxy.catalog.naming import Space
 from mcproxy.catalog.rewriting import Rewriter, marked, respelled
 from mcproxy.gateway.catalogue import Catalogue
@@ -19,7 +19,7 @@ from mcproxy.gateway.resolving import Resolver, Target
 from mcproxy.gateway.tasks import Tasks
 from mcproxy.gateway.translation import translated
 from mcproxy.metrics import Metrics
-from mcproxy.protocol.jsonrpc import METHOD_NOT_FOUND
+from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, METHOD_NOT_FOUND
 from mcproxy.protocol.methods import METHODS, Answerer, Method, Subject
 
 
@@ -80,9 +80,13 @@ class Router:
         return self._rewriters[space.slug]
 
     async def _send(self, space: Space, row: Method, call: Call) -> Outcome:
+        upstream = self._upstreams.get(space.upstream)
+        if upstream is None:
+            sentence = f"upstream {space.upstream!r} is no longer configured"
+            raise McpError(INTERNAL_ERROR, sentence, reason=Reason.UNAVAILABLE)
         began = self._clock()
         try:
-            return await self._upstreams[space.upstream](call)
+            return await upstream(call)
         finally:
             self._metrics.upstream_duration.labels(space.upstream, row.name).observe(self._clock() - began)
 

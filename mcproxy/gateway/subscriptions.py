@@ -52,7 +52,7 @@ from mcproxy.protocol.jsonrpc import (
     parse_text,
     raw,
 )
-from mcproxy.protocol.methods import SUBSCRIBE, UNSUBSCRIBE
+from mcproxy.protocol.methods import SUBSCRIBE, UNSUBSCRIBE, Kind
 
 log = structlog.get_logger()
 
@@ -109,6 +109,10 @@ class Watchers:
     def hearers(self, topic: Topic) -> list[tuple[Listener, str]]:
         """Each listener to a topic with each spelling that it used."""
         return list(self._topics.get(topic.link, {}).get(topic.uri, ()))
+
+    def everybody(self) -> list[tuple[Listener, Topic, str]]:
+        """Each listener with each topic, and as which URI it watches that."""
+        return [(listener, topic, uri) for listener, held in self._held.items() for topic, uri in held]
 
     def all_of(self, upstream: str) -> Iterator[Listener]:
         """Who watches anything of an upstream, once for each subscription."""
@@ -177,9 +181,20 @@ class Subscriptions:
         self._epochs: Counter[LinkKey] = Counter()
         """How often each link came up."""
         self._syncs: Coalescer[Topic] = Coalescer(self._sync, sleep)
-        for name in upstreams:
-            metrics.subscriptions.labels(name, "clients").set_function(partial(self._count_watchers, name))
-            metrics.subscriptions.labels(name, "upstream").set_function(partial(self._count_made, name))
+        self._gauge()
+
+    def reconfigure(self, limit: int) -> None:
+        """Goes by other settings from now on. Who is served by another link than before watches over that one."""
+        self._limit = limit
+        self._gauge()
+        for listener, topic, spelling in self._watchers.everybody():
+            now = Topic(self._link(listener, topic), topic.uri)
+            if now != topic:
+                self.unwatch(topic, listener, spelling)
+                self._watchers.add(now, listener, spelling)
+                self._syncs.want(now)
+            if now != topic or topic.link.upstream not in self._upstreams:
+                self._missed.add(now)
 
     async def run(self) -> None:
         """Subscribes and unsubscribes upstream until cancelled."""
@@ -261,6 +276,11 @@ class Subscriptions:
         return layout.space(topic.link.upstream).expose_uri(uri) if layout.shows(topic.link.upstream) else spelling
 
     def _tell(self, listener: Listener, topic: Topic, uri: str, params: Params) -> None:
+        """Not of what the configuration hides by now."""
+        layout = self._catalogue.layout(listener.caller.endpoint)
+        name = topic.link.upstream
+        if not (layout.shows(name) and layout.space(name).shows(Kind.RESOURCES, topic.uri)):
+            return
         change = ResourceUpdated(uri, {**params, "uri": raw(uri)})
         self._listeners.signal(listener, topic.link.upstream, change)
 
@@ -273,6 +293,18 @@ class Subscriptions:
             if came_back:
                 self._missed.add(topic)
             self._syncs.want(topic)
+
+    def _link(self, listener: Listener, topic: Topic) -> LinkKey:
+        """The link that serves a listener now; of an upstream that is not there, what served it last."""
+        layout = self._catalogue.layout(listener.caller.endpoint)
+        if not layout.shows(topic.link.upstream):
+            return topic.link
+        return self._catalogue.link(layout.space(topic.link.upstream), listener.caller)
+
+    def _gauge(self) -> None:
+        for name in self._upstreams:
+            self._metrics.subscriptions.labels(name, "clients").set_function(partial(self._count_watchers, name))
+            self._metrics.subscriptions.labels(name, "upstream").set_function(partial(self._count_made, name))
 
     def _forget(self, link: LinkKey) -> None:
         self._made = {topic for topic in self._made if topic.link != link}
@@ -351,6 +383,8 @@ class Subscriptions:
 
     async def _ask(self, topic: Topic, method: str) -> Outcome:
         link = topic.link
+        if link.upstream not in self._upstreams:
+            return _failed(f"upstream {link.upstream!r} is no longer configured", Reason.UNAVAILABLE)
         timeouts = self._catalogue.layout(link.upstream).space(link.upstream).spec.timeouts
         seconds = timeouts.connect + timeouts.list
         owner = self._listeners.of(link.owner) if link.owner is not None else None

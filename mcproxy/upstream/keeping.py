@@ -30,6 +30,7 @@ from mcproxy.channel import PeerGone
 from mcproxy.protocol.eras import Era
 from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, ErrorObject
 from mcproxy.protocol.methods import METHODS
+from mcproxy.settings import Upstream
 from mcproxy.upstream.backoff import LONGEST
 from mcproxy.upstream.link import Connect, Hop, Link, NotAccepted, Ownership, Rejected, Unreachable
 
@@ -91,6 +92,7 @@ class KeptLink:
         self._link: Link | None = None
         self._attempt = _Attempt()
         self._connections = 0
+        self._last = False
         self.standing = Standing(Phase.CONNECTING, clock())
 
     @property
@@ -120,13 +122,23 @@ class KeptLink:
             self._link, self._renewed = None, why
             self._life.cancel()
 
+    def adopt(self, spec: Upstream) -> None:
+        """Goes by other settings from now on, over the same link."""
+        self._hop.spec = spec
+
+    def finish(self) -> None:
+        """Makes no other link than the one there is; without one, stops."""
+        self._last = True
+        if self._link is None:
+            self.stop()
+
     def stop(self) -> None:
         """Ends `run`, and the link with it. Whoever hears of it may have the next link before this one is torn down."""
         self._scope.cancel()
         self._retire()
 
     async def run(self) -> None:
-        """Keeps the link until stopped or cancelled."""
+        """Keeps the link until stopped or cancelled, or until the last one ended."""
         try:
             with self._scope:
                 await self._keep()
@@ -146,6 +158,8 @@ class KeptLink:
         while True:
             started = anyio.current_time()
             await self._live()
+            if self._last:
+                return
             # a link that lasted was no failure; one that dies young is retried ever more slowly
             failures = 0 if anyio.current_time() - started > LONGEST else failures + 1
             with anyio.move_on_after(self._delays(failures)):

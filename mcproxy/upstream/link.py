@@ -64,11 +64,12 @@ class Underway:
     step: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Hop:
     """What a link needs to know: whom to reach, for whom, and where to say what it hears between calls."""
 
     spec: Upstream
+    """As of now: a reload that needs no other link puts another in its place. All else stays as it is."""
     metrics: Metrics
     publish: Callable[[Change], None]
     ownership: Ownership | None = None
@@ -80,10 +81,9 @@ class Hop:
     underway: Underway = field(init=False)
 
     def __post_init__(self) -> None:
-        redact = Redaction.of(self.spec)
-        object.__setattr__(self, "redact", redact)
-        object.__setattr__(self, "stderr", Tail(redact))
-        object.__setattr__(self, "underway", Underway())
+        self.redact = Redaction.of(self.spec)
+        self.stderr = Tail(self.redact)
+        self.underway = Underway()
 
     def redacted(self, error: ErrorObject) -> ErrorObject:
         """The upstream's own error stays its own, but for what it quotes of our secrets (R44)."""

@@ -1,16 +1,18 @@
 """One upstream, as the rest of the gateway sees it: a handler, a state, and events.
 
 Keeps the link that all share and, with `connection: session`, one for each client session (requirement R14); admits
-no more calls and links than the settings allow. Speaks no protocol: it hands calls to links.
+no more calls and links than the settings allow; goes once its calls are over, where it is retired (R49). Speaks no
+protocol: it hands calls to links.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Final
 
+import anyio
 from anyio.abc import TaskGroup
 
 from mcproxy.call import (
@@ -93,6 +95,9 @@ class Supervisor:
         self._in_flight = 0
         self._undecided = 0
         """How many of those in flight do not know yet over which link they go."""
+        self._quiet = anyio.Event()
+        self._retired = anyio.Event()
+        self._grace = 0.0
         self._tasks: TaskGroup | None = None
         self._owned: dict[str, KeptLink] = {}
         self._findings = Findings()
@@ -121,11 +126,15 @@ class Supervisor:
         )
 
     async def run(self) -> None:
-        """Keeps the upstream connected until cancelled."""
+        """Keeps the upstream connected until cancelled, or until it is retired and its calls are over."""
         async with task_group() as self._tasks:
             for kept in self._owned.values():
                 self._tasks.start_soon(self._run_owned, kept)
-            await self._shared.run()
+            self._tasks.start_soon(self._shared.run)
+            await self._retired.wait()
+            with anyio.move_on_after(self._grace):
+                while self._in_flight:
+                    await self._quiet.wait()
 
     async def __call__(self, call: Call) -> Outcome:
         if self._in_flight >= self._spec.max_in_flight:
@@ -135,11 +144,34 @@ class Supervisor:
             return await self._send(call)
         finally:
             self._in_flight -= 1
+            if not self._in_flight:
+                quiet, self._quiet = self._quiet, anyio.Event()
+                quiet.set()
+
+    def reconfigure(self, spec: Upstream) -> None:
+        """Goes by settings that differ from those before in no key that takes another link."""
+        self._spec = spec
+        self._places[0].limit = spec.max_connections
+        for kept in self._links():
+            kept.adopt(spec)
+
+    def retire(self, grace: float) -> None:
+        """Says nothing more, connects to nothing more, and goes with its last call, or after `grace` seconds."""
+        self._grace = grace
+        self._retired.set()
+        for kept in self._links():
+            kept.finish()
 
     def release(self, owner: str) -> None:
         kept = self._owned.pop(owner, None)
         if kept is not None:
             kept.stop()
+
+    def _links(self) -> Iterator[KeptLink]:
+        yield self._shared
+        if self._handshaking is not None:
+            yield self._handshaking
+        yield from list(self._owned.values())
 
     async def _send(self, call: Call) -> Outcome:
         link = self._link_for(call)
@@ -161,7 +193,7 @@ class Supervisor:
             return self._owned[owner]
         if call.listener is None:
             return self._unavailable("the session has ended, or cannot have a connection of its own")
-        if self._shared.standing.phase is Phase.DISABLED:
+        if self._shared.standing.phase is Phase.DISABLED or self._retired.is_set():
             return self._unavailable("it is not running")
         full = next((places for places in self._places if places.full), None)
         if full is not None:
@@ -203,6 +235,8 @@ class Supervisor:
     def _may_serve_both(self) -> bool:
         if self._spec.era != "auto" or self._shared.era is not Era.STATELESS or self._tried_handshake:
             return False
+        if self._retired.is_set():
+            return False
         is_busy = self._in_flight > self._undecided
         return transport(self._spec) != "stdio" or not (self._met_stateless or is_busy)
 
@@ -228,7 +262,7 @@ class Supervisor:
 
         def publish(change: Change) -> None:
             if ownership is None or self._is_held(ownership):
-                self._on_event(UpstreamChanged(self.name, owner, change))
+                self._say(UpstreamChanged(self.name, owner, change))
 
         # a session of its own is of the handshake era, and so is its link where the server serves both
         findings = self._findings if ownership is None else Findings(handshake_first=True)
@@ -240,13 +274,15 @@ class Supervisor:
         return kept is not None and kept.ownership is ownership
 
     def _kept(self, hop: Hop) -> KeptLink:
-        report = self._on_event if hop.ownership is not None else self._measured
+        report = self._say if hop.ownership is not None else self._measured
         return KeptLink(
             hop, self._connect, report, delays=self._delays, clock=self._clock, check=self._refuse_ourselves
         )
 
     def _measured(self, event: UpstreamEvent) -> None:
         """Passes on an event of the shared link, whose state the metrics show."""
+        if self._retired.is_set():
+            return
         match event:
             case Connected():
                 self._metrics.upstream_up.labels(self.name).set(1)
@@ -254,7 +290,12 @@ class Supervisor:
                     self._metrics.reconnects.labels(self.name).inc()
             case _:
                 self._metrics.upstream_up.labels(self.name).set(0)
-        self._on_event(event)
+        self._say(event)
+
+    def _say(self, event: UpstreamEvent) -> None:
+        """Once it is retired another may bear its name, whose state this is not."""
+        if not self._retired.is_set():
+            self._on_event(event)
 
     def _refuse_ourselves(self, identity: ServerIdentity) -> None:
         """Raises Unreachable where this gateway is behind the upstream, or is the upstream (requirement R15)."""

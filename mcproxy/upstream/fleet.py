@@ -1,0 +1,85 @@
+"""All upstreams that run: which of them other settings start, adjust and retire (requirement R49).
+
+One that compares equal is not touched. Waits for nobody: what is gone ends by itself, with its last call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import anyio
+from anyio.abc import TaskGroup
+
+from mcproxy.call import UpstreamEvent
+from mcproxy.metrics import Metrics
+from mcproxy.settings import Settings
+from mcproxy.settings.differences import Difference
+from mcproxy.upstream.connecting import connected
+from mcproxy.upstream.link import Connect
+from mcproxy.upstream.supervisor import Places, Supervisor
+
+
+class Fleet:
+    """`upstreams` are those that the settings enable, by name. Owns those that are on their way out as well."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        on_event: Callable[[UpstreamEvent], None],
+        metrics: Metrics,
+        gateway_id: str | None = None,
+        connect: Connect = connected,
+    ) -> None:
+        self._on_event = on_event
+        self._metrics = metrics
+        self._gateway_id = gateway_id
+        self._connect = connect
+        self._places = Places(settings.proxy.limits.max_connections_total)
+        self._tasks: TaskGroup | None = None
+        self.upstreams = self._upstreams(settings, {})
+
+    async def run(self) -> None:
+        """Keeps them connected until cancelled."""
+        async with anyio.create_task_group() as self._tasks:
+            for upstream in self.upstreams.values():
+                self._tasks.start_soon(self._keep, upstream)
+            await anyio.sleep_forever()
+
+    def reconfigure(self, settings: Settings, difference: Difference) -> None:
+        """Goes by other settings from now on, which differ so from those before."""
+        before, gone = self.upstreams, difference.gone
+        specs = {spec.name: spec for spec in settings.upstreams}
+        for name in difference.adjusted:
+            before[name].reconfigure(specs[name])
+        self._places.limit = settings.proxy.limits.max_connections_total
+        self.upstreams = self._upstreams(settings, {name: before[name] for name in before if name not in gone})
+        for name in gone:
+            before[name].retire(settings.proxy.shutdown_grace)
+        if self._tasks is not None:
+            for name in difference.fresh:
+                self._tasks.start_soon(self._keep, self.upstreams[name])
+
+    def _upstreams(self, settings: Settings, kept: Mapping[str, Supervisor]) -> dict[str, Supervisor]:
+        """Those that `settings` enable, in their order: those that are there, and new ones for the others."""
+        return {
+            spec.name: kept.get(spec.name)
+            or Supervisor(
+                spec,
+                settings.proxy,
+                self._on_event,
+                self._metrics,
+                places=self._places,
+                gateway_id=self._gateway_id,
+                connect=self._connect,
+            )
+            for spec in settings.upstreams
+            if spec.enabled
+        }
+
+    async def _keep(self, upstream: Supervisor) -> None:
+        """Its life, and what is left of it in the metrics (R52), unless another bears its name."""
+        await upstream.run()
+        # Calls that were cut off have their outcome now, and are counted one round of the loop later.
+        await anyio.lowlevel.checkpoint()
+        if upstream.name not in self.upstreams:
+            self._metrics.forget(upstream.name)
