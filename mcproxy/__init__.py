@@ -12,11 +12,12 @@ edge where it enters.
         imports: only downwards; `|` = siblings that may not see each other
  cli
  app                                          the only module that sees both edges
+ reloading | signals                          what has it go by another configuration, or end
  downstream | gateway | upstream | admin
  access | catalog | channel
  call | sealing
  configuration                                the file, and what it becomes
- settings | metrics | logs
+ settings | metrics | logs | systemd
  protocol
 
 Five nouns: `Call` (method, params, caller, the way back), `Client` (the way back while the call lasts: `notify`

@@ -1,26 +1,28 @@
 """The composition root: settings in, a running gateway out. The only module that sees both edges.
 
 Upstreams are supervised, the catalogue is kept, and calls are answered for as long as `running` is entered;
-`serve_http` and `serve_stdio` put a listener in front of it. Decides nothing about a call.
+`serve_http` and `serve_stdio` put a listener in front of it. A reload is one synchronous step of `App.reconfigure`:
+each part takes over its new settings, and what is gone drains by itself. Decides nothing about a call.
 """
 
 from __future__ import annotations
 
 import os
 import secrets
-import signal
 import tempfile
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import assert_never
 
 import anyio
 import structlog
 from aiohttp import web
 from anyio.abc import TaskGroup
 
+from mcproxy import logs, systemd
 from mcproxy.admin.health import routes
 from mcproxy.call import Audience, Handler, Phase, UpstreamEvent, UpstreamStatus
 from mcproxy.catalog.merging import View
@@ -28,27 +30,39 @@ from mcproxy.downstream import listener, stdio
 from mcproxy.downstream.edge import Edge
 from mcproxy.gateway.gateway import Gateway
 from mcproxy.metrics import Metrics
+from mcproxy.reloading import Reloading
 from mcproxy.sealing import Sealer
 from mcproxy.settings import Settings
-from mcproxy.upstream.supervisor import Places, Supervisor
+from mcproxy.settings.differences import Difference, diff, in_force
+from mcproxy.signals import Order, heed
+from mcproxy.upstream.fleet import Fleet
 
 log = structlog.get_logger()
-
-_HANGUP: Final = tuple(number for number in signal.Signals if number.name == "SIGHUP")
-"""Empty on Windows, which has no such signal."""
 
 EventSink = Callable[[UpstreamEvent], None]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class App:
     """A gateway that runs, without a listener."""
 
     settings: Settings
+    """Those in force."""
     metrics: Metrics
     edge: Edge
     gateway: Gateway
-    upstreams: tuple[Supervisor, ...]
+    fleet: Fleet
+    stopping: bool = False
+    """Whether it serves on, but wants no more traffic."""
+
+    def reconfigure(self, settings: Settings) -> Difference:
+        """Puts other settings in force, in one step (R49); what needs a restart stays as it was. Never blocks."""
+        difference = diff(self.settings, settings)
+        self.settings = in_force(self.settings, settings)
+        self.fleet.reconfigure(self.settings, difference)
+        self.gateway.reconfigure(self.settings, self.fleet.upstreams)
+        self.edge.proxy = self.settings.proxy
+        return difference
 
     @property
     def handler(self) -> Handler:
@@ -59,7 +73,7 @@ class App:
         return self.gateway.audience
 
     def statuses(self) -> list[UpstreamStatus]:
-        return [upstream.status for upstream in self.upstreams]
+        return [upstream.status for upstream in self.fleet.upstreams.values()]
 
     def catalogue(self, endpoint: str = "") -> View:
         return self.gateway.catalogue(endpoint)
@@ -69,9 +83,12 @@ class App:
         await self.gateway.settled()
 
     def unready(self) -> list[str]:
-        """The required upstreams that are not connected (requirement R51)."""
+        """Why it should have no traffic: sentences, none where it may (requirement R51)."""
+        if self.stopping:
+            return ["stopping"]
         required = {spec.name for spec in self.settings.upstreams if spec.required and spec.enabled}
-        return [s.name for s in self.statuses() if s.name in required and s.phase is not Phase.READY]
+        missing = [s.name for s in self.statuses() if s.name in required and s.phase is not Phase.READY]
+        return [f"waiting for {name}" for name in sorted(missing)]
 
     def routes(self) -> list[web.RouteDef]:
         """Health and metrics, to be served beside MCP."""
@@ -90,70 +107,91 @@ async def running(
         for sink in sinks:
             sink(event)
 
-    specs = [spec for spec in settings.upstreams if spec.enabled]
-    places = Places(settings.proxy.limits.max_connections_total)
     gateway_id = secrets.token_hex(8)
-    upstreams = tuple(
-        Supervisor(spec, settings.proxy, publish, metrics, places=places, gateway_id=gateway_id) for spec in specs
-    )
+    fleet = Fleet(settings, publish, metrics, gateway_id)
     sealer = Sealer(_secret(settings))
-    gateway = Gateway(settings, {upstream.name: upstream for upstream in upstreams}, metrics, sealer, gateway_id)
+    gateway = Gateway(settings, fleet.upstreams, metrics, sealer, gateway_id)
     sinks.insert(0, gateway.on_event)
     async with anyio.create_task_group() as tasks:
-        edge = _edge(settings, gateway, sealer, metrics, tasks, [spec.name for spec in specs])
+        edge = _edge(settings, gateway, sealer, metrics, tasks, fleet)
         tasks.start_soon(gateway.run)
-        for upstream in upstreams:
-            tasks.start_soon(upstream.run)
-        yield App(settings, metrics, edge, gateway, upstreams)
+        tasks.start_soon(fleet.run)
+        yield App(settings, metrics, edge, gateway, fleet)
         tasks.cancel_scope.cancel()
 
 
-async def serve_http(app: App, *, started: Callable[[str], None]) -> None:
-    """Serves until SIGTERM or SIGINT, then drains within `shutdown_grace` (R9). `started` hears the base URL."""
+async def serve_http(
+    app: App, *, started: Callable[[str], None], reloading: Reloading | None = None, tell: systemd.Tell = systemd.nobody
+) -> None:
+    """Serves until SIGTERM or SIGINT, then drains within `shutdown_grace` (R9). `started` hears the base URL.
+
+    `tell` is how the service manager is told of it.
+    """
     stop = anyio.Event()
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(_on_signal, stop)
-        await listener.serve_http(app.edge, stop=stop, started=started, extra_routes=app.routes())
-        tasks.cancel_scope.cancel()
+
+    def ready(url: str) -> None:
+        started(url)
+        tell(f"{systemd.READY}\nSTATUS=serving {url}")
+
+    async with _operated(app, stop, reloading, tell, hangup_reloads=True):
+        await listener.serve_http(app.edge, stop=stop, started=ready, extra_routes=app.routes())
 
 
-async def serve_stdio(app: App) -> None:
+async def serve_stdio(app: App, *, reloading: Reloading | None = None) -> None:
     """Serves the client at stdin and stdout until it closes stdin (R12), or SIGTERM or SIGINT; then drains (R9)."""
     stop = anyio.Event()
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(_on_signal, stop)
+    async with _operated(app, stop, reloading, systemd.nobody, hangup_reloads=False):
         await stdio.serve_stdio(app.edge, stop=stop)
+
+
+@asynccontextmanager
+async def _operated(
+    app: App, stop: anyio.Event, reloading: Reloading | None, tell: systemd.Tell, *, hangup_reloads: bool
+) -> AsyncIterator[None]:
+    """Heeds signals, and the files of the configuration, until left."""
+
+    async def wind_down() -> None:
+        await told_to_stop.wait()
+        app.stopping = True
+        tell(systemd.STOPPING)
+        await anyio.sleep(app.settings.proxy.shutdown_delay)
+        stop.set()
+
+    def act(order: Order) -> None:
+        match order:
+            case Order.STOP:
+                told_to_stop.set()
+            case Order.RELOAD:
+                assert reloading is not None
+                reloading.ask()
+            case Order.VERBOSE:
+                level = app.settings.proxy.log_level if logs.is_verbose() else "debug"
+                logs.set_level(level)
+                log.info("log level changed", level=level)
+            case _:
+                assert_never(order)
+
+    told_to_stop = anyio.Event()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(partial(heed, act, reloads=hangup_reloads and reloading is not None))
+        tasks.start_soon(wind_down)
+        tasks.start_soon(systemd.keep_alive, tell, systemd.patience())
+        if reloading is not None:
+            tasks.start_soon(reloading.run)
+        yield
         tasks.cancel_scope.cancel()
-
-
-async def _on_signal(stop: anyio.Event) -> None:
-    """Sets `stop` at the first signal to end; a second one ends the process at once."""
-    with anyio.open_signal_receiver(*_endings()) as signals:
-        received = await anext(signals)
-    if received in _HANGUP:
-        # A terminal that closes says so, and then its shell does.
-        signal.signal(received, signal.SIG_IGN)
-    stop.set()
-    log.info("stopping", signal=signal.Signals(received).name)
-
-
-def _endings() -> list[signal.Signals]:
-    """The signals that stop a gateway, but for what whoever started it had ignored, as `nohup` does."""
-    named = (signal.SIGTERM, signal.SIGINT, *_HANGUP)
-    return [number for number in named if signal.getsignal(number) is not signal.SIG_IGN]
 
 
 def _edge(
-    settings: Settings, gateway: Gateway, sealer: Sealer, metrics: Metrics, tasks: TaskGroup, names: Iterable[str]
+    settings: Settings, gateway: Gateway, sealer: Sealer, metrics: Metrics, tasks: TaskGroup, fleet: Fleet
 ) -> Edge:
-    endpoints = frozenset(names)
     return Edge(
         handler=gateway.handler,
         audience=gateway.audience,
         proxy=settings.proxy,
         sealer=sealer,
         metrics=metrics,
-        endpoints=lambda: endpoints,
+        endpoints=lambda: fleet.upstreams.keys(),
         tasks=tasks,
         tool_schema=gateway.tool_schema,
     )

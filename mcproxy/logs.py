@@ -51,6 +51,19 @@ def configure(
     _configure_libraries(prepared, renderer, lines, threshold)
 
 
+def set_level(level: str) -> None:
+    """Logs from `level` on, now; all else stays as it was configured."""
+    threshold = logging.getLevelNamesMapping()[level.upper()]
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(threshold))
+    logging.getLogger().setLevel(max(threshold, logging.WARNING))
+
+
+def is_verbose() -> bool:
+    """Whether debug logs are written."""
+    verbose: bool = structlog.get_logger().is_enabled_for(logging.DEBUG)
+    return verbose
+
+
 class _Forgiving(io.TextIOBase):
     """A stream whose lines are lost where nobody takes them: a terminal that closed must stop no gateway."""
 

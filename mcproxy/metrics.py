@@ -113,6 +113,25 @@ class Metrics:
         self.build = Info("mcproxy_build", "The version of the gateway, and of what it runs on.", registry=r)
         self.build.info({"version": __version__, "python": platform.python_version()})
         ProcessCollector(registry=r)
+        self.config_generation = Gauge(
+            "mcproxy_config_generation", "Configurations that were in force, the present one included.", registry=r
+        )
+        self.config_reloads = Counter(
+            "mcproxy_config_reloads",
+            "Times that the configuration was read again: applied or invalid.",
+            ("result",),
+            registry=r,
+        )
+        self.config_last_reload_successful = Gauge(
+            "mcproxy_config_last_reload_successful",
+            "1 unless the configuration was invalid when last read.",
+            registry=r,
+        )
+        self.config_last_reload_success = Gauge(
+            "mcproxy_config_last_reload_success_timestamp_seconds",
+            "When a valid configuration was last read.",
+            registry=r,
+        )
         self.parked = Gauge("mcproxy_parked_calls", "Calls that wait upstream for their client's input.", registry=r)
         self.limited = Counter(
             "mcproxy_limited", "Calls that a limit of access.limits refused.", ("upstream", "limit"), registry=r

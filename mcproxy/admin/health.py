@@ -16,15 +16,15 @@ from mcproxy.metrics import Metrics
 def routes(
     metrics: Metrics, unready: Callable[[], Iterable[str]], *, metrics_path: str = "/metrics"
 ) -> list[web.RouteDef]:
-    """`unready` names the required upstreams that are not connected now."""
+    """`unready` says why there should be no traffic now, a line each: required upstreams that are missing, the end."""
 
     async def healthz(_request: web.Request) -> web.Response:
         return _plain("ok\n")
 
     async def readyz(_request: web.Request) -> web.Response:
-        missing = sorted(unready())
-        if missing:
-            return _plain("".join(f"waiting for {name}\n" for name in missing), status=503)
+        reasons = list(unready())
+        if reasons:
+            return _plain("".join(f"{reason}\n" for reason in reasons), status=503)
         return _plain("ok\n")
 
     async def exposition(request: web.Request) -> web.Response:

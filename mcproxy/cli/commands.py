@@ -21,7 +21,7 @@ import anyio
 import structlog
 import typer
 
-from mcproxy import __version__, logs
+from mcproxy import __version__, logs, systemd
 from mcproxy.app import running, serve_http, serve_stdio
 from mcproxy.call import Connected, UpstreamEvent
 from mcproxy.cli.inspection import Entry, Refused, Visitor, call_tool, entries, read_resource, reports, result
@@ -44,9 +44,10 @@ from mcproxy.cli.presentation import (
 from mcproxy.cli.terminal import Terminal, line_reader
 from mcproxy.configuration.documents import ConfigurationError
 from mcproxy.configuration.importing import import_servers
-from mcproxy.configuration.loading import find, read
+from mcproxy.configuration.loading import Configuration, find, read
 from mcproxy.configuration.schema import schema as schema_of_configuration
 from mcproxy.protocol.methods import Kind
+from mcproxy.reloading import Reloading
 from mcproxy.settings import Settings
 
 OK, FAILED, WRONG, INTERRUPTED = 0, 1, 2, 130
@@ -116,10 +117,14 @@ def serve(
     port: Annotated[int | None, typer.Option(min=0, max=65535, help="In place of proxy.port.")] = None,
 ) -> None:
     """Run the gateway: over HTTP, or with --stdio for a host that starts it."""
-    settings = _settings(config)
-    if port is not None:
-        settings = settings.model_copy(update={"proxy": settings.proxy.model_copy(update={"port": port})})
-    _run((_serve_stdio if stdio else _serve_http)(settings))
+    path = config or find()
+
+    def load() -> Configuration:
+        return _on_port(read(path), port)
+
+    configuration = load()
+    _set_up_logs(configuration)
+    _run((_serve_stdio if stdio else _serve_http)(configuration, load))
 
 
 @commands.command()
@@ -193,20 +198,21 @@ def schema() -> None:
     show_json(schema_of_configuration())
 
 
-async def _serve_http(settings: Settings) -> int:
-    code = OK
+async def _serve_http(configuration: Configuration, load: Callable[[], Configuration]) -> int:
+    code, tell = OK, systemd.notifier()
     try:
-        async with running(settings) as app:
-            await serve_http(app, started=lambda url: _started(url, settings))
+        async with running(configuration.settings) as app:
+            reloading = Reloading(configuration, load, app.reconfigure, app.metrics, tell=tell)
+            await serve_http(app, started=lambda url: _started(url, app.settings), reloading=reloading, tell=tell)
     except* OSError as group:
         say(f"mcproxy stopped: {_first(group)}")
         code = FAILED
     return code
 
 
-async def _serve_stdio(settings: Settings) -> int:
-    async with running(settings) as app:
-        await serve_stdio(app)
+async def _serve_stdio(configuration: Configuration, load: Callable[[], Configuration]) -> int:
+    async with running(configuration.settings) as app:
+        await serve_stdio(app, reloading=Reloading(configuration, load, app.reconfigure, app.metrics))
     return OK
 
 
@@ -283,10 +289,23 @@ async def _read(visitor: Visitor, uri: str, as_json: bool) -> int:
 def _settings(config: Path | None, *, quiet: bool = False) -> Settings:
     """Reads the configuration and sets up the logs; `quiet` commands tell of errors themselves."""
     configuration = read(config or find())
+    _set_up_logs(configuration, quiet=quiet)
+    return configuration.settings
+
+
+def _set_up_logs(configuration: Configuration, *, quiet: bool = False) -> None:
     proxy = configuration.settings.proxy
     level = "critical" if quiet else proxy.log_level
     logs.configure("console" if quiet else proxy.log_format, level, configuration.secrets)
-    return configuration.settings
+
+
+def _on_port(configuration: Configuration, port: int | None) -> Configuration:
+    """The configuration, with the port of the command line in place of its own."""
+    if port is None:
+        return configuration
+    settings = configuration.settings
+    proxy = settings.proxy.model_copy(update={"port": port})
+    return dataclasses.replace(configuration, settings=settings.model_copy(update={"proxy": proxy}))
 
 
 def _run(work: Coroutine[Any, Any, int]) -> NoReturn:

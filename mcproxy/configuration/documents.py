@@ -10,7 +10,7 @@ import datetime
 import json
 import re
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 from typing import Final, NoReturn
@@ -76,9 +76,13 @@ class Problem:
 
 
 class ConfigurationError(Exception):
-    """All that is wrong, at once and in the order of the file."""
+    """All that is wrong, at once and in the order of the file.
 
-    def __init__(self, problems: list[Problem]) -> None:
+    `files` are those that were read, as far as that is known: when one of them changes, there may be less wrong.
+    """
+
+    def __init__(self, problems: list[Problem], files: Collection[PurePath] = ()) -> None:
+        self.files = files
         self.problems = sorted(problems, key=lambda problem: problem.place or START)
         super().__init__("\n".join(map(str, self.problems)))
 

@@ -39,6 +39,16 @@ class Expansion:
     environ: Mapping[str, str]
     problems: list[Problem] = field(default_factory=list)
     secrets: set[str] = field(default_factory=set)
+    files: set[Path] = field(default_factory=set)
+    """Those that were read, or looked for."""
+
+    def __post_init__(self) -> None:
+        self.files.add(self.file)
+
+    def read(self, path: Path) -> str:
+        """A small file's text. Raises Missing."""
+        self.files.add(path)
+        return read_text(path)
 
     @property
     def folder(self) -> Path:
@@ -74,7 +84,7 @@ class Expansion:
         assert body is not None, "the pattern matches any text"
         match body["scheme"]:
             case "file":
-                return self._secret(read_text(self.folder / Path(body["name"]).expanduser()).strip())
+                return self._secret(self.read(self.folder / Path(body["name"]).expanduser()).strip())
             case "input":
                 return self._input(body["name"])
             case "env":

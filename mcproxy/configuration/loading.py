@@ -23,7 +23,7 @@ from pydantic_core import ErrorDetails
 
 from mcproxy.configuration import hosts
 from mcproxy.configuration.documents import ConfigurationError, Node, Problem, parse, without_nulls
-from mcproxy.configuration.expansion import Expansion, Missing, parse_env_file, read_text
+from mcproxy.configuration.expansion import Expansion, Missing, parse_env_file
 from mcproxy.settings import Access, Proxy, Settings, Upstream
 
 MAX_FILE_BYTES: Final = 64 * 1024 * 1024
@@ -45,6 +45,8 @@ class Configuration:
     path: Path
     settings: Settings
     secrets: frozenset[str]
+    files: frozenset[Path]
+    """`path`, and what it refers to: where one of them changes, the settings may."""
 
 
 def find(environ: Mapping[str, str] = os.environ, folder: Path | None = None) -> Path:
@@ -78,9 +80,10 @@ def read(path: Path, environ: Mapping[str, str] = os.environ) -> Configuration:
     """As `load`, with the secrets that went into the settings."""
     expansion = Expansion(path, environ)
     settings = _Reader(expansion).settings(read_document(path))
+    files = frozenset(expansion.files)
     if settings is None:
-        raise ConfigurationError(expansion.problems)
-    return Configuration(path, settings, frozenset(expansion.secrets | _credentials(settings)))
+        raise ConfigurationError(expansion.problems, files)
+    return Configuration(path, settings, frozenset(expansion.secrets | _credentials(settings)), files)
 
 
 def read_document(path: Path) -> Node:
@@ -196,7 +199,7 @@ class _Reader:
 
     def _env_file(self, node: Node, expansion: Expansion) -> dict[str, Node]:
         try:
-            variables = parse_env_file(read_text(Path(self._absolute(node.text))))
+            variables = parse_env_file(expansion.read(Path(self._absolute(node.text))))
         except Missing as missing:
             expansion.problems.append(Problem(str(expansion.file), str(missing), node.place, node.path))
             return {}

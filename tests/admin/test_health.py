@@ -28,12 +28,12 @@ async def serving(missing: list[str], metrics: Metrics | None = None) -> AsyncIt
 
 
 async def test_r51_the_process_is_healthy_whatever_its_upstreams_do() -> None:
-    async with serving(["git"]) as client, client.get("/healthz") as response:
+    async with serving(["waiting for git"]) as client, client.get("/healthz") as response:
         assert (response.status, await response.text()) == (200, "ok\n")
 
 
 async def test_r51_ready_is_when_every_required_upstream_is() -> None:
-    missing = ["time", "git"]
+    missing = ["waiting for git", "waiting for time"]
     async with serving(missing) as client:
         async with client.get("/readyz") as response:
             assert (response.status, await response.text()) == (503, "waiting for git\nwaiting for time\n")

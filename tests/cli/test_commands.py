@@ -165,20 +165,55 @@ def test_r12_over_stdio_nothing_but_mcp_is_on_stdout_and_the_end_of_stdin_is_the
     assert json.loads(line)["result"]["protocolVersion"] == "2025-11-25"
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def wait_for(event: str, gateway: subprocess.Popen[str]) -> None:
+    assert gateway.stderr is not None
+    log = [gateway.stderr.readline()]
+    while event not in log[-1]:
+        log.append(gateway.stderr.readline())
+        assert log[-1], log
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_r9_a_signal_to_end_stops_the_gateway_with_0(config: Path, number: signal.Signals) -> None:
     command = [sys.executable, "-m", "mcproxy", "serve", "-c", str(config)]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as gateway:
-        assert gateway.stderr is not None
-        log = [gateway.stderr.readline()]
-        while "upstream connected" not in log[-1]:
-            log.append(gateway.stderr.readline())
-            assert log[-1], log
+        wait_for("upstream connected", gateway)
         gateway.send_signal(number)
-        if number is signal.SIGHUP:
-            assert "stopping" in gateway.stderr.readline()
-            gateway.send_signal(number)
-        rest = gateway.stderr.read()
+        _, rest = gateway.communicate(timeout=20)
+    assert gateway.returncode == 0, rest
+
+
+def test_r9_a_terminal_that_closes_ends_the_gateway_that_was_started_on_it(config: Path) -> None:
+    screen, keyboard = os.openpty()
+    # What leads a session gets the first terminal that it opens; then that is its own.
+    lead = (
+        "import os, sys; os.open(os.ttyname(0), os.O_RDWR); os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
+    )
+    command = [sys.executable, "-c", lead, "-m", "mcproxy", "serve", "-c", str(config)]
+    with subprocess.Popen(
+        command, stdin=keyboard, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as gateway:
+        os.close(keyboard)
+        wait_for("upstream connected", gateway)
+        gateway.send_signal(signal.SIGHUP)
+        wait_for("nothing changed", gateway)
+        os.close(screen)
+        wait_for("stopping", gateway)
+        gateway.send_signal(signal.SIGHUP)
+        _, rest = gateway.communicate(timeout=20)
+    assert gateway.returncode == 0, rest
+
+
+def test_r49_a_signal_has_a_gateway_without_a_terminal_read_its_configuration_again(config: Path) -> None:
+    command = [sys.executable, "-m", "mcproxy", "serve", "-c", str(config)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) as gateway:
+        wait_for("upstream connected", gateway)
+        gateway.send_signal(signal.SIGHUP)
+        wait_for("nothing changed", gateway)
+        gateway.send_signal(signal.SIGUSR1)
+        wait_for("log level changed", gateway)
+        gateway.terminate()
+        _, rest = gateway.communicate(timeout=20)
     assert gateway.returncode == 0, rest
 
 
