@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final, Literal
+from typing import Final
 
 import msgspec
 import re2
@@ -21,7 +21,7 @@ from mcproxy.call import Principal
 from mcproxy.protocol.jsonrpc import Params
 from mcproxy.protocol.methods import Kind
 from mcproxy.settings import policy as settings
-from mcproxy.settings.policy import EVERYONE
+from mcproxy.settings.policy import EFFECTS, EVERYONE, Effect
 
 MAX_TEXT: Final = 4096
 """Characters of an argument that a pattern is held against."""
@@ -33,7 +33,6 @@ Standing = frozenset[str]
 """The roles of a caller that make a difference: callers of one standing may use the same."""
 
 Spellings = Callable[[str], Collection[str]]
-Judged = Literal["allow", "deny"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +40,7 @@ class RuleName:
     """A rule, as people find it."""
 
     role: str
-    effect: Judged
+    effect: Effect
     number: int
     """From 1, in its list."""
     place: str | None = None
@@ -230,12 +229,8 @@ class Policy:
 
 
 def _compiled(policy: settings.Policy, role: str, spelled: Spellings) -> Iterator[_Rule]:
-    lists: dict[Judged, tuple[settings.Rule, ...]] = {
-        "deny": policy.roles[role].deny,
-        "allow": policy.roles[role].allow,
-    }
-    for effect, rules in lists.items():
-        for index, rule in enumerate(rules):
+    for effect in EFFECTS:
+        for index, rule in enumerate(policy.roles[role].rules(effect)):
             name = RuleName(role, effect, index + 1, policy.place((role, effect, index)))
             globs = {kind: rule.globs(kind) for kind in Kind}
             yield _Rule(

@@ -24,7 +24,10 @@ from pydantic_core import ErrorDetails
 from mcproxy.configuration import hosts
 from mcproxy.configuration.documents import ConfigurationError, Node, Problem, parse, without_nulls
 from mcproxy.configuration.expansion import Expansion, Missing, parse_env_file
-from mcproxy.settings import Access, Proxy, Settings, Upstream
+from mcproxy.settings import Access, Endpoint, Proxy, Settings, Upstream
+from mcproxy.settings.endpoints import NAME as ENDPOINT_NAME
+from mcproxy.settings.endpoints import key_of
+from mcproxy.settings.policy import EFFECTS, RulePath
 
 MAX_FILE_BYTES: Final = 64 * 1024 * 1024
 """Of a configuration file: hosts keep histories in theirs."""
@@ -141,11 +144,13 @@ class _Reader:
             self._problem(document, f"should be a mapping with {hosts.SERVER_MAPS[0]}")
         self._refuse_unknown(document)
         proxy = self._proxy(document.members.get("proxy", Node({})))
-        access = self._section(Access, document.members.get("access", Node({})))
-        upstreams = self._upstreams(self._servers(document))
+        access = self._access(document.members.get("access", Node({})))
+        servers = self._servers(document)
+        upstreams = self._upstreams(servers)
+        endpoints = self._endpoints(document.members.get("endpoints", Node({})), servers)
         if self.expansion.problems or proxy is None or access is None:
             return None
-        return Settings(proxy=proxy, access=access, upstreams=tuple(upstreams))
+        return Settings(proxy=proxy, access=access, endpoints=endpoints, upstreams=tuple(upstreams))
 
     def _refuse_unknown(self, document: Node) -> None:
         """A host's own file may hold anything, but for what was meant for us."""
@@ -162,6 +167,29 @@ class _Reader:
             sentence = "is not loopback, and callers are not authenticated: set proxy.insecure to true to allow it"
             self._problem(node.members["host"], sentence)
         return proxy
+
+    def _access(self, node: Node) -> Access | None:
+        node = _with_empty_roles(node)
+        access = self._section(Access, node)
+        if access is None:
+            return None
+        policy = access.policy.placed(_rule_places(node, str(self.expansion.file)))
+        return access.model_copy(update={"policy": policy})
+
+    def _endpoints(self, node: Node, servers: Collection[str]) -> dict[str, Endpoint]:
+        node = without_nulls(self.expansion.apply(node))
+        if node.value is not None and not isinstance(node.value, dict):
+            self._problem(node, "should be a mapping from names to endpoints")
+        endpoints: dict[str, Endpoint] = {}
+        for name, selection in node.members.items():
+            endpoint = self._validated(Endpoint, selection)
+            if not re.fullmatch(ENDPOINT_NAME, name):
+                self._problem(selection, f"should be a name like {ENDPOINT_NAME}, since it is a part of a path")
+            elif key_of(name) in servers:
+                self._problem(selection, f"clashes with the server {key_of(name)!r}")
+            elif endpoint is not None:
+                endpoints[name] = endpoint
+        return endpoints
 
     def _section(self, model: type[M], node: Node) -> M | None:
         node = without_nulls(self.expansion.apply(node))
@@ -246,6 +274,32 @@ class _Reader:
         problems = self.expansion.problems
         if all(problem.path != node.path for problem in problems):
             problems.append(Problem(str(self.expansion.file), sentence, node.place, node.path))
+
+
+def _policy_roles(access: Node) -> Node:
+    return access.members.get("policy", Node({})).members.get("roles", Node({}))
+
+
+def _with_empty_roles(access: Node) -> Node:
+    """A role of which nothing is said is one nevertheless: without it there might be no policy at all."""
+    roles = _policy_roles(access)
+    if all(role.value is not None for role in roles.members.values()):
+        return access
+    policy = access.members["policy"]
+    kept = {name: replace(role, value={}) if role.value is None else role for name, role in roles.members.items()}
+    said = replace(policy, value={**policy.members, "roles": replace(roles, value=kept)})
+    return replace(access, value={**access.members, "policy": said})
+
+
+def _rule_places(access: Node, file: str) -> dict[RulePath, str]:
+    """The line of each rule of the policy."""
+    places: dict[RulePath, str] = {}
+    for role, said in _policy_roles(access).members.items():
+        for effect in EFFECTS:
+            rules = said.members.get(effect, Node([])).value
+            for index, rule in enumerate(rules if isinstance(rules, list) else ()):
+                places[role, effect, index] = f"{file}:{rule.place.line}"
+    return places
 
 
 def _contradictions(server: Node) -> Iterator[tuple[Node, str]]:

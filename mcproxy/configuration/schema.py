@@ -31,6 +31,7 @@ def schema() -> dict[str, Any]:
             "inputs": {"type": "array", "description": "Of VS Code; `${input:ID}` reads the environment variable ID."},
             "proxy": root["properties"]["proxy"],
             "access": root["properties"]["access"],
+            "endpoints": root["properties"]["endpoints"],
         },
         "$defs": definitions,
     }

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from pydantic import Field
+
 from mcproxy.settings.access import Access
+from mcproxy.settings.endpoints import Endpoint, EndpointName
+from mcproxy.settings.policy import Policy
 from mcproxy.settings.proxy import Bridge, CacheLimits, Limits, Naming, Paths, Proxy
 from mcproxy.settings.section import Bytes, Count, Glob, Prefix, Seconds, SecondsOrNone, Section, parse_quantity
 from mcproxy.settings.upstream import Filter, ToolFilter, ToolOverride, Upstream, UpstreamCache, UpstreamTimeouts
@@ -13,11 +17,13 @@ __all__ = [
     "Bytes",
     "CacheLimits",
     "Count",
+    "Endpoint",
     "Filter",
     "Glob",
     "Limits",
     "Naming",
     "Paths",
+    "Policy",
     "Prefix",
     "Proxy",
     "Seconds",
@@ -38,5 +44,7 @@ class Settings(Section):
     """The gateway's own side."""
     access: Access = Access()
     """Who may do what."""
+    endpoints: dict[EndpointName, Endpoint] = Field(default_factory=dict)
+    """Selections of what is behind the gateway, each at `/mcp/NAME`."""
     upstreams: tuple[Upstream, ...] = ()
     """Everything behind the gateway, in the order of the file."""

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from mcproxy.settings.policy import Policy
 from mcproxy.settings.rates import Rates
 from mcproxy.settings.section import Section
 
 
 class Access(Section):
     """Who may do what. Each part is a section in a module of its own."""
+
+    policy: Policy = Policy()
+    """Who may use what."""
 
     limits: Rates = Rates()
     """How much callers may use."""

@@ -11,7 +11,8 @@ from mcproxy.settings.policy import Selection
 MARK: Final = "/"
 """What the keys of these endpoints begin with, among those of all endpoints."""
 
-EndpointName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*$", max_length=64)]
+NAME: Final = "[a-z0-9][a-z0-9_-]{0,63}"
+EndpointName = Annotated[str, Field(pattern=f"^{NAME}$")]
 
 
 class Endpoint(Selection):

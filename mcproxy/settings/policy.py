@@ -25,7 +25,10 @@ Scalar = bool | int | float | str
 _QUIET: Final = re2.Options()
 _QUIET.log_errors = False
 
-RulePath = tuple[str, Literal["allow", "deny"], int]
+Effect = Literal["allow", "deny"]
+EFFECTS: Final[tuple[Effect, ...]] = ("deny", "allow")
+
+RulePath = tuple[str, Effect, int]
 """Where a rule stands: its role, which list, and its index there."""
 
 
@@ -83,7 +86,7 @@ class Condition(Section):
 
     @model_validator(mode="after")
     def _says_something(self) -> Condition:
-        if not self.model_fields_set:
+        if all(value is None for _, value in self):
             raise ValueError("should have equals, one_of, matches or at_most")
         return self
 
@@ -122,6 +125,9 @@ class Role(Section):
     """Rules that allow."""
     deny: tuple[Rule, ...] = ()
     """Rules that deny, whatever allows."""
+
+    def rules(self, effect: Effect) -> tuple[Rule, ...]:
+        return self.allow if effect == "allow" else self.deny
 
 
 class Policy(Section):

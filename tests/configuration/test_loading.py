@@ -9,7 +9,7 @@ import pytest
 
 from mcproxy.configuration.documents import ConfigurationError
 from mcproxy.configuration.loading import Configuration, find, prefixes, read, slug
-from mcproxy.settings import Settings, Upstream
+from mcproxy.settings import Endpoint, Settings, Upstream
 
 SENTINEL = "s3ntinel-value-of-a-secret"
 
@@ -431,3 +431,59 @@ def test_a_file_that_cannot_be_read_is_refused(folder: Path) -> None:
 def test_a_key_that_anybody_could_guess_is_refused(folder: Path) -> None:
     [problem] = problems(folder, "proxy:\n  secret: ${NOTHING:-}\n")
     assert problem.startswith("mcproxy.yaml:2:3: proxy.secret:")
+
+
+# Policy and endpoints
+
+POLICY = """
+access:
+  policy:
+    roles:
+      reader:
+        allow:
+          - tools: [get_*]
+          - {prompts: ['*']}
+      everyone:
+    principals: {bot: [reader]}
+endpoints:
+  team: {upstreams: [time], roles: [reader]}
+"""
+
+
+def test_each_rule_knows_its_file_and_line(folder: Path) -> None:
+    policy = configure(folder, POLICY).settings.access.policy
+    assert policy.place(("reader", "allow", 0)) == f"{folder}/mcproxy.yaml:7"
+    assert policy.place(("reader", "allow", 1)) == f"{folder}/mcproxy.yaml:8"
+    assert policy.place(("reader", "deny", 0)) is None
+
+
+def test_a_role_of_which_nothing_is_said_is_one_nevertheless(folder: Path) -> None:
+    policy = configure(folder, "access: {policy: {roles: {everyone: }}}\n").settings.access.policy
+    assert not policy.allows_by_default
+    assert "everyone" in configure(folder, POLICY).settings.access.policy.roles
+
+
+def test_endpoints_are_read(folder: Path) -> None:
+    (endpoint,) = configure(folder, POLICY).settings.endpoints.items()
+    assert endpoint == ("team", Endpoint(upstreams=("time",), roles=("reader",)))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("endpoints: [a]\n", "1:1: endpoints: should be a mapping from names to endpoints"),
+        ("endpoints:\n  a/b: {}\n", '2:3: endpoints."a/b": should be a name like'),
+        ("endpoints:\n  a: {tolls: []}\n", '2:7: endpoints.a.tolls: unknown key; did you mean "tools"?'),
+        ("mcpServers: {/a: {command: x}}\nendpoints:\n  a: {}\n", "3:3: endpoints.a: clashes with the server '/a'"),
+        ("access: {policy: {roles: {r: {deny: {}}}}}\n", "1:31: access.policy.roles.r.deny: should be a list"),
+        (
+            "access:\n  policy:\n    roles:\n      r:\n        allow:\n        - tool: [x]\n",
+            '6:11: access.policy.roles.r.allow.0.tool: unknown key; did you mean "tools"?',
+        ),
+    ],
+)
+def test_r50_what_is_wrong_with_a_policy_or_an_endpoint_is_told_with_its_line(
+    folder: Path, text: str, expected: str
+) -> None:
+    (problem,) = problems(folder, text)
+    assert problem.startswith(f"mcproxy.yaml:{expected}")

@@ -11,7 +11,8 @@ from pydantic import BaseModel
 
 from mcproxy.configuration.loading import load
 from mcproxy.configuration.schema import schema
-from mcproxy.settings import Access, Proxy, ToolOverride, Upstream
+from mcproxy.settings import Access, Endpoint, Proxy, ToolOverride, Upstream
+from mcproxy.settings.policy import Condition, Rule
 
 CONFIG = Path(__file__).parents[2] / "config"
 
@@ -35,7 +36,8 @@ def test_the_reference_names_every_key() -> None:
     assert missing(Access(), document["access"]) == []
     example = Upstream(name="example", prefix="example")
     assert missing(example, document["mcpServers"]["example"]) == ["name"]
-    assert [key for key in ToolOverride.model_fields if f"{key}: " not in text] == []
+    for section in (ToolOverride, Rule, Condition, Endpoint):
+        assert [key for key in section.model_fields if f"{key}: " not in text] == []
 
 
 def missing(model: BaseModel, document: dict[str, Any]) -> list[str]:
