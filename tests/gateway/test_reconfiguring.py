@@ -1,0 +1,307 @@
+"""Other settings while the gateway runs (R49): who sees what afterwards, who is told of it, and what stays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import anyio
+import pytest
+
+from mcproxy.call import Change, Failed, ListChanged, Reason, ResourceUpdated
+from mcproxy.protocol.methods import Kind
+from tests.fakes.upstream import (
+    FakeListener,
+    FakeUpstream,
+    House,
+    complete,
+    decoded,
+    error,
+    house,
+    quiet,
+    resource,
+    settings_of,
+    tool,
+)
+
+pytestmark = pytest.mark.anyio
+
+TOOLS, RESOURCES = ListChanged(Kind.TOOLS), ListChanged(Kind.RESOURCES)
+
+Options = Mapping[str, Mapping[str, object]]
+
+
+def reconfigure(h: House, *upstreams: FakeUpstream, options: Options | None = None, **proxy: object) -> None:
+    options = options or {}
+    settings = settings_of({upstream.name: options.get(upstream.name, {}) for upstream in upstreams}, **proxy)
+    for name in h.upstreams.keys() - {upstream.name for upstream in upstreams}:
+        h[name].on_event = lambda event: None
+    for upstream in upstreams:
+        if h.upstreams.get(upstream.name) is not upstream and upstream.name in h.upstreams:
+            h[upstream.name].on_event = lambda event: None
+        upstream.on_event = h.gateway.on_event
+        h.upstreams[upstream.name] = upstream
+    h.gateway.reconfigure(settings, {upstream.name: upstream for upstream in upstreams})
+
+
+def offering(name: str, *tools: str) -> FakeUpstream:
+    upstream = FakeUpstream(name)
+    upstream.lists[Kind.TOOLS] = [tool(each) for each in tools]
+    upstream.answers["tools/call"] = lambda call: complete(by=name)
+    return upstream
+
+
+def watched(name: str) -> FakeUpstream:
+    upstream = FakeUpstream(name)
+    upstream.lists[Kind.RESOURCES] = [resource("x:1")]
+    upstream.answers["resources/subscribe"] = lambda call: complete()
+    upstream.answers["resources/unsubscribe"] = lambda call: complete()
+    upstream.answers["resources/read"] = lambda call: complete(contents=[], ttlMs=60_000, cacheScope="public")
+    return upstream
+
+
+async def test_r49_what_compares_equal_is_not_touched_and_nobody_hears_of_it() -> None:
+    a = offering("a", "x")
+    async with house(a) as h:
+        await h.ready()
+        listener, calls = h.listener(), len(a.calls)
+        reconfigure(h, a)
+        await quiet()
+        assert h.names(Kind.TOOLS) == ["a__x"]
+        assert listener.changes == []
+        assert len(a.calls) == calls
+
+
+async def test_r49_a_new_prefix_is_new_names_over_the_same_link() -> None:
+    a, b = offering("a", "x"), offering("b", "y")
+    async with house(a, b) as h:
+        await h.ready()
+        everything, only_b = h.listener(), h.listener(endpoint="b")
+        fetched = a.count("tools/list")
+        reconfigure(h, a, b, options={"a": {"prefix": "new"}})
+        assert h.names(Kind.TOOLS) == ["new__x", "b__y"]
+        assert everything.changes == [TOOLS]
+        assert only_b.changes == []
+        assert decoded(await h.call("tools/call", name="new__x"))["by"] == "a"
+        assert "a__x" in error(await h.call("tools/call", name="a__x")).message
+        assert a.count("tools/list") == fetched
+
+
+async def test_r49_a_filter_counts_from_now_on() -> None:
+    a = offering("a", "x", "y")
+    async with house(a) as h:
+        await h.ready()
+        listener = h.listener()
+        reconfigure(h, a, options={"a": {"tools": {"exclude": ["y"]}}})
+        assert h.names(Kind.TOOLS) == ["a__x"]
+        assert listener.changes == [TOOLS]
+        reconfigure(h, a)
+        assert h.names(Kind.TOOLS) == ["a__x", "a__y"]
+
+
+async def test_r49_upstreams_that_come_and_go_are_seen_in_the_order_of_the_configuration() -> None:
+    a, b, c = offering("a", "x"), offering("b", "x"), offering("c", "x")
+    async with house(a, b) as h:
+        await h.ready()
+        listener = h.listener()
+        reconfigure(h, c, b)
+        assert h.names(Kind.TOOLS) == ["b__x"]
+        assert listener.changes == [TOOLS]
+        await h.ready()
+        assert h.names(Kind.TOOLS) == ["c__x", "b__x"]
+        reconfigure(h, b, c)
+        assert h.names(Kind.TOOLS) == ["b__x", "c__x"]
+
+
+async def test_r49_a_call_in_flight_ends_on_the_upstream_that_it_began_on() -> None:
+    a, successor = offering("a", "x"), offering("a", "x")
+    successor.answers["tools/call"] = lambda call: complete(by="successor")
+    async with house(a) as h:
+        await h.ready()
+        a.gate.shut()
+        answered: list[object] = []
+
+        async def call() -> None:
+            answered.append(decoded(await h.call("tools/call", name="a__x"))["by"])
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(call)
+            await a.gate.holds(1)
+            reconfigure(h, successor)
+            assert decoded(await h.call("tools/call", name="a__x"))["by"] == "successor"
+            reconfigure(h)
+            a.gate.open()
+        assert answered == ["a"]
+
+
+async def test_r10_what_is_connected_anew_stays_listed_and_is_told_of_only_if_it_lists_otherwise() -> None:
+    a, same, other = offering("a", "x"), offering("a", "x"), offering("a", "y")
+    async with house(a) as h:
+        await h.ready()
+        listener = h.listener()
+        for successor, told, names in ((same, 0, ["a__x"]), (other, 1, ["a__y"])):
+            before = h.names(Kind.TOOLS)
+            reconfigure(h, successor)
+            assert h.names(Kind.TOOLS) == before
+            await h.ready()
+            await quiet()
+            assert h.names(Kind.TOOLS) == names
+            assert listener.changes == [TOOLS] * told
+
+
+async def test_r49_an_upstream_that_is_gone_is_asked_for_nothing() -> None:
+    a = offering("a", "x")
+    async with house(a) as h:
+        await h.ready()
+        a.gate.shut()
+        a.announce(TOOLS)
+        await a.called("tools/list", 2)
+        reconfigure(h)
+        a.gate.open()
+        await quiet()
+        calls = len(a.calls)
+        h.sleeper.wake()
+        await quiet()
+        assert len(a.calls) == calls
+        assert h.names(Kind.TOOLS) == []
+
+
+async def test_r53_the_endpoint_of_an_upstream_that_is_gone_shows_nothing() -> None:
+    a = offering("a", "x")
+    async with house(a) as h:
+        await h.ready()
+        listener = h.listener(endpoint="a")
+        reconfigure(h)
+        assert h.names(Kind.TOOLS, "a") == []
+        assert listener.changes == [TOOLS]
+        assert isinstance(await h.call("tools/call", endpoint="a", name="x"), Failed)
+
+
+async def test_r36_what_was_read_of_a_changed_upstream_is_read_again_and_of_others_is_not() -> None:
+    a, b = watched("a"), watched("b")
+    async with house(a, b) as h:
+        await h.ready()
+        for name in ("a", "b"):
+            await h.call("resources/read", uri=f"{name}+x:1")
+        reconfigure(h, a, b, options={"a": {"timeouts": {"idle": 5}}})
+        for name in ("a", "b"):
+            await h.call("resources/read", uri=f"{name}+x:1")
+        assert (a.count("resources/read"), b.count("resources/read")) == (2, 1)
+        labels = {"upstream": "a", "cause": "reload"}
+        assert h.metrics.registry.get_sample_value("mcproxy_cache_invalidations_total", labels) == 1
+
+
+async def test_r36_a_read_that_is_under_way_is_not_kept() -> None:
+    a = watched("a")
+    async with house(a) as h:
+        await h.ready()
+        a.gate.shut()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(lambda: h.call("resources/read", uri="a+x:1"))
+            await a.gate.holds(1)
+            reconfigure(h, a, options={"a": {"cache": {"shared": True}}})
+            a.gate.open()
+        await h.call("resources/read", uri="a+x:1")
+        assert a.count("resources/read") == 2
+
+
+async def test_r21_who_watches_goes_on_to_where_other_settings_keep_the_link() -> None:
+    a = watched("a")
+    async with house(a) as h:
+        await h.ready()
+        listener = h.listener()
+        await h.call("resources/subscribe", listener=listener, uri="a+x:1")
+        reconfigure(h, a, options={"a": {"list_poll": 5}})
+        a.announce(ResourceUpdated("x:1"))
+        assert listener.changes == [ResourceUpdated("a+x:1")]
+        assert (a.count("resources/subscribe"), a.count("resources/unsubscribe")) == (1, 0)
+
+
+async def test_r21_who_watches_is_subscribed_anew_and_told_once_where_the_upstream_comes_back() -> None:
+    a, successor = watched("a"), watched("a")
+    async with house(a) as h:
+        await h.ready()
+        listener = h.listener()
+        await h.call("resources/subscribe", listener=listener, uri="a+x:1")
+        reconfigure(h)
+        listener.changes.clear()
+        reconfigure(h, successor)
+        successor.connect()
+        await listener.hears(ResourceUpdated("a+x:1"))
+        assert successor.count("resources/subscribe") == 1
+        successor.announce(ResourceUpdated("x:1"))
+        assert listener.changes.count(ResourceUpdated("a+x:1")) == 2
+
+
+async def test_r49_a_link_of_each_sessions_own_takes_the_place_of_the_shared_one_and_the_other_way_round() -> None:
+    a, own, shared = watched("a"), watched("a"), watched("a")
+    async with house(a) as h:
+        await h.ready()
+        listener = h.listener(session="s")
+        await h.call("resources/subscribe", listener=listener, uri="a+x:1")
+        reconfigure(h, own, options={"a": {"connection": "session"}})
+        await own.called("resources/subscribe")
+        assert [call.caller.session for call in own.calls if call.method == "resources/subscribe"] == ["s"]
+        own.announce(ResourceUpdated("x:1"), "s")
+        await listener.hears(ResourceUpdated("a+x:1"))
+        reconfigure(h, shared)
+        shared.connect()
+        await shared.called("resources/subscribe")
+        listener.changes.clear()
+        shared.announce(ResourceUpdated("x:1"))
+        await listener.hears(ResourceUpdated("a+x:1"))
+
+
+async def test_what_is_hidden_by_now_is_not_heard_of() -> None:
+    a = watched("a")
+    async with house(a) as h:
+        await h.ready()
+        listener = h.listener()
+        await h.call("resources/subscribe", listener=listener, uri="a+x:1")
+        reconfigure(h, a, options={"a": {"resources": {"exclude": ["*"]}}})
+        a.announce(ResourceUpdated("x:1"))
+        assert updates(listener) == []
+
+
+async def test_r49_limits_count_from_now_on() -> None:
+    a = watched("a")
+    async with house(a) as h:
+        await h.ready()
+        reconfigure(h, a, limits={"max_subscriptions_per_session": 1})
+        listener = h.listener()
+        await h.call("resources/subscribe", listener=listener, uri="a+x:1")
+        refused = await h.call("resources/subscribe", listener=listener, uri="a+x:2")
+        assert "max_subscriptions_per_session" in error(refused).message
+
+
+async def test_r49_lists_are_polled_as_often_as_other_settings_say() -> None:
+    a = FakeUpstream("a", tools={})
+    async with house(a) as h:
+        await h.ready()
+        await quiet()
+        fetched = a.count("tools/list")
+        reconfigure(h, a, options={"a": {"list_poll": 40}})
+        await h.sleeper.slept(1)
+        assert 30 <= h.sleeper.asked[-1] <= 50
+        h.sleeper.wake()
+        await a.called("tools/list", fetched + 1)
+
+
+async def test_r53_who_waits_for_an_upstream_that_is_taken_out_is_told_that_it_is_not_there() -> None:
+    a = offering("a", "x")
+    async with house(a) as h:
+        a.gate.shut()
+        outcomes: list[object] = []
+
+        async def call() -> None:
+            outcomes.append(await h.call("tools/call", name="a__x"))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(call)
+            await a.gate.holds(1)
+            reconfigure(h)
+            a.gate.open()
+        assert [outcome.reason for outcome in outcomes if isinstance(outcome, Failed)] == [Reason.UNAVAILABLE]
+
+
+def updates(listener: FakeListener) -> list[Change]:
+    return [change for change in listener.changes if isinstance(change, ResourceUpdated)]

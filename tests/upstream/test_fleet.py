@@ -1,0 +1,186 @@
+"""The twin of `mcproxy.upstream.fleet`: who starts, who stays, and how those end that are gone (R49)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import anyio
+import pytest
+
+from mcproxy.call import Connected, Outcome, Phase, Reason
+from mcproxy.metrics import Metrics
+from mcproxy.settings import Proxy, Settings, Upstream
+from mcproxy.settings.differences import diff
+from mcproxy.upstream.fleet import Fleet
+from tests.upstream.support import QUICK, Events, failure, tool
+from tests.upstream.test_supervisor import DONE, FakeConnect, FakeLink
+
+pytestmark = pytest.mark.anyio
+
+
+def upstream(name: str, **options: object) -> Upstream:
+    return Upstream.model_validate({"name": name, "prefix": name, "command": "c", "timeouts": QUICK, **options})
+
+
+@dataclass
+class Harbour:
+    """A fleet that runs, and all that it says."""
+
+    settings: Settings
+    connect: FakeConnect = field(default_factory=FakeConnect)
+    events: Events = field(default_factory=Events)
+    metrics: Metrics = field(default_factory=Metrics)
+    fleet: Fleet = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.fleet = Fleet(self.settings, self.events, self.metrics, connect=self.connect)
+
+    def reconfigure(self, *upstreams: Upstream, grace: float = 5) -> None:
+        before, self.settings = self.settings, settings_of(*upstreams, grace=grace)
+        self.fleet.reconfigure(self.settings, diff(before, self.settings))
+
+    async def connected(self, times: int) -> None:
+        await self.events.until(lambda: len(self.events.of(Connected)) == times)
+
+    def series(self, name: str) -> int:
+        samples = (sample for family in self.metrics.registry.collect() for sample in family.samples)
+        return sum(sample.labels.get("upstream") == name for sample in samples)
+
+    async def until(self, name: str, series: int) -> None:
+        while self.series(name) != series:
+            await anyio.lowlevel.checkpoint()
+
+
+def settings_of(*upstreams: Upstream, grace: float = 5) -> Settings:
+    return Settings(proxy=Proxy(shutdown_grace=grace), upstreams=upstreams)
+
+
+@asynccontextmanager
+async def harbour(*upstreams: Upstream) -> AsyncIterator[Harbour]:
+    it = Harbour(settings_of(*upstreams))
+    with anyio.fail_after(10):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(it.fleet.run)
+            yield it
+            tasks.cancel_scope.cancel()
+    assert it.connect.alive == 0
+
+
+async def test_r49_who_stays_keeps_its_link_and_who_is_new_gets_one() -> None:
+    async with harbour(upstream("a"), upstream("b")) as it:
+        await it.connected(2)
+        a = it.fleet.upstreams["a"]
+        it.reconfigure(upstream("c"), upstream("a", prefix="other", max_in_flight=1))
+        await it.connected(3)
+        assert list(it.fleet.upstreams) == ["c", "a"]
+        assert it.fleet.upstreams["a"] is a
+        assert [event.upstream for event in it.events.of(Connected)] == ["a", "b", "c"]
+
+
+async def test_r49_the_settings_of_who_stays_count_on_the_link_that_it_has() -> None:
+    async with harbour(upstream("a", connection="session")) as it:
+        await it.connected(1)
+        await it.fleet.upstreams["a"](tool("x", session="s"))
+        adopted = upstream("a", connection="session", max_connections=1, list_poll=9)
+        it.reconfigure(adopted)
+        assert [hop.spec for hop in it.connect.hops] == [adopted, adopted]
+        refused = failure(await it.fleet.upstreams["a"](tool("x", session="t")))
+        assert "max_connections" in refused.error.message
+
+
+async def test_r49_a_call_in_flight_ends_before_its_upstream_does() -> None:
+    hold = anyio.Event()
+    async with harbour(upstream("a")) as it:
+        it.connect.links.append(FakeLink(hold=hold))
+        await it.connected(1)
+        outcomes: list[Outcome] = []
+
+        async def call() -> None:
+            outcomes.append(await before(tool("x")))
+
+        before = it.fleet.upstreams["a"]
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(call)
+            await anyio.wait_all_tasks_blocked()
+            it.reconfigure()
+            await anyio.wait_all_tasks_blocked()
+            assert it.connect.alive == 1
+            hold.set()
+        assert outcomes == [DONE]
+        await it.until("a", series=0)
+
+
+async def test_r49_a_call_that_never_ends_holds_its_upstream_no_longer_than_the_grace() -> None:
+    async with harbour(upstream("a")) as it:
+        link = FakeLink(hold=anyio.Event())
+        it.connect.links.append(link)
+        await it.connected(1)
+        before = it.fleet.upstreams["a"]
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(before, tool("x"))
+            await anyio.wait_all_tasks_blocked()
+            it.reconfigure(grace=0)
+            await it.until("a", series=0)
+            assert it.connect.alive == 0
+            tasks.cancel_scope.cancel()
+
+
+async def test_r49_who_is_gone_says_nothing_more_and_is_never_revived() -> None:
+    hold = anyio.Event()
+    async with harbour(upstream("a"), upstream("b")) as it:
+        it.connect.links += [FakeLink(hold=hold), FakeLink(hold=hold)]
+        await it.connected(2)
+        said = list(it.events.all)
+        before = it.fleet.upstreams["a"]
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(before, tool("x"))
+            await anyio.wait_all_tasks_blocked()
+            it.reconfigure(upstream("a", enabled=False), upstream("b"))
+            it.connect.given[0].lost.set()
+            hold.set()
+        assert failure(await before(tool("x"))).reason is Reason.UNAVAILABLE
+        await it.until("a", series=0)
+        assert it.events.all == said
+        assert len(it.connect.hops) == 2
+        assert before.status.phase is Phase.DISABLED
+
+
+async def test_r49_who_still_tries_to_connect_is_given_up_at_once() -> None:
+    async with harbour(upstream("a")) as it:
+        it.connect.may_connect = anyio.Event()
+        await anyio.wait_all_tasks_blocked()
+        it.reconfigure()
+        await it.until("a", series=0)
+        assert it.events.all == []
+
+
+async def test_r49_a_new_link_takes_the_place_of_the_old_one_under_the_same_name() -> None:
+    async with harbour(upstream("a")) as it:
+        await it.connected(1)
+        before = it.fleet.upstreams["a"]
+        it.reconfigure(upstream("a", args=("more",)))
+        await it.connected(2)
+        while it.connect.alive != 1:
+            await anyio.lowlevel.checkpoint()
+        assert it.fleet.upstreams["a"] is not before
+        assert it.metrics.registry.get_sample_value("mcproxy_upstream_up", {"upstream": "a"}) == 1
+
+
+async def test_r52_the_series_of_who_came_back_under_its_name_stay() -> None:
+    hold = anyio.Event()
+    async with harbour(upstream("a")) as it:
+        it.connect.links.append(FakeLink(hold=hold))
+        await it.connected(1)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(it.fleet.upstreams["a"], tool("x"))
+            await anyio.wait_all_tasks_blocked()
+            it.reconfigure()
+            it.reconfigure(upstream("a"))
+            await it.connected(2)
+            hold.set()
+        while it.connect.alive != 1:
+            await anyio.lowlevel.checkpoint()
+        await anyio.wait_all_tasks_blocked()
+        assert it.metrics.registry.get_sample_value("mcproxy_upstream_up", {"upstream": "a"}) == 1
