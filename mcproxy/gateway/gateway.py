@@ -9,6 +9,7 @@ from typing import assert_never
 import anyio
 from msgspec import Raw
 
+from mcproxy.access.limits import Limits
 from mcproxy.call import (
     AGGREGATE,
     ANONYMOUS,
@@ -32,6 +33,7 @@ from mcproxy.call import (
 from mcproxy.catalog.merging import View
 from mcproxy.catalog.naming import layouts
 from mcproxy.gateway.aggregation import Aggregation
+from mcproxy.gateway.aiming import Aiming
 from mcproxy.gateway.bridging import Bridge
 from mcproxy.gateway.catalogue import Catalogue, LinkKey
 from mcproxy.gateway.coalescing import Clock, Sleep
@@ -39,7 +41,7 @@ from mcproxy.gateway.holdings import Holdings
 from mcproxy.gateway.levels import Levels
 from mcproxy.gateway.listeners import Listeners, label_of
 from mcproxy.gateway.listing import Listing
-from mcproxy.gateway.pipeline import build
+from mcproxy.gateway.pipeline import build, limited
 from mcproxy.gateway.resolving import Resolver
 from mcproxy.gateway.resources import ReadCache, annotated_in
 from mcproxy.gateway.routing import Router
@@ -87,6 +89,8 @@ class Gateway:
         self._holdings = Holdings(proxy.limits.max_tasks_per_session)
         self._tasks = Tasks(self._catalogue, self._task_ids, self._holdings, self._listeners)
         self._resolver = Resolver(self._catalogue, self._aggregation.reach, self._task_ids)
+        self.aims = Aiming(self._catalogue, self._task_ids)
+        self._limits = Limits(settings.access.limits)
         self._subscriptions = Subscriptions(
             self._catalogue,
             self._resolver,
@@ -127,6 +131,7 @@ class Gateway:
         self._levels.reconfigure(proxy.list_wait)
         self._holdings.most = proxy.limits.max_tasks_per_session
         self._bridge.reconfigure(proxy.bridge)
+        self._limits.reconfigure(settings.access.limits)
         self._pipeline = self._built(settings)
 
     def _part_with(self, name: str, *, returns: bool) -> None:
@@ -142,7 +147,13 @@ class Gateway:
         tasks = TaskListing(self._catalogue, self._task_ids, self._holdings, self._upstreams, proxy)
         answers = {**self._answers(listing), TASK_LIST: tasks.answer}
         router = Router(self._catalogue, self._resolver, self._upstreams, answers, self._tasks, self._metrics)
-        return build(router, metrics=self._metrics, label=self._resolver.label, bridged=self._bridge.bridged)
+        return build(
+            router,
+            metrics=self._metrics,
+            label=self._resolver.label,
+            limited=limited(self._limits, self.aims, self._metrics),
+            bridged=self._bridge.bridged,
+        )
 
     @property
     def audience(self) -> Audience:

@@ -5,12 +5,14 @@ A stage wraps a handler and returns one. Errors become outcomes here, and in no 
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from typing import Final, assert_never
 
 import structlog
 
+from mcproxy.access.limits import Ask, Exceeded, Limits
 from mcproxy.call import (
     Call,
     Complete,
@@ -23,9 +25,10 @@ from mcproxy.call import (
     Reason,
     Stage,
 )
+from mcproxy.gateway.aiming import Aims
 from mcproxy.metrics import UNKNOWN, Metrics
-from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, ErrorObject
-from mcproxy.protocol.methods import METHODS
+from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, LIMIT_EXCEEDED, ErrorObject
+from mcproxy.protocol.methods import METHODS, Kind
 
 log = structlog.get_logger()
 
@@ -35,9 +38,9 @@ Label = Callable[[Call], tuple[str, str]]
 CRASHED: Final = Failed(ErrorObject(INTERNAL_ERROR, "internal error of the gateway: see its log"), Party.GATEWAY)
 
 
-def build(route: Handler, *, metrics: Metrics, label: Label, bridged: Stage) -> Handler:
+def build(route: Handler, *, metrics: Metrics, label: Label, limited: Stage, bridged: Stage) -> Handler:
     """The whole way of a call."""
-    return stack([counted(metrics, label), contained, bridged], route)
+    return stack([counted(metrics, label), contained, limited, bridged], route)
 
 
 def stack(stages: Sequence[Stage], route: Handler) -> Handler:
@@ -84,6 +87,48 @@ def contained(handler: Handler) -> Handler:
             return CRASHED
 
     return containing
+
+
+def limited(
+    limits: Limits,
+    aims: Aims,
+    metrics: Metrics,
+    clock: Callable[[], float] = time.monotonic,
+    calendar: Callable[[], float] = time.time,
+) -> Stage:
+    """Admits calls that ask for something as far as `limits` have room; the rest is refused with LIMIT_EXCEEDED.
+
+    Over HTTP too it is an error in a response, and no status 429: of that, some official SDKs make an error of the
+    transport, which lets its `data` and any `Retry-After` go.
+    """
+
+    def stage(handler: Handler) -> Handler:
+        async def limiting(call: Call) -> Outcome:
+            row = METHODS.get(call.method)
+            if row is None or (row.subject is None and row.lists is None):
+                return await handler(call)
+            aim = aims(call)
+            tool = aim.own if aim.upstream and aim.kind is Kind.TOOLS else None
+            try:
+                grant = limits.admit(Ask(call.caller.principal, aim.upstream, tool), clock(), calendar())
+            except Exceeded as exceeded:
+                metrics.limited.labels(aim.upstream, exceeded.limit).inc()
+                raise _too_much(exceeded) from exceeded
+            try:
+                return await handler(call)
+            finally:
+                limits.release(grant)
+
+        return limiting if limits else handler
+
+    return stage
+
+
+def _too_much(exceeded: Exceeded) -> McpError:
+    wait = math.ceil(exceeded.retry_after)
+    sentence = f"Too many requests for this gateway: {exceeded.sentence} ({exceeded.limit}); try again in {wait} s"
+    data = {"retryAfter": wait, "limit": exceeded.limit}
+    return McpError(LIMIT_EXCEEDED, sentence, data, reason=Reason.RATE_LIMITED)
 
 
 def _label_of(outcome: Outcome) -> str:

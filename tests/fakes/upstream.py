@@ -27,6 +27,7 @@ from mcproxy.call import (
     Owner,
     Party,
     Phase,
+    Principal,
     Reason,
     Retired,
     ServerIdentity,
@@ -259,6 +260,7 @@ class House:
     """A gateway that runs in front of fakes."""
 
     gateway: Gateway
+    settings: Settings
     upstreams: dict[str, FakeUpstream]
     metrics: Metrics
     sleeper: Sleeper
@@ -277,12 +279,13 @@ class House:
         client: FakeClient | None = None,
         listener: Listener | None = None,
         capabilities: Params | None = None,
+        principal: Principal = ANONYMOUS,
         **params: object,
     ) -> Outcome:
         caller = (
             listener.caller
             if listener
-            else Caller(ANONYMOUS, version, capabilities or {}, endpoint=endpoint, session=session)
+            else Caller(principal, version, capabilities or {}, endpoint=endpoint, session=session)
         )
         raw_params = {key: raw(value) for key, value in params.items()}
         with anyio.fail_after(5):
@@ -313,18 +316,25 @@ class House:
         return [entry[kind.key] for entry in entries]
 
 
-def settings_of(upstreams: Mapping[str, Mapping[str, object]], **proxy: object) -> Settings:
+def settings_of(
+    upstreams: Mapping[str, Mapping[str, object]], access: Mapping[str, object] | None = None, **proxy: object
+) -> Settings:
     """Settings whose upstreams have their name as prefix, unless they say otherwise."""
     specs = [{"name": name, "prefix": name, "command": "fake", **options} for name, options in upstreams.items()]
-    return Settings.model_validate({"proxy": proxy, "upstreams": specs})
+    return Settings.model_validate({"proxy": proxy, "access": access or {}, "upstreams": specs})
 
 
 @asynccontextmanager
-async def house(*upstreams: FakeUpstream, options: Mapping[str, Mapping[str, object]] | None = None, **proxy: object
-) -> AsyncIterator[House]:  # fmt: skip
+async def house(
+    *upstreams: FakeUpstream,
+    options: Mapping[str, Mapping[str, object]] | None = None,
+    access: Mapping[str, object] | None = None,
+    **proxy: object,
+) -> AsyncIterator[House]:
     """Runs a gateway in front of `upstreams`; `options` are their settings, by name."""
     options = options or {}
-    settings = settings_of({upstream.name: options.get(upstream.name, {}) for upstream in upstreams}, **proxy)
+    specs = {upstream.name: options.get(upstream.name, {}) for upstream in upstreams}
+    settings = settings_of(specs, access, **proxy)
     by_name = {upstream.name: upstream for upstream in upstreams}
     metrics, sleeper, clock = Metrics(), Sleeper(), Clock()
     gateway = Gateway(settings, by_name, metrics, Sealer(b"secret"), sleep=sleeper, now=clock)
@@ -333,7 +343,7 @@ async def house(*upstreams: FakeUpstream, options: Mapping[str, Mapping[str, obj
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(gateway.run)
         try:
-            yield House(gateway, by_name, metrics, sleeper, clock)
+            yield House(gateway, settings, by_name, metrics, sleeper, clock)
         finally:
             tasks.cancel_scope.cancel()
 

@@ -17,14 +17,17 @@ from mcproxy.call import (
     McpError,
     Outcome,
     Party,
+    Principal,
     Reason,
     Stage,
 )
 from mcproxy.gateway.pipeline import contained, counted, stack
 from mcproxy.metrics import Metrics
 from mcproxy.protocol.eras import LATEST
-from mcproxy.protocol.jsonrpc import EMPTY_OBJECT, INTERNAL_ERROR, INVALID_PARAMS
-from tests.fakes.upstream import FakeClient, failed
+from mcproxy.protocol.jsonrpc import EMPTY_OBJECT, INTERNAL_ERROR, INVALID_PARAMS, LIMIT_EXCEEDED
+from mcproxy.protocol.methods import Kind
+from mcproxy.settings import Settings
+from tests.fakes.upstream import FakeClient, FakeUpstream, House, complete, error, failed, house, tool
 
 pytestmark = pytest.mark.anyio
 
@@ -130,3 +133,76 @@ async def test_r52_a_cancelled_call_is_counted_so_and_timed() -> None:
     assert metrics.registry.get_sample_value("mcproxy_requests_total", cancelled) == 1
     assert metrics.registry.get_sample_value("mcproxy_request_duration_seconds_sum", labels) == 2.5
     assert metrics.registry.get_sample_value("mcproxy_requests_in_flight") == 0
+
+
+def busy(name: str = "up") -> FakeUpstream:
+    upstream = FakeUpstream(name)
+    upstream.lists[Kind.TOOLS] = [tool("push"), tool("pull")]
+    upstream.answers["tools/call"] = lambda call: complete(content=[])
+    return upstream
+
+
+def limiting(**rule: object) -> dict[str, object]:
+    return {"limits": {"rules": {"the-limit": rule}}}
+
+
+def refusals(h: House, upstream: str) -> float | None:
+    return h.metrics.registry.get_sample_value("mcproxy_limited_total", {"upstream": upstream, "limit": "the-limit"})
+
+
+async def test_a_call_over_a_limit_is_refused_with_when_to_come_again_and_reaches_nobody() -> None:
+    async with house(busy(), access=limiting(rate="1/h", tools=["push"])) as h:
+        await h.ready()
+        await h.call("tools/call", name="up__push")
+        refused = error(await h.call("tools/call", name="push", endpoint="up"))
+        assert (refused.code, bytes(refused.data or b"")) == (
+            LIMIT_EXCEEDED,
+            b'{"retryAfter":3600,"limit":"the-limit"}',
+        )
+        assert h["up"].count("tools/call") == 1
+        assert refusals(h, "up") == 1
+        labels = {"upstream": "up", "method": "tools/call", "subject": "push", "outcome": "rate_limited"}
+        assert h.metrics.registry.get_sample_value("mcproxy_requests_total", labels) == 1
+
+
+async def test_a_new_session_or_another_era_brings_no_new_allowance() -> None:
+    async with house(busy(), access=limiting(rate="1/h", per=["principal"])) as h:
+        await h.ready()
+        await h.call("tools/call", name="up__push", session="one")
+        for way in ({"session": "two"}, {"version": LATEST}, {"endpoint": "up"}):
+            name = "push" if way.get("endpoint") else "up__push"
+            assert error(await h.call("tools/call", name=name, **way)).code == LIMIT_EXCEEDED  # type: ignore[arg-type]  # options
+        other = await h.call("tools/call", name="up__push", principal=Principal("ann"))
+        assert isinstance(other, Complete)
+
+
+async def test_calls_at_once_are_let_go_of_when_they_are_cancelled() -> None:
+    async with house(busy(), access=limiting(at_once=1)) as h:
+        await h.ready()
+        h["up"].gate.shut()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(lambda: h.call("tools/call", name="up__push"))
+            await h["up"].gate.holds(1)
+            assert error(await h.call("tools/call", name="up__pull")).code == LIMIT_EXCEEDED
+            tasks.cancel_scope.cancel()
+        h["up"].gate.open()
+        assert isinstance(await h.call("tools/call", name="up__pull"), Complete)
+
+
+async def test_what_asks_for_nothing_is_never_limited() -> None:
+    async with house(busy(), access=limiting(rate="1/h")) as h:
+        await h.ready()
+        await h.call("tools/list")
+        assert error(await h.call("tools/list")).code == LIMIT_EXCEEDED
+        assert isinstance(await h.call("server/discover"), Complete)
+
+
+async def test_r49_limits_are_others_after_a_reload_and_count_on() -> None:
+    async with house(busy(), access=limiting(rate="1/h")) as h:
+        await h.ready()
+        await h.call("tools/list")
+        loose = Settings.model_validate({**h.settings.model_dump(), "access": {}})
+        h.gateway.reconfigure(loose, dict(h.upstreams))
+        assert isinstance(await h.call("tools/list"), Complete)
+        h.gateway.reconfigure(h.settings, dict(h.upstreams))
+        assert error(await h.call("tools/list")).code == LIMIT_EXCEEDED
