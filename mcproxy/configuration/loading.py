@@ -24,7 +24,8 @@ from pydantic_core import ErrorDetails
 from mcproxy.configuration import hosts
 from mcproxy.configuration.documents import ConfigurationError, Node, Problem, parse, without_nulls
 from mcproxy.configuration.expansion import Expansion, Missing, parse_env_file
-from mcproxy.settings import Access, Endpoint, Proxy, Settings, Upstream
+from mcproxy.settings import Access, Endpoint, Proxy, Settings, Tls, Upstream
+from mcproxy.settings.authentication import Authentication
 from mcproxy.settings.endpoints import NAME as ENDPOINT_NAME
 from mcproxy.settings.endpoints import key_of
 from mcproxy.settings.policy import EFFECTS, RulePath
@@ -39,6 +40,7 @@ ALIKE: Final = 0.75
 TOP_LEVEL: Final = (*hosts.SERVER_MAPS, *hosts.OURS, "inputs", "$schema")
 
 M = TypeVar("M", bound=BaseModel)
+Keys = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +147,8 @@ class _Reader:
         self._refuse_unknown(document)
         proxy = self._proxy(document.members.get("proxy", Node({})))
         access = self._access(document.members.get("access", Node({})))
+        if proxy is not None and access is not None:
+            self._refuse_open_doors(document, proxy, access)
         servers = self._servers(document)
         upstreams = self._upstreams(servers)
         endpoints = self._endpoints(document.members.get("endpoints", Node({})), servers)
@@ -162,11 +166,24 @@ class _Reader:
 
     def _proxy(self, node: Node) -> Proxy | None:
         proxy = self._section(Proxy, node)
-        # R42: nobody is let in from outside by mistake.
-        if proxy is not None and not proxy.insecure and not is_loopback(proxy.host):
-            sentence = "is not loopback, and callers are not authenticated: set proxy.insecure to true to allow it"
-            self._problem(node.members["host"], sentence)
-        return proxy
+        return None if proxy is None else proxy.model_copy(update={"tls": self._tls(proxy.tls, node)})
+
+    def _tls(self, tls: Tls, node: Node) -> Tls:
+        files: dict[str, str] = {}
+        for key in ("certificate", "key", "client_ca"):
+            path = getattr(tls, key)
+            if path is not None:
+                files[key] = self._absolute(path)
+                try:
+                    self.expansion.read(Path(files[key]))
+                except Missing as missing:
+                    self._problem(_follow(node, ("tls", key)), str(missing))
+        return tls.model_copy(update=files)
+
+    def _refuse_open_doors(self, document: Node, proxy: Proxy, access: Access) -> None:
+        """What each section by itself allows, and both together do not."""
+        for path, sentence in _open_doors(proxy, access.authentication):
+            self._problem(_follow(document, path), sentence)
 
     def _access(self, node: Node) -> Access | None:
         node = _with_empty_roles(node)
@@ -300,6 +317,22 @@ def _rule_places(access: Node, file: str) -> dict[RulePath, str]:
             for index, rule in enumerate(rules if isinstance(rules, list) else ()):
                 places[role, effect, index] = f"{file}:{rule.place.line}"
     return places
+
+
+def _open_doors(proxy: Proxy, authentication: Authentication) -> Iterator[tuple[Keys, str]]:
+    outside = not is_loopback(proxy.host)
+    # R42: nobody is let in from outside by mistake.
+    if outside and not authentication.required and not proxy.insecure:
+        yield (
+            ("proxy", "host"),
+            "is not loopback, and callers are not authenticated: set access.authentication, "
+            "or set proxy.insecure to true to allow it",
+        )
+    # A Host header is the caller's own word: it must not decide what a token is for.
+    if authentication.oauth.issuers and proxy.public_url is None and (outside or proxy.allowed_hosts):
+        yield ("access", "authentication", "oauth"), "needs proxy.public_url, which is what tokens must be for"
+    if authentication.certificates.enabled and proxy.tls.client_ca is None:
+        yield ("access", "authentication", "certificates"), "needs proxy.tls.client_ca, which signs them"
 
 
 def _contradictions(server: Node) -> Iterator[tuple[Node, str]]:

@@ -7,7 +7,7 @@ from pydantic import Field
 from mcproxy.settings.access import Access
 from mcproxy.settings.endpoints import Endpoint, EndpointName
 from mcproxy.settings.policy import Policy
-from mcproxy.settings.proxy import Bridge, CacheLimits, Limits, Naming, Paths, Proxy
+from mcproxy.settings.proxy import Bridge, CacheLimits, Limits, Naming, Paths, Proxy, Tls
 from mcproxy.settings.section import Bytes, Count, Glob, Prefix, Seconds, SecondsOrNone, Section, parse_quantity
 from mcproxy.settings.upstream import Filter, ToolFilter, ToolOverride, Upstream, UpstreamCache, UpstreamTimeouts
 
@@ -30,6 +30,7 @@ __all__ = [
     "SecondsOrNone",
     "Section",
     "Settings",
+    "Tls",
     "ToolFilter",
     "ToolOverride",
     "Upstream",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mcproxy.settings.authentication import Authentication
 from mcproxy.settings.policy import Policy
 from mcproxy.settings.rates import Rates
 from mcproxy.settings.section import Section
@@ -10,6 +11,8 @@ from mcproxy.settings.section import Section
 class Access(Section):
     """Who may do what. Each part is a section in a module of its own."""
 
+    authentication: Authentication = Authentication()
+    """How callers show who they are."""
     policy: Policy = Policy()
     """Who may use what."""
 

@@ -23,6 +23,7 @@ ADOPTED: Final = frozenset(
 RESTART: Final = (
     "host",
     "port",
+    "tls",
     "paths",
     "secret",
     "connection_idle",

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from typing import Annotated, Literal
+from urllib.parse import urlsplit
 
-from pydantic import Field
+from pydantic import AfterValidator, Field, model_validator
 
 from mcproxy.settings.section import Bytes, Count, Seconds, SecondsOrNone, Section
 
@@ -18,6 +19,8 @@ class Limits(Section):
     """Handshake sessions that live at once."""
     max_sessions_per_principal: Count = 10_000
     """Of one caller; everybody unauthenticated is one."""
+    max_streams_per_principal: Count = 10_000
+    """Event streams that one caller keeps open to be told of changes; everybody unauthenticated is one."""
     session_idle: Seconds = 1800
     """A session unused for so long ends."""
     session_lifetime: Seconds = 2_592_000
@@ -96,6 +99,40 @@ class Paths(Section):
     """Prometheus metrics."""
 
 
+class Tls(Section):
+    """HTTPS. Files are PEM, relative to the configuration file, and read again when one of them changes."""
+
+    certificate: str | None = None
+    """The certificate, and those that lead to its authority. Where it is given, the gateway speaks HTTPS alone."""
+    key: str | None = None
+    """The private key, where the certificate's file does not hold it."""
+    minimum_version: Literal["1.2", "1.3"] = "1.2"
+    """The oldest TLS that is spoken."""
+    client_ca: str | None = None
+    """Whose signatures make clients' certificates good; see `access.authentication.certificates`."""
+    client_certificate: Literal["required", "optional"] = "required"
+    """With `client_ca`: whether nobody connects without one, health checks included."""
+
+    @model_validator(mode="after")
+    def _has_what_it_needs(self) -> Tls:
+        if self.certificate is None and (self.key is not None or self.client_ca is not None):
+            raise ValueError("needs a certificate")
+        return self
+
+
+def _check_public(url: str) -> str:
+    try:
+        parts = urlsplit(url)
+        complete = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        complete = False
+    if not complete or "@" in parts.netloc:
+        raise ValueError("should be an http or https URL of a host")
+    if parts.query or parts.fragment:
+        raise ValueError("should have neither query nor fragment")
+    return url.rstrip("/")
+
+
 class Proxy(Section):
     """The gateway's own side."""
 
@@ -105,6 +142,13 @@ class Proxy(Section):
     """The address to listen on."""
     port: Annotated[int, Field(ge=0, le=65535)] = 8000
     """The port to listen on; 0 for any free one."""
+    tls: Tls = Tls()
+    """HTTPS."""
+    public_url: Annotated[str, AfterValidator(_check_public)] | None = None
+    """What clients reach the gateway by, where a proxy is in front: what `paths` are below, as https://a.example/x.
+
+    It is what tokens are for (RFC 8707), and where clients are sent for metadata (RFC 9728).
+    """
     paths: Paths = Paths()
     """Where each endpoint is."""
     allowed_hosts: tuple[str, ...] = ()

@@ -1,0 +1,107 @@
+"""Small JSON documents of issuers over HTTPS, within bounds (R43). Follows no redirect, and sends no credential.
+
+What an operator wrote is gone to wherever it is. What an issuer's metadata names is, elsewhere than at the issuer
+itself, gone to at public addresses only: a provider must not make us knock at doors of the network that we stand in.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from typing import Final, Protocol
+
+import aiohttp
+from aiohttp.abc import AbstractResolver, ResolveResult
+from yarl import URL
+
+from mcproxy import __version__
+
+_LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+
+
+class Unreachable(Exception):
+    """Nothing came, or nothing that may be read. The text says what and why, for operators."""
+
+
+class NotThere(Unreachable):
+    """The server says that there is no such document."""
+
+
+class Fetch(Protocol):
+    async def __call__(self, url: str, most: int, *, public: bool = False) -> bytes:
+        """The body of a GET, of at most so many bytes; `public` addresses alone, where that is asked.
+
+        The caller bounds the time. Raises Unreachable, or NotThere.
+        """
+
+
+async def fetch(url: str, most: int, *, public: bool = False) -> bytes:
+    """As `Fetch`."""
+    target = URL(url)
+    _check(target, public=public)
+    connector = aiohttp.TCPConnector(resolver=_PublicResolver() if public else None)
+    headers = {"Accept": "application/json", "User-Agent": f"mcproxy/{__version__}"}
+    try:
+        async with (
+            aiohttp.ClientSession(connector=connector, headers=headers) as http,
+            http.get(target, allow_redirects=False) as response,
+        ):
+            return await _read(response, most)
+    except (aiohttp.ClientError, OSError, ValueError) as error:
+        raise Unreachable(f"{url}: {error or type(error).__name__}") from error
+
+
+async def _read(response: aiohttp.ClientResponse, most: int) -> bytes:
+    url = response.url
+    if response.status in {404, 405, 410}:
+        raise NotThere(f"{url} is not there: HTTP {response.status}")
+    if response.status != 200:
+        unfollowed = ", a redirect that is not followed" if 300 <= response.status < 400 else ""
+        raise Unreachable(f"{url} answered HTTP {response.status}{unfollowed}")
+    body = b""
+    async for chunk in response.content.iter_any():
+        body += chunk
+        if len(body) > most:
+            raise Unreachable(f"{url} answered with more than {most} bytes (oauth.keys_max_bytes)")
+    return body
+
+
+def _check(url: URL, *, public: bool) -> None:
+    host = url.host or ""
+    if url.scheme != "https" and not (url.scheme == "http" and host in _LOOPBACK and not public):
+        raise Unreachable(f"{url} is not https")
+    if public and _is_address(host) and not _is_public(host):
+        raise Unreachable(f"{url} is at an address that is not public")
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_public(address: str) -> bool:
+    parsed = ipaddress.ip_address(address)
+    mapped = parsed.ipv4_mapped if isinstance(parsed, ipaddress.IPv6Address) else None
+    return (mapped or parsed).is_global and not (mapped or parsed).is_multicast
+
+
+class _PublicResolver(AbstractResolver):
+    """Finds public addresses alone. The connection is made to what was found here: no second look-up can differ."""
+
+    def __init__(self) -> None:
+        self._resolver = aiohttp.ThreadedResolver()
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
+    ) -> list[ResolveResult]:
+        found = await self._resolver.resolve(host, port, family)
+        allowed = [result for result in found if _is_public(result["host"].partition("%")[0])]
+        if not allowed:
+            raise OSError(None, f"{host} has no public address")
+        return allowed
+
+    async def close(self) -> None:
+        await self._resolver.close()

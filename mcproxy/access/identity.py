@@ -1,0 +1,205 @@
+"""Who asks: what came with a request in, the principal out, by any of the configured ways.
+
+The word of a trusted proxy goes first, then a key or a token, then a certificate; what is shown and is not good is
+refused, whatever else might do. Reads no body, and says nothing of what was shown.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import time
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from mcproxy.access.fetching import Fetch, fetch
+from mcproxy.access.issuers import KeysUnavailable, Spawn
+from mcproxy.access.keys import KeyRing, digest
+from mcproxy.access.tokens import InsufficientScope, InvalidToken, Tokens
+from mcproxy.call import ANONYMOUS, Principal
+from mcproxy.settings.authentication import RESERVED, Authentication, Certificates, Forwarded
+
+MAX_NAME: Final = 256
+MAX_ROLES: Final = 100
+
+_BEARER: Final = re.compile(r"[Bb][Ee][Aa][Rr][Ee][Rr] +(?P<token>[A-Za-z0-9._~+/-]+=*) *")
+"""RFC 6750, section 2.1; schemes are case-insensitive (RFC 9110, section 11.1)."""
+
+
+class Fault(Enum):
+    """Why a request has no principal, as RFC 6750, section 3.1, tells such things apart."""
+
+    MISSING = "missing"
+    """It shows nothing that could be checked."""
+    MALFORMED = "invalid_request"
+    """It shows more than one thing."""
+    INVALID = "invalid_token"
+    INSUFFICIENT = "insufficient_scope"
+    UNAVAILABLE = "unavailable"
+    """It cannot be told at present: the client is not at fault, and a new token would do no better."""
+
+
+class NotIdentified(Exception):
+    """Nobody whom we know, by what a request shows. The sentence holds nothing of it."""
+
+    def __init__(self, fault: Fault, sentence: str) -> None:
+        super().__init__(sentence)
+        self.fault = fault
+        self.sentence = sentence
+
+
+@dataclass(frozen=True, slots=True)
+class Presented:
+    """What came with a request, in no one's trust yet."""
+
+    header: Callable[[str], Sequence[str]]
+    """All values of a header, in the order they came."""
+    peer: str | None
+    """The address at the other end of the connection; None where it has none."""
+    certificate: Callable[[], Collection[tuple[str, str]]]
+    """The names in the client's certificate, which was verified: (common_name, dns, email or uri; the name)."""
+    audiences: frozenset[str]
+    """What a token may be for: the URLs that the endpoint is known by."""
+
+
+class Identity:
+    """`spawn` starts tasks that fetch keys of issuers. `wall` is the time in seconds from 1970."""
+
+    def __init__(
+        self, settings: Authentication, spawn: Spawn, fetch: Fetch = fetch, wall: Callable[[], float] = time.time
+    ) -> None:
+        self._wall = wall
+        self._tokens = Tokens(settings.oauth, spawn, fetch, wall)
+        self._adopt(settings)
+
+    @property
+    def settings(self) -> Authentication:
+        """Those in force."""
+        return self._settings
+
+    @property
+    def local(self) -> Principal:
+        """Who asks over stdio."""
+        return Principal(self._settings.stdio.name, frozenset(self._settings.stdio.roles))
+
+    def reconfigure(self, settings: Authentication) -> None:
+        """Goes by other settings from the next request on."""
+        if settings.oauth != self._settings.oauth:
+            self._tokens.reconfigure(settings.oauth)
+        self._adopt(settings)
+
+    def _adopt(self, settings: Authentication) -> None:
+        self._settings = settings
+        self._keys = KeyRing(settings.keys)
+
+    def prepare(self) -> None:
+        """Fetches issuers' keys before the first token comes."""
+        self._tokens.prepare()
+
+    async def identify(self, presented: Presented) -> Principal:
+        """Raises NotIdentified."""
+        if not self._settings.required:
+            return ANONYMOUS
+        principal = _forwarded(presented, self._settings.forwarded)
+        if principal is None and (secret := self._secret(presented)) is not None:
+            principal = await self._bearer(secret, presented.audiences)
+        if principal is None:
+            principal = _certified(presented, self._settings.certificates)
+        if principal is None:
+            raise NotIdentified(Fault.MISSING, f"who calls must say who it is: {self._ways()}")
+        return principal
+
+    def _secret(self, presented: Presented) -> str | None:
+        """The one key or token of a request. Raises NotIdentified."""
+        authorization = presented.header("Authorization")
+        others = presented.header(self._settings.key_header) if self._settings.key_header else ()
+        match [*authorization, *others]:
+            case []:
+                return None
+            case [only]:
+                bearer = _BEARER.fullmatch(only if authorization else f"Bearer {only}")
+            case _:
+                # RFC 6750, section 2: "Clients MUST NOT use more than one method". Two readers could take two.
+                raise NotIdentified(Fault.MALFORMED, "more than one key or token: send one")
+        if bearer is None:
+            raise NotIdentified(Fault.INVALID, "the header Authorization is not `Bearer` and a key or a token")
+        return bearer["token"]
+
+    async def _bearer(self, secret: str, audiences: frozenset[str]) -> Principal:
+        hashed = digest(secret)
+        if (holder := self._keys.find(hashed)) is not None:
+            if holder.expires is not None and holder.expires <= self._wall():
+                raise NotIdentified(Fault.INVALID, "the key has expired")
+            return holder.principal
+        if not self._settings.oauth.issuers:
+            raise NotIdentified(Fault.INVALID, "the key is not known")
+        try:
+            return await self._tokens.principal(secret, hashed, audiences)
+        except InvalidToken as invalid:
+            raise NotIdentified(Fault.INVALID, str(invalid)) from invalid
+        except InsufficientScope as lacking:
+            raise NotIdentified(Fault.INSUFFICIENT, str(lacking)) from lacking
+        except KeysUnavailable as unavailable:
+            sentence = "the keys of the token's issuer cannot be had at present; try again"
+            raise NotIdentified(Fault.UNAVAILABLE, sentence) from unavailable
+
+    def _ways(self) -> str:
+        settings = self._settings
+        bearer = ["a key"] * bool(settings.keys) + ["a token"] * bool(settings.oauth.issuers)
+        ways = [f"`Authorization: Bearer` with {' or '.join(bearer)}"] if bearer else []
+        ways += ["the word of the proxy in front"] if settings.forwarded.trusted else []
+        ways += ["a certificate"] if settings.certificates.enabled else []
+        return ", or ".join(ways)
+
+
+def _forwarded(presented: Presented, settings: Forwarded) -> Principal | None:
+    """Who a proxy says it is; None where nobody that we trust says anything. Raises NotIdentified."""
+    if not _is_trusted(presented.peer, settings):
+        return None
+    match presented.header(settings.user_header):
+        case []:
+            return None
+        case [name] if _is_name(name):
+            roles = _listed(presented.header(settings.roles_header)) if settings.roles_header else ()
+            return _principal(settings.prefix + name, {*roles, *settings.roles})
+        case _:
+            raise NotIdentified(Fault.MALFORMED, f"the header {settings.user_header} names nobody, or several")
+
+
+def _is_trusted(peer: str | None, settings: Forwarded) -> bool:
+    if peer is None or not settings.trusted:
+        return False
+    address = ipaddress.ip_address(peer.partition("%")[0])
+    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
+        address = address.ipv4_mapped
+    return any(address in network for network in settings.trusted)
+
+
+def _listed(values: Sequence[str]) -> list[str]:
+    roles = [role.strip() for value in values for role in value.split(",")]
+    return [role for role in roles if role][:MAX_ROLES]
+
+
+def _certified(presented: Presented, settings: Certificates) -> Principal | None:
+    """Who a certificate is of. One with several names of the kind could be anybody's of them: it is nobody's."""
+    if not settings.enabled:
+        return None
+    match [name for kind, name in presented.certificate() if kind == settings.name]:
+        case []:
+            return None
+        case [name] if _is_name(name):
+            return _principal(settings.prefix + name, settings.roles)
+        case _:
+            raise NotIdentified(Fault.INVALID, f"the certificate names nobody, or several ({settings.name})")
+
+
+def _principal(name: str, roles: Collection[str]) -> Principal:
+    if name == RESERVED:
+        raise NotIdentified(Fault.INVALID, "this is a reserved name")
+    return Principal(name, frozenset(roles))
+
+
+def _is_name(name: str) -> bool:
+    return 0 < len(name) <= MAX_NAME and name.isprintable()

@@ -1,0 +1,52 @@
+"""API keys: made once and shown once; kept as their hashes alone.
+
+A key is 256 random bits, so a plain SHA-256 of it cannot be turned back, and finding one by its hash tells nothing of
+the others, however long it takes. Reads no header.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from mcproxy.call import Principal
+from mcproxy.settings.authentication import Key
+
+MARK: Final = "mcproxy_"
+"""What keys begin with, so that scanners for secrets can know them: `mcproxy_[A-Za-z0-9_-]{43}`."""
+
+_BYTES: Final = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Whose a key is. `expires` is a Unix time in seconds."""
+
+    principal: Principal
+    expires: float | None
+
+
+def make() -> str:
+    return MARK + secrets.token_urlsafe(_BYTES)
+
+
+def digest(key: str) -> bytes:
+    return hashlib.sha256(key.encode(errors="surrogateescape")).digest()
+
+
+class KeyRing:
+    """Every key that is good, by its hash: looking one up costs the same however many there are."""
+
+    def __init__(self, keys: Mapping[str, Sequence[Key]]) -> None:
+        self._holders = {bytes.fromhex(key.sha256): _holder(name, key) for name, own in keys.items() for key in own}
+
+    def find(self, hashed: bytes) -> Holder | None:
+        return self._holders.get(hashed)
+
+
+def _holder(name: str, key: Key) -> Holder:
+    principal = Principal(name, roles=frozenset(key.roles), attributes=(("key", key.sha256[:12]),))
+    return Holder(principal, None if key.expires is None else key.expires.timestamp())

@@ -1,0 +1,217 @@
+"""JSON Web Tokens of the configured issuers -> who calls (RFC 7519, RFC 8725, RFC 9068).
+
+A signature is checked once, and remembered with its token's hash; time and audience are checked at every use. Nothing
+in a token says where its key is or how it may be checked: `jku`, `x5u`, `jwk` and their like are not read.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+import jwt
+import msgspec
+from cachetools import LRUCache
+from jwt.algorithms import AllowedPublicKeys
+
+from mcproxy.access.fetching import Fetch
+from mcproxy.access.issuers import Keys, KeySet, Spawn
+from mcproxy.call import Principal
+from mcproxy.settings.authentication import RESERVED, Issuer, OAuth
+
+MAX_NAME: Final = 256
+MAX_CANDIDATES: Final = 8
+"""Keys that a token without a `kid` is held against."""
+
+Claims = dict[str, object]
+T = TypeVar("T")
+
+
+class InvalidToken(Exception):
+    """A token that is not good here. The text says why, and holds nothing of the token."""
+
+
+class InsufficientScope(Exception):
+    """A good token that lacks required scopes."""
+
+
+class _Header(msgspec.Struct):
+    alg: str
+    kid: str | None = None
+    crit: msgspec.Raw | None = None
+
+
+class _Origin(msgspec.Struct):
+    iss: str
+
+
+class _Bounds(msgspec.Struct):
+    """What a token is good for. Times are Unix times in seconds."""
+
+    exp: float
+    aud: str | list[str]
+    nbf: float | None = None
+    iat: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """A token whose signature was good. `keys` are what its issuer had then."""
+
+    principal: Principal
+    bounds: _Bounds
+    source: KeySet
+    keys: Keys
+
+
+class Tokens:
+    """`spawn` starts tasks that fetch keys. `wall` is the time in seconds from 1970."""
+
+    def __init__(self, oauth: OAuth, spawn: Spawn, fetch: Fetch, wall: Callable[[], float]) -> None:
+        self._spawn = spawn
+        self._fetch = fetch
+        self._wall = wall
+        self._sources: dict[str, KeySet] = {}
+        self.reconfigure(oauth)
+
+    def reconfigure(self, oauth: OAuth) -> None:
+        """Keeps the keys of issuers that stay as they are. Tokens are verified anew: another claim may count."""
+        known, self._sources, self._oauth = self._sources, {}, oauth
+        for issuer in oauth.issuers:
+            source = known.get(issuer.issuer)
+            if source is None or source.issuer != issuer:
+                source = KeySet(issuer, oauth, self._spawn, self._fetch)
+            source.oauth = oauth
+            self._sources[issuer.issuer] = source
+        self._verified: LRUCache[bytes, Verified] = LRUCache(oauth.max_tokens)
+
+    def prepare(self) -> None:
+        """Fetches keys before the first token comes."""
+        for source in self._sources.values():
+            source.refresh()
+
+    async def principal(self, token: str, hashed: bytes, audiences: Collection[str]) -> Principal:
+        """Who a token was given to. `hashed` stands for it, and `audiences` are the names of what was asked.
+
+        Raises InvalidToken, InsufficientScope, and KeysUnavailable where that cannot be told.
+        """
+        verified = self._verified.get(hashed)
+        if verified is None or verified.keys is not verified.source.keys:
+            verified = self._verified[hashed] = await self._verify(token)
+        self._check_bounds(verified, audiences)
+        self._check_scopes(verified.principal)
+        return verified.principal
+
+    async def _verify(self, token: str) -> Verified:
+        if len(token) > self._oauth.max_token_bytes:
+            raise InvalidToken("the token is too long (oauth.max_token_bytes)")
+        header, source = self._opened(token)
+        keys = await source.find(header.kid, header.alg)
+        for key in keys[:MAX_CANDIDATES]:
+            payload = _payload(token, key.public, header.alg)
+            if payload is not None:
+                # Remembered with what the issuer has now: `find` may have waited for it.
+                return Verified(self._named(payload, source.issuer), _decoded(payload, _Bounds), source, source.keys)
+        raise InvalidToken("the token is not signed by a key of its issuer")
+
+    def _opened(self, token: str) -> tuple[_Header, KeySet]:
+        """What a token says of itself, unverified: enough to choose a key from what is configured."""
+        parts = token.split(".")
+        if len(parts) != 3:
+            raise InvalidToken("the token is no signed JSON Web Token")
+        header = _decoded(_base64(parts[0]), _Header)
+        source = self._sources.get(_decoded(_base64(parts[1]), _Origin).iss)
+        if source is None:
+            raise InvalidToken("the token is of an issuer that is not trusted here")
+        if header.alg not in source.issuer.algorithms:
+            raise InvalidToken("the token is signed in a way that is not accepted")
+        # RFC 7515, section 4.1.11: what must be understood, and is not, makes a token invalid.
+        if header.crit is not None:
+            raise InvalidToken("the token has a critical header that is not understood")
+        return header, source
+
+    def _named(self, payload: bytes, issuer: Issuer) -> Principal:
+        claims = _decoded(payload, Claims)
+        if claims.get("iss") != issuer.issuer:
+            raise InvalidToken("the token is of another issuer than it seems")
+        name = _claim(claims, issuer.name_claim)
+        if not isinstance(name, str) or not 0 < len(name) <= MAX_NAME or not name.isprintable():
+            raise InvalidToken(f"the token's {issuer.name_claim} is no name")
+        full = issuer.prefix + name
+        if full == RESERVED:
+            raise InvalidToken(f"the token's {issuer.name_claim} is a reserved name")
+        scopes = frozenset(_words(_claim(claims, issuer.scopes_claim)))
+        roles = frozenset(_entries(_claim(claims, issuer.roles_claim)))
+        kept = ((claim, _claim(claims, claim)) for claim in issuer.attribute_claims)
+        attributes = tuple((claim, value) for claim, value in kept if isinstance(value, str))
+        return Principal(full, roles | set(issuer.roles), self._with_implied(scopes), attributes)
+
+    def _with_implied(self, scopes: frozenset[str]) -> frozenset[str]:
+        """basic/authorization: servers "MUST account for scope hierarchies"."""
+        found, left = set(scopes), list(scopes)
+        while left:
+            fresh = set(self._oauth.implied_scopes.get(left.pop(), ())) - found
+            found |= fresh
+            left += fresh
+        return frozenset(found)
+
+    def _check_bounds(self, verified: Verified, audiences: Collection[str]) -> None:
+        now, issuer, bounds = self._wall(), verified.source.issuer, verified.bounds
+        if bounds.exp <= now - issuer.leeway:
+            raise InvalidToken("the token has expired")
+        if max(bounds.nbf or 0, bounds.iat or 0) > now + issuer.leeway:
+            raise InvalidToken("the token is not good yet")
+        named = [bounds.aud] if isinstance(bounds.aud, str) else bounds.aud
+        # RFC 8707, section 2; a URL with and without its last slash is the same to too many clients.
+        if not any(name in issuer.audience or name.removesuffix("/") in audiences for name in named):
+            raise InvalidToken("the token is for another audience")
+
+    def _check_scopes(self, principal: Principal) -> None:
+        if not principal.scopes.issuperset(self._oauth.required_scopes):
+            raise InsufficientScope("the token lacks a scope")
+
+
+def _payload(token: str, key: AllowedPublicKeys, algorithm: str) -> bytes | None:
+    """What was signed; None where it was not signed by this key."""
+    try:
+        payload = jwt.PyJWS(algorithms=[algorithm]).decode(token, key=key, algorithms=[algorithm])
+    except (jwt.PyJWTError, ValueError, RecursionError):
+        return None
+    assert isinstance(payload, bytes)
+    return payload
+
+
+def _decoded(data: bytes, type_: type[T]) -> T:
+    try:
+        return msgspec.json.decode(data, type=type_)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise InvalidToken("the token is not what it should be: a claim is missing, or of another type") from error
+
+
+def _base64(text: str) -> bytes:
+    try:
+        return base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise InvalidToken("the token is no signed JSON Web Token") from error
+
+
+def _claim(claims: Claims, name: str) -> object:
+    """The claim of that very name, else the member that dots lead to: Auth0's names are URLs, Keycloak nests."""
+    if name in claims:
+        return claims[name]
+    value: object = claims
+    for part in name.split("."):
+        value = value.get(part) if isinstance(value, dict) else None
+    return value
+
+
+def _entries(value: object) -> Iterator[str]:
+    yield from (entry for entry in (value if isinstance(value, list) else [value]) if isinstance(entry, str))
+
+
+def _words(value: object) -> Iterator[str]:
+    for entry in _entries(value):
+        yield from entry.split(" ")
