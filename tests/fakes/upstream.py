@@ -316,9 +316,7 @@ class House:
         return [entry[kind.key] for entry in entries]
 
 
-def settings_of(
-    upstreams: Mapping[str, Mapping[str, object]], access: Mapping[str, object] | None = None, **proxy: object
-) -> Settings:
+def settings_of(upstreams: Mapping[str, Mapping[str, object]], access: object = None, **proxy: object) -> Settings:
     """Settings whose upstreams have their name as prefix, unless they say otherwise."""
     specs = [{"name": name, "prefix": name, "command": "fake", **options} for name, options in upstreams.items()]
     return Settings.model_validate({"proxy": proxy, "access": access or {}, "upstreams": specs})
@@ -328,7 +326,7 @@ def settings_of(
 async def house(
     *upstreams: FakeUpstream,
     options: Mapping[str, Mapping[str, object]] | None = None,
-    access: Mapping[str, object] | None = None,
+    access: object = None,
     **proxy: object,
 ) -> AsyncIterator[House]:
     """Runs a gateway in front of `upstreams`; `options` are their settings, by name."""
