@@ -16,8 +16,11 @@ DEVELOPMENT := .venv/development.stamp
 SERVERS := .cache/servers/installed.stamp
 SDK1 := .cache/sdk1/installed.stamp
 NPM_PACKAGES := $(if $(NPM),$(NODE:%=%/node_modules/installed.stamp))
+PEERS := tests/bench/peers
+PYPI_PEERS := $(patsubst $(PEERS)/%.txt,.cache/bench/%/installed.stamp,$(wildcard $(PEERS)/*.txt))
+NPM_PEERS := $(if $(NPM),$(PEERS)/node_modules/installed.stamp)
 
-.PHONY: help run check test coverage lock clean
+.PHONY: help run check test coverage bench bench-programs lock clean
 .DELETE_ON_ERROR:
 
 help:
@@ -25,6 +28,7 @@ help:
 	@echo "make check     style, types and layers"
 	@echo "make test      every test; those that need npm are skipped where there is none"
 	@echo "make coverage  the same, with a report of what was covered"
+	@echo "make bench     what a call costs beside nginx and other proxies; half an hour"
 	@echo "make lock      pins anew what pyproject.toml and the *.in files ask for"
 	@echo "make clean     removes all that was set up or built"
 
@@ -46,6 +50,16 @@ coverage: $(DEVELOPMENT) $(SERVERS) $(SDK1) $(NPM_PACKAGES)
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report --skip-covered --show-missing
 
+# A peer that cannot be installed is left out of the report, which says so.
+bench: $(DEVELOPMENT) bench-programs
+	-$(MAKE) --keep-going $(PYPI_PEERS) $(NPM_PEERS)
+	$(BIN)/python -m tests.bench $(BENCH)
+
+bench-programs:
+	@command -v wrk && PATH=$$PATH:/usr/sbin command -v nginx || \
+		if test "$$(id -u)" = 0; then apt-get install --yes --no-install-recommends wrk nginx; \
+		else echo "wrk and nginx are needed: apt-get install wrk nginx" >&2; exit 1; fi
+
 $(RUNTIME): requirements.lock pyproject.toml
 	$(if $(PYTHON),,$(error no Python 3.11 or newer was found; name one with `make PYTHON=...`))
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -63,6 +77,11 @@ $(SERVERS) $(SDK1):
 	$(if $(PYTHON),,$(error no Python 3.11 or newer was found; name one with `make PYTHON=...`))
 	$(PYTHON) -m venv --clear $(@D)
 	$(@D)/bin/python $(LOCKED) $<
+	touch $@
+
+.cache/bench/%/installed.stamp: $(PEERS)/%.txt
+	$(PYTHON) -m venv --clear $(@D)
+	$(@D)/bin/python $(PIP) install --quiet --requirement $<
 	touch $@
 
 %/node_modules/installed.stamp: %/package.json %/package-lock.json
@@ -85,5 +104,5 @@ lock:
 
 clean:
 	rm -rf .venv .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage .coverage.* \
-		dist *.egg-info $(NODE:%=%/node_modules)
+		dist *.egg-info $(NODE:%=%/node_modules) $(PEERS)/node_modules
 	find mcproxy tests -name __pycache__ -type d -prune -exec rm -rf {} +

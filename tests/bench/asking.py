@@ -23,6 +23,7 @@ from mcproxy.protocol.eras import (
 from mcproxy.protocol.headers import standard_headers
 from mcproxy.protocol.jsonrpc import raw
 from mcproxy.upstream.streamable import SESSION, VERSION
+from tests.bench.variants import KEY
 
 NUMBER: Final = "#########"
 """Stands where each request has its own number, of as many digits."""
@@ -31,7 +32,11 @@ PATIENCE: Final = 10.0
 PAUSE: Final = 0.01
 _INFO: Final = {"name": "bench", "version": "1"}
 
-HEADERS: Final = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
+HEADERS: Final = {
+    "Content-Type": "application/json",
+    "Accept": "application/json, text/event-stream",
+    "Authorization": f"Bearer {KEY}",
+}
 
 Json = dict[str, Any]
 

@@ -91,10 +91,14 @@ def configuration(scene: Scene) -> dict[str, Any]:
     return merged(plain, VARIANTS[scene.variant])
 
 
-def _mcproxy(scene: Scene) -> Program:
-    file = _written(scene, "mcproxy.json", json.dumps(configuration(scene)))
+def gateway(file: Path) -> Program:
+    """mcproxy with a configuration."""
     command = [sys.executable, "-m", "mcproxy", "serve", "--config", str(file)]
-    return Program(command, {"XDG_STATE_HOME": str(scene.folder)})
+    return Program(command, {"XDG_STATE_HOME": str(file.parent)})
+
+
+def _mcproxy(scene: Scene) -> Program:
+    return gateway(_written(scene, "mcproxy.json", json.dumps(configuration(scene))))
 
 
 def _do_nothing(scene: Scene) -> Program:

@@ -1,27 +1,44 @@
 """What may be switched on in the gateway under test: configurations by name, merged into the plain one.
 
-A variant without members is not there yet: its workloads are skipped, with a notice.
+A variant with no section is not there yet: its workloads are skipped, with a notice.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from typing import Any, Final
 
+Json = dict[str, Any]
+
 PLAIN: Final = "plain"
 GUARDED: Final = "guarded"
+"""Keys, a policy, and limits that are never met."""
 POLICIES: Final = "policies"
 """With a number behind it: so many rules, of which the last admits the load."""
 
-VARIANTS: Final[Mapping[str, Mapping[str, Any]]] = {
+KEY: Final = "mcproxy_bench"
+"""What every request shows to every proxy. Only GUARDED asks for it."""
+
+
+def _policy(rules: int) -> Json:
+    """So many rules, of which the last allows what is called."""
+    others = [{"upstreams": [f"other-{number}"], "tools": [f"tool-{number}-*"]} for number in range(1, rules)]
+    return {"roles": {"everyone": {"allow": [*others, {"upstreams": ["u*"]}]}}}
+
+
+def _guarded() -> Json:
+    key = {"sha256": hashlib.sha256(KEY.encode()).hexdigest()}
+    limits = {"each": {"per": ["principal", "tool"], "rate": 1_000_000, "at_once": 1_000_000, "daily": 1_000_000_000}}
+    return {"authentication": {"keys": {"bench": [key]}}, "policy": _policy(10), "limits": {"rules": limits}}
+
+
+VARIANTS: Final[Mapping[str, Json]] = {
     PLAIN: {"proxy": {}},
-    # Access control, limits and the audit log.
-    GUARDED: {},
-    f"{POLICIES}-1": {},
-    f"{POLICIES}-10": {},
-    f"{POLICIES}-100": {},
+    GUARDED: {"access": _guarded()},
+    **{f"{POLICIES}-{rules}": {"access": {"policy": _policy(rules)}} for rules in (1, 10, 100)},
 }
-"""Sections of the configuration, by variant."""
+"""Sections of the configuration, by name."""
 
 
 def merged(plain: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
