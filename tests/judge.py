@@ -1,21 +1,24 @@
 """The judge of everything a server says on one connection: each message against the schema of the version in force.
 
-The verdict is `mcp_types`', the official types, by method and version, with what no schema says added: answers come
-once and to what was asked, progress to a token in flight, and questions only to a client that can take them. Feed
-it both directions in the order of the wire; it raises `Violation` at the first message that should not be.
+The verdict is `mcp_types`', the official types, by method and version (tasks of 2025-11-25 included), with what no
+schema says added: answers come once and to what was asked, progress to a token in flight, and questions only to a
+client that can take them. Feed it both directions in the order of the wire; it raises `Violation` at the first
+message that should not be.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import Any, Final
 
+import mcp_types
 from mcp_types import jsonrpc, methods
 from pydantic import ValidationError
 
-from mcproxy.protocol.eras import META_VERSION
+from mcproxy.protocol.eras import META_VERSION, V2025_11_25
 from mcproxy.protocol.methods import INPUT_CAPABILITIES, PROGRESS
+from mcproxy.protocol.tasks import TASK_STATUS
 
 Json = dict[str, Any]
 
@@ -84,7 +87,7 @@ class Judge:
         if request["method"] == "initialize":
             self.version = result.get("protocolVersion")
         if request["method"] not in self._unjudged:
-            methods.validate_server_result(request["method"], self._in_force(request), result)
+            _judge_shape(request, self._in_force(request), result)
 
     def _take_question(self, message: Json, id: int | str | None) -> Json | None:
         if id is None:
@@ -104,7 +107,10 @@ class Judge:
         self._questions.add(id)
 
     def _judge_notification(self, message: Json, method: str, params: Json) -> None:
-        methods.parse_server_notification(method, self._in_force(), params)
+        if (method, self._in_force()) == (TASK_STATUS, V2025_11_25):
+            mcp_types.TaskStatusNotification.model_validate(message)
+        else:
+            methods.parse_server_notification(method, self._in_force(), params)
         if method == PROGRESS and params["progressToken"] not in self._tokens():
             raise Violation(message, f"progress on {params['progressToken']!r}, a token of no request in flight")
 
@@ -116,6 +122,25 @@ class Judge:
         if not isinstance(version, str):
             raise ValueError("no version was agreed on")  # noqa: TRY004 - the peer's fault, not the caller's
         return version
+
+
+_TASKS: Final[Mapping[str, type[mcp_types.Result]]] = {
+    "tasks/get": mcp_types.GetTaskResult,
+    "tasks/result": mcp_types.CallToolResult,
+    "tasks/list": mcp_types.ListTasksResult,
+    "tasks/cancel": mcp_types.CancelTaskResult,
+}
+"""What the official table of methods leaves out: experimental in 2025-11-25, and gone since."""
+
+
+def _judge_shape(request: Json, version: str, result: Json) -> None:
+    method = request["method"]
+    if version == V2025_11_25 and method in _TASKS:
+        _TASKS[method].model_validate(result)
+    elif version == V2025_11_25 and "task" in (request.get("params") or {}):
+        mcp_types.CreateTaskResult.model_validate(result)
+    else:
+        methods.validate_server_result(method, version, result)
 
 
 def _meta(request: Json) -> Mapping[str, Any]:
