@@ -279,13 +279,21 @@ class Retired:
     owner: Owner
 
 
+class Hearing(Enum):
+    """Whether what an upstream says between calls reaches us. Over a link that stands it does, until that is LOST."""
+
+    LOST = "lost"
+    REGAINED = "regained"
+    """What changed meanwhile is not known."""
+
+
 @dataclass(frozen=True, slots=True)
 class UpstreamChanged:
-    """The upstream says that something changed, in its own names."""
+    """The upstream says that something changed, in its own names; or whether we hear what it says is another."""
 
     upstream: str
     owner: Owner
-    change: Change
+    change: Change | Hearing
 
 
 UpstreamEvent = Connected | Disconnected | Retired | UpstreamChanged

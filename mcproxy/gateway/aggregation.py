@@ -25,6 +25,7 @@ from mcproxy.call import (
     Connected,
     Disconnected,
     Failed,
+    Hearing,
     ListChanged,
     Listener,
     McpError,
@@ -124,6 +125,8 @@ class Aggregation:
                 self._retire(link)
             case UpstreamChanged(change=ListChanged(kind=kind)):
                 self._changed(ListKey(link, kind))
+            case UpstreamChanged(change=Hearing.REGAINED):
+                self._regained(link)
             case UpstreamChanged():
                 pass
             case _:
@@ -243,6 +246,12 @@ class Aggregation:
         if not self._catalogue.is_up(link):
             with self.telling(link.upstream):
                 self._catalogue.empty(link)
+
+    def _regained(self, link: LinkKey) -> None:
+        """Whatever list the upstream would have told of may have changed unheard."""
+        for kind in Kind:
+            if self._catalogue.tells_changes(link, kind):
+                self._changed(ListKey(link, kind))
 
     def _changed(self, key: ListKey) -> None:
         link, kind = key

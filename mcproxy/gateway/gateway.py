@@ -19,6 +19,7 @@ from mcproxy.call import (
     Complete,
     Disconnected,
     Handler,
+    Hearing,
     ListChanged,
     Listener,
     Notice,
@@ -191,6 +192,8 @@ class Gateway:
             self._heard(event)
 
     def _heard(self, event: UpstreamChanged) -> None:
+        if isinstance(event.change, Hearing):
+            return
         if event.upstream in self._upstreams:
             self._metrics.upstream_notifications.labels(event.upstream, label_of(event.change)).inc()
         link = LinkKey(event.upstream, event.owner)

@@ -80,6 +80,8 @@ class Reads:
         self._up: dict[Owner, bool] = {}
         """Of the links that were ever heard of, whether they stand."""
         self._reports_updates = False
+        self._deaf = False
+        """Whether what the shared link would report goes unheard, though it stands."""
         self._ended = False
         self._public: LRUCache[Key, int] = LRUCache(_MAX_PUBLIC, getsizeof=int)
 
@@ -87,6 +89,7 @@ class Reads:
         """Takes over what `before`, of other settings, knows of the links; not what it holds."""
         self._up = dict(before._up)
         self._reports_updates = before._reports_updates
+        self._deaf = before._deaf
 
     def end(self) -> Turnover:
         """Forgets all, watches nothing and keeps nothing more: another is in its place."""
@@ -174,6 +177,7 @@ class Reads:
         """A link stands. Where it stood before, it was lost meanwhile, and with it what it would have reported."""
         ended = self.lost(owner, now) if self._up.get(owner) else Turnover()
         self._up[owner] = True
+        self.heard(owner)
         self._reports_updates = reports_updates(identity.capabilities)
         return ended
 
@@ -182,6 +186,20 @@ class Reads:
         self.shelf.age(owner, now, self._spec.cache.stale_if_error)
         self._detach(flight for flight in self._flights.values() if flight.key.owner == owner)
         return Turnover(ended=self._watches.clear()) if owner is None else Turnover()
+
+    def deafened(self, owner: Owner) -> Turnover:
+        """What the link would report goes unheard: nothing is kept right by being watched until it is heard again."""
+        if owner is not None:
+            return Turnover()
+        self._deaf = True
+        ended = self._watches.clear()
+        for watch in ended:
+            self.updated(watch.uri)
+        return Turnover(ended=ended)
+
+    def heard(self, owner: Owner) -> None:
+        if owner is None:
+            self._deaf = False
 
     def retired(self, owner: Owner, now: float) -> Turnover:
         """A link is gone for good, and whatever came over it."""
@@ -235,7 +253,7 @@ class Reads:
 
     def _watch(self, key: Key) -> Turnover:
         """Watches what is kept, where that is asked for: over a link that all share, and that stands."""
-        reported = self._up.get(None) and self._reports_updates
+        reported = self._up.get(None) and self._reports_updates and not self._deaf
         if not self._spec.cache.coherent or key.owner is not None or not reported:
             return Turnover()
         turnover = self._watches.want(key.uri)

@@ -19,11 +19,11 @@ from anyio.abc import TaskGroup
 from mcproxy import settings
 from mcproxy.call import (
     Call,
-    Change,
     Complete,
     Connected,
     Disconnected,
     Handler,
+    Hearing,
     ListChanged,
     Listener,
     Notice,
@@ -72,6 +72,7 @@ class Cause(Enum):
     UPDATED = "updated"
     LIST_CHANGED = "list_changed"
     DISCONNECTED = "disconnected"
+    UNHEARD = "unheard"
     RETIRED = "retired"
     TOOL_CALL = "tool_call"
     RELOAD = "reload"
@@ -178,12 +179,13 @@ class ReadCache:
             case Retired(owner=owner):
                 self._count(event.upstream, Cause.RETIRED)
                 self._turn(reads, reads.retired(owner, self._now()))
-            case UpstreamChanged(change=change):
-                self._change(reads, event.upstream, change)
+            case UpstreamChanged():
+                self._change(reads, event)
             case _:
                 assert_never(event)
 
-    def _change(self, reads: Reads, name: str, change: Change) -> None:
+    def _change(self, reads: Reads, event: UpstreamChanged) -> None:
+        name, owner, change = event.upstream, event.owner, event.change
         match change:
             case ResourceUpdated(uri=uri):
                 self._count(name, Cause.UPDATED)
@@ -191,6 +193,11 @@ class ReadCache:
             case ListChanged(kind=Kind.RESOURCES):
                 self._count(name, Cause.LIST_CHANGED)
                 reads.changed()
+            case Hearing.LOST:
+                self._count(name, Cause.UNHEARD)
+                self._turn(reads, reads.deafened(owner))
+            case Hearing.REGAINED:
+                reads.heard(owner)
             case ListChanged() | TaskChanged() | Notice():
                 return
             case _:

@@ -1,7 +1,7 @@
 """One upstream subscription for each resource of a link, however many clients watch it (requirements R20, R21).
 
-First in subscribes upstream, last out unsubscribes, and a link that comes back is subscribed anew. Whenever changes may
-have gone unheard, watchers get one `updated`, and what is cached is in doubt. `Watchers` knows who watches what;
+First in subscribes upstream, last out unsubscribes, and a link that is heard again is subscribed anew. Whenever changes
+may have gone unheard, watchers get one `updated`, and what is cached is in doubt. `Watchers` knows who watches what;
 `Subscriptions` makes upstreams agree with it, one request at a time for each resource.
 """
 
@@ -22,6 +22,7 @@ from mcproxy.call import (
     Connected,
     Disconnected,
     Failed,
+    Hearing,
     InputRequired,
     Listener,
     McpError,
@@ -255,6 +256,8 @@ class Subscriptions:
                 self._epochs.pop(link, None)
             case UpstreamChanged(change=ResourceUpdated() as update):
                 self._updated(link, update)
+            case UpstreamChanged(change=Hearing.REGAINED):
+                self._replay(link)
             case UpstreamChanged():
                 pass
 

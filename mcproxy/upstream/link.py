@@ -14,7 +14,7 @@ from typing import Protocol
 import anyio
 from anyio.abc import TaskGroup
 
-from mcproxy.call import Call, Change, Listener, Outcome, ServerIdentity
+from mcproxy.call import Call, Change, Hearing, Listener, Outcome, ServerIdentity
 from mcproxy.metrics import Metrics
 from mcproxy.protocol.jsonrpc import ErrorObject, Message, Params
 from mcproxy.settings import Upstream
@@ -71,7 +71,7 @@ class Hop:
     spec: Upstream
     """As of now: a reload that needs no other link puts another in its place. All else stays as it is."""
     metrics: Metrics
-    publish: Callable[[Change], None]
+    publish: Callable[[Change | Hearing], None]
     ownership: Ownership | None = None
     """None where the link is shared by everybody."""
     findings: Findings = field(default_factory=Findings)

@@ -15,7 +15,7 @@ import msgspec
 import structlog
 from anyio.abc import TaskGroup
 
-from mcproxy.call import Call, Complete, Failed, ListChanged, Outcome, Party, Reason, ResourceUpdated
+from mcproxy.call import Call, Complete, Failed, Hearing, ListChanged, Outcome, Party, Reason, ResourceUpdated
 from mcproxy.catalog.uris import canonical
 from mcproxy.channel import PeerGone
 from mcproxy.protocol.capabilities import tells_changes
@@ -159,7 +159,7 @@ class Listening:
         self._unsupported: ErrorObject | None = None
         self._closed: str | None = None
         self._deaf = False
-        """Whether something may have changed while nothing was heard (requirement R21)."""
+        """Whether something that is wanted goes unheard (requirement R21)."""
         self._failures = 0
         self._tried = anyio.Event()
         self._stirred = anyio.Event()
@@ -236,6 +236,8 @@ class Listening:
                 wanted = Filter(self._flags, frozenset(self._wishes))
                 if self._stream is not None and self._stream.end is not None:
                     await self._lost(self._stream, self._stream.end)
+                elif self._deaf and not wanted:
+                    self._regain()
                 elif wanted == (self._stream.covers if self._stream is not None else Filter()):
                     await self._stirred.wait()
                 elif not wanted:
@@ -280,19 +282,20 @@ class Listening:
             self._stir()
 
     def _adopt(self, stream: _Stream, agreed: Filter) -> None:
-        heard_before = frozenset(uri for uri, wish in self._wishes.items() if wish.granted)
         self._replace(stream)
-        self._settle(stream.asked, agreed)
+        if self._settle(stream.asked, agreed) and not self._deaf:
+            self._deafen()
         if self._deaf:
-            self._deaf = False
-            self._catch_up(Filter(agreed.flags, agreed.uris & heard_before))
+            self._regain()
 
     def _replace(self, stream: _Stream | None) -> None:
         old, self._stream = self._stream, stream
         if old is not None:
             old.scope.cancel()
 
-    def _settle(self, asked: Filter, agreed: Filter) -> None:
+    def _settle(self, asked: Filter, agreed: Filter) -> bool:
+        """Whether something goes unreported from now on that was granted."""
+        ceased = False
         for uri in asked.uris & self._wishes.keys():
             wish = self._wishes[uri]
             if uri in agreed.uris:
@@ -300,13 +303,17 @@ class Listening:
                 continue
             if wish.granted:
                 log.warning("an upstream reports updates no longer", upstream=self._hop.spec.name, uri=uri)
+                ceased = True
             self._refuse(uri, ErrorObject(INVALID_PARAMS, f"{self._name} does not report updates of {uri}"))
+        return ceased
 
-    def _catch_up(self, agreed: Filter) -> None:
-        """Says that everything changed that may have, unheard (requirement R21)."""
-        self._publish_changed(agreed.kinds)
-        for uri in sorted(agreed.uris):
-            self._hop.publish(ResourceUpdated(uri))
+    def _deafen(self) -> None:
+        self._deaf = True
+        self._hop.publish(Hearing.LOST)
+
+    def _regain(self) -> None:
+        self._deaf = False
+        self._hop.publish(Hearing.REGAINED)
 
     async def _refused(self, asked: Filter, why: ErrorObject) -> None:
         """The stream could not be opened. What was asked for anew is refused; what was agreed before is tried again."""
@@ -324,7 +331,7 @@ class Listening:
         """A stream that its server keeps closing is reopened ever more slowly (requirement R6)."""
         log.debug("a stream of changes ended", upstream=self._hop.spec.name, reason=self._hop.redact(why.message))
         self._stream = None
-        self._deaf = True
+        self._deafen()
         self._failures = 0 if anyio.current_time() - stream.since > STEADY else self._failures + 1
         await anyio.sleep(self._delays(self._failures))
 

@@ -22,6 +22,7 @@ from mcproxy.call import (
     Change,
     Connected,
     Failed,
+    Hearing,
     Outcome,
     Owner,
     Party,
@@ -260,7 +261,7 @@ class Supervisor:
     def _hop(self, ownership: Ownership | None) -> Hop:
         owner: Owner = None if ownership is None else ownership.owner
 
-        def publish(change: Change) -> None:
+        def publish(change: Change | Hearing) -> None:
             if ownership is None or self._is_held(ownership):
                 self._say(UpstreamChanged(self.name, owner, change))
 

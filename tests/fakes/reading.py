@@ -22,6 +22,7 @@ from mcproxy.call import (
     Connected,
     Disconnected,
     Failed,
+    Hearing,
     InputRequest,
     Listener,
     McpError,
@@ -233,6 +234,9 @@ class World:
     def connected(self, owner: Owner = None) -> None:
         capabilities = {"resources": raw({"subscribe": self.server.subscribable})}
         self.cache.on_event(Connected(NAME, owner, ServerIdentity(Era.STATELESS, LATEST, capabilities)))
+
+    def hears(self, hearing: Hearing, owner: Owner = None) -> None:
+        self.cache.on_event(UpstreamChanged(NAME, owner, hearing))
 
     def lost(self, owner: Owner = None) -> None:
         self.cache.on_event(Disconnected(NAME, owner, "gone"))

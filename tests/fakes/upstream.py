@@ -20,6 +20,7 @@ from mcproxy.call import (
     Connected,
     Disconnected,
     Failed,
+    Hearing,
     InputRequest,
     ListChanged,
     Listener,
@@ -165,7 +166,7 @@ class FakeUpstream:
             self.phase = Phase.BACKING_OFF
         self.on_event(Disconnected(self.name, owner, "gone"))
 
-    def announce(self, change: Change, owner: Owner = None) -> None:
+    def announce(self, change: Change | Hearing, owner: Owner = None) -> None:
         self.on_event(UpstreamChanged(self.name, owner, change))
 
     def list_changed(self, kind: Kind, entries: Sequence[object]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import anyio
 import pytest
 
-from mcproxy.call import ListChanged, Phase, Reason, Retired
+from mcproxy.call import Hearing, ListChanged, Phase, Reason, Retired
 from mcproxy.protocol.methods import Kind
 from tests.fakes.upstream import FakeUpstream, complete, error, failed, house, quiet, resource, tool
 
@@ -83,6 +83,18 @@ async def test_r19_a_storm_is_two_fetches_and_ends_with_the_last_state() -> None
         await quiet()
         assert h["a"].count("tools/list") == 1 + 2
         assert h.names(Kind.TOOLS) == ["a__t199"]
+
+
+async def test_r19_what_an_upstream_would_have_told_of_is_fetched_when_it_is_heard_again() -> None:
+    up = FakeUpstream("a", tools={"listChanged": True}, prompts={})
+    async with house(up) as h:
+        await h.ready()
+        listener = h.listener()
+        up.lists[Kind.TOOLS] = [tool("new")]
+        up.announce(Hearing.REGAINED)
+        await listener.hears(ListChanged(Kind.TOOLS))
+        assert h.names(Kind.TOOLS) == ["a__new"]
+        assert (up.count("tools/list"), up.count("prompts/list")) == (2, 1)
 
 
 async def test_r19_serving_a_list_fetches_nothing_and_tells_nobody() -> None:

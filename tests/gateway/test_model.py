@@ -26,6 +26,8 @@ from mcproxy.call import (
     Connected,
     Disconnected,
     Failed,
+    Hearing,
+    ListChanged,
     Outcome,
     Party,
     Phase,
@@ -40,7 +42,7 @@ from mcproxy.gateway.gateway import Gateway
 from mcproxy.metrics import Metrics
 from mcproxy.protocol.eras import LATEST, LATEST_HANDSHAKE, Era
 from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, ErrorObject, raw
-from mcproxy.protocol.methods import SUBSCRIBE, UNSUBSCRIBE
+from mcproxy.protocol.methods import SUBSCRIBE, UNSUBSCRIBE, Kind
 from mcproxy.sealing import Sealer
 from tests.fakes.reading import Clock
 from tests.fakes.upstream import FakeClient, FakeListener, Sleeper, complete, quiet, settings_of
@@ -50,6 +52,7 @@ T = TypeVar("T")
 PEOPLE = st.integers(0, 4)
 NAME = "a"
 URIS = ["public:x", "private:x"]
+PART = "/part"
 MANY = 5
 READ = "resources/read"
 DOWN = Failed(ErrorObject(INTERNAL_ERROR, "the link is down"), Party.UPSTREAM, Reason.UNAVAILABLE)
@@ -69,6 +72,14 @@ class Asked:
     answered: anyio.Event = field(default_factory=anyio.Event)
 
 
+@dataclass(frozen=True)
+class News:
+    """What the server tells, and the versions that are known from then on."""
+
+    change: Change
+    versions: dict[str, int]
+
+
 @dataclass(eq=False)
 class Archive:
     """An `Upstream`: resources with versions, and subscriptions that last as long as the link."""
@@ -77,8 +88,10 @@ class Archive:
     up: bool = False
     versions: dict[str, int] = field(default_factory=lambda: dict.fromkeys(URIS, 0))
     subscribed: set[str] = field(default_factory=set)
-    news: list[tuple[str, int]] = field(default_factory=list)
+    news: list[News] = field(default_factory=list)
     """On their way over the link."""
+    unheard: bool = False
+    """Whether news are lost, though the link stands."""
     asked: list[Asked] = field(default_factory=list)
 
     @property
@@ -110,14 +123,26 @@ class Archive:
         self.take_up(asked)
         asked.answered.set()
 
-    def write(self, uri: str) -> None:
+    def write(self, uri: str, part: str = "") -> None:
+        """`part` of it is what changes, and what is reported."""
         self.versions[uri] += 1
         if uri in self.subscribed:
-            self.news.append((uri, self.versions[uri]))
+            version = self.versions[uri]
+            self.tell(News(ResourceUpdated(uri + part, {"version": raw(version)}), {uri: version}))
+
+    def rewrite(self) -> None:
+        """Everything is another."""
+        for uri in URIS:
+            self.write(uri)
+        self.tell(News(ListChanged(Kind.RESOURCES), dict(self.versions)))
+
+    def tell(self, news: News) -> None:
+        if self.up and not self.unheard:
+            self.news.append(news)
 
     def cut(self) -> None:
         """The link ends, and with it what was on its way, but for the answers that had arrived."""
-        self.up = False
+        self.up = self.unheard = False
         self.subscribed.clear()
         self.news.clear()
         for asked in self.asked:
@@ -157,7 +182,7 @@ class Person(FakeListener):
     def signal(self, change: Change) -> None:
         super().signal(change)
         assert isinstance(change, ResourceUpdated)
-        uri = change.uri.removeprefix(f"{NAME}+")
+        uri = change.uri.removeprefix(f"{NAME}+").removesuffix(PART)
         self.due.add(uri)
         version = change.params.get("version")
         self.warned[uri] = self.archive.versions[uri] if version is None else int(bytes(version))
@@ -351,9 +376,13 @@ class GatewayMachine(RuleBasedStateMachine):
         self.drive(let_go())
         self.conclude()
 
-    @rule(uri=st.sampled_from(URIS))
-    def a_resource_changes(self, uri: str) -> None:
-        self.archive.write(uri)
+    @rule(uri=st.sampled_from(URIS), part=st.sampled_from(["", PART]))
+    def a_resource_changes(self, uri: str, part: str) -> None:
+        self.archive.write(uri, part)
+
+    @rule()
+    def every_resource_changes(self) -> None:
+        self.archive.rewrite()
 
     @rule(uri=st.sampled_from(URIS), times=st.integers(1, 20))
     def a_resource_changes_and_the_news_are_quick(self, uri: str, times: int) -> None:
@@ -370,13 +399,13 @@ class GatewayMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.archive.news)
     @rule()
     def news_arrive(self) -> None:
-        uri, version = self.archive.news.pop(0)
-        self.known[uri] = max(version, self.known[uri])
+        news = self.archive.news.pop(0)
+        for uri, version in news.versions.items():
+            self.known[uri] = max(version, self.known[uri])
+        self.drive(self.report(news.change))
 
-        async def deliver() -> None:
-            self.gateway.on_event(UpstreamChanged(NAME, None, ResourceUpdated(uri, {"version": raw(version)})))
-
-        self.drive(deliver())
+    async def report(self, change: Change | Hearing) -> None:
+        self.gateway.on_event(UpstreamChanged(NAME, None, change))
 
     def all_news_arrive(self) -> None:
         while self.archive.news:
@@ -413,9 +442,45 @@ class GatewayMachine(RuleBasedStateMachine):
     def the_link_is_made_again(self) -> None:
         self.drive(self.connect())
 
+    @precondition(lambda self: self.archive.up)
+    @rule(uri=st.sampled_from(URIS), who=PEOPLE)
+    def a_change_goes_unheard_as_subscriptions_are_refused(self, uri: str, who: int) -> None:
+        """The link is back, and something is read before the server says that it will not report it."""
+        self.the_link_is_lost(0, silently=True)
+        self.someone_reads(who, uri)
+        self.answer([asked for asked in self.archive.asked if asked.call.method == READ])
+        self.archive.write(uri)
+        self.the_server_refuses_subscriptions()
+
+    @precondition(lambda self: self.archive.up and not self.archive.unheard)
+    @rule()
+    def the_server_goes_unheard(self) -> None:
+        """Its link stands; news that are on their way are lost."""
+        self.archive.unheard = True
+        self.archive.news.clear()
+        self.drive(self.report(Hearing.LOST))
+
+    @precondition(lambda self: self.archive.unheard)
+    @rule()
+    def the_server_is_heard_again(self) -> None:
+        self.archive.unheard = False
+        self.drive(self.report(Hearing.REGAINED))
+
+    @precondition(lambda self: self.archive.up and not self.archive.unheard)
+    @rule(uri=st.sampled_from(URIS), who=PEOPLE)
+    def what_changes_unheard_is_not_kept_for_long(self, uri: str, who: int) -> None:
+        self.the_server_goes_unheard()
+        self.someone_reads_and_is_answered(who, uri)
+        self.archive.write(uri)
+        self.time_passes(LONG)
+        self.someone_reads_and_is_answered(who, uri)
+
     @rule(seconds=st.sampled_from([SHORT, LONG]))
     def time_passes(self, seconds: float) -> None:
+        """Where nothing is heard, everything is good for its time alone; an answer may still be on its way."""
         self.clock.now += seconds
+        if self.archive.unheard and seconds == LONG and not any(asked.outcome for asked in self.archive.asked):
+            self.known = dict(self.archive.versions)
 
     # What must hold.
 
@@ -448,6 +513,8 @@ class GatewayMachine(RuleBasedStateMachine):
     def all_becomes_quiet(self) -> None:
         if not self.archive.up:
             self.the_link_is_made_again()
+        if self.archive.unheard:
+            self.the_server_is_heard_again()
         for _ in range(20):
             self.settle()
             if not any(self.readings()):

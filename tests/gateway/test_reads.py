@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from mcproxy import settings
-from mcproxy.call import Call, Complete, Outcome
+from mcproxy.call import Call, Complete, Listener, Outcome
 from mcproxy.gateway.reads import META_STALE
 from tests.fakes.reading import DOWN, Arrived, Pending, Reader, Server, World, members, read, settled, text, world
 
@@ -171,6 +171,15 @@ class CacheMachine(RuleBasedStateMachine):
         self.drive(answer())
         self.someone_reads(uri, principal)
 
+    @precondition(lambda self: self.coherent and self.up)
+    @rule(uri=URIS, principal=PRINCIPALS)
+    def a_resource_is_kept_right(self, uri: str, principal: str) -> None:
+        """Read twice, and watched in between."""
+        self.someone_reads_and_all_is_answered(uri, principal)
+        while self.w.table.waiting:
+            self.drive(self.confirm(next(iter(self.w.table.waiting))))
+        self.someone_reads_and_all_is_answered(uri, principal)
+
     def one_arrived(self, data: st.DataObject) -> Arrived:
         return data.draw(st.sampled_from(self.server.arrived))
 
@@ -261,12 +270,10 @@ class CacheMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.w.table.waiting)
     @rule(data=st.data())
     def a_watch_is_confirmed(self, data: st.DataObject) -> None:
-        watch = data.draw(st.sampled_from(list(self.w.table.waiting)))
+        self.drive(self.confirm(data.draw(st.sampled_from(list(self.w.table.waiting)))))
 
-        async def confirm() -> None:
-            self.w.table.waiting.pop(watch).set()
-
-        self.drive(confirm())
+    async def confirm(self, watch: Listener) -> None:
+        self.w.table.waiting.pop(watch).set()
 
     @rule(seconds=st.sampled_from([1, 10, 25]))
     def time_passes(self, seconds: float) -> None:

@@ -11,6 +11,7 @@ from mcproxy.call import (
     Call,
     Complete,
     Failed,
+    Hearing,
     InputRequest,
     InputRequired,
     ListChanged,
@@ -677,6 +678,78 @@ async def test_a_watch_confirmed_only_after_the_link_was_lost_is_given_back() ->
         await w.get(read(A))
         await w.get(read(A))
         assert w.server.reads == 3
+
+
+async def test_a_read_during_which_its_watch_gave_way_lives_by_its_ttl_alone() -> None:
+    async with world(coherent=True, max_watched=1) as w:
+        await w.get(read(A))
+        await settled()
+        w.server.slow = True
+        pending = w.begin(read(A))
+        await settled()
+        w.server.slow, w.table.slow = False, True
+        await w.get(read("file:///other"))
+        w.server.arrived[0].gate.set()
+        await all_done(pending)
+        w.server.write(A)
+        assert text(await w.get(read(A))) == "1 for alice"
+
+
+async def test_while_the_upstream_goes_unheard_nothing_is_kept_right_by_being_watched() -> None:
+    async with world(coherent=True) as w:
+        for _ in range(2):
+            await w.get(read(A))
+            await settled()
+        w.hears(Hearing.LOST)
+        assert w.table.held == {}
+        for version in range(1, 4):
+            w.server.write(A)
+            assert text(await w.get(read(A))) == f"{version} for alice"
+            await settled()
+        assert w.table.held == {}
+        w.hears(Hearing.REGAINED)
+        for _ in range(4):
+            await w.get(read(A))
+            await settled()
+        assert list(w.table.held.values()) == [A]
+        assert w.server.reads == 7
+        assert w.metric("mcproxy_cache_invalidations_total", cause="unheard") == 1
+
+
+async def test_r35_a_read_under_way_as_the_upstream_goes_unheard_is_not_kept() -> None:
+    async with world(coherent=True) as w:
+        await w.get(read(A))
+        await settled()
+        w.server.slow = True
+        pending = w.begin(read(A))
+        await settled()
+        w.hears(Hearing.LOST)
+        w.hears(Hearing.REGAINED)
+        w.server.slow = False
+        w.server.arrived[0].gate.set()
+        await all_done(pending)
+        w.server.write(A)
+        assert text(await w.get(read(A))) == "1 for alice"
+
+
+async def test_a_connection_that_is_made_anew_is_heard() -> None:
+    async with world(coherent=True) as w:
+        w.hears(Hearing.LOST)
+        w.lost()
+        w.connected()
+        await w.get(read(A))
+        await settled()
+        assert list(w.table.held.values()) == [A]
+
+
+async def test_that_one_sessions_link_goes_unheard_is_nothing_to_what_all_share() -> None:
+    async with world(coherent=True) as w:
+        for _ in range(2):
+            await w.get(read(A))
+            await settled()
+        w.hears(Hearing.LOST, "one")
+        await w.get(read(A))
+        assert w.server.reads == 2
 
 
 # Stale if error.

@@ -11,7 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from mcproxy.call import Call, Outcome, ResourceUpdated, Retired
+from mcproxy.call import Call, Hearing, Outcome, ResourceUpdated, Retired
 from mcproxy.gateway.catalogue import LinkKey
 from mcproxy.gateway.subscriptions import Topic, Watchers
 from mcproxy.protocol.jsonrpc import raw
@@ -211,6 +211,21 @@ async def test_r21_everything_is_replayed_after_a_reconnect_and_told_once() -> N
         await listener.hears(ResourceUpdated("a+file:///y"))
         await quiet()
         assert len(listener.changes) == 2
+
+
+async def test_r21_everything_is_subscribed_anew_and_told_once_when_an_upstream_is_heard_again() -> None:
+    async with house(watchable()) as h:
+        await h.ready()
+        listener = h.listener()
+        await subscribe(h, listener)
+        h["a"].announce(Hearing.LOST)
+        await quiet()
+        assert listener.changes == []
+        h["a"].announce(Hearing.REGAINED)
+        await listener.hears(ResourceUpdated("a+file:///x"))
+        await quiet()
+        assert h["a"].count(SUBSCRIBE) == 2
+        assert len(listener.changes) == 1
 
 
 async def test_r21_no_update_is_told_on_the_first_connect() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 import pytest
 
-from mcproxy.call import Change, Complete, Failed, ListChanged, Outcome, Reason, ResourceUpdated
+from mcproxy.call import Change, Complete, Failed, Hearing, ListChanged, Outcome, Reason, ResourceUpdated
 from mcproxy.channel import PeerGone
 from mcproxy.metrics import Metrics
 from mcproxy.protocol.jsonrpc import (
@@ -93,7 +93,7 @@ class Running:
     hop: Hop
     listening: Listening
     server: Server
-    published: list[Change]
+    published: list[Change | Hearing]
     failures: list[int]
 
     def tell(self, method: str, id: RequestId, *, cause: RequestId | None = None, **params: Any) -> bool:
@@ -111,7 +111,7 @@ class Running:
 @asynccontextmanager
 async def running(flags: frozenset[str] = NOTHING, *, idle: float = 5) -> AsyncIterator[Running]:
     spec = Upstream(name="u", prefix="u", url="http://a", headers={"Key": SECRET}, timeouts=UpstreamTimeouts(idle=idle))
-    published: list[Change] = []
+    published: list[Change | Hearing] = []
     failures: list[int] = []
 
     def delays(count: int) -> float:
@@ -256,7 +256,38 @@ async def test_r21_after_a_loss_everything_may_have_changed() -> None:
         reopened = await it.server.has(3)
         await anyio.wait_all_tasks_blocked()
         assert reopened.asked == {"toolsListChanged": True, "resourceSubscriptions": ["a:1"]}
-    assert it.published == [ListChanged(Kind.TOOLS), ResourceUpdated("a:1")]
+    assert it.published == [Hearing.LOST, Hearing.REGAINED]
+
+
+async def test_a_loss_is_told_at_once_and_its_end_once_the_new_stream_is_acknowledged() -> None:
+    async with running() as it:
+        await it.subscribe("a:1")
+        it.server.silent = True
+        it.server.streams[0].end(PeerGone("dropped"))
+        reopened = await it.server.has(2)
+        assert it.published == [Hearing.LOST]
+        it.server.acknowledge(reopened.id, reopened.asked)
+        await anyio.wait_all_tasks_blocked()
+        assert it.published == [Hearing.LOST, Hearing.REGAINED]
+
+
+async def test_where_nothing_is_wanted_any_more_nothing_goes_unheard() -> None:
+    async with running() as it:
+        await it.subscribe("a:1")
+        it.server.streams[0].end(PeerGone("dropped"))
+        await it.unsubscribe("a:1")
+        await anyio.wait_all_tasks_blocked()
+        assert it.published == [Hearing.LOST, Hearing.REGAINED]
+        assert len(it.server.streams) == 1
+
+
+async def test_what_the_next_stream_leaves_out_has_to_be_subscribed_anew() -> None:
+    async with running() as it:
+        await it.subscribe("a:1")
+        it.server.honours = lambda asked: {"resourceSubscriptions": ["a:2"]}
+        assert isinstance(await it.subscribe("a:2"), Complete)
+        assert it.published == [Hearing.LOST, Hearing.REGAINED]
+        assert "does not report updates" in failure(await it.subscribe("a:1")).error.message
 
 
 async def test_r6_a_stream_that_its_server_keeps_closing_is_reopened_ever_more_slowly() -> None:
@@ -278,7 +309,7 @@ async def test_what_is_acknowledged_late_was_missed_until_then() -> None:
             assert late.tell(ACKNOWLEDGED, stream.id, notifications=stream.asked)
             await anyio.wait_all_tasks_blocked()
             tasks.cancel_scope.cancel()
-    assert it.published == [ListChanged(Kind.TOOLS)]
+    assert it.published == [Hearing.REGAINED]
 
 
 async def test_a_server_without_such_streams_is_not_asked_again() -> None:
