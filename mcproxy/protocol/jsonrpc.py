@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Final
 
 import msgspec
@@ -34,12 +35,12 @@ LIMIT_EXCEEDED: Final = 429
 EMPTY_OBJECT: Final = Raw(b"{}")
 
 _STRINGS: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
-_INNERMOST: Final = re.compile(rb"\[\]|\{\}")
 _ESCAPES: Final = re.compile(
     rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(?P<half>u[dD][89a-fA-F][0-9a-fA-F]{2})|.)",
     re.DOTALL,
 )
 _NO_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
+_OPENING: Final = bytes(byte in b"[{" for byte in range(256))
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,10 +227,8 @@ def nests_deeper(data: bytes | Raw, levels: int) -> bool:
     text = bytes(data)
     if text.count(b"{") + text.count(b"[") <= levels:
         return False
-    brackets = _STRINGS.sub(b"", text).translate(None, _NO_BRACKETS)
-    for _ in range(levels):
-        brackets = _INNERMOST.sub(b"", brackets)
-    return bool(brackets)
+    brackets = _STRINGS.sub(b"", text).translate(_OPENING, _NO_BRACKETS)
+    return max(accumulate(map((-1, 1).__getitem__, brackets)), default=0) > levels
 
 
 def one_line(data: bytes) -> bytes:

@@ -1,0 +1,182 @@
+"""The twin of `mcproxy.protocol.jsonrpc`; `tests/fuzz/test_jsonrpc.py` says what holds of any bytes."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from msgspec import Raw
+
+from mcproxy.protocol.jsonrpc import (
+    INVALID_REQUEST,
+    PARSE_ERROR,
+    ErrorObject,
+    ErrorResponse,
+    InvalidMessage,
+    Message,
+    Notification,
+    Request,
+    Response,
+    encode,
+    nests_deeper,
+    parse,
+    parse_batch,
+    parse_id,
+    parse_object,
+    parse_text,
+    with_members,
+)
+
+CALL = b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":%s}'
+
+
+def refusal(data: bytes) -> InvalidMessage:
+    with pytest.raises(InvalidMessage) as caught:
+        parse(data)
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        Request(7, "tools/call", {"name": Raw(b'"x"')}),
+        Request("7", "ping", {}),
+        Notification("notifications/progress", {"progress": Raw(b"1.50")}),
+        Response(7, Raw(b'{"a":[1, 2]}')),
+        ErrorResponse(None, ErrorObject(-32700, "what?")),
+        ErrorResponse("x", ErrorObject(-32602, "no", Raw(b'{"b":1e2}'))),
+    ],
+)
+def test_what_is_encoded_reads_the_same(message: Message) -> None:
+    assert parse(encode(message)) == message
+
+
+def test_what_lies_below_the_first_level_passes_byte_for_byte() -> None:
+    inner = b'{ "n": 123456789012345678901234567890, "f": 1.0e+1, "u": "\\u00e9" }'
+    message = parse(CALL % (b'{"arguments":%s}' % inner))
+    assert isinstance(message, Request)
+    assert bytes(message.params["arguments"]) == inner
+
+
+@pytest.mark.parametrize(
+    ("data", "code"),
+    [
+        (b"", PARSE_ERROR),
+        (b"{", PARSE_ERROR),
+        (b'{"jsonrpc":"2.0"} {}', PARSE_ERROR),
+        (b"[]", INVALID_REQUEST),
+        (b"7", INVALID_REQUEST),
+        (b'{"id":1,"method":"ping"}', INVALID_REQUEST),
+        (b'{"jsonrpc":"1.0","id":1,"method":"ping"}', INVALID_REQUEST),
+        (b'{"jsonrpc":"2.0","id":null,"method":"ping"}', INVALID_REQUEST),
+        (b'{"jsonrpc":"2.0","id":1.5,"method":"ping"}', INVALID_REQUEST),
+        (b'{"jsonrpc":"2.0","id":true,"method":"ping"}', INVALID_REQUEST),
+        (b'{"jsonrpc":"2.0","id":1,"method":7}', INVALID_REQUEST),
+        (b'{"jsonrpc":"2.0","id":1,"method":"ping","params":[]}', INVALID_REQUEST),
+        (b'{"jsonrpc":"2.0","id":1}', INVALID_REQUEST),
+        (b'{"jsonrpc":"2.0","id":1,"result":7}', INVALID_REQUEST),
+        (b'{"jsonrpc":"2.0","result":{}}', INVALID_REQUEST),
+        (b'{"jsonrpc":"2.0","id":1,"error":{"code":"x","message":"y"}}', INVALID_REQUEST),
+    ],
+)
+def test_what_is_no_message_is_refused_with_its_code(data: bytes, code: int) -> None:
+    assert refusal(data).code == code
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        b"NaN",
+        b"Infinity",
+        b"-Infinity",
+        b'"\x00"',
+        b'"\n"',
+        b'"\xff"',
+        b'"\xed\xa0\x80"',
+        b"01",
+        b"0x1",
+        b"'x'",
+        b"[1,]",
+    ],
+)
+def test_what_some_parsers_take_and_others_do_not_is_refused_however_deep(value: bytes) -> None:
+    assert refusal(CALL % (b'{"arguments":{"a":[%s]}}' % value)).code == PARSE_ERROR
+
+
+@pytest.mark.parametrize("half", [b"\\ud800", b"\\udc00", b"\\ud800x", b"\\ud800\\u0041"])
+def test_half_a_surrogate_pair_is_refused_however_deep(half: bytes) -> None:
+    assert "surrogate" in refusal(CALL % (b'{"arguments":{"a":["%s"]}}' % half)).reason
+
+
+def test_an_escaped_nul_and_a_whole_pair_are_text() -> None:
+    assert parse_text(b'"a\\u0000b"') == "a\0b"
+    assert parse_text(b'"\\ud83d\\ude00"') == "\U0001f600"
+
+
+@pytest.mark.parametrize("digits", [20, 400, 5000, 1_000_000])
+def test_an_id_of_any_number_of_digits_is_read_or_refused(digits: int) -> None:
+    data = b'{"jsonrpc":"2.0","id":%s,"method":"ping"}' % (b"9" * digits)
+    try:
+        message = parse(data)
+    except InvalidMessage:
+        assert digits > 4300  # what Python makes no integer of
+        return
+    assert isinstance(message, Request)
+    assert parse(encode(message)) == message
+
+
+def test_of_a_member_that_comes_twice_one_is_read_and_that_one_alone_is_sent_on() -> None:
+    message = parse(
+        b'{"jsonrpc":"2.0","id":1,"id":2,"method":"ping","method":"tools/call","params":{"name":"a","name":"b"}}'
+    )
+    assert encode(message) == b'{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"b"}}'
+
+
+@pytest.mark.parametrize("bomb", [b"[", b'{"a":', b'[{"a":', b"[[]," * 3 + b"["])
+def test_a_depth_bomb_is_refused_as_too_deep(bomb: bytes) -> None:
+    opened = bomb * 200_000
+    for data in (opened, CALL % opened, b'{"jsonrpc":"2.0","id":1,"result":{"x":%s' % opened):
+        assert refusal(data).code in {PARSE_ERROR, INVALID_REQUEST}
+    assert parse_text(opened) is None
+    assert parse_id(opened) is None
+    with pytest.raises(InvalidMessage):
+        parse_object(b'{"a":%s' % opened)
+    with pytest.raises(InvalidMessage):
+        parse_batch(b"[" + opened)
+
+
+@pytest.mark.parametrize(
+    ("data", "depth"),
+    [
+        (b"7", 0),
+        (b"[]", 1),
+        (b'{"a":{"b":[1,[2],{"c":[]}]}}', 5),
+        (b'["[[[[", "]]", "\\"[[[\\\\"]', 1),
+        (b"[" * 50 + b"]" * 50, 50),
+    ],
+)
+def test_nesting_is_that_of_values_and_not_of_text(data: bytes, depth: int) -> None:
+    assert not nests_deeper(data, depth)
+    assert depth == 0 or nests_deeper(data, depth - 1)
+
+
+def test_measuring_a_large_value_takes_no_longer_the_deeper_it_may_nest() -> None:
+    data = b"[" + b",".join([b"[" * 199 + b"]" * 199] * 5000) + b"]"
+    began = time.process_time()
+    assert not nests_deeper(data, 200)
+    assert time.process_time() - began < 1
+
+
+def test_members_are_set_in_what_is_there() -> None:
+    assert with_members(Raw(b'{"a": [1, 2],"b":3}'), {"b": 4}) == Raw(b'{"a":[1, 2],"b":4}')
+    assert with_members(Raw(b'{"a" : 1}'), {}) == Raw(b'{"a" : 1}')
+
+
+def test_a_batch_keeps_its_members_apart() -> None:
+    batch = parse_batch(b' [{"jsonrpc":"2.0","method":"a"},7]')
+    assert batch is not None
+    assert batch[0] == Notification("a", {})
+    assert isinstance(batch[1], InvalidMessage)
+    assert parse_batch(b"{}") is None
+    with pytest.raises(InvalidMessage):
+        parse_batch(b"[]")
