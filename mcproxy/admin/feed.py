@@ -1,0 +1,144 @@
+"""Calls and events as they pass, for whoever watches. Costs a call one comparison while nobody does.
+
+Names and figures alone: neither arguments nor results are shown.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final, assert_never
+
+import anyio
+from anyio.streams.memory import MemoryObjectSendStream
+
+from mcproxy.call import (
+    Call,
+    Complete,
+    Connected,
+    Disconnected,
+    Failed,
+    Handler,
+    InputRequired,
+    ListChanged,
+    Notice,
+    Outcome,
+    ResourceUpdated,
+    Retired,
+    UpstreamChanged,
+    UpstreamEvent,
+)
+from mcproxy.protocol.jsonrpc import parse_text
+from mcproxy.protocol.methods import METHODS
+
+BACKLOG: Final = 200
+"""Passings that wait for one watcher; those that find no room are lost to it."""
+
+MAX_TEXT: Final = 200
+"""Characters of what a peer says that are shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Passing:
+    """One line of the feed. `time` is a Unix time; `seconds` is how long a call took."""
+
+    time: float
+    kind: str
+    subject: str
+    outcome: str
+    principal: str = ""
+    seconds: float | None = None
+
+
+class Feed:
+    def __init__(self, max_watchers: int, clock: Callable[[], float] = time.time) -> None:
+        self._max_watchers = max_watchers
+        self._clock = clock
+        self._watchers: set[MemoryObjectSendStream[Passing]] = set()
+
+    @property
+    def is_full(self) -> bool:
+        return len(self._watchers) >= self._max_watchers
+
+    @contextmanager
+    def watched(self) -> Iterator[AsyncIterator[Passing]]:
+        """What passes from now on."""
+        sending, receiving = anyio.create_memory_object_stream[Passing](BACKLOG)
+        self._watchers.add(sending)
+        try:
+            with sending, receiving:
+                yield receiving
+        finally:
+            self._watchers.discard(sending)
+
+    def around(self, handler: Handler) -> Handler:
+        """A stage of the pipeline, the outermost."""
+
+        async def passing(call: Call) -> Outcome:
+            if not self._watchers:
+                return await handler(call)
+            began, outcome = time.perf_counter(), "cancelled"
+            try:
+                answer = await handler(call)
+                outcome = _outcome(answer)
+            finally:
+                principal, seconds = call.caller.principal.name, time.perf_counter() - began
+                self._tell(Passing(self._clock(), call.method, _subject(call), outcome, principal, seconds))
+            return answer
+
+        return passing
+
+    def on_event(self, event: UpstreamEvent) -> None:
+        if self._watchers:
+            kind, outcome = _described(event)
+            self._tell(Passing(self._clock(), kind, event.upstream, outcome))
+
+    def _tell(self, passing: Passing) -> None:
+        for watcher in self._watchers:
+            try:
+                watcher.send_nowait(passing)
+            except anyio.WouldBlock:
+                continue
+
+
+def _subject(call: Call) -> str:
+    row = METHODS.get(call.method)
+    key = row.subject_key if row is not None else None
+    text = parse_text(call.params.get(key, b"")) if key else None
+    return (text or "")[:MAX_TEXT]
+
+
+def _outcome(outcome: Outcome) -> str:
+    match outcome:
+        case Complete(is_error=True):
+            return "tool error"
+        case Complete():
+            return "ok"
+        case InputRequired():
+            return "needs input"
+        case Failed(error=error, reason=reason):
+            return f"{reason.value}: {error.message}"[:MAX_TEXT]
+        case _:
+            assert_never(outcome)
+
+
+def _described(event: UpstreamEvent) -> tuple[str, str]:
+    match event:
+        case Connected(identity=identity):
+            return "connected", identity.version
+        case Disconnected(reason=reason):
+            return "disconnected", reason[:MAX_TEXT]
+        case Retired():
+            return "retired", ""
+        case UpstreamChanged(change=ListChanged(kind=kind)):
+            return "list changed", kind.value
+        case UpstreamChanged(change=ResourceUpdated(uri=uri)):
+            return "updated", uri[:MAX_TEXT]
+        case UpstreamChanged(change=Notice(method=method)):
+            return "notice", method
+        case UpstreamChanged():
+            return "changed", ""
+        case _:
+            assert_never(event)

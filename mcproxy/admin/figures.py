@@ -1,0 +1,107 @@
+"""What the metrics say of each upstream of late: calls, failures, and how long calls take. Reads, counts nothing."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+import anyio
+from prometheus_client.metrics import MetricWrapperBase
+
+from mcproxy.metrics import Metrics
+
+WINDOW: Final = 300.0
+"""Seconds that count as of late."""
+
+PERIOD: Final = 10.0
+"""Seconds between two readings."""
+
+FAILURES: Final = frozenset({"unavailable", "timeout", "protocol_error"})
+"""Outcomes that are no caller's fault, and no tool's own error."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """The counters of one upstream at one moment, since the start."""
+
+    calls: float = 0
+    failures: float = 0
+    buckets: Mapping[float, float] = field(default_factory=dict)
+    """Calls by the most seconds that they took, cumulative."""
+
+    def since(self, before: Reading) -> Reading:
+        buckets = {bound: count - before.buckets.get(bound, 0) for bound, count in self.buckets.items()}
+        return Reading(self.calls - before.calls, self.failures - before.failures, buckets)
+
+    def quantile(self, part: float) -> float | None:
+        """The seconds that so great a part of the calls took at most, within its bucket by proportion."""
+        bounds = sorted(self.buckets)
+        total = self.buckets[bounds[-1]] if bounds else 0
+        if not total:
+            return None
+        below, floor = 0.0, 0.0
+        for bound in bounds:
+            count = self.buckets[bound]
+            if count >= part * total:
+                within = (part * total - below) / (count - below) if count > below else 1
+                return floor if bound == float("inf") else floor + (bound - floor) * within
+            below, floor = count, bound
+        return floor
+
+
+class Figures:
+    """Readings of the last WINDOW, so that the page shows what is and not what was last week."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+        self._readings: deque[dict[str, Reading]] = deque(maxlen=int(WINDOW / PERIOD))
+
+    async def run(self, sleep: Callable[[float], Awaitable[None]] = anyio.sleep) -> None:
+        """Reads every PERIOD until cancelled."""
+        while True:
+            self._readings.append(self.total())
+            await sleep(PERIOD)
+
+    def total(self) -> dict[str, Reading]:
+        """By upstream, since the start."""
+        calls: dict[str, float] = {}
+        failures: dict[str, float] = {}
+        for labels, value in _samples(self._metrics.requests, "_total"):
+            upstream = labels["upstream"]
+            calls[upstream] = calls.get(upstream, 0) + value
+            if labels["outcome"] in FAILURES:
+                failures[upstream] = failures.get(upstream, 0) + value
+        buckets: dict[str, dict[float, float]] = {}
+        for labels, value in _samples(self._metrics.duration, "_bucket"):
+            counts = buckets.setdefault(labels["upstream"], {})
+            bound = float(labels["le"])
+            counts[bound] = counts.get(bound, 0) + value
+        return {
+            name: Reading(count, failures.get(name, 0), buckets.get(name, {})) for name, count in calls.items() if name
+        }
+
+    def late(self) -> dict[str, Reading]:
+        """By upstream, in the last WINDOW."""
+        before = self._readings[0] if self._readings else {}
+        return {name: reading.since(before.get(name, Reading())) for name, reading in self.total().items()}
+
+    def gauge(self, instrument: MetricWrapperBase, **wanted: str) -> float:
+        """The sum of all series of an instrument that have the labels that are wanted."""
+        return sum(value for labels, value in _samples(instrument, "") if wanted.items() <= labels.items())
+
+    def by(self, instrument: MetricWrapperBase, label: str, **wanted: str) -> dict[str, float]:
+        """The same, by one more label."""
+        sums: dict[str, float] = {}
+        for labels, value in _samples(instrument, ""):
+            if wanted.items() <= labels.items():
+                sums[labels[label]] = sums.get(labels[label], 0) + value
+        return sums
+
+
+def _samples(instrument: MetricWrapperBase, suffix: str) -> Iterable[tuple[dict[str, str], float]]:
+    for family in instrument.collect():
+        for sample in family.samples:
+            if not sample.name.endswith("_created") and sample.name.endswith(suffix):
+                yield sample.labels, sample.value

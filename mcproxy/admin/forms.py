@@ -1,0 +1,93 @@
+"""A form from a tool's JSON Schema, and arguments from what was filled in. Plain functions; trusts no schema."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+MAX_FIELDS: Final = 100
+"""Parameters that are shown; the rest can be given as JSON."""
+
+
+class Unusable(Exception):
+    """What was filled in does not fit. The text says which field, and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One parameter. `control` is text, number, checkbox, select or json."""
+
+    name: str
+    control: str
+    type: str
+    required: bool
+    description: str
+    options: tuple[str, ...] = ()
+    default: str = ""
+
+
+def fields(schema: Mapping[str, Any]) -> list[Field]:
+    """The parameters that a schema names, the required ones first."""
+    properties = schema.get("properties")
+    required = schema.get("required")
+    names = required if isinstance(required, list) else []
+    shapes = properties.items() if isinstance(properties, dict) else ()
+    found = [_field(str(name), shape, required=name in names) for name, shape in list(shapes)[:MAX_FIELDS]]
+    return sorted(found, key=lambda field: not field.required)
+
+
+def arguments(schema: Mapping[str, Any], filled: Mapping[str, str]) -> dict[str, Any]:
+    """What was filled in, each field as its type wants it; an empty one that is not required is left out.
+
+    Raises Unusable.
+    """
+    found: dict[str, Any] = {}
+    for field in fields(schema):
+        text = filled.get(field.name, "")
+        if field.control == "checkbox":
+            if text or field.required:
+                found[field.name] = bool(text)
+        elif text or field.required:
+            found[field.name] = _value(field, text)
+    return found
+
+
+def _field(name: str, shape: object, *, required: bool) -> Field:
+    shape = shape if isinstance(shape, dict) else {}
+    kind = _type(shape)
+    enum = shape.get("enum")
+    options = tuple(json.dumps(option, ensure_ascii=False) for option in enum) if isinstance(enum, list) else ()
+    control = {"string": "text", "integer": "number", "number": "number", "boolean": "checkbox"}.get(kind, "json")
+    default = shape.get("default")
+    shown = default if isinstance(default, str) and control == "text" else json.dumps(default, ensure_ascii=False)
+    return Field(
+        name=name,
+        control="select" if options else control,
+        type=kind,
+        required=required,
+        description=str(shape.get("description") or shape.get("title") or ""),
+        options=options,
+        default="" if default is None else str(shown),
+    )
+
+
+def _type(shape: Mapping[str, Any]) -> str:
+    """The one type that a value may have beside null; "any" where there are several, or none is given."""
+    kind = shape.get("type")
+    if isinstance(kind, str):
+        return kind
+    choices = shape.get("anyOf") or shape.get("oneOf")
+    kinds = kind if isinstance(kind, list) else choices if isinstance(choices, list) else []
+    named = {_type(one) if isinstance(one, dict) else str(one) for one in kinds} - {"null"}
+    return named.pop() if len(named) == 1 else "any"
+
+
+def _value(field: Field, text: str) -> Any:
+    if field.control == "text":
+        return text
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise Unusable(f"{field.name}: not a JSON {field.type}: {error}") from error

@@ -1,0 +1,277 @@
+"""What each page of the operator shows: values from the gateway, shaped for a template. Decides and sends nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import msgspec
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from mcproxy import __version__
+from mcproxy.admin.figures import Figures, Reading
+from mcproxy.admin.forms import Field, fields
+from mcproxy.admin.masking import masked
+from mcproxy.call import Handler, Listener, Phase, UpstreamStatus
+from mcproxy.catalog.merging import Shown, View
+from mcproxy.metrics import Metrics
+from mcproxy.protocol.methods import Kind
+from mcproxy.settings import Settings
+
+MAX_FOUND = 500
+"""Entries of the catalogue on one page; a search finds the others."""
+
+NOUNS = {Kind.TOOLS: "tool", Kind.RESOURCES: "resource", Kind.TEMPLATES: "template", Kind.PROMPTS: "prompt"}
+
+
+class Gateway(Protocol):
+    """What an operator may look into, as of now."""
+
+    @property
+    def settings(self) -> Settings: ...
+
+    @property
+    def metrics(self) -> Metrics: ...
+
+    @property
+    def handler(self) -> Handler: ...
+
+    def statuses(self) -> list[UpstreamStatus]: ...
+
+    def catalogue(self, endpoint: str = "") -> View: ...
+
+    def listeners(self) -> Sequence[Listener]: ...
+
+    def waiting(self) -> Sequence[str]:
+        """Definitions that wait for approval, a sentence each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """One upstream at a glance."""
+
+    status: UpstreamStatus
+    late: Reading
+    total: Reading
+    offers: dict[str, int]
+
+    @property
+    def state(self) -> str:
+        return self.status.phase.value.replace("_", " ")
+
+    @property
+    def is_well(self) -> bool:
+        return self.status.phase is Phase.READY
+
+    @property
+    def era(self) -> str:
+        return self.status.identity.version if self.status.identity else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One entry of the catalogue."""
+
+    kind: Kind
+    shown: Shown
+    entry: dict[str, Any]
+
+    @property
+    def noun(self) -> str:
+        return NOUNS[self.kind]
+
+    @property
+    def summary(self) -> str:
+        text = str(self.entry.get("description") or self.entry.get("title") or "").strip()
+        return text.splitlines()[0][:300] if text else ""
+
+    def mentions(self, words: Iterable[str]) -> bool:
+        text = f"{self.shown.key} {self.shown.own} {self.entry.get('title', '')} {self.entry.get('description', '')}"
+        return all(word in text.lower() for word in words)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a call from the page led to."""
+
+    is_error: bool
+    text: str
+    messages: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class Pages:
+    """Each method is one page, as HTML. `token` goes into forms."""
+
+    gateway: Gateway
+    figures: Figures
+    secrets: frozenset[str]
+    token: str
+    _templates: Environment = field(init=False)
+
+    def __post_init__(self) -> None:
+        loader = PackageLoader("mcproxy.admin")
+        self._templates = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True)
+        self._templates.filters |= {"seconds": _seconds, "bytes": _bytes, "share": _share, "client": _client}
+
+    def fleet(self) -> str:
+        cards = self._cards()
+        return self._page("fleet", cards=cards, ready=sum(card.is_well for card in cards), now=self._now())
+
+    def upstream(self, name: str) -> str | None:
+        """None where there is no such upstream."""
+        card = next((card for card in self._cards() if card.status.name == name), None)
+        if card is None:
+            return None
+        view, metrics = self.gateway.catalogue(), self.gateway.metrics
+        return self._page(
+            "upstream",
+            card=card,
+            items=[item for item in self._items() if item.shown.upstream == name],
+            renamed=[one for one in view.renamed if one.upstream == name],
+            refused=[one for one in view.refused if one.upstream == name],
+            outcomes=self.figures.by(metrics.requests, "outcome", upstream=name),
+            cache=self._cache(name),
+            subscriptions=self.figures.by(metrics.subscriptions, "side", upstream=name),
+        )
+
+    def catalogue(self, query: str, kind: str) -> str:
+        words = query.lower().split()
+        found = [item for item in self._items() if (not kind or item.noun == kind) and item.mentions(words)]
+        view = self.gateway.catalogue()
+        return self._page(
+            "catalogue",
+            query=query,
+            kind=kind,
+            nouns=list(NOUNS.values()),
+            items=found[:MAX_FOUND],
+            count=len(found),
+            renamed=view.renamed,
+            refused=view.refused,
+        )
+
+    def entry(
+        self, noun: str, key: str, *, filled: dict[str, str] | None = None, answer: Answer | None = None
+    ) -> str | None:
+        """One entry, with the form that tries it out; None where there is none."""
+        item = self.find(noun, key)
+        if item is None:
+            return None
+        return self._page(
+            "entry",
+            item=item,
+            fields=self._fields(item),
+            filled=filled or {},
+            answer=answer,
+            definition=json.dumps(item.entry, indent=2, ensure_ascii=False),
+            token=self.token,
+        )
+
+    def live(self) -> str:
+        return self._page("live")
+
+    def sessions(self) -> str:
+        metrics = self.gateway.metrics
+        return self._page(
+            "sessions",
+            callers=[listener.caller for listener in self.gateway.listeners()],
+            sessions=self.figures.by(metrics.sessions, "transport"),
+            streams=self.figures.by(metrics.streams, "transport"),
+            subscriptions=self.figures.by(metrics.subscriptions, "upstream", side="client"),
+            parked=self.figures.gauge(metrics.parked),
+        )
+
+    def configuration(self) -> str:
+        return self._page(
+            "configuration", text=masked(self.gateway.settings, self.secrets), waiting=self.gateway.waiting()
+        )
+
+    def missing(self) -> str:
+        return self._page("missing")
+
+    def find(self, noun: str, key: str) -> Item | None:
+        return next((item for item in self._items() if item.noun == noun and item.shown.key == key), None)
+
+    def _page(self, template: str, **values: object) -> str:
+        return self._templates.get_template(f"{template}.html").render(
+            page=template, name=self.gateway.settings.proxy.name, version=__version__, **values
+        )
+
+    def _now(self) -> dict[str, float]:
+        metrics = self.gateway.metrics
+        return {
+            "in_flight": self.figures.gauge(metrics.in_flight),
+            "sessions": self.figures.gauge(metrics.sessions),
+            "lag": self.figures.gauge(metrics.event_loop_lag),
+        }
+
+    def _cards(self) -> list[Card]:
+        late, total, view = self.figures.late(), self.figures.total(), self.gateway.catalogue()
+        offers: dict[str, dict[str, int]] = {}
+        for kind, entries in view.lists.items():
+            for shown in entries:
+                counts = offers.setdefault(shown.upstream, {})
+                counts[NOUNS[kind]] = counts.get(NOUNS[kind], 0) + 1
+        return [
+            Card(
+                status, late.get(status.name, Reading()), total.get(status.name, Reading()), offers.get(status.name, {})
+            )
+            for status in self.gateway.statuses()
+        ]
+
+    def _cache(self, name: str) -> dict[str, float]:
+        metrics = self.gateway.metrics
+        return {
+            **self.figures.by(metrics.cache_reads, "answer", upstream=name),
+            "entries": self.figures.gauge(metrics.cache_entries, upstream=name),
+            "bytes": self.figures.gauge(metrics.cache_bytes, upstream=name),
+        }
+
+    def _items(self) -> list[Item]:
+        view = self.gateway.catalogue()
+        return [Item(kind, shown, _decoded(shown.entry)) for kind in Kind for shown in view.lists[kind]]
+
+    def _fields(self, item: Item) -> list[Field]:
+        schema = item.entry.get("inputSchema")
+        return fields(schema) if isinstance(schema, dict) else []
+
+
+def _decoded(entry: bytes) -> dict[str, Any]:
+    found: object = msgspec.json.decode(entry)
+    return found if isinstance(found, dict) else {}
+
+
+def _client(info: bytes | None) -> str:
+    """What a client calls itself."""
+    found = _decoded(info) if info else {}
+    return f"{found.get('name', '')} {found.get('version', '')}".strip()[:100] or "–"
+
+
+def _seconds(value: float | None) -> str:
+    match value:
+        case None:
+            return "–"
+        case _ if value < 0.001:
+            return f"{value * 1e6:.0f} µs"
+        case _ if value < 1:
+            return f"{value * 1e3:.0f} ms"
+        case _ if value < 120:
+            return f"{value:.1f} s"
+        case _ if value < 7200:
+            return f"{value / 60:.0f} min"
+        case _ if value < 172_800:
+            return f"{value / 3600:.0f} h"
+        case _:
+            return f"{value / 86400:.0f} d"
+
+
+def _bytes(value: float) -> str:
+    return (
+        f"{value:.0f} B" if value < 1024 else f"{value / 1024:.0f} KiB" if value < 2**20 else f"{value / 2**20:.1f} MiB"
+    )
+
+
+def _share(part: float, whole: float) -> str:
+    return f"{100 * part / whole:.1f} %" if whole else "–"

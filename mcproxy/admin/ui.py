@@ -1,0 +1,193 @@
+"""The routes of the status page. Looks, and tries out what the operator may; changes nothing.
+
+Each page is whole without a script; scripts renew it and show what passes. Nothing comes from elsewhere.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict, dataclass, field
+from importlib import resources
+from typing import Final
+
+import anyio
+from aiohttp import web
+from msgspec import Raw
+
+from mcproxy import __version__
+from mcproxy.admin.feed import Feed
+from mcproxy.admin.forms import Unusable, arguments
+from mcproxy.admin.pages import Answer, Item, Pages
+from mcproxy.call import Call, Caller, Complete, Failed, InputRequest, InputRequired, McpError, Outcome, Principal
+from mcproxy.protocol.eras import LATEST
+from mcproxy.protocol.jsonrpc import INVALID_REQUEST, Params, parse_text, raw
+from mcproxy.protocol.methods import Kind
+
+Admit = Callable[[web.Request], Awaitable[Principal]]
+"""Who looks. Raises web.HTTPException for whoever may not."""
+
+STATIC: Final = {"style.css": "text/css", "live.js": "text/javascript", "renew.js": "text/javascript"}
+
+KEEP_ALIVE: Final = 15.0
+"""Seconds between comments on a feed where nothing passes."""
+
+MAX_SHOWN: Final = 200_000
+"""Characters of a result that the page shows."""
+
+HEADERS: Final = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; "
+    "img-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
+
+_TRIED: Final = {Kind.TOOLS: "tools/call", Kind.RESOURCES: "resources/read"}
+
+
+@dataclass
+class Onlooker:
+    """The page as a client: hears what is sent ahead of an answer, and answers no question."""
+
+    messages: list[str] = field(default_factory=list)
+
+    def notify(self, method: str, params: Params) -> None:
+        if len(self.messages) < 100:
+            self.messages.append(f"{method}: {_text(params.get('message') or params.get('data'))}"[:500])
+
+    async def ask(self, request: InputRequest) -> Raw:
+        raise McpError(INVALID_REQUEST, f"the status page cannot answer {request.method}")
+
+
+@dataclass(frozen=True)
+class StatusPage:
+    pages: Pages
+    feed: Feed
+    admit: Admit
+
+    def routes(self) -> list[web.RouteDef]:
+        return [
+            web.get("/", self._home),
+            web.get("/ui", self._fleet),
+            web.get("/ui/", self._home),
+            web.get("/ui/servers/{name}", self._upstream),
+            web.get("/ui/catalogue", self._catalogue),
+            web.get("/ui/catalogue/{noun}", self._entry),
+            web.post("/ui/catalogue/{noun}", self._try),
+            web.get("/ui/live", self._live),
+            web.get("/ui/live/events", self._events),
+            web.get("/ui/sessions", self._sessions),
+            web.get("/ui/configuration", self._configuration),
+            web.get("/ui/static/{file}", self._static),
+        ]
+
+    async def _home(self, request: web.Request) -> web.Response:
+        raise web.HTTPSeeOther("/ui")
+
+    async def _fleet(self, request: web.Request) -> web.Response:
+        await self.admit(request)
+        return _html(self.pages.fleet())
+
+    async def _upstream(self, request: web.Request) -> web.Response:
+        await self.admit(request)
+        return self._found(self.pages.upstream(request.match_info["name"]))
+
+    async def _catalogue(self, request: web.Request) -> web.Response:
+        await self.admit(request)
+        return _html(self.pages.catalogue(request.query.get("q", "")[:200], request.query.get("kind", "")))
+
+    async def _entry(self, request: web.Request) -> web.Response:
+        await self.admit(request)
+        return self._found(self.pages.entry(request.match_info["noun"], request.query.get("key", "")))
+
+    async def _try(self, request: web.Request) -> web.Response:
+        principal = await self.admit(request)
+        filled = {name: value for name, value in (await request.post()).items() if isinstance(value, str)}
+        if filled.pop("token", None) != self.pages.token:
+            # A page of another origin can send a form here, and cannot read the token.
+            raise web.HTTPForbidden(text="the form is from another page, or from before a restart: load it again\n")
+        noun, key = request.match_info["noun"], request.query.get("key", "")
+        item = self.pages.find(noun, key)
+        if item is None or item.kind not in _TRIED:
+            return self._found(None)
+        answer = await self._answer(item, principal, filled)
+        return self._found(self.pages.entry(noun, key, filled=filled, answer=answer))
+
+    async def _answer(self, item: Item, principal: Principal, filled: dict[str, str]) -> Answer:
+        params: Params = {item.kind.key: raw(item.shown.key)}
+        if item.kind is Kind.TOOLS:
+            try:
+                params["arguments"] = raw(arguments(item.entry.get("inputSchema") or {}, filled))
+            except Unusable as unusable:
+                return Answer(is_error=True, text=str(unusable))
+        client = Onlooker()
+        info = raw({"name": "mcproxy-status-page", "version": __version__})
+        caller = Caller(principal, LATEST, {}, info, log_level="info")
+        outcome = await self.pages.gateway.handler(Call(_TRIED[item.kind], params, caller, client))
+        is_error, text = _told(outcome)
+        return Answer(is_error, text[:MAX_SHOWN], tuple(client.messages))
+
+    async def _live(self, request: web.Request) -> web.Response:
+        await self.admit(request)
+        return _html(self.pages.live())
+
+    async def _events(self, request: web.Request) -> web.StreamResponse:
+        await self.admit(request)
+        if self.feed.is_full:
+            raise web.HTTPServiceUnavailable(text="too many pages watch already (admin.max_watchers)\n")
+        headers = {**HEADERS, "Content-Type": "text/event-stream", "X-Accel-Buffering": "no"}
+        response = web.StreamResponse(headers=headers)
+        await response.prepare(request)
+        with self.feed.watched() as passings:
+            while True:
+                line = ":\n\n"
+                with anyio.move_on_after(KEEP_ALIVE):
+                    line = f"data: {json.dumps(asdict(await anext(passings)))}\n\n"
+                await response.write(line.encode())
+
+    async def _sessions(self, request: web.Request) -> web.Response:
+        await self.admit(request)
+        return _html(self.pages.sessions())
+
+    async def _configuration(self, request: web.Request) -> web.Response:
+        await self.admit(request)
+        return _html(self.pages.configuration())
+
+    async def _static(self, request: web.Request) -> web.Response:
+        name = request.match_info["file"]
+        if name not in STATIC:
+            raise web.HTTPNotFound
+        body = resources.files("mcproxy.admin").joinpath("static", name).read_bytes()
+        return web.Response(body=body, content_type=STATIC[name], charset="utf-8", headers=HEADERS)
+
+    def _found(self, page: str | None) -> web.Response:
+        return _html(self.pages.missing(), status=404) if page is None else _html(page)
+
+
+def _html(page: str, status: int = 200) -> web.Response:
+    return web.Response(text=page, status=status, content_type="text/html", headers=HEADERS)
+
+
+def _told(outcome: Outcome) -> tuple[bool, str]:
+    match outcome:
+        case Complete(result=result, is_error=is_error):
+            return is_error, _pretty(result)
+        case InputRequired(requests=requests):
+            asked = ", ".join(request.method for request in requests.values())
+            return True, f"the server needs input first, which this page cannot give: {asked}"
+        case Failed(error=error):
+            return True, f"{error.code}: {error.message}"
+
+
+def _pretty(value: Raw) -> str:
+    return json.dumps(json.loads(bytes(value)), indent=2, ensure_ascii=False)
+
+
+def _text(value: Raw | None) -> str:
+    if value is None:
+        return ""
+    text = parse_text(value)
+    return bytes(value).decode() if text is None else text

@@ -1,0 +1,237 @@
+"""The status page over HTTP: every page, hostile names, forms that are not ours, and who may look."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import aiohttp
+import anyio
+import pytest
+from aiohttp import web
+from prometheus_client import CollectorRegistry
+
+from mcproxy.admin.feed import Feed
+from mcproxy.admin.figures import Figures
+from mcproxy.admin.listener import served
+from mcproxy.admin.pages import Pages
+from mcproxy.admin.ui import StatusPage
+from mcproxy.call import (
+    AGGREGATE,
+    ANONYMOUS,
+    Call,
+    Complete,
+    Disconnected,
+    Failed,
+    Handler,
+    Listener,
+    Outcome,
+    Party,
+    Phase,
+    Principal,
+    Reason,
+    UpstreamStatus,
+)
+from mcproxy.catalog.merging import View, expose, merge, read_listing
+from mcproxy.catalog.naming import layouts
+from mcproxy.metrics import Metrics
+from mcproxy.protocol.jsonrpc import ErrorObject, raw
+from mcproxy.protocol.methods import Kind
+from mcproxy.settings import Settings
+
+pytestmark = pytest.mark.anyio
+
+HOSTILE = "<script>alert(1)</script>\"'&"
+TOKEN = "the token of the page"
+TOOL = {
+    "name": "echo",
+    "description": f"Says {HOSTILE}",
+    "inputSchema": {"type": "object", "properties": {"text": {"type": "string", "description": HOSTILE}}},
+}
+
+
+@dataclass
+class FakeGateway:
+    """One upstream, with hostile things in all that it says."""
+
+    settings: Settings = field(
+        default_factory=lambda: Settings.model_validate(
+            {"upstreams": [{"name": "odd", "prefix": "odd", "command": "x", "env": {"KEY": "s3cret-s3cret"}}]}
+        )
+    )
+    metrics: Metrics = field(default_factory=lambda: Metrics(CollectorRegistry()))
+    calls: list[Call] = field(default_factory=list)
+    outcome: Outcome = field(default_factory=lambda: Complete(raw({"content": [{"type": "text", "text": HOSTILE}]})))
+
+    @property
+    def handler(self) -> Handler:
+        async def answer(call: Call) -> Outcome:
+            self.calls.append(call)
+            call.client.notify("notifications/message", {"data": raw(HOSTILE)})
+            return self.outcome
+
+        return answer
+
+    def statuses(self) -> list[UpstreamStatus]:
+        return [UpstreamStatus("odd", Phase.BACKING_OFF, 1.0, "stdio", error=HOSTILE, stderr=(HOSTILE, "last words"))]
+
+    def catalogue(self, endpoint: str = AGGREGATE) -> View:
+        layout = layouts(self.settings.upstreams, 64)[endpoint]
+        space = layout.space("odd")
+        tools = read_listing("odd", Kind.TOOLS, [raw(TOOL), raw({**TOOL, "name": HOSTILE}), raw(7)])
+        resources = read_listing("odd", Kind.RESOURCES, [raw({"uri": "odd:memo", "name": HOSTILE})])
+        lists = {Kind.TOOLS: expose(space, Kind.TOOLS, tools), Kind.RESOURCES: expose(space, Kind.RESOURCES, resources)}
+        return merge(layout, {"odd": None}, {"odd": lists})
+
+    def listeners(self) -> Sequence[Listener]:
+        return []
+
+    def waiting(self) -> Sequence[str]:
+        return [f"the tool {HOSTILE} changed"]
+
+
+@dataclass
+class Site:
+    gateway: FakeGateway
+    feed: Feed
+    http: aiohttp.ClientSession
+    url: str
+
+    async def get(self, path: str) -> tuple[int, str]:
+        async with self.http.get(self.url + path, allow_redirects=False) as response:
+            return response.status, await response.text()
+
+    async def post(self, path: str, **fields: str) -> tuple[int, str]:
+        async with self.http.post(self.url + path, data=fields) as response:
+            return response.status, await response.text()
+
+
+@asynccontextmanager
+async def site(principal: Principal | None = ANONYMOUS, gateway: FakeGateway | None = None) -> AsyncIterator[Site]:
+    async def admit(request: web.Request) -> Principal:
+        if principal is None:
+            raise web.HTTPUnauthorized
+        return principal
+
+    gateway = gateway or FakeGateway()
+    feed = Feed(1)
+    page = StatusPage(Pages(gateway, Figures(gateway.metrics), frozenset(), TOKEN), feed, admit)
+    with anyio.fail_after(10):
+        async with served("127.0.0.1", 0, page.routes()) as url, aiohttp.ClientSession() as http:
+            yield Site(gateway, feed, http, url)
+
+
+PAGES = [
+    "/ui",
+    "/ui/servers/odd",
+    "/ui/catalogue",
+    "/ui/catalogue?q=says&kind=tool",
+    "/ui/catalogue/tool?key=odd__echo",
+    "/ui/catalogue/resource?key=odd%2Bodd:memo",
+    "/ui/live",
+    "/ui/sessions",
+    "/ui/configuration",
+]
+
+
+@pytest.mark.parametrize("path", PAGES)
+async def test_every_page_is_there_and_says_nothing_hostile(path: str) -> None:
+    async with site() as ui:
+        status, text = await ui.get(path)
+    assert status == 200
+    assert "<script>alert" not in text
+    assert "s3cret-s3cret" not in text
+
+
+@pytest.mark.parametrize("path", [*PAGES, "/ui/live/events", "/ui/servers/none"])
+async def test_whoever_may_not_look_sees_nothing(path: str) -> None:
+    async with site(None) as ui:
+        assert (await ui.get(path))[0] == 401
+        assert (await ui.post("/ui/catalogue/tool?key=odd__echo", token=TOKEN))[0] == 401
+    assert ui.gateway.calls == []
+
+
+@pytest.mark.parametrize(
+    "path", ["/ui/servers/none", "/ui/catalogue/tool?key=none", "/ui/catalogue/none?key=odd__echo"]
+)
+async def test_what_is_not_there_is_said_so(path: str) -> None:
+    async with site() as ui:
+        status, text = await ui.get(path)
+    assert (status, "Not here" in text) == (404, True)
+
+
+async def test_the_front_door_leads_to_the_fleet() -> None:
+    async with site() as ui:
+        assert [(await ui.get(path))[0] for path in ("/", "/ui/")] == [303, 303]
+
+
+async def test_nothing_comes_from_elsewhere_and_nothing_is_kept() -> None:
+    async with site() as ui, ui.http.get(f"{ui.url}/ui") as response:
+        assert "default-src 'none'" in response.headers["Content-Security-Policy"]
+        assert "unsafe" not in response.headers["Content-Security-Policy"]
+        assert response.headers["Cache-Control"] == "no-store"
+
+
+async def test_the_fleet_tells_why_an_upstream_is_not_there() -> None:
+    async with site() as ui:
+        _status, text = await ui.get("/ui")
+    assert "backing off" in text
+    assert "last words" in text
+    assert "0 of 1" in text
+
+
+async def test_a_search_finds_by_every_word() -> None:
+    async with site() as ui:
+        assert "1 found" in (await ui.get("/ui/catalogue?q=ECHO+says&kind=tool"))[1]
+        assert "0 found" in (await ui.get("/ui/catalogue?q=echo&kind=prompt"))[1]
+
+
+async def test_a_tool_is_called_in_the_name_of_who_looks() -> None:
+    alice = Principal("alice", frozenset({"operator"}))
+    async with site(alice) as ui:
+        status, text = await ui.post("/ui/catalogue/tool?key=odd__echo", token=TOKEN, text="hello")
+    (call,) = ui.gateway.calls
+    assert status == 200
+    assert (call.method, call.caller.principal) == ("tools/call", alice)
+    assert json.loads(bytes(call.params["arguments"])) == {"text": "hello"}
+    assert "&lt;script&gt;" in text
+    assert "<script>alert" not in text
+
+
+async def test_a_resource_is_read() -> None:
+    async with site() as ui:
+        await ui.post("/ui/catalogue/resource?key=odd%2Bodd:memo", token=TOKEN)
+    assert [call.method for call in ui.gateway.calls] == ["resources/read"]
+
+
+async def test_a_refusal_is_shown() -> None:
+    denied = Failed(ErrorObject(-32602, "Unknown tool: odd__echo"), Party.CLIENT, Reason.DENIED)
+    async with site(gateway=FakeGateway(outcome=denied)) as ui:
+        _status, text = await ui.post("/ui/catalogue/tool?key=odd__echo", token=TOKEN)
+    assert "It failed" in text
+    assert "Unknown tool: odd__echo" in text
+
+
+async def test_a_form_of_another_page_calls_nothing() -> None:
+    async with site() as ui:
+        assert (await ui.post("/ui/catalogue/tool?key=odd__echo", token="guessed"))[0] == 403
+        assert (await ui.post("/ui/catalogue/tool?key=odd__echo"))[0] == 403
+    assert ui.gateway.calls == []
+
+
+async def test_events_pass_and_watchers_are_bounded() -> None:
+    async with site() as ui, ui.http.get(f"{ui.url}/ui/live/events") as response:
+        assert (await ui.get("/ui/live/events"))[0] == 503
+        ui.feed.on_event(Disconnected("odd", None, f"{HOSTILE}\n\ndata: forged"))
+        line = await response.content.readline()
+        passing = json.loads(line.removeprefix(b"data: "))
+        assert passing["outcome"] == f"{HOSTILE}\n\ndata: forged"
+        assert await response.content.readline() == b"\n"
+
+
+async def test_only_what_is_ours_is_served() -> None:
+    async with site() as ui:
+        assert (await ui.get("/ui/static/style.css"))[0] == 200
+        assert (await ui.get("/ui/static/..%2Fui.py"))[0] == 404
