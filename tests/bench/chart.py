@@ -68,7 +68,7 @@ def _panels(result: Result) -> Iterator[Panel]:
         if name != MCPROXY and (cost := row.costs(name)) is not None
     ]
     yield Panel("Processor time of a call, in calls through other MCP proxies", peers)
-    growth = [(f"{row.point:,} {curve.value}", cost) for curve in CURVES for row, cost in result.curve(curve)]
+    growth = [(f"{curve.value}: {row.point:,}", cost) for curve in CURVES for row, cost in result.curve(curve)]
     yield Panel("Processor time of a call, as there is more of something", growth)
 
 

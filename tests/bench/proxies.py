@@ -23,6 +23,8 @@ NOTHING: Final = "do-nothing"
 NGINX: Final = "nginx"
 DIRECT: Final = "direct"
 _MANY: Final = 100_000
+_LIMITS: Final = ("max_calls_per_session", "max_sessions", "max_sessions_per_principal")
+"""Bounds that a load of one client would meet are out of its way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +79,7 @@ def upstream_name(number: int) -> str:
 
 
 def configuration(scene: Scene) -> dict[str, Any]:
-    """The gateway's: bounds that a load of one client would meet are out of its way."""
+    """The gateway's."""
     era = "legacy" if scene.era is Era.HANDSHAKE else "modern"
     if scene.stdio:
         where: dict[str, Any] = {"command": scene.child[0], "args": scene.child[1:], "cwd": str(ROOT)}
@@ -86,7 +88,7 @@ def configuration(scene: Scene) -> dict[str, Any]:
     upstream = {**where, "era": era, "max_in_flight": _MANY, "cache": {"ttl": {"bench://kept/*": 3600}}}
     plain = {
         "mcpServers": {upstream_name(number): upstream for number in range(scene.upstreams)},
-        "proxy": {"port": scene.port, "log_format": "json", "limits": {"max_calls_per_session": _MANY}},
+        "proxy": {"port": scene.port, "log_format": "json", "limits": dict.fromkeys(_LIMITS, _MANY)},
     }
     return merged(plain, VARIANTS[scene.variant])
 

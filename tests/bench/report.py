@@ -94,7 +94,7 @@ def _growth(result: Result) -> Iterator[str]:
     yield from _head("there are", "processor", "memory, MiB")
     for section in CURVES:
         for row, cost in result.curve(section):
-            yield _line(f"{row.point:,} {section.value}", shown(cost), _mebibytes(row.turns[MCPROXY]))
+            yield _line(f"{section.value}: {row.point:,}", shown(cost), _mebibytes(row.turns[MCPROXY]))
 
 
 def _readings(readings: Sequence[Reading]) -> Iterator[str]:

@@ -53,7 +53,7 @@ def test_a_row_says_throughput_processor_and_what_is_added() -> None:
 def test_a_curve_is_in_units_of_its_first_point() -> None:
     result = Result(MACHINE, [row(Section.TOOLS, 1), row(Section.TOOLS, 300, processor=1.5)], [])
     assert [cost.median for _, cost in result.curve(Section.TOOLS)] == [1.0, 1.5]
-    assert "| 300 tools | 1.50 (1.50–1.50) | 1 |" in report(result)
+    assert "| tools: 300 | 1.50 (1.50–1.50) | 1 |" in report(result)
 
 
 def test_wrong_answers_and_absent_proxies_are_told() -> None:

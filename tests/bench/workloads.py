@@ -79,7 +79,7 @@ def _both(name: str, ask: Asking, **more: Any) -> tuple[Workload, ...]:
 
 
 def _point(section: Section, number: int, **more: Any) -> Workload:
-    name = f"growth: {number} {section.value}"
+    name = f"growth, {section.value}: {number:,}"
     return Workload(name, call(), section=section, point=number, proxies=(MCPROXY, NOTHING), **more)
 
 
