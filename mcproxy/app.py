@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import ssl
 import tempfile
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
@@ -23,10 +24,12 @@ from aiohttp import web
 from anyio.abc import TaskGroup
 
 from mcproxy import logs, systemd
+from mcproxy.access.identity import Identity
 from mcproxy.admin.health import routes
 from mcproxy.call import Audience, Handler, Phase, UpstreamEvent, UpstreamStatus
 from mcproxy.catalog.merging import View
-from mcproxy.downstream import listener, stdio
+from mcproxy.downstream import listener, metadata, stdio, tls
+from mcproxy.downstream.credentials import Credentials
 from mcproxy.downstream.edge import Edge
 from mcproxy.gateway.gateway import Gateway
 from mcproxy.metrics import Metrics
@@ -52,6 +55,9 @@ class App:
     edge: Edge
     gateway: Gateway
     fleet: Fleet
+    identity: Identity
+    tls: ssl.SSLContext | None = None
+    """What HTTPS is spoken by, once it is."""
     stopping: bool = False
     """Whether it serves on, but wants no more traffic."""
 
@@ -62,7 +68,18 @@ class App:
         self.fleet.reconfigure(self.settings, difference)
         self.gateway.reconfigure(self.settings, self.fleet.upstreams)
         self.edge.proxy = self.settings.proxy
+        self.identity.reconfigure(self.settings.access.authentication)
+        self._renew_certificate()
         return difference
+
+    def _renew_certificate(self) -> None:
+        """One that was written anew in the same place is what most reloads are for, where there is one."""
+        if self.tls is None:
+            return
+        try:
+            tls.renew(self.tls, self.settings.proxy.tls)
+        except OSError as error:
+            log.warning("the certificate stays as it was", why=str(error))
 
     @property
     def handler(self) -> Handler:
@@ -116,7 +133,7 @@ async def running(
         edge = _edge(settings, gateway, sealer, metrics, tasks, fleet)
         tasks.start_soon(gateway.run)
         tasks.start_soon(fleet.run)
-        yield App(settings, metrics, edge, gateway, fleet)
+        yield App(settings, metrics, edge, gateway, fleet, Identity(settings.access.authentication, tasks.start_soon))
         tasks.cancel_scope.cancel()
 
 
@@ -133,15 +150,24 @@ async def serve_http(
         started(url)
         tell(f"{systemd.READY}\nSTATUS=serving {url}")
 
+    app.tls = tls.context(app.settings.proxy.tls)
+    app.identity.prepare()
     async with _operated(app, stop, reloading, tell, hangup_reloads=True):
-        await listener.serve_http(app.edge, stop=stop, started=ready, extra_routes=app.routes())
+        await listener.serve_http(
+            app.edge,
+            stop=stop,
+            started=ready,
+            identify=Credentials(app.edge, app.identity),
+            extra_routes=[*app.routes(), *metadata.routes(app.edge, app.identity)],
+            tls=app.tls,
+        )
 
 
 async def serve_stdio(app: App, *, reloading: Reloading | None = None) -> None:
     """Serves the client at stdin and stdout until it closes stdin (R12), or SIGTERM or SIGINT; then drains (R9)."""
     stop = anyio.Event()
     async with _operated(app, stop, reloading, systemd.nobody, hangup_reloads=False):
-        await stdio.serve_stdio(app.edge, stop=stop)
+        await stdio.serve_stdio(app.edge, stop=stop, principal=app.identity.local)
 
 
 @asynccontextmanager

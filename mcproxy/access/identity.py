@@ -60,8 +60,8 @@ class Presented:
     """The address at the other end of the connection; None where it has none."""
     certificate: Callable[[], Collection[tuple[str, str]]]
     """The names in the client's certificate, which was verified: (common_name, dns, email or uri; the name)."""
-    audiences: frozenset[str]
-    """What a token may be for: the URLs that the endpoint is known by."""
+    is_audience: Callable[[str], bool]
+    """Whether a token for that audience is for what is asked."""
 
 
 class Identity:
@@ -104,7 +104,7 @@ class Identity:
             return ANONYMOUS
         principal = _forwarded(presented, self._settings.forwarded)
         if principal is None and (secret := self._secret(presented)) is not None:
-            principal = await self._bearer(secret, presented.audiences)
+            principal = await self._bearer(secret, presented)
         if principal is None:
             principal = _certified(presented, self._settings.certificates)
         if principal is None:
@@ -127,7 +127,7 @@ class Identity:
             raise NotIdentified(Fault.INVALID, "the header Authorization is not `Bearer` and a key or a token")
         return bearer["token"]
 
-    async def _bearer(self, secret: str, audiences: frozenset[str]) -> Principal:
+    async def _bearer(self, secret: str, presented: Presented) -> Principal:
         hashed = digest(secret)
         if (holder := self._keys.find(hashed)) is not None:
             if holder.expires is not None and holder.expires <= self._wall():
@@ -136,7 +136,7 @@ class Identity:
         if not self._settings.oauth.issuers:
             raise NotIdentified(Fault.INVALID, "the key is not known")
         try:
-            return await self._tokens.principal(secret, hashed, audiences)
+            return await self._tokens.principal(secret, hashed, presented.is_audience)
         except InvalidToken as invalid:
             raise NotIdentified(Fault.INVALID, str(invalid)) from invalid
         except InsufficientScope as lacking:

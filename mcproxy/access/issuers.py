@@ -7,8 +7,8 @@ in a task of its own: who needs what it brings waits for it, and hanging up ends
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Iterator
-from typing import Final
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 import anyio
@@ -37,7 +37,7 @@ ALGORITHMS: Final = {
 }
 """What a key may sign, by its `kty` and `crv`: a key of another kind, a symmetric one above all, is none (RFC 8725)."""
 
-Spawn = Callable[[Callable[[], Awaitable[object]]], object]
+Spawn = Callable[[Callable[[], Coroutine[Any, Any, None]]], object]
 """Starts a task that somebody owns."""
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
@@ -27,6 +27,7 @@ MAX_CANDIDATES: Final = 8
 """Keys that a token without a `kid` is held against."""
 
 Claims = dict[str, object]
+IsAudience = Callable[[str], bool]
 T = TypeVar("T")
 
 
@@ -93,15 +94,15 @@ class Tokens:
         for source in self._sources.values():
             source.refresh()
 
-    async def principal(self, token: str, hashed: bytes, audiences: Collection[str]) -> Principal:
-        """Who a token was given to. `hashed` stands for it, and `audiences` are the names of what was asked.
+    async def principal(self, token: str, hashed: bytes, is_audience: IsAudience) -> Principal:
+        """Who a token was given to; `hashed` stands for it. `is_audience` says whether an `aud` is what is asked.
 
         Raises InvalidToken, InsufficientScope, and KeysUnavailable where that cannot be told.
         """
         verified = self._verified.get(hashed)
         if verified is None or verified.keys is not verified.source.keys:
             verified = self._verified[hashed] = await self._verify(token)
-        self._check_bounds(verified, audiences)
+        self._check_bounds(verified, is_audience)
         self._check_scopes(verified.principal)
         return verified.principal
 
@@ -158,15 +159,15 @@ class Tokens:
             left += fresh
         return frozenset(found)
 
-    def _check_bounds(self, verified: Verified, audiences: Collection[str]) -> None:
+    def _check_bounds(self, verified: Verified, is_audience: IsAudience) -> None:
         now, issuer, bounds = self._wall(), verified.source.issuer, verified.bounds
         if bounds.exp <= now - issuer.leeway:
             raise InvalidToken("the token has expired")
         if max(bounds.nbf or 0, bounds.iat or 0) > now + issuer.leeway:
             raise InvalidToken("the token is not good yet")
         named = [bounds.aud] if isinstance(bounds.aud, str) else bounds.aud
-        # RFC 8707, section 2; a URL with and without its last slash is the same to too many clients.
-        if not any(name in issuer.audience or name.removesuffix("/") in audiences for name in named):
+        # security-considerations: servers "MUST only accept tokens specifically intended for themselves".
+        if not any(name in issuer.audience or is_audience(name) for name in named):
             raise InvalidToken("the token is for another audience")
 
     def _check_scopes(self, principal: Principal) -> None:

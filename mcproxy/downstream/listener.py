@@ -5,8 +5,10 @@ Everything that is refused here is refused with a JSON-RPC error that says why.
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from typing import Final
+from urllib.parse import urlsplit
 
 import anyio
 from aiohttp import web
@@ -64,6 +66,7 @@ async def serve_http(
     started: Callable[[str], None],
     identify: Identify = anonymous,
     extra_routes: Iterable[web.RouteDef] = (),
+    tls: ssl.SSLContext | None = None,
 ) -> None:
     """Serves until `stop`; then admits nothing, lets calls end within `shutdown_grace`, and returns (R9).
 
@@ -82,8 +85,8 @@ async def serve_http(
     )
     await runner.setup()
     try:
-        await web.TCPSite(runner, proxy.host, proxy.port).start()
-        started(_base_url(proxy.host, runner.addresses[0][1]))
+        await web.TCPSite(runner, proxy.host, proxy.port, ssl_context=tls).start()
+        started(_base_url("http" if tls is None else "https", proxy.host, runner.addresses[0][1]))
         await stop.wait()
     finally:
         with anyio.move_on_after(proxy.shutdown_grace + FAREWELL, shield=True):
@@ -157,28 +160,28 @@ class Listener:
         self._sessions.abandon()
 
     async def _post(self, request: web.Request) -> web.StreamResponse:
-        endpoint = self._endpoint(request)
         principal = await self._identify(request)
+        endpoint = self._endpoint(request)
         incoming = await self._read(request, "http")
         if _is_stateless(request, incoming):
             return await self._stateless.post(request, incoming, principal, endpoint)
         return await self._streamable.post(request, incoming, principal, endpoint)
 
     async def _get(self, request: web.Request) -> web.StreamResponse:
-        endpoint = self._endpoint(request)
         principal = await self._identify(request)
+        endpoint = self._endpoint(request)
         _check_method(request)
         return await self._streamable.get(request, principal, endpoint)
 
     async def _delete(self, request: web.Request) -> web.StreamResponse:
-        endpoint = self._endpoint(request)
         principal = await self._identify(request)
+        endpoint = self._endpoint(request)
         _check_method(request)
         return await self._streamable.delete(request, principal, endpoint)
 
     async def _get_events(self, request: web.Request) -> web.StreamResponse:
-        endpoint = self._endpoint(request)
-        return await self._event_streams.get(request, await self._identify(request), endpoint)
+        principal = await self._identify(request)
+        return await self._event_streams.get(request, principal, self._endpoint(request))
 
     async def _post_message(self, request: web.Request) -> web.StreamResponse:
         principal = await self._identify(request)
@@ -284,10 +287,11 @@ _ORIGIN: Final = web.RequestKey("origin", str)
 
 
 def _bound(edge: Edge, request: web.Request) -> set[str]:
-    """The names of the address that a request arrived at. No page can have another host's name for it."""
+    """The names of the address that a request arrived at, and our own. No page can have another host's name for it."""
     address = request.transport.get_extra_info("sockname") if request.transport is not None else None
-    return {edge.proxy.host, *(address[:1] if isinstance(address, tuple) else ())}
+    public = urlsplit(edge.proxy.public_url or "").hostname or edge.proxy.host
+    return {edge.proxy.host, public, *(address[:1] if isinstance(address, tuple) else ())}
 
 
-def _base_url(host: str, port: int) -> str:
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+def _base_url(scheme: str, host: str, port: int) -> str:
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"

@@ -17,7 +17,7 @@ import anyio.lowlevel
 import structlog
 from anyio.abc import TaskGroup
 
-from mcproxy.call import AGGREGATE, ANONYMOUS
+from mcproxy.call import AGGREGATE, ANONYMOUS, Principal
 from mcproxy.downstream.edge import Edge
 from mcproxy.downstream.opening import read
 from mcproxy.downstream.outbox import pump
@@ -39,20 +39,25 @@ log = structlog.get_logger()
 
 
 async def serve_stdio(
-    edge: Edge, stdin: int | None = None, stdout: int | None = None, *, stop: anyio.Event | None = None
+    edge: Edge,
+    stdin: int | None = None,
+    stdout: int | None = None,
+    *,
+    stop: anyio.Event | None = None,
+    principal: Principal = ANONYMOUS,
 ) -> None:
     """Serves until the input ends (R12) or `stop` is set (R9), then gives calls in flight `shutdown_grace` to end.
 
     `stdin` and `stdout` are file descriptors, by default the process's own.
     """
     with _own_stdout() if stdout is None else _as_given(stdout) as output:
-        await _serve(edge, sys.stdin.fileno() if stdin is None else stdin, output, stop or anyio.Event())
+        await _serve(edge, sys.stdin.fileno() if stdin is None else stdin, output, stop or anyio.Event(), principal)
 
 
-async def _serve(edge: Edge, stdin: int, stdout: int, stop: anyio.Event) -> None:
+async def _serve(edge: Edge, stdin: int, stdout: int, stop: anyio.Event, principal: Principal) -> None:
     sessions = Sessions(edge)
-    pipe = Pipe(edge, sessions, TRANSPORT, ANONYMOUS, AGGREGATE, lambda message: message + b"\n")
-    stateless = StatelessPipe(edge, ANONYMOUS, AGGREGATE, pipe.send, pipe.wake)
+    pipe = Pipe(edge, sessions, TRANSPORT, principal, AGGREGATE, lambda message: message + b"\n")
+    stateless = StatelessPipe(edge, principal, AGGREGATE, pipe.send, pipe.wake)
     try:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_write, pipe, stateless, stdout, edge, tasks)
