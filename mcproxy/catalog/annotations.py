@@ -8,6 +8,7 @@ from msgspec import Raw
 
 class _Annotations(msgspec.Struct):
     read_only: bool = msgspec.field(default=False, name="readOnlyHint")
+    destructive: bool | None = msgspec.field(default=True, name="destructiveHint")
     idempotent: bool = msgspec.field(default=False, name="idempotentHint")
 
 
@@ -20,6 +21,12 @@ _tool = msgspec.json.Decoder(_Tool)
 
 def is_read_only(entry: Raw) -> bool:
     return _annotations(entry).read_only
+
+
+def is_destructive(entry: Raw) -> bool:
+    """Whether it may destroy something: who says nothing may ("meaningful only when `readOnlyHint == false`")."""
+    annotations = _annotations(entry)
+    return annotations.destructive is not False and not annotations.read_only
 
 
 def is_repeatable(entry: Raw) -> bool:

@@ -14,11 +14,11 @@ from typing import Final
 
 from msgspec import Raw
 
-from mcproxy.call import AGGREGATE, Caller, ServerIdentity
+from mcproxy.call import Caller, ServerIdentity
 from mcproxy.catalog.freshness import Freshness
-from mcproxy.catalog.naming import Layout, NameTable, Refused, Renamed, Space, name_table
+from mcproxy.catalog.naming import Layout, NameTable, Refused, Renamed, Space, name_table, to_all
 from mcproxy.catalog.rewriting import Rewriter
-from mcproxy.catalog.uris import canonical
+from mcproxy.catalog.uris import canonical, is_legal
 from mcproxy.protocol.eras import STATELESS_VERSIONS, V2024_11_05, Era
 from mcproxy.protocol.jsonrpc import InvalidMessage, Params, nests_deeper, parse_object, parse_text, raw
 from mcproxy.protocol.methods import Kind
@@ -128,7 +128,7 @@ class View:
         if listed is not None:
             return self.layout.space(listed.upstream), listed.own
         located = self.layout.locate(uri)
-        if located is None or not located[0].shows(Kind.RESOURCES, located[1]):
+        if located is None or not is_legal(located[1]) or not located[0].shows(Kind.RESOURCES, located[1]):
             return None
         return located
 
@@ -195,7 +195,7 @@ def merge(
     lists = [exposure for part in parts for exposure in part.values()]
     return View(
         layout=layout,
-        lists={kind: tuple(_distinct(part[kind].shown for part in parts if kind in part)) for kind in Kind},
+        lists={kind: tuple(_distinct(_permitted(layout, parts, kind))) for kind in Kind},
         capabilities=capabilities([identity for _, identity in known]),
         instructions=_instructions(layout, known),
         renamed=tuple(chain.from_iterable(exposure.renamed for exposure in lists)),
@@ -253,7 +253,7 @@ def _offered(identity: ServerIdentity | None) -> Iterator[tuple[str, Mapping[str
 
 def _instructions(layout: Layout, known: Sequence[tuple[str, ServerIdentity | None]]) -> str | None:
     told = [(name, identity.instructions) for name, identity in known if identity and identity.instructions]
-    if layout.endpoint != AGGREGATE:
+    if all(space.transparent for space in layout.spaces):
         return told[0][1] if told else None
     return "\n\n".join(f"## {name}\n\n{text}" for name, text in told) or None
 
@@ -288,6 +288,16 @@ def _overrides(space: Space, kind: Kind, own: str) -> Params:
         return {}
     texts = {"title": override.title, "description": override.description}
     return {key: raw(text) for key, text in texts.items() if text is not None}
+
+
+def _permitted(layout: Layout, parts: Iterable[Mapping[Kind, Exposure]], kind: Kind) -> Iterator[tuple[Shown, ...]]:
+    """What each upstream shows, without what who looks may not use."""
+    for space, part in zip(layout.spaces, parts, strict=True):
+        shown = part[kind].shown if kind in part else ()
+        if space.permits is to_all:
+            yield shown
+        else:
+            yield tuple(entry for entry in shown if space.permits(kind, entry.own, entry.entry))
 
 
 def _distinct(parts: Iterable[tuple[Shown, ...]]) -> Iterator[Shown]:

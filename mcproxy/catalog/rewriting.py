@@ -149,6 +149,17 @@ def respelled(outcome: Outcome, own: Raw, asked: Raw) -> Outcome:
     return outcome if edited is data else replace(outcome, error=replace(outcome.error, data=edited))
 
 
+def kept_private(outcome: Outcome) -> Outcome:
+    """`outcome`, for nobody but who asked: other callers may not be allowed what its answerer lets everybody have.
+
+    caching, Cache Scope: what is `public` "may be shared outside of the initial requests authorization context".
+    """
+    if not isinstance(outcome, Complete) or not _may_hold(outcome.result, b"cacheScope"):
+        return outcome
+    result = _members({"cacheScope": _replaced(raw("private"))})(outcome.result)
+    return replace(outcome, result=result)
+
+
 def marked(shape: Shape, outcome: Outcome) -> Outcome:
     """`outcome`, told to be a tool's own failure where its result says so."""
     if shape is Shape.CONTENT and isinstance(outcome, Complete) and is_error(outcome.result):

@@ -19,7 +19,6 @@ import structlog
 
 from mcproxy.call import (
     AGGREGATE,
-    ANONYMOUS,
     Call,
     Caller,
     Connected,
@@ -47,7 +46,6 @@ from mcproxy.gateway.draining import Bounds, Drained, drain
 from mcproxy.gateway.errands import errand, retry_delay
 from mcproxy.gateway.listeners import Listeners
 from mcproxy.metrics import Metrics
-from mcproxy.protocol.eras import LATEST
 from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, ErrorObject, Params
 from mcproxy.protocol.methods import Kind
 from mcproxy.settings import Settings
@@ -149,7 +147,9 @@ class Aggregation:
 
     async def known(self, caller: Caller, kind: Kind, seconds: float) -> None:
         """Returns when every list of `kind` that `caller` sees is known, hopeless, or `seconds` are over."""
-        links = self._catalogue.links(caller)
+        await self._known(self._catalogue.links(caller), kind, seconds)
+
+    async def _known(self, links: Collection[LinkKey], kind: Kind, seconds: float) -> None:
         with anyio.move_on_after(seconds):
             while any(self._is_awaited(ListKey(link, kind)) for link in links):
                 await self._stirred.wait()
@@ -168,11 +168,11 @@ class Aggregation:
 
     async def settled(self) -> None:
         """Returns when every upstream's first attempt is over, and the lists of those that connected are known."""
-        caller = Caller(ANONYMOUS, LATEST)
+        links = [LinkKey(name, None) for name in self._upstreams]
         bounds = (spec.timeouts.connect + spec.timeouts.list for spec in self._specs.values())
         with anyio.move_on_after(max(bounds, default=0)):
             for kind in Kind:
-                await self.known(caller, kind, float("inf"))
+                await self._known(links, kind, float("inf"))
 
     async def reach(self, space: Space, kind: Kind, call: Call) -> None:
         """Makes one attempt to learn an unknown list. Raises McpError where the upstream is not there (R53)."""

@@ -1,15 +1,22 @@
 """What is known of every link, and the view that each caller has of it. State and look-ups; fetches nothing.
 
 A session of an upstream with `connection: session` sees what its own link lists; until that is known, what the
-shared link does, if there is one.
+shared link does, if there is one. Nobody sees what the policy denies: callers of one standing share a view without
+it, and whoever goes by that view, or by the layout under it, need ask no further (requirement R38).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import NamedTuple
 
-from mcproxy.call import Caller, Owner, ServerIdentity
+from cachetools import LRUCache
+from msgspec import Raw
+
+from mcproxy.access.policy import Decision, Item, Policy, Standing
+from mcproxy.call import AGGREGATE, Caller, Owner, Principal, ServerIdentity
+from mcproxy.catalog.annotations import is_destructive, is_read_only
 from mcproxy.catalog.freshness import DOUBTFUL, NOT_LISTED, Freshness
 from mcproxy.catalog.merging import EMPTY, Exposure, Listing, Snapshot, View, expose, merge, relayed
 from mcproxy.catalog.naming import Layout, Space
@@ -26,25 +33,57 @@ class LinkKey(NamedTuple):
     owner: Owner
 
 
-class Catalogue:
-    """Of the upstreams in `layouts`; what others report is not kept."""
+ViewKey = tuple[str, Standing | None, Owner, Dialect | None]
+"""The endpoint, the standing (None to see all), whose links, and which tasks."""
 
-    def __init__(self, layouts: Mapping[str, Layout]) -> None:
+
+class Catalogue:
+    """Of the upstreams in `layouts`; what others report is not kept. `max_views` bounds what is kept of views."""
+
+    def __init__(self, layouts: Mapping[str, Layout], policy: Policy, max_views: int) -> None:
         self._layouts = layouts
+        self._policy = policy
         self._snapshots: dict[LinkKey, Snapshot] = {}
         self._up: set[LinkKey] = set()
         self._exposures: dict[tuple[str, LinkKey, Kind, bool], tuple[Listing, Exposure]] = {}
-        self._views: dict[tuple[str, Owner, Dialect | None], View] = {}
+        self._views: LRUCache[ViewKey, View] = LRUCache(max_views)
+        self._restricted: LRUCache[tuple[str, Standing], Layout] = LRUCache(max_views)
 
-    def reconfigure(self, layouts: Mapping[str, Layout]) -> None:
+    def reconfigure(self, layouts: Mapping[str, Layout], policy: Policy, max_views: int) -> None:
         """Shows what is known otherwise from now on. What was known of upstreams that are gone is to be retired."""
         self._layouts = layouts
+        self._policy = policy
         self._exposures.clear()
-        self._views.clear()
+        self._views = LRUCache(max_views)
+        self._restricted = LRUCache(max_views)
 
-    def layout(self, endpoint: str) -> Layout:
-        """An endpoint that does not exist shows nothing."""
+    def configured(self, endpoint: str) -> Layout:
+        """All that an endpoint has, whoever looks. One that does not exist has nothing."""
         return self._layouts.get(endpoint) or Layout(endpoint, ())
+
+    def layout(self, caller: Caller) -> Layout:
+        """What `caller`'s endpoint has for it. To who may use nothing of an upstream, the upstream does not exist."""
+        return self._layout(caller.endpoint, self._policy.standing(caller.principal))
+
+    def exists(self, endpoint: str, principal: Principal) -> bool:
+        """Whether there is such an endpoint, as far as `principal` can see."""
+        return endpoint == AGGREGATE or bool(self._layout(endpoint, self._policy.standing(principal)).spaces)
+
+    def same_for_all(self, endpoint: str) -> bool:
+        """Whether all callers may use the same there."""
+        return self._policy.open and not self.configured(endpoint).roles
+
+    def decision(
+        self, caller: Caller, upstream: str, kind: Kind, own: str, entry: Raw | None, arguments: Params
+    ) -> Decision:
+        """What the policy says of a call about what the upstream calls `own`."""
+        standing = self._policy.standing(caller.principal)
+        return self._policy.decide(standing, _item(upstream, kind, own, entry), arguments)
+
+    def hangs_on_arguments(self, caller: Caller, upstream: str, own: str, entry: Raw) -> bool:
+        """Whether the arguments of a tool decide who may call it."""
+        standing = self._policy.standing(caller.principal)
+        return self._policy.hangs_on_arguments(standing, _item(upstream, Kind.TOOLS, own, entry))
 
     def link(self, space: Space, caller: Caller) -> LinkKey:
         """The link that serves `caller`."""
@@ -53,15 +92,26 @@ class Catalogue:
 
     def links(self, caller: Caller) -> list[LinkKey]:
         """Those behind all that `caller` sees."""
-        return [self.link(space, caller) for space in self.layout(caller.endpoint).spaces]
+        return [self.link(space, caller) for space in self.layout(caller).spaces]
+
+    def own_links(self, session: str) -> list[LinkKey]:
+        """Those that may be a session's own, whatever it may use by now."""
+        spaces = self.configured(AGGREGATE).spaces
+        return [LinkKey(space.upstream, session) for space in spaces if space.spec.connection == "session"]
 
     def view(self, caller: Caller) -> View:
         """What `caller` sees. A look-up, unless something changed since."""
-        owner = caller.session if self._owns(caller.session) else None
-        key = (caller.endpoint, owner, dialect(caller.version))
-        if key not in self._views:
-            self._views[key] = self._merged(self.layout(caller.endpoint), owner, caller.version)
-        return self._views[key]
+        same = self.same_for_all(caller.endpoint)
+        return self._view(caller, None if same else self._policy.standing(caller.principal))
+
+    def whole_view(self, caller: Caller) -> View:
+        """What `caller` would see if it might use everything."""
+        return self._view(caller, None)
+
+    def may_read(self, caller: Caller, upstream: str, uri: str) -> bool:
+        """Whether `caller` may read, and hear of, what an upstream calls `uri`."""
+        layout = self.layout(caller)
+        return layout.shows(upstream) and layout.space(upstream).shows(Kind.RESOURCES, uri)
 
     def links_of(self, upstream: str) -> list[LinkKey]:
         """Those of which anything is known."""
@@ -99,7 +149,7 @@ class Catalogue:
 
     def parts(self, caller: Caller, kind: Kind) -> list[Freshness]:
         """How long each part of what `caller` sees is good for. Who offers no such list has no part in it."""
-        spaces = self.layout(caller.endpoint).spaces
+        spaces = self.layout(caller).spaces
         sources = [self._source(space.upstream, caller.session, kind) for space in spaces]
         return [
             NOT_LISTED if source is None else self.freshness(source, kind)
@@ -120,7 +170,7 @@ class Catalogue:
         key = (endpoint, link, kind, tasks)
         kept = self._exposures.get(key)
         if kept is None or kept[0] is not listing:
-            kept = (listing, expose(self.layout(endpoint).space(link.upstream), kind, listing, tasks=tasks))
+            kept = (listing, expose(self.configured(endpoint).space(link.upstream), kind, listing, tasks=tasks))
             self._exposures[key] = kept
         return kept[1]
 
@@ -164,10 +214,38 @@ class Catalogue:
         if owner is None:
             self._views.clear()
         else:
-            self._views = {key: view for key, view in self._views.items() if key[1] != owner}
+            for key in [key for key in self._views if key[2] == owner]:
+                del self._views[key]
 
     def _owns(self, session: str | None) -> bool:
         return session is not None and any(LinkKey(name, session) in self._snapshots for name in self._layouts)
+
+    def _view(self, caller: Caller, standing: Standing | None) -> View:
+        owner = caller.session if self._owns(caller.session) else None
+        key = (caller.endpoint, standing, owner, dialect(caller.version))
+        view = self._views.get(key)
+        if view is None:
+            layout = self.configured(caller.endpoint) if standing is None else self._layout(caller.endpoint, standing)
+            view = self._views[key] = self._merged(layout, owner, caller.version)
+        return view
+
+    def _layout(self, endpoint: str, standing: Standing) -> Layout:
+        configured = self.configured(endpoint)
+        if self.same_for_all(endpoint):
+            return configured
+        key = (endpoint, standing)
+        if key not in self._restricted:
+            self._restricted[key] = self._restrict(configured, standing)
+        return self._restricted[key]
+
+    def _restrict(self, layout: Layout, standing: Standing) -> Layout:
+        if layout.roles and standing.isdisjoint(layout.roles):
+            return Layout(layout.endpoint, ())
+        upstreams = [space.upstream for space in layout.spaces if self._policy.reaches(standing, space.upstream)]
+        return layout.restricted({name: partial(self._permits, standing, name) for name in upstreams})
+
+    def _permits(self, standing: Standing, upstream: str, kind: Kind, own: str, entry: Raw | None) -> bool:
+        return self._policy.foresee(standing, _item(upstream, kind, own, entry)).allowed
 
     def _merged(self, layout: Layout, owner: Owner, version: str) -> View:
         identities: dict[str, ServerIdentity | None] = {}
@@ -195,3 +273,9 @@ class Catalogue:
         """The link whose list counts: the owner's, else the one that all share; None where neither's is known."""
         links = (LinkKey(upstream, owner), LinkKey(upstream, None))
         return next((link for link in links if self.listing(link, kind) is not None), None)
+
+
+def _item(upstream: str, kind: Kind, own: str, entry: Raw | None) -> Item:
+    if kind is not Kind.TOOLS or entry is None:
+        return Item(upstream, kind, own)
+    return Item(upstream, kind, own, is_read_only(entry), is_destructive(entry))

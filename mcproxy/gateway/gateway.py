@@ -10,6 +10,7 @@ import anyio
 from msgspec import Raw
 
 from mcproxy.access.limits import Limits
+from mcproxy.access.policy import Policy
 from mcproxy.call import (
     AGGREGATE,
     ANONYMOUS,
@@ -24,6 +25,7 @@ from mcproxy.call import (
     Listener,
     Notice,
     Outcome,
+    Principal,
     ResourceUpdated,
     Retired,
     TaskChanged,
@@ -32,7 +34,8 @@ from mcproxy.call import (
     UpstreamEvent,
 )
 from mcproxy.catalog.merging import View
-from mcproxy.catalog.naming import layouts
+from mcproxy.catalog.naming import Layout, layouts
+from mcproxy.catalog.uris import readings, spellings
 from mcproxy.gateway.aggregation import Aggregation
 from mcproxy.gateway.aiming import Aiming
 from mcproxy.gateway.bridging import Bridge
@@ -78,7 +81,7 @@ class Gateway:
         self._sealer = sealer
         self._id = gateway_id
         self._now = now
-        self._catalogue = Catalogue(layouts(settings.upstreams, proxy.naming.max_name_length))
+        self._catalogue = Catalogue(_layouts(settings), _policy(settings), settings.access.policy.max_views)
         self._cache = ReadCache(_enabled(settings), proxy.cache, metrics, annotated_in(self._catalogue), now)
         self._behind = upstreams
         self._upstreams = {name: self._cache.around(upstream) for name, upstream in upstreams.items()}
@@ -116,12 +119,12 @@ class Gateway:
 
         Calls that run end where they are. An upstream that is the same object has kept its links.
         """
-        proxy, naming = settings.proxy, settings.proxy.naming
+        proxy = settings.proxy
         stay = {name for name, upstream in upstreams.items() if self._behind.get(name) is upstream}
         for name in self._behind.keys() - stay:
             self._part_with(name, returns=name in upstreams)
         with self._aggregation.telling(UNKNOWN):
-            self._catalogue.reconfigure(layouts(settings.upstreams, naming.max_name_length))
+            self._catalogue.reconfigure(_layouts(settings), _policy(settings), settings.access.policy.max_views)
         self._cache.reconfigure(_enabled(settings), proxy.cache, stay)
         self._behind = upstreams
         self._upstreams.clear()
@@ -161,8 +164,12 @@ class Gateway:
         return self
 
     def catalogue(self, endpoint: str = AGGREGATE) -> View:
-        """What an endpoint shows to callers without a session, and what of it is renamed or refused."""
-        return self._catalogue.view(Caller(ANONYMOUS, LATEST, endpoint=endpoint))
+        """What an endpoint shows to who may use everything, without a session; and what is renamed or refused."""
+        return self._catalogue.whole_view(Caller(ANONYMOUS, LATEST, endpoint=endpoint))
+
+    def exists(self, endpoint: str, principal: Principal) -> bool:
+        """Whether there is an endpoint, as far as `principal` can see."""
+        return self._catalogue.exists(endpoint, principal)
 
     def tool_schema(self, caller: Caller, name: str) -> Raw | None:
         """The `inputSchema` of a tool as the caller sees it; None where there is no such tool, or no such schema."""
@@ -222,9 +229,8 @@ class Gateway:
         self._holdings.drop(listener)
         session = listener.caller.session
         if session is not None and self._listeners.of(session) is None:
-            for link in self._catalogue.links(listener.caller):
-                if link.owner is not None:
-                    self._upstreams[link.upstream].release(session)
+            for link in self._catalogue.own_links(session):
+                self._upstreams[link.upstream].release(session)
 
     async def _roots_changed(self, call: Call) -> Outcome:
         """Concerns the session's own links alone: a shared one has no roots of a client's (R60)."""
@@ -244,6 +250,15 @@ class Gateway:
             SET_LEVEL: self._levels.set_level,
             ROOTS_CHANGED: self._roots_changed,
         }
+
+
+def _layouts(settings: Settings) -> dict[str, Layout]:
+    return layouts(settings.upstreams, settings.proxy.naming.max_name_length, settings.endpoints)
+
+
+def _policy(settings: Settings) -> Policy:
+    others = [role for endpoint in settings.endpoints.values() for role in endpoint.roles]
+    return Policy(settings.access.policy, readings=readings, spelled=spellings, others=others)
 
 
 def _enabled(settings: Settings) -> list[Spec]:

@@ -49,7 +49,7 @@ class Listeners:
 
     def _is_served(self, listener: Listener, link: LinkKey) -> bool:
         caller = listener.caller
-        layout = self._catalogue.layout(caller.endpoint)
+        layout = self._catalogue.layout(caller)
         return layout.shows(link.upstream) and self._catalogue.link(layout.space(link.upstream), caller) == link
 
 

@@ -51,6 +51,8 @@ class Listing:
         start = 0 if cursor is None else self._start(kind, call.caller, cursor, entries)
         end = start + self._proxy.naming.page_size
         hints = hints_of(self._catalogue.parts(call.caller, kind), self._now())
+        if not self._catalogue.same_for_all(call.caller.endpoint):
+            hints["cacheScope"] = "private"
         shown = [shown.entry for shown in entries[start:end]]
         members: dict[str, object] = {"resultType": "complete", kind.member: shown, **hints}
         if end < len(entries):

@@ -1,7 +1,8 @@
 """From the name that a caller used to the upstream that owns it and its own name there.
 
-What the configuration hides is unknown, like what does not exist. What an upstream may have that cannot be reached
-is unavailable, and never called unknown (requirement R53).
+Who may use what is decided here, by looking in the caller's own view (`catalogue`): what the configuration or the
+policy hides is unknown, like what does not exist, and so is a tool with arguments that the policy denies (R38). What
+an upstream may have that cannot be reached is unavailable, and never called unknown (requirement R53).
 """
 
 from __future__ import annotations
@@ -12,15 +13,17 @@ from typing import Final
 
 from msgspec import Raw
 
-from mcproxy.call import Call, McpError
+from mcproxy.call import Call, McpError, Reason
 from mcproxy.catalog.annotations import is_repeatable
 from mcproxy.catalog.merging import Shown
 from mcproxy.catalog.naming import Space
+from mcproxy.catalog.uris import is_legal
 from mcproxy.gateway.catalogue import Catalogue
 from mcproxy.gateway.task_ids import TaskIds
 from mcproxy.metrics import UNKNOWN
 from mcproxy.protocol.eras import STATELESS_VERSIONS
 from mcproxy.protocol.jsonrpc import (
+    EMPTY_OBJECT,
     INVALID_PARAMS,
     RESOURCE_NOT_FOUND,
     InvalidMessage,
@@ -36,6 +39,7 @@ Reach = Callable[[Space, Kind, Call], Awaitable[None]]
 """Makes one attempt to learn an upstream's list. Raises McpError where the upstream is not there."""
 
 _NAMED: Final = {Subject.TOOL: Kind.TOOLS, Subject.PROMPT: Kind.PROMPTS}
+_ARGUMENTS: Final = "arguments"
 _NOUNS: Final = {Kind.TOOLS: "tool", Kind.PROMPTS: "prompt"}
 
 
@@ -65,7 +69,7 @@ class Resolver:
         match row.subject:
             case Subject.TOOL | Subject.PROMPT:
                 space, shown = await self._named(_NAMED[row.subject], _text(row.subject_key, subject), call)
-                params = {**call.params, row.subject_key: raw(shown.own)}
+                params = {**self._judged(row, shown, call), row.subject_key: raw(shown.own)}
                 repeatable = row.subject is Subject.TOOL and is_repeatable(shown.entry)
                 return Target(space, params, repeatable, shown.task_support)
             case Subject.RESOURCE:
@@ -76,7 +80,7 @@ class Resolver:
                 return Target(space, {**call.params, row.subject_key: raw(reference)})
             case Subject.TASK:
                 task = self._task_ids.find(_text(row.subject_key, subject), call.caller)
-                space = self._catalogue.layout(call.caller.endpoint).space(task.link.upstream)
+                space = self._catalogue.layout(call.caller).space(task.link.upstream)
                 return Target(space, {**call.params, row.subject_key: raw(task.id)})
 
     async def owner(self, call: Call) -> str:
@@ -86,12 +90,14 @@ class Resolver:
     def resource(self, uri: str, call: Call) -> tuple[Space, str]:
         """Whose resource a URI is, and what the upstream calls it. Raises McpError."""
         found = self._catalogue.view(call.caller).resource(uri)
-        if found is None:
-            # resources, Error Handling: -32602 since 2026-07-28, -32002 in every revision before.
-            modern = call.caller.version in STATELESS_VERSIONS
-            code = INVALID_PARAMS if modern else RESOURCE_NOT_FOUND
-            raise McpError(code, f"Resource not found: {uri}", {"uri": uri})
-        return found
+        if found is not None:
+            return found
+        if not is_legal(uri):
+            raise McpError(INVALID_PARAMS, f"not a URI: {uri}", {"uri": uri})
+        # resources, Error Handling: -32602 since 2026-07-28, -32002 in every revision before.
+        modern = call.caller.version in STATELESS_VERSIONS
+        code = INVALID_PARAMS if modern else RESOURCE_NOT_FOUND
+        raise McpError(code, f"Resource not found: {uri}", {"uri": uri}, reason=self._why_not_read(uri, call))
 
     def label(self, call: Call) -> tuple[str, str]:
         """The upstream and the subject of a call as metric labels: known names alone (requirement R52)."""
@@ -115,15 +121,36 @@ class Resolver:
     async def _named(self, kind: Kind, name: str, call: Call) -> tuple[Space, Shown]:
         shown = self._find(kind, name, call) or await self._late(kind, name, call)
         if shown is None:
-            raise McpError(INVALID_PARAMS, f"Unknown {_NOUNS[kind]}: {name}", {"name": name})
-        return self._catalogue.layout(call.caller.endpoint).space(shown.upstream), shown
+            hidden = self._catalogue.whole_view(call.caller).find(kind, name) is not None
+            raise _unknown(kind, name, denied=hidden)
+        return self._catalogue.layout(call.caller).space(shown.upstream), shown
+
+    def _judged(self, row: Method, shown: Shown, call: Call) -> Params:
+        """The params, with the arguments as they were judged. Raises McpError where the policy denies them."""
+        caller, upstream = call.caller, shown.upstream
+        if row.subject is not Subject.TOOL or not self._catalogue.hangs_on_arguments(
+            caller, upstream, shown.own, shown.entry
+        ):
+            return call.params
+        try:
+            arguments = parse_object(call.params.get(_ARGUMENTS, EMPTY_OBJECT))
+        except InvalidMessage as error:
+            raise _unknown(Kind.TOOLS, shown.key, denied=True) from error
+        if not self._catalogue.decision(caller, upstream, Kind.TOOLS, shown.own, shown.entry, arguments).allowed:
+            raise _unknown(Kind.TOOLS, shown.key, denied=True)
+        # A key that comes twice was judged once: what goes on is what was judged.
+        return {**call.params, _ARGUMENTS: raw(arguments)}
+
+    def _why_not_read(self, uri: str, call: Call) -> Reason:
+        hidden = self._catalogue.whole_view(call.caller).resource(uri) is not None
+        return Reason.DENIED if hidden else Reason.PROTOCOL_ERROR
 
     def _find(self, kind: Kind, name: str, call: Call) -> Shown | None:
         return self._catalogue.view(call.caller).find(kind, name)
 
     async def _late(self, kind: Kind, name: str, call: Call) -> Shown | None:
         """Looks again, once the lists of the upstream that may own the name are known."""
-        spaces = self._catalogue.layout(call.caller.endpoint).spaces
+        spaces = self._catalogue.layout(call.caller).spaces
         space = next((space for space in spaces if space.may_own_name(name)), None)
         if space is None or self._catalogue.listing(self._catalogue.link(space, call.caller), kind) is not None:
             return None
@@ -144,10 +171,17 @@ class Resolver:
                 uri = _text("uri", reference.get("uri", Raw()))
                 found = self._catalogue.view(call.caller).resource(uri)
                 if found is None:
-                    raise McpError(INVALID_PARAMS, f"Unknown resource: {uri}", {"uri": uri})
+                    why = self._why_not_read(uri, call)
+                    raise McpError(INVALID_PARAMS, f"Unknown resource: {uri}", {"uri": uri}, reason=why)
                 return found[0], {**reference, "uri": raw(found[1])}
             case _:
                 raise McpError(INVALID_PARAMS, '"ref" must be of type "ref/prompt" or "ref/resource"')
+
+
+def _unknown(kind: Kind, name: str, *, denied: bool) -> McpError:
+    """The same to the caller whether the thing is denied or does not exist; metrics and audit are told apart."""
+    reason = Reason.DENIED if denied else Reason.PROTOCOL_ERROR
+    return McpError(INVALID_PARAMS, f"Unknown {_NOUNS[kind]}: {name}", {"name": name}, reason=reason)
 
 
 def _text(key: str, value: Raw) -> str:

@@ -13,7 +13,7 @@ from typing import assert_never
 
 from mcproxy.call import Call, Handler, McpError, Outcome, Reason, Upstream
 from mcproxy.catalog.naming import Space
-from mcproxy.catalog.rewriting import Rewriter, marked, respelled
+from mcproxy.catalog.rewriting import Rewriter, kept_private, marked, respelled
 from mcproxy.gateway.catalogue import Catalogue
 from mcproxy.gateway.resolving import Resolver, Target
 from mcproxy.gateway.tasks import Tasks
@@ -63,6 +63,8 @@ class Router:
     async def _forward(self, row: Method, call: Call) -> Outcome:
         target = await self._resolver.target(row, call)
         outcome = await self._tasks.relayed(target, row, replace(call, repeatable=target.repeatable), self._exchange)
+        if row.hinted and not self._catalogue.same_for_all(call.caller.endpoint):
+            outcome = kept_private(outcome)
         if row.subject is not Subject.RESOURCE or row.subject_key is None:
             return outcome
         return respelled(outcome, target.params[row.subject_key], call.params[row.subject_key])

@@ -53,7 +53,7 @@ from mcproxy.protocol.jsonrpc import (
     parse_text,
     raw,
 )
-from mcproxy.protocol.methods import SUBSCRIBE, UNSUBSCRIBE, Kind
+from mcproxy.protocol.methods import SUBSCRIBE, UNSUBSCRIBE
 
 log = structlog.get_logger()
 
@@ -266,7 +266,9 @@ class Subscriptions:
         meant = self._watchers.meant(link, update.uri)
         for topic in meant:
             for listener, spelling in self._watchers.hearers(topic):
-                self._tell(listener, topic, self._heard_as(listener, topic, update.uri, spelling), update.params)
+                # A part of what one may read need not be.
+                if self._catalogue.may_read(listener.caller, link.upstream, update.uri):
+                    self._tell(listener, topic, self._heard_as(listener, topic, update.uri, spelling), update.params)
         if meant:
             labels = link.upstream, label_of(update)
             self._metrics.notification_delay.labels(*labels).observe(self._now() - noticed)
@@ -275,14 +277,12 @@ class Subscriptions:
         """The client's own spelling; of a sub-resource, its name at the client's endpoint, where that is bearable."""
         if uri == topic.uri or len(uri) > MAX_URI or canonical(uri) == canonical(topic.uri):
             return spelling
-        layout = self._catalogue.layout(listener.caller.endpoint)
+        layout = self._catalogue.layout(listener.caller)
         return layout.space(topic.link.upstream).expose_uri(uri) if layout.shows(topic.link.upstream) else spelling
 
     def _tell(self, listener: Listener, topic: Topic, uri: str, params: Params) -> None:
-        """Not of what the configuration hides by now."""
-        layout = self._catalogue.layout(listener.caller.endpoint)
-        name = topic.link.upstream
-        if not (layout.shows(name) and layout.space(name).shows(Kind.RESOURCES, topic.uri)):
+        """Not of what the listener may not read by now."""
+        if not self._catalogue.may_read(listener.caller, topic.link.upstream, topic.uri):
             return
         change = ResourceUpdated(uri, {**params, "uri": raw(uri)})
         self._listeners.signal(listener, topic.link.upstream, change)
@@ -299,7 +299,7 @@ class Subscriptions:
 
     def _link(self, listener: Listener, topic: Topic) -> LinkKey:
         """The link that serves a listener now; of an upstream that is not there, what served it last."""
-        layout = self._catalogue.layout(listener.caller.endpoint)
+        layout = self._catalogue.layout(listener.caller)
         if not layout.shows(topic.link.upstream):
             return topic.link
         return self._catalogue.link(layout.space(topic.link.upstream), listener.caller)
@@ -388,7 +388,7 @@ class Subscriptions:
         link = topic.link
         if link.upstream not in self._upstreams:
             return _failed(f"upstream {link.upstream!r} is no longer configured", Reason.UNAVAILABLE)
-        timeouts = self._catalogue.layout(link.upstream).space(link.upstream).spec.timeouts
+        timeouts = self._catalogue.configured(link.upstream).space(link.upstream).spec.timeouts
         seconds = timeouts.connect + timeouts.list
         owner = self._listeners.of(link.owner) if link.owner is not None else None
         with anyio.move_on_after(seconds):

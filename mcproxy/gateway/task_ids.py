@@ -51,7 +51,7 @@ class TaskIds:
         except (Unsealable, msgspec.MsgspecError):
             return None
         task = Task(LinkKey(sealed.upstream, sealed.owner), sealed.id)
-        layout = self._catalogue.layout(caller.endpoint)
+        layout = self._catalogue.layout(caller)
         if not layout.shows(sealed.upstream):
             return None
         serving = self._catalogue.link(layout.space(sealed.upstream), caller)

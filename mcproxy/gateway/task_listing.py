@@ -68,7 +68,7 @@ class TaskListing:
         return self._catalogue.is_up(link) and "list" in (self._catalogue.tasks(link, call.caller.version) or {})
 
     async def _fetched(self, link: LinkKey, call: Call) -> list[Raw]:
-        spec, limits = self._catalogue.layout(link.upstream).space(link.upstream).spec, self._proxy.limits
+        spec, limits = self._catalogue.configured(link.upstream).space(link.upstream).spec, self._proxy.limits
         bounds = Bounds(limits.max_list_pages, limits.max_list_entries, spec.max_message_bytes)
         upstream, errand = self._upstreams[link.upstream], replace(call, client=NOBODY)
         with anyio.move_on_after(spec.timeouts.list):

@@ -66,6 +66,8 @@ class Tasks:
         """Passes a task's new state to the sessions that know the task, each in its own id, and to nobody else."""
         task = Task(link, change.id)
         for listener in self._holdings.holders(task):
+            if not self._catalogue.layout(listener.caller).shows(link.upstream):
+                continue
             params = parse_object(self._ids.rewriter(link, listener.caller).task(raw(change.params)))
             told = TaskChanged(self._ids.seal(task, listener.caller), change.method, params)
             self._listeners.signal(listener, link.upstream, told)

@@ -299,9 +299,15 @@ class House:
         with anyio.fail_after(5):
             await self.gateway.settled()
 
-    def listener(self, endpoint: str = AGGREGATE, session: str | None = None, level: str | None = None) -> FakeListener:
+    def listener(
+        self,
+        endpoint: str = AGGREGATE,
+        session: str | None = None,
+        level: str | None = None,
+        principal: Principal = ANONYMOUS,
+    ) -> FakeListener:
         """One that has joined."""
-        caller = Caller(ANONYMOUS, LATEST_HANDSHAKE, endpoint=endpoint, session=session, log_level=level)
+        caller = Caller(principal, LATEST_HANDSHAKE, endpoint=endpoint, session=session, log_level=level)
         listener = FakeListener(caller)
         self.gateway.join(listener)
         return listener
@@ -317,10 +323,14 @@ class House:
         return [entry[kind.key] for entry in entries]
 
 
-def settings_of(upstreams: Mapping[str, Mapping[str, object]], access: object = None, **proxy: object) -> Settings:
+def settings_of(
+    upstreams: Mapping[str, Mapping[str, object]], access: object = None, endpoints: object = None, **proxy: object
+) -> Settings:
     """Settings whose upstreams have their name as prefix, unless they say otherwise."""
     specs = [{"name": name, "prefix": name, "command": "fake", **options} for name, options in upstreams.items()]
-    return Settings.model_validate({"proxy": proxy, "access": access or {}, "upstreams": specs})
+    return Settings.model_validate(
+        {"proxy": proxy, "access": access or {}, "endpoints": endpoints or {}, "upstreams": specs}
+    )
 
 
 @asynccontextmanager
@@ -328,12 +338,13 @@ async def house(
     *upstreams: FakeUpstream,
     options: Mapping[str, Mapping[str, object]] | None = None,
     access: object = None,
+    endpoints: object = None,
     **proxy: object,
 ) -> AsyncIterator[House]:
     """Runs a gateway in front of `upstreams`; `options` are their settings, by name."""
     options = options or {}
     specs = {upstream.name: options.get(upstream.name, {}) for upstream in upstreams}
-    settings = settings_of(specs, access, **proxy)
+    settings = settings_of(specs, access, endpoints, **proxy)
     by_name = {upstream.name: upstream for upstream in upstreams}
     metrics, sleeper, clock = Metrics(), Sleeper(), Clock()
     gateway = Gateway(settings, by_name, metrics, Sealer(b"secret"), sleep=sleeper, now=clock)

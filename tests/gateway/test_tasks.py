@@ -11,8 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mcproxy.access.policy import Policy
 from mcproxy.call import Call, Caller, InputRequest, Outcome, Principal, Reason, ServerIdentity, TaskChanged
 from mcproxy.catalog.naming import layouts
+from mcproxy.catalog.uris import readings, spellings
 from mcproxy.gateway.catalogue import Catalogue, LinkKey
 from mcproxy.gateway.holdings import Holdings
 from mcproxy.gateway.task_ids import Task, TaskIds
@@ -438,7 +440,8 @@ def test_an_id_opens_for_whom_it_was_sealed_and_for_nobody_else(
 ) -> None:
     connection = "session" if owner else "shared"
     settings = settings_of({"up": {"connection": connection}, "other": {"connection": connection}})
-    ids = TaskIds(Catalogue(layouts(settings.upstreams, 64)), Sealer(b"secret"))
+    policy = Policy(settings.access.policy, readings=readings, spelled=spellings)
+    ids = TaskIds(Catalogue(layouts(settings.upstreams, 64), policy, max_views=10), Sealer(b"secret"))
     task, caller = Task(LinkKey("up", owner), own), Caller(Principal(names[0]), LATEST_HANDSHAKE, session=owner)
     id = ids.seal(task, caller)
     assert ids.seal(task, caller) == id
