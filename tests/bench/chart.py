@@ -13,7 +13,7 @@ from tests.bench.results import Result
 from tests.bench.workloads import CURVES, Section
 
 WIDTH: Final = 900
-LABELS: Final = 330
+LABELS: Final = 340
 """Where the bars begin."""
 VALUES: Final = 60
 """Kept free for the numbers behind them."""
@@ -62,7 +62,7 @@ def _panels(result: Result) -> Iterator[Panel]:
     costs = [(row.name, cost) for row in result.of(Section.CALLS) if (cost := row.costs(NOTHING)) is not None]
     yield Panel("Processor time of a call, in calls through a proxy that does nothing", costs)
     peers = [
-        (f"{row.name}: {name}", cost)
+        (f"{name}, {row.name}", cost)
         for row in result.of(Section.PEERS)
         for name in row.turns
         if name != MCPROXY and (cost := row.costs(name)) is not None

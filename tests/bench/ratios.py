@@ -8,13 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Final
 
 from tests.bench.load import Load
 from tests.bench.usage import Memory
-
-SATURATED: Final = 0.85
-"""A proxy that used less of its core was not what limited the load."""
 
 
 @dataclass(frozen=True, slots=True)
