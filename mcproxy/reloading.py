@@ -151,6 +151,8 @@ def tell(difference: Difference) -> None:
         log.info("setting changed", key=f"proxy.{key}")
     for key in difference.access:
         log.info("setting changed", key=f"access.{key}")
+    for name in difference.endpoints:
+        log.info("endpoint changed", endpoint=name)
     for key in difference.restart:
-        log.warning("setting changed, but needs a restart: its old value stays in force", key=f"proxy.{key}")
+        log.warning("setting changed, but needs a restart: its old value stays in force", key=key)
     log.info("configuration reloaded" if difference else "configuration read again: nothing changed")

@@ -15,7 +15,7 @@ from mcproxy.configuration.documents import Node, without_nulls
 SERVER_MAPS: Final = ("mcpServers", "servers")
 """Where hosts keep their servers; VS Code says `servers`."""
 
-OURS: Final = ("proxy", "access", "endpoints")
+OURS: Final = ("proxy", "access", "endpoints", "admin")
 """The keys that no host has."""
 
 TYPES: Final = dict.fromkeys(("streamable-http", "streamableHttp", "streamable_http", "http-stream"), "http")

@@ -24,7 +24,7 @@ from pydantic_core import ErrorDetails
 from mcproxy.configuration import hosts
 from mcproxy.configuration.documents import ConfigurationError, Node, Problem, parse, without_nulls
 from mcproxy.configuration.expansion import Expansion, Missing, parse_env_file
-from mcproxy.settings import Access, Endpoint, Proxy, Settings, Tls, Upstream
+from mcproxy.settings import Access, Admin, Endpoint, Proxy, Settings, Tls, Upstream
 from mcproxy.settings.authentication import Authentication
 from mcproxy.settings.endpoints import NAME as ENDPOINT_NAME
 from mcproxy.settings.endpoints import key_of
@@ -147,14 +147,15 @@ class _Reader:
         self._refuse_unknown(document)
         proxy = self._proxy(document.members.get("proxy", Node({})))
         access = self._access(document.members.get("access", Node({})))
-        if proxy is not None and access is not None:
-            self._refuse_open_doors(document, proxy, access)
+        admin = self._section(Admin, document.members.get("admin", Node({})))
+        if proxy is not None and access is not None and admin is not None:
+            self._refuse_open_doors(document, proxy, access, admin)
         servers = self._servers(document)
         upstreams = self._upstreams(servers)
         endpoints = self._endpoints(document.members.get("endpoints", Node({})), servers)
-        if self.expansion.problems or proxy is None or access is None:
+        if self.expansion.problems or proxy is None or access is None or admin is None:
             return None
-        return Settings(proxy=proxy, access=access, endpoints=endpoints, upstreams=tuple(upstreams))
+        return Settings(proxy=proxy, access=access, endpoints=endpoints, admin=admin, upstreams=tuple(upstreams))
 
     def _refuse_unknown(self, document: Node) -> None:
         """A host's own file may hold anything, but for what was meant for us."""
@@ -180,9 +181,9 @@ class _Reader:
                     self._problem(_follow(node, ("tls", key)), str(missing))
         return tls.model_copy(update=files)
 
-    def _refuse_open_doors(self, document: Node, proxy: Proxy, access: Access) -> None:
+    def _refuse_open_doors(self, document: Node, proxy: Proxy, access: Access, admin: Admin) -> None:
         """What each section by itself allows, and both together do not."""
-        for path, sentence in _open_doors(proxy, access.authentication):
+        for path, sentence in _open_doors(proxy, access.authentication, admin):
             self._problem(_follow(document, path), sentence)
 
     def _access(self, node: Node) -> Access | None:
@@ -319,7 +320,7 @@ def _rule_places(access: Node, file: str) -> dict[RulePath, str]:
     return places
 
 
-def _open_doors(proxy: Proxy, authentication: Authentication) -> Iterator[tuple[Keys, str]]:
+def _open_doors(proxy: Proxy, authentication: Authentication, admin: Admin) -> Iterator[tuple[Keys, str]]:
     outside = not is_loopback(proxy.host)
     # R42: nobody is let in from outside by mistake.
     if outside and not authentication.required and not proxy.insecure:
@@ -328,6 +329,8 @@ def _open_doors(proxy: Proxy, authentication: Authentication) -> Iterator[tuple[
             "is not loopback, and callers are not authenticated: set access.authentication, "
             "or set proxy.insecure to true to allow it",
         )
+    if admin.port is not None and not is_loopback(admin.host) and not authentication.required:
+        yield ("admin", "host"), "is not loopback, and operators are not authenticated: set access.authentication"
     # A Host header is the caller's own word: it must not decide what a token is for.
     if authentication.oauth.issuers and proxy.public_url is None and (outside or proxy.allowed_hosts):
         yield ("access", "authentication", "oauth"), "needs proxy.public_url, which is what tokens must be for"

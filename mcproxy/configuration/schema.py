@@ -32,6 +32,7 @@ def schema() -> dict[str, Any]:
             "proxy": root["properties"]["proxy"],
             "access": root["properties"]["access"],
             "endpoints": root["properties"]["endpoints"],
+            "admin": root["properties"]["admin"],
         },
         "$defs": definitions,
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from mcproxy.settings.access import Access
+from mcproxy.settings.admin import Admin
 from mcproxy.settings.endpoints import Endpoint, EndpointName
 from mcproxy.settings.policy import Policy
 from mcproxy.settings.proxy import Bridge, CacheLimits, Limits, Naming, Paths, Proxy, Tls
@@ -13,6 +14,7 @@ from mcproxy.settings.upstream import Filter, ToolFilter, ToolOverride, Upstream
 
 __all__ = [
     "Access",
+    "Admin",
     "Bridge",
     "Bytes",
     "CacheLimits",
@@ -47,5 +49,7 @@ class Settings(Section):
     """Who may do what."""
     endpoints: dict[EndpointName, Endpoint] = Field(default_factory=dict)
     """Selections of what is behind the gateway, each at `/mcp/NAME`."""
+    admin: Admin = Admin()
+    """The operator's side: the status page."""
     upstreams: tuple[Upstream, ...] = ()
     """Everything behind the gateway, in the order of the file."""

@@ -57,8 +57,10 @@ class Difference:
     """Whether the upstreams that stay come in another order, which is that of the lists."""
     proxy: tuple[str, ...] = ()
     access: tuple[str, ...] = ()
+    endpoints: tuple[str, ...] = ()
+    """The names of those that came, went or are others."""
     restart: tuple[str, ...] = ()
-    """The keys of `proxy` that stay as they were."""
+    """Keys that stay as they were, with their section before them."""
 
     def __bool__(self) -> bool:
         return self != Difference()
@@ -81,7 +83,8 @@ class Difference:
     @property
     def applies(self) -> bool:
         """Whether anything of it takes effect without a restart."""
-        return bool(self.added or self.removed or self.changed or self.reordered or self.proxy or self.access)
+        upstreams = self.added or self.removed or self.changed or self.reordered
+        return bool(upstreams or self.proxy or self.access or self.endpoints)
 
 
 def diff(old: Settings, new: Settings) -> Difference:
@@ -100,13 +103,18 @@ def diff(old: Settings, new: Settings) -> Difference:
         reordered=stay != [name for name in after if name in before],
         proxy=tuple(sorted(keys - restart)),
         access=tuple(_changed_keys(old.access, new.access)),
-        restart=tuple(sorted(restart)),
+        endpoints=tuple(
+            name
+            for name in sorted({*old.endpoints, *new.endpoints})
+            if old.endpoints.get(name) != new.endpoints.get(name)
+        ),
+        restart=(*(f"proxy.{key}" for key in sorted(restart)), *_changed_keys(old.admin, new.admin, "admin.")),
     )
 
 
 def in_force(old: Settings, new: Settings) -> Settings:
     """The new settings, as far as they can be had without a restart."""
-    return new.model_copy(update={"proxy": _keeping(old.proxy, new.proxy, RESTART)})
+    return new.model_copy(update={"proxy": _keeping(old.proxy, new.proxy, RESTART), "admin": old.admin})
 
 
 def _enabled(settings: Settings) -> dict[str, Upstream]:

@@ -71,7 +71,7 @@ def test_r49_what_the_listener_is_made_with_stays_in_force() -> None:
     old = settings(port=1, limits={"max_body_bytes": 5, "max_batch": 5}, paths={"mcp": "/a"})
     new = settings(port=2, limits={"max_body_bytes": 6, "max_batch": 6}, paths={"mcp": "/b"}, keep_alive=3)
     difference = diff(old, new)
-    assert difference.restart == ("limits.max_body_bytes", "paths.mcp", "port")
+    assert difference.restart == ("proxy.limits.max_body_bytes", "proxy.paths.mcp", "proxy.port")
     assert difference.proxy == ("keep_alive", "limits.max_batch")
     forced = in_force(old, new).proxy
     assert (forced.port, forced.limits.max_body_bytes, forced.paths.mcp) == (1, 5, "/a")
@@ -96,3 +96,12 @@ def test_every_key_that_is_told_apart_exists() -> None:
         value: object = model.proxy
         for part in key.split("."):
             value = getattr(value, part)
+
+
+def test_an_endpoint_that_is_another_applies_and_a_listener_of_operators_needs_a_restart() -> None:
+    old = Settings.model_validate({"endpoints": {"a": {}, "b": {}}, "admin": {"port": 1}})
+    new = Settings.model_validate({"endpoints": {"b": {"tools": ["x"]}, "c": {}}, "admin": {"port": 2}})
+    difference = diff(old, new)
+    assert (difference.endpoints, difference.restart) == (("a", "b", "c"), ("admin.port",))
+    assert difference.applies
+    assert in_force(old, new).admin == old.admin
