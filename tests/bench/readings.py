@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -29,11 +30,20 @@ FIRST: Final = 50
 """Sessions that are there before those that are weighed: the first ones bring what all share."""
 
 
+class Unit(Enum):
+    TIMES = "x"
+    PERCENT = "%"
+    MEBIBYTES = "MiB"
+    KIBIBYTES = "KiB"
+    MILLISECONDS = "ms"
+    PROCESSOR_MICROSECONDS = "us"
+
+
 @dataclass(frozen=True, slots=True)
 class Reading:
     name: str
     value: float
-    unit: str
+    unit: Unit
     per: str = ""
     """What it is a share of, or compared with."""
 
@@ -86,7 +96,7 @@ def _starts(cores: Cores, times: int) -> Iterator[Reading]:
     for upstreams in (1, 20):
         seconds = median(_start(cores, upstreams, MCPROXY) for _ in range(times))
         yield Reading(
-            f"start to answers of {_count(upstreams, 'upstream')}", seconds / nothing, "x", "do-nothing's start"
+            f"start to answers of {_count(upstreams, 'upstream')}", seconds / nothing, Unit.TIMES, "do-nothing's start"
         )
 
 
@@ -103,9 +113,9 @@ def _idle(cores: Cores, seconds: float) -> Iterator[Reading]:
             time.sleep(SETTLE)
             sizes[upstreams] = memory(at.pid).resident
             yield _idle_share(f"idle, {_count(upstreams, 'upstream')}", at, seconds)
-    yield Reading("memory, one upstream", sizes[few] / 2**20, "MiB", "whole process")
+    yield Reading("memory, one upstream", sizes[few] / 2**20, Unit.MEBIBYTES, "whole process")
     yield Reading(
-        "memory of each further upstream", (sizes[many] - sizes[few]) / (many - few) / 2**10, "KiB", "upstream"
+        "memory of each further upstream", (sizes[many] - sizes[few]) / (many - few) / 2**10, Unit.KIBIBYTES, "upstream"
     )
 
 
@@ -116,7 +126,9 @@ def _sessions(cores: Cores, sessions: int, seconds: float) -> Iterator[Reading]:
         with gathered(at.port, cores, sessions):
             time.sleep(SETTLE)
             grown = memory(at.pid).resident - before
-            yield Reading(f"memory, {sessions:,} sessions that listen", grown / sessions / 2**10, "KiB", "session")
+            yield Reading(
+                f"memory, {sessions:,} sessions that listen", grown / sessions / 2**10, Unit.KIBIBYTES, "session"
+            )
             yield _idle_share(f"idle, {sessions:,} sessions that listen", at, seconds)
 
 
@@ -130,14 +142,16 @@ def _fan_out(cores: Cores, era: Era, subscribers: int, updates: int) -> Iterator
         crowd.tell("go")
         seconds = float(crowd.expect("told "))
         used = processor_seconds(at.pid) - before
-        yield Reading(f"processor, {name}", used / updates / subscribers * 1e6, "us", "subscriber")
-        yield Reading(f"until all have it, {name}", seconds / updates * 1e3, "ms", "update")
+        yield Reading(
+            f"processor, {name}", used / updates / subscribers * 1e6, Unit.PROCESSOR_MICROSECONDS, "subscriber"
+        )
+        yield Reading(f"until all have it, {name}", seconds / updates * 1e3, Unit.MILLISECONDS, "update")
 
 
 def _idle_share(name: str, at: Front, seconds: float) -> Reading:
     before = processor_seconds(at.pid)
     time.sleep(seconds)
-    return Reading(f"processor, {name}", (processor_seconds(at.pid) - before) / seconds * 100, "%", "one core")
+    return Reading(f"processor, {name}", (processor_seconds(at.pid) - before) / seconds * 100, Unit.PERCENT, "one core")
 
 
 def _count(number: int, noun: str) -> str:

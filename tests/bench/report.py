@@ -9,7 +9,7 @@ from typing import Final
 from tests.bench.machine import Machine
 from tests.bench.proxies import DIRECT, MCPROXY, NGINX, NOTHING
 from tests.bench.ratios import Ratio, Turn, added, failures, middle, ratio
-from tests.bench.readings import Reading
+from tests.bench.readings import Reading, Unit
 from tests.bench.results import Result, Row
 from tests.bench.workloads import CURVES, Section
 
@@ -30,7 +30,8 @@ parentheses: 1 is as much as the other. Of throughput more is better, of all els
 and returns the answer. *Processor* is the time of the process and its children for one call, an upstream over stdio
 not included. *Added* is the time that a client waits beyond what it waits for the upstream without a proxy. A `<`
 stands where the other proxy left more of its core idle than mcproxy did: it could have done more than it was asked.
-Every answer was checked for its status and content.
+Every answer was checked for its status and content. `wrk` asks again as soon as it is answered: with many connections,
+what is added is for the most part the wait for one core.
 
 ![Processor time of calls](chart.svg)"""
 
@@ -45,7 +46,7 @@ def lines(row: Row) -> Iterator[str]:
 
 
 def reading_line(reading: Reading) -> str:
-    return f"{reading.name}: {reading.value:.2f} {reading.unit} ({reading.per})"
+    return f"{reading.name}: {reading.value:.2f} {reading.unit.value} ({reading.per})"
 
 
 def report(result: Result) -> str:
@@ -55,7 +56,7 @@ def report(result: Result) -> str:
         _calls(result.of(Section.CALLS), NGINX),
         _peers(result.of(Section.PEERS)),
         _growth(result),
-        _readings(result.readings),
+        _readings(result.readings, result.call_of(NOTHING)),
         _numbers(result.rows),
         _omissions(result.rows),
         _facts(result.machine),
@@ -94,11 +95,19 @@ def _growth(result: Result) -> Iterator[str]:
             yield _line(f"{section.value}: {row.point:,}", shown(cost), _mebibytes(row.turns[MCPROXY]))
 
 
-def _readings(readings: Sequence[Reading]) -> Iterator[str]:
+def _readings(readings: Sequence[Reading], call: float | None) -> Iterator[str]:
+    """`call` is the processor time of a call through do-nothing, in seconds."""
     yield "\n## Starting, waiting, listening\n"
     yield from _head("what", "", "of")
     for reading in readings:
-        yield _line(reading.name, f"{reading.value:.3g} {reading.unit}", reading.per)
+        yield _line(reading.name, _in_calls(reading, call), reading.per)
+
+
+def _in_calls(reading: Reading, call: float | None) -> str:
+    """Times of the processor in a measure that holds on other machines too, where there is one."""
+    if reading.unit is Unit.PROCESSOR_MICROSECONDS and call:
+        return f"{reading.value / 1e6 / call:.2f} calls through do-nothing"
+    return f"{reading.value:.3g} {reading.unit.value}"
 
 
 def _numbers(rows: Sequence[Row]) -> Iterator[str]:

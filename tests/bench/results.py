@@ -10,7 +10,7 @@ import msgspec
 
 from tests.bench.machine import Machine
 from tests.bench.proxies import MCPROXY, NOTHING
-from tests.bench.ratios import Ratio, Turn, ratio
+from tests.bench.ratios import Ratio, Turn, middle, ratio
 from tests.bench.readings import Reading
 from tests.bench.workloads import Section
 
@@ -43,6 +43,10 @@ class Result:
 
     def of(self, section: Section) -> list[Row]:
         return [row for row in self.rows if row.section is section]
+
+    def call_of(self, proxy: str) -> float | None:
+        """Processor seconds of a call through a proxy, as the first workload that it took part in has it."""
+        return next((middle(row.turns[proxy], lambda turn: turn.cost) for row in self.rows if proxy in row.turns), None)
 
     def curve(self, section: Section) -> Iterator[tuple[Row, Ratio]]:
         """The costs along a curve, in those of its first point."""

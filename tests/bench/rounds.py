@@ -88,7 +88,7 @@ def _started(
         proxy = PROXIES.get(name)
         try:
             contenders.append(_contender(workload, proxy, port, folder, cores, stack))
-        except (NotStarted, TimeoutError) as error:
+        except (NotStarted, OSError) as error:
             absent[name] = str(error)
     return contenders, absent
 

@@ -10,7 +10,7 @@ from tests.bench.load import Load
 from tests.bench.machine import Machine, this_machine
 from tests.bench.proxies import DIRECT, MCPROXY, NGINX, NOTHING
 from tests.bench.ratios import Ratio, Turn
-from tests.bench.readings import Reading
+from tests.bench.readings import Reading, Unit
 from tests.bench.report import lines, report, shown
 from tests.bench.results import Result, Row, keep, kept
 from tests.bench.usage import Memory
@@ -69,9 +69,15 @@ def test_a_report_without_omissions_does_not_speak_of_them() -> None:
 
 
 def test_readings_and_the_machine_are_in_the_report() -> None:
-    text = written(readings=(Reading("memory of a session", 24.43, "KiB", "session"),))
+    text = written(readings=(Reading("memory of a session", 24.43, Unit.KIBIBYTES, "session"),))
     assert "| memory of a session | 24.4 KiB | session |" in text
     assert "- 2026-11-21, mcproxy at abc1234" in text
+
+
+def test_processor_times_are_told_in_calls_of_the_proxy_that_does_nothing() -> None:
+    reading = Reading("one update", 2500.0, Unit.PROCESSOR_MICROSECONDS, "subscriber")
+    assert "| one update | 0.50 calls through do-nothing | subscriber |" in written(row(), readings=(reading,))
+    assert "| one update | 2.5e+03 us | subscriber |" in written(readings=(reading,))
 
 
 def test_the_terminal_shows_the_same_comparison() -> None:
@@ -83,7 +89,7 @@ def test_where_nothing_can_be_said_nothing_is() -> None:
 
 
 def test_a_result_that_was_kept_is_the_same_again(tmp_path: Path) -> None:
-    result = Result(MACHINE, [row()], [Reading("x", 1.0, "s")])
+    result = Result(MACHINE, [row()], [Reading("x", 1.0, Unit.MILLISECONDS)])
     keep(result, tmp_path / "some" / "result.json")
     assert kept(tmp_path / "some" / "result.json") == result
 
