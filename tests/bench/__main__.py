@@ -44,7 +44,7 @@ def main() -> None:
         machine, rows = this_machine(), list(_rows(chosen, effort, cores))
         if arguments.names:
             return
-        keep(Result(machine, rows, list(_readings(cores, thoroughness))), RESULT)
+        keep(Result(machine, effort, rows, list(_readings(cores, thoroughness))), RESULT)
     result, folder = kept(RESULT), CACHE if arguments.quick else HERE
     (folder / "REPORT.md").write_text(report(result))
     (folder / "chart.svg").write_text(chart(result))

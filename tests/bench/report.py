@@ -11,6 +11,7 @@ from tests.bench.proxies import DIRECT, MCPROXY, NGINX, NOTHING
 from tests.bench.ratios import Ratio, Turn, added, failures, middle, ratio
 from tests.bench.readings import Reading, Unit
 from tests.bench.results import Result, Row
+from tests.bench.rounds import Effort
 from tests.bench.workloads import CURVES, Section
 
 NONE: Final = "–"
@@ -59,7 +60,7 @@ def report(result: Result) -> str:
         _readings(result.readings, result.call_of(NOTHING)),
         _numbers(result.rows),
         _omissions(result.rows),
-        _facts(result.machine),
+        _facts(result.machine, result.effort),
     )
     return "\n".join(chain.from_iterable(parts)) + "\n"
 
@@ -137,11 +138,12 @@ def _omissions(rows: Sequence[Row]) -> Iterator[str]:
         yield from (f"- {name}: {remark}" for name, remark in omitted)
 
 
-def _facts(machine: Machine) -> Iterator[str]:
+def _facts(machine: Machine, effort: Effort) -> Iterator[str]:
     versions = ", ".join(f"{name} {number}" for name, number in machine.versions.items())
     yield "\n## Machine and versions\n"
     yield f"- {machine.day}, mcproxy at {machine.commit}"
     yield f"- {machine.processor}, {machine.cores} cores, {machine.memory / 2**30:.1f} GiB, {machine.system}"
+    yield f"- {effort.rounds} rounds, {effort.seconds:g} s of load each turn"
     yield f"- load average before the run: {machine.load_before:.2f}"
     yield f"- {versions}"
 

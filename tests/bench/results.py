@@ -12,6 +12,7 @@ from tests.bench.machine import Machine
 from tests.bench.proxies import MCPROXY, NOTHING
 from tests.bench.ratios import Ratio, Turn, middle, ratio
 from tests.bench.readings import Reading
+from tests.bench.rounds import Effort
 from tests.bench.workloads import Section
 
 
@@ -38,6 +39,7 @@ class Row:
 @dataclass(frozen=True, slots=True)
 class Result:
     machine: Machine
+    effort: Effort
     rows: list[Row]
     readings: list[Reading]
 

@@ -13,9 +13,11 @@ from tests.bench.ratios import Ratio, Turn
 from tests.bench.readings import Reading, Unit
 from tests.bench.report import lines, report, shown
 from tests.bench.results import Result, Row, keep, kept
+from tests.bench.rounds import Effort
 from tests.bench.usage import Memory
 from tests.bench.workloads import Section
 
+EFFORT = Effort(3, 0.5)
 MACHINE = Machine("2026-11-21", "abc1234", "Chip <9>", 2, 2**33, "Linux 6", 0.25, {"Python": "3.11"})
 
 
@@ -39,7 +41,7 @@ def row(section: Section = Section.CALLS, point: int = 0, processor: float = 1.0
 
 
 def written(*rows: Row, readings: tuple[Reading, ...] = ()) -> str:
-    return report(Result(MACHINE, list(rows), list(readings)))
+    return report(Result(MACHINE, EFFORT, list(rows), list(readings)))
 
 
 def test_a_row_says_throughput_processor_and_what_is_added() -> None:
@@ -51,7 +53,7 @@ def test_a_row_says_throughput_processor_and_what_is_added() -> None:
 
 
 def test_a_curve_is_in_units_of_its_first_point() -> None:
-    result = Result(MACHINE, [row(Section.TOOLS, 1), row(Section.TOOLS, 300, processor=1.5)], [])
+    result = Result(MACHINE, EFFORT, [row(Section.TOOLS, 1), row(Section.TOOLS, 300, processor=1.5)], [])
     assert [cost.median for _, cost in result.curve(Section.TOOLS)] == [1.0, 1.5]
     assert "| tools: 300 | 1.50 (1.50–1.50) | 1 |" in report(result)
 
@@ -72,6 +74,7 @@ def test_readings_and_the_machine_are_in_the_report() -> None:
     text = written(readings=(Reading("memory of a session", 24.43, Unit.KIBIBYTES, "session"),))
     assert "| memory of a session | 24.4 KiB | session |" in text
     assert "- 2026-11-21, mcproxy at abc1234" in text
+    assert "- 3 rounds, 0.5 s of load each turn" in text
 
 
 def test_processor_times_are_told_in_calls_of_the_proxy_that_does_nothing() -> None:
@@ -89,7 +92,7 @@ def test_where_nothing_can_be_said_nothing_is() -> None:
 
 
 def test_a_result_that_was_kept_is_the_same_again(tmp_path: Path) -> None:
-    result = Result(MACHINE, [row()], [Reading("x", 1.0, Unit.MILLISECONDS)])
+    result = Result(MACHINE, EFFORT, [row()], [Reading("x", 1.0, Unit.MILLISECONDS)])
     keep(result, tmp_path / "some" / "result.json")
     assert kept(tmp_path / "some" / "result.json") == result
 
@@ -109,9 +112,9 @@ def test_the_longest_bar_stays_within_the_chart() -> None:
 
 
 def test_the_chart_has_a_panel_for_each_kind_that_was_measured() -> None:
-    only_calls = chart(Result(MACHINE, [row()], []))
+    only_calls = chart(Result(MACHINE, EFFORT, [row()], []))
     assert only_calls.count('class="title"') == 1
-    both = chart(Result(MACHINE, [row(), row(Section.TOOLS, 1)], []))
+    both = chart(Result(MACHINE, EFFORT, [row(), row(Section.TOOLS, 1)], []))
     assert both.count('class="title"') == 2
 
 
