@@ -77,3 +77,18 @@ def test_json_is_a_line_with_a_time_and_a_level() -> None:
     event = json.loads(line)
     assert event.pop("timestamp")
     assert event == {"event": "told", "level": "warning", "upstream": "git", "count": 3}
+
+
+def test_the_level_changes_while_all_else_stays(capsys: pytest.CaptureFixture[str]) -> None:
+    logs.configure("json", "warning", ["sentinel"])
+    log = structlog.get_logger()
+    log.info("unheard")
+    logs.set_level("debug")
+    assert logs.is_verbose()
+    log.debug("heard", token="sentinel")
+    logs.set_level("warning")
+    assert not logs.is_verbose()
+    log.debug("unheard")
+    (line,) = capsys.readouterr().err.splitlines()
+    assert json.loads(line)["event"] == "heard"
+    assert "sentinel" not in line

@@ -116,7 +116,10 @@ def serve(
     stdio: Annotated[bool, typer.Option("--stdio", help="Serve one client on stdin and stdout.")] = False,
     port: Annotated[int | None, typer.Option(min=0, max=65535, help="In place of proxy.port.")] = None,
 ) -> None:
-    """Run the gateway: over HTTP, or with --stdio for a host that starts it."""
+    """Run the gateway: over HTTP, or with --stdio for a host that starts it.
+
+    It reloads the configuration when it changes, and on SIGHUP; SIGUSR1 turns debug logs on, and off again.
+    """
     path = config or find()
 
     def load() -> Configuration:

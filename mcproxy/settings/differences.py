@@ -24,6 +24,7 @@ RESTART: Final = (
     "host",
     "port",
     "tls",
+    "tls",
     "paths",
     "secret",
     "connection_idle",

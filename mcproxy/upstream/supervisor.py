@@ -160,6 +160,7 @@ class Supervisor:
         """Says nothing more, connects to nothing more, and goes with its last call, or after `grace` seconds."""
         self._grace = grace
         self._retired.set()
+        self._metrics.upstream_up.labels(self.name).set(0)
         for kept in self._links():
             kept.finish()
 

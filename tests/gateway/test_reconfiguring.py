@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import anyio
 import pytest
 
-from mcproxy.call import Change, Failed, ListChanged, Reason, ResourceUpdated
+from mcproxy.call import Call, Change, Failed, InputRequired, ListChanged, Outcome, Reason, ResourceUpdated
+from mcproxy.protocol.eras import LATEST
+from mcproxy.protocol.jsonrpc import raw
 from mcproxy.protocol.methods import Kind
+from tests.fakes.bridging import ACCEPTED, elicitation
 from tests.fakes.upstream import (
     FakeListener,
     FakeUpstream,
@@ -249,6 +253,38 @@ async def test_r49_a_link_of_each_sessions_own_takes_the_place_of_the_shared_one
         listener.changes.clear()
         shared.announce(ResourceUpdated("x:1"))
         await listener.hears(ResourceUpdated("a+x:1"))
+
+
+class Asking(FakeUpstream):
+    """Asks its client once in each call of a tool."""
+
+    async def __call__(self, call: Call) -> Outcome:
+        if call.method != "tools/call":
+            return await super().__call__(call)
+        return complete(said=await call.client.ask(elicitation()))
+
+
+async def test_r49_a_call_that_waits_for_its_client_goes_on_where_it_was() -> None:
+    a = Asking("a")
+    a.lists[Kind.TOOLS] = [tool("x")]
+    modern: dict[str, Any] = {"version": LATEST, "capabilities": {"elicitation": raw({"form": {}})}, "name": "a__x"}
+    async with house(a) as h:
+        await h.ready()
+        outcomes: list[Outcome] = []
+
+        async def call() -> None:
+            outcomes.append(await h.call("tools/call", **modern))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(call)
+            await h.sleeper.slept(1)
+            h.sleeper.wake()
+        (required,) = outcomes
+        assert isinstance(required, InputRequired)
+        reconfigure(h, a, offering("b", "y"), bridge={"max_rounds": 3})
+        (key,) = required.requests
+        done = await h.call("tools/call", **modern, inputResponses={key: ACCEPTED}, requestState=required.state)
+        assert decoded(done)["said"] == ACCEPTED
 
 
 async def test_what_is_hidden_by_now_is_not_heard_of() -> None:

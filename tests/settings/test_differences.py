@@ -78,6 +78,12 @@ def test_r49_what_the_listener_is_made_with_stays_in_force() -> None:
     assert (forced.limits.max_batch, forced.keep_alive) == (6, 3)
 
 
+def test_r49_https_stays_what_it_was_spoken_by() -> None:
+    secured = settings(tls={"certificate": "/a.pem"})
+    assert in_force(secured, settings()).proxy.tls == secured.proxy.tls
+    assert diff(secured, settings()).restart
+
+
 def test_what_needs_a_restart_alone_applies_to_nothing() -> None:
     difference = diff(settings(port=1), settings(port=2))
     assert difference
