@@ -541,7 +541,8 @@ def main() -> None:
         app = refusing(app, _is_modern, -32600)
     if arguments.era == "modern":
         app = refusing(app, _is_handshake, -32601)
-    uvicorn.run(app, host="127.0.0.1", port=arguments.port, log_level="error")
+    # Where httptools is installed uvicorn would take it, which leaves white space around the values of headers.
+    uvicorn.run(app, host="127.0.0.1", port=arguments.port, log_level="error", http="h11")
 
 
 if __name__ == "__main__":

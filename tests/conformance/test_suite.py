@@ -1,8 +1,8 @@
 """The official conformance suite: through the gateway every scenario passes that passes directly, in both eras.
 
 The crossed cells put an upstream of the other era behind the gateway; what the specification makes impossible there
-is named in `IMPOSSIBLE`, with its reason. A gateway without its upstream passes next to nothing: no scenario of the
-others passes by itself.
+is named in `IMPOSSIBLE`, with its reason. What passes before a server that is not there says nothing of upstreams; it
+is named in `HOLLOW`, with the reason, and is no proof of anything but of the gateway's own side.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Final
 import anyio
 import pytest
 
-from tests.system.running import PYTHON, configuration, gateway, web_server
+from tests.system.running import PYTHON, configuration, free_port, gateway, serving, web_server, write
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(600)]
 
@@ -47,6 +47,63 @@ IMPOSSIBLE: Final[dict[tuple[str, str], dict[str, str]]] = {
     }
 }
 """By suite and era of the upstream: the scenarios that cannot pass, and why."""
+
+
+_OWN: Final = "the gateway answers by itself"
+_EMPTY: Final = "an empty list is a list"
+_ANY_ERROR: Final = "any error will do, that of a tool that is not known too"
+_NO_STREAM: Final = "checks how requests are answered, whatever the answer"
+HOLLOW: Final[dict[str, dict[str, str]]] = {
+    "0.1": {
+        "dns-rebinding-protection": _OWN,
+        "logging-set-level": _OWN,
+        "ping": _OWN,
+        "prompts-list": _EMPTY,
+        "resources-list": _EMPTY,
+        "resources-subscribe": "a subscription is kept for an upstream that is away (requirement R21)",
+        "resources-unsubscribe": _OWN,
+        "server-initialize": _OWN,
+        "server-sse-multiple-streams": _NO_STREAM,
+        "tools-list": _EMPTY,
+    },
+    "2025-11-25": {
+        "dns-rebinding-protection": _OWN,
+        "logging-set-level": _OWN,
+        "ping": _OWN,
+        "prompts-list": _EMPTY,
+        "resources-list": _EMPTY,
+        "resources-subscribe": "a subscription is kept for an upstream that is away (requirement R21)",
+        "resources-unsubscribe": _OWN,
+        "server-initialize": _OWN,
+        "server-session-lifecycle": _OWN,
+        "server-sse-multiple-streams": _NO_STREAM,
+        "server-sse-polling": "checks nothing where no stream is primed",
+        "tools-list": _EMPTY,
+    },
+    "2026-07-28": {
+        "caching": "lists say how long they are good for, those that are empty too",
+        "dns-rebinding-protection": _OWN,
+        "input-required-result-ignore-extra-params": _ANY_ERROR,
+        "input-required-result-missing-input-response": _ANY_ERROR,
+        "input-required-result-unsupported-methods": "lists ask for nothing, those that are empty neither",
+        "input-required-result-validate-input": _ANY_ERROR,
+        "prompts-list": _EMPTY,
+        "resources-list": _EMPTY,
+        "sep-2164-resource-not-found": "no resource is known",
+        "server-sse-multiple-streams": _NO_STREAM,
+        "tools-list": _EMPTY,
+    },
+}
+"""By suite: the scenarios that pass without any upstream, and why: their passing is no proof that one is reached."""
+
+
+@pytest.mark.parametrize("suite", SUITES)
+async def test_what_passes_without_an_upstream_is_named(suite: str, tmp_path: Path) -> None:
+    nowhere = {"reference": {"url": f"http://127.0.0.1:{free_port()}/mcp", "prefix": "", "timeouts": {"connect": 1}}}
+    async with serving(tmp_path, write(tmp_path, configuration(nowhere, list_wait=0))) as running:
+        results = await conformance(suite, f"{running.url}/mcp")
+    assert len(results) == SCENARIOS[suite]
+    assert sorted(results.keys() - failures(results)) == sorted(HOLLOW[suite])
 
 
 @pytest.mark.parametrize("suite", SUITES)
