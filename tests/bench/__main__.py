@@ -21,7 +21,7 @@ from tests.bench.readings import Reading, Thoroughness, taken
 from tests.bench.report import lines, reading_line, report
 from tests.bench.results import Result, Row, keep, kept
 from tests.bench.rounds import Compared, Effort, available_cores, compare
-from tests.bench.running import Cores, split
+from tests.bench.running import Cores, end_on_sigterm, split
 from tests.bench.workloads import WORKLOADS, Workload
 
 FULL: Final = Effort(5, 2), Thoroughness(5, 10, (10, 1000, 10_000), 1000, 20)
@@ -34,6 +34,7 @@ RESULT: Final = CACHE / "result.json"
 
 def main() -> None:
     arguments = _arguments()
+    end_on_sigterm()
     if arguments.list:
         print("\n".join(workload.name for workload in WORKLOADS))
         return

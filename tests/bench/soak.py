@@ -31,7 +31,7 @@ from tests.bench.asking import NUMBER
 from tests.bench.gathering import gathered
 from tests.bench.proxies import Scene, configuration, gateway
 from tests.bench.rounds import available_cores, upstream
-from tests.bench.running import Cores, free_port, running, split
+from tests.bench.running import Cores, end_on_sigterm, free_port, running, split
 from tests.bench.usage import descriptors, memory
 from tests.bench.workloads import Asking, call, listing, read
 
@@ -222,6 +222,7 @@ def _slices(
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.soak", description=__doc__)
     parser.add_argument("--minutes", type=float, default=30)
+    end_on_sigterm()
     seconds = int(parser.parse_args().minutes * 60)
     looks: list[Look] = []
     print("\n".join(table([])))

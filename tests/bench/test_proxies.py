@@ -1,4 +1,4 @@
-"""The configurations under test, and the cores."""
+"""The configurations under test, and what is asked of whom."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ import pytest
 from mcproxy.configuration.loading import read
 from mcproxy.protocol.eras import Era
 from tests.bench.proxies import MCPROXY, PROXIES, Scene, configuration
-from tests.bench.running import Cores, split
-from tests.bench.upstream import field
 from tests.bench.variants import VARIANTS, merged
 from tests.bench.workloads import WORKLOADS, ask_of
 
@@ -51,16 +49,3 @@ def test_the_gateway_is_asked_by_the_names_that_it_exposes() -> None:
     assert ask_of(call, PROXIES[MCPROXY], 3).params["name"] == "u3__echo"
     assert ask_of(call, None, 0).params["name"] == "echo"
     assert ask_of(read_, PROXIES[MCPROXY], 0).params["uri"].startswith("u0+bench://fresh/")
-
-
-def test_the_proxy_has_a_core_for_itself() -> None:
-    assert split({0, 1, 2, 3}) == Cores(frozenset({3}), frozenset({0, 1, 2}))
-    with pytest.raises(ValueError, match="two cores"):
-        split({0})
-
-
-def test_a_header_is_found_whatever_its_case_and_place() -> None:
-    head = b"POST /mcp HTTP/1.1\r\nX-Content-Length: 9\r\nMCP-Session-ID: ab\r\nCONTENT-LENGTH:12"
-    assert field(head, b"content-length") == b"12"
-    assert field(head, b"mcp-session-id") == b"ab"
-    assert field(head, b"accept") == b""
