@@ -89,6 +89,10 @@ class Tokens:
             self._sources[issuer.issuer] = source
         self._verified: LRUCache[bytes, Verified] = LRUCache(oauth.max_tokens)
 
+    def __len__(self) -> int:
+        """How many tokens are remembered."""
+        return len(self._verified)
+
     def prepare(self) -> None:
         """Fetches keys before the first token comes."""
         for source in self._sources.values():

@@ -25,6 +25,7 @@ from mcproxy import __version__, logs, systemd
 from mcproxy.app import running, serve_http, serve_stdio
 from mcproxy.call import Connected, UpstreamEvent
 from mcproxy.cli.inspection import Entry, Refused, Visitor, call_tool, entries, read_resource, reports, result
+from mcproxy.cli.keys import keys
 from mcproxy.cli.presentation import (
     ENTRY_COLUMNS,
     REPORT_COLUMNS,
@@ -63,6 +64,7 @@ commands = typer.Typer(
     rich_markup_mode="rich" if sys.stdout.isatty() else None,
     pretty_exceptions_enable=False,
 )
+commands.add_typer(keys, name="keys")
 
 Config = Annotated[
     Path | None,

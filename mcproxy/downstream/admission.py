@@ -19,6 +19,7 @@ _ALLOWED: Final = ", ".join(
         "Content-Type",
         "Accept",
         "Authorization",
+        "X-API-Key",
         "Mcp-Session-Id",
         "MCP-Protocol-Version",
         "Mcp-Method",
@@ -34,7 +35,7 @@ def admits_host(host: str, allowed: Collection[str], bound: Collection[str]) -> 
     """Whether a Host header names us. `bound` are the addresses that the connection itself arrived at."""
     name = _hostname(host)
     return name is not None and (
-        ANY in allowed or _is_loopback(name) or name in bound or host in allowed or name in allowed
+        ANY in allowed or is_loopback(name) or name in bound or host in allowed or name in allowed
     )
 
 
@@ -48,7 +49,7 @@ def admits_origin(origin: str, host: str, allowed: Collection[str]) -> bool:
         return False
     if parts.scheme not in {"http", "https"}:
         return False
-    return parts.netloc == host or (parts.hostname is not None and _is_loopback(parts.hostname))
+    return parts.netloc == host or (parts.hostname is not None and is_loopback(parts.hostname))
 
 
 def cors_headers(origin: str) -> dict[str, str]:
@@ -76,7 +77,8 @@ def _hostname(host: str) -> str | None:
         return None
 
 
-def _is_loopback(name: str) -> bool:
+def is_loopback(name: str) -> bool:
+    """Whether a host's name or address means this machine, wherever it is looked up."""
     if name == "localhost" or name.endswith(".localhost"):
         return True
     try:

@@ -13,6 +13,7 @@ from aiohttp import web
 
 from mcproxy.access.identity import Fault, Identity, NotIdentified, Presented
 from mcproxy.call import Principal
+from mcproxy.downstream.admission import is_loopback
 from mcproxy.downstream.edge import Edge
 from mcproxy.downstream.metadata import challenge, is_audience
 from mcproxy.downstream.responses import Refusal
@@ -41,9 +42,16 @@ class Credentials:
 
     async def __call__(self, request: web.Request) -> Principal:
         try:
+            self._check_door()
             return await self._identity.identify(_presented(self._edge, request))
         except NotIdentified as refusal:
             raise self._refusal(request, refusal) from refusal
+
+    def _check_door(self) -> None:
+        """R42 after a reload, which may take authentication out and leaves the listener there. Raises NotIdentified."""
+        proxy = self._edge.proxy
+        if not (self._identity.settings.required or proxy.insecure or is_loopback(proxy.host)):
+            raise NotIdentified(Fault.MISSING, "nobody is let in from outside without authentication")
 
     def _refusal(self, request: web.Request, refusal: NotIdentified) -> Refusal:
         if refusal.fault is Fault.UNAVAILABLE:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -10,7 +11,10 @@ import anyio
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
+from mcproxy.access.identity import Identity
 from mcproxy.call import Call, Complete, Failed, InputRequest, Listener, McpError, Outcome, Party
+from mcproxy.downstream import metadata
+from mcproxy.downstream.credentials import Credentials
 from mcproxy.downstream.edge import Edge
 from mcproxy.downstream.listener import Identify, anonymous, serve_http
 from mcproxy.metrics import Metrics
@@ -18,6 +22,7 @@ from mcproxy.protocol.jsonrpc import INVALID_PARAMS, METHOD_NOT_FOUND, ErrorObje
 from mcproxy.protocol.methods import LOG_LEVELS
 from mcproxy.sealing import Sealer
 from mcproxy.settings import Limits, Proxy
+from mcproxy.settings.authentication import Authentication
 
 DISCOVERED = {
     "supportedVersions": ["2026-07-28"],
@@ -154,6 +159,7 @@ class Served:
     url: str
     edge: Edge
     gateway: FakeGateway
+    identity: Identity
     stop: anyio.Event
     stopped: anyio.Event
 
@@ -169,23 +175,28 @@ async def served(
     secret: bytes = b"secret",
     identify: Identify = anonymous,
     extra_routes: Iterable[web.RouteDef] = (),
+    authentication: Authentication | None = None,
+    tls: ssl.SSLContext | None = None,
 ) -> AsyncIterator[Served]:
-    """A gateway that listens on a free port of loopback."""
+    """A gateway that listens on a free port of loopback. `authentication` takes the place of `identify`."""
     gateway = gateway or FakeGateway()
     async with edge_of(gateway, proxy, secret=secret) as edge:
         stop, up, stopped = anyio.Event(), anyio.Event(), anyio.Event()
         urls: list[str] = []
+        identity = Identity(authentication or Authentication(), edge.tasks.start_soon)
+        who = identify if authentication is None else Credentials(edge, identity)
+        routes = [*extra_routes, *metadata.routes(edge, identity)]
 
         def started(url: str) -> None:
             urls.append(url)
             up.set()
 
         async def run() -> None:
-            await serve_http(edge, stop=stop, started=started, identify=identify, extra_routes=extra_routes)
+            await serve_http(edge, stop=stop, started=started, identify=who, extra_routes=routes, tls=tls)
             stopped.set()
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(run)
             await up.wait()
-            yield Served(urls[0], edge, gateway, stop, stopped)
+            yield Served(urls[0], edge, gateway, identity, stop, stopped)
             stop.set()

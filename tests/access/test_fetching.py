@@ -1,0 +1,122 @@
+"""Documents of issuers: what is gone to, and how much of it is taken (requirement R43)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import anyio
+import pytest
+from aiohttp import web
+
+from mcproxy.access.fetching import NotThere, Unreachable, fetch
+
+pytestmark = pytest.mark.anyio
+
+
+@asynccontextmanager
+async def server(answer: Callable[[web.Request], Awaitable[web.StreamResponse]]) -> AsyncIterator[str]:
+    app = web.Application()
+    app.router.add_get("/{path:.*}", answer)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+    finally:
+        await runner.cleanup()
+
+
+async def test_a_document_is_what_is_there() -> None:
+    seen: list[web.Request] = []
+
+    async def answer(request: web.Request) -> web.Response:
+        seen.append(request)
+        return web.Response(body=b"{}")
+
+    with anyio.fail_after(5):
+        async with server(answer) as url:
+            assert await fetch(f"{url}/jwks", 100) == b"{}"
+    assert not {"Authorization", "Cookie"} & set(seen[0].headers)
+
+
+async def test_r43_a_redirect_is_not_followed() -> None:
+    paths: list[str] = []
+
+    async def answer(request: web.Request) -> web.Response:
+        paths.append(request.path)
+        raise web.HTTPFound("/elsewhere")
+
+    with anyio.fail_after(5):
+        async with server(answer) as url:
+            with pytest.raises(Unreachable, match="a redirect that is not followed"):
+                await fetch(f"{url}/jwks", 100)
+    assert paths == ["/jwks"]
+
+
+@pytest.mark.parametrize("compress", [False, True])
+async def test_a_document_without_end_is_given_up(compress: bool) -> None:
+    async def answer(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        if compress:
+            response.enable_compression()
+        await response.prepare(request)
+        while True:
+            await response.write(b" " * 100_000)
+
+    with anyio.fail_after(5):
+        async with server(answer) as url:
+            with pytest.raises(Unreachable, match="more than 5000000 bytes"):
+                await fetch(f"{url}/jwks", 5_000_000)
+
+
+async def test_what_is_not_there_is_told_from_what_does_not_answer_well() -> None:
+    async def missing(request: web.Request) -> web.Response:
+        raise web.HTTPNotFound
+
+    async def broken(request: web.Request) -> web.Response:
+        raise web.HTTPServiceUnavailable
+
+    with anyio.fail_after(5):
+        async with server(missing) as url:
+            with pytest.raises(NotThere):
+                await fetch(url, 100)
+        async with server(broken) as url:
+            with pytest.raises(Unreachable, match="HTTP 503"):
+                await fetch(url, 100)
+        with pytest.raises(Unreachable):
+            await fetch(url, 100)
+
+
+@pytest.mark.parametrize(
+    "url", ["http://keys.example/", "file:///etc/passwd", "ftp://x/", "http://127.0.0.1.evil.example/", "data:,x", ""]
+)
+async def test_r43_nothing_is_fetched_in_the_open_but_from_loopback(url: str) -> None:
+    with pytest.raises(Unreachable, match="is not https"):
+        await fetch(url, 100)
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        *(
+            "127.0.0.1",
+            "10.0.0.1",
+            "172.16.0.1",
+            "192.168.1.1",
+            "169.254.169.254",
+            "100.64.0.1",
+            "0.0.0.0",
+            "224.0.0.1",
+        ),
+        *("[::1]", "[fe80::1]", "[fd00::1]", "[::ffff:127.0.0.1]", "[::ffff:169.254.169.254]", "localhost"),
+    ],
+)
+async def test_r43_what_must_be_public_is_not_sought_inside(host: str) -> None:
+    with anyio.fail_after(5), pytest.raises(Unreachable, match="public"):
+        await fetch(f"https://{host}:9/", 100, public=True)
+
+
+async def test_r43_what_must_be_public_is_not_loopback_over_http_either() -> None:
+    with pytest.raises(Unreachable, match="is not https"):
+        await fetch("http://127.0.0.1:9/", 100, public=True)
