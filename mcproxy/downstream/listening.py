@@ -40,6 +40,7 @@ from mcproxy.protocol.jsonrpc import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
     INVALID_REQUEST,
+    MISSING_CLIENT_CAPABILITY,
     ErrorObject,
     ErrorResponse,
     InvalidMessage,
@@ -49,6 +50,7 @@ from mcproxy.protocol.jsonrpc import (
     raw,
 )
 from mcproxy.protocol.methods import ACKNOWLEDGED, DISCOVER, LISTEN_FLAGS, LISTEN_URIS, SUBSCRIBE, Kind
+from mcproxy.protocol.tasks import LISTEN_TASKS, NEEDED, UNDECLARED, offer
 
 AT_ONCE: Final = 16
 """How many resources of one stream are subscribed at the same time."""
@@ -87,7 +89,10 @@ class Filter:
 
 
 def read_filter(params: Params, most: int) -> Filter:
-    """What a request asks for; `most` is how many resources it may name. Raises McpError."""
+    """What a request asks for; `most` is how many resources it may name. Raises McpError.
+
+    Tasks that it names are not agreed to: their clients ask for their state (tasks extension, "MAY push").
+    """
     try:
         members = parse_object(params.get("notifications", b""))
         flags = frozenset(name for name in LISTEN_FLAGS if name in members and _flag.decode(members[name]))
@@ -101,12 +106,24 @@ def read_filter(params: Params, most: int) -> Filter:
     return Filter(flags, uris)
 
 
+def _check_tasks(admitted: Admitted) -> None:
+    """tasks extension, Protocol Errors: MUST, for who names tasks and did not declare it. Raises McpError."""
+    try:
+        members = parse_object(admitted.params.get("notifications", EMPTY_OBJECT))
+    except InvalidMessage:
+        return
+    caller = admitted.caller
+    if LISTEN_TASKS in members and offer(caller.version, caller.capabilities) is None:
+        raise McpError(MISSING_CLIENT_CAPABILITY, UNDECLARED, {"requiredCapabilities": NEEDED})
+
+
 class Subscription:
     """One stream, as its client's listener (`call.Listener`). `wake` says that there is something to tell."""
 
     def __init__(self, edge: Edge, admitted: Admitted, send: Send, wake: Callable[[], None]) -> None:
         """Raises McpError where the request says nothing that can be served."""
         self.caller: Final = admitted.caller
+        _check_tasks(admitted)
         self._wanted = read_filter(admitted.params, edge.proxy.limits.max_subscriptions_per_session)
         self._edge = edge
         self._admitted = admitted

@@ -14,7 +14,7 @@ from mcproxy.call import Caller, McpError, Owner
 from mcproxy.catalog.rewriting import TaskRewriter
 from mcproxy.gateway.catalogue import Catalogue, LinkKey
 from mcproxy.protocol.jsonrpc import INVALID_PARAMS, METHOD_NOT_FOUND, MISSING_CLIENT_CAPABILITY, raw
-from mcproxy.protocol.tasks import NEEDED, Dialect, dialect, offer
+from mcproxy.protocol.tasks import NEEDED, UNDECLARED, Dialect, dialect, offer
 from mcproxy.sealing import Sealer, Unsealable
 
 
@@ -65,7 +65,7 @@ class TaskIds:
             case Dialect.EXTENSION if offer(caller.version, caller.capabilities) is None:
                 # tasks extension, Protocol Errors: "MUST", whatever the id.
                 data = {"requiredCapabilities": NEEDED}
-                raise McpError(MISSING_CLIENT_CAPABILITY, "the client did not declare the extension of tasks", data)
+                raise McpError(MISSING_CLIENT_CAPABILITY, UNDECLARED, data)
             case _:
                 task = self.open(id, caller)
         if task is None:

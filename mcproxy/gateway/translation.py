@@ -1,4 +1,39 @@
-"""The way back from an upstream, in the names of the caller's endpoint: what it asks while a call lasts, or after."""
+"""The way back from an upstream, in the names of the caller's endpoint: what it asks while a call lasts, or after.
+
+What becomes of each thing that one era has and the other has not, or has otherwise, and where that is done:
+
+| handshake (to 2025-11-25)          | stateless (2026-07-28)              | between the two                          |
+|------------------------------------|-------------------------------------|------------------------------------------|
+| `initialize`, session              | `server/discover`, `_meta`          | answered at the edge: `handshake`,       |
+|                                    |                                     | `stateless`, `upstream.probing`          |
+| `ping`                             | -                                   | answered at the edge                     |
+| `*/list`                           | the same, with `ttlMs`, `cacheScope`| answered here: `listing`, `aggregation`  |
+| `tools/call`, `prompts/get`,       | the same, with `resultType`         | passed: `routing`; types and hints are   |
+| `resources/read`,                  |                                     | put on and taken off at the edge:        |
+| `completion/complete`              |                                     | `envelope.dressed`, `undressed`          |
+| `resources/subscribe`              | `subscriptions/listen`              | translated: `subscriptions`, `listening` |
+| `logging/setLevel`                 | `logLevel` of each request          | translated: `levels`, `envelope`         |
+| server's requests for input        | `input_required` and a retry        | translated: `bridging`                   |
+| error -32042, URLs to visit        | `input_required`                    | translated: `visiting`, `driving`        |
+| `elicitation/complete`             | -                                   | impossible: a client retries unasked     |
+| `notifications/roots/list_changed` | -                                   | impossible: roots are asked for anew     |
+| `notifications/cancelled`          | the same on stdio; HTTP: hang up    | translated at the edges                  |
+| progress, log messages             | the same, of a request alone        | passed, tokens of each hop: `channel`    |
+| `list_changed`, `updated`          | the same, on `listen` streams       | translated: `listeners`, `changes`       |
+| batches (2025-03-26)               | -                                   | taken apart at the edge: `batches`       |
+| tasks: `params.task`, `tasks/*`    | tasks: an extension                 | impossible, and not offered; a tool that |
+|                                    |                                     | must be a task is waited for: `tasks`    |
+| client capabilities, said once     | said with each request              | a shared link declares what can be       |
+|                                    |                                     | bridged; `crossing` refuses the rest     |
+| extensions (capabilities)          | the same                            | shown where the upstream hears what the  |
+|                                    |                                     | client declares: `merging.relayed`       |
+| methods of extensions              | the same                            | impossible: -32601, but for tasks        |
+| error -32002, no such resource     | -32602                              | translated at the edge of the client     |
+| -                                  | errors -32020, -32022               | of one hop: stateless clients get -32603 |
+| -                                  | error -32021, capability missing    | passed, and made where a client lacks it |
+
+All other errors of an upstream are its own, and pass.
+"""
 
 from __future__ import annotations
 

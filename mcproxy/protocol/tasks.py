@@ -36,6 +36,11 @@ NEEDED: Final[dict[str, object]] = {EXTENSIONS: {EXTENSION: {}}}
 """What a client of the extension must declare on each request about tasks."""
 
 
+UNDECLARED: Final = "the client did not declare the extension of tasks"
+LISTEN_TASKS: Final = "taskIds"
+"""The member of a `subscriptions/listen` filter that names tasks."""
+
+
 class Dialect(Enum):
     """Which kind of tasks a revision has."""
 

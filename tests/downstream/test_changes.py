@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mcproxy.call import ListChanged, Notice, ResourceUpdated
+from mcproxy.call import ListChanged, Notice, ResourceUpdated, TaskChanged
 from mcproxy.downstream.changes import AT_ONCE, Changes
 from mcproxy.protocol.jsonrpc import Notification, raw
 from mcproxy.protocol.methods import Kind
@@ -27,6 +27,15 @@ def test_r23_storms_coalesce_and_lose_nothing() -> None:
     told = everything(changes)
     assert len(told) == 201
     assert all(notification.params.get("round", raw(2)) == raw(2) for notification in told)
+
+
+def test_r23_of_a_task_the_latest_state_is_told_and_what_says_much_is_left_to_be_asked_for() -> None:
+    changes = Changes(Limits())
+    for status in ("working", "completed"):
+        changes.note(TaskChanged("1", "notifications/tasks/status", {"status": raw(status)}))
+    changes.note(TaskChanged("2", "notifications/tasks/status", {"statusMessage": raw("x" * 100_000)}))
+    assert changes.take() == [Notification("notifications/tasks/status", {"status": raw("completed")})]
+    assert len(changes) == 0
 
 
 def test_notices_keep_their_order_and_the_oldest_give_way() -> None:

@@ -129,6 +129,20 @@ async def test_nothing_is_told_that_was_not_asked_for() -> None:
             assert (await events.message())["method"] == "notifications/prompts/list_changed"
 
 
+async def test_tasks_are_not_agreed_to_and_asked_for_by_those_alone_who_declare_them() -> None:
+    declared: dict[str, Any] = {"extensions": {"io.modelcontextprotocol/tasks": {}}}
+    named = {"notifications": {"taskIds": ["1"], "toolsListChanged": True}}
+    able = request(1, "subscriptions/listen", named, {f"{PREFIX}/clientCapabilities": declared})
+    with anyio.fail_after(5):
+        async with served(open_gateway()) as gateway, modern_client_of(gateway) as client:
+            async with client.stream(able) as events:
+                assert (await events.message())["params"]["notifications"] == {"toolsListChanged": True}
+            status, refused = await client.answer(request(2, "subscriptions/listen", named))
+    assert status == 400
+    assert refused["error"]["code"] == -32021
+    assert refused["error"]["data"] == {"requiredCapabilities": declared}
+
+
 async def test_r23_a_storm_of_changes_is_told_once() -> None:
     with anyio.fail_after(5):
         async with (

@@ -118,10 +118,9 @@ def tool(
     return Call("tools/call", params, caller, client or FakeClient(), listener)
 
 
-def request(method: str, **params: object) -> Call:
-    return Call(
-        method, {key: raw(value) for key, value in params.items()}, Caller(ANONYMOUS, "2025-11-25"), FakeClient()
-    )
+def request(method: str, client: FakeClient | None = None, **params: object) -> Call:
+    raw_params = {key: raw(value) for key, value in params.items()}
+    return Call(method, raw_params, Caller(ANONYMOUS, "2025-11-25"), client or FakeClient())
 
 
 def decoded(data: Raw | bytes) -> Any:

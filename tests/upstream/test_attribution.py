@@ -33,6 +33,14 @@ def test_two_clients_are_ambiguous_until_one_is_answered() -> None:
     assert causes.of_shared_stream(0) == Caused(two, (2,))
 
 
+def test_what_is_of_a_task_is_of_who_waits_for_its_result() -> None:
+    causes, waiting = Causes(), request("tasks/result", taskId="1")
+    causes.begin(1, waiting)
+    causes.begin(2, request("tasks/get", taskId="2"))
+    assert causes.of_task("1") == Caused(waiting, (1,))
+    assert causes.of_task("2") == Ambiguous()
+
+
 def test_several_calls_of_one_session_are_one_client() -> None:
     causes, one, two = Causes(), tool("a", session="s"), tool("a", session="s")
     causes.begin(1, one)
