@@ -18,6 +18,7 @@ import anyio.lowlevel
 from anyio.abc import TaskGroup
 from yarl import URL
 
+from mcproxy.call import Hearing
 from mcproxy.channel import GOODBYE, PeerGone
 from mcproxy.protocol.jsonrpc import (
     INVALID_REQUEST,
@@ -115,6 +116,7 @@ class _Streamable:
         self._tasks = tasks
         self._session: str | None = None
         self._conversation = Conversation(hop, tasks, self._send)
+        self._hearing = Hearing.REGAINED
 
     async def open(self) -> Link:
         await self._conversation.open()
@@ -223,10 +225,12 @@ class _Streamable:
             try:
                 response = await self._get(position)
             except (NotAccepted, PeerGone, Rejected):
+                self._hear(Hearing.LOST)
                 failures += 1
             else:
                 with closing(response):
                     if not self._offers_stream(response, opened):
+                        self._hear(Hearing.LOST)
                         return
                     opened = opened or response.ok
                     position = await self._follow_unasked(response, position)
@@ -236,12 +240,23 @@ class _Streamable:
 
     async def _follow_unasked(self, response: aiohttp.ClientResponse, position: Position) -> Position:
         if not response.ok:
+            self._hear(Hearing.LOST)
             return position
+        self._hear(Hearing.REGAINED)
         try:
-            return await self._follow(response, None, position)
+            position = await self._follow(response, None, position)
         except Rejected as error:
             self._conversation.lose(str(error))
-            return position
+        if position.last_id is None:
+            # Nowhere to resume: what the server says until there is another stream is lost.
+            self._hear(Hearing.LOST)
+        return position
+
+    def _hear(self, hearing: Hearing) -> None:
+        """Says whether the server is heard where that is another than before (R21)."""
+        if hearing is not self._hearing:
+            self._hearing = hearing
+            self._hop.publish(hearing)
 
     def _offers_stream(self, response: aiohttp.ClientResponse, opened: bool) -> bool:
         """405 says that there is none (transports, Listening for Messages); other refusals are taken as much."""

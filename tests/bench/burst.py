@@ -40,15 +40,13 @@ async def burst(folder: Path, clients: int, era: str) -> list[str]:
         reads = sum(len(member.values) for member in it.members)
     figures = (came, signalled, told, 1 - told / signalled, reads)
     shown = "{:,.0f} | {:,.0f} | {:,.0f} | {:.1%} | {:,.0f}".format(*figures)
-    return [era, shown, f"{back:.2f}", f"{last:.2f}", f"{each / 1024:.0f}"]
+    return [era, shown, f"{back:.2f} s", f"{last:.2f} s", f"{each / 1024:.0f} KiB"]
 
 
 async def main() -> None:
     clients = int(sys.argv[1]) if len(sys.argv) > 1 else 200
-    print(
-        "| upstream | came | signalled | told | coalesced | reads | s from kill to all | s from last to all |", end=""
-    )
-    print(" KiB a client |\n|---|---:|---:|---:|---:|---:|---:|---:|---:|")
+    print("| upstream | came | signalled | told | coalesced | reads | kill to all | last to all | a client |")
+    print("|---|---:|---:|---:|---:|---:|---:|---:|---:|")
     for era in ("legacy", "modern"):
         with TemporaryDirectory() as folder:
             print("|", " | ".join(await burst(Path(folder), clients, era)), "|", flush=True)

@@ -9,7 +9,7 @@ import anyio
 import pytest
 from aiohttp import web
 
-from mcproxy.call import Connected, Disconnected, Outcome, Reason, ResourceUpdated, Retired, UpstreamChanged
+from mcproxy.call import Connected, Disconnected, Hearing, Outcome, Reason, ResourceUpdated, Retired, UpstreamChanged
 from mcproxy.protocol.jsonrpc import ErrorObject, ErrorResponse
 from mcproxy.settings import Upstream
 from mcproxy.upstream.streamable import Position, session_is_lost
@@ -360,6 +360,37 @@ async def test_r6_a_get_stream_that_is_closed_cleanly_is_reopened_and_heard() ->
         changes = [event.change for event in it.events.of(UpstreamChanged)][:2]
     assert changes == [ResourceUpdated("a:1"), ResourceUpdated("a:2")]
     assert opened[:2] == [None, "g1"]
+
+
+async def test_r21_what_comes_between_two_streams_that_cannot_be_resumed_counts_as_missed() -> None:
+    async def on_get(http: web.Request) -> web.StreamResponse:
+        return await events(http, b"retry: 10\n\n")
+
+    async with serving(FakeStreamable(on_get=on_get)) as url, running(at(url)) as it:
+        await it.events.until(lambda: len(it.events.of(UpstreamChanged)) >= 3)
+        assert it.events.of(Disconnected) == []
+    changes = [event.change for event in it.events.of(UpstreamChanged)]
+    assert changes[:3] == [Hearing.LOST, Hearing.REGAINED, Hearing.LOST]
+
+
+async def test_r21_a_server_that_refuses_to_be_listened_to_goes_unheard_even_where_its_last_stream_had_ids() -> None:
+    opened = 0
+
+    async def on_get(http: web.Request) -> web.StreamResponse:
+        nonlocal opened
+        opened += 1
+        return await events(http, b"id: 1\nretry: 10\ndata:\n\n") if opened != 2 else web.Response(status=503)
+
+    async with serving(FakeStreamable(on_get=on_get)) as url, running(at(url)) as it:
+        await it.events.until(lambda: len(it.events.of(UpstreamChanged)) >= 2)
+    assert [event.change for event in it.events.of(UpstreamChanged)] == [Hearing.LOST, Hearing.REGAINED]
+
+
+async def test_a_server_that_offers_no_stream_goes_unheard() -> None:
+    async with serving(FakeStreamable()) as url, running(at(url)) as it:
+        await it.events.until(lambda: len(it.events.of(UpstreamChanged)) == 1)
+        assert value(await it.upstream(tool("echo", 1))) == 1
+    assert [event.change for event in it.events.of(UpstreamChanged)] == [Hearing.LOST]
 
 
 def test_r6_reopening_a_stream_backs_off_unless_its_server_says_when() -> None:
