@@ -130,7 +130,7 @@ async def running(
     gateway = Gateway(settings, fleet.upstreams, metrics, sealer, gateway_id)
     sinks.insert(0, gateway.on_event)
     async with anyio.create_task_group() as tasks:
-        edge = _edge(settings, gateway, sealer, metrics, tasks, fleet)
+        edge = _edge(settings, gateway, sealer, metrics, tasks)
         tasks.start_soon(gateway.run)
         tasks.start_soon(fleet.run)
         yield App(settings, metrics, edge, gateway, fleet, Identity(settings.access.authentication, tasks.start_soon))
@@ -209,7 +209,7 @@ async def _operated(
 
 
 def _edge(
-    settings: Settings, gateway: Gateway, sealer: Sealer, metrics: Metrics, tasks: TaskGroup, fleet: Fleet
+    settings: Settings, gateway: Gateway, sealer: Sealer, metrics: Metrics, tasks: TaskGroup
 ) -> Edge:
     return Edge(
         handler=gateway.handler,
@@ -217,7 +217,7 @@ def _edge(
         proxy=settings.proxy,
         sealer=sealer,
         metrics=metrics,
-        endpoints=lambda: fleet.upstreams.keys(),
+        exists=gateway.exists,
         tasks=tasks,
         tool_schema=gateway.tool_schema,
     )

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from anyio.abc import TaskGroup
 from msgspec import Raw
 
-from mcproxy.call import Audience, Caller, Handler
+from mcproxy.call import Audience, Caller, Handler, Principal
 from mcproxy.metrics import Metrics
 from mcproxy.sealing import Sealer
 from mcproxy.settings import Proxy
@@ -22,8 +22,8 @@ class Edge:
     """As of now: a reload puts another in its place. All else stays as it is."""
     sealer: Sealer
     metrics: Metrics
-    endpoints: Callable[[], Collection[str]]
-    """The names of upstreams that have an endpoint of their own, as of now."""
+    exists: Callable[[str, Principal], bool]
+    """Whether there is an endpoint, as of now and as far as somebody can see."""
     tasks: TaskGroup
     """Owns the calls: they outlive the connections that they came by."""
     tool_schema: Callable[[Caller, str], Raw | None] = lambda caller, name: None

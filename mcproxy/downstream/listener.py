@@ -27,6 +27,7 @@ from mcproxy.downstream.streamable import Streamable
 from mcproxy.protocol.eras import STATELESS_VERSIONS
 from mcproxy.protocol.headers import VERSION
 from mcproxy.protocol.jsonrpc import INVALID_REQUEST, InvalidMessage
+from mcproxy.settings.endpoints import key_of
 
 Identify = Callable[[web.Request], Awaitable[Principal]]
 """Says who sends a request. Raises Refusal where that cannot be told, with the headers that say what is missing."""
@@ -109,17 +110,21 @@ class Listener:
     def routes(self) -> list[web.RouteDef]:
         paths = self._edge.proxy.paths
         one = paths.servers + "/{endpoint}"
+        selection = paths.mcp + "/{selection}"
         return [
             *(
                 route
-                for path in (paths.mcp, f"{paths.mcp}/", f"{one}/mcp", f"{one}/mcp/")
+                for path in (paths.mcp, f"{paths.mcp}/", f"{one}/mcp", f"{one}/mcp/", selection, f"{selection}/")
                 for route in (
                     web.post(path, self._post),
                     web.get(path, self._get, allow_head=False),
                     web.delete(path, self._delete),
                 )
             ),
-            *(web.get(path, self._get_events, allow_head=False) for path in (paths.sse, f"{one}/sse")),
+            *(
+                web.get(path, self._get_events, allow_head=False)
+                for path in (paths.sse, f"{one}/sse", paths.sse + "/{selection}")
+            ),
             web.post(paths.messages, self._post_message),
         ]
 
@@ -161,7 +166,7 @@ class Listener:
 
     async def _post(self, request: web.Request) -> web.StreamResponse:
         principal = await self._identify(request)
-        endpoint = self._endpoint(request)
+        endpoint = self._endpoint(request, principal)
         incoming = await self._read(request, "http")
         if _is_stateless(request, incoming):
             return await self._stateless.post(request, incoming, principal, endpoint)
@@ -169,27 +174,29 @@ class Listener:
 
     async def _get(self, request: web.Request) -> web.StreamResponse:
         principal = await self._identify(request)
-        endpoint = self._endpoint(request)
+        endpoint = self._endpoint(request, principal)
         _check_method(request)
         return await self._streamable.get(request, principal, endpoint)
 
     async def _delete(self, request: web.Request) -> web.StreamResponse:
         principal = await self._identify(request)
-        endpoint = self._endpoint(request)
+        endpoint = self._endpoint(request, principal)
         _check_method(request)
         return await self._streamable.delete(request, principal, endpoint)
 
     async def _get_events(self, request: web.Request) -> web.StreamResponse:
         principal = await self._identify(request)
-        return await self._event_streams.get(request, principal, self._endpoint(request))
+        return await self._event_streams.get(request, principal, self._endpoint(request, principal))
 
     async def _post_message(self, request: web.Request) -> web.StreamResponse:
         principal = await self._identify(request)
         return await self._event_streams.post(request, await self._read(request, "sse"), principal)
 
-    def _endpoint(self, request: web.Request) -> str:
-        endpoint = request.match_info.get("endpoint", AGGREGATE)
-        if endpoint != AGGREGATE and endpoint not in self._edge.endpoints():
+    def _endpoint(self, request: web.Request, principal: Principal) -> str:
+        """Raises Refusal where there is none, or none for `principal`: that must look the same (requirement R38)."""
+        found = request.match_info
+        endpoint = key_of(found["selection"]) if "selection" in found else found.get("endpoint", AGGREGATE)
+        if not self._edge.exists(endpoint, principal):
             raise Refusal(404, INVALID_REQUEST, "no server of that name is behind this gateway")
         return endpoint
 

@@ -12,6 +12,7 @@ import anyio.to_thread
 import pytest
 from aiohttp import web
 
+from mcproxy.call import Principal
 from mcproxy.settings import Limits
 from tests.downstream.client import EventReader, RawClient, client_of, initialize, request
 from tests.fakes.gateway import FakeGateway, Held, Served, quick, served
@@ -283,3 +284,45 @@ async def test_a_client_of_a_later_era_is_told_which_versions_there_are() -> Non
         async with client.post(probe, **headers) as response:
             assert response.status == 400
             assert (await response.json())["error"]["code"] == -32022
+
+
+async def test_r38_an_endpoint_that_one_may_not_see_is_refused_as_one_that_is_not_there() -> None:
+    async def by_header(request: web.Request) -> Principal:
+        return Principal(request.headers["X-User"])
+
+    def exists(endpoint: str, principal: Principal) -> bool:
+        return endpoint == "" or (endpoint in ("up", "/team") and principal.name == "ann")
+
+    async with served(identify=by_header, exists=exists) as gateway, aiohttp.ClientSession() as http:
+        for path in ("/mcp/team", "/mcp/team/", "/servers/up/mcp"):
+            for method, headers in (("POST", {"Content-Type": "application/json"}), ("GET", {}), ("DELETE", {})):
+                ann, eve, nowhere = [
+                    await answer(http, method, gateway.url + where, {**headers, "X-User": who})
+                    for who, where in (
+                        ("ann", path),
+                        ("eve", path),
+                        ("eve", path.replace("team", "nil").replace("up", "nil")),
+                    )
+                ]
+                assert eve == nowhere
+                assert eve[0] == 404
+                assert ann[0] != 404 or method != "POST"
+
+
+async def test_an_endpoint_of_a_selection_is_served_to_both_transports_of_its_era() -> None:
+    seen: list[str] = []
+
+    def exists(endpoint: str, principal: Principal) -> bool:
+        seen.append(endpoint)
+        return True
+
+    async with served(exists=exists) as gateway, aiohttp.ClientSession() as http:
+        await answer(http, "POST", gateway.url + "/mcp/team", {"Content-Type": "application/json"})
+        async with http.get(gateway.url + "/sse/team") as response:
+            assert response.status == 200
+    assert seen == ["/team", "/team"]
+
+
+async def answer(http: aiohttp.ClientSession, method: str, url: str, headers: dict[str, str]) -> tuple[int, bytes]:
+    async with http.request(method, url, headers=headers, data=b"{}" if method == "POST" else None) as response:
+        return response.status, await response.read()

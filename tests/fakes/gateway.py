@@ -12,7 +12,18 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry
 
 from mcproxy.access.identity import Identity
-from mcproxy.call import Call, Complete, Failed, InputRequest, Listener, McpError, Outcome, Party
+from mcproxy.call import (
+    AGGREGATE,
+    Call,
+    Complete,
+    Failed,
+    InputRequest,
+    Listener,
+    McpError,
+    Outcome,
+    Party,
+    Principal,
+)
 from mcproxy.downstream import metadata
 from mcproxy.downstream.credentials import Credentials
 from mcproxy.downstream.edge import Edge
@@ -143,14 +154,21 @@ def quick(limits: Limits | None = None, **changes: object) -> Proxy:
     return Proxy.model_validate({"port": 0, "limits": limits or Limits(), **changes})
 
 
+Exists = Callable[[str, Principal], bool]
+
+
+def up_for_all(endpoint: str, principal: Principal) -> bool:
+    """An endpoint of its own for the upstream `up`."""
+    return endpoint in (AGGREGATE, "up")
+
+
 @asynccontextmanager
 async def edge_of(
-    gateway: FakeGateway, proxy: Proxy | None = None, *, secret: bytes = b"secret", endpoints: Iterable[str] = ("up",)
+    gateway: FakeGateway, proxy: Proxy | None = None, *, secret: bytes = b"secret", exists: Exists = up_for_all
 ) -> AsyncIterator[Edge]:
-    names = frozenset(endpoints)
     async with anyio.create_task_group() as tasks:
         metrics = Metrics(CollectorRegistry())
-        yield Edge(gateway, gateway, proxy or quick(), Sealer(secret), metrics, lambda: names, tasks)
+        yield Edge(gateway, gateway, proxy or quick(), Sealer(secret), metrics, exists, tasks)
         tasks.cancel_scope.cancel()
 
 
@@ -173,6 +191,7 @@ async def served(
     proxy: Proxy | None = None,
     *,
     secret: bytes = b"secret",
+    exists: Exists = up_for_all,
     identify: Identify = anonymous,
     extra_routes: Iterable[web.RouteDef] = (),
     authentication: Authentication | None = None,
@@ -180,7 +199,7 @@ async def served(
 ) -> AsyncIterator[Served]:
     """A gateway that listens on a free port of loopback. `authentication` takes the place of `identify`."""
     gateway = gateway or FakeGateway()
-    async with edge_of(gateway, proxy, secret=secret) as edge:
+    async with edge_of(gateway, proxy, secret=secret, exists=exists) as edge:
         stop, up, stopped = anyio.Event(), anyio.Event(), anyio.Event()
         urls: list[str] = []
         identity = Identity(authentication or Authentication(), edge.tasks.start_soon)
