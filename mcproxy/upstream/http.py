@@ -5,10 +5,13 @@ Follows redirects within one origin only, so that no credential leaves it (requi
 
 from __future__ import annotations
 
+import base64
 import os
+import socket
 import ssl
-from collections.abc import Mapping
-from contextlib import closing
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, closing
+from dataclasses import dataclass
 from typing import Final
 
 import aiohttp
@@ -16,9 +19,11 @@ import anyio
 from yarl import URL
 
 from mcproxy import __version__
-from mcproxy.channel import GOODBYE, PeerGone
+from mcproxy.channel import PeerGone
 from mcproxy.settings import Upstream
 from mcproxy.upstream.link import Hop, NotAccepted, Rejected
+from mcproxy.upstream.wire.answer import Answer, Broken, TooLarge
+from mcproxy.upstream.wire.pool import Pool, Unreached, origin
 
 JSON: Final = "application/json"
 EVENTS: Final = "text/event-stream"
@@ -29,33 +34,74 @@ EXCERPT_CHARS: Final = 300
 EXCERPT_PATIENCE: Final = 5.0
 MAX_REDIRECTS: Final = 3
 _SAME_METHOD_REDIRECTS: Final = frozenset({307, 308})
+_OWN_FIELDS: Final = {
+    "User-Agent": f"mcproxy/{__version__}",
+    "Accept": "*/*",
+    # What a gateway hands on unread it had better not unpack: a small body may become a very large one.
+    "Accept-Encoding": "identity",
+}
 
 
-def session(spec: Upstream) -> aiohttp.ClientSession:
-    """A connection pool of one link's own: its cookies and connections are shared with nobody (R39)."""
-    return aiohttp.ClientSession(
-        headers={"User-Agent": f"mcproxy/{__version__}", **spec.headers},
-        timeout=aiohttp.ClientTimeout(total=None, sock_connect=spec.timeouts.connect),
-        connector=aiohttp.TCPConnector(limit=0),  # calls are bounded by `max_in_flight`: nothing queues here (R47)
-        max_line_size=32 * 1024,
-        max_field_size=32 * 1024,
-    )
+Fields = dict[str, tuple[str, str]]
+"""Headers as they are spelt, by their names in lower case: of each there is one."""
 
 
-def origin(url: URL) -> tuple[str, str | None, int | None]:
-    return url.scheme, url.host, url.port
+@asynccontextmanager
+async def session(spec: Upstream) -> AsyncIterator[Pool]:
+    """Connections of one link's own, shared with nobody (R39)."""
+    # Calls are bounded by `max_in_flight`: nothing queues for a connection (R47).
+    with closing(Pool(spec.timeouts.connect, spec.max_in_flight)) as pool:
+        yield pool
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """A response, as links look at it. To be released or closed by whoever got it."""
+
+    url: URL
+    body: Answer
+    """Iterates over the body as it comes; raises Broken."""
+
+    @property
+    def status(self) -> int:
+        return self.body.head.status
+
+    @property
+    def reason(self) -> str:
+        return self.body.head.reason
+
+    @property
+    def ok(self) -> bool:
+        return self.status < 400
+
+    @property
+    def fields(self) -> Mapping[str, str]:
+        """Headers, by their names in lower case."""
+        return self.body.head.fields
+
+    @property
+    def content_type(self) -> str:
+        return self.fields.get("content-type", "").partition(";")[0].strip().lower()
+
+    def release(self) -> None:
+        """For when all that matters has been read: the connection serves again if the rest comes soon."""
+        self.body.release()
+
+    def close(self) -> None:
+        """Hangs up, unless all of it has come."""
+        self.body.close()
 
 
 class Requester:
-    """Requests of one link to one server."""
+    """Requests of one link to one server, with its settings' headers and the cookies that it was given (R39)."""
 
-    def __init__(self, http: aiohttp.ClientSession, hop: Hop) -> None:
+    def __init__(self, http: Pool, hop: Hop) -> None:
         self._http = http
         self._hop = hop
+        self._own = {**_by_name(_OWN_FIELDS), **_by_name(hop.spec.headers)}
+        self._cookies: aiohttp.CookieJar | None = None
 
-    async def request(
-        self, method: str, url: URL, headers: Mapping[str, str], data: bytes | None = None
-    ) -> aiohttp.ClientResponse:
+    async def request(self, method: str, url: URL, headers: Mapping[str, str], data: bytes | None = None) -> Response:
         """The response, its body not read. The caller releases it, or closes it.
 
         Raises NotAccepted where no connection could be made, PeerGone where it broke, Rejected for a redirect
@@ -65,7 +111,7 @@ class Requester:
             response = await self._send(method, url, headers, data)
             target = _redirect(response)
             if target is None:
-                return response
+                return _unpacked(response)
             response.close()
             if response.status not in _SAME_METHOD_REDIRECTS or origin(target) != origin(url):
                 raise Rejected(
@@ -76,18 +122,34 @@ class Requester:
             url = target
         raise Rejected(f"more than {MAX_REDIRECTS} redirects")
 
-    async def _send(
-        self, method: str, url: URL, headers: Mapping[str, str], data: bytes | None
-    ) -> aiohttp.ClientResponse:
+    async def _send(self, method: str, url: URL, headers: Mapping[str, str], data: bytes | None) -> Response:
+        fields = dict({**self._credentials(url), **self._own, **_by_name(headers)}.values())
         try:
-            return await self._http.request(method, url, headers=headers, data=data, allow_redirects=False)
-        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, ValueError) as error:
-            # ValueError: a URL or headers that cannot be sent
+            answer = await self._http.request(method, url, fields, data)
+        except Unreached as error:
             raise NotAccepted(self._hop.redact(f"no connection to {url.origin()}: {_obstacle(error)}")) from error
-        except (aiohttp.ClientError, OSError) as error:
-            raise PeerGone(self._hop.redact(f"the connection to {url.origin()} broke: {_reason(error)}")) from error
+        except Broken as error:
+            raise PeerGone(self._hop.redact(f"the connection to {url.origin()} broke: {error}")) from error
+        self._remember(url, answer)
+        return Response(url, answer)
 
-    def rejection(self, response: aiohttp.ClientResponse, body: bytes) -> Rejected:
+    def _credentials(self, url: URL) -> Fields:
+        """What the URL itself and earlier answers give a request to carry."""
+        fields: Fields = {}
+        if url.user is not None or url.password is not None:
+            pair = f"{url.user or ''}:{url.password or ''}"
+            fields["authorization"] = ("Authorization", f"Basic {base64.b64encode(pair.encode()).decode()}")
+        if self._cookies is not None:
+            held = self._cookies.filter_cookies(url).values()
+            fields["cookie"] = ("Cookie", "; ".join(f"{cookie.key}={cookie.coded_value}" for cookie in held))
+        return fields
+
+    def _remember(self, url: URL, answer: Answer) -> None:
+        if answer.head.cookies:
+            self._cookies = self._cookies or aiohttp.CookieJar()
+            self._cookies.update_cookies_from_headers(answer.head.cookies, url)
+
+    def rejection(self, response: Response, body: bytes) -> Rejected:
         """What to say of a response that is not of the protocol: its status and a short excerpt, no secret."""
         text = " ".join(self._hop.redact(body.decode(errors="replace")).split())[:EXCERPT_CHARS]
         sentence = f"HTTP {response.status} {response.reason or ''}".rstrip()
@@ -98,66 +160,64 @@ class Requester:
         return Rejected(f"{sentence}: {text}" if text else sentence, response.status)
 
 
-async def read(response: aiohttp.ClientResponse, limit: int) -> bytes:
-    """The whole body. Raises Rejected over `limit` (decompressed) bytes, PeerGone where it breaks off."""
-    chunks: list[bytes] = []
-    size = 0
+async def read(response: Response, limit: int) -> bytes:
+    """The whole body. Raises Rejected over `limit` bytes, PeerGone where it breaks off."""
     try:
-        async for chunk in response.content.iter_any():
-            size += len(chunk)
-            if size > limit:
-                raise Rejected(f"an answer is larger than {limit} bytes (max_message_bytes)")
-            chunks.append(chunk)
-    except (aiohttp.ClientError, OSError) as error:
-        raise PeerGone(f"the answer broke off: {_reason(error)}") from error
-    return b"".join(chunks)
+        return await response.body.read(limit)
+    except TooLarge as error:
+        raise Rejected(f"an answer is larger than {limit} bytes (max_message_bytes)") from error
+    except Broken as error:
+        raise PeerGone(f"the answer broke off: {error}") from error
 
 
-async def excerpt(response: aiohttp.ClientResponse) -> bytes:
+async def excerpt(response: Response) -> bytes:
     """The beginning of an error's body, as far as it comes in a short time."""
     body = b""
     with anyio.move_on_after(EXCERPT_PATIENCE):
         try:
-            async for chunk in response.content.iter_any():
+            async for chunk in response.body:
                 body += chunk
                 if len(body) >= EXCERPT_BYTES:
                     break
-        except (aiohttp.ClientError, OSError):
+        except Broken:
             return body
     return body[:EXCERPT_BYTES]
 
 
-async def finish(response: aiohttp.ClientResponse) -> None:
-    """Waits shortly for the end of a stream that has said all, so that its connection can serve again."""
-    with closing(response), anyio.move_on_after(GOODBYE):
-        await excerpt(response)
+def _unpacked(response: Response) -> Response:
+    """`response`, unless its body is not what it stands for. Raises Rejected."""
+    encoding = response.fields.get("content-encoding", "identity")
+    if encoding.strip().lower() in ("", "identity"):
+        return response
+    response.close()
+    raise Rejected(f"it compresses what it says ({encoding[:20]!r}), though it was asked not to", response.status)
 
 
-def _redirect(response: aiohttp.ClientResponse) -> URL | None:
+def _redirect(response: Response) -> URL | None:
     if not 300 <= response.status < 400:
         return None
     try:
-        return response.url.join(URL(response.headers["Location"]))
+        return response.url.join(URL(response.fields["location"]))
     except (KeyError, ValueError):
         return None
 
 
-def _obstacle(error: Exception) -> str:
-    """Why there is no connection. aiohttp's own sentences say the address again."""
-    match error:
-        case aiohttp.ConnectionTimeoutError():
+def _obstacle(error: Unreached) -> str:
+    """Why there is no connection, in words that do not say the address again."""
+    match error.__cause__:
+        case TimeoutError():
             return "it does not answer"
-        case aiohttp.ClientConnectorCertificateError(certificate_error=ssl.SSLCertVerificationError() as refused):
+        case ssl.SSLCertVerificationError() as refused:
             return f"its certificate is not accepted: {refused.verify_message}"
-        case aiohttp.ClientConnectorSSLError(os_error=failed):
-            return f"it does not speak TLS as we do: {failed.strerror}"
-        case aiohttp.ClientConnectorDNSError(os_error=failed):
+        case ssl.SSLError() as failed:
+            return f"it does not speak TLS as we do: {failed.strerror or failed}"
+        case socket.gaierror() as failed:
             return f"its name is not known: {failed.strerror}"
-        case aiohttp.ClientConnectorError(os_error=OSError(errno=int(number))):
+        case OSError(errno=int(number)):
             return os.strerror(number)
-        case _:
-            return _reason(error)
+        case reason:
+            return str(reason) or type(reason).__name__
 
 
-def _reason(error: Exception) -> str:
-    return str(error) or type(error).__name__
+def _by_name(fields: Mapping[str, str]) -> Fields:
+    return {field[0].lower(): field for field in fields.items()}

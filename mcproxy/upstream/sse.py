@@ -8,15 +8,16 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager, closing
 
-import aiohttp
 import anyio.lowlevel
 from yarl import URL
 
 from mcproxy.channel import PeerGone
 from mcproxy.protocol.jsonrpc import Message, encode
 from mcproxy.protocol.sse import Event, EventDecoder, EventTooLarge
-from mcproxy.upstream.http import EVENTS, JSON, Requester, excerpt, origin, session
+from mcproxy.upstream.http import EVENTS, JSON, Requester, Response, excerpt, session
 from mcproxy.upstream.link import Hop, NotAccepted, Pipe, Unreachable
+from mcproxy.upstream.wire.answer import Broken
+from mcproxy.upstream.wire.pool import origin
 
 
 @asynccontextmanager
@@ -37,9 +38,9 @@ async def stream(hop: Hop) -> AsyncIterator[Pipe]:
                 yield _Stream(requester, events, endpoint)
 
 
-async def _events(response: aiohttp.ClientResponse, limit: int) -> AsyncGenerator[Event, None]:
+async def _events(response: Response, limit: int) -> AsyncGenerator[Event, None]:
     decoder = EventDecoder(limit)
-    async for chunk in response.content.iter_any():
+    async for chunk in response.body:
         for event in decoder.feed(chunk):
             yield event
         await anyio.lowlevel.checkpoint()  # a stream that never pauses leaves turns to others (R1)
@@ -54,7 +55,7 @@ async def _endpoint(events: AsyncIterator[Event], base: URL) -> URL:
                 if origin(endpoint) != origin(base):
                     raise Unreachable(f"its endpoint is at another origin: {endpoint.origin()}")
                 return endpoint
-    except (aiohttp.ClientError, OSError, ValueError, EventTooLarge) as error:
+    except (Broken, ValueError, EventTooLarge) as error:
         raise Unreachable(f"no usable endpoint event came: {error}") from error
     raise Unreachable("the stream ended before its endpoint event")
 
@@ -84,6 +85,6 @@ class _Stream:
                     receive(event.data.encode())
         except EventTooLarge as error:
             return f"{error} (max_message_bytes)"
-        except (aiohttp.ClientError, OSError) as error:
+        except Broken as error:
             return f"the event stream broke: {error}"
         return "the event stream ended"

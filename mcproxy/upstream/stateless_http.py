@@ -11,7 +11,6 @@ from contextlib import aclosing, asynccontextmanager, closing
 from dataclasses import replace
 from typing import Final
 
-import aiohttp
 import anyio
 from anyio.abc import TaskGroup
 from yarl import URL
@@ -33,11 +32,13 @@ from mcproxy.protocol.jsonrpc import (
 )
 from mcproxy.protocol.methods import METHODS, Kind, Subject
 from mcproxy.protocol.sse import EventDecoder, EventTooLarge
-from mcproxy.upstream.http import AUTHENTICATION, EVENTS, JSON, Requester, excerpt, finish, read, session
+from mcproxy.upstream.http import AUTHENTICATION, EVENTS, JSON, Requester, excerpt, read, session
+from mcproxy.upstream.http import Response as HttpResponse
 from mcproxy.upstream.link import Hop, Link, NotAccepted, Rejected, Unreachable, task_group
 from mcproxy.upstream.mirroring import Mirrored, next_page
 from mcproxy.upstream.probing import QUESTION, Older, identity, is_modern
 from mcproxy.upstream.stateless import Conversation, kept
+from mcproxy.upstream.wire.answer import Broken
 
 REFETCHED_PAGES: Final = 100
 """Of a list of tools, at most, to find the definition of one."""
@@ -69,7 +70,7 @@ class _Posts:
         self._limit = hop.spec.max_message_bytes
         self._requester = requester
 
-    async def post(self, request: Request, mirrored: Mapping[str, str]) -> aiohttp.ClientResponse:
+    async def post(self, request: Request, mirrored: Mapping[str, str]) -> HttpResponse:
         """Raises NotAccepted, PeerGone or Rejected."""
         headers = {
             **mirrored,
@@ -79,7 +80,7 @@ class _Posts:
         }
         return await self._requester.request("POST", self._url, headers, encode(request))
 
-    async def messages(self, response: aiohttp.ClientResponse) -> AsyncGenerator[bytes, None]:
+    async def messages(self, response: HttpResponse) -> AsyncGenerator[bytes, None]:
         """Each message of a response, until it ends or breaks off. Raises PeerGone or Rejected."""
         match response.content_type:
             case "application/json":
@@ -91,19 +92,19 @@ class _Posts:
             case _:
                 raise await self.rejection(response)
 
-    async def _events(self, response: aiohttp.ClientResponse) -> AsyncGenerator[bytes, None]:
+    async def _events(self, response: HttpResponse) -> AsyncGenerator[bytes, None]:
         decoder = EventDecoder(self._limit)
         try:
-            async for chunk in response.content.iter_any():
+            async for chunk in response.body:
                 for event in decoder.feed(chunk):
                     if event.data and event.event == "message":
                         yield event.data.encode()
         except EventTooLarge as error:
             raise Rejected(f"{error} (max_message_bytes)") from error
-        except (aiohttp.ClientError, OSError):
+        except Broken:
             return  # broken off is ended: what matters is whether the answer was there
 
-    async def rejection(self, response: aiohttp.ClientResponse, body: bytes | None = None) -> Rejected:
+    async def rejection(self, response: HttpResponse, body: bytes | None = None) -> Rejected:
         return self._requester.rejection(response, await excerpt(response) if body is None else body)
 
 
@@ -119,7 +120,7 @@ async def _probed(posts: _Posts, patience: float) -> ServerIdentity:
         raise Unreachable(f"{QUESTION.method}: {error}") from error
 
 
-async def _first_answer(posts: _Posts, response: aiohttp.ClientResponse) -> Response | ErrorResponse:
+async def _first_answer(posts: _Posts, response: HttpResponse) -> Response | ErrorResponse:
     """The answer to the probe, whatever the status. Raises Older, PeerGone or Rejected."""
     if not response.ok:
         return await _first_refusal(posts, response)
@@ -133,7 +134,7 @@ async def _first_answer(posts: _Posts, response: aiohttp.ClientResponse) -> Resp
     raise Older(f"{QUESTION.method} was answered with no JSON-RPC response")
 
 
-async def _first_refusal(posts: _Posts, response: aiohttp.ClientResponse) -> ErrorResponse:
+async def _first_refusal(posts: _Posts, response: HttpResponse) -> ErrorResponse:
     """streamable-http, Backward Compatibility: the body of a 4xx decides; of other statuses nothing tells the era."""
     body = await excerpt(response)
     error = _parsed(body)
@@ -195,7 +196,7 @@ class _Stateless:
         finally:
             self._release(response, reusable=self.conversation.settled(message.id))
 
-    async def _follow(self, response: aiohttp.ClientResponse, request: Request) -> None:
+    async def _follow(self, response: HttpResponse, request: Request) -> None:
         async with aclosing(self._posts.messages(response)) as messages:
             async for data in messages:
                 self.conversation.receive(data, request.id)
@@ -204,7 +205,7 @@ class _Stateless:
         # streamable-http: "Resumable SSE streams via `Last-Event-ID` are not supported" (requirement R5).
         raise PeerGone("the response ended without the answer")
 
-    async def _refused(self, response: aiohttp.ClientResponse, request: Request) -> None:
+    async def _refused(self, response: HttpResponse, request: Request) -> None:
         """Makes of an HTTP error what it is: the server's own error, an older server, or no MCP at all."""
         body = await excerpt(response)
         error = _parsed(body)
@@ -219,9 +220,9 @@ class _Stateless:
             raise NotAccepted(f"it no longer speaks {LATEST}: {rejection}")
         raise rejection
 
-    def _release(self, response: aiohttp.ClientResponse, *, reusable: bool) -> None:
+    def _release(self, response: HttpResponse, *, reusable: bool) -> None:
         if reusable and not self.conversation.over:
-            self._tasks.start_soon(finish, response)
+            response.release()
         else:
             response.close()
 

@@ -12,7 +12,6 @@ from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass, replace
 from typing import Final
 
-import aiohttp
 import anyio
 import anyio.lowlevel
 from anyio.abc import TaskGroup
@@ -33,8 +32,9 @@ from mcproxy.protocol.jsonrpc import (
 from mcproxy.protocol.sse import Event, EventDecoder, EventTooLarge
 from mcproxy.upstream import backoff
 from mcproxy.upstream.handshake import Conversation, messages
-from mcproxy.upstream.http import AUTHENTICATION, EVENTS, JSON, Requester, excerpt, finish, read, session
+from mcproxy.upstream.http import AUTHENTICATION, EVENTS, JSON, Requester, Response, excerpt, read, session
 from mcproxy.upstream.link import Hop, Link, NotAccepted, Rejected, task_group
+from mcproxy.upstream.wire.answer import Broken
 
 SESSION: Final = "Mcp-Session-Id"
 VERSION: Final = "MCP-Protocol-Version"
@@ -182,11 +182,11 @@ class _Streamable:
         if not self._conversation.settled(id):
             raise PeerGone("the response holds no answer to the request")
 
-    async def _follow(self, response: aiohttp.ClientResponse, id: RequestId | None, position: Position) -> Position:
+    async def _follow(self, response: Response, id: RequestId | None, position: Position) -> Position:
         """Reads an event stream to its end, or to the answer to `id`; returns how far it came."""
         decoder = EventDecoder(self._hop.spec.max_message_bytes)
         try:
-            async for chunk in response.content.iter_any():
+            async for chunk in response.body:
                 for event in decoder.feed(chunk):
                     position = position.after(event)
                     if event.data and event.event == "message":
@@ -196,7 +196,7 @@ class _Streamable:
                     break
         except EventTooLarge as error:
             raise Rejected(f"{error} (max_message_bytes)") from error
-        except (aiohttp.ClientError, OSError):
+        except Broken:
             return position  # broken off is ended: what matters is whether the answer was there
         return position
 
@@ -238,7 +238,7 @@ class _Streamable:
             # a stream that its server keeps closing is reopened ever more slowly (requirement R6)
             await anyio.sleep(min(position.wait(failures), self._hop.spec.timeouts.total))
 
-    async def _follow_unasked(self, response: aiohttp.ClientResponse, position: Position) -> Position:
+    async def _follow_unasked(self, response: Response, position: Position) -> Position:
         if not response.ok:
             self._hear(Hearing.LOST)
             return position
@@ -258,21 +258,21 @@ class _Streamable:
             self._hearing = hearing
             self._hop.publish(hearing)
 
-    def _offers_stream(self, response: aiohttp.ClientResponse, opened: bool) -> bool:
+    def _offers_stream(self, response: Response, opened: bool) -> bool:
         """405 says that there is none (transports, Listening for Messages); other refusals are taken as much."""
         if opened and response.status == 404:
             self._conversation.leave("the upstream lost the session")
         return _is_event_stream(response) or response.status >= 500
 
-    async def _post(self, message: Message) -> aiohttp.ClientResponse:
+    async def _post(self, message: Message) -> Response:
         headers = {**self._headers(), "Accept": f"{JSON}, {EVENTS}", "Content-Type": JSON}
         return await self._request("POST", headers, encode(message))
 
-    async def _get(self, position: Position) -> aiohttp.ClientResponse:
+    async def _get(self, position: Position) -> Response:
         resumption = {} if position.last_id is None else {LAST_EVENT: position.last_id}
         return await self._request("GET", {**self._headers(), "Accept": EVENTS, **resumption})
 
-    async def _request(self, method: str, headers: dict[str, str], body: bytes | None = None) -> aiohttp.ClientResponse:
+    async def _request(self, method: str, headers: dict[str, str], body: bytes | None = None) -> Response:
         try:
             return await self._requester.request(method, self._url, headers, body)
         except NotAccepted as unreachable:
@@ -287,15 +287,15 @@ class _Streamable:
             headers[VERSION] = self._conversation.version
         return headers
 
-    def _keep_session(self, response: aiohttp.ClientResponse) -> None:
-        id = response.headers.get(SESSION)
+    def _keep_session(self, response: Response) -> None:
+        id = response.fields.get(SESSION.lower())
         if self._session is not None or id is None or not response.ok:
             return
         if _SESSION_ID.fullmatch(id) is None:
             raise Rejected("its session id holds other than visible ASCII characters, or too many")
         self._session = id
 
-    async def _refused(self, response: aiohttp.ClientResponse, id: RequestId | None) -> None:
+    async def _refused(self, response: Response, id: RequestId | None) -> None:
         """Makes of an HTTP error what it is: a lost session, the upstream's own error, or no MCP at all."""
         body = await excerpt(response)
         error = _error_in(body)
@@ -316,14 +316,14 @@ class _Streamable:
         self._conversation.leave(reason)
         return NotAccepted(reason)
 
-    def _release(self, response: aiohttp.ClientResponse, *, reusable: bool) -> None:
+    def _release(self, response: Response, *, reusable: bool) -> None:
         if reusable and not self._conversation.over:
-            self._tasks.start_soon(finish, response)
+            response.release()
         else:
             response.close()
 
 
-def _is_event_stream(response: aiohttp.ClientResponse) -> bool:
+def _is_event_stream(response: Response) -> bool:
     return response.ok and response.content_type == EVENTS
 
 

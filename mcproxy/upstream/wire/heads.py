@@ -1,0 +1,59 @@
+"""What comes before the bodies of HTTP/1.1 messages: a request's as bytes, a response's as a value. Pure.
+
+Refuses whatever would end a line early: what a peer said may become a field's value, and never another field.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from yarl import URL
+
+_NAME: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+"""RFC 9110, section 5.1."""
+_FORBIDDEN: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+"""In a field's value: RFC 9110, section 5.5."""
+_WITHOUT_BODY: Final = frozenset({204, 304})
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The status and the fields of a response. Of a field that came twice, the first counts."""
+
+    status: int
+    reason: str
+    fields: Mapping[str, str]
+    """By name, in lower case."""
+    cookies: tuple[str, ...] = ()
+    """Each `Set-Cookie`."""
+
+    @property
+    def lasts_until_close(self) -> bool:
+        """Whether nothing but the end of the connection says where the body ends (RFC 9112, section 6.3)."""
+        framed = "content-length" in self.fields or "transfer-encoding" in self.fields
+        return not framed and self.status not in _WITHOUT_BODY
+
+
+def read_head(status: int, reason: bytes, fields: Sequence[tuple[bytes, bytes]]) -> Head:
+    read: dict[str, str] = {}
+    cookies: list[str] = []
+    for name, value in fields:
+        key, text = name.decode(errors="replace").lower(), value.decode(errors="replace")
+        read.setdefault(key, text)
+        if key == "set-cookie":
+            cookies.append(text)
+    return Head(status, reason.decode(errors="replace"), read, tuple(cookies))
+
+
+def write_head(method: str, url: URL, fields: Mapping[str, str], length: int | None) -> bytes:
+    """The head of a request with a body of `length` bytes, or with none. Raises ValueError for what cannot be sent."""
+    lines = [f"{method} {url.raw_path_qs} HTTP/1.1\r\nHost: {url.host_port_subcomponent}\r\n"]
+    for name, value in fields.items():
+        if _NAME.fullmatch(name) is None or _FORBIDDEN.search(value) is not None:
+            raise ValueError(f"the header {name!r} holds what no header may")
+        lines.append(f"{name}: {value}\r\n")
+    lines.append("\r\n" if length is None else f"Content-Length: {length}\r\n\r\n")
+    return "".join(lines).encode()
