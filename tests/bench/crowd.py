@@ -46,10 +46,11 @@ class Crowd:
         return await (self._open_session() if self.era is Era.HANDSHAKE else self._listen())
 
     async def hear(self, stream: aiohttp.ClientResponse) -> None:
-        async for line in stream.content:
-            if RESOURCE_UPDATED.encode() in line:
-                self.heard += 1
-                self._news.set()
+        async with stream:
+            async for line in stream.content:
+                if RESOURCE_UPDATED.encode() in line:
+                    self.heard += 1
+                    self._news.set()
 
     async def have_heard(self, updates: int) -> None:
         while self.heard < updates:

@@ -153,6 +153,8 @@ def _remarks(row: Row) -> Iterator[str]:
         if failures(turns):
             sample = next((turn.load.sample for turn in turns if turn.load.sample), "no answer")
             yield f"{proxy}: {failures(turns)} answers were wrong or missing, such as: {_one_line(sample)}"
+        elif not all(turn.load.answers for turn in turns):
+            yield f"{proxy}: a turn ended before the first answer"
     for proxy, reason in row.absent.items():
         yield f"{proxy} is left out: {_one_line(reason)}"
 

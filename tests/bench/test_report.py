@@ -66,6 +66,11 @@ def test_wrong_answers_and_absent_proxies_are_told() -> None:
     assert "- calls with peers: supergateway is left out: not installed" in text
 
 
+def test_a_proxy_that_was_too_slow_for_an_answer_is_told_of() -> None:
+    slow = Row("calls", Section.PEERS, 0, {MCPROXY: turns(100, 1.0), "fastmcp": turns(0, 1.0)}, {})
+    assert "- calls: fastmcp: a turn ended before the first answer" in written(slow)
+
+
 def test_a_report_without_omissions_does_not_speak_of_them() -> None:
     assert "Left out" not in written(row())
 

@@ -98,9 +98,9 @@ WORKLOADS: Final[Sequence[Workload]] = (
     *_both("tools-list 300 tools c=64", listing(300), tools=300),
     Workload("tools-call 100 B c=64, guarded", call(), variant=GUARDED),
     Workload(
-        "http upstream c=16",
+        "http upstream c=4",
         call(),
-        connections=16,
+        connections=4,
         proxies=(MCPROXY, "fastmcp"),
         section=Section.PEERS,
     ),
