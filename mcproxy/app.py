@@ -24,10 +24,12 @@ from aiohttp import web
 from anyio.abc import TaskGroup
 
 from mcproxy import logs, systemd
+from mcproxy.access.audit import Audit
 from mcproxy.access.identity import Identity
 from mcproxy.admin.health import routes
 from mcproxy.call import Audience, Handler, Phase, UpstreamEvent, UpstreamStatus
 from mcproxy.catalog.merging import View
+from mcproxy.configuration.loading import credentials
 from mcproxy.downstream import listener, metadata, stdio, tls
 from mcproxy.downstream.credentials import Credentials
 from mcproxy.downstream.edge import Edge
@@ -56,6 +58,7 @@ class App:
     gateway: Gateway
     fleet: Fleet
     identity: Identity
+    audit: Audit
     tls: ssl.SSLContext | None = None
     """What HTTPS is spoken by, once it is."""
     stopping: bool = False
@@ -66,6 +69,7 @@ class App:
         difference = diff(self.settings, settings)
         self.settings = in_force(self.settings, settings)
         self.fleet.reconfigure(self.settings, difference)
+        self.audit.reconfigure(self.settings.access.audit, credentials(self.settings))
         self.gateway.reconfigure(self.settings, self.fleet.upstreams)
         self.edge.proxy = self.settings.proxy
         self.identity.reconfigure(self.settings.access.authentication)
@@ -127,13 +131,15 @@ async def running(
     gateway_id = secrets.token_hex(8)
     fleet = Fleet(settings, publish, metrics, gateway_id)
     sealer = Sealer(_secret(settings))
-    gateway = Gateway(settings, fleet.upstreams, metrics, sealer, gateway_id)
+    audit = Audit(settings.access.audit, metrics, credentials(settings))
+    gateway = Gateway(settings, fleet.upstreams, metrics, sealer, gateway_id, audit=audit)
     sinks.insert(0, gateway.on_event)
-    async with anyio.create_task_group() as tasks:
+    async with audit.running(), anyio.create_task_group() as tasks:
         edge = _edge(settings, gateway, sealer, metrics, tasks)
         tasks.start_soon(gateway.run)
         tasks.start_soon(fleet.run)
-        yield App(settings, metrics, edge, gateway, fleet, Identity(settings.access.authentication, tasks.start_soon))
+        identity = Identity(settings.access.authentication, tasks.start_soon)
+        yield App(settings, metrics, edge, gateway, fleet, identity, audit)
         tasks.cancel_scope.cancel()
 
 

@@ -15,7 +15,7 @@ from typing import Protocol
 from msgspec import Raw
 
 from mcproxy.protocol.eras import Era
-from mcproxy.protocol.jsonrpc import ErrorObject, Params, raw
+from mcproxy.protocol.jsonrpc import ErrorObject, Params, RequestId, raw
 from mcproxy.protocol.methods import Kind
 
 
@@ -115,6 +115,14 @@ class Client(Protocol):
         """
 
 
+@dataclass(slots=True, eq=False)
+class Notes:
+    """What is found out about a call on its way, for the audit."""
+
+    upstream_seconds: float = 0
+    """How much of its time its upstream took."""
+
+
 @dataclass(frozen=True, slots=True)
 class Call:
     """One request on its way from a client to whoever answers.
@@ -131,6 +139,10 @@ class Call:
     """Where the caller hears of changes between calls; None where it cannot."""
     repeatable: bool = False
     """Whether its tool says that a second call has no second effect (requirement R4); see `Method.safe_to_repeat`."""
+    id: RequestId | None = None
+    """The client's own id of the request; never sent to an upstream (requirement R24)."""
+    notes: Notes | None = None
+    """Where its stages note what the audit is to say; None where nobody audits."""
 
     def with_params(self, params: Params) -> Call:
         return replace(self, params=params)

@@ -37,6 +37,10 @@ class Sealer:
         message = json.dumps([purpose, payload.hex()]).encode()
         return self._sealed(purpose, payload, hmac.digest(self._naming, message, "sha256")[:_NONCE])
 
+    def digest(self, purpose: str, payload: bytes) -> str:
+        """The same text for the same payload, which nobody without the key can make or try out."""
+        return hmac.digest(self._naming, purpose.encode() + b"\0" + payload, "sha256")[:16].hex()
+
     def _sealed(self, purpose: str, payload: bytes, nonce: bytes) -> str:
         sealed = nonce + self._cipher.encrypt(nonce, payload, purpose.encode())
         return base64.urlsafe_b64encode(sealed).rstrip(b"=").decode()

@@ -25,6 +25,7 @@ from mcproxy.configuration import hosts
 from mcproxy.configuration.documents import ConfigurationError, Node, Problem, parse, without_nulls
 from mcproxy.configuration.expansion import Expansion, Missing, parse_env_file
 from mcproxy.settings import Access, Admin, Endpoint, Proxy, Settings, Tls, Upstream
+from mcproxy.settings.audit import Audit
 from mcproxy.settings.authentication import Authentication
 from mcproxy.settings.endpoints import NAME as ENDPOINT_NAME
 from mcproxy.settings.endpoints import key_of
@@ -88,7 +89,7 @@ def read(path: Path, environ: Mapping[str, str] = os.environ) -> Configuration:
     files = frozenset(expansion.files)
     if settings is None:
         raise ConfigurationError(expansion.problems, files)
-    return Configuration(path, settings, frozenset(expansion.secrets | _credentials(settings)), files)
+    return Configuration(path, settings, frozenset(expansion.secrets | credentials(settings)), files)
 
 
 def read_document(path: Path) -> Node:
@@ -192,7 +193,10 @@ class _Reader:
         if access is None:
             return None
         policy = access.policy.placed(_rule_places(node, str(self.expansion.file)))
-        return access.model_copy(update={"policy": policy})
+        return access.model_copy(update={"policy": policy, "audit": self._audit(access.audit)})
+
+    def _audit(self, audit: Audit) -> Audit:
+        return audit if audit.file is None else audit.model_copy(update={"file": self._absolute(audit.file)})
 
     def _endpoints(self, node: Node, servers: Collection[str]) -> dict[str, Endpoint]:
         node = without_nulls(self.expansion.apply(node))
@@ -379,7 +383,7 @@ def _url_fault(text: str) -> str | None:
     return "should have a port from 1 to 65535" if port == 0 else None
 
 
-def _credentials(settings: Settings) -> set[str]:
+def credentials(settings: Settings) -> set[str]:
     """Values that are secret wherever they came from: what upstreams know us by."""
     values = {settings.proxy.secret or ""}
     for upstream in settings.upstreams:

@@ -142,7 +142,8 @@ def _own_answer(session: Session, request: Request) -> Raw | None:
 def _call(session: Session, request: Request | Notification, outlet: Outlet | None) -> Call:
     params, token = _without_hop_meta(request.params)
     client = _Mute() if outlet is None else _Way(session, outlet, token)
-    return Call(request.method, params, session.caller, client, session)
+    id = request.id if isinstance(request, Request) else None
+    return Call(request.method, params, session.caller, client, session, id=id)
 
 
 async def _carry_out(edge: Edge, session: Session, id: RequestId, call: Call, outlet: Outlet) -> None:

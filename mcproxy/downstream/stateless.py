@@ -112,7 +112,7 @@ def admit(edge: Edge, request: Request, principal: Principal, endpoint: str, fie
 async def respond(edge: Edge, admitted: Admitted, send: Send) -> None:
     """Carries out a request: what belongs to it goes to `send`, its answer last. Cancelled, it sends nothing more."""
     way = _Way(admitted, send)
-    call = Call(admitted.row.name, admitted.params, admitted.caller, way)
+    call = Call(admitted.row.name, admitted.params, admitted.caller, way, id=admitted.id)
     try:
         outcome = await edge.handler(call)
     finally:

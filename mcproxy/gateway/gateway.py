@@ -9,6 +9,7 @@ from typing import assert_never
 import anyio
 from msgspec import Raw
 
+from mcproxy.access.audit import Audit
 from mcproxy.access.limits import Limits
 from mcproxy.access.policy import Policy
 from mcproxy.call import (
@@ -45,7 +46,7 @@ from mcproxy.gateway.holdings import Holdings
 from mcproxy.gateway.levels import Levels
 from mcproxy.gateway.listeners import Listeners, label_of
 from mcproxy.gateway.listing import Listing
-from mcproxy.gateway.pipeline import build, limited
+from mcproxy.gateway.pipeline import audited, build, limited
 from mcproxy.gateway.resolving import Resolver
 from mcproxy.gateway.resources import ReadCache, annotated_in
 from mcproxy.gateway.routing import Router
@@ -75,6 +76,7 @@ class Gateway:
         gateway_id: str | None = None,
         sleep: Sleep = anyio.sleep,
         now: Clock = time.monotonic,
+        audit: Audit | None = None,
     ) -> None:
         proxy = settings.proxy
         self._metrics = metrics
@@ -93,8 +95,10 @@ class Gateway:
         self._holdings = Holdings(proxy.limits.max_tasks_per_session)
         self._tasks = Tasks(self._catalogue, self._task_ids, self._holdings, self._listeners)
         self._resolver = Resolver(self._catalogue, self._aggregation.reach, self._task_ids)
-        self.aims = Aiming(self._catalogue, self._task_ids)
+        self.aims = Aiming(self._catalogue, self._task_ids, self._catalogue.view)
+        self._seen = Aiming(self._catalogue, self._task_ids, self._catalogue.whole_view)
         self._limits = Limits(settings.access.limits)
+        self.audit = audit or Audit(settings.access.audit, metrics)
         self._subscriptions = Subscriptions(
             self._catalogue,
             self._resolver,
@@ -155,6 +159,7 @@ class Gateway:
             router,
             metrics=self._metrics,
             label=self._resolver.label,
+            audited=audited(self.audit, self._seen.judged, self._sealer.digest),
             limited=limited(self._limits, self.aims, self._metrics),
             bridged=self._bridge.bridged,
         )

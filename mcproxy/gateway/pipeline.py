@@ -8,11 +8,14 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Final, assert_never
 
 import structlog
 
+from mcproxy.access.audit import Audit
 from mcproxy.access.limits import Ask, Exceeded, Limits
+from mcproxy.access.records import Digest, End, Seen, recorded
 from mcproxy.call import (
     Call,
     Complete,
@@ -20,12 +23,13 @@ from mcproxy.call import (
     Handler,
     InputRequired,
     McpError,
+    Notes,
     Outcome,
     Party,
     Reason,
     Stage,
 )
-from mcproxy.gateway.aiming import Aims
+from mcproxy.gateway.aiming import Aims, Judges
 from mcproxy.metrics import UNKNOWN, Metrics
 from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, LIMIT_EXCEEDED, ErrorObject
 from mcproxy.protocol.methods import METHODS, Kind
@@ -38,9 +42,9 @@ Label = Callable[[Call], tuple[str, str]]
 CRASHED: Final = Failed(ErrorObject(INTERNAL_ERROR, "internal error of the gateway: see its log"), Party.GATEWAY)
 
 
-def build(route: Handler, *, metrics: Metrics, label: Label, limited: Stage, bridged: Stage) -> Handler:
+def build(route: Handler, *, metrics: Metrics, label: Label, audited: Stage, limited: Stage, bridged: Stage) -> Handler:
     """The whole way of a call."""
-    return stack([counted(metrics, label), contained, limited, bridged], route)
+    return stack([counted(metrics, label), audited, contained, limited, bridged], route)
 
 
 def stack(stages: Sequence[Stage], route: Handler) -> Handler:
@@ -69,6 +73,31 @@ def counted(metrics: Metrics, label: Label, clock: Callable[[], float] = time.pe
             return outcome
 
         return counting
+
+    return stage
+
+
+def audited(audit: Audit, judges: Judges, digest: Digest, clock: Callable[[], float] = time.perf_counter) -> Stage:
+    """Has every call written down, whatever becomes of it."""
+
+    def stage(handler: Handler) -> Handler:
+        async def auditing(call: Call) -> Outcome:
+            (aim, decision), notes, at, began = judges(call), Notes(), audit.clock(), clock()
+            try:
+                await audit.begin()
+            except McpError as refusal:
+                return Failed(refusal.error(), Party.GATEWAY, refusal.reason)
+            outcome: Outcome | None = None
+            try:
+                outcome = await handler(replace(call, notes=notes))
+                return outcome
+            finally:
+                label = Reason.CANCELLED.value if outcome is None else _label_of(outcome)
+                end = End(at, clock() - began, label, outcome)
+                seen = Seen(aim.upstream, aim.own, decision, notes.upstream_seconds)
+                audit.end(recorded(call, seen, end, audit.spec.arguments, digest))
+
+        return auditing if audit.on else handler
 
     return stage
 

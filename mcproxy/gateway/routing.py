@@ -90,7 +90,10 @@ class Router:
         try:
             return await upstream(call)
         finally:
-            self._metrics.upstream_duration.labels(space.upstream, row.name).observe(self._clock() - began)
+            took = self._clock() - began
+            self._metrics.upstream_duration.labels(space.upstream, row.name).observe(took)
+            if call.notes is not None:
+                call.notes.upstream_seconds += took
 
     def _check_offered(self, row: Method, call: Call) -> None:
         if row.capability is not None and row.capability not in self._catalogue.view(call.caller).capabilities:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mcproxy.settings.audit import Audit
 from mcproxy.settings.authentication import Authentication
 from mcproxy.settings.policy import Policy
 from mcproxy.settings.rates import Rates
@@ -15,6 +16,7 @@ class Access(Section):
     """How callers show who they are."""
     policy: Policy = Policy()
     """Who may use what."""
-
     limits: Rates = Rates()
     """How much callers may use."""
+    audit: Audit = Audit()
+    """What is written down of each call."""

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import anyio
 import pytest
 import structlog.testing
 
+from mcproxy.access.audit import Audit
 from mcproxy.call import (
     ANONYMOUS,
     Call,
@@ -21,13 +25,15 @@ from mcproxy.call import (
     Reason,
     Stage,
 )
-from mcproxy.gateway.pipeline import contained, counted, stack
+from mcproxy.gateway.aiming import Aim
+from mcproxy.gateway.pipeline import audited, contained, counted, stack
 from mcproxy.metrics import Metrics
 from mcproxy.protocol.eras import LATEST
 from mcproxy.protocol.jsonrpc import EMPTY_OBJECT, INTERNAL_ERROR, INVALID_PARAMS, LIMIT_EXCEEDED
 from mcproxy.protocol.methods import Kind
 from mcproxy.settings import Settings
-from tests.fakes.upstream import FakeClient, FakeUpstream, House, complete, error, failed, house, tool
+from mcproxy.settings.audit import Audit as AuditSettings
+from tests.fakes.upstream import FakeClient, FakeUpstream, House, complete, error, failed, house, quiet, tool
 
 pytestmark = pytest.mark.anyio
 
@@ -206,3 +212,101 @@ async def test_r49_limits_are_others_after_a_reload_and_count_on() -> None:
         assert isinstance(await h.call("tools/list"), Complete)
         h.gateway.reconfigure(h.settings, dict(h.upstreams))
         assert error(await h.call("tools/list")).code == LIMIT_EXCEEDED
+
+
+SENTINEL = "s3ntinel-0xDEADBEEF"
+POLICY = {"roles": {"reader": {"allow": [{"tools": ["push"]}], "deny": [{"tools": ["pull"]}]}}}
+
+
+def audited_by(path: Path, **access: object) -> dict[str, object]:
+    return {"audit": {"file": str(path), "arguments": "redacted"}, **access}
+
+
+def records(path: Path) -> list[dict[str, object]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+async def test_every_call_leaves_a_record_whatever_becomes_of_it(tmp_path: Path) -> None:
+    limits = {"rules": {"r": {"rate": "1/h", "upstreams": ["other"]}}}
+    async with (
+        house(busy(), busy("other"), access=audited_by(tmp_path / "audit", policy=POLICY, limits=limits)) as h,
+        h.gateway.audit.running(),
+    ):
+        await h.ready()
+        ann = Principal("ann", frozenset({"reader"}))
+        await h.call("tools/list", principal=ann)
+        await h.call("tools/call", principal=ann, name="up__push")
+        await h.call("tools/call", principal=ann, name="up__pull")
+        await h.call("tools/call", principal=ann, name="up__none")
+        await h.call("made/up", principal=ann)
+        await h.call("tools/call", principal=ann, name="other__push")
+        await h.call("tools/call", principal=ann, name="push", endpoint="other")
+    assert [(r["method"], r.get("upstream"), r.get("subject"), r["outcome"]) for r in records(tmp_path / "audit")] == [
+        ("tools/list", None, None, "ok"),
+        ("tools/call", "up", "push", "ok"),
+        ("tools/call", "up", "pull", "denied"),
+        ("tools/call", None, "up__none", "protocol_error"),
+        ("made/up", None, None, "protocol_error"),
+        ("tools/call", "other", "push", "ok"),
+        ("tools/call", "other", "push", "rate_limited"),
+    ]
+
+
+async def test_a_record_of_a_call_says_by_which_rule_it_was_decided(tmp_path: Path) -> None:
+    async with house(busy(), access=audited_by(tmp_path / "audit", policy=POLICY)) as h, h.gateway.audit.running():
+        await h.ready()
+        for role, name in (("reader", "push"), ("reader", "pull"), ("nobody", "push")):
+            await h.call("tools/call", principal=Principal("ann", frozenset({role})), name=f"up__{name}")
+    assert [(r["allowed"], r.get("rule")) for r in records(tmp_path / "audit")] == [
+        (True, "roles.reader.allow, rule 1"),
+        (False, "roles.reader.deny, rule 1"),
+        (False, None),
+    ]
+
+
+async def test_a_cancelled_call_leaves_a_record(tmp_path: Path) -> None:
+    async with house(busy(), access=audited_by(tmp_path / "audit")) as h, h.gateway.audit.running():
+        await h.ready()
+        h["up"].gate.shut()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(lambda: h.call("tools/call", name="up__push"))
+            await h["up"].gate.holds(1)
+            tasks.cancel_scope.cancel()
+    assert [record["outcome"] for record in records(tmp_path / "audit")] == ["cancelled"]
+
+
+async def test_r44_no_planted_secret_reaches_the_audit(tmp_path: Path) -> None:
+    up = busy()
+    up.answers["tools/call"] = lambda call: failed(f"wrong password {SENTINEL}")
+    async with house(up, access=audited_by(tmp_path / "audit")) as h, h.gateway.audit.running():
+        await h.ready()
+        await h.call("tools/call", name="up__push", arguments={"password": SENTINEL, "url": f"x://a:{SENTINEL}@b"})
+        await h.call("resources/read", uri=f"up+https://user:{SENTINEL}@host/x?token={SENTINEL}")
+        await h.call("prompts/get", name=f"Bearer {SENTINEL}")
+        await h.call("tools/list", session=SENTINEL)
+    assert len(records(tmp_path / "audit")) == 4
+    assert SENTINEL not in (tmp_path / "audit").read_text()
+
+
+async def test_where_the_audit_must_not_fail_no_upstream_sees_a_call_that_cannot_be_written_down(
+    tmp_path: Path,
+) -> None:
+    audit = {"file": str(tmp_path), "fail": "closed", "patience": 0.01}
+    async with house(busy(), access={"audit": audit}) as h, h.gateway.audit.running():
+        await h.ready()
+        await h.call("tools/call", name="up__push")
+        with anyio.fail_after(5):
+            while not isinstance(outcome := await h.call("tools/call", name="up__push"), Failed):
+                await quiet()
+        before = h["up"].count("tools/call")
+        assert outcome.reason is Reason.UNAVAILABLE
+        assert error(await h.call("tools/call", name="up__push")).code == INTERNAL_ERROR
+        assert h["up"].count("tools/call") == before
+
+
+async def test_without_an_audit_there_is_no_stage_for_it() -> None:
+    async def handler(call: Call) -> Outcome:
+        return Complete(EMPTY_OBJECT)
+
+    off = Audit(AuditSettings(), Metrics())
+    assert audited(off, lambda call: (Aim(), None), lambda purpose, payload: "")(handler) is handler

@@ -1,0 +1,184 @@
+"""Records of calls on their way to a file, written by one task in a thread: no call waits for a disk.
+
+Where records cannot be written, `fail: open` counts them as lost, and `fail: closed` lets no call begin of which none
+could be kept. That is never silent. A process that is killed loses what it had not written yet, of either.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final, Protocol
+
+import anyio
+import anyio.to_thread
+import structlog
+
+from mcproxy.access.journal import Journal
+from mcproxy.access.records import Clean, Record, cleaning, line
+from mcproxy.call import McpError, Reason
+from mcproxy.metrics import Metrics
+from mcproxy.protocol.jsonrpc import INTERNAL_ERROR
+from mcproxy.settings import audit as settings
+
+log = structlog.get_logger()
+
+RETRY: Final = 1.0
+"""Seconds after which what could not be written is tried again."""
+FAREWELL: Final = 5.0
+"""Seconds for the last records to be written."""
+MOST_AT_ONCE: Final = 1000
+"""Records that are written together."""
+
+
+class Appends(Protocol):
+    def append(self, data: bytes) -> None:
+        """Raises OSError."""
+
+
+class Audit:
+    """Takes records while `running` is entered."""
+
+    def __init__(
+        self,
+        spec: settings.Audit,
+        metrics: Metrics,
+        secrets: Iterable[str] = (),
+        *,
+        opening: Callable[[settings.Audit], Appends] | None = None,
+        sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.clock = clock
+        self._metrics = metrics
+        self._opening = opening or _journal
+        self._sleep = sleep
+        self._queue: deque[Record] = deque()
+        self._running = 0
+        self._failing = False
+        self._losing = False
+        self._came = anyio.Event()
+        self._went = anyio.Event()
+        self.reconfigure(spec, secrets)
+
+    def reconfigure(self, spec: settings.Audit, secrets: Iterable[str]) -> None:
+        """What waits to be written goes to the file that is given now."""
+        self._spec = spec
+        self._failing = False
+        self._clean: Clean = cleaning(secrets)
+        self._file = self._opening(spec) if spec.file is not None else None
+
+    @property
+    def on(self) -> bool:
+        return self._file is not None
+
+    @property
+    def spec(self) -> settings.Audit:
+        return self._spec
+
+    async def begin(self) -> None:
+        """Before each call. Raises McpError where its record could not be kept, and must be (`fail: closed`)."""
+        if self._spec.fail == "closed":
+            with anyio.move_on_after(self._spec.patience):
+                while self._failing or self._is_full():
+                    await self._went.wait()
+            if self._failing or self._is_full():
+                sentence = "the gateway cannot write its audit log, and serves no call without: ask who operates it"
+                raise McpError(INTERNAL_ERROR, sentence, reason=Reason.UNAVAILABLE)
+        self._running += 1
+
+    def end(self, record: Record) -> None:
+        """After each call that began. Never blocks."""
+        self._running -= 1
+        if self._spec.fail == "open" and len(self._queue) >= self._spec.max_queued:
+            self._lose(1, "too many of them wait to be written")
+            return
+        self._queue.append(record)
+        self._came.set()
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Writes until left, and then what is still there: to be entered before, and left after, whatever serves."""
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._run)
+                yield
+                tasks.cancel_scope.cancel()
+        finally:
+            with anyio.move_on_after(FAREWELL, shield=True):
+                await self._write_last()
+
+    def _is_full(self) -> bool:
+        return self._running + len(self._queue) >= self._spec.max_queued
+
+    async def _run(self) -> None:
+        """Begins with no record, to see whether the file can be written at all."""
+        while True:
+            await self._write_some()
+            if self._failing:
+                await self._sleep(RETRY)
+            elif not self._queue:
+                await self._came.wait()
+                self._came = anyio.Event()
+
+    async def _write_last(self) -> None:
+        while self._queue and await self._write_some():
+            pass
+        if self._queue:
+            self._lose(len(self._queue), "the gateway ends")
+
+    async def _write_some(self) -> bool:
+        """Whether the records that came first are off the queue: written, or lost."""
+        some = [self._queue[index] for index in range(min(len(self._queue), MOST_AT_ONCE))]
+        try:
+            with anyio.CancelScope(shield=True):  # a record that may have been written is never written again
+                await anyio.to_thread.run_sync(self._append, some)
+        except OSError as error:
+            self._failed(error)
+            if self._spec.fail == "closed":
+                return False
+            self._lose(len(some), "the file cannot be written")
+        else:
+            self._succeeded(len(some))
+        for _ in some:
+            self._queue.popleft()
+        self._make_room()
+        return True
+
+    def _append(self, records: Sequence[Record]) -> None:
+        """In a thread."""
+        file, clean, redact = self._file, self._clean, self._spec.redact
+        if file is not None:
+            file.append(b"".join(line(record, clean, redact) for record in records))
+
+    def _failed(self, error: OSError) -> None:
+        if not self._failing:
+            log.error("the audit log cannot be written", file=self._spec.file, why=error.strerror, fail=self._spec.fail)
+        self._failing = True
+        self._metrics.audit_failing.set(1)
+
+    def _succeeded(self, count: int) -> None:
+        if self._failing:
+            log.warning("the audit log is written again", file=self._spec.file)
+        self._failing = False
+        self._metrics.audit_failing.set(0)
+        self._metrics.audit_records.inc(count)
+
+    def _lose(self, count: int, why: str) -> None:
+        if not self._losing:
+            log.error("records of the audit are lost", why=why)
+        self._losing = True
+        self._metrics.audit_lost.inc(count)
+
+    def _make_room(self) -> None:
+        self._losing = self._failing
+        self._went.set()
+        self._went = anyio.Event()
+
+
+def _journal(spec: settings.Audit) -> Appends:
+    assert spec.file is not None
+    return Journal(Path(spec.file), spec.max_bytes if spec.rotate else None, spec.files)

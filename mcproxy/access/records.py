@@ -1,0 +1,223 @@
+"""What the audit says of one call, as one line of ASCII JSON: whatever a peer wrote, it begins no line of its own.
+
+No secret is in it (requirement R44): arguments are hashed, or shown without what has the name or the look of one;
+URIs lose their user and the values of their query. Writes nothing itself.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+import re
+import secrets
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final, Literal, assert_never
+
+import msgspec
+from msgspec import Raw
+
+from mcproxy.access.policy import Decision
+from mcproxy.call import Call, Caller, Complete, Failed, InputRequired, Outcome
+from mcproxy.logs import MIN_SECRET, REDACTED
+from mcproxy.protocol.jsonrpc import InvalidMessage, RequestId, parse_object, parse_text
+
+MAX_TEXT: Final = 256
+"""Characters of a text that a peer chose; a longer one is cut."""
+MAX_SHOWN: Final = 4096
+"""Bytes of arguments that are shown; of larger ones there is the hash alone."""
+
+_NAMES: Final = re.compile(
+    r"pass(word|wd|phrase|code)|secret|token|api[-_]?key|auth|credential|cookie|session|private|signature|\bpin\b|otp",
+    re.IGNORECASE,
+)
+"""Names of arguments whose values are secrets."""
+
+_LOOKS: Final = re.compile(
+    r"(?:Bearer|Basic)\s+[\w.~+/=-]+"
+    r"|eyJ[\w-]+\.[\w-]+(?:\.[\w-]*)*"
+    r"|(?:gh[pousr]|github_pat|glpat|sk|pk|rk|xox[abprs]|mcp\w*|hf|npm)[-_][\w-]{16,}"
+    r"|A(?:KI|SI)A[0-9A-Z]{16}"
+    r"|-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END|$)",
+    re.DOTALL | re.IGNORECASE,
+)
+"""What looks like a token or a key wherever it stands."""
+
+_USER: Final = re.compile(r"(?<=://)[^/?#\s@]*@")
+_QUERY: Final = re.compile(r"(?<=[?&;])([^=&;#\s]{1,200})=[^&;#\s]+")
+_TRACE: Final = re.compile(r"[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}.*")
+
+Clean = Callable[[str], str]
+Digest = Callable[[str, bytes], str]
+"""A text for a payload and a purpose, which only who has the gateway's key can make."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a call was about."""
+
+    upstream: str
+    subject: str
+    """In the upstream's own names."""
+    decision: Decision | None
+    upstream_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """How a call went."""
+
+    at: float
+    """When it came."""
+    seconds: float
+    label: str
+    outcome: Outcome | None
+    """None where it was cancelled."""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One call that is over. Times are in seconds, sizes in bytes."""
+
+    at: float
+    """When it came: a Unix time."""
+    trace: str
+    id: RequestId | None
+    caller: Caller
+    session: str | None
+    """A digest of the session's key."""
+    method: str
+    seen: Seen
+    outcome: str
+    code: int | None
+    """Of the error."""
+    seconds: float
+    size_in: int
+    size_out: int
+    arguments_hash: str | None = None
+    arguments: Raw | None = None
+
+
+def recorded(
+    call: Call, seen: Seen, end: End, arguments: Literal["hash", "redacted", "none"], digest: Digest
+) -> Record:
+    """What there is to say of a call; `arguments` is how much is told of them."""
+    given = call.params.get("arguments") if arguments != "none" else None
+    session = call.caller.session
+    return Record(
+        at=end.at,
+        trace=trace_id(call.params) or secrets.token_hex(16),
+        id=call.id,
+        caller=call.caller,
+        session=None if session is None else digest("audit session", session.encode()),
+        method=call.method,
+        seen=seen,
+        outcome=end.label,
+        code=end.outcome.error.code if isinstance(end.outcome, Failed) else None,
+        seconds=end.seconds,
+        size_in=sum(map(len, call.params.values())),
+        size_out=0 if end.outcome is None else _size(end.outcome),
+        arguments_hash=None if given is None else digest("audit arguments", bytes(given)),
+        arguments=given if arguments == "redacted" and given is not None and len(given) <= MAX_SHOWN else None,
+    )
+
+
+def trace_id(params: dict[str, Raw]) -> str | None:
+    """The trace that a call says to belong to (W3C Trace Context, in `_meta` as 2026-07-28 has it)."""
+    try:
+        parent = parse_text(parse_object(params.get("_meta", Raw(b"{}"))).get("traceparent", b""))
+    except InvalidMessage:
+        return None
+    match = _TRACE.fullmatch(parent or "")
+    return match[1] if match else None
+
+
+def cleaning(secrets: Iterable[str]) -> Clean:
+    """Takes `secrets` out of a text, and what looks like one; and cuts it."""
+    known = sorted({secret for secret in secrets if len(secret) >= MIN_SECRET}, key=len, reverse=True)
+    by_value = re.compile("|".join(map(re.escape, known)) or r"(?!)")
+
+    def clean(text: str) -> str:
+        text = _QUERY.sub(rf"\1={REDACTED}", _USER.sub(f"{REDACTED}@", text))
+        text = _LOOKS.sub(REDACTED, by_value.sub(REDACTED, text))
+        return text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}..."
+
+    return clean
+
+
+def line(record: Record, clean: Clean, redact: Collection[str] = ()) -> bytes:
+    """The record as it is written, its line end included. `redact` are globs of names of arguments."""
+    caller, seen = record.caller, record.seen
+    members: dict[str, object] = {
+        "time": datetime.fromtimestamp(record.at, UTC).isoformat(timespec="milliseconds"),
+        "trace": record.trace,
+        "id": clean(record.id) if isinstance(record.id, str) else record.id,
+        "principal": clean(caller.principal.name),
+        "roles": sorted(map(clean, caller.principal.roles)),
+        "session": record.session,
+        "client": _client(caller.info, clean),
+        "version": clean(caller.version),
+        "endpoint": clean(caller.endpoint),
+        "method": clean(record.method),
+        "upstream": seen.upstream,
+        "subject": clean(seen.subject),
+        "allowed": None if seen.decision is None else seen.decision.allowed,
+        "rule": None if seen.decision is None or seen.decision.rule is None else str(seen.decision.rule),
+        "outcome": record.outcome,
+        "code": record.code,
+        "ms": round(record.seconds * 1000, 3),
+        "upstream_ms": round(seen.upstream_seconds * 1000, 3),
+        "bytes_in": record.size_in,
+        "bytes_out": record.size_out,
+        "arguments_hash": record.arguments_hash,
+    }
+    if record.arguments is not None:
+        members["arguments"] = _shown(record.arguments, clean, _hidden(redact))
+    text = json.dumps({key: value for key, value in members.items() if value not in (None, "", [])})
+    return text.replace("\x7f", "\\u007f").encode() + b"\n"
+
+
+def _size(outcome: Outcome) -> int:
+    match outcome:
+        case Complete(result=result) | InputRequired(result=result):
+            return len(result)
+        case Failed(error=error):
+            return len(error.message) + len(error.data or b"")
+        case _:
+            assert_never(outcome)
+
+
+def _client(info: Raw | None, clean: Clean) -> str | None:
+    """What it calls itself: anybody may call itself anything."""
+    if info is None:
+        return None
+    try:
+        members = parse_object(info)
+    except InvalidMessage:
+        return None
+    said = (parse_text(members.get(key, b"")) for key in ("name", "version"))
+    return clean(" ".join(text for text in said if text))
+
+
+def _hidden(redact: Collection[str]) -> Callable[[str], bool]:
+    globs = re.compile("|".join(map(fnmatch.translate, redact)) or r"(?!)")
+    return lambda name: _NAMES.search(name) is not None or globs.match(name) is not None
+
+
+def _shown(arguments: Raw, clean: Clean, hides: Callable[[str], bool]) -> object:
+    def show(value: object) -> object:
+        match value:
+            case str():
+                return clean(value)
+            case dict():
+                return {clean(key): REDACTED if hides(key) else show(member) for key, member in value.items()}
+            case list():
+                return [show(item) for item in value]
+            case _:
+                return value
+
+    try:
+        return show(msgspec.json.decode(arguments))
+    except (msgspec.MsgspecError, RecursionError):
+        return None

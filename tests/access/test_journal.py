@@ -1,0 +1,73 @@
+"""The twin of `mcproxy.access.journal`."""
+
+from __future__ import annotations
+
+import resource
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from mcproxy.access.journal import Journal
+
+
+def test_what_is_appended_stands_at_the_end_for_the_owner_alone(tmp_path: Path) -> None:
+    path = tmp_path / "audit"
+    path.write_bytes(b"old\n")
+    path.chmod(0o600)
+    Journal(path, None, 1).append(b"new\n")
+    assert path.read_bytes() == b"old\nnew\n"
+    Journal(tmp_path / "fresh", None, 1).append(b"x\n")
+    assert stat.S_IMODE((tmp_path / "fresh").stat().st_mode) == 0o600
+
+
+def test_a_full_file_is_put_aside_and_so_many_are_kept(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "audit", 8, 2)
+    for number in range(6):
+        journal.append(b"line%d\n" % number)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {
+        "audit": b"line5\n",
+        "audit.1": b"line4\n",
+        "audit.2": b"line3\n",
+    }
+
+
+def test_what_is_larger_than_a_file_may_be_gets_one_of_its_own(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "audit", 4, 2)
+    journal.append(b"a long line\n")
+    journal.append(b"b\n")
+    assert (tmp_path / "audit.1").read_bytes() == b"a long line\n"
+
+
+def test_a_file_that_was_moved_away_is_made_anew(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "audit", None, 1)
+    journal.append(b"1\n")
+    (tmp_path / "audit").rename(tmp_path / "moved")
+    journal.append(b"2\n")
+    assert (tmp_path / "audit").read_bytes() == b"2\n"
+
+
+def test_nothing_is_left_of_what_does_not_fit(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "audit", None, 1)
+    journal.append(b"whole\n")
+    with files_no_larger_than(10), pytest.raises(OSError, match="File too large"):
+        journal.append(b"this does not fit\n")
+    assert (tmp_path / "audit").read_bytes() == b"whole\n"
+
+
+def test_what_cannot_be_opened_is_said_so(tmp_path: Path) -> None:
+    with pytest.raises(IsADirectoryError):
+        Journal(tmp_path, None, 1).append(b"x\n")
+
+
+@contextmanager
+def files_no_larger_than(size: int) -> Iterator[None]:
+    """As on a full disk: what is over it is not written."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)

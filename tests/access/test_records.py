@@ -1,0 +1,165 @@
+"""The twin of `mcproxy.access.records`."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mcproxy.access.policy import Decision, RuleName
+from mcproxy.access.records import MAX_SHOWN, MAX_TEXT, End, Record, Seen, cleaning, line, recorded, trace_id
+from mcproxy.call import Call, Caller, Complete, Failed, Party, Principal, Reason
+from mcproxy.protocol.eras import LATEST
+from mcproxy.protocol.jsonrpc import ErrorObject, Params, raw
+from mcproxy.sealing import Sealer
+from tests.fakes.upstream import FakeClient
+
+digest = Sealer(b"a key").digest
+TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
+
+
+def params(**members: object) -> Params:
+    return {key: raw(value) for key, value in members.items()}
+
+
+def call(method: str = "tools/call", session: str | None = "the-session-key", **members: object) -> Call:
+    caller = Caller(
+        Principal("ann", frozenset({"b", "a"})), LATEST, info=raw({"name": "host", "version": "2"}), session=session
+    )
+    return Call(method, params(**members), caller, FakeClient(), id=7)
+
+
+def record(made: Call, subject: str = "push", arguments: str = "redacted") -> Record:
+    decision = Decision(False, RuleName("reader", "deny", 2, "mcproxy.yaml:12"))
+    end = End(1_000_000_000, 0.25, "ok", Complete(raw({"content": []})))
+    return recorded(made, Seen("gh", subject, decision, 0.2), end, arguments, digest)  # type: ignore[arg-type]  # a word
+
+
+def written(made: Record, *secrets: str, redact: tuple[str, ...] = ()) -> dict[str, object]:
+    text = line(made, cleaning(secrets), redact)
+    assert text.endswith(b"\n")
+    members: dict[str, object] = json.loads(text)
+    return members
+
+
+def test_a_record_says_who_what_how_it_was_decided_and_how_it_went() -> None:
+    made = record(
+        call(name="gh__push", arguments={"branch": "main"}, _meta={"traceparent": f"00-{TRACE}-{'1' * 16}-01"})
+    )
+    found = written(made)
+    assert found == {
+        "time": "2001-09-09T01:46:40.000+00:00",
+        "trace": TRACE,
+        "id": 7,
+        "principal": "ann",
+        "roles": ["a", "b"],
+        "session": found["session"],
+        "client": "host 2",
+        "version": LATEST,
+        "method": "tools/call",
+        "upstream": "gh",
+        "subject": "push",
+        "allowed": False,
+        "rule": "roles.reader.deny, rule 2 (mcproxy.yaml:12)",
+        "outcome": "ok",
+        "ms": 250,
+        "upstream_ms": 200,
+        "bytes_in": made.size_in,
+        "bytes_out": 14,
+        "arguments_hash": found["arguments_hash"],
+        "arguments": {"branch": "main"},
+    }
+    assert "the-session-key" not in str(found)
+
+
+def test_a_failure_says_its_code_and_nothing_of_its_sentence() -> None:
+    failed = Failed(ErrorObject(-32602, "secret sauce"), Party.CLIENT, Reason.DENIED)
+    end = End(0, 0, "denied", failed)
+    found = written(recorded(call(), Seen("", "", None, 0), end, "hash", digest))
+    assert (found["outcome"], found["code"]) == ("denied", -32602)
+    assert "sauce" not in str(found)
+
+
+def test_equal_arguments_have_one_hash_which_is_of_no_use_without_the_key() -> None:
+    hashes = [
+        written(record(call(arguments=arguments), arguments="hash"))["arguments_hash"] for arguments in ("a", "a", "b")
+    ]
+    assert hashes[0] == hashes[1] != hashes[2]
+    assert Sealer(b"another key").digest("audit arguments", b'"a"') != hashes[0]
+    assert "arguments" not in written(record(call(arguments="a"), arguments="hash"))
+    assert not {"arguments", "arguments_hash"} & written(record(call(arguments="a"), arguments="none")).keys()
+
+
+SENTINEL = "s3ntinel-0xDEADBEEF"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"password": SENTINEL},
+        {"deep": [{"apiKey": {"any": SENTINEL}}]},
+        {"x-auth": [SENTINEL]},
+        {"SessionId": SENTINEL},
+        {"header": f"Authorization: Bearer {SENTINEL}"},
+        {"text": f"see https://user:{SENTINEL}@host/path"},
+        {"text": f"https://host/a?access_token={SENTINEL}&b=1#c"},
+        {"text": f"ghp_{SENTINEL.replace('-', '')}"},
+        {"text": f"eyJhbGciOiJIUzI1NiJ9.{SENTINEL}.{SENTINEL}"},
+        {"text": f"-----BEGIN RSA PRIVATE KEY-----\n{SENTINEL}\n-----END RSA PRIVATE KEY-----"},
+        {"mine": SENTINEL},
+    ],
+)
+def test_r44_no_secret_is_written_by_its_name_or_by_its_look(arguments: dict[str, object]) -> None:
+    text = line(record(call(arguments=arguments)), cleaning([]), ["mine"]).decode()
+    assert SENTINEL not in text
+    assert SENTINEL.replace("-", "") not in text
+
+
+def test_r44_a_known_secret_is_written_nowhere() -> None:
+    made = record(call(f"made/{SENTINEL}", arguments={"text": f"a {SENTINEL} b", SENTINEL: 1}), SENTINEL)
+    caller = replace(made.caller, principal=Principal(SENTINEL, frozenset({SENTINEL})), info=raw({"name": SENTINEL}))
+    assert SENTINEL not in str(written(replace(made, caller=caller, id=SENTINEL), SENTINEL))
+
+
+def test_r44_a_uri_is_written_without_its_user_and_the_values_of_its_query() -> None:
+    found = written(record(call(), f"https://bob:{SENTINEL}@host/a/b?sig={SENTINEL}&page=2#x"))
+    assert found["subject"] == "https://[redacted]@host/a/b?sig=[redacted]&page=[redacted]#x"
+
+
+@given(st.text(), st.text(), st.text())
+def test_whatever_peers_write_a_record_is_one_line_of_plain_ascii(name: str, subject: str, argument: str) -> None:
+    made = record(call(name, arguments={argument: [argument]}), subject)
+    caller = replace(made.caller, info=raw({"name": name, "version": subject}))
+    text = line(replace(made, caller=caller, id=name), cleaning([]))
+    assert all(0x20 <= byte < 0x7F for byte in text[:-1])
+    assert text[-1:] == b"\n"
+
+
+def test_a_forged_line_stays_inside_its_text() -> None:
+    forged = 'x\n{"principal": "root"}\u2028\x7f\x1b[2J'
+    text = line(record(call(), forged), cleaning([]))
+    assert text.count(b"\n") == 1
+    assert json.loads(text)["subject"] == forged
+
+
+def test_what_a_peer_wrote_is_cut_and_large_arguments_are_not_shown() -> None:
+    made = record(call(arguments={"text": "x" * MAX_SHOWN}), "y" * 10_000)
+    found = written(made)
+    assert len(str(found["subject"])) == MAX_TEXT + 3
+    assert "arguments" not in found
+    assert "arguments_hash" in found
+
+
+@pytest.mark.parametrize("info", [b"7", b"{", b'{"name":7}', b"null"])
+def test_a_client_that_says_nothing_of_use_is_left_out(info: bytes) -> None:
+    made = record(call())
+    assert "client" not in written(replace(made, caller=replace(made.caller, info=raw(None).__class__(info))))
+
+
+@pytest.mark.parametrize("parent", [7, "", "00-" + "0" * 32 + "-1111111111111111-01", f"{TRACE}", f"00-{TRACE}"])
+def test_a_call_that_belongs_to_no_trace_gets_one_of_its_own(parent: object) -> None:
+    assert trace_id(params(_meta={"traceparent": parent})) is None
+    assert len(str(written(record(call(_meta={"traceparent": parent})))["trace"])) == 32
