@@ -18,6 +18,7 @@ from mcproxy.call import AGGREGATE, ANONYMOUS, McpError, Principal
 from mcproxy.downstream.admission import admits_host, admits_origin, cors_headers, preflight_headers
 from mcproxy.downstream.edge import Edge
 from mcproxy.downstream.handshake import opens
+from mcproxy.downstream.open_streams import OpenStreams, TooManyStreams
 from mcproxy.downstream.opening import Incoming, read, speaks_stateless
 from mcproxy.downstream.responses import JSON, Refusal, error, refused, send_whole
 from mcproxy.downstream.sessions import Sessions
@@ -101,9 +102,10 @@ class Listener:
         self._edge = edge
         self._identify = identify
         self._sessions = Sessions(edge)
-        self._stateless = StatelessHttp(edge)
-        self._streamable = Streamable(edge, self._sessions)
-        self._event_streams = EventStreams(edge, self._sessions)
+        streams = OpenStreams(edge)
+        self._stateless = StatelessHttp(edge, streams)
+        self._streamable = Streamable(edge, self._sessions, streams)
+        self._event_streams = EventStreams(edge, self._sessions, streams)
         self._present = 0
         self._quiet = anyio.Event()
 
@@ -258,6 +260,8 @@ async def _explained(request: web.Request, handler: Handler) -> web.StreamRespon
         return await handler(request)
     except Refusal as refusal:
         return refused(refusal)
+    except TooManyStreams as refusal:
+        return error(503, refusal)
     except web.HTTPRequestEntityTooLarge as refusal:
         return error(413, McpError(INVALID_REQUEST, f"{refusal.text} (limits.max_body_bytes)"))
     except web.HTTPException as refusal:

@@ -10,12 +10,12 @@ import re
 from typing import Final
 from urllib.parse import urlsplit
 
+import msgspec
 from aiohttp import web
 
 from mcproxy.access.identity import Fault, Identity
 from mcproxy.downstream.edge import Edge
 from mcproxy.downstream.responses import json
-from mcproxy.protocol.jsonrpc import raw
 from mcproxy.settings import Paths, Proxy
 from mcproxy.settings.authentication import Authentication
 
@@ -86,7 +86,7 @@ def routes(edge: Edge, identity: Identity) -> list[web.RouteDef]:
         }
         if scopes := sorted({*oauth.required_scopes, *oauth.scopes_supported}):
             document["scopes_supported"] = scopes
-        return json(raw(document))
+        return json(msgspec.json.encode(document))
 
     return [web.get(WELL_KNOWN + "{tail:(/.*)?}", serve)]
 

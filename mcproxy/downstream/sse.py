@@ -13,6 +13,7 @@ from aiohttp import web
 
 from mcproxy.call import Principal
 from mcproxy.downstream.edge import Edge
+from mcproxy.downstream.open_streams import OpenStreams
 from mcproxy.downstream.opening import Incoming
 from mcproxy.downstream.pipe import Pipe
 from mcproxy.downstream.responses import Refusal, read_accept, send_events
@@ -27,9 +28,16 @@ TRANSPORT: Final = "sse"
 class EventStreams:
     """All open streams of this transport, by the `session_id` that their clients post with."""
 
-    def __init__(self, edge: Edge, sessions: Sessions, randomness: Callable[[int], bytes] = os.urandom) -> None:
+    def __init__(
+        self,
+        edge: Edge,
+        sessions: Sessions,
+        streams: OpenStreams,
+        randomness: Callable[[int], bytes] = os.urandom,
+    ) -> None:
         self._edge = edge
         self._sessions = sessions
+        self._streams = streams
         self._randomness = randomness
         self._pipes: dict[str, Pipe] = {}
         self._draining = False
@@ -44,7 +52,8 @@ class EventStreams:
         where = f"{self._edge.proxy.paths.messages}?session_id={token}"
         pipe.outbox.put(encode_event(where.encode(), event="endpoint"))
         try:
-            return await send_events(request, self._edge, TRANSPORT, pipe.outbox, refill=pipe.refill)
+            with self._streams.one(principal):
+                return await send_events(request, self._edge, TRANSPORT, pipe.outbox, refill=pipe.refill)
         finally:
             del self._pipes[token]
             pipe.end()

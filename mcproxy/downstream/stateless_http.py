@@ -16,6 +16,7 @@ from aiohttp import web
 from mcproxy.call import McpError, Principal, Reason
 from mcproxy.downstream.edge import Edge
 from mcproxy.downstream.listening import Subscription
+from mcproxy.downstream.open_streams import OpenStreams
 from mcproxy.downstream.opening import Incoming
 from mcproxy.downstream.outbox import Outbox
 from mcproxy.downstream.responses import Accepted, Refusal, check_accept, error, json, send_events
@@ -48,9 +49,10 @@ _STATUS: Final[Mapping[int, int]] = {METHOD_NOT_FOUND: 404, MISSING_CLIENT_CAPAB
 class StatelessHttp:
     """The handler of POST, for all endpoints."""
 
-    def __init__(self, edge: Edge) -> None:
+    def __init__(self, edge: Edge, streams: OpenStreams) -> None:
         self._edge = edge
-        self._subscriptions: dict[Subscription, str] = {}
+        self._streams = streams
+        self._subscriptions: set[Subscription] = set()
         self._replies: set[Reply] = set()
         self._draining = False
 
@@ -95,14 +97,14 @@ class StatelessHttp:
     async def _listen(self, request: web.Request, admitted: Admitted, accepted: Accepted) -> web.StreamResponse:
         if not accepted.events:
             raise Refusal(406, INVALID_REQUEST, f"{admitted.row.name} opens an event stream: accept text/event-stream")
-        self._check_room(admitted.caller.principal)
-        with self._reply(admitted, accepted) as reply:
+        self._check_room()
+        with self._streams.one(admitted.caller.principal), self._reply(admitted, accepted) as reply:
             subscription = Subscription(self._edge, admitted, reply.send, reply.wake)
-            self._subscriptions[subscription] = admitted.caller.principal.name
+            self._subscriptions.add(subscription)
             try:
                 return await reply.carry(request, subscription.run, subscription.tell_changes)
             finally:
-                del self._subscriptions[subscription]
+                self._subscriptions.remove(subscription)
 
     @contextmanager
     def _reply(self, admitted: Admitted, accepted: Accepted) -> Iterator[Reply]:
@@ -117,12 +119,10 @@ class StatelessHttp:
         if self._draining:
             raise McpError(INTERNAL_ERROR, SHUTTING_DOWN, reason=Reason.UNAVAILABLE)
 
-    def _check_room(self, principal: Principal) -> None:
+    def _check_room(self) -> None:
         """A stream counts as a session does. Raises McpError."""
-        limits = self._edge.proxy.limits
-        own = sum(name == principal.name for name in self._subscriptions.values())
-        if len(self._subscriptions) >= limits.max_sessions or own >= limits.max_sessions_per_principal:
-            sentence = "too many event streams are open (limits.max_sessions, limits.max_sessions_per_principal)"
+        if len(self._subscriptions) >= self._edge.proxy.limits.max_sessions:
+            sentence = "too many event streams are open (limits.max_sessions)"
             raise McpError(INTERNAL_ERROR, sentence, reason=Reason.UNAVAILABLE)
 
 

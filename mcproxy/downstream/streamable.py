@@ -17,6 +17,7 @@ from mcproxy.channel import PeerGone
 from mcproxy.downstream.batches import answered, check_batch, encode_batch, receive_batch
 from mcproxy.downstream.edge import Edge
 from mcproxy.downstream.handshake import greet, opens, receive
+from mcproxy.downstream.open_streams import OpenStreams
 from mcproxy.downstream.opening import Batch, Incoming
 from mcproxy.downstream.outbox import Outbox
 from mcproxy.downstream.responses import Accepted, Refusal, check_accept, failure, json, read_accept, send_events
@@ -44,9 +45,10 @@ RESUME_HEADER: Final = "Last-Event-ID"
 class Streamable:
     """The handlers of one endpoint's methods, for all sessions of this transport."""
 
-    def __init__(self, edge: Edge, sessions: Sessions) -> None:
+    def __init__(self, edge: Edge, sessions: Sessions, streams: OpenStreams) -> None:
         self._edge = edge
         self._sessions = sessions
+        self._streams = streams
 
     async def post(
         self, request: web.Request, incoming: Incoming, principal: Principal, endpoint: str
@@ -69,13 +71,14 @@ class Streamable:
         if not read_accept(request.headers.get("Accept")).events:
             raise Refusal(406, INVALID_REQUEST, "GET opens an event stream: accept text/event-stream")
         session = self._session(request, principal, endpoint)
-        stream, after = _resumed(session, request.headers.get(RESUME_HEADER))
-        outbox = Outbox(self._edge.proxy.limits)
-        outbox.put(KEEP_ALIVE)
-        stream.attach(outbox, after=after, primed=after is None and polls(session.caller.version))
-        if session.draining:
-            session.drain()
-        return await self._stream(request, session, stream, outbox)
+        with self._streams.one(principal):
+            stream, after = _resumed(session, request.headers.get(RESUME_HEADER))
+            outbox = Outbox(self._edge.proxy.limits)
+            outbox.put(KEEP_ALIVE)
+            stream.attach(outbox, after=after, primed=after is None and polls(session.caller.version))
+            if session.draining:
+                session.drain()
+            return await self._stream(request, session, stream, outbox)
 
     async def delete(self, request: web.Request, principal: Principal, endpoint: str) -> web.StreamResponse:
         self._sessions.end(self._session(request, principal, endpoint))

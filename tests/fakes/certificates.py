@@ -1,0 +1,65 @@
+"""An authority, and the certificates that it signs, for one test's folder."""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+import ssl
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
+
+
+@dataclass(frozen=True)
+class Files:
+    certificate: str
+    key: str
+
+
+class Authority:
+    def __init__(self, folder: Path, name: str = "authority") -> None:
+        self._folder = folder
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+        certificate = _builder(self._name, self._name, self._key).add_extension(
+            x509.BasicConstraints(ca=True, path_length=None), critical=True
+        )
+        self.file = str(folder / f"{name}.pem")
+        Path(self.file).write_bytes(certificate.sign(self._key, hashes.SHA256()).public_bytes(Encoding.PEM))
+
+    def issue(self, file: str, *common_names: str, dns: Sequence[str] = ()) -> Files:
+        """A certificate for loopback, and for names."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name) for name in common_names])
+        names = [x509.IPAddress(ipaddress.ip_address("127.0.0.1")), *(x509.DNSName(name) for name in dns)]
+        builder = _builder(subject, self._name, key).add_extension(x509.SubjectAlternativeName(names), critical=False)
+        files = Files(str(self._folder / f"{file}.pem"), str(self._folder / f"{file}.key"))
+        Path(files.certificate).write_bytes(builder.sign(self._key, hashes.SHA256()).public_bytes(Encoding.PEM))
+        Path(files.key).write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+        return files
+
+    def client(self, files: Files | None = None) -> ssl.SSLContext:
+        """How a client that trusts this authority speaks TLS, and with which certificate."""
+        context = ssl.create_default_context(cafile=self.file)
+        if files is not None:
+            context.load_cert_chain(files.certificate, files.key)
+        return context
+
+
+def _builder(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:
+    now = datetime.datetime.now(datetime.UTC)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(minutes=1))
+        .not_valid_after(now + datetime.timedelta(hours=1))
+    )
