@@ -13,7 +13,7 @@ Json = dict[str, Any]
 
 PLAIN: Final = "plain"
 GUARDED: Final = "guarded"
-"""Keys, a policy, and limits that are never met."""
+"""Keys, a policy, limits that are never met, and the audit log."""
 POLICIES: Final = "policies"
 """With a number behind it: so many rules, of which the last admits the load."""
 
@@ -30,7 +30,12 @@ def _policy(rules: int) -> Json:
 def _guarded() -> Json:
     key = {"sha256": hashlib.sha256(KEY.encode()).hexdigest()}
     limits = {"each": {"per": ["principal", "tool"], "rate": 1_000_000, "at_once": 1_000_000, "daily": 1_000_000_000}}
-    return {"authentication": {"keys": {"bench": [key]}}, "policy": _policy(10), "limits": {"rules": limits}}
+    return {
+        "authentication": {"keys": {"bench": [key]}},
+        "policy": _policy(10),
+        "limits": {"rules": limits},
+        "audit": {"file": "audit.jsonl"},
+    }
 
 
 VARIANTS: Final[Mapping[str, Json]] = {
