@@ -26,13 +26,20 @@ from anyio.abc import TaskGroup
 from mcproxy import logs, systemd
 from mcproxy.access.audit import Audit
 from mcproxy.access.identity import Identity
+from mcproxy.admin.feed import Feed
+from mcproxy.admin.figures import Figures
 from mcproxy.admin.health import routes
-from mcproxy.call import Audience, Handler, Phase, UpstreamEvent, UpstreamStatus
+from mcproxy.admin.listener import served
+from mcproxy.admin.pages import Pages
+from mcproxy.admin.pulse import beat
+from mcproxy.admin.ui import StatusPage
+from mcproxy.call import Audience, Handler, Listener, Phase, UpstreamEvent, UpstreamStatus
 from mcproxy.catalog.merging import View
 from mcproxy.configuration.loading import credentials
 from mcproxy.downstream import listener, metadata, stdio, tls
 from mcproxy.downstream.credentials import Credentials
 from mcproxy.downstream.edge import Edge
+from mcproxy.downstream.operators import Operators
 from mcproxy.gateway.gateway import Gateway
 from mcproxy.metrics import Metrics
 from mcproxy.reloading import Reloading
@@ -45,6 +52,8 @@ from mcproxy.upstream.fleet import Fleet
 log = structlog.get_logger()
 
 EventSink = Callable[[UpstreamEvent], None]
+Started = Callable[[str, str | None], None]
+"""Hears the base URL, and that of the status page, where there is one."""
 
 
 @dataclass(slots=True, eq=False)
@@ -59,6 +68,7 @@ class App:
     fleet: Fleet
     identity: Identity
     audit: Audit
+    feed: Feed
     tls: ssl.SSLContext | None = None
     """What HTTPS is spoken by, once it is."""
     stopping: bool = False
@@ -99,6 +109,12 @@ class App:
     def catalogue(self, endpoint: str = "") -> View:
         return self.gateway.catalogue(endpoint)
 
+    def listeners(self) -> list[Listener]:
+        return self.gateway.listeners()
+
+    def waiting(self) -> list[str]:
+        return []
+
     async def settled(self) -> None:
         """Returns when every upstream's first attempt is over and the lists of those that connected are known."""
         await self.gateway.settled()
@@ -122,7 +138,8 @@ async def running(
 ) -> AsyncIterator[App]:
     """Connects upstreams in the background and answers calls until left; then every upstream is stopped."""
     metrics = metrics or Metrics()
-    sinks: list[EventSink] = [on_event] if on_event else []
+    feed = Feed(settings.admin.max_watchers)
+    sinks: list[EventSink] = [feed.on_event, on_event] if on_event else [feed.on_event]
 
     def publish(event: UpstreamEvent) -> None:
         for sink in sinks:
@@ -135,30 +152,34 @@ async def running(
     gateway = Gateway(settings, fleet.upstreams, metrics, sealer, gateway_id, audit=audit)
     sinks.insert(0, gateway.on_event)
     async with audit.running(), anyio.create_task_group() as tasks:
-        edge = _edge(settings, gateway, sealer, metrics, tasks)
+        edge = _edge(settings, gateway, feed, sealer, metrics, tasks)
         tasks.start_soon(gateway.run)
         tasks.start_soon(fleet.run)
+        tasks.start_soon(beat, metrics)
         identity = Identity(settings.access.authentication, tasks.start_soon)
-        yield App(settings, metrics, edge, gateway, fleet, identity, audit)
+        yield App(settings, metrics, edge, gateway, fleet, identity, audit, feed)
         tasks.cancel_scope.cancel()
 
 
 async def serve_http(
-    app: App, *, started: Callable[[str], None], reloading: Reloading | None = None, tell: systemd.Tell = systemd.nobody
+    app: App, *, started: Started, reloading: Reloading | None = None, tell: systemd.Tell = systemd.nobody
 ) -> None:
-    """Serves until SIGTERM or SIGINT, then drains within `shutdown_grace` (R9). `started` hears the base URL.
+    """Serves until SIGTERM or SIGINT, then drains within `shutdown_grace` (R9).
 
     `tell` is how the service manager is told of it.
     """
     stop = anyio.Event()
 
     def ready(url: str) -> None:
-        started(url)
+        started(url, status_page)
         tell(f"{systemd.READY}\nSTATUS=serving {url}")
 
     app.tls = tls.context(app.settings.proxy.tls)
     app.identity.prepare()
-    async with _operated(app, stop, reloading, tell, hangup_reloads=True):
+    async with (
+        _status_page(app, reloading) as status_page,
+        _operated(app, stop, reloading, tell, hangup_reloads=True),
+    ):
         await listener.serve_http(
             app.edge,
             stop=stop,
@@ -167,6 +188,24 @@ async def serve_http(
             extra_routes=[*app.routes(), *metadata.routes(app.edge, app.identity)],
             tls=app.tls,
         )
+
+
+@asynccontextmanager
+async def _status_page(app: App, reloading: Reloading | None) -> AsyncIterator[str | None]:
+    """The URL of the status page, for as long as it is entered; None where none is configured."""
+    admin = app.settings.admin
+    if admin.port is None:
+        yield None
+        return
+    figures = Figures(app.metrics)
+    known = frozenset if reloading is None else lambda: reloading.secrets
+    pages = Pages(app, figures, known, token=secrets.token_urlsafe())
+    page = StatusPage(pages, app.feed, Operators(app.edge, app.identity, lambda: app.settings))
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(figures.run)
+        async with served(admin.host, admin.port, [*page.routes(), *app.routes()]) as url:
+            yield f"{url}/ui"
+        tasks.cancel_scope.cancel()
 
 
 async def serve_stdio(app: App, *, reloading: Reloading | None = None) -> None:
@@ -215,10 +254,10 @@ async def _operated(
 
 
 def _edge(
-    settings: Settings, gateway: Gateway, sealer: Sealer, metrics: Metrics, tasks: TaskGroup
+    settings: Settings, gateway: Gateway, feed: Feed, sealer: Sealer, metrics: Metrics, tasks: TaskGroup
 ) -> Edge:
     return Edge(
-        handler=gateway.handler,
+        handler=feed.around(gateway.handler),
         audience=gateway.audience,
         proxy=settings.proxy,
         sealer=sealer,

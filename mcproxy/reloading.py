@@ -59,6 +59,11 @@ class Reloading:
         self._succeeded()
 
     @property
+    def secrets(self) -> frozenset[str]:
+        """Those of the configuration in force."""
+        return self._configuration.secrets
+
+    @property
     def watching(self) -> bool:
         return self._configuration.settings.proxy.watch
 

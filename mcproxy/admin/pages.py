@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -107,7 +107,8 @@ class Pages:
 
     gateway: Gateway
     figures: Figures
-    secrets: frozenset[str]
+    secrets: Callable[[], Collection[str]]
+    """Values that no page shows, as of now."""
     token: str
     _templates: Environment = field(init=False)
 
@@ -185,7 +186,7 @@ class Pages:
 
     def configuration(self) -> str:
         return self._page(
-            "configuration", text=masked(self.gateway.settings, self.secrets), waiting=self.gateway.waiting()
+            "configuration", text=masked(self.gateway.settings, self.secrets()), waiting=self.gateway.waiting()
         )
 
     def missing(self) -> str:

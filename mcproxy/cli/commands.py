@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final, NoReturn
 
@@ -22,7 +23,7 @@ import structlog
 import typer
 
 from mcproxy import __version__, logs, systemd
-from mcproxy.app import running, serve_http, serve_stdio
+from mcproxy.app import App, running, serve_http, serve_stdio
 from mcproxy.call import Connected, UpstreamEvent
 from mcproxy.cli.inspection import Entry, Refused, Visitor, call_tool, entries, read_resource, reports, result
 from mcproxy.cli.keys import keys
@@ -208,7 +209,7 @@ async def _serve_http(configuration: Configuration, load: Callable[[], Configura
     try:
         async with running(configuration.settings) as app:
             reloading = Reloading(configuration, load, app.reconfigure, app.metrics, tell=tell)
-            await serve_http(app, started=lambda url: _started(url, app.settings), reloading=reloading, tell=tell)
+            await serve_http(app, started=partial(_started, app), reloading=reloading, tell=tell)
     except* OSError as group:
         say(f"mcproxy stopped: {_first(group)}")
         code = FAILED
@@ -221,11 +222,12 @@ async def _serve_stdio(configuration: Configuration, load: Callable[[], Configur
     return OK
 
 
-def _started(url: str, settings: Settings) -> None:
+def _started(app: App, url: str, status_page: str | None) -> None:
+    settings = app.settings
     if stderr().is_terminal or settings.proxy.log_format == "console":
-        say(banner(url, settings))
+        say(banner(url, settings, status_page))
     else:
-        log.info("serving", url=url + settings.proxy.paths.mcp)
+        log.info("serving", url=url + settings.proxy.paths.mcp, **({"status_page": status_page} if status_page else {}))
 
 
 async def _check(settings: Settings, as_json: bool, *, strict: bool) -> int:

@@ -62,8 +62,8 @@ def show_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     console.print(table)
 
 
-def banner(url: str, settings: Settings) -> str:
-    """Where the gateway is, and the lines that make hosts use it."""
+def banner(url: str, settings: Settings, status_page: str | None = None) -> str:
+    """Where the gateway is and its status page, and the lines that make hosts use it."""
     base = url.rstrip("/")
     endpoint = base + settings.proxy.paths.mcp
     server = {"name": "mcproxy", "type": "http", "url": endpoint}
@@ -71,6 +71,7 @@ def banner(url: str, settings: Settings) -> str:
         (
             f"mcproxy {__version__}: {sum(upstream.enabled for upstream in settings.upstreams)} upstreams",
             *(f"  {what:<17} {base}{path}" for what, path in _endpoints(settings.proxy.paths)),
+            *([f"  {'status page':<17} {status_page}"] if status_page else []),
             "",
             f"Claude Code  claude mcp add --transport http mcproxy {endpoint}",
             f"Cursor       {json.dumps({'mcpServers': {'mcproxy': {'url': endpoint}}})}",

@@ -42,6 +42,7 @@ from mcproxy.gateway.aiming import Aiming
 from mcproxy.gateway.bridging import Bridge
 from mcproxy.gateway.catalogue import Catalogue, LinkKey
 from mcproxy.gateway.coalescing import Clock, Sleep
+from mcproxy.gateway.explaining import Explanation, explain
 from mcproxy.gateway.holdings import Holdings
 from mcproxy.gateway.levels import Levels
 from mcproxy.gateway.listeners import Listeners, label_of
@@ -56,7 +57,7 @@ from mcproxy.gateway.task_listing import TaskListing
 from mcproxy.gateway.tasks import Tasks
 from mcproxy.metrics import UNKNOWN, Metrics
 from mcproxy.protocol.eras import LATEST
-from mcproxy.protocol.jsonrpc import EMPTY_OBJECT, parse_object
+from mcproxy.protocol.jsonrpc import EMPTY_OBJECT, Params, parse_object
 from mcproxy.protocol.methods import DISCOVER, METHODS, ROOTS_CHANGED, SET_LEVEL, SUBSCRIBE, UNSUBSCRIBE, Kind
 from mcproxy.protocol.tasks import TASK_LIST
 from mcproxy.sealing import Sealer
@@ -168,6 +169,10 @@ class Gateway:
     def audience(self) -> Audience:
         return self
 
+    def listeners(self) -> list[Listener]:
+        """Who hears of changes now."""
+        return list(self._listeners)
+
     def catalogue(self, endpoint: str = AGGREGATE) -> View:
         """What an endpoint shows to who may use everything, without a session; and what is renamed or refused."""
         return self._catalogue.whole_view(Caller(ANONYMOUS, LATEST, endpoint=endpoint))
@@ -175,6 +180,10 @@ class Gateway:
     def exists(self, endpoint: str, principal: Principal) -> bool:
         """Whether there is an endpoint, as far as `principal` can see."""
         return self._catalogue.exists(endpoint, principal)
+
+    def explain(self, caller: Caller, method: str, subject: str, arguments: Params) -> Explanation:
+        """Why `caller` may call `method` about `subject`, or may not. Raises ValueError for a method without one."""
+        return explain(self._catalogue, self._upstreams, caller, method, subject, arguments)
 
     def tool_schema(self, caller: Caller, name: str) -> Raw | None:
         """The `inputSchema` of a tool as the caller sees it; None where there is no such tool, or no such schema."""

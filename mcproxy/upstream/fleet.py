@@ -78,6 +78,7 @@ class Fleet:
 
     async def _keep(self, upstream: Supervisor) -> None:
         """Its life, and what is left of it in the metrics (R52), unless another bears its name."""
+        self._metrics.expect(upstream.name)
         await upstream.run()
         # Calls that were cut off have their outcome now, and are counted one round of the loop later.
         await anyio.lowlevel.checkpoint()

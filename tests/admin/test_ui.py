@@ -117,7 +117,7 @@ async def site(principal: Principal | None = ANONYMOUS, gateway: FakeGateway | N
 
     gateway = gateway or FakeGateway()
     feed = Feed(1)
-    page = StatusPage(Pages(gateway, Figures(gateway.metrics), frozenset(), TOKEN), feed, admit)
+    page = StatusPage(Pages(gateway, Figures(gateway.metrics), frozenset, TOKEN), feed, admit)
     with anyio.fail_after(10):
         async with served("127.0.0.1", 0, page.routes()) as url, aiohttp.ClientSession() as http:
             yield Site(gateway, feed, http, url)

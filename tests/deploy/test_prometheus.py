@@ -23,7 +23,6 @@ ODD: Json = {"command": COMMAND, "args": ARGUMENTS, "cache": {"ttl": {"*": 60}, 
 GONE: Json = {"command": PYTHON, "args": ["-c", "raise SystemExit('it never starts')"]}
 
 EMPTY_HERE = {
-    "Junk": "its server sends none",
     "Not attributed": "every question has a cause",
     "Failures by tool": "none of its tools fails",
 }
@@ -74,7 +73,9 @@ async def load(client: RawClient) -> None:
     await client.result("resources/subscribe", {"uri": "odd+odd:memo"})
     for _round in range(3):
         await client.call("odd__echo", {"text": "hello"})
-        await client.call("odd__grow")
+        async with anyio.create_task_group() as tasks:
+            for _change in range(5):
+                tasks.start_soon(client.call, "odd__grow")
         for uri in ("odd:memo", "odd:memo", "ui://odd/view", "file:///odd/blob.bin"):
             await client.request("resources/read", {"uri": f"odd+{uri}"})
         await client.call("odd__touch", {"uri": "odd:memo"})

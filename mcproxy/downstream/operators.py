@@ -1,0 +1,78 @@
+"""Who may look at the status page: whoever may call and has the operator's role; on loopback, where nobody is asked
+who they are, everybody.
+
+A browser cannot send a bearer token by itself: it asks for a name and a password, and the password is the key.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Callable
+from typing import Final
+
+from aiohttp import web
+from multidict import CIMultiDict
+
+from mcproxy.access.identity import Identity
+from mcproxy.call import Principal
+from mcproxy.downstream.admission import admits_host
+from mcproxy.downstream.credentials import Credentials
+from mcproxy.downstream.edge import Edge
+from mcproxy.downstream.responses import Refusal
+from mcproxy.settings import Settings
+
+ASK: Final = 'Basic realm="mcproxy: the password is your key", charset="UTF-8"'
+
+
+class Operators:
+    """Says who looks. `settings` are those in force, whenever it is called."""
+
+    def __init__(self, edge: Edge, identity: Identity, settings: Callable[[], Settings]) -> None:
+        self._edge = edge
+        self._identity = identity
+        self._settings = settings
+        self._credentials = Credentials(edge, identity)
+
+    async def __call__(self, request: web.Request) -> Principal:
+        """Raises web.HTTPException."""
+        host = request.headers.get("Host", "")
+        if not admits_host(host, self._edge.proxy.allowed_hosts, {self._settings().admin.host}):
+            raise web.HTTPMisdirectedRequest(text=f"the Host {host!r} is not served here (proxy.allowed_hosts)\n")
+        try:
+            principal = await self._credentials(_with_bearer(request))
+        except Refusal as refusal:
+            if refusal.status != web.HTTPUnauthorized.status_code:
+                raise web.HTTPForbidden(text=f"{refusal}\n") from refusal
+            raise web.HTTPUnauthorized(headers={"WWW-Authenticate": ASK}, text=f"{refusal}\n") from refusal
+        self._check_role(principal)
+        return principal
+
+    def _check_role(self, principal: Principal) -> None:
+        settings = self._settings()
+        role = settings.admin.role
+        granted = settings.access.policy.principals.get(principal.name, ())
+        if self._identity.settings.required and role not in principal.roles and role not in granted:
+            raise web.HTTPForbidden(text=f"{principal.name} lacks the role {role!r} (admin.role)\n")
+
+
+def _with_bearer(request: web.Request) -> web.Request:
+    """The request, with the password that a browser sends as the key that it is."""
+    shown = request.headers.getall("Authorization", [])
+    key = _password(shown[0]) if len(shown) == 1 else None
+    if key is None:
+        return request
+    headers = CIMultiDict(request.headers)
+    headers["Authorization"] = f"Bearer {key}"
+    return request.clone(headers=headers)
+
+
+def _password(authorization: str) -> str | None:
+    """Of Basic authentication (RFC 7617); None where it is none."""
+    scheme, _, encoded = authorization.partition(" ")
+    if scheme.lower() != "basic":
+        return None
+    try:
+        return base64.b64decode(encoded.strip(), validate=True).decode().partition(":")[2] or None
+    except (binascii.Error, UnicodeDecodeError):
+        return None
