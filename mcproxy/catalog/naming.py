@@ -95,6 +95,23 @@ class Space:
             return False
         return self.endpoint is None or admits(Filter(include=self.endpoint.globs(kind)), own, as_uri=as_uri)
 
+    def obstacle(self, kind: Kind, own: str) -> str | None:
+        """Why the configuration shows it to nobody here; None where it does."""
+        if self.offers(kind, own):
+            return None
+        filter, as_uri, section = self._filter(kind), kind in _URI_LISTS, f"{self.upstream}: {kind.capability}"
+        for glob in filter.exclude:
+            if not admits(Filter(exclude=(glob,)), own, as_uri=as_uri):
+                return f"{section}.exclude has {glob!r}"
+        if not admits(Filter(include=filter.include), own, as_uri=as_uri):
+            return f"{section}.include has nothing for it"
+        return f"the endpoint selects no such {kind.capability}"
+
+    def wish(self, kind: Kind, own: str) -> str:
+        """What a name is to be called after the prefix."""
+        override = self.spec.tools.overrides.get(own) if kind is Kind.TOOLS else None
+        return own if override is None or override.name is None else override.name
+
     def _filter(self, kind: Kind) -> Filter:
         match kind:
             case Kind.TOOLS:
@@ -214,7 +231,7 @@ def name_table(space: Space, kind: Kind, names: Iterable[str]) -> NameTable:
 
     Of names that come out the same the unchanged one wins, else the first in sorted order: one name, one tool (R29).
     """
-    wishes = {name: _wish(space, kind, name) for name in names}
+    wishes = {name: space.wish(kind, name) for name in names}
     claims: dict[str, list[str]] = {}
     refused: list[Refused] = []
     for name, wish in wishes.items():
@@ -257,13 +274,6 @@ def _matches(text: str, globs: Iterable[str]) -> bool:
 
 def _spelled(globs: Iterable[str]) -> list[str]:
     return [spelling for glob in globs for spelling in spellings(glob)]
-
-
-def _wish(space: Space, kind: Kind, name: str) -> str:
-    if kind is not Kind.TOOLS:
-        return name
-    override = space.spec.tools.overrides.get(name)
-    return name if override is None or override.name is None else override.name
 
 
 def _winner(space: Space, exposed: str, rivals: Iterable[str]) -> str:

@@ -24,9 +24,11 @@ import typer
 
 from mcproxy import __version__, logs, systemd
 from mcproxy.app import App, running, serve_http, serve_stdio
-from mcproxy.call import Connected, UpstreamEvent
+from mcproxy.call import ANONYMOUS, Connected, Principal, UpstreamEvent
+from mcproxy.cli.explain import endpoint_key, explained, known_roles, present
 from mcproxy.cli.inspection import Entry, Refused, Visitor, call_tool, entries, read_resource, reports, result
 from mcproxy.cli.keys import keys
+from mcproxy.cli.policies import policies
 from mcproxy.cli.presentation import (
     ENTRY_COLUMNS,
     REPORT_COLUMNS,
@@ -48,9 +50,10 @@ from mcproxy.configuration.documents import ConfigurationError
 from mcproxy.configuration.importing import import_servers
 from mcproxy.configuration.loading import Configuration, find, read
 from mcproxy.configuration.schema import schema as schema_of_configuration
+from mcproxy.protocol.jsonrpc import Params, raw
 from mcproxy.protocol.methods import Kind
 from mcproxy.reloading import Reloading
-from mcproxy.settings import Settings
+from mcproxy.settings import Policy, Settings
 
 OK, FAILED, WRONG, INTERRUPTED = 0, 1, 2, 130
 
@@ -66,6 +69,7 @@ commands = typer.Typer(
     pretty_exceptions_enable=False,
 )
 commands.add_typer(keys, name="keys")
+commands.add_typer(policies, name="policy")
 
 Config = Annotated[
     Path | None,
@@ -182,6 +186,24 @@ def read_(
     _run(_visit(_settings(config, quiet=True), lambda visitor: _read(visitor, uri, as_json)))
 
 
+@commands.command("explain")
+def explain_(
+    method: Annotated[str, typer.Argument(help="What is asked for, such as tools/call or resources/read.")],
+    subject: Annotated[str, typer.Argument(help="The tool, prompt or URI, as `mcproxy list` names it.")],
+    principal: Annotated[str, typer.Option("--principal", "-p", help="Who asks.")] = ANONYMOUS.name,
+    role: Annotated[list[str] | None, typer.Option("--role", "-r", help="A role that it comes with.")] = None,
+    endpoint: Annotated[str, typer.Option(help="/mcp, /mcp/NAME or /servers/NAME.")] = "/mcp",
+    json_args: Annotated[str, typer.Option("--json-args", help="A tool's arguments as a JSON object.")] = "{}",
+    config: Config = None,
+    as_json: Json = False,
+) -> None:
+    """Say why somebody may do something, or may not: endpoint, upstream, filter, name, policy."""
+    settings = _settings(config, quiet=True)
+    who = Principal(principal, known_roles(settings, principal).union(role or ()))
+    arguments = {name: raw(value) for name, value in _json_object(json_args).items()}
+    _run(_explain(settings, who, endpoint, method, subject, arguments, as_json=as_json))
+
+
 @commands.command("import")
 def import_(
     source: Annotated[
@@ -252,10 +274,14 @@ async def _check(settings: Settings, as_json: bool, *, strict: bool) -> int:
 
 
 async def _visit(settings: Settings, errand: Callable[[Visitor], Awaitable[int]]) -> int:
-    """Runs an errand at a gateway whose upstreams had their chance to connect."""
+    """Runs an errand at a gateway whose upstreams had their chance to connect.
+
+    No policy holds for who has the file, and all the secrets in it.
+    """
     console = stderr()
     terminal = Terminal(console, line_reader(console))
-    async with running(settings) as app:
+    access = settings.access.model_copy(update={"policy": Policy()})
+    async with running(settings.model_copy(update={"access": access})) as app:
         await app.settled()
         try:
             return await errand(Visitor(app.handler, terminal, terminal.capabilities))
@@ -264,6 +290,18 @@ async def _visit(settings: Settings, errand: Callable[[Visitor], Awaitable[int]]
             return FAILED
         finally:
             terminal.close()
+
+
+async def _explain(
+    settings: Settings, who: Principal, endpoint: str, method: str, subject: str, arguments: Params, *, as_json: bool
+) -> int:
+    try:
+        explanation = await explained(settings, who, endpoint_key(endpoint), method, subject, arguments)
+    except ValueError as error:
+        say(str(error))
+        return WRONG
+    present(explanation, as_json=as_json)
+    return OK if explanation.allowed else FAILED
 
 
 async def _list(visitor: Visitor, kinds: Sequence[Kind], as_json: bool) -> int:

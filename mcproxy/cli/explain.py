@@ -1,0 +1,52 @@
+"""`mcproxy explain`: why somebody may do something, or may not. Connects to upstreams, and calls none."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from mcproxy.app import running
+from mcproxy.call import AGGREGATE, Caller, Principal
+from mcproxy.cli.presentation import show, show_json
+from mcproxy.gateway.explaining import Explanation
+from mcproxy.protocol.eras import LATEST
+from mcproxy.protocol.jsonrpc import Params
+from mcproxy.settings import Settings
+from mcproxy.settings.endpoints import key_of
+
+
+def endpoint_key(path: str) -> str:
+    """The endpoint that `/mcp`, `/mcp/NAME` or `/servers/NAME` is. Raises ValueError for another path."""
+    match path.strip("/").split("/"):
+        case ["mcp"]:
+            return AGGREGATE
+        case ["mcp", name]:
+            return key_of(name)
+        case ["servers", name]:
+            return name
+        case _:
+            raise ValueError("should be /mcp, /mcp/NAME or /servers/NAME")
+
+
+async def explained(
+    settings: Settings, principal: Principal, endpoint: str, method: str, subject: str, arguments: Params
+) -> Explanation:
+    """Raises ValueError for a method that is about nothing in particular."""
+    caller = Caller(principal, LATEST, endpoint=endpoint)
+    async with running(settings) as app:
+        await app.settled()
+        return app.gateway.explain(caller, method, subject, arguments)
+
+
+def known_roles(settings: Settings, principal: str) -> frozenset[str]:
+    """The roles that the configuration gives a caller with its keys."""
+    keys = settings.access.authentication.keys.get(principal, ())
+    return frozenset(role for key in keys for role in key.roles)
+
+
+def present(explanation: Explanation, *, as_json: bool) -> None:
+    if as_json:
+        show_json(asdict(explanation))
+        return
+    for step in explanation.steps:
+        show(f"{'yes' if step.passes else 'NO ':<4} {step.what:<9} {step.why}")
+    show("allowed" if explanation.allowed else "denied, as if it did not exist")

@@ -1,0 +1,190 @@
+"""`mcproxy policy test`: expected decisions against the policy of a configuration, for CI. Connects to nothing.
+
+A case says who calls what, in the names that callers use, and whether that is allowed. What only a running upstream
+knows, that is what a tool says of itself, the case says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+from pydantic import Field, ValidationError
+
+from mcproxy.access.policy import Decision, Item, Policy
+from mcproxy.call import Principal
+from mcproxy.catalog.naming import SEPARATOR, Layout, Space, layouts
+from mcproxy.catalog.uris import readings, spellings
+from mcproxy.cli.explain import endpoint_key, known_roles
+from mcproxy.cli.presentation import show, show_json
+from mcproxy.configuration.documents import ConfigurationError, Node, Problem
+from mcproxy.configuration.loading import find, read, read_document
+from mcproxy.protocol.jsonrpc import raw
+from mcproxy.protocol.methods import METHODS, Kind, Subject
+from mcproxy.settings import Section, Settings
+
+policies = typer.Typer(help="Check the policy.", no_args_is_help=True)
+
+_KINDS = {Subject.TOOL: Kind.TOOLS, Subject.PROMPT: Kind.PROMPTS, Subject.RESOURCE: Kind.RESOURCES}
+
+
+class Case(Section):
+    """One expected decision."""
+
+    principal: str = "anonymous"
+    """Who calls; with the roles that the configuration gives it."""
+    roles: tuple[str, ...] = ()
+    """Roles that it comes with."""
+    endpoint: str = "/mcp"
+    """Where: `/mcp`, `/mcp/NAME` or `/servers/NAME`."""
+    method: str = "tools/call"
+    """What it asks for."""
+    subject: str
+    """A tool's or prompt's name, or a URI, as callers know it."""
+    upstream: str | None = None
+    """Where this is given, `subject` is in this upstream's own names."""
+    arguments: dict[str, Any] = Field(default_factory=dict)
+    """The arguments of a tool."""
+    read_only: bool = False
+    """Whether the tool is annotated `readOnlyHint`."""
+    destructive: bool | None = None
+    """Whether it may destroy; where not given, it may unless it is read-only."""
+    expect: Literal["allow", "deny"]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What became of a case. `place` is its file and line."""
+
+    place: str
+    case: Case
+    decision: Decision
+    why: str
+
+    @property
+    def as_expected(self) -> bool:
+        return self.decision.allowed is (self.case.expect == "allow")
+
+    def __str__(self) -> str:
+        case, found = self.case, "allow" if self.decision.allowed else "deny"
+        asked = f"{case.principal} {case.method} {case.subject}"
+        return f"{self.place}: {asked}: expected {case.expect}, is {found}: {self.why}"
+
+
+@policies.callback()
+def root() -> None:
+    """Check the policy."""
+
+
+@policies.command("test")
+def check(
+    file: Annotated[Path, typer.Argument(help="A list of cases: principal, roles, method, subject, expect ...")],
+    config: Annotated[Path | None, typer.Option("--config", "-c", help="The configuration; else as for serve.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Hold the policy against expected decisions; exits with 1 where one is another."""
+    settings = read(config or find()).settings
+    verdicts = [judged(settings, place, case) for place, case in cases(file)]
+    failed = [verdict for verdict in verdicts if not verdict.as_expected]
+    if as_json:
+        show_json({"cases": len(verdicts), "failed": [str(verdict) for verdict in failed]})
+    else:
+        for verdict in failed:
+            show(str(verdict))
+        show(f"{len(verdicts) - len(failed)} of {len(verdicts)} as expected")
+    raise typer.Exit(1 if failed else 0)
+
+
+def cases(file: Path) -> Iterator[tuple[str, Case]]:
+    """Each case of a file with its place. Raises ConfigurationError."""
+    document = read_document(file)
+    if not isinstance(document.value, list):
+        raise ConfigurationError([Problem(str(file), "should be a list of cases", document.place)])
+    problems: list[Problem] = []
+    found: list[tuple[str, Case]] = []
+    for node in document.value:
+        try:
+            found.append((f"{file}:{node.place.line}", Case.model_validate(node.plain)))
+        except ValidationError as error:
+            problems += _problems(file, node, error)
+    if problems:
+        raise ConfigurationError(problems)
+    yield from found
+
+
+def judged(settings: Settings, place: str, case: Case) -> Verdict:
+    """Raises ConfigurationError for a case that is about nothing that can be judged."""
+    try:
+        decision, why = _decided(settings, case)
+    except ValueError as error:
+        raise ConfigurationError([Problem(place, str(error))]) from error
+    return Verdict(place, case, decision, why)
+
+
+def _decided(settings: Settings, case: Case) -> tuple[Decision, str]:
+    policy = Policy(
+        settings.access.policy,
+        readings=readings,
+        spelled=spellings,
+        others=[role for endpoint in settings.endpoints.values() for role in endpoint.roles],
+    )
+    roles = known_roles(settings, case.principal) | frozenset(case.roles)
+    standing = policy.standing(Principal(case.principal, roles))
+    layout = _layout(settings, case)
+    kind = _kind(case)
+    located = _located(layout, kind, case)
+    if layout.roles and standing.isdisjoint(layout.roles):
+        return Decision(False), f"{case.endpoint} is for {', '.join(layout.roles)} alone"
+    if located is None:
+        return Decision(False), "no upstream there has such a name"
+    space, own = located
+    if (obstacle := space.obstacle(kind, own)) is not None:
+        return Decision(False), obstacle
+    destructive = not case.read_only if case.destructive is None else case.destructive
+    item = (
+        Item(space.upstream, kind, own, case.read_only, destructive)
+        if kind is Kind.TOOLS
+        else Item(space.upstream, kind, own)
+    )
+    decision = policy.decide(standing, item, {name: raw(value) for name, value in case.arguments.items()})
+    return decision, str(decision.rule or "default")
+
+
+def _layout(settings: Settings, case: Case) -> Layout:
+    found = layouts(settings.upstreams, settings.proxy.naming.max_name_length, settings.endpoints)
+    key = endpoint_key(case.endpoint)
+    return found.get(key) or Layout(key, ())
+
+
+def _kind(case: Case) -> Kind:
+    row = METHODS.get(case.method)
+    if row is not None and row.subject is Subject.REFERENCE:
+        return Kind.RESOURCES if ":" in case.subject else Kind.PROMPTS
+    if row is None or row.subject not in _KINDS:
+        raise ValueError(f"{case.method!r} is no method that is about a tool, a resource or a prompt")
+    return _KINDS[row.subject]
+
+
+def _located(layout: Layout, kind: Kind, case: Case) -> tuple[Space, str] | None:
+    """Whose the subject is, and its own name there."""
+    if case.upstream is not None:
+        return (layout.space(case.upstream), case.subject) if layout.shows(case.upstream) else None
+    if kind is Kind.RESOURCES:
+        return layout.locate(case.subject)
+    spaces = (space for space in layout.spaces if space.may_own_name(case.subject))
+    return next(((space, _own(space, kind, case.subject)) for space in spaces), None)
+
+
+def _own(space: Space, kind: Kind, exposed: str) -> str:
+    """The upstream's name of what it exposes so; of one that was cut or cleaned, the case names the upstream."""
+    wish = exposed.removeprefix(space.prefix + SEPARATOR) if space.prefix else exposed
+    overrides: Mapping[str, object] = space.spec.tools.overrides if kind is Kind.TOOLS else {}
+    return next((own for own in overrides if space.wish(kind, own) == wish), wish)
+
+
+def _problems(file: Path, node: Node, error: ValidationError) -> Iterator[Problem]:
+    for detail in error.errors(include_url=False, include_context=False, include_input=False):
+        yield Problem(str(file), detail["msg"], node.place, (*node.path, *detail["loc"]))

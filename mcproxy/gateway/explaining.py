@@ -1,0 +1,145 @@
+"""Why a call is let through, or is answered as if there were nothing: each thing that decides it, in order.
+
+For operators, who may see everything; nothing of it is told to a caller. Asks no upstream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from msgspec import Raw
+
+from mcproxy.access.policy import Decision
+from mcproxy.call import AGGREGATE, Caller, Upstream
+from mcproxy.catalog.naming import Layout, Space
+from mcproxy.gateway.catalogue import Catalogue, LinkKey
+from mcproxy.protocol.jsonrpc import Params
+from mcproxy.protocol.methods import METHODS, Kind, Subject
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One thing that decides. Where it does not pass, the call is refused for it."""
+
+    what: str
+    passes: bool
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    allowed: bool
+    steps: tuple[Step, ...]
+
+
+def explain(
+    catalogue: Catalogue,
+    upstreams: Mapping[str, Upstream],
+    caller: Caller,
+    method: str,
+    subject: str,
+    arguments: Params,
+) -> Explanation:
+    """Raises ValueError where no such method is about a subject."""
+    steps: list[Step] = []
+    for step in _Walk(catalogue, upstreams, caller).steps(_kind(method, subject), subject, arguments):
+        steps.append(step)
+        if not step.passes:
+            break
+    return Explanation(all(step.passes for step in steps), tuple(steps))
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What a name, or URI, is of."""
+
+    space: Space
+    own: str
+    entry: Raw | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Walk:
+    catalogue: Catalogue
+    upstreams: Mapping[str, Upstream]
+    caller: Caller
+
+    def steps(self, kind: Kind, subject: str, arguments: Params) -> Iterator[Step]:
+        layout = self.catalogue.configured(self.caller.endpoint)
+        yield self._endpoint(layout)
+        found = self._found(layout, kind, subject)
+        if found is None:
+            yield Step("name", False, f"no upstream of this endpoint has {subject!r}, as far as is known")
+            return
+        yield self._upstream(found.space)
+        yield _filter(found.space, kind, found.own)
+        yield self._name(found, kind, subject)
+        decision = self.catalogue.decision(self.caller, found.space.upstream, kind, found.own, found.entry, arguments)
+        yield Step("policy", decision.allowed, _reason(decision))
+
+    def _endpoint(self, layout: Layout) -> Step:
+        name = layout.endpoint or "the one of all upstreams"
+        if layout.endpoint != AGGREGATE and not layout.spaces:
+            return Step("endpoint", False, f"{name} has nothing, or does not exist")
+        if not self.catalogue.exists(layout.endpoint, self.caller.principal):
+            who = f"for {', '.join(layout.roles)} alone, and " if layout.roles else ""
+            return Step("endpoint", False, f"{name} is {who}for those who may use something of it")
+        return Step("endpoint", True, name)
+
+    def _upstream(self, space: Space) -> Step:
+        """Its state is told, and decides nothing here: a call is what makes a gateway reach it."""
+        status = self.upstreams[space.upstream].status
+        era = f", {status.identity.era.value} era ({status.identity.version})" if status.identity else ""
+        return Step("upstream", True, f"{space.upstream}: {status.phase.value}{era}")
+
+    def _name(self, found: _Found, kind: Kind, subject: str) -> Step:
+        view = self.catalogue.whole_view(self.caller)
+        own = f"{found.space.upstream} calls it {found.own!r}"
+        if found.entry is not None or kind in (Kind.RESOURCES, Kind.TEMPLATES):
+            return Step("name", True, own)
+        refused = next((entry for entry in view.refused if entry.kind is kind and entry.name == found.own), None)
+        return Step("name", False, f"{own}, and {refused.why}" if refused else f"{own}, and does not list it")
+
+    def _found(self, layout: Layout, kind: Kind, subject: str) -> _Found | None:
+        view = self.catalogue.whole_view(self.caller)
+        if kind is Kind.RESOURCES:
+            located = view.resource(subject) or layout.locate(subject)
+            return None if located is None else _Found(*located)
+        shown = view.find(kind, subject)
+        if shown is not None:
+            return _Found(layout.space(shown.upstream), shown.own, shown.entry)
+        return next(self._hidden(layout.spaces, kind, subject), None)
+
+    def _hidden(self, spaces: Iterable[Space], kind: Kind, subject: str) -> Iterator[_Found]:
+        """What is listed upstream and would have the name, if it were shown."""
+        for space in spaces:
+            listing = self.catalogue.listing(LinkKey(space.upstream, None), kind)
+            for entry in listing.entries if listing else ():
+                if space.expose_name(space.wish(kind, entry.key)) == subject:
+                    yield _Found(space, entry.key)
+
+
+def _filter(space: Space, kind: Kind, own: str) -> Step:
+    obstacle = space.obstacle(kind, own)
+    return Step("filter", obstacle is None, obstacle or "shown")
+
+
+def _reason(decision: Decision) -> str:
+    verb = "allowed" if decision.allowed else "denied"
+    return f"{verb} by {decision.rule or 'default: no rule speaks of it'}"
+
+
+def _kind(method: str, subject: str) -> Kind:
+    row = METHODS.get(method)
+    match row.subject if row else None:
+        case Subject.TOOL:
+            return Kind.TOOLS
+        case Subject.PROMPT:
+            return Kind.PROMPTS
+        case Subject.RESOURCE:
+            return Kind.RESOURCES
+        case Subject.REFERENCE:
+            return Kind.RESOURCES if ":" in subject else Kind.PROMPTS
+        case _:
+            raise ValueError(f"{method!r} is no method that is about a tool, a resource or a prompt")
