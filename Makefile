@@ -9,7 +9,7 @@ UV := 0.13.8
 
 PIP := -m pip --disable-pip-version-check --no-input
 LOCKED := $(PIP) install --quiet --require-hashes --requirement
-NODE := tests/system/node tests/conformance/node
+NODE := tests/system/node tests/conformance/node tests/admin/node
 
 RUNTIME := .venv/runtime.stamp
 DEVELOPMENT := .venv/development.stamp

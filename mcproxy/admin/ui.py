@@ -27,7 +27,12 @@ from mcproxy.protocol.methods import Kind
 Admit = Callable[[web.Request], Awaitable[Principal]]
 """Who looks. Raises web.HTTPException for whoever may not."""
 
-STATIC: Final = {"style.css": "text/css", "live.js": "text/javascript", "renew.js": "text/javascript"}
+STATIC: Final = {
+    "icon.svg": "image/svg+xml",
+    "live.js": "text/javascript",
+    "renew.js": "text/javascript",
+    "style.css": "text/css",
+}
 
 KEEP_ALIVE: Final = 15.0
 """Seconds between comments on a feed where nothing passes."""

@@ -30,7 +30,10 @@ def settings(*, open_to_all: bool = False) -> Settings:
         "paul": [{"sha256": hashes["paul"], "roles": ["reader"]}],
         "rosa": [{"sha256": hashes["rosa"]}],
     }
-    access = {"authentication": {"keys": keys}, "policy": {"roles": {"operator": {}}, "principals": {"rosa": ["operator"]}, "default": "allow"}}
+    access = {
+        "authentication": {"keys": keys},
+        "policy": {"roles": {"operator": {}}, "principals": {"rosa": ["operator"]}, "default": "allow"},
+    }
     return Settings.model_validate({"access": {} if open_to_all else access, "admin": {"port": 0}})
 
 

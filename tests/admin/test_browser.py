@@ -1,0 +1,104 @@
+"""The status page in a real browser: accessible in light and dark, on a phone, by keyboard, and alive."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+import anyio
+import pytest
+from playwright.async_api import Page, async_playwright
+
+from mcproxy.call import Disconnected
+from tests.admin.test_ui import PAGES, Site, site
+
+pytestmark = pytest.mark.anyio
+
+AXE = Path(__file__).parent / "node/node_modules/axe-core/axe.min.js"
+
+Scheme = Literal["light", "dark"]
+
+
+def chromium() -> str:
+    """The browser's path. Without it, or without axe, a test is skipped, and in CI it fails."""
+    found = shutil.which("chromium")
+    if found is None or not AXE.exists():
+        what = "chromium is not installed" if found is None else "axe-core is not set up: run `make test`"
+        (pytest.fail if os.environ.get("CI") else pytest.skip)(what)
+    return found
+
+
+@asynccontextmanager
+async def browsing(scheme: Scheme = "light", width: int = 1200) -> AsyncIterator[tuple[Site, Page]]:
+    path = chromium()
+    with anyio.fail_after(60):
+        async with site() as ui, async_playwright() as playwright:
+            browser = await playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+            context = await browser.new_context(color_scheme=scheme, viewport={"width": width, "height": 800})
+            page = await context.new_page()
+            try:
+                yield ui, page
+            finally:
+                await browser.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+async def test_every_page_is_accessible_and_breaks_no_rule_of_its_policy(scheme: Scheme) -> None:
+    async with browsing(scheme) as (ui, page):
+        complaints: list[str] = []
+        page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        for path in PAGES:
+            await page.goto(ui.url + path)
+            # Evaluated by the debugger, which the page's policy does not bind.
+            await page.evaluate(AXE.read_text())
+            found: dict[str, Any] = await page.evaluate("axe.run()")
+            broken = [(rule["id"], [node["html"] for node in rule["nodes"]]) for rule in found["violations"]]
+            assert (path, broken) == (path, [])
+        assert complaints == []
+
+
+async def test_nothing_of_a_page_is_wider_than_a_phone() -> None:
+    async with browsing(width=390) as (ui, page):
+        for path in PAGES:
+            await page.goto(ui.url + path)
+            assert (path, await page.evaluate("document.documentElement.scrollWidth")) == (path, 390)
+
+
+async def test_a_tool_is_called_by_keyboard_alone() -> None:
+    async with browsing() as (ui, page):
+        await page.goto(f"{ui.url}/ui/catalogue/tool?key=odd__echo")
+        await page.keyboard.press("Tab")
+        assert await page.evaluate("document.activeElement.className") == "skip"
+        await page.keyboard.press("Enter")
+        while await page.evaluate("document.activeElement.name") != "text":
+            await page.keyboard.press("Tab")
+        await page.keyboard.type("hello")
+        await page.keyboard.press("Enter")
+        await page.wait_for_selector("#answer")
+        (call,) = ui.gateway.calls
+        assert bytes(call.params["arguments"]) == b'{"text":"hello"}'
+
+
+async def test_what_passes_is_shown_as_it_passes() -> None:
+    async with browsing() as (ui, page):
+        await page.goto(f"{ui.url}/ui/live")
+        await page.get_by_text("Watching.").wait_for()
+        ui.feed.on_event(Disconnected("odd", None, "<b>the child exited</b>"))
+        await page.get_by_text("<b>the child exited</b>").wait_for()
+        await page.get_by_label("Show only").fill("nothing like it")
+        assert not await page.get_by_text("<b>the child exited</b>").is_visible()
+
+
+async def test_a_page_that_is_looked_at_renews_itself() -> None:
+    async with browsing() as (ui, page):
+        await page.clock.install()
+        await page.goto(f"{ui.url}/ui")
+        assert await page.locator("tbody .n").first.inner_text() == "0"
+        ui.gateway.metrics.requests.labels("odd", "tools/call", "echo", "ok").inc(7)
+        await page.clock.run_for(6000)
+        await page.get_by_role("cell", name="7", exact=True).wait_for()
