@@ -45,6 +45,12 @@ def _check_trusted(url: str) -> str:
 TrustedUrl = Annotated[str, AfterValidator(_check_trusted)]
 
 
+def _check_some(algorithms: tuple[Algorithm, ...]) -> tuple[Algorithm, ...]:
+    if not algorithms:
+        raise ValueError("should have at least 1 item")
+    return algorithms
+
+
 class Key(Section):
     """One key of a caller. `mcproxy keys add` makes it, and this."""
 
@@ -65,7 +71,7 @@ class Issuer(Section):
     """Values of `aud` that mean this gateway, beside the URL of the endpoint that is asked."""
     jwks_url: TrustedUrl | None = None
     """Where its keys are; else its metadata says so (RFC 8414, OpenID Connect Discovery)."""
-    algorithms: Annotated[tuple[Algorithm, ...], Field(min_length=1)] = (
+    algorithms: Annotated[tuple[Algorithm, ...], AfterValidator(_check_some)] = (
         "RS256",
         "RS384",
         "RS512",
