@@ -175,8 +175,8 @@ async def serving(
 
 async def _address(log: Log) -> str:
     """The base URL, as the log or the banner tells it."""
-    entry = await log.says(lambda entry: "http://" in (entry.get("url") or entry.get("text", "")))
-    found = re.search(r"http://[\d.:]+", entry.get("url") or entry["text"])
+    entry = await log.says(lambda entry: "://" in (entry.get("url") or entry.get("text", "")))
+    found = re.search(r"https?://[\d.:]+", entry.get("url") or entry["text"])
     assert found is not None
     return found[0]
 
