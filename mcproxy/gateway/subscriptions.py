@@ -173,7 +173,7 @@ class Subscriptions:
         self._now = now
         self._watchers = Watchers()
         self._made: set[Topic] = set()
-        """What upstreams have agreed to, as far as we know."""
+        """What upstreams have agreed to, as far as we know; what is also in `_missed` they may have dropped since."""
         self._refusals: dict[Topic, Failed] = {}
         self._failures: Counter[Topic] = Counter()
         """How often in a row an upstream refused what others than newcomers watch."""
@@ -257,7 +257,7 @@ class Subscriptions:
             case UpstreamChanged(change=ResourceUpdated() as update):
                 self._updated(link, update)
             case UpstreamChanged(change=Hearing.REGAINED):
-                self._replay(link)
+                self._renew(link)
             case UpstreamChanged():
                 pass
 
@@ -297,6 +297,13 @@ class Subscriptions:
                 self._missed.add(topic)
             self._syncs.want(topic)
 
+    def _renew(self, link: LinkKey) -> None:
+        """The upstream may still hold what it agreed to, or not: it is asked again."""
+        for topic in self._watchers.of(link):
+            self._failures.pop(topic, None)
+            self._missed.add(topic)
+            self._syncs.want(topic)
+
     def _link(self, listener: Listener, topic: Topic) -> LinkKey:
         """The link that serves a listener now; of an upstream that is not there, what served it last."""
         layout = self._catalogue.layout(listener.caller)
@@ -321,11 +328,15 @@ class Subscriptions:
 
     async def _agreed(self, topic: Topic) -> Failed | None:
         """Waits for the upstream to agree. None where it did, or is away; else its refusal."""
-        if topic in self._made or self._is_away(topic.link):
+        if self._is_settled(topic) or self._is_away(topic.link):
             return None
         self._syncs.want(topic)
         await self._syncs.done(topic)
         return self._refusals.get(topic)
+
+    def _is_settled(self, topic: Topic) -> bool:
+        """Whether the upstream agreed, and was not heard to doubt it since."""
+        return topic in self._made and topic not in self._missed and not self._syncs.busy(topic)
 
     def _is_away(self, link: LinkKey) -> bool:
         """Whether the link is one that comes back by itself; a session's own link is made by using it."""
@@ -337,7 +348,7 @@ class Subscriptions:
         """Makes the upstream agree with what is wanted now."""
         wanted, missed = topic in self._watchers, topic in self._missed
         self._missed.discard(topic)
-        if wanted and topic not in self._made and not self._is_away(topic.link):
+        if wanted and (missed or topic not in self._made) and not self._is_away(topic.link):
             await self._subscribe(topic)
         elif not wanted:
             await self._unsubscribe(topic)

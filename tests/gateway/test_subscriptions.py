@@ -228,6 +228,25 @@ async def test_r21_everything_is_subscribed_anew_and_told_once_when_an_upstream_
         assert len(listener.changes) == 1
 
 
+async def test_who_unsubscribes_just_as_an_upstream_is_heard_again_leaves_nothing_subscribed() -> None:
+    async with house(watchable()) as h:
+        await h.ready()
+        listener = h.listener()
+        await subscribe(h, listener)
+        h["a"].announce(Hearing.REGAINED)
+        await unsubscribe(h, listener)
+        await h["a"].called(UNSUBSCRIBE)
+
+
+async def test_what_an_upstream_no_longer_reports_when_it_is_heard_again_is_refused_to_newcomers() -> None:
+    async with house(watchable()) as h:
+        await h.ready()
+        await subscribe(h, h.listener())
+        h["a"].answers[SUBSCRIBE] = lambda call: failed("no longer")
+        h["a"].announce(Hearing.REGAINED)
+        assert error(await subscribe(h, h.listener())).message == "no longer"
+
+
 async def test_r21_no_update_is_told_on_the_first_connect() -> None:
     async with house(watchable()) as h:
         h["a"].disconnect()
