@@ -6,6 +6,8 @@ clients through it. Opens no connection, and reads none: its owner feeds it what
 
 from __future__ import annotations
 
+import asyncio
+import math
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -56,16 +58,19 @@ class Timeouts:
 
 @dataclass(slots=True)
 class _Pending:
-    done: anyio.Event
-    scope: anyio.CancelScope
+    done: asyncio.Event
+    bound: asyncio.Timeout
     timeouts: Timeouts
     give_up_at: float
     on_progress: Callable[[Params], None] | None
     answer: Response | ErrorResponse | Exception | None = None
     holds: int = 0
+    over: bool = False
 
     def touch(self, now: float) -> None:
-        self.scope.deadline = self.give_up_at if self.holds else min(now + self.timeouts.idle, self.give_up_at)
+        if not (self.over or self.bound.expired()):
+            patience = math.inf if self.holds else self.timeouts.idle
+            self.bound.reschedule(_finite(min(now + patience, self.give_up_at)))
 
     def hold(self, change: int) -> None:
         self.holds += change
@@ -110,18 +115,24 @@ class Requests:
             id = self._last_id
         if on_progress is not None:
             params = _with_progress_token(params, id)
-        start = anyio.current_time()
-        give_up_at = start + timeouts.total
-        scope = anyio.CancelScope(deadline=min(start + timeouts.idle, give_up_at))
-        pending = self._pending[id] = _Pending(anyio.Event(), scope, timeouts, give_up_at, on_progress)
+        start = asyncio.get_running_loop().time()
+        # asyncio's own bound and event: every call has one, and anyio's cost several times as much.
+        bound = asyncio.timeout_at(_finite(start + min(timeouts.idle, timeouts.total)))
+        pending = _Pending(asyncio.Event(), bound, timeouts, start + timeouts.total, on_progress)
+        self._pending[id] = pending
         try:
-            with scope:
+            async with bound:
                 await send(Request(id, method, params))
-                await pending.done.wait()
+                if pending.answer is None:
+                    await pending.done.wait()
+        except TimeoutError:
+            if not bound.expired():
+                raise
         finally:
+            pending.over = True
             del self._pending[id]
             if pending.answer is None and send_cancel is not None:
-                await _say_cancelled(send_cancel, id, "timed out" if scope.cancelled_caught else "no longer wanted")
+                await _say_cancelled(send_cancel, id, "timed out" if bound.expired() else "no longer wanted")
         answer = pending.answer
         if answer is None:
             elapsed = anyio.current_time() - start
@@ -175,6 +186,10 @@ class Requests:
         """Ends every wait with `error`: the connection is gone."""
         for pending in list(self._pending.values()):
             pending.settle(error)
+
+
+def _finite(when: float) -> float | None:
+    return None if math.isinf(when) else when
 
 
 def _with_progress_token(params: Params, token: RequestId) -> Params:
