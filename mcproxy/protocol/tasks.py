@@ -120,10 +120,10 @@ def support(tool: Params) -> Support:
 
 
 def without_support(tool: Params) -> Params:
-    """An entry of `tools/list` that says nothing of tasks."""
-    execution = _member(tool, "execution")
-    if execution is None or "taskSupport" not in execution:
+    """An entry of `tools/list` that does not say that its tool may be called as a task."""
+    if support(tool) is Support.FORBIDDEN:
         return tool
+    execution = _member(tool, "execution") or {}
     rest = {key: value for key, value in execution.items() if key != "taskSupport"}
     others = {key: value for key, value in tool.items() if key != "execution"}
     return {**others, "execution": raw(rest)} if rest else others

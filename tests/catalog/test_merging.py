@@ -266,12 +266,16 @@ def test_a_handshake_settles_on_the_extensions_that_both_sides_declare() -> None
 def test_what_a_tool_says_of_tasks_is_told_to_who_may_call_it_as_one() -> None:
     space = layouts(settings_of({"up": {}}).upstreams, 64)[AGGREGATE].space("up")
     said = {"taskSupport": "required", "other": 1}
-    tools = listing(Kind.TOOLS, tool("a", execution=said), tool("b", execution={"taskSupport": "optional"}))
+    optional, forbidden = {"taskSupport": "optional"}, {"taskSupport": "forbidden"}
+    tools = listing(
+        Kind.TOOLS, tool("a", execution=said), tool("b", execution=optional), tool("c", execution=forbidden)
+    )
     told, untold = expose(space, Kind.TOOLS, tools, tasks=True).shown, expose(space, Kind.TOOLS, tools).shown
     assert msgspec.json.decode(told[0].entry)["execution"] == said
     assert msgspec.json.decode(untold[0].entry)["execution"] == {"other": 1}
     assert "execution" not in msgspec.json.decode(untold[1].entry)
-    assert [shown.task_support for shown in untold] == [Support.REQUIRED, Support.OPTIONAL]
+    assert msgspec.json.decode(untold[2].entry)["execution"] == forbidden
+    assert [shown.task_support for shown in untold] == [Support.REQUIRED, Support.OPTIONAL, Support.FORBIDDEN]
 
 
 def test_malformed_capabilities_are_left_out() -> None:
