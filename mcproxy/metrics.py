@@ -136,6 +136,12 @@ class Metrics:
         self.limited = Counter(
             "mcproxy_limited", "Calls that a limit of access.limits refused.", ("upstream", "limit"), registry=r
         )
+        self.pins_refused = Gauge(
+            "mcproxy_pins_refused",
+            "Definitions, and instructions, that are not as access.pins has them approved.",
+            ("upstream", "kind"),
+            registry=r,
+        )
         self.audit_records = Counter("mcproxy_audit_records", "Records of the audit that were written.", registry=r)
         self.audit_lost = Counter("mcproxy_audit_lost", "Records of the audit that were not.", registry=r)
         self.audit_failing = Gauge("mcproxy_audit_failing", "1 while the audit cannot be written.", registry=r)

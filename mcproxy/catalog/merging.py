@@ -130,7 +130,7 @@ class View:
         located = self.layout.locate(uri)
         if located is None or not is_legal(located[1]) or not located[0].shows(Kind.RESOURCES, located[1]):
             return None
-        return located
+        return None if (located[0].upstream, located[1]) in self._refused_templates else located
 
     def changed(self, before: View) -> list[Kind]:
         """The lists in which this view differs from an earlier one."""
@@ -142,6 +142,10 @@ class View:
     @cached_property
     def _by_key(self) -> dict[Kind, dict[str, Shown]]:
         return {kind: {shown.key: shown for shown in entries} for kind, entries in self.lists.items()}
+
+    @cached_property
+    def _refused_templates(self) -> set[tuple[str, str]]:
+        return {(entry.upstream, entry.name) for entry in self.refused if entry.kind is Kind.TEMPLATES}
 
     @cached_property
     def _by_spelling(self) -> dict[str, Shown | None]:

@@ -28,6 +28,7 @@ from mcproxy.call import ANONYMOUS, Connected, Principal, UpstreamEvent
 from mcproxy.cli.explain import endpoint_key, explained, known_roles, present
 from mcproxy.cli.inspection import Entry, Refused, Visitor, call_tool, entries, read_resource, reports, result
 from mcproxy.cli.keys import keys
+from mcproxy.cli.lock import Task, lock
 from mcproxy.cli.policies import policies
 from mcproxy.cli.presentation import (
     ENTRY_COLUMNS,
@@ -186,6 +187,18 @@ def read_(
     _run(_visit(_settings(config, quiet=True), lambda visitor: _read(visitor, uri, as_json)))
 
 
+@commands.command("lock")
+def lock_(
+    config: Config = None,
+    check: Annotated[bool, typer.Option("--check", help="Write nothing; fail where anything is another.")] = False,
+    diff: Annotated[bool, typer.Option("--diff", help="Write nothing; tell what is another.")] = False,
+) -> None:
+    """Approve the tools, prompts, templates and instructions that upstreams offer now (access.pins)."""
+    path = config or find()
+    task = Task.CHECK if check else Task.DIFF if diff else Task.WRITE
+    _run(_lock(_settings(path, quiet=True), path.absolute().parent, task))
+
+
 @commands.command("explain")
 def explain_(
     method: Annotated[str, typer.Argument(help="What is asked for, such as tools/call or resources/read.")],
@@ -290,6 +303,10 @@ async def _visit(settings: Settings, errand: Callable[[Visitor], Awaitable[int]]
             return FAILED
         finally:
             terminal.close()
+
+
+async def _lock(settings: Settings, folder: Path, task: Task) -> int:
+    return OK if await lock(settings, folder, task) else FAILED
 
 
 async def _explain(

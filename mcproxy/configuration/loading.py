@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from mcproxy.configuration import hosts
+from mcproxy.configuration import hosts, lock
 from mcproxy.configuration.documents import ConfigurationError, Node, Problem, parse, without_nulls
 from mcproxy.configuration.expansion import Expansion, Missing, parse_env_file
 from mcproxy.settings import Access, Admin, Endpoint, Proxy, Settings, Tls, Upstream
@@ -29,6 +29,7 @@ from mcproxy.settings.audit import Audit
 from mcproxy.settings.authentication import Authentication
 from mcproxy.settings.endpoints import NAME as ENDPOINT_NAME
 from mcproxy.settings.endpoints import key_of
+from mcproxy.settings.pins import Pins
 from mcproxy.settings.policy import EFFECTS, RulePath
 
 MAX_FILE_BYTES: Final = 64 * 1024 * 1024
@@ -193,7 +194,23 @@ class _Reader:
         if access is None:
             return None
         policy = access.policy.placed(_rule_places(node, str(self.expansion.file)))
-        return access.model_copy(update={"policy": policy, "audit": self._audit(access.audit)})
+        return access.model_copy(
+            update={"policy": policy, "audit": self._audit(access.audit), "pins": self._pins(access.pins)}
+        )
+
+    def _pins(self, pins: Pins) -> Pins:
+        if pins.mode == "off" and pins.file is None:
+            return pins
+        path = Path(self._absolute(pins.file or lock.FILE_NAME))
+        placed = pins.model_copy(update={"file": str(path)})
+        if pins.mode == "off":
+            return placed
+        self.expansion.files.add(path)
+        try:
+            return placed.holding(lock.read(path))
+        except ConfigurationError as error:
+            self.expansion.problems.extend(error.problems)
+            return placed
 
     def _audit(self, audit: Audit) -> Audit:
         return audit if audit.file is None else audit.model_copy(update={"file": self._absolute(audit.file)})

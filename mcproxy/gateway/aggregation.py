@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Container, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final, NamedTuple, assert_never
 
@@ -114,6 +114,8 @@ class Aggregation:
                 self._expiries.forget(link)
                 with self.telling(link.upstream):
                     self._catalogue.connect(link, identity)
+                if not self._catalogue.has_approved_instructions(link):
+                    log.warning("its instructions are not approved (access.pins)", upstream=link.upstream)
                 self._fetch_all(link)
             case Disconnected():
                 if self._catalogue.is_up(link):
@@ -317,7 +319,10 @@ class Aggregation:
             self._catalogue.replace(link, kind, listing)
         if link.owner is None:
             self._metrics.entries.labels(link.upstream, kind.value).set(len(listing.entries))
-        _warn_of(self._catalogue.exposure(AGGREGATE, link, kind).refused)
+        refused = self._catalogue.exposure(AGGREGATE, link, kind).refused
+        _warn_of(refused, "an entry is not shown")
+        unapproved = self._catalogue.unapproved(link, kind)
+        _warn_of([entry for entry in unapproved if entry not in refused], "an entry is shown, and not approved")
 
     @contextmanager
     def telling(self, upstream: str) -> Iterator[None]:
@@ -369,8 +374,6 @@ def _gone(link: LinkKey) -> Failed:
     return Failed(ErrorObject(INTERNAL_ERROR, sentence), Party.GATEWAY, Reason.UNAVAILABLE)
 
 
-def _warn_of(refused: tuple[Refused, ...]) -> None:
-    for entry in refused:
-        log.warning(
-            "an entry is not shown", upstream=entry.upstream, list=entry.kind.value, name=entry.name, why=entry.why
-        )
+def _warn_of(entries: Iterable[Refused], what: str) -> None:
+    for entry in entries:
+        log.warning(what, upstream=entry.upstream, list=entry.kind.value, name=entry.name, why=entry.why)

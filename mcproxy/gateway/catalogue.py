@@ -8,18 +8,20 @@ it, and whoever goes by that view, or by the layout under it, need ask no furthe
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
 from cachetools import LRUCache
 from msgspec import Raw
 
+from mcproxy.access.pins import UNPINNED, Pins
 from mcproxy.access.policy import Decision, Item, Policy, Standing
 from mcproxy.call import AGGREGATE, Caller, Owner, Principal, ServerIdentity
 from mcproxy.catalog.annotations import is_destructive, is_read_only
 from mcproxy.catalog.freshness import DOUBTFUL, NOT_LISTED, Freshness
 from mcproxy.catalog.merging import EMPTY, Exposure, Listing, Snapshot, View, expose, merge, relayed
-from mcproxy.catalog.naming import Layout, Space
+from mcproxy.catalog.naming import Layout, Refused, Space
 from mcproxy.protocol.capabilities import tells_changes
 from mcproxy.protocol.jsonrpc import Params
 from mcproxy.protocol.methods import Kind
@@ -40,19 +42,23 @@ ViewKey = tuple[str, Standing | None, Owner, Dialect | None]
 class Catalogue:
     """Of the upstreams in `layouts`; what others report is not kept. `max_views` bounds what is kept of views."""
 
-    def __init__(self, layouts: Mapping[str, Layout], policy: Policy, max_views: int) -> None:
+    def __init__(self, layouts: Mapping[str, Layout], policy: Policy, max_views: int, pins: Pins = UNPINNED) -> None:
         self._layouts = layouts
+        self._pins = pins
         self._policy = policy
         self._snapshots: dict[LinkKey, Snapshot] = {}
         self._up: set[LinkKey] = set()
+        self._vetted: dict[tuple[LinkKey, Kind], tuple[Listing, Listing, tuple[Refused, ...]]] = {}
         self._exposures: dict[tuple[str, LinkKey, Kind, bool], tuple[Listing, Exposure]] = {}
         self._views: LRUCache[ViewKey, View] = LRUCache(max_views)
         self._restricted: LRUCache[tuple[str, Standing], Layout] = LRUCache(max_views)
 
-    def reconfigure(self, layouts: Mapping[str, Layout], policy: Policy, max_views: int) -> None:
+    def reconfigure(self, layouts: Mapping[str, Layout], policy: Policy, max_views: int, pins: Pins = UNPINNED) -> None:
         """Shows what is known otherwise from now on. What was known of upstreams that are gone is to be retired."""
         self._layouts = layouts
         self._policy = policy
+        self._pins = pins
+        self._vetted.clear()
         self._exposures.clear()
         self._views = LRUCache(max_views)
         self._restricted = LRUCache(max_views)
@@ -170,9 +176,26 @@ class Catalogue:
         key = (endpoint, link, kind, tasks)
         kept = self._exposures.get(key)
         if kept is None or kept[0] is not listing:
-            kept = (listing, expose(self.configured(endpoint).space(link.upstream), kind, listing, tasks=tasks))
+            approved, _ = self._vet(link, kind)
+            kept = (listing, expose(self.configured(endpoint).space(link.upstream), kind, approved, tasks=tasks))
             self._exposures[key] = kept
         return kept[1]
+
+    def unapproved(self, link: LinkKey, kind: Kind) -> tuple[Refused, ...]:
+        """What of a list is not as it was approved, shown or not."""
+        return self._vet(link, kind)[1] if self.listing(link, kind) is not None else ()
+
+    def has_approved_instructions(self, link: LinkKey) -> bool:
+        identity = self.identity(link)
+        return identity is None or self._pins.approves_instructions(link.upstream, identity.instructions)
+
+    def _vet(self, link: LinkKey, kind: Kind) -> tuple[Listing, tuple[Refused, ...]]:
+        """A known list without what must be approved, and is not; and that."""
+        listing = self._snapshots[link].lists[kind]
+        kept = self._vetted.get((link, kind))
+        if kept is None or kept[0] is not listing:
+            kept = self._vetted[link, kind] = (listing, *vetted(self._pins, link.upstream, kind, listing))
+        return kept[1:]
 
     def connect(self, link: LinkKey, identity: ServerIdentity) -> None:
         """A link is up. What it listed before stands until it is fetched anew; what it does not offer is empty."""
@@ -203,6 +226,7 @@ class Catalogue:
         self._up.discard(link)
         self._snapshots.pop(link, None)
         self._exposures = {key: kept for key, kept in self._exposures.items() if key[1] != link}
+        self._vetted = {key: kept for key, kept in self._vetted.items() if key[0] != link}
         self._invalidate(link.owner)
 
     def _put(self, link: LinkKey, snapshot: Snapshot) -> None:
@@ -267,12 +291,24 @@ class Catalogue:
         identity = None if link is None else self.identity(link)
         if link is None or identity is None:
             return None
+        if self._pins.enforced and not self.has_approved_instructions(link):
+            identity = replace(identity, instructions=None)
         return relayed(identity, version, owned=link.owner is not None)
 
     def _source(self, upstream: str, owner: Owner, kind: Kind) -> LinkKey | None:
         """The link whose list counts: the owner's, else the one that all share; None where neither's is known."""
         links = (LinkKey(upstream, owner), LinkKey(upstream, None))
         return next((link for link in links if self.listing(link, kind) is not None), None)
+
+
+def vetted(pins: Pins, upstream: str, kind: Kind, listing: Listing) -> tuple[Listing, tuple[Refused, ...]]:
+    """A list without what must be approved, and is not; and what is not approved, whether it must be or not."""
+    flaws = {entry.key: pins.flaw(upstream, kind, entry.key, entry.data) for entry in listing.entries}
+    unapproved = tuple(Refused(upstream, kind, key, flaw) for key, flaw in flaws.items() if flaw is not None)
+    if not unapproved or not pins.enforced:
+        return listing, unapproved
+    entries = tuple(entry for entry in listing.entries if flaws[entry.key] is None)
+    return Listing(entries, (*listing.refused, *unapproved)), unapproved
 
 
 def _item(upstream: str, kind: Kind, own: str, entry: Raw | None) -> Item:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from functools import partial
 from typing import assert_never
 
 import anyio
@@ -11,6 +12,7 @@ from msgspec import Raw
 
 from mcproxy.access.audit import Audit
 from mcproxy.access.limits import Limits
+from mcproxy.access.pins import Pins, approved
 from mcproxy.access.policy import Policy
 from mcproxy.call import (
     AGGREGATE,
@@ -35,8 +37,9 @@ from mcproxy.call import (
     UpstreamEvent,
 )
 from mcproxy.catalog.merging import View
-from mcproxy.catalog.naming import Layout, layouts
+from mcproxy.catalog.naming import Layout, Refused, layouts
 from mcproxy.catalog.uris import readings, spellings
+from mcproxy.configuration.lock import PINNED
 from mcproxy.gateway.aggregation import Aggregation
 from mcproxy.gateway.aiming import Aiming
 from mcproxy.gateway.bridging import Bridge
@@ -63,6 +66,7 @@ from mcproxy.protocol.tasks import TASK_LIST
 from mcproxy.sealing import Sealer
 from mcproxy.settings import Settings
 from mcproxy.settings import Upstream as Spec
+from mcproxy.settings.pins import Approved
 
 
 class Gateway:
@@ -84,7 +88,9 @@ class Gateway:
         self._sealer = sealer
         self._id = gateway_id
         self._now = now
-        self._catalogue = Catalogue(_layouts(settings), _policy(settings), settings.access.policy.max_views)
+        self._catalogue = Catalogue(
+            _layouts(settings), _policy(settings), settings.access.policy.max_views, Pins(settings.access.pins)
+        )
         self._cache = ReadCache(_enabled(settings), proxy.cache, metrics, annotated_in(self._catalogue), now)
         self._behind = upstreams
         self._upstreams = {name: self._cache.around(upstream) for name, upstream in upstreams.items()}
@@ -114,6 +120,7 @@ class Gateway:
         self._levels = Levels(self._catalogue, self._upstreams, self._listeners, proxy.list_wait)
         self._bridge = Bridge(proxy.bridge, sealer, self._resolver.owner, metrics, sleep=sleep)
         self._pipeline = self._built(settings)
+        self._count_unapproved()
 
     async def handler(self, call: Call) -> Outcome:
         """The whole way of a call, as it is laid when the call begins."""
@@ -129,7 +136,9 @@ class Gateway:
         for name in self._behind.keys() - stay:
             self._part_with(name, returns=name in upstreams)
         with self._aggregation.telling(UNKNOWN):
-            self._catalogue.reconfigure(_layouts(settings), _policy(settings), settings.access.policy.max_views)
+            self._catalogue.reconfigure(
+                _layouts(settings), _policy(settings), settings.access.policy.max_views, Pins(settings.access.pins)
+            )
         self._cache.reconfigure(_enabled(settings), proxy.cache, stay)
         self._behind = upstreams
         self._upstreams.clear()
@@ -142,6 +151,7 @@ class Gateway:
         self._bridge.reconfigure(proxy.bridge)
         self._limits.reconfigure(settings.access.limits)
         self._pipeline = self._built(settings)
+        self._count_unapproved()
 
     def _part_with(self, name: str, *, returns: bool) -> None:
         """Takes leave of an upstream's links. What it offered stays listed where it `returns` (R10)."""
@@ -189,6 +199,40 @@ class Gateway:
         """The `inputSchema` of a tool as the caller sees it; None where there is no such tool, or no such schema."""
         shown = self._catalogue.view(caller).find(Kind.TOOLS, name)
         return None if shown is None else parse_object(shown.entry).get("inputSchema")
+
+    def unapproved(self) -> list[Refused]:
+        """What upstreams offer over links that all share, and is not as `access.pins` has it approved."""
+        return [entry for name in self._behind for kind in Kind for entry in self._unapproved(name, kind)]
+
+    def _unapproved(self, upstream: str, kind: Kind) -> tuple[Refused, ...]:
+        return self._catalogue.unapproved(LinkKey(upstream, None), kind)
+
+    def offered(self) -> dict[str, Approved | None]:
+        """What upstreams offer now, each as it would be approved; None of one of which that is not known."""
+        return {name: self._offered(LinkKey(name, None)) for name in self._behind}
+
+    def _offered(self, link: LinkKey) -> Approved | None:
+        identity = self._catalogue.identity(link)
+        listings = {kind: self._catalogue.listing(link, kind) for kind in PINNED}
+        if identity is None or None in listings.values():
+            return None
+        entries = {kind: {e.key: e.data for e in listing.entries} for kind, listing in listings.items() if listing}
+        return approved(identity.instructions, entries)
+
+    def _count_unapproved(self) -> None:
+        """Counted when somebody looks."""
+        for name in self._behind:
+            for kind in PINNED:
+                count = partial(self._unapproved_count, name, kind)
+                self._metrics.pins_refused.labels(name, kind.value).set_function(count)
+            instructions = self._metrics.pins_refused.labels(name, "instructions")
+            instructions.set_function(partial(self._unapproved_instructions, name))
+
+    def _unapproved_count(self, upstream: str, kind: Kind) -> int:
+        return len(self._unapproved(upstream, kind))
+
+    def _unapproved_instructions(self, upstream: str) -> int:
+        return not self._catalogue.has_approved_instructions(LinkKey(upstream, None))
 
     async def settled(self) -> None:
         """Returns when every upstream's first attempt is over, and the lists of those that connected are known."""

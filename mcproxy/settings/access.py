@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from mcproxy.settings.audit import Audit
 from mcproxy.settings.authentication import Authentication
+from mcproxy.settings.pins import Pins
 from mcproxy.settings.policy import Policy
 from mcproxy.settings.rates import Rates
 from mcproxy.settings.section import Section
@@ -20,3 +21,5 @@ class Access(Section):
     """How much callers may use."""
     audit: Audit = Audit()
     """What is written down of each call."""
+    pins: Pins = Pins()
+    """Which definitions of upstreams are approved."""

@@ -1,0 +1,172 @@
+"""Whether a definition is the one that was approved (requirement R45), and in words what is another in it.
+
+Definitions are compared as canonical JSON, whatever white space, order and spelling of numbers they come in: RFC 8785,
+but for whole numbers, which stand with all their digits. Sans-I/O; hides nothing itself.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Iterator, Mapping
+from decimal import Decimal
+from typing import Final
+
+from msgspec import Raw
+
+from mcproxy.configuration.lock import PINNED
+from mcproxy.protocol.methods import Kind
+from mcproxy.settings import pins as settings
+from mcproxy.settings.pins import Approved, Lock, Pin
+
+NOUNS: Final = {Kind.TOOLS: "tool", Kind.PROMPTS: "prompt", Kind.TEMPLATES: "resource template"}
+DESCRIPTION: Final = "description"
+_SHORT: Final = 16
+
+
+class Unpinnable(Exception):
+    """A definition of which two readers may read two things."""
+
+
+class Pins:
+    """What is approved, and whether that counts."""
+
+    def __init__(self, spec: settings.Pins) -> None:
+        self._lock = spec.lock
+        self._off = spec.mode == "off"
+        self.enforced = spec.mode == "enforce"
+
+    def flaw(self, upstream: str, kind: Kind, key: str, definition: Raw) -> str | None:
+        """Why a definition is not approved; None where it is, or need not be."""
+        if self._off or kind not in PINNED:
+            return None
+        approved = self._lock.get(upstream, Approved()).definitions.get(kind, {}).get(key)
+        if approved is None:
+            return "it is not approved: it is not in the lock file"
+        try:
+            found = pin(definition)
+        except Unpinnable as error:
+            return f"it cannot be approved: {error}"
+        if found.sha256 == approved.sha256:
+            return None
+        return f"it is not approved any more: {', '.join(_changes(approved, found))}"
+
+    def approves_instructions(self, upstream: str, text: str | None) -> bool:
+        return self._off or not text or text == self._lock.get(upstream, Approved()).instructions
+
+
+UNPINNED: Final = Pins(settings.Pins())
+"""Where everything is approved."""
+
+
+def approved(instructions: str | None, definitions: Mapping[Kind, Mapping[str, Raw]]) -> Approved:
+    """What an upstream offers, as approved. Leaves out what cannot be pinned."""
+    pins = {kind: dict(_pinned(definitions.get(kind, {}))) for kind in PINNED}
+    return Approved(instructions or None, pins)
+
+
+def differences(old: Lock, new: Lock) -> Iterator[str]:
+    """What is another in `new`, a sentence for each."""
+    for name in sorted({*old, *new}):
+        before, after = old.get(name, Approved()), new.get(name, Approved())
+        if before.instructions != after.instructions:
+            yield f"{name}: instructions: {_quoted(before.instructions)} became {_quoted(after.instructions)}"
+        for kind in PINNED:
+            yield from _differences(
+                f"{name}: {NOUNS[kind]}", before.definitions.get(kind, {}), after.definitions.get(kind, {})
+            )
+
+
+def pin(definition: Raw) -> Pin:
+    """Raises Unpinnable."""
+    try:
+        value = json.loads(bytes(definition), object_pairs_hook=_once)
+        digests = {key: _digest(member) for key, member in value.items()}
+        whole = _digest(value)
+    except (ValueError, RecursionError) as error:
+        raise Unpinnable(str(error)) from error
+    description = value.get(DESCRIPTION)
+    said = description if isinstance(description, str) else None
+    return Pin(
+        whole, said, {key: digest[:_SHORT] for key, digest in digests.items() if said is None or key != DESCRIPTION}
+    )
+
+
+def canonical(value: object) -> str:
+    """A JSON value in the one way to write it. Raises ValueError for numbers that have none."""
+    match value:
+        case None | bool() | str():
+            return json.dumps(value, ensure_ascii=False)
+        case int():
+            return str(value)
+        case float():
+            return _number(value)
+        case list():
+            return f"[{','.join(map(canonical, value))}]"
+        case dict():
+            keys = sorted(value, key=lambda key: key.encode("utf-16-be"))
+            return "{" + ",".join(f"{canonical(key)}:{canonical(value[key])}" for key in keys) + "}"
+        case _:
+            raise TypeError(f"no JSON value: {type(value).__name__}")
+
+
+def _number(value: float) -> str:
+    """As ECMAScript writes it (RFC 8785, section 3.2.2.3)."""
+    if not math.isfinite(value):
+        raise ValueError("a number is too large")
+    if value.is_integer() and abs(value) < 1e21:
+        return str(int(value))
+    digits, exponent, power = repr(value).partition("e")
+    if not exponent or -7 < int(power) < 0:
+        return format(Decimal(repr(value)), "f")
+    return f"{digits}e{int(power):+d}"
+
+
+def _once(members: list[tuple[str, object]]) -> dict[str, object]:
+    found = dict(members)
+    if len(found) != len(members):
+        raise ValueError("a member comes twice in it")
+    return found
+
+
+def _digest(value: object) -> str:
+    return hashlib.sha256(canonical(value).encode()).hexdigest()
+
+
+def _pinned(definitions: Mapping[str, Raw]) -> Iterator[tuple[str, Pin]]:
+    for key, definition in definitions.items():
+        try:
+            yield key, pin(definition)
+        except Unpinnable:
+            continue
+
+
+def _differences(what: str, old: Mapping[str, Pin], new: Mapping[str, Pin]) -> Iterator[str]:
+    for key in sorted({*old, *new}):
+        match old.get(key), new.get(key):
+            case None, Pin(description=text):
+                yield f"{what} {key!r} is new: {_quoted(text)}"
+            case Pin(), None:
+                yield f"{what} {key!r} is gone"
+            case Pin() as before, Pin() as after if before.sha256 != after.sha256:
+                yield f"{what} {key!r}: {', '.join(_changes(before, after))}"
+            case _:
+                continue
+
+
+def _changes(before: Pin, after: Pin) -> Iterator[str]:
+    if before.description != after.description:
+        yield f"description {_quoted(before.description)} became {_quoted(after.description)}"
+    for key in sorted({*before.members, *after.members}):
+        if key not in before.members:
+            yield f"{key} came"
+        elif key not in after.members:
+            yield f"{key} went"
+        elif before.members[key] != after.members[key]:
+            yield f"{key} changed"
+
+
+def _quoted(text: str | None) -> str:
+    """With what is invisible in it made visible."""
+    return "nothing" if text is None else ascii(text)

@@ -1,0 +1,77 @@
+"""`mcproxy lock`: writes down what upstreams offer as approved, or tells what of it is another than was approved.
+
+Connects to every upstream and calls nothing. One that does not answer keeps what was approved of it.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+import typer
+
+from mcproxy.access.pins import differences
+from mcproxy.app import running
+from mcproxy.cli.presentation import say, show
+from mcproxy.configuration.lock import FILE_NAME, read, render
+from mcproxy.settings import Settings
+from mcproxy.settings.pins import Lock, Pins
+
+
+class Task(Enum):
+    WRITE = "write"
+    CHECK = "check"
+    """Whether anything is another than was approved."""
+    DIFF = "diff"
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What upstreams offer, and the names of those of which it could not be learnt."""
+
+    lock: Lock
+    silent: tuple[str, ...]
+
+
+async def lock(settings: Settings, folder: Path, task: Task) -> bool:
+    """Whether it went well, and for CHECK, whether all is as approved. `folder` is that of the configuration.
+
+    Raises ConfigurationError for the lock file.
+    """
+    path = Path(settings.access.pins.file or folder / FILE_NAME)
+    before = read(path)
+    found = await offered(settings, before)
+    changes = list(differences(before, found.lock))
+    for change in changes:
+        show(change)
+    for name in found.silent:
+        say(f"{name}: it could not be asked, and what was approved of it stays")
+    if task is Task.WRITE:
+        _write(path, render(found.lock))
+        say(f"wrote {path}")
+    return not found.silent and not (task is Task.CHECK and changes)
+
+
+async def offered(settings: Settings, before: Lock) -> Found:
+    """What a gateway finds that holds nothing back; an upstream that is switched off keeps what it had."""
+    access = settings.access.model_copy(update={"pins": Pins()})
+    async with running(settings.model_copy(update={"access": access})) as app:
+        await app.settled()
+        now = app.gateway.offered()
+    configured = {spec.name for spec in settings.upstreams}
+    kept = {name: approved for name, approved in before.items() if name in configured}
+    known = {name: approved for name, approved in now.items() if approved is not None}
+    return Found({**kept, **known}, tuple(name for name, approved in now.items() if approved is None))
+
+
+def _write(path: Path, text: str) -> None:
+    """Whole or not at all: a gateway may be watching it."""
+    try:
+        with tempfile.NamedTemporaryFile("w", encoding="ascii", dir=path.parent, delete=False) as file:
+            file.write(text)
+        Path(file.name).chmod(0o644)
+        Path(file.name).replace(path)
+    except OSError as error:
+        raise typer.BadParameter(f"cannot write {path}: {error.strerror}", param_hint="access.pins.file") from error

@@ -1,0 +1,119 @@
+"""The lock file, to and from text: JSON in a stable order with a line for each definition, for people to compare.
+
+Refuses what it does not understand: a pin that is misread would approve something. Compares nothing itself.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Final, Literal
+
+import msgspec
+
+from mcproxy.configuration.documents import ConfigurationError, Problem
+from mcproxy.protocol.methods import Kind
+from mcproxy.settings.pins import Approved, Lock, Pin
+
+VERSION: Final = 1
+FILE_NAME: Final = "mcproxy.lock"
+MAX_FILE_BYTES: Final = 64 * 1024 * 1024
+PINNED: Final = (Kind.TOOLS, Kind.PROMPTS, Kind.TEMPLATES)
+"""The lists whose entries tell a model, or a person, what to do. Resources come and go."""
+
+_Digest = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
+
+
+class _Pin(msgspec.Struct, forbid_unknown_fields=True):
+    sha256: _Digest
+    description: str | None = None
+    members: dict[str, str] = {}
+
+
+class _Upstream(msgspec.Struct, forbid_unknown_fields=True, rename={"templates": "resourceTemplates"}):
+    instructions: str | None = None
+    tools: dict[str, _Pin] = {}
+    prompts: dict[str, _Pin] = {}
+    templates: dict[str, _Pin] = {}
+
+
+class _File(msgspec.Struct, forbid_unknown_fields=True):
+    lockfile: Literal[1]
+    upstreams: dict[str, _Upstream]
+
+
+def read(path: Path) -> Lock:
+    """What the file at `path` approves; nothing where there is none. Raises ConfigurationError."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_FILE_BYTES + 1)
+        text = data.decode()
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        sentence = f"cannot be read: {error.strerror or type(error).__name__}"
+        raise ConfigurationError([Problem(str(path), sentence)]) from error
+    except UnicodeDecodeError as error:
+        raise ConfigurationError([Problem(str(path), "is not UTF-8")]) from error
+    if len(data) > MAX_FILE_BYTES:
+        raise ConfigurationError([Problem(str(path), f"is larger than {MAX_FILE_BYTES} bytes")])
+    return parse(text, str(path))
+
+
+def parse(text: str, file: str) -> Lock:
+    """Raises ConfigurationError."""
+    try:
+        found = msgspec.json.decode(text, type=_File)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        sentence = f"is no lock file: {error}; repair it, or remove it and write it anew with `mcproxy lock`"
+        raise ConfigurationError([Problem(file, sentence)]) from error
+    return {name: _approved(upstream) for name, upstream in found.upstreams.items()}
+
+
+def render(lock: Lock) -> str:
+    upstreams = ",\n".join(_section(4, name, _parts(lock[name])) for name in sorted(lock))
+    body = f"\n{upstreams}\n  " if upstreams else ""
+    return f'{{\n  "lockfile": {VERSION},\n  "upstreams": {{{body}}}\n}}\n'
+
+
+def _approved(upstream: _Upstream) -> Approved:
+    lists = {Kind.TOOLS: upstream.tools, Kind.PROMPTS: upstream.prompts, Kind.TEMPLATES: upstream.templates}
+    definitions = {
+        kind: {key: Pin(pin.sha256, pin.description, pin.members) for key, pin in pins.items()}
+        for kind, pins in lists.items()
+    }
+    return Approved(upstream.instructions, definitions)
+
+
+def _parts(approved: Approved) -> Iterator[str]:
+    if approved.instructions is not None:
+        yield f'      "instructions": {_text(approved.instructions)}'
+    for kind in PINNED:
+        pins = approved.definitions.get(kind, {})
+        if pins:
+            yield _section(6, kind.value, (f"        {_text(key)}: {_line(pins[key])}" for key in sorted(pins)))
+
+
+def _section(indent: int, name: str, parts: Iterator[str]) -> str:
+    body = ",\n".join(parts)
+    inside = f"\n{body}\n{' ' * indent}" if body else ""
+    return f"{' ' * indent}{_text(name)}: {{{inside}}}"
+
+
+def _line(pin: Pin) -> str:
+    members: dict[str, object] = {"sha256": pin.sha256}
+    if pin.description is not None:
+        members["description"] = pin.description
+    if pin.members:
+        members["members"] = _sorted(pin.members)
+    return _text(members)
+
+
+def _sorted(members: Mapping[str, str]) -> dict[str, str]:
+    return {key: members[key] for key in sorted(members)}
+
+
+def _text(value: object) -> str:
+    """ASCII, so that no invisible character hides from who reviews a change."""
+    return json.dumps(value)
