@@ -13,6 +13,7 @@ import secrets
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Final, Literal, assert_never
 
 import msgspec
@@ -25,6 +26,10 @@ from mcproxy.protocol.jsonrpc import InvalidMessage, RequestId, parse_object, pa
 
 MAX_TEXT: Final = 256
 """Characters of a text that a peer chose; a longer one is cut."""
+MAX_READ: Final = 4096
+"""Characters of it that are looked at."""
+REMEMBERED: Final = 1024
+"""Texts that need not be looked at again: most records name the same callers and tools."""
 MAX_SHOWN: Final = 4096
 """Bytes of arguments that are shown; of larger ones there is the hash alone."""
 
@@ -134,16 +139,17 @@ def trace_id(params: dict[str, Raw]) -> str | None:
 
 
 def cleaning(secrets: Iterable[str]) -> Clean:
-    """Takes `secrets` out of a text, and what looks like one; and cuts it."""
+    """Takes `secrets` out of a text, and what looks like one; and cuts it. Remembers the latest texts."""
     known = sorted({secret for secret in secrets if len(secret) >= MIN_SECRET}, key=len, reverse=True)
     by_value = re.compile("|".join(map(re.escape, known)) or r"(?!)")
 
+    @lru_cache(REMEMBERED)
     def clean(text: str) -> str:
         text = _QUERY.sub(rf"\1={REDACTED}", _USER.sub(f"{REDACTED}@", text))
         text = _LOOKS.sub(REDACTED, by_value.sub(REDACTED, text))
         return text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}..."
 
-    return clean
+    return lambda text: clean(text[:MAX_READ])
 
 
 def line(record: Record, clean: Clean, redact: Collection[str] = ()) -> bytes:

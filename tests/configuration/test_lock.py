@@ -1,0 +1,47 @@
+"""The files that a configuration names for pins and the audit; `tests/access/test_pins.py` reads and writes locks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mcproxy.configuration.documents import ConfigurationError
+from mcproxy.configuration.loading import Configuration, read
+from mcproxy.configuration.lock import render
+from mcproxy.settings.pins import Approved
+
+
+def configured(folder: Path, access: str) -> Configuration:
+    path = folder / "mcproxy.yaml"
+    path.write_text(f"access: {{{access}}}\nmcpServers: {{}}\n")
+    return read(path, {})
+
+
+def test_files_are_looked_for_beside_the_configuration(tmp_path: Path) -> None:
+    access = configured(tmp_path, "audit: {file: a/audit.jsonl}, pins: {mode: warn}").settings.access
+    assert access.audit.file == str(tmp_path / "a" / "audit.jsonl")
+    assert access.pins.file == str(tmp_path / "mcproxy.lock")
+
+
+def test_the_lock_is_read_and_watched_even_before_there_is_one(tmp_path: Path) -> None:
+    path = tmp_path / "mcproxy.lock"
+    before = configured(tmp_path, "pins: {mode: enforce}")
+    assert path in before.files
+    assert before.settings.access.pins.lock == {}
+    path.write_text(render({"up": Approved("Be kind.")}))
+    after = configured(tmp_path, "pins: {mode: enforce}")
+    assert after.settings.access.pins.lock["up"].instructions == "Be kind."
+    assert after.settings != before.settings
+
+
+def test_a_lock_that_is_not_understood_is_a_problem_of_the_configuration(tmp_path: Path) -> None:
+    (tmp_path / "mcproxy.lock").write_text("<<<<<<< HEAD\n")
+    with pytest.raises(ConfigurationError, match=r"mcproxy\.lock: is no lock file"):
+        configured(tmp_path, "pins: {mode: enforce}")
+
+
+@pytest.mark.parametrize("mode", ["off", "false", "'off'"])
+def test_pins_are_off_as_yaml_says_it_and_then_no_lock_is_read(tmp_path: Path, mode: str) -> None:
+    (tmp_path / "mcproxy.lock").write_text("no lock")
+    assert configured(tmp_path, f"pins: {{mode: {mode}}}").settings.access.pins.mode == "off"
