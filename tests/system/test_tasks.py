@@ -120,8 +120,8 @@ async def test_a_tool_that_must_be_a_task_serves_clients_that_have_none(tmp_path
         gateway(tmp_path, configuration({"up": up})) as running,
         session(f"{running.url}/mcp", "2025-06-18") as client,
     ):
-        listed = (await client.result("tools/list"))["tools"]
-        assert all("execution" not in tool for tool in listed)
+        listed = {tool["name"]: tool for tool in (await client.result("tools/list"))["tools"]}
+        assert "execution" not in listed["up__greet"]
         assert (await client.call("up__greet"))["result"]["content"] == GREETING
         assert len(client.all_of("elicitation/create")) == 1
 
