@@ -32,6 +32,7 @@ from mcproxy.admin.health import routes
 from mcproxy.admin.listener import served
 from mcproxy.admin.pages import Pages
 from mcproxy.admin.pulse import beat
+from mcproxy.admin.standings import Standings
 from mcproxy.admin.ui import StatusPage
 from mcproxy.call import Audience, Handler, Listener, Phase, UpstreamEvent, UpstreamStatus
 from mcproxy.catalog.merging import View
@@ -157,7 +158,13 @@ async def running(
         tasks.start_soon(fleet.run)
         tasks.start_soon(beat, metrics)
         identity = Identity(settings.access.authentication, tasks.start_soon)
-        yield App(settings, metrics, edge, gateway, fleet, identity, audit, feed)
+        app = App(settings, metrics, edge, gateway, fleet, identity, audit, feed)
+        standings = Standings(app.statuses)
+        metrics.registry.register(standings)
+        try:
+            yield app
+        finally:
+            metrics.registry.unregister(standings)
         tasks.cancel_scope.cancel()
 
 

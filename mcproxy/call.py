@@ -117,10 +117,14 @@ class Client(Protocol):
 
 @dataclass(slots=True, eq=False)
 class Notes:
-    """What is found out about a call on its way, for the audit."""
+    """What is found out about a call on its way, for those who count it and write it down."""
 
     upstream_seconds: float = 0
     """How much of its time its upstream took."""
+    asked: bool = False
+    """Whether its client was asked something between two of its ways upstream, which took time too."""
+    trace: str | None = None
+    """The id of its trace, where one is recorded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,8 +145,8 @@ class Call:
     """Whether its tool says that a second call has no second effect (requirement R4); see `Method.safe_to_repeat`."""
     id: RequestId | None = None
     """The client's own id of the request; never sent to an upstream (requirement R24)."""
-    notes: Notes | None = None
-    """Where its stages note what the audit is to say; None where nobody audits."""
+    notes: Notes = field(default_factory=Notes, compare=False)
+    """The same for the call that a stage makes of this one."""
 
     def with_params(self, params: Params) -> Call:
         return replace(self, params=params)

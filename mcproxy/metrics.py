@@ -7,16 +7,94 @@ from __future__ import annotations
 
 import platform
 from contextlib import suppress
+from typing import Final, Generic, TypeVar
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, ProcessCollector
+from prometheus_client import CollectorRegistry, Counter, Gauge, GCCollector, Histogram, Info, ProcessCollector
 from prometheus_client.metrics import MetricWrapperBase
 
 from mcproxy import __version__
 
-UNKNOWN = "unknown"
+UNKNOWN: Final = "unknown"
 """The label for what has no name that we know."""
 
-_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
+OTHER: Final = "other"
+"""The label that subjects share which are one too many."""
+
+_SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
+
+_OWN_SECONDS: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5)
+
+Instrument = TypeVar("Instrument", bound=MetricWrapperBase)
+
+
+class Series(Generic[Instrument]):
+    """The series of one instrument by their labels, each looked up once. As bounded as the instrument itself."""
+
+    def __init__(self, instrument: Instrument) -> None:
+        self._instrument = instrument
+        self._known: dict[tuple[str, ...], Instrument] = {}
+
+    def __call__(self, *labels: str) -> Instrument:
+        found = self._known.get(labels)
+        if found is None:
+            found = self._known[labels] = self._instrument.labels(*labels)
+        return found
+
+    def forget(self, upstream: str) -> None:
+        """Lets go of what the instrument has dropped. The upstream is the first label."""
+        self._known = {labels: series for labels, series in self._known.items() if labels[0] != upstream}
+
+
+class Subjects:
+    """Which tools and prompts have series of their own: of each upstream the first `most` that were called (R52)."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self._known: dict[str, set[str]] = {}
+
+    def label(self, upstream: str, subject: str) -> str:
+        known = self._known.setdefault(upstream, set())
+        if not subject or subject in known:
+            return subject
+        if len(known) >= self.most:
+            return OTHER
+        known.add(subject)
+        return subject
+
+    def forget(self, upstream: str) -> None:
+        self._known.pop(upstream, None)
+
+
+class Calls:
+    """Counts calls that are over. With `trace`, their times point to an example of them (OpenMetrics, Exemplars)."""
+
+    def __init__(self, requests: Counter, duration: Histogram, upstream: Histogram, own: Histogram) -> None:
+        self.subjects: Final = Subjects(1000)
+        self._requests = Series(requests)
+        self._duration = Series(duration)
+        self._upstream = Series(upstream)
+        self._own = Series(own)
+
+    def over(
+        self, upstream: str, method: str, subject: str, outcome: str, seconds: float, trace: str | None = None
+    ) -> None:
+        self._requests(upstream, method, self.subjects.label(upstream, subject), outcome).inc()
+        self._duration(upstream, method).observe(seconds, _exemplar(trace))
+
+    def over_upstream(self, upstream: str, method: str, seconds: float, trace: str | None = None) -> None:
+        self._upstream(upstream, method).observe(seconds, _exemplar(trace))
+
+    def took_ourselves(self, upstream: str, seconds: float, trace: str | None = None) -> None:
+        """What a call took that its upstream did not."""
+        self._own(upstream).observe(max(0.0, seconds), _exemplar(trace))
+
+    def forget(self, upstream: str) -> None:
+        for series in (self._requests, self._duration, self._upstream, self._own, self.subjects):
+            series.forget(upstream)
+
+
+def _exemplar(trace: str | None) -> dict[str, str] | None:
+    return None if trace is None else {"trace_id": trace}
 
 
 class Metrics:
@@ -40,10 +118,28 @@ class Metrics:
             buckets=_SECONDS,
             registry=r,
         )
+        self.own_duration = Histogram(
+            "mcproxy_own_duration_seconds",
+            "The part of a call's time that the gateway itself took, of calls that went upstream and asked nobody.",
+            ("upstream",),
+            buckets=_OWN_SECONDS,
+            registry=r,
+        )
+        self.calls = Calls(self.requests, self.duration, self.upstream_duration, self.own_duration)
         self.in_flight = Gauge("mcproxy_requests_in_flight", "Calls without an outcome yet.", registry=r)
         self.upstream_up = Gauge("mcproxy_upstream_up", "1 while the upstream is connected.", ("upstream",), registry=r)
         self.reconnects = Counter(
             "mcproxy_upstream_reconnects", "Connections made after the first.", ("upstream",), registry=r
+        )
+        self.upstream_troubles = Counter(
+            "mcproxy_upstream_troubles",
+            "Attempts to connect that failed and connections that were lost, by why: unreachable, rejected, timeout, "
+            "lost, internal.",
+            ("upstream", "why"),
+            registry=r,
+        )
+        self.child_starts = Counter(
+            "mcproxy_upstream_child_starts", "Times that the upstream's child was started.", ("upstream",), registry=r
         )
         self.junk_lines = Counter(
             "mcproxy_upstream_junk",
@@ -57,8 +153,8 @@ class Metrics:
             ("upstream", "method"),
             registry=r,
         )
-        self.sessions = Gauge("mcproxy_sessions", "Live handshake sessions.", ("transport",), registry=r)
-        self.streams = Gauge("mcproxy_streams", "Open event streams.", ("transport",), registry=r)
+        self.sessions = Gauge("mcproxy_sessions", "Live handshake sessions.", ("transport", "version"), registry=r)
+        self.streams = Gauge("mcproxy_streams", "Open event streams.", ("transport", "version"), registry=r)
         self.bytes_in = Counter("mcproxy_received_bytes", "Bytes of messages from clients.", ("transport",), registry=r)
         self.bytes_out = Counter("mcproxy_sent_bytes", "Bytes of messages to clients.", ("transport",), registry=r)
         self.notifications = Counter(
@@ -90,6 +186,9 @@ class Metrics:
             "mcproxy_list_fetches", "Lists fetched from an upstream.", ("upstream", "kind"), registry=r
         )
         self.entries = Gauge("mcproxy_entries", "Entries an upstream offers.", ("upstream", "kind"), registry=r)
+        self.list_bytes = Gauge(
+            "mcproxy_list_bytes", "Bytes of the entries an upstream offers.", ("upstream", "kind"), registry=r
+        )
         self.cache_reads = Counter(
             "mcproxy_cache_reads",
             "Reads of resources by how they were answered: hit, miss, stale, coalesced (with another's fetch).",
@@ -113,6 +212,7 @@ class Metrics:
         self.build = Info("mcproxy_build", "The version of the gateway, and of what it runs on.", registry=r)
         self.build.info({"version": __version__, "python": platform.python_version()})
         ProcessCollector(registry=r)
+        GCCollector(registry=r)
         self.config_generation = Gauge(
             "mcproxy_config_generation", "Configurations that were in force, the present one included.", registry=r
         )
@@ -133,6 +233,12 @@ class Metrics:
             registry=r,
         )
         self.parked = Gauge("mcproxy_parked_calls", "Calls that wait upstream for their client's input.", registry=r)
+        self.parked_ends = Counter(
+            "mcproxy_parked_ends",
+            "Waits of parked calls that are over: answered by the client, or expired.",
+            ("how",),
+            registry=r,
+        )
         self.limited = Counter(
             "mcproxy_limited", "Calls that a limit of access.limits refused.", ("upstream", "limit"), registry=r
         )
@@ -158,3 +264,4 @@ class Metrics:
             if isinstance(instrument, MetricWrapperBase):
                 with suppress(ValueError):  # it has no such label
                     instrument.remove_by_labels({"upstream": upstream})
+        self.calls.forget(upstream)

@@ -238,7 +238,7 @@ class Sessions:
         self._of_principal[name] -= 1
         if not self._of_principal[name]:
             del self._of_principal[name]
-        self._edge.metrics.sessions.labels(session.transport).dec()
+        self._edge.metrics.sessions.labels(session.transport, caller.version).dec()
         session.close()
         self._edge.audience.leave(session)
 
@@ -257,7 +257,7 @@ class Sessions:
     @contextmanager
     def streaming(self, session: Session) -> Iterator[None]:
         """While a stream to the session's client is open: the session is not idle then."""
-        streams = self._edge.metrics.streams.labels(session.transport)
+        streams = self._edge.metrics.streams.labels(session.transport, session.caller.version)
         session.open_streams += 1
         streams.inc()
         try:
@@ -296,7 +296,7 @@ class Sessions:
         session = Session(id, caller, transport, streams, self._edge, self._clock())
         self._live[remembered.key] = session
         self._of_principal[principal.name] += 1
-        self._edge.metrics.sessions.labels(transport).inc()
+        self._edge.metrics.sessions.labels(transport, caller.version).inc()
         self._edge.audience.join(session)
         if self._draining:
             session.drain()

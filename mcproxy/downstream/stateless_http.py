@@ -22,6 +22,7 @@ from mcproxy.downstream.outbox import Outbox
 from mcproxy.downstream.responses import Accepted, Refusal, check_accept, error, json, send_events
 from mcproxy.downstream.sessions import CUT_OFF, SHUTTING_DOWN
 from mcproxy.downstream.stateless import Admitted, Answer, admit, respond
+from mcproxy.protocol.eras import LATEST
 from mcproxy.protocol.jsonrpc import (
     INTERNAL_ERROR,
     INVALID_REQUEST,
@@ -181,7 +182,7 @@ class Reply:
         if self._answer is not None and not self._streams:
             return json(encode(self._answer), _status(self._answer))
         self._streams = True
-        with self._edge.metrics.streams.labels(TRANSPORT).track_inprogress():
+        with self._edge.metrics.streams.labels(TRANSPORT, LATEST).track_inprogress():
             return await send_events(request, self._edge, TRANSPORT, self._outbox, refill=refill)
 
 

@@ -319,6 +319,8 @@ class Aggregation:
             self._catalogue.replace(link, kind, listing)
         if link.owner is None:
             self._metrics.entries.labels(link.upstream, kind.value).set(len(listing.entries))
+            size = sum(len(entry.data) for entry in listing.entries)
+            self._metrics.list_bytes.labels(link.upstream, kind.value).set(size)
         refused = self._catalogue.exposure(AGGREGATE, link, kind).refused
         _warn_of(refused, "an entry is not shown")
         unapproved = self._catalogue.unapproved(link, kind)

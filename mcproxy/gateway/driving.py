@@ -29,6 +29,7 @@ async def driven(handler: Handler, call: Call, rounds: int, sleep: Sleep, mint: 
             return outcome
         if not outcome.requests:
             await sleep(_PAUSE * 2**retries)
+        call.notes.asked = True
         answers = await _answers(call, outcome.requests, mint)
         outcome = await handler(call.with_params(_retry(call.params, outcome, answers)))
     if isinstance(outcome, InputRequired):

@@ -91,6 +91,7 @@ class Gateway:
         self._catalogue = Catalogue(
             _layouts(settings), _policy(settings), settings.access.policy.max_views, Pins(settings.access.pins)
         )
+        metrics.calls.subjects.most = proxy.limits.max_metric_subjects
         self._cache = ReadCache(_enabled(settings), proxy.cache, metrics, annotated_in(self._catalogue), now)
         self._behind = upstreams
         self._upstreams = {name: self._cache.around(upstream) for name, upstream in upstreams.items()}
@@ -147,6 +148,7 @@ class Gateway:
         self._aggregation.introduce(upstreams.keys() - stay)
         self._subscriptions.reconfigure(proxy.limits.max_subscriptions_per_session)
         self._levels.reconfigure(proxy.list_wait)
+        self._metrics.calls.subjects.most = proxy.limits.max_metric_subjects
         self._holdings.most = proxy.limits.max_tasks_per_session
         self._bridge.reconfigure(proxy.bridge)
         self._limits.reconfigure(settings.access.limits)

@@ -57,6 +57,7 @@ class Parking:
         self._expiries: dict[str, float] = {}
         """Of those that wait, soonest first."""
         self._stirred = anyio.Event()
+        self._metrics = metrics
         metrics.parked.set_function(self.__len__)
 
     def reconfigure(self, limits: settings.Bridge) -> None:
@@ -91,6 +92,7 @@ class Parking:
         if crossing is None or crossing.round != parked.round:
             raise refused("was used before, or its call is over: each is good for one retry")
         crossing.resume(call)
+        self._metrics.parked_ends.labels("answered").inc()
         del self._expiries[crossing.id]
         return await self._accompany(crossing)
 
@@ -144,6 +146,7 @@ class Parking:
             now = self._clock()
             for id in [id for id, expires in self._expiries.items() if expires <= now]:
                 self._end(self._places[id])
+                self._metrics.parked_ends.labels("expired").inc()
 
     def _stir(self) -> None:
         self._stirred.set()

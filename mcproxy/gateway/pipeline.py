@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Final, assert_never
 
 import structlog
@@ -23,7 +22,6 @@ from mcproxy.call import (
     Handler,
     InputRequired,
     McpError,
-    Notes,
     Outcome,
     Party,
     Reason,
@@ -68,8 +66,10 @@ def counted(metrics: Metrics, label: Label, clock: Callable[[], float] = time.pe
             finally:
                 upstream, subject = label(call)
                 metrics.in_flight.dec()
-                metrics.requests.labels(upstream, method, subject, outcome_label).inc()
-                metrics.duration.labels(upstream, method).observe(clock() - began)
+                seconds, notes = clock() - began, call.notes
+                metrics.calls.over(upstream, method, subject, outcome_label, seconds, notes.trace)
+                if notes.upstream_seconds and not notes.asked:
+                    metrics.calls.took_ourselves(upstream, seconds - notes.upstream_seconds, notes.trace)
             return outcome
 
         return counting
@@ -82,19 +82,19 @@ def audited(audit: Audit, judges: Judges, digest: Digest, clock: Callable[[], fl
 
     def stage(handler: Handler) -> Handler:
         async def auditing(call: Call) -> Outcome:
-            (aim, decision), notes, at, began = judges(call), Notes(), audit.clock(), clock()
+            (aim, decision), at, began = judges(call), audit.clock(), clock()
             try:
                 await audit.begin()
             except McpError as refusal:
                 return Failed(refusal.error(), Party.GATEWAY, refusal.reason)
             outcome: Outcome | None = None
             try:
-                outcome = await handler(replace(call, notes=notes))
+                outcome = await handler(call)
                 return outcome
             finally:
                 label = Reason.CANCELLED.value if outcome is None else _label_of(outcome)
                 end = End(at, clock() - began, label, outcome)
-                seen = Seen(aim.upstream, aim.own, decision, notes.upstream_seconds)
+                seen = Seen(aim.upstream, aim.own, decision, call.notes.upstream_seconds)
                 audit.end(recorded(call, seen, end, audit.spec.arguments, digest))
 
         return auditing if audit.on else handler

@@ -91,9 +91,8 @@ class Router:
             return await upstream(call)
         finally:
             took = self._clock() - began
-            self._metrics.upstream_duration.labels(space.upstream, row.name).observe(took)
-            if call.notes is not None:
-                call.notes.upstream_seconds += took
+            self._metrics.calls.over_upstream(space.upstream, row.name, took, call.notes.trace)
+            call.notes.upstream_seconds += took
 
     def _check_offered(self, row: Method, call: Call) -> None:
         if row.capability is not None and row.capability not in self._catalogue.view(call.caller).capabilities:

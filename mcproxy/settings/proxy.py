@@ -47,6 +47,8 @@ class Limits(Section):
     """The same, in bytes."""
     max_connections_total: Count = 500
     """Links of `connection: session` upstreams, all together."""
+    max_metric_subjects: Count = 1000
+    """Tools and prompts of one upstream that have metrics of their own; those called later are `other`, together."""
 
 
 class CacheLimits(Section):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from enum import Enum
 
 import anyio
 import structlog
@@ -35,6 +36,18 @@ from mcproxy.upstream.backoff import LONGEST
 from mcproxy.upstream.link import Connect, Hop, Link, NotAccepted, Ownership, Rejected, Unreachable
 
 log = structlog.get_logger()
+
+
+class Trouble(Enum):
+    """Why there is no link; the values are a label of metrics."""
+
+    UNREACHABLE = "unreachable"
+    REJECTED = "rejected"
+    """It answered with something that is no MCP, or not for us."""
+    TIMEOUT = "timeout"
+    LOST = "lost"
+    """There was one, and it ended."""
+    INTERNAL = "internal"
 
 
 @dataclass(slots=True)
@@ -168,13 +181,16 @@ class KeptLink:
     async def _live(self) -> None:
         """One attempt to connect, and the life of the link where it succeeds."""
         try:
-            error = await self._connect_and_wait()
-        except (Unreachable, Rejected) as unreachable:
-            error = self._hop.redact(str(unreachable))
+            error, trouble = await self._connect_and_wait(), Trouble.TIMEOUT
+        except Unreachable as unreachable:
+            error, trouble = self._hop.redact(str(unreachable)), Trouble.UNREACHABLE
+        except Rejected as rejected:
+            error, trouble = self._hop.redact(str(rejected)), Trouble.REJECTED
         except Exception as bug:
             log.exception("upstream failed unexpectedly", upstream=self._name)
-            error = f"an internal error: {type(bug).__name__}"
+            error, trouble = f"an internal error: {type(bug).__name__}", Trouble.INTERNAL
         if error is not None:
+            self._count(trouble)
             self._settle(error)
             self._down(error)
 
@@ -191,6 +207,7 @@ class KeptLink:
                 self._up(link)
                 try:
                     self._down(await link.ended())
+                    self._count(Trouble.LOST)
                 finally:
                     self._link = None
                 return None
@@ -199,6 +216,9 @@ class KeptLink:
         why, self._renewed = self._renewed, None
         self._down(why)
         return None
+
+    def _count(self, trouble: Trouble) -> None:
+        self._hop.metrics.upstream_troubles.labels(self._name, trouble.value).inc()
 
     def _underway(self) -> str:
         step = self._hop.underway.step

@@ -51,6 +51,7 @@ async def child(hop: Hop, environ: Mapping[str, str] = os.environ) -> AsyncItera
     held, ours = os.pipe()
     with os.fdopen(ours, "wb", buffering=0) as lifeline:
         process = await _start(hop.spec, command, env, held)
+        hop.metrics.child_starts.labels(hop.spec.name).inc()
         try:
             pipe = _Child(process, hop)
             async with task_group() as tasks:

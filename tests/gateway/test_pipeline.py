@@ -141,6 +141,19 @@ async def test_r52_a_cancelled_call_is_counted_so_and_timed() -> None:
     assert metrics.registry.get_sample_value("mcproxy_requests_in_flight") == 0
 
 
+@pytest.mark.parametrize(("asked", "own"), [(False, 0.5), (True, None)])
+async def test_the_gateways_own_time_is_what_neither_upstream_nor_client_took(asked: bool, own: float | None) -> None:
+    metrics, ticks = Metrics(), iter((1.0, 3.5))
+
+    async def upstream(call: Call) -> Outcome:
+        call.notes.upstream_seconds += 2
+        call.notes.asked = asked
+        return Complete(EMPTY_OBJECT)
+
+    await counted(metrics, lambda call: ("up", ""), lambda: next(ticks))(upstream)(call())
+    assert metrics.registry.get_sample_value("mcproxy_own_duration_seconds_sum", {"upstream": "up"}) == own
+
+
 def busy(name: str = "up") -> FakeUpstream:
     upstream = FakeUpstream(name)
     upstream.lists[Kind.TOOLS] = [tool("push"), tool("pull")]

@@ -1,0 +1,47 @@
+"""Where each upstream stands, told to whoever scrapes: read off when asked, so that nothing is kept or gets old.
+
+Tells no reasons in words: those may hold anything, and are no labels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from prometheus_client import Metric
+from prometheus_client.core import GaugeMetricFamily, InfoMetricFamily
+from prometheus_client.registry import Collector
+
+from mcproxy.call import Phase, UpstreamStatus
+
+
+class Standings(Collector):
+    def __init__(self, statuses: Callable[[], Iterable[UpstreamStatus]]) -> None:
+        self._statuses = statuses
+
+    def describe(self) -> Iterator[Metric]:
+        yield from _families()
+
+    def collect(self) -> Iterator[Metric]:
+        phases, identities = families = _families()
+        for status in self._statuses():
+            for phase in Phase:
+                phases.add_metric([status.name, phase.value], status.phase is phase)
+            if status.identity is not None:
+                spoken = {"era": status.identity.era.value, "version": status.identity.version}
+                identities.add_metric([status.name], {"transport": status.transport, **spoken})
+        yield from families
+
+
+def _families() -> tuple[GaugeMetricFamily, InfoMetricFamily]:
+    return (
+        GaugeMetricFamily(
+            "mcproxy_upstream_phase",
+            "1 for the phase that the upstream is in: connecting, ready, backing_off or disabled.",
+            labels=("upstream", "phase"),
+        ),
+        InfoMetricFamily(
+            "mcproxy_upstream",
+            "How the upstream is reached (transport), and what it spoke when last connected (era, version).",
+            labels=("upstream",),
+        ),
+    )
