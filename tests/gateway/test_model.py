@@ -390,6 +390,21 @@ class GatewayMachine(RuleBasedStateMachine):
             self.archive.write(uri)
         self.all_news_arrive()
 
+    @rule(uri=st.sampled_from(URIS), who=PEOPLE, part=st.sampled_from(["", PART, None]), watched=st.booleans())
+    def what_was_read_changes(self, uri: str, who: int, part: str | None, watched: bool) -> None:
+        """Where it was not watched before, it is afterwards. Where `part` is None, everything changes."""
+        if watched:
+            self.someone_subscribes(who, uri)
+        self.someone_reads_and_is_answered(who, uri)
+        if part is None:
+            self.archive.rewrite()
+        else:
+            self.archive.write(uri, part)
+        self.all_news_arrive()
+        self.someone_subscribes(who, uri)
+        self.the_server_answers_all()
+        self.someone_reads_and_is_answered(who, uri)
+
     @rule(uri=st.sampled_from(URIS), who=PEOPLE)
     def the_news_overtake_a_read(self, uri: str, who: int) -> None:
         self.someone_reads_and_it_is_taken_up(0, uri)
