@@ -36,6 +36,7 @@ from mcproxy.admin.standings import Standings
 from mcproxy.admin.ui import StatusPage
 from mcproxy.call import Audience, Handler, Listener, Phase, UpstreamEvent, UpstreamStatus
 from mcproxy.catalog.merging import View
+from mcproxy.catalog.naming import Refused
 from mcproxy.configuration.loading import credentials
 from mcproxy.downstream import listener, metadata, stdio, tls
 from mcproxy.downstream.credentials import Credentials
@@ -113,8 +114,8 @@ class App:
     def listeners(self) -> list[Listener]:
         return self.gateway.listeners()
 
-    def waiting(self) -> list[str]:
-        return []
+    def waiting(self) -> list[Refused]:
+        return self.gateway.unapproved()
 
     async def settled(self) -> None:
         """Returns when every upstream's first attempt is over and the lists of those that connected are known."""

@@ -16,6 +16,7 @@ from mcproxy.admin.forms import Field, fields
 from mcproxy.admin.masking import masked
 from mcproxy.call import Handler, Listener, Phase, UpstreamStatus
 from mcproxy.catalog.merging import Shown, View
+from mcproxy.catalog.naming import Refused
 from mcproxy.metrics import Metrics
 from mcproxy.protocol.methods import Kind
 from mcproxy.settings import Settings
@@ -44,8 +45,8 @@ class Gateway(Protocol):
 
     def listeners(self) -> Sequence[Listener]: ...
 
-    def waiting(self) -> Sequence[str]:
-        """Definitions that wait for approval, a sentence each."""
+    def waiting(self) -> Sequence[Refused]:
+        """Definitions that wait for approval."""
 
 
 @dataclass(frozen=True, slots=True)

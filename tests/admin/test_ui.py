@@ -35,7 +35,7 @@ from mcproxy.call import (
     UpstreamStatus,
 )
 from mcproxy.catalog.merging import View, expose, merge, read_listing
-from mcproxy.catalog.naming import layouts
+from mcproxy.catalog.naming import Refused, layouts
 from mcproxy.metrics import Metrics
 from mcproxy.protocol.jsonrpc import ErrorObject, raw
 from mcproxy.protocol.methods import Kind
@@ -88,8 +88,8 @@ class FakeGateway:
     def listeners(self) -> Sequence[Listener]:
         return []
 
-    def waiting(self) -> Sequence[str]:
-        return [f"the tool {HOSTILE} changed"]
+    def waiting(self) -> Sequence[Refused]:
+        return [Refused("odd", Kind.TOOLS, HOSTILE, "its description changed")]
 
 
 @dataclass
