@@ -181,7 +181,7 @@ class Pages:
             callers=[listener.caller for listener in self.gateway.listeners()],
             sessions=self.figures.by(metrics.sessions, "transport"),
             streams=self.figures.by(metrics.streams, "transport"),
-            subscriptions=self.figures.by(metrics.subscriptions, "upstream", side="client"),
+            subscriptions=self.figures.by(metrics.subscriptions, "upstream", side="clients"),
             parked=self.figures.gauge(metrics.parked),
         )
 

@@ -235,3 +235,9 @@ async def test_only_what_is_ours_is_served() -> None:
     async with site() as ui:
         assert (await ui.get("/ui/static/style.css"))[0] == 200
         assert (await ui.get("/ui/static/..%2Fui.py"))[0] == 404
+
+
+async def test_subscriptions_are_counted_by_the_upstream_that_they_are_of() -> None:
+    async with site() as ui:
+        ui.gateway.metrics.subscriptions.labels("odd", "clients").set(3)
+        assert "odd <b>3</b>" in (await ui.get("/ui/sessions"))[1]
