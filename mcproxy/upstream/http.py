@@ -23,6 +23,7 @@ from mcproxy.channel import PeerGone
 from mcproxy.settings import Upstream
 from mcproxy.upstream.link import Hop, NotAccepted, Rejected
 from mcproxy.upstream.wire.answer import Answer, Broken, TooLarge
+from mcproxy.upstream.wire.heads import write_head
 from mcproxy.upstream.wire.pool import Pool, Unreached, origin
 
 JSON: Final = "application/json"
@@ -33,6 +34,8 @@ EXCERPT_BYTES: Final = 16 * 1024
 EXCERPT_CHARS: Final = 300
 EXCERPT_PATIENCE: Final = 5.0
 MAX_REDIRECTS: Final = 3
+MOST_HEADS: Final = 256
+"""Heads of requests that are kept for the next that are the same."""
 _SAME_METHOD_REDIRECTS: Final = frozenset({307, 308})
 _OWN_FIELDS: Final = {
     "User-Agent": f"mcproxy/{__version__}",
@@ -99,6 +102,7 @@ class Requester:
         self._http = http
         self._hop = hop
         self._own = {**_by_name(_OWN_FIELDS), **_by_name(hop.spec.headers)}
+        self._heads: dict[tuple[object, ...], bytes] = {}
         self._cookies: aiohttp.CookieJar | None = None
 
     async def request(self, method: str, url: URL, headers: Mapping[str, str], data: bytes | None = None) -> Response:
@@ -123,15 +127,32 @@ class Requester:
         raise Rejected(f"more than {MAX_REDIRECTS} redirects")
 
     async def _send(self, method: str, url: URL, headers: Mapping[str, str], data: bytes | None) -> Response:
-        fields = dict({**self._credentials(url), **self._own, **_by_name(headers)}.values())
         try:
-            answer = await self._http.request(method, url, fields, data)
+            answer = await self._http.request(method, url, self._head(method, url, headers), data)
         except Unreached as error:
             raise NotAccepted(self._hop.redact(f"no connection to {url.origin()}: {_obstacle(error)}")) from error
+        except ValueError as error:
+            raise NotAccepted(self._hop.redact(f"nothing can be sent to {url.origin()}: {error}")) from error
         except Broken as error:
             raise PeerGone(self._hop.redact(f"the connection to {url.origin()} broke: {error}")) from error
         self._remember(url, answer)
         return Response(url, answer)
+
+    def _head(self, method: str, url: URL, headers: Mapping[str, str]) -> bytes:
+        """Most requests of a link begin as others did before."""
+        if self._cookies is not None:
+            return self._written(method, url, headers)
+        key = (method, url, *headers.items())
+        head = self._heads.get(key)
+        if head is None:
+            if len(self._heads) >= MOST_HEADS:
+                self._heads.clear()
+            head = self._heads[key] = self._written(method, url, headers)
+        return head
+
+    def _written(self, method: str, url: URL, headers: Mapping[str, str]) -> bytes:
+        fields = {**self._credentials(url), **self._own, **_by_name(headers)}
+        return write_head(method, url, dict(fields.values()))
 
     def _credentials(self, url: URL) -> Fields:
         """What the URL itself and earlier answers give a request to carry."""

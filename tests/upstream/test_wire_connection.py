@@ -16,7 +16,7 @@ from yarl import URL
 
 from mcproxy.upstream.wire.answer import LAST_BYTES, MOST_UNREAD, Answer, Broken, TooLarge
 from mcproxy.upstream.wire.connection import MAX_HEAD, Connection
-from mcproxy.upstream.wire.heads import write_head
+from mcproxy.upstream.wire.heads import end_head, write_head
 
 pytestmark = pytest.mark.anyio
 
@@ -150,8 +150,8 @@ async def test_the_request_is_written_at_once() -> None:
     bench = Bench()
     with anyio.fail_after(5):
         async with feeding(lambda: bench.feed([WHOLE])):
-            await bench.connection.exchange(REQUEST, b"{}")
-    assert bench.transport.written == REQUEST + b"{}"
+            await bench.connection.exchange(REQUEST)
+    assert bench.transport.written == REQUEST
 
 
 @pytest.mark.parametrize(
@@ -308,12 +308,12 @@ async def test_r16_a_body_over_its_readers_limit_is_not_taken_in() -> None:
 )
 def test_r20_a_header_never_becomes_two(name: str, value: str) -> None:
     with pytest.raises(ValueError, match="holds what no header may"):
-        write_head("POST", URL("http://h/"), {name: value}, 0)
+        write_head("POST", URL("http://h/"), {name: value})
 
 
 def test_a_request_names_its_host_and_target_as_they_go_over_the_wire() -> None:
-    head = write_head("POST", URL("http://bücher.example:8080/ö?q=a b#part"), {"X-Name": "größe"}, 3)
-    assert head.decode().split("\r\n") == [
+    head = write_head("POST", URL("http://bücher.example:8080/ö?q=a b#part"), {"X-Name": "größe"})
+    assert (head + end_head(b"abc")).decode().split("\r\n") == [
         "POST /%C3%B6?q=a+b HTTP/1.1",
         "Host: xn--bcher-kva.example:8080",
         "X-Name: größe",
@@ -321,4 +321,4 @@ def test_a_request_names_its_host_and_target_as_they_go_over_the_wire() -> None:
         "",
         "",
     ]
-    assert b"Host: [::1]\r\n" in write_head("GET", URL("http://[::1]/"), {}, None)
+    assert b"Host: [::1]\r\n" in write_head("GET", URL("http://[::1]/"), {})

@@ -20,6 +20,7 @@ from cryptography.x509.oid import NameOID
 from yarl import URL
 
 from mcproxy.upstream.wire.answer import Broken
+from mcproxy.upstream.wire.heads import write_head
 from mcproxy.upstream.wire.pool import Pool, Unreached
 
 pytestmark = pytest.mark.anyio
@@ -87,7 +88,7 @@ async def serving(server: Server, host: str = "127.0.0.1", tls: ssl.SSLContext |
 
 async def ask(pool: Pool, url: URL, method: str = "POST") -> bytes:
     with anyio.fail_after(5):
-        answer = await pool.request(method, url, {})
+        answer = await pool.request(method, url, write_head(method, url, {}))
         body = await answer.read(100)
     answer.release()
     return body
@@ -105,8 +106,8 @@ async def test_requests_at_once_have_a_connection_each_and_as_many_are_kept_as_m
     server = Server(answering)
     async with serving(server) as url:
         with closing(Pool(5, 1)) as pool:
-            first, second = await pool.request("POST", url, {}), await pool.request("POST", url, {})
-            for answer in (first, second):
+            head = write_head("POST", url, {})
+            for answer in [await pool.request("POST", url, head) for _ in range(2)]:
                 await answer.read(5)
                 answer.release()
             with anyio.fail_after(5):

@@ -40,12 +40,12 @@ class Connection(asyncio.Protocol):
         self._since_body = 0
         self._interim = False
 
-    async def exchange(self, head: bytes, body: bytes = b"") -> Answer:
+    async def exchange(self, request: bytes) -> Answer:
         """Sends a request and waits for the head of its answer. Cancelled, it ends the connection. Raises Broken."""
         assert self._answer is None, "one exchange at a time"
         self._answer = answer = Answer(self)
         self._heard, self._since_body = False, 0
-        self._transport.write(head + body)
+        self._transport.write(request)
         try:
             await answer.begun()
         except BaseException:

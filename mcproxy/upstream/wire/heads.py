@@ -48,12 +48,16 @@ def read_head(status: int, reason: bytes, fields: Sequence[tuple[bytes, bytes]])
     return Head(status, reason.decode(errors="replace"), read, tuple(cookies))
 
 
-def write_head(method: str, url: URL, fields: Mapping[str, str], length: int | None) -> bytes:
-    """The head of a request with a body of `length` bytes, or with none. Raises ValueError for what cannot be sent."""
+def write_head(method: str, url: URL, fields: Mapping[str, str]) -> bytes:
+    """The head of a request, but for its end (`end_head`). Raises ValueError for what cannot be sent."""
     lines = [f"{method} {url.raw_path_qs} HTTP/1.1\r\nHost: {url.host_port_subcomponent}\r\n"]
     for name, value in fields.items():
         if _NAME.fullmatch(name) is None or _FORBIDDEN.search(value) is not None:
             raise ValueError(f"the header {name!r} holds what no header may")
         lines.append(f"{name}: {value}\r\n")
-    lines.append("\r\n" if length is None else f"Content-Length: {length}\r\n\r\n")
     return "".join(lines).encode()
+
+
+def end_head(body: bytes | None) -> bytes:
+    """What comes between the fields of a request and its body, if it has one."""
+    return b"\r\n" if body is None else b"Content-Length: %d\r\n\r\n" % len(body)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-from collections.abc import Mapping
 from typing import Final
 
 import anyio
@@ -18,7 +17,7 @@ from yarl import URL
 
 from mcproxy.upstream.wire.answer import Answer, Broken
 from mcproxy.upstream.wire.connection import Connection
-from mcproxy.upstream.wire.heads import write_head
+from mcproxy.upstream.wire.heads import end_head
 
 LONGEST_IDLE: Final = 15.0
 """Seconds that a connection waits for another request; servers mostly give up later."""
@@ -55,24 +54,24 @@ class Pool:
         """How many connections wait for a request."""
         return len(self._idle)
 
-    async def request(self, method: str, url: URL, fields: Mapping[str, str], body: bytes | None = None) -> Answer:
-        """Raises Unreached where nothing was sent, and Broken where nobody knows what became of it."""
-        try:
-            head = write_head(method, url, fields, None if body is None else len(body))
-        except ValueError as error:
-            raise Unreached from error
+    async def request(self, method: str, url: URL, head: bytes, body: bytes | None = None) -> Answer:
+        """Sends what `write_head` made, and `body`.
+
+        Raises Unreached where nothing was sent, and Broken where nobody knows what became of it.
+        """
+        request = head + end_head(body) + (body or b"")
         kept = self._take(origin(url))
         if kept is None:
-            return await (await self._connect(url)).exchange(head, body or b"")
+            return await (await self._connect(url)).exchange(request)
         try:
-            return await kept.exchange(head, body or b"")
+            return await kept.exchange(request)
         except Broken as broken:
             if not broken.silent:
                 raise
             self._close_idle()  # where one has been closed meanwhile, so have the others
             if method not in _REPEATABLE:
                 raise
-        return await (await self._connect(url)).exchange(head, body or b"")
+        return await (await self._connect(url)).exchange(request)
 
     def close(self) -> None:
         """Ends every connection."""
