@@ -21,9 +21,13 @@ from mcproxy.gateway.pipeline import contained
 from mcproxy.gateway.tickets import Parked, refused
 from mcproxy.metrics import Metrics
 from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, ErrorObject
+from mcproxy.protocol.methods import INPUT_CAPABILITIES
 
 Clock = Callable[[], float]
 """Unix time in seconds."""
+
+ASKABLE: Final = frozenset(INPUT_CAPABILITIES.values())
+"""Client capabilities by which a client can be asked something."""
 
 STOPPED: Final = Failed(
     ErrorObject(INTERNAL_ERROR, "the gateway stopped while the call ran: its outcome is unknown"),
@@ -83,7 +87,11 @@ class Parking:
         if self._tasks is None:
             return await handler(call)
         crossing = Crossing(self._mint(), call, self._limits)
-        self._tasks.start_soon(_carry, crossing, handler, call)
+        if ASKABLE.isdisjoint(call.caller.capabilities):
+            # Nothing can be asked, so that nothing is parked: the call needs no task that may outlive its request.
+            await _carry(crossing, handler, call)
+        else:
+            self._tasks.start_soon(_carry, crossing, handler, call)
         return await self._accompany(crossing)
 
     async def resume(self, parked: Parked, call: Call) -> Outcome | Pause:

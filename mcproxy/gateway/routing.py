@@ -62,7 +62,9 @@ class Router:
 
     async def _forward(self, row: Method, call: Call) -> Outcome:
         target = await self._resolver.target(row, call)
-        outcome = await self._tasks.relayed(target, row, replace(call, repeatable=target.repeatable), self._exchange)
+        if target.repeatable:
+            call = replace(call, repeatable=True)
+        outcome = await self._tasks.relayed(target, row, call, self._exchange)
         if row.hinted and not self._catalogue.same_for_all(call.caller.endpoint):
             outcome = kept_private(outcome)
         if row.subject is not Subject.RESOURCE or row.subject_key is None:
