@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Collection
+from functools import lru_cache
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -68,6 +69,7 @@ def preflight_headers(requested: str | None) -> dict[str, str]:
     }
 
 
+@lru_cache(256)
 def _hostname(host: str) -> str | None:
     if "@" in host:
         return None
@@ -77,6 +79,7 @@ def _hostname(host: str) -> str | None:
         return None
 
 
+@lru_cache(256)
 def is_loopback(name: str) -> bool:
     """Whether a host's name or address means this machine, wherever it is looked up."""
     if name == "localhost" or name.endswith(".localhost"):

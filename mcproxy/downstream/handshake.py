@@ -117,8 +117,7 @@ def _take_request(edge: Edge, session: Session, request: Request, outlet: Outlet
         outlet.send(Response(request.id, own))
         outlet.finish()
         return
-    session.begin(request.id)
-    edge.tasks.start_soon(_carry_out, edge, session, request.id, call, outlet)
+    session.begin(request.id, edge.tasks.create_task(_carry_out(edge, session, request.id, call, outlet)))
 
 
 def _own_answer(session: Session, request: Request) -> Raw | None:
@@ -149,17 +148,16 @@ def _call(session: Session, request: Request | Notification, outlet: Outlet | No
 async def _carry_out(edge: Edge, session: Session, id: RequestId, call: Call, outlet: Outlet) -> None:
     way = call.client
     assert isinstance(way, _Way)
+    answer: Answer | None = None
     try:
-        with session.calls[id]:
-            outcome = await edge.handler(call)
-            way.close()
-            outlet.send(_answer(id, outcome))
-            return
-        # cancellation: "SHOULD NOT send a response for the cancelled request"; this one its client did not cancel.
-        if session.abandoned:
-            outlet.send(ErrorResponse(id, ErrorObject(INTERNAL_ERROR, CUT_OFF)))
+        answer = _answer(id, await edge.handler(call))
     finally:
         way.close()
+        # cancellation: "SHOULD NOT send a response for the cancelled request"; this one its client did not cancel.
+        if answer is None and session.abandoned:
+            answer = ErrorResponse(id, ErrorObject(INTERNAL_ERROR, CUT_OFF))
+        if answer is not None:
+            outlet.send(answer)
         # Before the session, which may hang up: a batch is put on its way by this.
         outlet.finish()
         session.finish(id)
@@ -191,14 +189,12 @@ def _take_notification(edge: Edge, session: Session, notification: Notification)
     except McpError:
         return
     key = object()
-    session.begin(key)
-    edge.tasks.start_soon(_pass_on, edge, session, key, call)
+    session.begin(key, edge.tasks.create_task(_pass_on(edge, session, key, call)))
 
 
 async def _pass_on(edge: Edge, session: Session, key: object, call: Call) -> None:
     try:
-        with session.calls[key]:
-            await edge.handler(call)
+        await edge.handler(call)
     finally:
         session.finish(key)
 

@@ -6,9 +6,10 @@ that does not keep up is disconnected (requirement R23). Knows nothing of what a
 
 from __future__ import annotations
 
+import asyncio
+import math
 from collections.abc import Awaitable, Callable
-
-import anyio
+from contextlib import suppress
 
 from mcproxy.settings import Limits
 
@@ -19,7 +20,7 @@ class Outbox:
         self._frames: list[bytes] = []
         self._size = 0
         self._closed = False
-        self._awake = anyio.Event()
+        self._awake = asyncio.Event()
 
     def __len__(self) -> int:
         return len(self._frames)
@@ -65,9 +66,11 @@ class Outbox:
     async def take(self, patience: float) -> bytes | None:
         """All frames at once, none (b"") where it was only woken, or None after `patience` seconds."""
         if not self._frames and not self._closed:
-            with anyio.move_on_after(patience):
-                await self._awake.wait()
-        woken, self._awake = self._awake.is_set(), anyio.Event()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(None if math.isinf(patience) else patience):
+                    await self._awake.wait()
+        woken = self._awake.is_set()
+        self._awake.clear()
         frames, self._frames, self._size = self._frames, [], 0
         return b"".join(frames) if woken or frames else None
 

@@ -5,13 +5,14 @@ Decides no status and reads no message.
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
-import anyio
 from aiohttp import web
 
 from mcproxy.call import McpError, Reason
@@ -75,6 +76,7 @@ class Accepted:
     events: bool
 
 
+@lru_cache(256)
 def read_accept(header: str | None) -> Accepted:
     """No header admits everything."""
     ranges = {"*/*"} if header is None or not header.strip() else set(filter(None, map(_range, header.split(","))))
@@ -105,7 +107,7 @@ def _is_zero(parameter: str) -> bool:
 async def send_whole(request: web.Request, response: web.Response, timeout: float) -> None:
     """Writes a response that has its body. A client that does not take it in `timeout` seconds is disconnected."""
     try:
-        with anyio.fail_after(timeout):
+        async with asyncio.timeout(timeout):
             await response.prepare(request)
             await response.write_eof()
     except ConnectionResetError:
@@ -128,14 +130,14 @@ async def send_events(
     sent = edge.metrics.bytes_out.labels(transport)
 
     async def write(frames: bytes) -> None:
-        with anyio.fail_after(edge.proxy.write_timeout):
+        async with asyncio.timeout(edge.proxy.write_timeout):
             await response.write(frames)
         sent.inc(len(frames))
 
     try:
         await response.prepare(request)
         await pump(outbox, write, patience=edge.proxy.keep_alive, idle=KEEP_ALIVE, refill=refill)
-        with anyio.fail_after(edge.proxy.write_timeout):
+        async with asyncio.timeout(edge.proxy.write_timeout):
             await response.write_eof()
     except ConnectionResetError:
         return response

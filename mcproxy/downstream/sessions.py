@@ -7,6 +7,7 @@ What a client ended stays ended as long as this process remembers: a restart for
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
 from collections import Counter
@@ -16,7 +17,6 @@ from dataclasses import replace
 from typing import Final, Protocol
 
 import anyio
-from anyio import CancelScope
 from cachetools import TTLCache
 from msgspec import Raw
 
@@ -61,6 +61,12 @@ class Line(Protocol):
     def close(self) -> None: ...
 
 
+class Cancellable(Protocol):
+    """A call that is carried out."""
+
+    def cancel(self) -> None: ...
+
+
 class Session:
     """One handshake session, as its client's listener (`call.Listener`) and as the owner of its calls."""
 
@@ -70,14 +76,14 @@ class Session:
         self.streams = streams
         self.requests = Requests()
         self.changes = Changes(edge.proxy.limits)
-        self.calls: dict[Hashable, CancelScope] = {}
+        self.calls: dict[Hashable, Cancellable] = {}
         self.line: Line = streams.listening
         self.used = now
         self.open_streams = 0
         self._caller = caller
         self._ask_timeout = edge.proxy.ask_timeout
         self._most_at_once = edge.proxy.limits.max_calls_per_session
-        self._idle = anyio.Event()
+        self._idle = asyncio.Event()
         self._idle.set()
         self._draining = False
         self._abandoned = False
@@ -106,7 +112,8 @@ class Session:
 
     def authenticated_as(self, principal: Principal) -> None:
         """Takes over what the latest request said of the same principal: roles and scopes may have changed."""
-        self._caller = replace(self._caller, principal=principal)
+        if principal != self._caller.principal:
+            self._caller = replace(self._caller, principal=principal)
 
     def set_log_level(self, level: str) -> None:
         self._caller = replace(self._caller, log_level=level)
@@ -135,11 +142,10 @@ class Session:
             raise McpError(INTERNAL_ERROR, "the client has too many questions to answer already")
         return await ask(self.requests, self._caller, request, send, self._ask_timeout)
 
-    def begin(self, key: Hashable) -> None:
-        """Enters a call, under a scope that cancels it. `key` is its request's id, or anything for a notification."""
-        self.calls[key] = CancelScope()
-        if self._idle.is_set():
-            self._idle = anyio.Event()
+    def begin(self, key: Hashable, call: Cancellable) -> None:
+        """Enters a call that is carried out. `key` is its request's id, or anything for a notification."""
+        self.calls[key] = call
+        self._idle.clear()
 
     def finish(self, key: Hashable) -> None:
         del self.calls[key]
@@ -170,8 +176,8 @@ class Session:
         self.line.close()
 
     def _cancel_calls(self) -> None:
-        for scope in self.calls.values():
-            scope.cancel()
+        for call in self.calls.values():
+            call.cancel()
 
 
 class Sessions:
@@ -190,6 +196,8 @@ class Sessions:
         self._wall = wall
         self._randomness = randomness
         self._live: dict[str, Session] = {}
+        self._known: dict[tuple[str, str, str], Remembered] = {}
+        """What the ids of live sessions say, by id, principal and endpoint."""
         self._of_principal: Counter[str] = Counter()
         # As long as ids last, and no more of them than may live: what its owner ended must not come back.
         self._ended: TTLCache[str, None] = TTLCache(self._limits.max_sessions, self._limits.session_lifetime, clock)
@@ -212,7 +220,7 @@ class Sessions:
 
     def find(self, id: str, transport: str, principal: Principal, endpoint: str) -> Session:
         """The session with that id, opened again if need be. Raises UnknownSession and TooManySessions."""
-        remembered = unseal(self._edge.sealer, principal, endpoint, id)
+        remembered = self._opened(id, principal, endpoint)
         too_old = self._wall() - remembered.issued > self._limits.session_lifetime
         if too_old or remembered.key in self._ended:
             raise UnknownSession
@@ -222,6 +230,17 @@ class Sessions:
         session.authenticated_as(principal)
         session.used = self._clock()
         return session
+
+    def _opened(self, id: str, principal: Principal, endpoint: str) -> Remembered:
+        """What an id says to a principal at an endpoint; that of a live session is opened but once."""
+        sought = (id, principal.name, endpoint)
+        if sought in self._known:
+            return self._known[sought]
+        remembered = unseal(self._edge.sealer, principal, endpoint, id)
+        session = self._live.get(remembered.key)
+        if session is not None and session.id == id:
+            self._known[sought] = remembered
+        return remembered
 
     def end(self, session: Session) -> None:
         """Ends a session for good, whose client knows its id: it is unknown from now on. Idempotent."""
@@ -234,6 +253,7 @@ class Sessions:
         caller = session.caller
         if caller.session is None or self._live.pop(caller.session, None) is None:
             return
+        self._known.pop((session.id, caller.principal.name, caller.endpoint), None)
         name = caller.principal.name
         self._of_principal[name] -= 1
         if not self._of_principal[name]:

@@ -6,11 +6,11 @@ and no stream can be resumed.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final
 
-import anyio
 from aiohttp import web
 
 from mcproxy.call import McpError, Principal, Reason
@@ -140,7 +140,7 @@ class Reply:
         self._outbox = Outbox(edge.proxy.limits)
         self._answer: Answer | None = None
         self._streams = not accepted.json
-        self._decided = anyio.Event()
+        self._decided = asyncio.Event()
 
     def send(self, message: Message) -> None:
         """Takes notifications, and then the answer; what comes after it is dropped."""
@@ -169,16 +169,26 @@ class Reply:
         self, request: web.Request, work: Work, refill: Callable[[], None] | None = None
     ) -> web.StreamResponse:
         """Does `work`, which sends the answer, while its client waits; the client's leaving cancels it (R25)."""
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(work)
-            response = await self._write(request, refill)
+        working = self._edge.tasks.create_task(work())
+        try:
+            return await self._write(request, refill)
+        finally:
             # streamable-http, Cancellation: the hang-up is the cancel; nothing may follow it.
-            tasks.cancel_scope.cancel()
-        return response
+            working.cancel()
+
+    async def _decide(self) -> None:
+        """Returns when the form of the response is settled."""
+        if not self._accepted.events:
+            await self._decided.wait()
+            return
+        late = asyncio.get_running_loop().call_later(self._edge.proxy.stream_after, self._decided.set)
+        try:
+            await self._decided.wait()
+        finally:
+            late.cancel()
 
     async def _write(self, request: web.Request, refill: Callable[[], None] | None) -> web.StreamResponse:
-        with anyio.move_on_after(self._edge.proxy.stream_after if self._accepted.events else None):
-            await self._decided.wait()
+        await self._decide()
         if self._answer is not None and not self._streams:
             return json(encode(self._answer), _status(self._answer))
         self._streams = True

@@ -7,9 +7,9 @@ resume from: its call runs to the end, and its answer is lost. Knows nothing of 
 
 from __future__ import annotations
 
+import asyncio
 from typing import Final
 
-import anyio
 from aiohttp import web
 
 from mcproxy.call import McpError, Principal
@@ -163,7 +163,7 @@ class Exchange:
         self._session = session
         self._accepted = accepted
         self._owed = owed
-        self._decided = anyio.Event()
+        self._decided = asyncio.Event()
         self._sealed = False
 
     def send(self, message: Message) -> None:
@@ -186,12 +186,16 @@ class Exchange:
 
     async def decide(self, patience: float) -> None:
         """Returns when the form of the response is settled. Waits for the answer as long as JSON alone will do."""
-        if not self._accepted.json:
-            patience = 0
-        with anyio.move_on_after(patience if self._accepted.events else None):
+        if self._accepted.events:
+            late = asyncio.get_running_loop().call_later(patience if self._accepted.json else 0, self._decided.set)
+            try:
+                await self._decided.wait()
+            finally:
+                late.cancel()
+            if self.stream is None and (self._owed or not self._accepted.json):
+                self._open_stream()
+        else:
             await self._decided.wait()
-        if self.stream is None and self._accepted.events and not (self._decided.is_set() and self._accepted.json):
-            self._open_stream()
 
     def seal(self) -> None:
         """The form is settled, or the client gone: no stream begins any more."""

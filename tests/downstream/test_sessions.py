@@ -6,6 +6,7 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -82,7 +83,7 @@ async def test_roles_are_those_of_the_latest_request() -> None:
 async def test_r54_idle_sessions_go_and_busy_ones_stay() -> None:
     async with store(session_idle=10) as s:
         idle, calling, listening = s.open(), s.open(), s.open()
-        calling.begin(1)
+        calling.begin(1, anyio.CancelScope())
         with s.sessions.streaming(listening):
             s.clock.now += 11
             s.sessions.expire()
