@@ -12,6 +12,7 @@ import pytest
 import yaml
 from prometheus_client import CollectorRegistry
 
+from mcproxy.configuration.loading import load
 from mcproxy.metrics import Metrics
 from mcproxy.settings import Proxy
 from tests.deploy.needs import DEPLOY, need
@@ -103,3 +104,20 @@ def test_the_unit_is_one_that_systemd_understands(tmp_path: Path) -> None:
     text = (DEPLOY / "systemd/mcproxy.service").read_text()
     unit.write_text(text.replace("/opt/mcproxy/bin/mcproxy", "/bin/true"))
     run(need("systemd-analyze"), "verify", unit)
+
+
+@pytest.mark.parametrize("name", ["mcproxy.yaml", "kubernetes/mcproxy.yaml"])
+def test_each_configuration_is_valid_and_lets_nobody_in_who_shows_nothing(name: str) -> None:
+    known = {"MCPROXY_SECRET": "0123456789abcdef", "MCPROXY_KEY_SHA256": "0" * 64, "GITHUB_TOKEN": "t"}
+    settings = load(DEPLOY / name, known)
+    assert settings.access.authentication.required
+    assert not settings.proxy.insecure
+
+
+def test_what_the_readme_says_of_access_is_a_valid_configuration(tmp_path: Path) -> None:
+    readme = (DEPLOY.parent / "README.md").read_text()
+    (text,) = (block for block in re.findall(r"```yaml\n(.*?)```", readme, re.DOTALL) if block.startswith("access:"))
+    file = tmp_path / "mcproxy.yaml"
+    file.write_text(text.replace("9f2c…", "a" * 64))
+    (tmp_path / "mcproxy.lock").write_text("{}")
+    assert load(file, {}).access.authentication.required
