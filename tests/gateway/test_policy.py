@@ -301,6 +301,21 @@ async def test_a_change_of_policy_is_told_to_whose_view_changed_and_holds_at_onc
         assert isinstance(denied, Failed)
 
 
+async def test_what_was_missed_is_told_to_those_alone_who_may_still_read_it() -> None:
+    async with house(files(), access=ACCESS) as gateway:
+        await gateway.ready()
+        listeners = [gateway.listener(principal=who) for who in (READER, ADMIN)]
+        for listener in listeners:
+            await gateway.call("resources/subscribe", listener=listener, uri="files+file:///public/a")
+        roles = {"admin": ACCESS["policy"]["roles"]["admin"], "reader": {"allow": [{"prompts": ["*"]}]}}
+        access = Settings.model_validate({"access": {"policy": {"roles": roles}}}).access
+        gateway.gateway.reconfigure(gateway.settings.model_copy(update={"access": access}), gateway.upstreams)
+        gateway["files"].disconnect()
+        gateway["files"].connect()
+        await listeners[1].hears(ResourceUpdated("files+file:///public/a"))
+        assert ResourceUpdated("files+file:///public/a") not in listeners[0].changes
+
+
 async def test_a_link_of_a_session_ends_with_it_though_its_upstream_is_denied_by_then() -> None:
     options = {"files": {"connection": "session"}}
     async with house(files(), access=ACCESS, options=options) as gateway:
