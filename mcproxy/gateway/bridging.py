@@ -38,6 +38,8 @@ from mcproxy.sealing import Sealer
 
 Owner = Callable[[Call], Awaitable[str]]
 """The upstream that a call goes to. Raises McpError where there is none."""
+Check = Callable[[Call], None]
+"""Raises McpError where a caller may not make a call, or not any more."""
 
 
 def _mint() -> str:
@@ -52,6 +54,7 @@ class Bridge:
         limits: settings.Bridge,
         sealer: Sealer,
         owner: Owner,
+        check: Check,
         metrics: Metrics,
         clock: Clock = time.time,
         sleep: Sleep = anyio.sleep,
@@ -60,6 +63,7 @@ class Bridge:
         self._limits = limits
         self._tickets = Tickets(sealer)
         self._owner = owner
+        self._check = check
         self._clock = clock
         self._sleep = sleep
         self._mint = mint
@@ -105,6 +109,7 @@ class Bridge:
                     raise refused("is of another server than the one that answers now: make the call again, without it")
                 return await self._parking.begin(handler, call.with_params({**call.params, REQUEST_STATE: raw(state)}))
             case Parked():
+                self._check(call)
                 return await self._parking.resume(continuation, call)
             case _:
                 assert_never(continuation)

@@ -119,7 +119,9 @@ class Gateway:
             now,
         )
         self._levels = Levels(self._catalogue, self._upstreams, self._listeners, proxy.list_wait)
-        self._bridge = Bridge(proxy.bridge, sealer, self._resolver.owner, metrics, sleep=sleep)
+        self._bridge = Bridge(
+            proxy.bridge, sealer, self._resolver.owner, self._resolver.check_allowed, metrics, sleep=sleep
+        )
         self._pipeline = self._built(settings)
         self._count_unapproved()
 

@@ -87,6 +87,21 @@ class Resolver:
         """The name of the upstream that a call about a subject goes to. Raises McpError."""
         return (await self.target(METHODS[call.method], call)).space.upstream
 
+    def check_allowed(self, call: Call) -> None:
+        """For what goes on from an earlier call: raises McpError where the policy denies it by now."""
+        row = METHODS[call.method]
+        assert row.subject_key is not None
+        subject = parse_text(call.params.get(row.subject_key, b"")) or ""
+        match row.subject:
+            case Subject.TOOL | Subject.PROMPT:
+                self._check_named(row, _NAMED[row.subject], subject, call)
+            case Subject.RESOURCE:
+                self.resource(subject, call)
+            case Subject.TASK:
+                self._task_ids.find(subject, call.caller)
+            case Subject.REFERENCE | None:
+                pass
+
     def resource(self, uri: str, call: Call) -> tuple[Space, str]:
         """Whose resource a URI is, and what the upstream calls it. Raises McpError."""
         found = self._catalogue.view(call.caller).resource(uri)
@@ -124,6 +139,14 @@ class Resolver:
             hidden = self._catalogue.whole_view(call.caller).find(kind, name) is not None
             raise _unknown(kind, name, denied=hidden)
         return self._catalogue.layout(call.caller).space(shown.upstream), shown
+
+    def _check_named(self, row: Method, kind: Kind, name: str, call: Call) -> None:
+        """What its upstream does not list any more is not denied for that."""
+        there = self._catalogue.whole_view(call.caller).find(kind, name)
+        if there is not None and self._find(kind, name, call) is None:
+            raise _unknown(kind, name, denied=True)
+        if there is not None:
+            self._judged(row, there, call)
 
     def _judged(self, row: Method, shown: Shown, call: Call) -> Params:
         """The params, with the arguments as they were judged. Raises McpError where the policy denies them."""

@@ -212,7 +212,10 @@ async def bridged(handler: Handler, **limits: object) -> AsyncIterator[World]:
     async def owner(call: Call) -> str:
         return world.owner
 
-    bridge = Bridge(bounds, Sealer(b"secret"), owner, metrics, time.clock, time.sleep, lambda: f"id-{next(numbers)}")
+    bridge = Bridge(
+        bounds, Sealer(b"secret"), owner, lambda call: None, metrics, time.clock, time.sleep,
+        lambda: f"id-{next(numbers)}",
+    )  # fmt: skip
     world = World(bridge, stack([contained, bridge.bridged], handler), time, metrics, bounds)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(bridge.run)

@@ -226,7 +226,7 @@ async def test_while_it_does_not_run_calls_go_straight_through() -> None:
         return "up"
 
     async with bridged(echo) as running:
-        bridge = Bridge(settings.Bridge(), Sealer(b"secret"), owner, Metrics())
+        bridge = Bridge(settings.Bridge(), Sealer(b"secret"), owner, lambda call: None, Metrics())
         idle = replace(running, handler=bridge.bridged(echo))
         assert answers_in(await idle.call()) == []
         idle = replace(running, handler=bridge.bridged(asking(roots())))

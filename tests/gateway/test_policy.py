@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
+import anyio
 import pytest
 from msgspec import Raw
 
@@ -13,6 +15,8 @@ from mcproxy.call import (
     Call,
     Caller,
     Failed,
+    InputRequest,
+    InputRequired,
     ListChanged,
     Notice,
     Outcome,
@@ -325,6 +329,48 @@ async def test_a_link_of_a_session_ends_with_it_though_its_upstream_is_denied_by
         gateway.gateway.reconfigure(gateway.settings.model_copy(update={"access": none}), gateway.upstreams)
         gateway.gateway.leave(listener)
         assert gateway["files"].released == ["s"]
+
+
+async def test_a_call_that_waits_for_its_client_is_not_carried_on_by_who_may_not_make_it_any_more() -> None:
+    upstream = Asking("files")
+    upstream.lists[Kind.TOOLS] = [tool("look", **READ_ONLY)]
+    async with house(upstream, access=ACCESS, bridge={"gather": 0}) as gateway:
+        await gateway.ready()
+        asks = {"roots": raw({})}
+        call = partial(
+            gateway.call, "tools/call", principal=READER, version=LATEST, capabilities=asks, name="files__look"
+        )
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(wake_until_asked, gateway)
+            paused = await call()
+            tasks.cancel_scope.cancel()
+        assert isinstance(paused, InputRequired)
+        denied = Settings.model_validate({"access": {"policy": {"default": "deny"}}}).access
+        gateway.gateway.reconfigure(gateway.settings.model_copy(update={"access": denied}), gateway.upstreams)
+        answers = {key: {"roots": list[object]()} for key in paused.requests}
+        refused = error(await call(requestState=paused.state, inputResponses=answers))
+        assert (refused.code, refused.message) == (INVALID_PARAMS, "Unknown tool: files__look")
+        assert upstream.answered == []
+
+
+class Asking(FakeUpstream):
+    """Its tools ask for the roots of their client."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.answered: list[Raw] = []
+
+    async def __call__(self, call: Call) -> Outcome:
+        if call.method != "tools/call":
+            return await super().__call__(call)
+        self.answered.append(await call.client.ask(InputRequest("roots/list", {})))
+        return complete(content=[])
+
+
+async def wake_until_asked(gateway: House) -> None:
+    while True:
+        gateway.sleeper.wake()
+        await anyio.lowlevel.checkpoint()
 
 
 # Endpoints
