@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import assert_never
 
-from mcproxy.call import Call, Handler, McpError, Outcome, Reason, Upstream
+from mcproxy.call import Call, Complete, Failed, Handler, McpError, Outcome, Party, Reason, Upstream
+from mcproxy.catalog.contents import fault
 from mcproxy.catalog.naming import Space
 from mcproxy.catalog.rewriting import Rewriter, kept_private, marked, respelled
 from mcproxy.gateway.catalogue import Catalogue
@@ -19,8 +20,8 @@ from mcproxy.gateway.resolving import Resolver, Target
 from mcproxy.gateway.tasks import Tasks
 from mcproxy.gateway.translation import translated
 from mcproxy.metrics import Metrics
-from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, METHOD_NOT_FOUND
-from mcproxy.protocol.methods import METHODS, Answerer, Method, Subject
+from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, METHOD_NOT_FOUND, ErrorObject
+from mcproxy.protocol.methods import METHODS, Answerer, Method, Shape, Subject
 
 
 class Router:
@@ -64,7 +65,7 @@ class Router:
         target = await self._resolver.target(row, call)
         if target.repeatable:
             call = replace(call, repeatable=True)
-        outcome = await self._tasks.relayed(target, row, call, self._exchange)
+        outcome = _checked(target.space, row, await self._tasks.relayed(target, row, call, self._exchange))
         if row.hinted and not self._catalogue.same_for_all(call.caller.endpoint):
             outcome = kept_private(outcome)
         if row.subject is not Subject.RESOURCE or row.subject_key is None:
@@ -99,3 +100,13 @@ class Router:
     def _check_offered(self, row: Method, call: Call) -> None:
         if row.capability is not None and row.capability not in self._catalogue.view(call.caller).capabilities:
             raise McpError(METHOD_NOT_FOUND, f"Method not found: {call.method}: no server here offers {row.capability}")
+
+
+def _checked(space: Space, row: Method, outcome: Outcome) -> Outcome:
+    """`outcome`; a failure where it is content that its upstream may not send."""
+    if row.shape is not Shape.CONTENTS or not isinstance(outcome, Complete):
+        return outcome
+    found = fault(space.spec.content, outcome.result)
+    if found is None:
+        return outcome
+    return Failed(ErrorObject(INTERNAL_ERROR, f"upstream {space.upstream!r} sent {found}"), Party.UPSTREAM)

@@ -10,7 +10,15 @@ from mcproxy.settings.endpoints import Endpoint, EndpointName
 from mcproxy.settings.policy import Policy
 from mcproxy.settings.proxy import Bridge, CacheLimits, Limits, Naming, Paths, Proxy, Tls
 from mcproxy.settings.section import Bytes, Count, Glob, Prefix, Seconds, SecondsOrNone, Section, parse_quantity
-from mcproxy.settings.upstream import Filter, ToolFilter, ToolOverride, Upstream, UpstreamCache, UpstreamTimeouts
+from mcproxy.settings.upstream import (
+    Content,
+    Filter,
+    ToolFilter,
+    ToolOverride,
+    Upstream,
+    UpstreamCache,
+    UpstreamTimeouts,
+)
 
 __all__ = [
     "Access",
@@ -18,6 +26,7 @@ __all__ = [
     "Bridge",
     "Bytes",
     "CacheLimits",
+    "Content",
     "Count",
     "Endpoint",
     "Filter",

@@ -14,8 +14,8 @@ from mcproxy.settings.section import Section
 
 ADOPTED: Final = frozenset(
     {
-        "cache", "list_poll", "max_connections", "max_in_flight", "prefix", "prompts", "required", "resources",
-        "timeouts", "tools",
+        "cache", "content", "list_poll", "max_connections", "max_in_flight", "prefix", "prompts", "required",
+        "resources", "timeouts", "tools",
     }
 )  # fmt: skip
 """Keys of an upstream that a link which is there takes over; every other says whom to connect to, or how."""

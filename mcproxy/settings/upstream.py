@@ -73,6 +73,17 @@ class UpstreamCache(Section):
     """What entries of this upstream may take; the least used give way."""
 
 
+class Content(Section):
+    """What reads of an upstream's resources may bring; anything else is an error that names the upstream."""
+
+    types: tuple[Glob, ...] = ("*",)
+    """Globs of MIME types; content that says none is allowed by `*` alone."""
+    max_bytes: Bytes | None = None
+    """The largest content, as a client gets it: a text in UTF-8, a blob decoded."""
+    check_blobs: bool = True
+    """Whether blobs must be valid Base64."""
+
+
 class Upstream(Section):
     """One server behind the gateway: `command` (a child over stdio) or `url` (HTTP)."""
 
@@ -122,3 +133,5 @@ class Upstream(Section):
     """URIs announced where the upstream asks for roots outside of any call."""
     cache: UpstreamCache = UpstreamCache()
     """How long reads of its resources are kept."""
+    content: Content = Content()
+    """What reads of its resources may bring."""

@@ -88,7 +88,7 @@ class Model:
     @property
     def roles(self) -> set[str]:
         assigned = self.policy["principals"].get(self.principal.name, [])
-        return {"everyone", *self.principal.roles, *assigned} & self.policy["roles"].keys()
+        return {role for role in ("everyone", *self.principal.roles, *assigned) if role in self.policy["roles"]}
 
     def rules(self, effect: str, upstream: str) -> list[dict[str, Any]]:
         held = [rule for role in self.roles for rule in self.policy["roles"][role].get(effect, [])]
@@ -138,7 +138,7 @@ def matches(rule: dict[str, Any], kind: str, name: str) -> bool:
     hints = TOOLS.get(name, {})
     read_only = hints.get("readOnlyHint", False)
     destructive = not read_only and hints.get("destructiveHint", True)
-    return rule.get("read_only", read_only) == read_only and rule.get("destructive", destructive) == destructive
+    return bool(rule.get("read_only", read_only) is read_only and rule.get("destructive", destructive) is destructive)
 
 
 def meets(rule: dict[str, Any], arguments: dict[str, object]) -> bool:
@@ -169,7 +169,7 @@ def upstream(name: str, model: Model | None) -> FakeUpstream:
 
 @asynccontextmanager
 async def standing(policy: dict[str, Any], part: dict[str, Any], model: Model | None) -> AsyncIterator[House]:
-    root = {"root": {"allow": [{}]}}
+    root: dict[str, Any] = {"root": {"allow": [{}]}}
     access = {"policy": {**policy, "roles": {**policy["roles"], **root}}}
     made = [upstream(name, model) for name in UPSTREAMS]
     async with house(*made, access=access, endpoints={"part": part}, naming={"page_size": 2}) as gateway:

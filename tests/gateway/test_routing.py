@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import msgspec
 import pytest
 
-from mcproxy.call import Call, Complete, Failed, InputRequest, InputRequired, Listener, Outcome, Reason
+from mcproxy.call import Call, Complete, Failed, InputRequest, InputRequired, Listener, Outcome, Party, Reason
 from mcproxy.protocol.eras import HANDSHAKE_VERSIONS, LATEST, LATEST_HANDSHAKE
 from mcproxy.protocol.jsonrpc import raw
 from mcproxy.protocol.methods import METHODS, Answerer, Kind
@@ -345,3 +345,14 @@ async def test_the_upstreams_own_name_is_what_it_hears() -> None:
         await h.ready()
         await h.call("prompts/get", name="a__greet", version=LATEST_HANDSHAKE)
         assert text_of(h["a"].calls[-1].params["name"]) == "greet"
+
+
+async def test_content_that_an_upstream_may_not_send_is_an_error_that_names_it() -> None:
+    upstream = stocked("docs")
+    upstream.answers["resources/read"] = lambda call: complete(contents=[{"uri": "file:///a", "mimeType": "text/html"}])
+    async with house(upstream, options={"docs": {"content": {"types": ["text/plain"]}}}) as gateway:
+        await gateway.ready()
+        outcome = await gateway.call("resources/read", uri="docs+file:///a")
+        assert error(outcome).message == "upstream 'docs' sent content of the type 'text/html' (content.types)"
+        assert isinstance(outcome, Failed)
+        assert outcome.party is Party.UPSTREAM

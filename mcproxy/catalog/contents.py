@@ -1,0 +1,74 @@
+"""Whether what a read of a resource brought may pass: of an allowed type, not too large, and blobs really Base64.
+
+Judges by the settings of its upstream, and changes nothing.
+"""
+
+from __future__ import annotations
+
+import binascii
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+from typing import Final
+
+import msgspec
+from msgspec import Raw
+
+from mcproxy.settings import Content
+
+_ANYTHING: Final = ("*",)
+_MAY_BE_BLOB: Final = (b'"blob"', b"\\u00")
+"""JSON may spell a key's letters so."""
+
+
+class _Part(msgspec.Struct):
+    type: str | None = msgspec.field(default=None, name="mimeType")
+    text: str | None = None
+    blob: str | None = None
+
+
+class _Read(msgspec.Struct):
+    contents: list[_Part] = msgspec.field(default_factory=list)
+
+
+_read = msgspec.json.Decoder(_Read)
+
+
+def fault(rules: Content, result: Raw) -> str | None:
+    """What is wrong with the result of `resources/read`, and the setting that says so; None where nothing is."""
+    if not _concerned(rules, bytes(result)):
+        return None
+    try:
+        parts = _read.decode(result).contents
+    except (msgspec.MsgspecError, RecursionError):
+        return "contents that are not shaped as the specification says"
+    return next((found for part in parts for found in _faults(rules, part)), None)
+
+
+def _concerned(rules: Content, result: bytes) -> bool:
+    if rules.types != _ANYTHING or rules.max_bytes is not None:
+        return True
+    return rules.check_blobs and any(sign in result for sign in _MAY_BE_BLOB)
+
+
+def _faults(rules: Content, part: _Part) -> Iterator[str]:
+    kind = (part.type or "").partition(";")[0].strip().lower()
+    if rules.types != _ANYTHING and not any(fnmatchcase(kind, glob.lower()) for glob in rules.types):
+        yield f"content of the type {kind or 'that it does not say'!r} (content.types)"
+    size = len((part.text or "").encode(errors="replace"))
+    if part.blob is not None:
+        blob = _decoded(part.blob)
+        if blob is None and rules.check_blobs:
+            yield "a blob that is not Base64 (content.check_blobs)"
+        size += len(part.blob) if blob is None else len(blob)
+    if rules.max_bytes is not None and size > rules.max_bytes:
+        yield f"content of {size} bytes (content.max_bytes)"
+
+
+def _decoded(blob: str) -> bytes | None:
+    """RFC 4648, section 4, with padding and nothing else: the schema's `format: byte`."""
+    if len(blob) % 4:
+        return None
+    try:
+        return binascii.a2b_base64(blob, strict_mode=True)
+    except ValueError:
+        return None
