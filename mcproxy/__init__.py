@@ -14,10 +14,10 @@ edge where it enters.
  app                                          the only module that sees both edges
  reloading | signals                          what has it go by another configuration, or end
  downstream | gateway | upstream | admin
- access | catalog | channel
+ access | catalog | channel | tracing
  call | sealing
  configuration                                the file, and what it becomes
- settings | metrics | logs | systemd
+ settings | metrics | logs | systemd | propagation
  protocol
 
 Five nouns: `Call` (method, params, caller, the way back), `Client` (the way back while the call lasts: `notify`

@@ -12,11 +12,11 @@ import secrets
 import ssl
 import tempfile
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import assert_never
+from typing import TYPE_CHECKING, assert_never
 
 import anyio
 import structlog
@@ -46,10 +46,13 @@ from mcproxy.gateway.gateway import Gateway
 from mcproxy.metrics import Metrics
 from mcproxy.reloading import Reloading
 from mcproxy.sealing import Sealer
-from mcproxy.settings import Settings
+from mcproxy.settings import Proxy, Settings
 from mcproxy.settings.differences import Difference, diff, in_force
 from mcproxy.signals import Order, heed
 from mcproxy.upstream.fleet import Fleet
+
+if TYPE_CHECKING:
+    from mcproxy.tracing import Tracing
 
 log = structlog.get_logger()
 
@@ -151,10 +154,12 @@ async def running(
     fleet = Fleet(settings, publish, metrics, gateway_id)
     sealer = Sealer(_secret(settings))
     audit = Audit(settings.access.audit, metrics, credentials(settings))
-    gateway = Gateway(settings, fleet.upstreams, metrics, sealer, gateway_id, audit=audit)
+    traces = _traces(settings.proxy, sealer)
+    gateway = Gateway(settings, fleet.upstreams, metrics, sealer, gateway_id, audit=audit, traces=traces)
     sinks.insert(0, gateway.on_event)
-    async with audit.running(), anyio.create_task_group() as tasks:
+    async with _exported(traces, settings.proxy), audit.running(), anyio.create_task_group() as tasks:
         edge = _edge(settings, gateway, feed, sealer, metrics, tasks)
+        edge.traced = traces is not None
         tasks.start_soon(gateway.run)
         tasks.start_soon(fleet.run)
         tasks.start_soon(beat, metrics)
@@ -261,9 +266,20 @@ async def _operated(
         tasks.cancel_scope.cancel()
 
 
-def _edge(
-    settings: Settings, gateway: Gateway, feed: Feed, sealer: Sealer, metrics: Metrics, tasks: TaskGroup
-) -> Edge:
+def _traces(proxy: Proxy, sealer: Sealer) -> Tracing | None:
+    if not proxy.tracing.enabled:
+        return None
+    # What it imports is an extra, and takes a while: only who wants traces needs it.
+    from mcproxy import tracing
+
+    return tracing.Tracing(tracing.provider(proxy.tracing, proxy.name), sealer.digest)
+
+
+def _exported(traces: Tracing | None, proxy: Proxy) -> AbstractAsyncContextManager[None]:
+    return nullcontext() if traces is None else traces.exported(proxy.tracing)
+
+
+def _edge(settings: Settings, gateway: Gateway, feed: Feed, sealer: Sealer, metrics: Metrics, tasks: TaskGroup) -> Edge:
     return Edge(
         handler=feed.around(gateway.handler),
         audience=gateway.audience,

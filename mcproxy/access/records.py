@@ -112,7 +112,7 @@ def recorded(
     session = call.caller.session
     return Record(
         at=end.at,
-        trace=trace_id(call.params) or secrets.token_hex(16),
+        trace=call.notes.trace or trace_id(call.params) or secrets.token_hex(16),
         id=call.id,
         caller=call.caller,
         session=None if session is None else digest("audit session", session.encode()),

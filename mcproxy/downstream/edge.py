@@ -26,5 +26,7 @@ class Edge:
     """Whether there is an endpoint, as of now and as far as somebody can see."""
     tasks: TaskGroup
     """Owns the calls: they outlive the connections that they came by."""
+    traced: bool = False
+    """Whether anybody wants to know of which trace a request is."""
     tool_schema: Callable[[Caller, str], Raw | None] = lambda caller, name: None
     """The `inputSchema` of a tool that the caller can see, by its exposed name; None where it is not known."""

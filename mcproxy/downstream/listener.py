@@ -26,6 +26,7 @@ from mcproxy.downstream.sessions import Sessions
 from mcproxy.downstream.sse import EventStreams
 from mcproxy.downstream.stateless_http import StatelessHttp
 from mcproxy.downstream.streamable import Streamable
+from mcproxy.propagation import arrived, picked
 from mcproxy.protocol.eras import STATELESS_VERSIONS
 from mcproxy.protocol.headers import VERSION
 from mcproxy.protocol.jsonrpc import INVALID_REQUEST, InvalidMessage
@@ -51,7 +52,7 @@ def build_app(
     """The whole HTTP side. `extra_routes` are served beside MCP, behind the same admission, without identity."""
     listener = Listener(edge, identify)
     app = web.Application(
-        middlewares=[listener.present, _written(edge), _explained, _admitted(edge)],
+        middlewares=[*([_heard] if edge.traced else []), listener.present, _written(edge), _explained, _admitted(edge)],
         client_max_size=edge.proxy.limits.max_body_bytes,
     )
     app.add_routes(listener.routes())
@@ -275,6 +276,16 @@ async def _explained(request: web.Request, handler: Handler) -> web.StreamRespon
     except web.HTTPException as refusal:
         kept = {name: value for name, value in refusal.headers.items() if name == "Allow"}
         return error(refusal.status, McpError(INVALID_REQUEST, f"{request.path!r}: {refusal.reason}"), headers=kept)
+
+
+@web.middleware
+async def _heard(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Notes of which trace a request is, for as long as it is served."""
+    token = arrived.set(picked(request.headers))
+    try:
+        return await handler(request)
+    finally:
+        arrived.reset(token)
 
 
 def _admitted(edge: Edge) -> Middleware:

@@ -50,7 +50,7 @@ from mcproxy.gateway.holdings import Holdings
 from mcproxy.gateway.levels import Levels
 from mcproxy.gateway.listeners import Listeners, label_of
 from mcproxy.gateway.listing import Listing
-from mcproxy.gateway.pipeline import audited, build, limited
+from mcproxy.gateway.pipeline import Traces, audited, build, limited, traced
 from mcproxy.gateway.resolving import Resolver
 from mcproxy.gateway.resources import ReadCache, annotated_in
 from mcproxy.gateway.routing import Router
@@ -82,19 +82,21 @@ class Gateway:
         sleep: Sleep = anyio.sleep,
         now: Clock = time.monotonic,
         audit: Audit | None = None,
+        traces: Traces | None = None,
     ) -> None:
         proxy = settings.proxy
         self._metrics = metrics
         self._sealer = sealer
         self._id = gateway_id
         self._now = now
+        self._traces = traces
         self._catalogue = Catalogue(
             _layouts(settings), _policy(settings), settings.access.policy.max_views, Pins(settings.access.pins)
         )
         metrics.calls.subjects.most = proxy.limits.max_metric_subjects
         self._cache = ReadCache(_enabled(settings), proxy.cache, metrics, annotated_in(self._catalogue), now)
         self._behind = upstreams
-        self._upstreams = {name: self._cache.around(upstream) for name, upstream in upstreams.items()}
+        self._upstreams = {name: self._behind_cache(upstream) for name, upstream in upstreams.items()}
         self._listeners = Listeners(self._catalogue, metrics)
         self._aggregation = Aggregation(
             self._catalogue, self._upstreams, self._listeners, settings, metrics, sleep, now
@@ -145,7 +147,7 @@ class Gateway:
         self._cache.reconfigure(_enabled(settings), proxy.cache, stay)
         self._behind = upstreams
         self._upstreams.clear()
-        self._upstreams.update({name: self._cache.around(upstream) for name, upstream in upstreams.items()})
+        self._upstreams.update({name: self._behind_cache(upstream) for name, upstream in upstreams.items()})
         self._aggregation.reconfigure(settings)
         self._aggregation.introduce(upstreams.keys() - stay)
         self._subscriptions.reconfigure(proxy.limits.max_subscriptions_per_session)
@@ -164,6 +166,9 @@ class Gateway:
             lost = Disconnected(name, None, "its configuration changed") if stays else Retired(name, link.owner)
             self.on_event(lost)
 
+    def _behind_cache(self, upstream: Upstream) -> Upstream:
+        return self._cache.around(upstream if self._traces is None else self._traces.sent(upstream))
+
     def _built(self, settings: Settings) -> Handler:
         proxy = settings.proxy
         listing = Listing(self._catalogue, self._aggregation, proxy, self._sealer, self._id, self._now)
@@ -174,6 +179,7 @@ class Gateway:
             router,
             metrics=self._metrics,
             label=self._resolver.label,
+            traced=traced(self._traces, self._resolver.label),
             audited=audited(self.audit, self._seen.judged, self._sealer.digest),
             limited=limited(self._limits, self.aims, self._metrics),
             bridged=self._bridge.bridged,

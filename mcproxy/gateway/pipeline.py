@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from typing import Final, assert_never
+from typing import Final, Protocol, assert_never
 
 import structlog
 
@@ -26,6 +26,7 @@ from mcproxy.call import (
     Party,
     Reason,
     Stage,
+    Upstream,
 )
 from mcproxy.gateway.aiming import Aims, Judges
 from mcproxy.metrics import UNKNOWN, Metrics
@@ -40,9 +41,24 @@ Label = Callable[[Call], tuple[str, str]]
 CRASHED: Final = Failed(ErrorObject(INTERNAL_ERROR, "internal error of the gateway: see its log"), Party.GATEWAY)
 
 
-def build(route: Handler, *, metrics: Metrics, label: Label, audited: Stage, limited: Stage, bridged: Stage) -> Handler:
+class Traces(Protocol):
+    """What records calls as spans, where that is wanted."""
+
+    def served(self, label: Label) -> Stage: ...
+
+    def sent(self, upstream: Upstream) -> Upstream: ...
+
+
+def build(
+    route: Handler, *, metrics: Metrics, label: Label, traced: Stage, audited: Stage, limited: Stage, bridged: Stage
+) -> Handler:
     """The whole way of a call."""
-    return stack([counted(metrics, label), audited, contained, limited, bridged], route)
+    return stack([traced, counted(metrics, label), audited, contained, limited, bridged], route)
+
+
+def traced(traces: Traces | None, label: Label) -> Stage:
+    """Records calls, if at all."""
+    return traces.served(label) if traces is not None else lambda handler: handler
 
 
 def stack(stages: Sequence[Stage], route: Handler) -> Handler:

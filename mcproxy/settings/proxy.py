@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, Field, model_validator
 
 from mcproxy.settings.section import Bytes, Count, Seconds, SecondsOrNone, Section
+from mcproxy.settings.tracing import Tracing
 
 
 class Limits(Section):
@@ -198,3 +199,5 @@ class Proxy(Section):
     """`auto` is console on a terminal, JSON elsewhere."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """The least severe level that is logged."""
+    tracing: Tracing = Tracing()
+    """Traces of calls."""

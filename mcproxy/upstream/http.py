@@ -20,6 +20,7 @@ from yarl import URL
 
 from mcproxy import __version__
 from mcproxy.channel import PeerGone
+from mcproxy.propagation import departing
 from mcproxy.settings import Upstream
 from mcproxy.upstream.link import Hop, NotAccepted, Rejected
 from mcproxy.upstream.wire.answer import Answer, Broken, TooLarge
@@ -140,7 +141,7 @@ class Requester:
 
     def _head(self, method: str, url: URL, headers: Mapping[str, str]) -> bytes:
         """Most requests of a link begin as others did before."""
-        if self._cookies is not None:
+        if self._cookies is not None or departing.get():
             return self._written(method, url, headers)
         key = (method, url, *headers.items())
         head = self._heads.get(key)
@@ -151,7 +152,7 @@ class Requester:
         return head
 
     def _written(self, method: str, url: URL, headers: Mapping[str, str]) -> bytes:
-        fields = {**self._credentials(url), **self._own, **_by_name(headers)}
+        fields = {**self._credentials(url), **self._own, **_by_name(headers), **_by_name(departing.get())}
         return write_head(method, url, dict(fields.values()))
 
     def _credentials(self, url: URL) -> Fields:

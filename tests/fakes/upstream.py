@@ -37,6 +37,7 @@ from mcproxy.call import (
     UpstreamStatus,
 )
 from mcproxy.gateway.gateway import Gateway
+from mcproxy.gateway.pipeline import Traces
 from mcproxy.metrics import Metrics
 from mcproxy.protocol.eras import LATEST_HANDSHAKE, Era
 from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, METHOD_NOT_FOUND, ErrorObject, Params, parse_text, raw
@@ -339,6 +340,7 @@ async def house(
     options: Mapping[str, Mapping[str, object]] | None = None,
     access: object = None,
     endpoints: object = None,
+    traces: Traces | None = None,
     **proxy: object,
 ) -> AsyncIterator[House]:
     """Runs a gateway in front of `upstreams`; `options` are their settings, by name."""
@@ -347,7 +349,7 @@ async def house(
     settings = settings_of(specs, access, endpoints, **proxy)
     by_name = {upstream.name: upstream for upstream in upstreams}
     metrics, sleeper, clock = Metrics(), Sleeper(), Clock()
-    gateway = Gateway(settings, by_name, metrics, Sealer(b"secret"), sleep=sleeper, now=clock)
+    gateway = Gateway(settings, by_name, metrics, Sealer(b"secret"), sleep=sleeper, now=clock, traces=traces)
     for upstream in upstreams:
         upstream.on_event = gateway.on_event
     async with anyio.create_task_group() as tasks:

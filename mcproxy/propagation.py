@@ -1,0 +1,28 @@
+"""Trace context (W3C) between the headers of HTTP and whoever traces calls. Empty where nobody does.
+
+In `_meta` the same names are reserved for it, on every transport (2026-07-28, basic, "_meta").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextvars import ContextVar
+from types import MappingProxyType
+from typing import Final
+
+FIELDS: Final = ("traceparent", "tracestate", "baggage")
+
+Carrier = Mapping[str, str]
+
+NOTHING: Final[Carrier] = MappingProxyType({})
+
+arrived: Final[ContextVar[Carrier]] = ContextVar("arrived", default=NOTHING)
+"""What the request over HTTP that is being served came with."""
+
+departing: Final[ContextVar[Carrier]] = ContextVar("departing", default=NOTHING)
+"""What requests over HTTP that are sent on its behalf are to carry."""
+
+
+def picked(fields: Mapping[str, str]) -> Carrier:
+    """What of a request's headers is trace context."""
+    return {name: fields[name] for name in FIELDS if name in fields}
