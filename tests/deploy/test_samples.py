@@ -119,5 +119,4 @@ def test_what_the_readme_says_of_access_is_a_valid_configuration(tmp_path: Path)
     (text,) = (block for block in re.findall(r"```yaml\n(.*?)```", readme, re.DOTALL) if block.startswith("access:"))
     file = tmp_path / "mcproxy.yaml"
     file.write_text(text.replace("9f2c…", "a" * 64))
-    (tmp_path / "mcproxy.lock").write_text("{}")
     assert load(file, {}).access.authentication.required
