@@ -46,8 +46,11 @@ from mcproxy.settings.tracing import Tracing as Settings
 FAREWELL: Final = 5.0
 """Seconds for what is still queued to be sent."""
 
-MAX_URI: Final = 256
-"""Characters of a URI that are recorded."""
+BATCH: Final = 512
+"""Spans that are sent at once, at most."""
+
+MAX_TEXT: Final = 256
+"""Characters of a URI or of an id that are recorded."""
 
 _TARGETS: Final[Mapping[Subject, str]] = {Subject.TOOL: "gen_ai.tool.name", Subject.PROMPT: "gen_ai.prompt.name"}
 
@@ -72,7 +75,10 @@ class Tracing:
     async def exported(self, settings: Settings) -> AsyncIterator[None]:
         """Sends what is recorded to the collector, in a thread of the SDK's own, until left."""
         exporter = OTLPSpanExporter(settings.endpoint)
-        self._provider.add_span_processor(BatchSpanProcessor(exporter, max_queue_size=settings.max_queued))
+        most = settings.max_queued
+        self._provider.add_span_processor(
+            BatchSpanProcessor(exporter, max_queue_size=most, max_export_batch_size=min(most, BATCH))
+        )
         try:
             yield
         finally:
@@ -86,6 +92,7 @@ class Tracing:
             async def serving(call: Call) -> Outcome:
                 outcome: Outcome | None = None
                 with _within(_PROPAGATOR.extract(_carried(call.params))), self._span(call, SpanKind.SERVER) as span:
+                    self._describe(span, call)
                     if span.is_recording():
                         call.notes.trace = format_trace_id(span.get_span_context().trace_id)
                     try:
@@ -106,7 +113,7 @@ class Tracing:
     async def _send(self, upstream: Upstream, call: Call) -> Outcome:
         outcome: Outcome | None = None
         with self._span(call, SpanKind.CLIENT) as span:
-            span.set_attribute("network.transport", "pipe" if upstream.status.transport == "stdio" else "tcp")
+            _describe_upstream(span, upstream.status)
             _name(span, call, upstream.name, _own_name(call))
             carrier: dict[str, str] = {}
             _PROPAGATOR.inject(carrier)
@@ -119,14 +126,19 @@ class Tracing:
                 _conclude(span, outcome)
 
     def _span(self, call: Call, kind: SpanKind) -> AbstractContextManager[Span]:
-        attributes: dict[str, str] = {"mcp.method.name": _method(call), "mcp.protocol.version": call.caller.version}
-        if call.caller.session is not None:
-            attributes["mcp.session.id"] = self._digest("audit session", call.caller.session.encode())
-        if call.id is not None:
-            attributes["jsonrpc.request.id"] = str(call.id)
+        method = _method(call)
         return self._tracer.start_as_current_span(
-            _method(call), None, kind, attributes, record_exception=False, set_status_on_exception=False
+            method, None, kind, {"mcp.method.name": method}, record_exception=False, set_status_on_exception=False
         )
+
+    def _describe(self, span: Span, call: Call) -> None:
+        if not span.is_recording():
+            return
+        span.set_attribute("mcp.protocol.version", call.caller.version)
+        if call.caller.session is not None:
+            span.set_attribute("mcp.session.id", self._digest("audit session", call.caller.session.encode()))
+        if call.id is not None:
+            span.set_attribute("jsonrpc.request.id", str(call.id)[:MAX_TEXT])
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +189,12 @@ def _own_name(call: Call) -> str:
     return "" if key is None else parse_text(call.params.get(key, b"")) or ""
 
 
+def _describe_upstream(span: Span, status: UpstreamStatus) -> None:
+    span.set_attribute("network.transport", "pipe" if status.transport == "stdio" else "tcp")
+    if status.identity is not None:
+        span.set_attribute("mcp.protocol.version", status.identity.version)
+
+
 def _name(span: Span, call: Call, upstream: str, target: str) -> None:
     """Says what the call was about: a tool or a prompt by its name, as far as it is known; a resource by its URI."""
     if not span.is_recording():
@@ -193,7 +211,7 @@ def _name(span: Span, call: Call, upstream: str, target: str) -> None:
     if row.subject is Subject.TOOL:
         span.set_attribute("gen_ai.operation.name", "execute_tool")
     if row.subject is Subject.RESOURCE and (uri := parse_text(call.params.get(row.subject_key, b""))) is not None:
-        span.set_attribute("mcp.resource.uri", uri[:MAX_URI])
+        span.set_attribute("mcp.resource.uri", uri[:MAX_TEXT])
 
 
 def _conclude(span: Span, outcome: Outcome | None) -> None:

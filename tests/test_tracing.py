@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -93,7 +95,13 @@ async def test_a_call_is_a_span_in_its_clients_trace_and_one_within_it_for_its_u
         "gen_ai.operation.name": "execute_tool",
         "gen_ai.tool.name": "up__push",
     }
-    assert (client.attributes or {})["network.transport"] == "tcp"
+    assert dict(client.attributes or {}) == {
+        "mcp.method.name": "tools/call",
+        "network.transport": "tcp",
+        "mcproxy.upstream": "up",
+        "gen_ai.operation.name": "execute_tool",
+        "gen_ai.tool.name": "push",
+    }
 
 
 async def test_the_upstream_is_told_of_the_gateways_span_and_of_the_clients_baggage() -> None:
@@ -199,3 +207,9 @@ def test_tracing_without_its_packages_is_refused_with_what_to_install() -> None:
     assert not is_installed("not_there_at_all.at_all")
     with pytest.raises(ValidationError):
         Settings(sample=2)
+
+
+def test_without_tracing_nothing_of_it_is_imported() -> None:
+    code = "import sys, mcproxy.app; print([name for name in sys.modules if name.startswith('opentelemetry')])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.strip() == "[]"

@@ -61,7 +61,7 @@ async def test_one_trace_leads_from_the_client_through_the_gateway_to_the_upstre
         settings = configuration(
             {"web": {"type": "http", "url": url}},
             name="traced-gateway",
-            tracing={"enabled": True, "endpoint": f"{otlp}/v1/traces"},
+            tracing={"enabled": True, "endpoint": f"{otlp}/v1/traces", "max_queued": 100},
         )
         async with gateway(tmp_path, settings) as running, aiohttp.ClientSession() as http:
             parent = {"traceparent": f"00-{TRACE}-b7ad6b7169203331-01"}
