@@ -7,7 +7,7 @@ from dataclasses import asdict
 from mcproxy.app import running
 from mcproxy.call import AGGREGATE, Caller, Principal
 from mcproxy.cli.presentation import show, show_json
-from mcproxy.gateway.explaining import Explanation
+from mcproxy.gateway.explaining import Explanation, kind_of
 from mcproxy.protocol.eras import LATEST
 from mcproxy.protocol.jsonrpc import Params
 from mcproxy.settings import Settings
@@ -31,10 +31,11 @@ async def explained(
     settings: Settings, principal: Principal, endpoint: str, method: str, subject: str, arguments: Params
 ) -> Explanation:
     """Raises ValueError for a method that is about nothing in particular."""
+    kind = kind_of(method, subject)
     caller = Caller(principal, LATEST, endpoint=endpoint)
     async with running(settings) as app:
         await app.settled()
-        return app.gateway.explain(caller, method, subject, arguments)
+        return app.gateway.explain(caller, kind, subject, arguments)
 
 
 def known_roles(settings: Settings, principal: str) -> frozenset[str]:

@@ -22,13 +22,12 @@ from mcproxy.cli.explain import endpoint_key, known_roles
 from mcproxy.cli.presentation import show, show_json
 from mcproxy.configuration.documents import ConfigurationError, Node, Problem
 from mcproxy.configuration.loading import find, read, read_document
+from mcproxy.gateway.explaining import kind_of
 from mcproxy.protocol.jsonrpc import raw
-from mcproxy.protocol.methods import METHODS, Kind, Subject
+from mcproxy.protocol.methods import Kind
 from mcproxy.settings import Section, Settings
 
 policies = typer.Typer(help="Check the policy.", no_args_is_help=True)
-
-_KINDS = {Subject.TOOL: Kind.TOOLS, Subject.PROMPT: Kind.PROMPTS, Subject.RESOURCE: Kind.RESOURCES}
 
 
 class Case(Section):
@@ -134,7 +133,7 @@ def _decided(settings: Settings, case: Case) -> tuple[Decision, str]:
     roles = known_roles(settings, case.principal) | frozenset(case.roles)
     standing = policy.standing(Principal(case.principal, roles))
     layout = _layout(settings, case)
-    kind = _kind(case)
+    kind = kind_of(case.method, case.subject)
     located = _located(layout, kind, case)
     if layout.roles and standing.isdisjoint(layout.roles):
         return Decision(False), f"{case.endpoint} is for {', '.join(layout.roles)} alone"
@@ -157,15 +156,6 @@ def _layout(settings: Settings, case: Case) -> Layout:
     found = layouts(settings.upstreams, settings.proxy.naming.max_name_length, settings.endpoints)
     key = endpoint_key(case.endpoint)
     return found.get(key) or Layout(key, ())
-
-
-def _kind(case: Case) -> Kind:
-    row = METHODS.get(case.method)
-    if row is not None and row.subject is Subject.REFERENCE:
-        return Kind.RESOURCES if ":" in case.subject else Kind.PROMPTS
-    if row is None or row.subject not in _KINDS:
-        raise ValueError(f"{case.method!r} is no method that is about a tool, a resource or a prompt")
-    return _KINDS[row.subject]
 
 
 def _located(layout: Layout, kind: Kind, case: Case) -> tuple[Space, str] | None:

@@ -33,17 +33,32 @@ class Explanation:
     steps: tuple[Step, ...]
 
 
+def kind_of(method: str, subject: str) -> Kind:
+    """What a call of `method` about `subject` is about. Raises ValueError where that is nothing in particular."""
+    row = METHODS.get(method)
+    match row.subject if row else None:
+        case Subject.TOOL:
+            return Kind.TOOLS
+        case Subject.PROMPT:
+            return Kind.PROMPTS
+        case Subject.RESOURCE:
+            return Kind.RESOURCES
+        case Subject.REFERENCE:
+            return Kind.RESOURCES if ":" in subject else Kind.PROMPTS
+        case _:
+            raise ValueError(f"{method!r} is no method that is about a tool, a resource or a prompt")
+
+
 def explain(
     catalogue: Catalogue,
     upstreams: Mapping[str, Upstream],
     caller: Caller,
-    method: str,
+    kind: Kind,
     subject: str,
     arguments: Params,
 ) -> Explanation:
-    """Raises ValueError where no such method is about a subject."""
     steps: list[Step] = []
-    for step in _Walk(catalogue, upstreams, caller).steps(_kind(method, subject), subject, arguments):
+    for step in _Walk(catalogue, upstreams, caller).steps(kind, subject, arguments):
         steps.append(step)
         if not step.passes:
             break
@@ -70,13 +85,18 @@ class _Walk:
         yield self._endpoint(layout)
         found = self._found(layout, kind, subject)
         if found is None:
-            yield Step("name", False, f"no upstream of this endpoint has {subject!r}, as far as is known")
+            yield from (self._upstream(space) for space in self._owners(layout, kind, subject))
+            yield Step("name", False, f"{subject!r} is not listed, as far as is known")
             return
         yield self._upstream(found.space)
         yield _filter(found.space, kind, found.own)
         yield self._name(found, kind, subject)
         decision = self.catalogue.decision(self.caller, found.space.upstream, kind, found.own, found.entry, arguments)
         yield Step("policy", decision.allowed, _reason(decision))
+
+    def _owners(self, layout: Layout, kind: Kind, subject: str) -> list[Space]:
+        """Who may have it, by the look of its name."""
+        return [space for space in layout.spaces if kind is not Kind.RESOURCES and space.may_own_name(subject)]
 
     def _endpoint(self, layout: Layout) -> Step:
         name = layout.endpoint or "the one of all upstreams"
@@ -128,18 +148,3 @@ def _filter(space: Space, kind: Kind, own: str) -> Step:
 def _reason(decision: Decision) -> str:
     verb = "allowed" if decision.allowed else "denied"
     return f"{verb} by {decision.rule or 'default: no rule speaks of it'}"
-
-
-def _kind(method: str, subject: str) -> Kind:
-    row = METHODS.get(method)
-    match row.subject if row else None:
-        case Subject.TOOL:
-            return Kind.TOOLS
-        case Subject.PROMPT:
-            return Kind.PROMPTS
-        case Subject.RESOURCE:
-            return Kind.RESOURCES
-        case Subject.REFERENCE:
-            return Kind.RESOURCES if ":" in subject else Kind.PROMPTS
-        case _:
-            raise ValueError(f"{method!r} is no method that is about a tool, a resource or a prompt")

@@ -201,9 +201,9 @@ class Gateway:
         """Whether there is an endpoint, as far as `principal` can see."""
         return self._catalogue.exists(endpoint, principal)
 
-    def explain(self, caller: Caller, method: str, subject: str, arguments: Params) -> Explanation:
-        """Why `caller` may call `method` about `subject`, or may not. Raises ValueError for a method without one."""
-        return explain(self._catalogue, self._upstreams, caller, method, subject, arguments)
+    def explain(self, caller: Caller, kind: Kind, subject: str, arguments: Params) -> Explanation:
+        """Why `caller` may use what it knows as `subject`, or may not."""
+        return explain(self._catalogue, self._upstreams, caller, kind, subject, arguments)
 
     def tool_schema(self, caller: Caller, name: str) -> Raw | None:
         """The `inputSchema` of a tool as the caller sees it; None where there is no such tool, or no such schema."""

@@ -1,6 +1,7 @@
 """What happens to a call, in order: the list in `build`. Read it first.
 
-A stage wraps a handler and returns one. Errors become outcomes here, and in no other place of the gateway.
+A stage wraps a handler and returns one. Errors become outcomes here, and in no other place of the gateway. Who may use
+what is no stage: it is decided where a name is looked up, in the caller's own view (`resolving`).
 """
 
 from __future__ import annotations

@@ -1,0 +1,127 @@
+"""`mcproxy policy test` and `mcproxy explain`, as a user runs them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from mcproxy.cli.explain import endpoint_key
+from tests.cli.test_commands import code
+
+POLICY = """
+proxy: {port: 0}
+mcpServers:
+  files: {command: %s, args: [-c, ""], tools: {exclude: [rm*], overrides: {long: {name: short}}}}
+access:
+  policy:
+    roles:
+      reader:
+        allow:
+          - {tools: [long, get_*], read_only: true}
+          - {resources: ['file:///open/*']}
+          - {tools: [query], arguments: {n: {at_most: 3}}}
+    principals: {bot: [reader]}
+endpoints:
+  team: {roles: [ops]}
+"""
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    path = tmp_path / "mcproxy.yaml"
+    path.write_text(POLICY % sys.executable)
+    return path
+
+
+def cases(folder: Path, text: str) -> Path:
+    path = folder / "cases.yaml"
+    path.write_text(text)
+    return path
+
+
+GOOD = """
+- {principal: bot, subject: files__short, read_only: true, expect: allow}
+- {principal: bot, subject: files__short, expect: deny}
+- {principal: ann, roles: [reader], subject: files__get_x, read_only: true, expect: allow}
+- {principal: ann, subject: files__get_x, read_only: true, expect: deny}
+- {principal: bot, subject: files__rm_get, read_only: true, expect: deny}
+- {principal: bot, upstream: files, subject: get_x, read_only: true, expect: allow}
+- {principal: bot, endpoint: /servers/files, subject: get_x, read_only: true, expect: allow}
+- {principal: bot, endpoint: /mcp/team, subject: files__get_x, read_only: true, expect: deny}
+- {principal: bot, roles: [ops], endpoint: /mcp/team, subject: files__get_x, read_only: true, expect: allow}
+- {principal: bot, method: resources/read, subject: 'files+file:///open/x', expect: allow}
+- {principal: bot, method: resources/read, subject: 'files+file:///open/../x', expect: deny}
+- {principal: bot, method: completion/complete, subject: 'files+file:///open/{x}', expect: allow}
+- {principal: bot, method: prompts/get, subject: files__p, expect: deny}
+- {principal: bot, subject: files__query, arguments: {n: 3}, expect: allow}
+- {principal: bot, subject: files__query, arguments: {n: 4}, expect: deny}
+- {principal: bot, subject: nobody__x, expect: deny}
+- {subject: files__get_x, read_only: true, expect: deny}
+"""
+
+
+def test_decisions_as_expected_are_counted(config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert code("policy", "test", cases(tmp_path, GOOD), "--config", config) == 0
+    assert capsys.readouterr().out == "17 of 17 as expected\n"
+
+
+def test_another_decision_is_told_with_its_place_and_rule(
+    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = "- {principal: bot, method: resources/read, subject: 'files+file:///open/x', expect: deny}\n"
+    path = cases(tmp_path, text)
+    assert code("policy", "test", path, "--config", config) == 1
+    told = capsys.readouterr().out.splitlines()
+    asked = f"{path}:1: bot resources/read files+file:///open/x: expected deny, is allow"
+    assert told == [f"{asked}: roles.reader.allow, rule 2 ({config}:11)", "0 of 1 as expected"]
+
+
+def test_the_result_is_json_where_that_is_asked(
+    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert code("policy", "test", cases(tmp_path, GOOD), "--config", config, "--json") == 0
+    assert json.loads(capsys.readouterr().out) == {"cases": 17, "failed": []}
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("{}", "should be a list of cases"),
+        ("- {subject: x}", "Field required"),
+        ("- {subject: x, expect: perhaps}", "cases.yaml:1"),
+        ("- {subject: x, expect: deny, method: tools/list}", "no method that is about"),
+        ("- {subject: x, expect: deny, endpoint: /nowhere/at/all}", "should be /mcp"),
+    ],
+)
+def test_a_case_that_cannot_be_judged_is_a_fault_of_its_file(
+    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, sentence: str
+) -> None:
+    assert code("policy", "test", cases(tmp_path, text), "--config", config) == 2
+    assert sentence in capsys.readouterr().err
+
+
+def test_an_explanation_ends_with_the_rule(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert code("explain", "-c", config, "--principal", "bot", "resources/read", "files+file:///open/x") == 0
+    *_, rule, verdict = capsys.readouterr().out.splitlines()
+    assert rule.endswith(f"allowed by roles.reader.allow, rule 2 ({config}:11)")
+    assert verdict == "allowed"
+
+
+def test_an_explanation_is_json_where_that_is_asked(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert code("explain", "-c", config, "--role", "reader", "--json", "resources/read", "files+file:///shut") == 1
+    told = json.loads(capsys.readouterr().out)
+    assert told["allowed"] is False
+    assert told["steps"][-1]["what"] == "policy"
+
+
+def test_a_method_about_nothing_cannot_be_explained(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert code("explain", "-c", config, "tools/list", "x") == 2
+    assert "no method that is about" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("path", "key"), [("/mcp", ""), ("mcp/", ""), ("/mcp/team", "/team"), ("/servers/a b", "a b")])
+def test_endpoints_are_named_by_their_paths(path: str, key: str) -> None:
+    assert endpoint_key(path) == key

@@ -1,0 +1,119 @@
+"""The twin of `mcproxy.gateway.explaining`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mcproxy.call import Caller, Failed, Principal
+from mcproxy.gateway.explaining import Explanation, kind_of
+from mcproxy.protocol.eras import LATEST
+from mcproxy.protocol.jsonrpc import raw
+from mcproxy.protocol.methods import Kind
+from tests.fakes.upstream import FakeUpstream, House, complete, house, resource, tool
+
+pytestmark = pytest.mark.anyio
+
+ACCESS: dict[str, Any] = {
+    "policy": {
+        "roles": {
+            "reader": {
+                "allow": [
+                    {"upstreams": ["files"], "read_only": True},
+                    {"upstreams": ["files"], "resources": ["file:///open/*"]},
+                    {"upstreams": ["files"], "tools": ["query"], "arguments": {"n": {"at_most": 3}}},
+                ],
+                "deny": [{"tools": ["dangerous"]}],
+            }
+        },
+        "principals": {"ann": ["reader"]},
+    }
+}
+OPTIONS = {
+    "files": {"tools": {"exclude": ["rm*"], "overrides": {"long_name": {"name": "short"}, "twin": {"name": "look"}}}}
+}
+ENDPOINTS = {"part": {"tools": ["look"]}, "team": {"roles": ["ops"]}}
+
+
+def files() -> FakeUpstream:
+    upstream = FakeUpstream("files")
+    read_only = {"annotations": {"readOnlyHint": True}}
+    names = ["look", "twin", "long_name", "rm_all", "dangerous"]
+    upstream.lists[Kind.TOOLS] = [*(tool(name, **read_only) for name in names), tool("write"), tool("query")]
+    upstream.lists[Kind.RESOURCES] = [resource("file:///open/a"), resource("file:///shut")]
+    upstream.answers["tools/call"] = upstream.answers["resources/read"] = lambda call: complete()
+    return upstream
+
+
+def explain(gateway: House, method: str, subject: str, endpoint: str = "", **arguments: object) -> Explanation:
+    caller = Caller(Principal("ann"), LATEST, endpoint=endpoint)
+    return gateway.gateway.explain(
+        caller, kind_of(method, subject), subject, {key: raw(value) for key, value in arguments.items()}
+    )
+
+
+@pytest.mark.parametrize(
+    ("method", "subject", "endpoint", "last", "why"),
+    [
+        ("tools/call", "files__look", "", "policy", "allowed by roles.reader.allow, rule 1"),
+        ("tools/call", "files__short", "", "policy", "allowed by roles.reader.allow, rule 1"),
+        ("tools/call", "look", "files", "policy", "allowed by roles.reader.allow, rule 1"),
+        ("tools/call", "files__look", "/part", "policy", "allowed by roles.reader.allow, rule 1"),
+        ("resources/read", "files+file:///open/x", "", "policy", "allowed by roles.reader.allow, rule 2"),
+        ("tools/call", "files__write", "", "policy", "denied by default: no rule speaks of it"),
+        ("tools/call", "files__dangerous", "", "policy", "denied by roles.reader.deny, rule 1"),
+        ("resources/read", "files+file:///shut", "", "policy", "denied by default: no rule speaks of it"),
+        ("resources/read", "files+file:///open/../shut", "", "policy", "denied by default: no rule speaks of it"),
+        ("tools/call", "files__rm_all", "", "filter", "files: tools.exclude has 'rm*'"),
+        ("tools/call", "files__short", "/part", "filter", "the endpoint selects no such tools"),
+        ("tools/call", "files__nil", "", "name", "'files__nil' is not listed, as far as is known"),
+        ("resources/read", "nobody+x:y", "", "name", "'nobody+x:y' is not listed, as far as is known"),
+        (
+            "tools/call",
+            "files__look",
+            "/team",
+            "endpoint",
+            "/team is for ops alone, and for those who may use something of it",
+        ),
+        ("tools/call", "x", "/nil", "endpoint", "/nil has nothing, or does not exist"),
+    ],
+)
+async def test_the_last_step_is_what_decides(method: str, subject: str, endpoint: str, last: str, why: str) -> None:
+    async with house(files(), access=ACCESS, options=OPTIONS, endpoints=ENDPOINTS) as gateway:
+        await gateway.ready()
+        explanation = explain(gateway, method, subject, endpoint)
+        assert (explanation.steps[-1].what, explanation.steps[-1].why) == (last, why)
+        assert explanation.allowed is why.startswith("allowed")
+        key = "uri" if method == "resources/read" else "name"
+        outcome = await gateway.call(method, principal=Principal("ann"), endpoint=endpoint, **{key: subject})  # type: ignore[arg-type]  # one of its params
+        assert explanation.allowed is not isinstance(outcome, Failed)
+
+
+async def test_a_name_that_another_tool_took_is_told() -> None:
+    async with house(files(), access=ACCESS, options=OPTIONS) as gateway:
+        await gateway.ready()
+        refused = [entry.name for entry in gateway.gateway.catalogue().refused]
+        assert refused == ["twin"]
+        assert explain(gateway, "tools/call", "files__look").steps[-2].why == "files calls it 'look'"
+
+
+async def test_arguments_are_judged_as_in_a_call() -> None:
+    async with house(files(), access=ACCESS) as gateway:
+        await gateway.ready()
+        assert explain(gateway, "tools/call", "files__query", n=3).allowed
+        assert not explain(gateway, "tools/call", "files__query", n=4).allowed
+        assert not explain(gateway, "tools/call", "files__query").allowed
+
+
+async def test_the_state_and_the_era_of_the_upstream_are_told() -> None:
+    async with house(files()) as gateway:
+        await gateway.ready()
+        gateway["files"].disconnect()
+        upstream = explain(gateway, "tools/call", "files__nil").steps[1]
+        assert (upstream.what, upstream.passes, upstream.why) == ("upstream", True, "files: backing_off")
+
+
+def test_a_method_about_nothing_in_particular_is_an_error() -> None:
+    with pytest.raises(ValueError, match="no method that is about"):
+        kind_of("tools/list", "x")
