@@ -73,6 +73,28 @@ async def test_r39_an_id_is_good_for_its_principal_and_endpoint_alone() -> None:
             s.find(session.id, endpoint="up")
 
 
+async def test_r39_an_id_that_its_owner_has_used_is_good_for_nobody_else() -> None:
+    async with store() as s:
+        session = s.open()
+        s.find(session.id)
+        with pytest.raises(UnknownSession):
+            s.find(session.id, "bob")
+        with pytest.raises(UnknownSession):
+            s.find(session.id, endpoint="up")
+
+
+async def test_an_id_that_its_owner_has_used_is_unknown_once_the_session_ended_or_is_too_old() -> None:
+    async with store(session_lifetime=100, session_idle=90) as s:
+        ended, old = s.open(), s.open()
+        s.find(ended.id)
+        s.find(old.id)
+        s.sessions.end(ended)
+        s.clock.now += 101
+        for session in (ended, old):
+            with pytest.raises(UnknownSession):
+                s.find(session.id)
+
+
 async def test_roles_are_those_of_the_latest_request() -> None:
     async with store() as s:
         session = s.open()
