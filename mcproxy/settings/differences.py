@@ -15,7 +15,7 @@ from mcproxy.settings.section import Section
 ADOPTED: Final = frozenset(
     {
         "cache", "content", "list_poll", "max_connections", "max_in_flight", "prefix", "prompts", "required",
-        "resources", "timeouts", "tools",
+        "resources", "stderr_lines", "timeouts", "tools",
     }
 )  # fmt: skip
 """Keys of an upstream that a link which is there takes over; every other says whom to connect to, or how."""
@@ -27,6 +27,7 @@ RESTART: Final = (
     "tls",
     "paths",
     "secret",
+    "tracing",
     "connection_idle",
     "limits.max_body_bytes",
 )
