@@ -9,8 +9,9 @@ import io
 import logging
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from contextvars import ContextVar
 from typing import Final, Literal, TextIO, cast
 
 import structlog
@@ -23,6 +24,11 @@ MIN_SECRET: Final = 6
 
 REDACTED: Final = "[redacted]"
 
+Facts = Callable[[], Mapping[str, object]]
+
+about: Final[ContextVar[Facts | None]] = ContextVar("about", default=None)
+"""Says what lines that are written now are about: which call, and of which trace. Asked only where one is written."""
+
 
 def configure(
     form: Literal["console", "json", "auto"],
@@ -34,7 +40,7 @@ def configure(
     stream = stream or sys.stderr
     threshold = logging.getLevelNamesMapping()[level.upper()]
     prepared: list[Processor] = [
-        structlog.contextvars.merge_contextvars,
+        _of_its_call,
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         structlog.processors.format_exc_info,
@@ -78,6 +84,11 @@ class _Forgiving(io.TextIOBase):
     def flush(self) -> None:
         with suppress(OSError):
             self._stream.flush()
+
+
+def _of_its_call(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    facts = about.get()
+    return event if facts is None else {**facts(), **event}
 
 
 def redacting(values: Iterable[str]) -> Processor:

@@ -92,3 +92,31 @@ def test_the_level_changes_while_all_else_stays(capsys: pytest.CaptureFixture[st
     (line,) = capsys.readouterr().err.splitlines()
     assert json.loads(line)["event"] == "heard"
     assert "sentinel" not in line
+
+
+def test_a_line_says_what_it_is_about_and_its_own_facts_count() -> None:
+    stream = io.StringIO()
+    logs.configure("json", "info", ["sentinel"], stream)
+    token = logs.about.set(lambda: {"request": "sentinel-1", "upstream": "another"})
+    structlog.get_logger().info("told", upstream="git")
+    logs.about.reset(token)
+    structlog.get_logger().info("told of nothing")
+    first, second = map(json.loads, stream.getvalue().splitlines())
+    assert (first["request"], first["upstream"]) == (f"{logs.REDACTED}-1", "git")
+    assert "request" not in second
+
+
+def test_who_is_asked_what_lines_are_about_is_asked_only_where_one_is_written() -> None:
+    logs.configure("json", "warning", [], io.StringIO())
+    asked: list[bool] = []
+
+    def facts() -> dict[str, object]:
+        asked.append(True)
+        return {}
+
+    token = logs.about.set(facts)
+    structlog.get_logger().info("not told")
+    assert asked == []
+    structlog.get_logger().warning("told")
+    logs.about.reset(token)
+    assert asked == [True]

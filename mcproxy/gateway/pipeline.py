@@ -9,13 +9,14 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final, Protocol, assert_never
 
 import structlog
 
 from mcproxy.access.audit import Audit
 from mcproxy.access.limits import Ask, Exceeded, Limits
-from mcproxy.access.records import Digest, End, Seen, recorded
+from mcproxy.access.records import Digest, End, Seen, recorded, trace_id
 from mcproxy.call import (
     Call,
     Complete,
@@ -30,6 +31,7 @@ from mcproxy.call import (
     Upstream,
 )
 from mcproxy.gateway.aiming import Aims, Judges
+from mcproxy.logs import about
 from mcproxy.metrics import UNKNOWN, Metrics
 from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, LIMIT_EXCEEDED, ErrorObject
 from mcproxy.protocol.methods import METHODS, Kind
@@ -38,6 +40,9 @@ log = structlog.get_logger()
 
 Label = Callable[[Call], tuple[str, str]]
 """The names of a call's upstream and subject, as far as they are known (requirement R52)."""
+
+MAX_ID: Final = 64
+"""Characters of a request's id that are logged."""
 
 CRASHED: Final = Failed(ErrorObject(INTERNAL_ERROR, "internal error of the gateway: see its log"), Party.GATEWAY)
 
@@ -54,7 +59,7 @@ def build(
     route: Handler, *, metrics: Metrics, label: Label, traced: Stage, audited: Stage, limited: Stage, bridged: Stage
 ) -> Handler:
     """The whole way of a call."""
-    return stack([traced, counted(metrics, label), audited, contained, limited, bridged], route)
+    return stack([traced, attributed, counted(metrics, label), audited, contained, limited, bridged], route)
 
 
 def traced(traces: Traces | None, label: Label) -> Stage:
@@ -67,6 +72,26 @@ def stack(stages: Sequence[Stage], route: Handler) -> Handler:
     for stage in reversed(stages):
         route = stage(route)
     return route
+
+
+def attributed(handler: Handler) -> Handler:
+    """Has every line that is logged on the way say which call it belongs to."""
+
+    async def attributing(call: Call) -> Outcome:
+        token = about.set(partial(_facts, call))
+        try:
+            return await handler(call)
+        finally:
+            about.reset(token)
+
+    return attributing
+
+
+def _facts(call: Call) -> dict[str, object]:
+    """The client's own id of the request, escaped, and the trace: what the audit has them as."""
+    id = call.id[:MAX_ID].encode("unicode_escape").decode() if isinstance(call.id, str) else call.id
+    facts = {"request": id, "trace": call.notes.trace or trace_id(call.params)}
+    return {name: fact for name, fact in facts.items() if fact is not None}
 
 
 def counted(metrics: Metrics, label: Label, clock: Callable[[], float] = time.perf_counter) -> Stage:

@@ -123,6 +123,8 @@ class Upstream(Section):
     """Calls at once; one more is answered `busy`."""
     max_message_bytes: Bytes = 64 * 1024 * 1024
     """The largest message this upstream may send; a larger one fails this upstream alone."""
+    stderr_lines: Count = 20
+    """Lines of a child's stderr that debug logs show in a second, at most; of the rest they say how many they were."""
     tools: ToolFilter = ToolFilter()
     """Which tools are shown, and how they are called."""
     resources: Filter = Filter()

@@ -28,6 +28,8 @@ from mcproxy.call import (
     UpstreamEvent,
 )
 from mcproxy.channel import PeerGone
+from mcproxy.logs import about
+from mcproxy.propagation import NOTHING, departing
 from mcproxy.protocol.eras import Era
 from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, ErrorObject
 from mcproxy.protocol.methods import METHODS
@@ -152,6 +154,9 @@ class KeptLink:
 
     async def run(self) -> None:
         """Keeps the link until stopped or cancelled, or until the last one ended."""
+        # It outlives the call that made it, and is not of that call's trace.
+        about.set(None)
+        departing.set(NOTHING)
         try:
             with self._scope:
                 await self._keep()

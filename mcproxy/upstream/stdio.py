@@ -25,6 +25,7 @@ from mcproxy.protocol.jsonrpc import Message, encode
 from mcproxy.settings import Upstream
 from mcproxy.upstream.lines import LineDecoder, LineTooLong
 from mcproxy.upstream.link import Hop, NotAccepted, Pipe, Unreachable, task_group
+from mcproxy.upstream.tail import Ration
 
 log = structlog.get_logger()
 
@@ -142,10 +143,18 @@ class _Child:
 
     async def listen(self) -> None:
         """Keeps the last of what the child says on stderr."""
+        ration = Ration()
         async for chunk in self._stderr:
-            for line in self._hop.stderr.feed(chunk):
-                log.debug("stderr", upstream=self._hop.spec.name, line=line)
+            lines = self._hop.stderr.feed(chunk)
+            self._log(*ration.share(lines, self._hop.spec.stderr_lines, anyio.current_time()))
+        self._log([], ration.rest())
         self._stderr_ended.set()
+
+    def _log(self, lines: list[str], kept_back: int) -> None:
+        if kept_back:
+            log.debug("more on stderr", upstream=self._hop.spec.name, lines=kept_back)
+        for line in lines:
+            log.debug("stderr", upstream=self._hop.spec.name, line=line)
 
     async def watch(self) -> None:
         """Ends the reading when the child has ended, whoever else still holds its output."""

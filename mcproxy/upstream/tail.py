@@ -1,4 +1,7 @@
-"""The last lines of a child's stderr, kept for whoever asks why it died. Bounded in lines and in their length."""
+"""The last lines of a child's stderr, kept for whoever asks why it died. Bounded in lines and in their length.
+
+And how many of them are logged: a child that says the same thing for ever must not fill the log.
+"""
 
 from __future__ import annotations
 
@@ -41,3 +44,28 @@ class Tail:
 
     def _text(self, line: bytes) -> str:
         return self._redact(line.decode(errors="replace").rstrip())
+
+
+class Ration:
+    """Deals out what may be logged: so many lines in each second."""
+
+    def __init__(self) -> None:
+        self._second = 0
+        self._said = 0
+        self._kept_back = 0
+
+    def share(self, lines: list[str], most: int, now: float) -> tuple[list[str], int]:
+        """Those of `lines` that may be logged, and how many were kept back before, where nobody has been told."""
+        kept_back = 0
+        if int(now) != self._second:
+            self._second, self._said = int(now), 0
+            kept_back = self.rest()
+        shared = lines[: max(0, most - self._said)]
+        self._said += len(shared)
+        self._kept_back += len(lines) - len(shared)
+        return shared, kept_back
+
+    def rest(self) -> int:
+        """How many were kept back since that was last told."""
+        kept_back, self._kept_back = self._kept_back, 0
+        return kept_back

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import anyio
@@ -19,6 +20,7 @@ from mcproxy.call import (
     Handler,
     InputRequired,
     McpError,
+    Notes,
     Outcome,
     Party,
     Principal,
@@ -26,10 +28,11 @@ from mcproxy.call import (
     Stage,
 )
 from mcproxy.gateway.aiming import Aim
-from mcproxy.gateway.pipeline import audited, contained, counted, stack
+from mcproxy.gateway.pipeline import attributed, audited, contained, counted, stack
+from mcproxy.logs import about
 from mcproxy.metrics import Metrics
 from mcproxy.protocol.eras import LATEST
-from mcproxy.protocol.jsonrpc import EMPTY_OBJECT, INTERNAL_ERROR, INVALID_PARAMS, LIMIT_EXCEEDED
+from mcproxy.protocol.jsonrpc import EMPTY_OBJECT, INTERNAL_ERROR, INVALID_PARAMS, LIMIT_EXCEEDED, raw
 from mcproxy.protocol.methods import Kind
 from mcproxy.settings import Settings
 from mcproxy.settings.audit import Audit as AuditSettings
@@ -139,6 +142,26 @@ async def test_r52_a_cancelled_call_is_counted_so_and_timed() -> None:
     assert metrics.registry.get_sample_value("mcproxy_requests_total", cancelled) == 1
     assert metrics.registry.get_sample_value("mcproxy_request_duration_seconds_sum", labels) == 2.5
     assert metrics.registry.get_sample_value("mcproxy_requests_in_flight") == 0
+
+
+async def test_lines_of_a_call_say_its_request_and_its_trace_and_others_do_not() -> None:
+    facts: list[object] = []
+
+    async def logging(call: Call) -> Outcome:
+        facts.append(about.get())
+        return Complete(EMPTY_OBJECT)
+
+    trace = "0af7651916cd43dd8448eb211c80319c"
+    meta = {"_meta": raw({"traceparent": f"00-{trace}-b7ad6b7169203331-01"})}
+    await attributed(logging)(replace(call(), id="7\x1b[2J", params=meta))
+    await attributed(logging)(replace(call(), id=8, notes=Notes(trace="1" * 32)))
+    await attributed(logging)(call())
+    assert about.get() is None
+    assert [fact() for fact in facts if callable(fact)] == [
+        {"request": "7\\x1b[2J", "trace": trace},
+        {"request": 8, "trace": "1" * 32},
+        {},
+    ]
 
 
 @pytest.mark.parametrize(("asked", "own"), [(False, 0.5), (True, None)])
