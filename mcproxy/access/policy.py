@@ -160,15 +160,12 @@ class Policy:
         self._assigned = policy.principals
         self._readings = readings
         self._rules = [rule for role in policy.roles for rule in _compiled(policy, role, spelled)]
+        self.open: Final = self._default.allowed and all(rule.name.effect != "deny" for rule in self._rules)
+        """Whether everybody may use everything."""
         self._roles = frozenset({*policy.roles, *others})
         self._everyone: Standing = frozenset({EVERYONE}) & self._roles
         self._about: LRUCache[tuple[Standing, str], tuple[_Rule, ...]] = LRUCache(policy.max_views)
         self._verdicts: LRUCache[tuple[Standing, Item], _Verdict] = LRUCache(policy.max_decisions)
-
-    @property
-    def open(self) -> bool:
-        """Whether everybody may use everything."""
-        return self._default.allowed and not any(rule.name.effect == "deny" for rule in self._rules)
 
     def standing(self, principal: Principal) -> Standing:
         if not self._roles:
