@@ -67,6 +67,9 @@ async def test_r21_every_client_ends_with_the_last_value_though_the_server_is_ki
             await clients.all_have(501)
             assert "result" in await count(running, "count", until=1000)
             await clients.all_have(1000)
+            # Nobody announces this one: that it may have changed is all that anybody can say.
+            assert "error" in await count(running, "count_and_die", until=1000)
+            await clients.all_have(1001)
     for client in clients.members:
         assert client.values == sorted(client.values), "a later read brought an older value"
         assert client.told < 1000

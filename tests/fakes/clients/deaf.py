@@ -14,6 +14,8 @@ import anyio
 
 ROOM: Final = 4096
 """Bytes that its kernel is asked to take."""
+LONGEST: Final = 1000
+"""Milliseconds that its thread outlives a test at most."""
 
 
 class DeafClient:
@@ -36,7 +38,8 @@ class DeafClient:
         """Returns when the server has reset the connection."""
         poll = select.poll()
         poll.register(self._connection, 0)
-        await anyio.to_thread.run_sync(poll.poll, abandon_on_cancel=True)
+        while not await anyio.to_thread.run_sync(poll.poll, LONGEST, abandon_on_cancel=True):
+            pass
 
     def _send(self, method: str, headers: Mapping[str, str], body: bytes) -> None:
         fields = {"Host": self._host, "Accept": "application/json, text/event-stream", **headers}
