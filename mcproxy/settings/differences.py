@@ -24,14 +24,13 @@ RESTART: Final = (
     "host",
     "port",
     "tls",
-    "tls",
     "paths",
     "secret",
     "tracing",
     "connection_idle",
     "limits.max_body_bytes",
 )
-"""Keys of `proxy` that the listener is made with: their old values stay in force until the process starts anew."""
+"""Keys of `proxy` that the listener and the process are made with: their old values stay in force until the process starts anew."""
 
 S = TypeVar("S", bound=Section)
 
