@@ -30,7 +30,7 @@ RESTART: Final = (
     "connection_idle",
     "limits.max_body_bytes",
 )
-"""Keys of `proxy` that the listener and the process are made with: their old values stay in force until the process starts anew."""
+"""Keys of `proxy` that the process is made with: their old values stay in force until it starts anew."""
 
 S = TypeVar("S", bound=Section)
 
