@@ -113,6 +113,7 @@ async def test_a_call_whose_client_does_not_return_is_cancelled_upstream() -> No
         await world.time.go_by(0.1)
         assert (tool.cancelled, tool.in_flight, world.parked) == (1, 0, 0)
         assert "expired" in refusal(await world.retry(paused, answers_to(paused)))
+        assert world.metrics.registry.get_sample_value("mcproxy_parked_ends_total", {"how": "expired"}) == 1
     assert tool.runs == 1
 
 
@@ -125,6 +126,7 @@ async def test_each_round_has_its_own_time() -> None:
         assert isinstance(second, InputRequired)
         await world.time.go_by(40)
         assert answers_in(await world.retry(second, answers_to(second))) == [ROOTS, ACCEPTED]
+        assert world.metrics.registry.get_sample_value("mcproxy_parked_ends_total", {"how": "answered"}) == 2
     assert tool.cancelled == 0
 
 

@@ -26,11 +26,14 @@ from mcproxy.call import (
     UpstreamChanged,
 )
 from mcproxy.channel import PeerGone
+from mcproxy.logs import about
+from mcproxy.propagation import NOTHING, departing
 from mcproxy.protocol.eras import Era
 from mcproxy.protocol.jsonrpc import Params, raw
 from mcproxy.protocol.methods import Kind
 from mcproxy.settings import Upstream, UpstreamTimeouts
-from mcproxy.upstream.link import Hop, Link, NotAccepted, Unreachable
+from mcproxy.upstream.keeping import Trouble
+from mcproxy.upstream.link import Hop, Link, NotAccepted, Rejected, Unreachable
 from mcproxy.upstream.supervisor import Places
 from tests.upstream.support import QUICK, FakeListener, child, failure, request, running, tool, value
 
@@ -114,6 +117,37 @@ async def test_its_state_is_published_once_for_each_change() -> None:
         assert it.count("mcproxy_upstream_up", upstream="u") == 0
     assert [type(event) for event in it.events.all] == [Disconnected, Connected, Disconnected, Connected, Retired]
     assert [event.reason for event in it.events.of(Disconnected)] == ["down", "lost"]
+
+
+async def test_why_there_was_no_link_is_counted_by_its_kind() -> None:
+    connect = FakeConnect(
+        [Unreachable("down"), Unreachable("down"), Rejected("no MCP"), ZeroDivisionError(), FakeLink()]
+    )
+    async with running(SPEC, connect=connect) as it:
+        await it.events.until(lambda: bool(it.events.of(Connected)))
+        connect.given[0].lost.set()
+        await it.events.until(lambda: len(it.events.of(Connected)) == 2)
+        kinds = {kind: it.count("mcproxy_upstream_troubles_total", upstream="u", why=kind.value) for kind in Trouble}
+    assert kinds == {
+        Trouble.UNREACHABLE: 2, Trouble.REJECTED: 1, Trouble.INTERNAL: 1, Trouble.LOST: 1, Trouble.TIMEOUT: 0
+    }  # fmt: skip
+
+
+async def test_what_a_link_logs_and_sends_is_not_of_the_call_that_made_it() -> None:
+    found: list[object] = []
+
+    @asynccontextmanager
+    async def connect(hop: Hop) -> AsyncIterator[Link]:
+        if hop.ownership is not None:
+            found.extend([about.get(), departing.get()])
+        yield FakeLink()
+
+    async with running(SESSION, connect=connect) as it:
+        told, carried = about.set(dict), departing.set({"traceparent": "of a call"})
+        await it.upstream(tool("t", session="a"))
+        about.reset(told)
+        departing.reset(carried)
+    assert found == [None, NOTHING]
 
 
 async def test_r3_attempts_after_failures_are_ever_rarer() -> None:
