@@ -144,10 +144,12 @@ class _Child:
     async def listen(self) -> None:
         """Keeps the last of what the child says on stderr."""
         ration = Ration()
-        async for chunk in self._stderr:
-            lines = self._hop.stderr.feed(chunk)
-            self._log(*ration.share(lines, self._hop.spec.stderr_lines, anyio.current_time()))
-        self._log([], ration.rest())
+        try:
+            async for chunk in self._stderr:
+                lines = self._hop.stderr.feed(chunk)
+                self._log(*ration.share(lines, self._hop.spec.stderr_lines, anyio.current_time()))
+        finally:
+            self._log([], ration.rest())
         self._stderr_ended.set()
 
     def _log(self, lines: list[str], kept_back: int) -> None:

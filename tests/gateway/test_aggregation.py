@@ -6,6 +6,7 @@ import anyio
 import pytest
 
 from mcproxy.call import Hearing, ListChanged, Phase, Reason, Retired
+from mcproxy.protocol.jsonrpc import raw
 from mcproxy.protocol.methods import Kind
 from tests.fakes.upstream import FakeUpstream, complete, error, failed, house, quiet, resource, tool
 
@@ -383,6 +384,8 @@ async def test_fetches_and_entries_are_counted() -> None:
         await h.ready()
         labels = {"upstream": "a", "kind": "tools"}
         assert h.metrics.registry.get_sample_value("mcproxy_entries", labels) == 2
+        size = len(raw(tool("x"))) + len(raw(tool("y")))
+        assert h.metrics.registry.get_sample_value("mcproxy_list_bytes", labels) == size
         assert h.metrics.registry.get_sample_value("mcproxy_list_fetches_total", labels) == 1
 
 

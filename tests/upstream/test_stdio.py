@@ -12,6 +12,7 @@ from typing import Any
 
 import anyio
 import pytest
+import structlog
 
 from mcproxy.call import Connected, Disconnected, ListChanged, Notice, Party, Phase, Reason, UpstreamChanged
 from mcproxy.protocol.methods import Kind
@@ -244,6 +245,25 @@ async def test_a_child_gets_a_small_environment_its_own_variables_and_its_folder
     assert seen["environ"]["TOKEN"] == "abc"
     assert seen["environ"]["PATH"] == os.environ["PATH"]
     assert seen["cwd"] == str(tmp_path)
+
+
+async def test_what_a_child_says_on_stderr_is_logged_as_its_own_within_its_ration() -> None:
+    complain = "import sys; sys.stderr.write(200 * 'no!\\n'); sys.stderr.flush(); sys.stdin.read()"
+    spec = Upstream(
+        name="loud", prefix="l", command=sys.executable, args=("-c", complain), era="legacy", stderr_lines=5
+    )
+    with structlog.testing.capture_logs() as logged:
+        async with running(spec) as it:
+            with anyio.fail_after(5):
+                while not it.upstream.status.stderr:
+                    await anyio.lowlevel.checkpoint()
+            assert it.count("mcproxy_upstream_child_starts_total", upstream="loud") == 1
+    assert {entry["upstream"] for entry in logged} == {"loud"}
+    said = [entry for entry in logged if entry["event"] == "stderr"]
+    kept_back = sum(entry["lines"] for entry in logged if entry["event"] == "more on stderr")
+    # What comes in pieces may come in two seconds.
+    assert len(said) in {5, 10}
+    assert len(said) + kept_back == 200
 
 
 async def test_r44_a_secret_on_stderr_is_not_shown() -> None:
