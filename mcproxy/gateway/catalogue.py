@@ -185,6 +185,11 @@ class Catalogue:
         """What of a list is not as it was approved, shown or not."""
         return self._vet(link, kind)[1] if self.listing(link, kind) is not None else ()
 
+    @property
+    def enforces_pins(self) -> bool:
+        """Whether what is not as it was approved is not shown."""
+        return self._pins.enforced
+
     def has_approved_instructions(self, link: LinkKey) -> bool:
         identity = self.identity(link)
         return identity is None or self._pins.approves_instructions(link.upstream, identity.instructions)

@@ -90,6 +90,7 @@ class _Walk:
             return
         yield self._upstream(found.space)
         yield _filter(found.space, kind, found.own)
+        yield from self._pin(found, kind)
         yield self._name(found, kind, subject)
         decision = self.catalogue.decision(self.caller, found.space.upstream, kind, found.own, found.entry, arguments)
         yield Step("policy", decision.allowed, _reason(decision))
@@ -112,6 +113,13 @@ class _Walk:
         status = self.upstreams[space.upstream].status
         era = f", {status.identity.era.value} era ({status.identity.version})" if status.identity else ""
         return Step("upstream", True, f"{space.upstream}: {status.phase.value}{era}")
+
+    def _pin(self, found: _Found, kind: Kind) -> Iterator[Step]:
+        """Of what is not as it was approved alone; where that is not enforced, it decides nothing."""
+        unapproved = self.catalogue.unapproved(LinkKey(found.space.upstream, None), kind)
+        for entry in unapproved:
+            if entry.name == found.own:
+                yield Step("pin", not self.catalogue.enforces_pins, entry.why)
 
     def _name(self, found: _Found, kind: Kind, subject: str) -> Step:
         view = self.catalogue.whole_view(self.caller)

@@ -8,7 +8,7 @@ import pytest
 import structlog.testing
 
 from mcproxy.access.pins import approved
-from mcproxy.call import ListChanged, ServerIdentity
+from mcproxy.call import ANONYMOUS, Caller, ListChanged, ServerIdentity
 from mcproxy.protocol.eras import LATEST, LATEST_HANDSHAKE, Era
 from mcproxy.protocol.jsonrpc import INVALID_PARAMS, raw
 from mcproxy.protocol.methods import Kind
@@ -186,3 +186,17 @@ async def test_without_a_lock_nothing_is_shown_where_pins_are_enforced() -> None
 def test_the_settings_of_a_gateway_keep_their_lock() -> None:
     settings = Settings.model_validate({"access": pins()})
     assert settings.access.pins.lock == locked()
+
+
+@pytest.mark.parametrize(("mode", "allowed"), [("enforce", False), ("warn", True)])
+async def test_an_explanation_tells_of_the_pin(mode: str, allowed: bool) -> None:
+    up = server()
+    up.lists[Kind.TOOLS] = [EVIL, PULL]
+    async with house(up, access=pins(mode)) as h:
+        await ready(h)
+        told = h.gateway.explain(Caller(ANONYMOUS, LATEST), Kind.TOOLS, "up__push", {})
+        (pin,) = (step for step in told.steps if step.what == "pin")
+        assert (told.allowed, pin.passes) == (allowed, allowed)
+        assert "description" in pin.why
+        untouched = h.gateway.explain(Caller(ANONYMOUS, LATEST), Kind.TOOLS, "up__pull", {})
+        assert "pin" not in [step.what for step in untouched.steps]
