@@ -43,9 +43,6 @@ from mcproxy.protocol.jsonrpc import InvalidMessage, Params, parse_object, parse
 from mcproxy.protocol.methods import METHODS, Subject
 from mcproxy.settings.tracing import Tracing as Settings
 
-FAREWELL: Final = 5.0
-"""Seconds for what is still queued to be sent."""
-
 BATCH: Final = 512
 """Spans that are sent at once, at most."""
 
@@ -74,7 +71,7 @@ class Tracing:
     @asynccontextmanager
     async def exported(self, settings: Settings) -> AsyncIterator[None]:
         """Sends what is recorded to the collector, in a thread of the SDK's own, until left."""
-        exporter = OTLPSpanExporter(settings.endpoint)
+        exporter = OTLPSpanExporter(settings.endpoint, timeout=settings.timeout)
         most = settings.max_queued
         self._provider.add_span_processor(
             BatchSpanProcessor(exporter, max_queue_size=most, max_export_batch_size=min(most, BATCH))
@@ -82,7 +79,8 @@ class Tracing:
         try:
             yield
         finally:
-            with anyio.move_on_after(FAREWELL, shield=True):
+            # What is being sent, and what is queued. A thread that is let go would still hold up the process.
+            with anyio.move_on_after(2 * settings.timeout, shield=True):
                 await anyio.to_thread.run_sync(self._provider.shutdown, abandon_on_cancel=True)
 
     def served(self, label: Label) -> Stage:

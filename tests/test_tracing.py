@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 
 import anyio
 import pytest
+from aiohttp import web
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -21,6 +22,7 @@ from mcproxy.protocol.methods import Kind
 from mcproxy.settings.tracing import Tracing as Settings
 from mcproxy.settings.tracing import is_installed
 from mcproxy.tracing import Tracing, provider
+from tests.fakes.servers.web import serving
 from tests.fakes.upstream import FakeUpstream, House, complete, decoded, failed, house, resource, tool
 
 pytestmark = pytest.mark.anyio
@@ -207,6 +209,23 @@ def test_tracing_without_its_packages_is_refused_with_what_to_install() -> None:
     assert not is_installed("not_there_at_all.at_all")
     with pytest.raises(ValidationError):
         Settings(sample=2)
+
+
+async def test_a_collector_that_takes_nothing_does_not_hold_up_the_end() -> None:
+    asked = anyio.Event()
+
+    async def mute(request: web.Request) -> web.Response:
+        asked.set()
+        await anyio.sleep_forever()
+        raise AssertionError
+
+    async with serving(mute) as url:
+        made = provider(Settings(), "mcproxy")
+        settings = Settings(enabled=True, endpoint=f"{url}/v1/traces", timeout=0.2)
+        with anyio.fail_after(5):
+            async with Tracing(made, lambda purpose, payload: "").exported(settings):
+                made.get_tracer("a test").start_span("a span").end()
+        assert asked.is_set()
 
 
 def test_without_tracing_nothing_of_it_is_imported() -> None:

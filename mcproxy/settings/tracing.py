@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field, field_validator
 
-from mcproxy.settings.section import Count, Section
+from mcproxy.settings.section import Count, Seconds, Section
 
 
 class Tracing(Section):
@@ -21,6 +21,8 @@ class Tracing(Section):
     """The share of traces begun here that is recorded; else as OTEL_TRACES_SAMPLER says: all. Clients say of theirs."""
     max_queued: Count = 2048
     """Spans that wait to be sent; one more is lost."""
+    timeout: Seconds = 2
+    """For the collector to take some. At its end the gateway waits at most twice as long."""
 
     @field_validator("enabled")
     @classmethod
