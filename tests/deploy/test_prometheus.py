@@ -23,6 +23,7 @@ ODD: Json = {"command": COMMAND, "args": ARGUMENTS, "cache": {"ttl": {"*": 60}, 
 GONE: Json = {"command": PYTHON, "args": ["-c", "raise SystemExit('it never starts')"]}
 
 EMPTY_HERE = {
+    "Troubles": "there are none",
     "Not attributed": "every question has a cause",
     "Failures by tool": "none of its tools fails",
 }
