@@ -125,6 +125,8 @@ class Notes:
     """Whether its client was asked something between two of its ways upstream, which took time too."""
     trace: str | None = None
     """The id of its trace, where one is recorded."""
+    label: tuple[str, str] | None = None
+    """The upstream and the tool or prompt that it went to, in its caller's names; None before it was found."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,6 +47,8 @@ class Catalogue:
         self._pins = pins
         self._policy = policy
         self._snapshots: dict[LinkKey, Snapshot] = {}
+        self._owned: dict[Owner, set[LinkKey]] = {}
+        """The links of `_snapshots`, by whose they are."""
         self._up: set[LinkKey] = set()
         self._vetted: dict[tuple[LinkKey, Kind], tuple[Listing, Listing, tuple[Refused, ...]]] = {}
         self._exposures: dict[tuple[str, LinkKey, Kind, bool], tuple[Listing, Exposure]] = {}
@@ -69,7 +71,7 @@ class Catalogue:
 
     def layout(self, caller: Caller) -> Layout:
         """What `caller`'s endpoint has for it. To who may use nothing of an upstream, the upstream does not exist."""
-        return self._layout(caller.endpoint, self._policy.standing(caller.principal))
+        return self._layout(caller.endpoint, self._standing(caller))
 
     def exists(self, endpoint: str, principal: Principal) -> bool:
         """Whether there is such an endpoint, as far as `principal` can see."""
@@ -107,8 +109,7 @@ class Catalogue:
 
     def view(self, caller: Caller) -> View:
         """What `caller` sees. A look-up, unless something changed since."""
-        same = self.same_for_all(caller.endpoint)
-        return self._view(caller, None if same else self._policy.standing(caller.principal))
+        return self._view(caller, self._standing(caller))
 
     def whole_view(self, caller: Caller) -> View:
         """What `caller` would see if it might use everything."""
@@ -230,6 +231,9 @@ class Catalogue:
         """Forgets a link."""
         self._up.discard(link)
         self._snapshots.pop(link, None)
+        self._owned[link.owner] = self._owned.get(link.owner, set()) - {link}
+        if not self._owned[link.owner]:
+            del self._owned[link.owner]
         self._exposures = {key: kept for key, kept in self._exposures.items() if key[1] != link}
         self._vetted = {key: kept for key, kept in self._vetted.items() if key[0] != link}
         self._invalidate(link.owner)
@@ -237,6 +241,7 @@ class Catalogue:
     def _put(self, link: LinkKey, snapshot: Snapshot) -> None:
         if link.upstream in self._layouts:
             self._snapshots[link] = snapshot
+            self._owned.setdefault(link.owner, set()).add(link)
             self._invalidate(link.owner)
 
     def _invalidate(self, owner: Owner) -> None:
@@ -246,21 +251,22 @@ class Catalogue:
             for key in [key for key in self._views if key[2] == owner]:
                 del self._views[key]
 
-    def _owns(self, session: str | None) -> bool:
-        return session is not None and any(LinkKey(name, session) in self._snapshots for name in self._layouts)
+    def _standing(self, caller: Caller) -> Standing | None:
+        """None where it makes no difference."""
+        return None if self.same_for_all(caller.endpoint) else self._policy.standing(caller.principal)
 
     def _view(self, caller: Caller, standing: Standing | None) -> View:
-        owner = caller.session if self._owns(caller.session) else None
+        owner = caller.session if caller.session in self._owned else None
         key = (caller.endpoint, standing, owner, dialect(caller.version))
-        view = self._views.get(key)
-        if view is None:
-            layout = self.configured(caller.endpoint) if standing is None else self._layout(caller.endpoint, standing)
-            view = self._views[key] = self._merged(layout, owner, caller.version)
-        return view
+        try:
+            return self._views[key]
+        except KeyError:
+            view = self._views[key] = self._merged(self._layout(caller.endpoint, standing), owner, caller.version)
+            return view
 
-    def _layout(self, endpoint: str, standing: Standing) -> Layout:
+    def _layout(self, endpoint: str, standing: Standing | None) -> Layout:
         configured = self.configured(endpoint)
-        if self.same_for_all(endpoint):
+        if standing is None or self.same_for_all(endpoint):
             return configured
         key = (endpoint, standing)
         if key not in self._restricted:

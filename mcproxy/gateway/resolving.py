@@ -13,9 +13,9 @@ from typing import Final
 
 from msgspec import Raw
 
-from mcproxy.call import Call, McpError, Reason
+from mcproxy.call import AGGREGATE, Call, McpError, Reason
 from mcproxy.catalog.annotations import is_repeatable
-from mcproxy.catalog.merging import Shown
+from mcproxy.catalog.merging import Shown, View
 from mcproxy.catalog.naming import Space
 from mcproxy.catalog.uris import is_legal
 from mcproxy.gateway.catalogue import Catalogue
@@ -69,6 +69,7 @@ class Resolver:
         match row.subject:
             case Subject.TOOL | Subject.PROMPT:
                 space, shown = await self._named(_NAMED[row.subject], _text(row.subject_key, subject), call)
+                call.notes.label = shown.upstream, shown.key
                 params = {**self._judged(row, shown, call), row.subject_key: raw(shown.own)}
                 repeatable = row.subject is Subject.TOOL and is_repeatable(shown.entry)
                 return Target(space, params, repeatable, shown.task_support)
@@ -116,6 +117,8 @@ class Resolver:
 
     def label(self, call: Call) -> tuple[str, str]:
         """The upstream and the subject of a call as metric labels: known names alone (requirement R52)."""
+        if call.notes.label is not None and self._catalogue.configured(AGGREGATE).shows(call.notes.label[0]):
+            return call.notes.label
         row = METHODS.get(call.method)
         if row is None or row.subject_key is None or row.subject is None:
             return "", ""
@@ -134,11 +137,14 @@ class Resolver:
         return (shown.upstream, shown.key) if shown else (UNKNOWN, UNKNOWN)
 
     async def _named(self, kind: Kind, name: str, call: Call) -> tuple[Space, Shown]:
-        shown = self._find(kind, name, call) or await self._late(kind, name, call)
+        view = self._catalogue.view(call.caller)
+        if view.find(kind, name) is None:
+            view = await self._late(kind, name, call)
+        shown = view.find(kind, name)
         if shown is None:
             hidden = self._catalogue.whole_view(call.caller).find(kind, name) is not None
             raise _unknown(kind, name, denied=hidden)
-        return self._catalogue.layout(call.caller).space(shown.upstream), shown
+        return view.layout.space(shown.upstream), shown
 
     def _check_named(self, row: Method, kind: Kind, name: str, call: Call) -> None:
         """What its upstream does not list any more is not denied for that."""
@@ -171,14 +177,13 @@ class Resolver:
     def _find(self, kind: Kind, name: str, call: Call) -> Shown | None:
         return self._catalogue.view(call.caller).find(kind, name)
 
-    async def _late(self, kind: Kind, name: str, call: Call) -> Shown | None:
-        """Looks again, once the lists of the upstream that may own the name are known."""
+    async def _late(self, kind: Kind, name: str, call: Call) -> View:
+        """The view again, once the lists of the upstream that may own the name are known."""
         spaces = self._catalogue.layout(call.caller).spaces
         space = next((space for space in spaces if space.may_own_name(name)), None)
-        if space is None or self._catalogue.listing(self._catalogue.link(space, call.caller), kind) is not None:
-            return None
-        await self._reach(space, kind, call)
-        return self._find(kind, name, call)
+        if space is not None and self._catalogue.listing(self._catalogue.link(space, call.caller), kind) is None:
+            await self._reach(space, kind, call)
+        return self._catalogue.view(call.caller)
 
     async def _reference(self, subject: Raw, call: Call) -> tuple[Space, Params]:
         """A completion's `ref`: a prompt by name, or a resource template by URI (completion, Reference Types)."""

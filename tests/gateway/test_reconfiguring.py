@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import anyio
@@ -135,6 +136,23 @@ async def test_r49_a_call_in_flight_ends_on_the_upstream_that_it_began_on() -> N
             reconfigure(h)
             a.gate.open()
         assert answered == ["a"]
+
+
+@pytest.mark.parametrize(("stays", "labels"), [(True, ("a", "a__x")), (False, ("unknown", "unknown"))])
+async def test_r52_a_call_is_counted_by_what_it_went_to_unless_its_upstream_is_no_more(
+    stays: bool, labels: tuple[str, str]
+) -> None:
+    a, b = offering("a", "x"), offering("b", "x")
+    async with house(a, b) as h:
+        await h.ready()
+        a.gate.shut()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(partial(h.call, "tools/call", name="a__x"))
+            await a.gate.holds(1)
+            reconfigure(h, *([a, b] if stays else [b]), options={"a": {"tools": {"exclude": ["x"]}}} if stays else None)
+            a.gate.open()
+        series = {"upstream": labels[0], "method": "tools/call", "subject": labels[1], "outcome": "ok"}
+        assert h.metrics.registry.get_sample_value("mcproxy_requests_total", series) == 1
 
 
 async def test_r10_what_is_connected_anew_stays_listed_and_is_told_of_only_if_it_lists_otherwise() -> None:
