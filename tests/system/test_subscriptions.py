@@ -34,6 +34,8 @@ MANY = 100
 OTHERS = 50
 """Clients beside one that never reads."""
 MIB = 2**20
+LIMITS: Json = {"max_subscriptions_per_session": len(LOUD) + 1, "max_tasks_per_session": 1}
+"""The fewer changes may wait for a client, the more each of them may say."""
 PATIENCE = 240
 """Seconds, for a machine that is busy with much else; nothing here is judged by the clock."""
 
@@ -91,7 +93,7 @@ async def talking(folder: Path) -> AsyncIterator[tuple[Gateway, list[RawClient]]
 
     with anyio.fail_after(PATIENCE):
         async with (
-            gateway(folder, configuration({"talker": talker}, write_timeout=1)) as running,
+            gateway(folder, configuration({"talker": talker}, write_timeout=1, limits=LIMITS)) as running,
             anyio.create_task_group() as tasks,
         ):
             for _ in range(OTHERS):
