@@ -124,7 +124,8 @@ def recorded(
         size_in=sum(map(len, call.params.values())),
         size_out=0 if end.outcome is None else _size(end.outcome),
         arguments_hash=None if given is None else digest("audit arguments", bytes(given)),
-        arguments=given if arguments == "redacted" and given is not None and len(given) <= MAX_SHOWN else None,
+        # Without the copy a short text would keep the whole message that it came in.
+        arguments=given.copy() if arguments == "redacted" and given is not None and len(given) <= MAX_SHOWN else None,
     )
 
 

@@ -15,7 +15,7 @@ from mcproxy import __version__
 from mcproxy.call import Call, Complete, Failed, InputRequest, InputRequired, McpError, Outcome, Principal, Reason
 from mcproxy.downstream.edge import Edge
 from mcproxy.downstream.opening import Incoming
-from mcproxy.downstream.session_ids import Opening
+from mcproxy.downstream.session_ids import Opening, kept
 from mcproxy.downstream.sessions import CUT_OFF, SHUTTING_DOWN, Session, Sessions
 from mcproxy.protocol.envelope import undressed
 from mcproxy.protocol.eras import HOP_META, META_PROGRESS_TOKEN, META_SERVER_INFO, negotiate
@@ -289,7 +289,7 @@ def _without_hop_meta(params: Params) -> tuple[Params, Raw | None]:
 def _read_opening(params: Params) -> Opening:
     version = negotiate(parse_text(params.get("protocolVersion", b"")) or "")
     capabilities = _object(params, "capabilities") if "capabilities" in params else {}
-    return Opening(version, capabilities, params.get("clientInfo"))
+    return kept(Opening(version, capabilities, params.get("clientInfo")))
 
 
 def _introduction(edge: Edge, version: str, outcome: Outcome) -> Raw:

@@ -20,6 +20,9 @@ from mcproxy.sealing import Sealer, Unsealable
 MAX_LENGTH: Final = 2048
 """Characters. Servers and proxies on the way limit headers, some to 4 KiB or so."""
 
+MAX_KEPT: Final = 16 * 1024
+"""Bytes of what a client says of itself that are kept with its session, however many it sends."""
+
 KEY_BYTES: Final = 16
 
 _INTERESTING: Final = {
@@ -61,6 +64,15 @@ class _Sealed(msgspec.Struct, array_like=True):
     info: Raw
 
 
+def kept(opening: Opening) -> Opening:
+    """What a session may hold of `opening`: no more than MAX_KEPT, and nothing of the message that it came in."""
+    for brief in _ever_briefer(opening):
+        if _size(brief) <= MAX_KEPT:
+            break
+    capabilities = {key: value.copy() for key, value in brief.capabilities.items()}
+    return Opening(brief.version, capabilities, None if brief.info is None else brief.info.copy())
+
+
 def seal(sealer: Sealer, principal: Principal, endpoint: str, remembered: Remembered) -> str:
     """The id of a session, of visible ASCII. What is too bulky for MAX_LENGTH is left out."""
     key = bytes.fromhex(remembered.key)
@@ -86,6 +98,10 @@ def unseal(sealer: Sealer, principal: Principal, endpoint: str, id: str) -> Reme
 
 def _purpose(principal: Principal, endpoint: str) -> str:
     return bytes(raw(["session", principal.name, endpoint])).decode()
+
+
+def _size(opening: Opening) -> int:
+    return sum(len(key) + len(value) for key, value in opening.capabilities.items()) + len(opening.info or b"")
 
 
 def _ever_briefer(opening: Opening) -> Iterator[Opening]:

@@ -219,6 +219,8 @@ class Subscriptions:
 
     async def watch(self, topic: Topic, listener: Listener, spelling: str) -> Outcome:
         """Has `listener` hear of updates as `spelling`; where the upstream refuses, nothing is kept."""
+        if len(spelling) > MAX_URI:
+            raise McpError(INVALID_PARAMS, f"nobody can watch a URI of more than {MAX_URI} characters")
         if len(self._watchers.held(listener)) >= self._limit:
             sentence = f"too many subscriptions: {self._limit} a session (proxy.limits.max_subscriptions_per_session)"
             raise McpError(INVALID_REQUEST, sentence)
