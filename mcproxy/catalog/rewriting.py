@@ -25,6 +25,8 @@ Edit = Callable[[Raw], Raw]
 _ESCAPED: Final = b"\\u00"
 """JSON may spell a key's letters so; then looking for the key among the bytes proves nothing."""
 
+_BACKSLASH: Final = _ESCAPED[:1]
+
 _items = msgspec.json.Decoder(list[Raw])
 
 
@@ -169,8 +171,6 @@ def marked(shape: Shape, outcome: Outcome) -> Outcome:
 
 def is_error(result: Raw) -> bool:
     """Whether a tool's result says that the tool failed."""
-    if not _may_hold(result, b"isError"):
-        return False
     try:
         return bytes(parse_object(result).get("isError", b"")) == b"true"
     except InvalidMessage:
@@ -180,7 +180,8 @@ def is_error(result: Raw) -> bool:
 def _may_hold(data: Raw, fragment: bytes) -> bool:
     """False where no key or type that contains `fragment` can be in `data`: cheap, and mostly the case."""
     text = bytes(data)
-    return fragment in text or _ESCAPED in text
+    # One byte is found many times as fast as several.
+    return fragment in text or (_BACKSLASH in text and _ESCAPED in text)
 
 
 def _members(edits: Mapping[str, Edit]) -> Edit:
