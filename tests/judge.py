@@ -1,24 +1,24 @@
 """The judge of everything a server says on one connection: each message against the schema of the version in force.
 
-The verdict is `mcp_types`', the official types, by method and version (tasks of 2025-11-25 included), with what no
-schema says added: answers come once and to what was asked, progress to a token in flight, and questions only to a
-client that can take them. Feed it both directions in the order of the wire; it raises `Violation` at the first
-message that should not be.
+The verdict is `mcp_types`', the official types, by method and version (tasks of 2025-11-25 included; those of the
+extension have no official types, and are judged by its text), with what no schema says added: answers come once and
+to what was asked, progress to a token in flight, and questions only to a client that can take them. Feed it both
+directions in the order of the wire; it raises `Violation` at the first message that should not be.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping
-from typing import Any, Final
+from typing import Any, Final, Literal, Self
 
 import mcp_types
 from mcp_types import jsonrpc, methods
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError, model_validator
 
-from mcproxy.protocol.eras import META_VERSION, V2025_11_25
+from mcproxy.protocol.eras import LATEST, META_VERSION, V2025_11_25
 from mcproxy.protocol.methods import INPUT_CAPABILITIES, PROGRESS
-from mcproxy.protocol.tasks import TASK_STATUS
+from mcproxy.protocol.tasks import TASK_NOTIFICATION, TASK_STATUS
 
 Json = dict[str, Any]
 
@@ -109,6 +109,8 @@ class Judge:
     def _judge_notification(self, message: Json, method: str, params: Json) -> None:
         if (method, self._in_force()) == (TASK_STATUS, V2025_11_25):
             mcp_types.TaskStatusNotification.model_validate(message)
+        elif (method, self._in_force()) == (TASK_NOTIFICATION, LATEST):
+            DetailedTask.model_validate(params)
         else:
             methods.parse_server_notification(method, self._in_force(), params)
         if method == PROGRESS and params["progressToken"] not in self._tokens():
@@ -122,6 +124,34 @@ class Judge:
         if not isinstance(version, str):
             raise ValueError("no version was agreed on")  # noqa: TRY004 - the peer's fault, not the caller's
         return version
+
+
+class ExtensionTask(BaseModel):
+    """What every message about a task of the extension says of it (tasks extension, Task)."""
+
+    taskId: str
+    status: Literal["working", "input_required", "completed", "failed", "cancelled"]
+    createdAt: str
+    lastUpdatedAt: str
+    ttlMs: int | None
+    pollIntervalMs: int | None = None
+
+
+class DetailedTask(ExtensionTask):
+    """What `tasks/get` and `notifications/tasks` say (tasks extension, DetailedTask)."""
+
+    result: Json | None = None
+    error: Json | None = None
+    inputRequests: Json | None = None
+
+    @model_validator(mode="after")
+    def says_what_its_status_promises(self) -> Self:
+        promised = {"completed": self.result, "failed": self.error, "input_required": self.inputRequests}
+        if promised.get(self.status, {}) is None:
+            raise ValueError(f"{self.status}, and says nothing of it")
+        if self.result is not None and self.error is not None:
+            raise ValueError("both a result and an error")
+        return self
 
 
 _TASKS: Final[Mapping[str, type[mcp_types.Result]]] = {
@@ -139,6 +169,10 @@ def _judge_shape(request: Json, version: str, result: Json) -> None:
         _TASKS[method].model_validate(result)
     elif version == V2025_11_25 and "task" in (request.get("params") or {}):
         mcp_types.CreateTaskResult.model_validate(result)
+    elif version == LATEST and method == "tasks/get":
+        DetailedTask.model_validate(result)
+    elif version == LATEST and result.get("resultType") == "task":
+        ExtensionTask.model_validate(result)
     else:
         methods.validate_server_result(method, version, result)
 

@@ -49,8 +49,9 @@ from mcproxy.protocol.jsonrpc import (
     parse_object,
     raw,
 )
-from mcproxy.protocol.methods import ACKNOWLEDGED, DISCOVER, LISTEN_FLAGS, LISTEN_URIS, SUBSCRIBE, Kind
-from mcproxy.protocol.tasks import LISTEN_TASKS, NEEDED, UNDECLARED, offer
+from mcproxy.protocol.methods import ACKNOWLEDGED, DISCOVER, LISTEN, LISTEN_FLAGS, LISTEN_URIS, SUBSCRIBE, Kind
+from mcproxy.protocol.tasks import LISTEN_TASKS, NEEDED, UNDECLARED, listened, listening_for, offer
+from mcproxy.settings import Limits
 
 AT_ONCE: Final = 16
 """How many resources of one stream are subscribed at the same time."""
@@ -65,6 +66,8 @@ class Filter:
 
     flags: frozenset[str] = frozenset()
     uris: tuple[str, ...] = ()
+    tasks: tuple[str, ...] = ()
+    """By the ids that the client knows."""
 
     @property
     def kinds(self) -> frozenset[Kind]:
@@ -76,8 +79,8 @@ class Filter:
                 return kind in self.kinds
             case ResourceUpdated():
                 return bool(self.uris)
-            case TaskChanged():
-                return False
+            case TaskChanged(id=id):
+                return id in self.tasks
             case Notice():
                 # subscriptions, logging: what belongs to requests goes on the streams of requests.
                 return False
@@ -85,25 +88,28 @@ class Filter:
                 assert_never(change)
 
     def members(self) -> dict[str, object]:
-        return {**dict.fromkeys(sorted(self.flags), True), **({LISTEN_URIS: self.uris} if self.uris else {})}
+        named = {LISTEN_URIS: self.uris, LISTEN_TASKS: self.tasks}
+        return {**dict.fromkeys(sorted(self.flags), True), **{key: names for key, names in named.items() if names}}
 
 
-def read_filter(params: Params, most: int) -> Filter:
-    """What a request asks for; `most` is how many resources it may name. Raises McpError.
-
-    Tasks that it names are not agreed to: their clients ask for their state (tasks extension, "MAY push").
-    """
+def read_filter(params: Params, limits: Limits) -> Filter:
+    """What a request asks for. Raises McpError, as well where it names more than it may."""
     try:
         members = parse_object(params.get("notifications", b""))
         flags = frozenset(name for name in LISTEN_FLAGS if name in members and _flag.decode(members[name]))
         uris = tuple(dict.fromkeys(_uris.decode(members[LISTEN_URIS]))) if LISTEN_URIS in members else ()
+        tasks = listened(params)
     except (InvalidMessage, msgspec.MsgspecError) as error:
         sentence = f'"notifications" must be an object of booleans, and {LISTEN_URIS} in it a list of URIs: {error}'
         raise McpError(INVALID_PARAMS, sentence) from error
-    if len(uris) > most:
-        sentence = f"{len(uris)} resources in one subscription; at most {most} (limits.max_subscriptions_per_session)"
-        raise McpError(INVALID_PARAMS, sentence)
-    return Filter(flags, uris)
+    _check_number(uris, "resources", limits.max_subscriptions_per_session, "max_subscriptions_per_session")
+    _check_number(tasks, "tasks", limits.max_tasks_per_session, "max_tasks_per_session")
+    return Filter(flags, uris, tasks)
+
+
+def _check_number(names: tuple[str, ...], what: str, most: int, limit: str) -> None:
+    if len(names) > most:
+        raise McpError(INVALID_PARAMS, f"{len(names)} {what} in one subscription; at most {most} (limits.{limit})")
 
 
 def _check_tasks(admitted: Admitted) -> None:
@@ -124,7 +130,7 @@ class Subscription:
         """Raises McpError where the request says nothing that can be served."""
         self.caller: Final = admitted.caller
         _check_tasks(admitted)
-        self._wanted = read_filter(admitted.params, edge.proxy.limits.max_subscriptions_per_session)
+        self._wanted = read_filter(admitted.params, edge.proxy.limits)
         self._edge = edge
         self._admitted = admitted
         self._send = send
@@ -189,8 +195,9 @@ class Subscription:
     async def _subscribe(self) -> None:
         """Settles what is honoured. Until then nothing is noted that might not be. Raises McpError."""
         flags = await self._announced() if self._wanted.flags else frozenset()
-        self._filter = Filter(flags, self._wanted.uris)
-        self._filter = Filter(flags, await self._agreed())
+        self._filter = Filter(flags, self._wanted.uris, self._wanted.tasks)
+        tasks = await self._agreed_tasks() if self._wanted.tasks else ()
+        self._filter = Filter(flags, await self._agreed(), tasks)
 
     async def _announced(self) -> frozenset[str]:
         """The flags for lists that the endpoint says it tells changes of."""
@@ -217,6 +224,14 @@ class Subscription:
             for uri in self._wanted.uris:
                 tasks.start_soon(subscribe, uri)
         return tuple(uri for uri in self._wanted.uris if uri in agreed)
+
+    async def _agreed_tasks(self) -> tuple[str, ...]:
+        """The tasks of which the client will be told, in the order of the request; none where there is no answer."""
+        outcome = await self._edge.handler(self._call(LISTEN, listening_for(self._wanted.tasks)))
+        if not isinstance(outcome, Complete):
+            return ()
+        agreed = frozenset(listened(parse_object(outcome.result)))
+        return tuple(id for id in self._wanted.tasks if id in agreed)
 
     def _call(self, method: str, params: Params) -> Call:
         return Call(method, params, self.caller, client=self, listener=self)

@@ -56,12 +56,13 @@ from mcproxy.gateway.resources import ReadCache, annotated_in
 from mcproxy.gateway.routing import Router
 from mcproxy.gateway.subscriptions import Subscriptions, Topic
 from mcproxy.gateway.task_ids import TaskIds
+from mcproxy.gateway.task_listening import TaskListening
 from mcproxy.gateway.task_listing import TaskListing
 from mcproxy.gateway.tasks import Tasks
 from mcproxy.metrics import UNKNOWN, Metrics
 from mcproxy.protocol.eras import LATEST
 from mcproxy.protocol.jsonrpc import EMPTY_OBJECT, Params, parse_object
-from mcproxy.protocol.methods import DISCOVER, METHODS, ROOTS_CHANGED, SET_LEVEL, SUBSCRIBE, UNSUBSCRIBE, Kind
+from mcproxy.protocol.methods import DISCOVER, LISTEN, METHODS, ROOTS_CHANGED, SET_LEVEL, SUBSCRIBE, UNSUBSCRIBE, Kind
 from mcproxy.protocol.tasks import TASK_LIST
 from mcproxy.sealing import Sealer
 from mcproxy.settings import Settings
@@ -104,6 +105,9 @@ class Gateway:
         self._task_ids = TaskIds(self._catalogue, sealer)
         self._holdings = Holdings(proxy.limits.max_tasks_per_session)
         self._tasks = Tasks(self._catalogue, self._task_ids, self._holdings, self._listeners)
+        self._task_listening = TaskListening(
+            self._catalogue, self._task_ids, self._holdings, self._listeners, self._upstreams
+        )
         self._resolver = Resolver(self._catalogue, self._aggregation.reach, self._task_ids)
         self.aims = Aiming(self._catalogue, self._task_ids, self._catalogue.view)
         self._seen = Aiming(self._catalogue, self._task_ids, self._catalogue.whole_view)
@@ -254,6 +258,7 @@ class Gateway:
             tasks.start_soon(self._aggregation.run)
             tasks.start_soon(self._subscriptions.run)
             tasks.start_soon(self._levels.run)
+            tasks.start_soon(self._task_listening.run)
             tasks.start_soon(self._cache.run, self._subscriptions)
             tasks.start_soon(self._bridge.run)
 
@@ -263,6 +268,7 @@ class Gateway:
         self._aggregation.on_event(event)
         self._subscriptions.on_event(event)
         self._levels.on_event(event)
+        self._task_listening.on_event(event)
         if isinstance(event, UpstreamChanged):
             self._heard(event)
 
@@ -294,7 +300,7 @@ class Gateway:
         self._listeners.discard(listener)
         self._subscriptions.drop(listener)
         self._levels.drop(listener)
-        self._holdings.drop(listener)
+        self._task_listening.drop(listener)
         session = listener.caller.session
         if session is not None and self._listeners.of(session) is None:
             for link in self._catalogue.own_links(session):
@@ -316,6 +322,7 @@ class Gateway:
             SUBSCRIBE: self._subscriptions.subscribe,
             UNSUBSCRIBE: self._subscriptions.unsubscribe,
             SET_LEVEL: self._levels.set_level,
+            LISTEN: self._task_listening.listen,
             ROOTS_CHANGED: self._roots_changed,
         }
 

@@ -7,6 +7,7 @@ the same endpoint has; of everybody unauthenticated, a session has its own.
 from __future__ import annotations
 
 from mcproxy.call import ANONYMOUS, Caller, Listener
+from mcproxy.gateway.catalogue import LinkKey
 from mcproxy.gateway.task_ids import Task
 
 
@@ -21,6 +22,13 @@ class Holdings:
     def holders(self, task: Task) -> list[Listener]:
         return list(self._holders.get(task, ()))
 
+    def of(self, listener: Listener) -> list[Task]:
+        return list(self._held.get(listener, ()))
+
+    def over(self, link: LinkKey) -> frozenset[str]:
+        """The ids of all that is held of a link's tasks."""
+        return frozenset(task.id for task in self._holders if task.link == link)
+
     def has(self, caller: Caller, listener: Listener | None, task: Task) -> bool:
         """Whether `caller`, whose listener this is, has the task."""
         return any(holder is listener or _same(holder.caller, caller) for holder in self._holders.get(task, ()))
@@ -32,6 +40,10 @@ class Holdings:
         self._holders.setdefault(task, {})[listener] = None
         while len(held) > self.most:
             self._let_go(listener, next(iter(held)))
+
+    def discard(self, listener: Listener, task: Task) -> None:
+        if task in self._held.get(listener, {}):
+            self._let_go(listener, task)
 
     def drop(self, listener: Listener) -> None:
         for task in list(self._held.get(listener, ())):

@@ -56,6 +56,9 @@ class Router:
                 return await self._answers[row.name](call)
             case Answerer.UPSTREAM:
                 return await self._forward(row, call)
+            case Answerer.EDGE if row.name in self._answers:
+                # What of it is no affair of a transport's, the edge asks the gateway.
+                return await self._answers[row.name](call)
             case Answerer.EDGE:
                 raise McpError(METHOD_NOT_FOUND, f"{call.method} is no call that goes through the gateway")
             case _:

@@ -25,7 +25,8 @@ from mcproxy.call import (
     Reason,
     TaskChanged,
 )
-from mcproxy.catalog.rewriting import TaskRewriter, edited
+from mcproxy.catalog.naming import Space
+from mcproxy.catalog.rewriting import Rewriter, TaskRewriter, edited
 from mcproxy.channel import GOODBYE
 from mcproxy.gateway.catalogue import Catalogue, LinkKey
 from mcproxy.gateway.holdings import Holdings
@@ -66,9 +67,11 @@ class Tasks:
         """Passes a task's new state to the sessions that know the task, each in its own id, and to nobody else."""
         task = Task(link, change.id)
         for listener in self._holdings.holders(task):
-            if not self._catalogue.layout(listener.caller).shows(link.upstream):
+            layout = self._catalogue.layout(listener.caller)
+            if not layout.shows(link.upstream):
                 continue
-            params = parse_object(self._ids.rewriter(link, listener.caller).task(raw(change.params)))
+            state = self._ids.rewriter(link, listener.caller).task(raw(change.params))
+            params = parse_object(_exposed(layout.space(link.upstream), state))
             told = TaskChanged(self._ids.seal(task, listener.caller), change.method, params)
             self._listeners.signal(listener, link.upstream, told)
 
@@ -170,6 +173,11 @@ async def _awaited(target: Target, row: Method, call: Call, exchange: Exchange) 
         if not over:
             with anyio.move_on_after(GOODBYE, shield=True):
                 await exchange(about, METHODS[TASK_CANCEL], replace(call, method=TASK_CANCEL))
+
+
+def _exposed(space: Space, state: Raw) -> Raw:
+    """What a notification says of a task, with what of results and questions it holds in the names of the endpoint."""
+    return state if space.transparent else Rewriter(space.expose_uri).result(Shape.TASK, state)
 
 
 def _created(kind: Dialect, outcome: Outcome) -> str | None:

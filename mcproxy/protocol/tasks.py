@@ -6,15 +6,16 @@ In 2025-11-25 the client makes a request a task (basic/utilities/tasks, experime
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from enum import Enum
 from typing import Final, assert_never
 
+import msgspec
 from msgspec import Raw
 
 from mcproxy.protocol.envelope import META, with_meta
 from mcproxy.protocol.eras import STATELESS_VERSIONS, V2025_11_25
-from mcproxy.protocol.jsonrpc import InvalidMessage, Params, parse_object, parse_text, raw
+from mcproxy.protocol.jsonrpc import EMPTY_OBJECT, INVALID_PARAMS, InvalidMessage, Params, parse_object, parse_text, raw
 
 CAPABILITY: Final = "tasks"
 """The capability of 2025-11-25, of servers and clients."""
@@ -34,11 +35,16 @@ TASK_NOTIFICATION: Final = "notifications/tasks"
 
 NEEDED: Final[dict[str, object]] = {EXTENSIONS: {EXTENSION: {}}}
 """What a client of the extension must declare on each request about tasks."""
+DECLARED: Final[Params] = {EXTENSIONS: raw({EXTENSION: {}})}
+"""The same, as capabilities."""
 
 
 UNDECLARED: Final = "the client did not declare the extension of tasks"
 LISTEN_TASKS: Final = "taskIds"
 """The member of a `subscriptions/listen` filter that names tasks."""
+_FILTER: Final = "notifications"
+
+_ids = msgspec.json.Decoder(list[str])
 
 
 class Dialect(Enum):
@@ -141,6 +147,20 @@ def created(kind: Dialect, result: Raw) -> str | None:
             return parse_text(members.get(TASK_ID, b"")) if members.get("resultType") == raw(TASK) else None
         case _:
             assert_never(kind)
+
+
+def listening_for(ids: Iterable[str]) -> Params:
+    """A filter of `subscriptions/listen` for those tasks, as its request and its acknowledgement hold it."""
+    return {_FILTER: raw({LISTEN_TASKS: list(ids)})}
+
+
+def listened(params: Params) -> tuple[str, ...]:
+    """The tasks that such a filter names, each once. Raises InvalidMessage."""
+    members = parse_object(params.get(_FILTER, EMPTY_OBJECT))
+    try:
+        return tuple(dict.fromkeys(_ids.decode(members[LISTEN_TASKS]))) if LISTEN_TASKS in members else ()
+    except msgspec.MsgspecError as error:
+        raise InvalidMessage(INVALID_PARAMS, f"{LISTEN_TASKS} must be a list of ids: {error}") from error
 
 
 def related_task(params: Params) -> str | None:

@@ -6,16 +6,27 @@ acknowledged, so that nothing is missed. Carries nothing itself: it is given a w
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 import anyio
 import msgspec
 import structlog
 from anyio.abc import TaskGroup
 
-from mcproxy.call import Call, Complete, Failed, Hearing, ListChanged, Outcome, Party, Reason, ResourceUpdated
+from mcproxy.call import (
+    Call,
+    Complete,
+    Failed,
+    Hearing,
+    ListChanged,
+    Outcome,
+    Party,
+    Reason,
+    ResourceUpdated,
+    TaskChanged,
+)
 from mcproxy.catalog.uris import canonical
 from mcproxy.channel import PeerGone
 from mcproxy.protocol.capabilities import tells_changes
@@ -48,6 +59,7 @@ from mcproxy.protocol.methods import (
     RESOURCE_UPDATED,
     Kind,
 )
+from mcproxy.protocol.tasks import LISTEN_TASKS, TASK_ID, TASK_NOTIFICATION, listened, listening_for
 from mcproxy.upstream import backoff
 from mcproxy.upstream.link import Hop, NotAccepted, Rejected, task_group
 
@@ -62,6 +74,13 @@ Listen = Callable[[Params, Callable[[RequestId], None]], Awaitable[Response | Er
 _uris = msgspec.json.Decoder(list[str])
 
 
+class Named(NamedTuple):
+    """Something that a filter names: `member` is LISTEN_URIS or LISTEN_TASKS."""
+
+    member: str
+    name: str
+
+
 @dataclass(frozen=True, slots=True)
 class Filter:
     """What a stream is to tell of, or has agreed to."""
@@ -69,9 +88,20 @@ class Filter:
     flags: frozenset[str] = frozenset()
     """Of `LISTEN_FLAGS`."""
     uris: frozenset[str] = frozenset()
+    tasks: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(cls, flags: frozenset[str], named: Collection[Named]) -> Filter:
+        uris = frozenset(name for member, name in named if member == LISTEN_URIS)
+        return cls(flags, uris, frozenset(name for member, name in named if member == LISTEN_TASKS))
 
     def __bool__(self) -> bool:
-        return bool(self.flags or self.uris)
+        return bool(self.flags or self.named)
+
+    @property
+    def named(self) -> frozenset[Named]:
+        uris = frozenset(Named(LISTEN_URIS, uri) for uri in self.uris)
+        return uris | {Named(LISTEN_TASKS, id) for id in self.tasks}
 
     @property
     def kinds(self) -> tuple[Kind, ...]:
@@ -81,6 +111,8 @@ class Filter:
         members: dict[str, object] = dict.fromkeys(sorted(self.flags), True)
         if self.uris:
             members[LISTEN_URIS] = sorted(self.uris)
+        if self.tasks:
+            members[LISTEN_TASKS] = sorted(self.tasks)
         return {"notifications": raw(members)}
 
     def agreed(self, params: Params) -> Filter:
@@ -88,10 +120,11 @@ class Filter:
         try:
             members = parse_object(params.get("notifications", EMPTY_OBJECT))
             named = {canonical(uri) for uri in _uris.decode(members[LISTEN_URIS])} if LISTEN_URIS in members else set()
+            tasks = self.tasks.intersection(listened(params))
         except (InvalidMessage, msgspec.MsgspecError):
             return Filter()
         flags = frozenset(flag for flag in self.flags if bytes(members.get(flag, b"")) == b"true")
-        return Filter(flags, frozenset(uri for uri in self.uris if canonical(uri) in named))
+        return Filter(flags, frozenset(uri for uri in self.uris if canonical(uri) in named), tasks)
 
 
 def announced(capabilities: Params) -> frozenset[str]:
@@ -101,7 +134,7 @@ def announced(capabilities: Params) -> frozenset[str]:
 
 @dataclass(eq=False, slots=True)
 class _Wish:
-    """That one resource be watched. `error` says why it is not."""
+    """That one resource or task be told of. `error` says why it is not."""
 
     settled: anyio.Event = field(default_factory=anyio.Event)
     error: ErrorObject | None = None
@@ -129,7 +162,7 @@ class _Stream:
     @property
     def covers(self) -> Filter:
         """What there is no use in asking again for: flags that it did not agree to are not its server's to give."""
-        return Filter(self.asked.flags, self.agreed.uris if self.agreed is not None else frozenset())
+        return Filter.of(self.asked.flags, self.agreed.named if self.agreed is not None else ())
 
     def acknowledged(self, params: Params) -> None:
         if self.agreed is None:
@@ -151,7 +184,7 @@ class Listening:
         self._flags = flags
         self._listen = listen
         self._delays = delays
-        self._wishes: dict[str, _Wish] = {}
+        self._wishes: dict[Named, _Wish] = {}
         self._streams: dict[RequestId, _Stream] = {}
         """Those that are open or being opened: two, while one takes the place of the other."""
         self._stream: _Stream | None = None
@@ -179,14 +212,15 @@ class Listening:
             return Failed(ErrorObject(INVALID_PARAMS, f"{call.method} needs a URI"), Party.CLIENT)
         if self._unsupported is not None:
             return Failed(self._unsupported, Party.UPSTREAM)
-        wish = self._wishes.setdefault(uri, _Wish())
+        name = Named(LISTEN_URIS, uri)
+        wish = self._wishes.setdefault(name, _Wish())
         self._stir()
         try:
             with anyio.move_on_after(self._patience):
                 await wish.settled.wait()
         finally:
             if not wish.granted:
-                self._withdraw(uri, wish)
+                self._withdraw(name, wish)
         if wish.granted:
             return Complete(EMPTY_OBJECT)
         if self._closed is not None:
@@ -195,10 +229,34 @@ class Listening:
 
     async def unsubscribe(self, call: Call) -> Outcome:
         """Answers at once: what the server still reports meanwhile harms nobody."""
-        uri = _uri(call)
-        if uri is not None and uri in self._wishes:
-            self._withdraw(uri, self._wishes[uri])
+        name = Named(LISTEN_URIS, _uri(call) or "")
+        if name in self._wishes:
+            self._withdraw(name, self._wishes[name])
         return Complete(EMPTY_OBJECT)
+
+    async def listen(self, call: Call) -> Outcome:
+        """Has the server tell of the tasks that a filter names, and of no others from now on; says of which it does.
+
+        Raises PeerGone where the link ends before.
+        """
+        if self._unsupported is not None:
+            return Failed(self._unsupported, Party.UPSTREAM)
+        names = [Named(LISTEN_TASKS, id) for id in listened(call.params)]
+        for old in [name for name in self._wishes if name.member == LISTEN_TASKS and name not in names]:
+            self._withdraw(old, self._wishes[old])
+        wishes = {name: self._wishes.setdefault(name, _Wish()) for name in names}
+        self._stir()
+        try:
+            with anyio.move_on_after(self._patience):
+                for wish in wishes.values():
+                    await wish.settled.wait()
+        finally:
+            for name, wish in wishes.items():
+                if not wish.granted:
+                    self._withdraw(name, wish)
+        if self._closed is not None:
+            raise PeerGone(self._closed)
+        return Complete(raw(listening_for(name.name for name, wish in wishes.items() if wish.granted)))
 
     def close(self, how: str) -> None:
         """Keeps nobody waiting: the link has ended."""
@@ -225,6 +283,8 @@ class Listening:
             return True
         if notification.method == RESOURCE_UPDATED:
             return self._updated(without_hop_meta(notification.params))
+        if notification.method == TASK_NOTIFICATION:
+            return self._task_changed(without_hop_meta(notification.params))
         kinds = CHANGED.get(notification.method, ())
         self._publish_changed(kinds)
         return bool(kinds)
@@ -233,7 +293,7 @@ class Listening:
         """Keeps a stream open for what is wanted, until cancelled or the server turns out to have none."""
         async with task_group() as tasks:
             while self._unsupported is None:
-                wanted = Filter(self._flags, frozenset(self._wishes))
+                wanted = Filter.of(self._flags, self._wishes)
                 if self._stream is not None and self._stream.end is not None:
                     await self._lost(self._stream, self._stream.end)
                 elif self._deaf and not wanted:
@@ -294,17 +354,17 @@ class Listening:
             old.scope.cancel()
 
     def _settle(self, asked: Filter, agreed: Filter) -> bool:
-        """Whether something goes unreported from now on that was granted."""
-        ceased = False
-        for uri in asked.uris & self._wishes.keys():
-            wish = self._wishes[uri]
-            if uri in agreed.uris:
+        """Whether a resource goes unreported from now on that was granted; a task just comes to its end."""
+        ceased, honoured = False, agreed.named
+        for name in asked.named & self._wishes.keys():
+            wish = self._wishes[name]
+            if name in honoured:
                 wish.settle(None)
                 continue
-            if wish.granted:
-                log.warning("an upstream reports updates no longer", upstream=self._hop.spec.name, uri=uri)
+            if wish.granted and name.member == LISTEN_URIS:
+                log.warning("an upstream reports updates no longer", upstream=self._hop.spec.name, uri=name.name)
                 ceased = True
-            self._refuse(uri, ErrorObject(INVALID_PARAMS, f"{self._name} does not report updates of {uri}"))
+            self._refuse(name, ErrorObject(INVALID_PARAMS, f"{self._name} does not report updates of {name.name}"))
         return ceased
 
     def _deafen(self) -> None:
@@ -317,9 +377,9 @@ class Listening:
 
     async def _refused(self, asked: Filter, why: ErrorObject) -> None:
         """The stream could not be opened. What was asked for anew is refused; what was agreed before is tried again."""
-        for uri in asked.uris & self._wishes.keys():
-            if not self._wishes[uri].granted:
-                self._refuse(uri, why)
+        for name in asked.named & self._wishes.keys():
+            if not self._wishes[name].granted:
+                self._refuse(name, why)
         if self._stream is None and why.code == METHOD_NOT_FOUND:
             self._unsupported = why
         log.warning("an upstream tells no changes", upstream=self._hop.spec.name, reason=self._hop.redact(why.message))
@@ -335,12 +395,12 @@ class Listening:
         self._failures = 0 if anyio.current_time() - stream.since > STEADY else self._failures + 1
         await anyio.sleep(self._delays(self._failures))
 
-    def _refuse(self, uri: str, why: ErrorObject) -> None:
-        self._wishes.pop(uri).settle(why)
+    def _refuse(self, name: Named, why: ErrorObject) -> None:
+        self._wishes.pop(name).settle(why)
 
-    def _withdraw(self, uri: str, wish: _Wish) -> None:
-        if self._wishes.get(uri) is wish:
-            del self._wishes[uri]
+    def _withdraw(self, name: Named, wish: _Wish) -> None:
+        if self._wishes.get(name) is wish:
+            del self._wishes[name]
             self._stir()
 
     def _updated(self, params: Params) -> bool:
@@ -348,6 +408,13 @@ class Listening:
         if uri is None:
             return False
         self._hop.publish(ResourceUpdated(uri, params))
+        return True
+
+    def _task_changed(self, params: Params) -> bool:
+        id = parse_text(params.get(TASK_ID, b""))
+        if id is None:
+            return False
+        self._hop.publish(TaskChanged(id, TASK_NOTIFICATION, params))
         return True
 
     def _publish_changed(self, kinds: tuple[Kind, ...]) -> None:

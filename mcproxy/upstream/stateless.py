@@ -43,7 +43,7 @@ from mcproxy.protocol.methods import (
     SUBSCRIBE,
     UNSUBSCRIBE,
 )
-from mcproxy.protocol.tasks import extensions, shared
+from mcproxy.protocol.tasks import DECLARED, extensions, offer, shared
 from mcproxy.upstream import probing, results
 from mcproxy.upstream.attribution import Caused, Causes
 from mcproxy.upstream.link import Hop, NotAccepted, Rejected, task_group
@@ -84,11 +84,15 @@ class Conversation:
         self.listening: Final = Listening(hop, announced(identity.capabilities), self._listen)
         self._in_flight = 0
         self._fewer = anyio.Event()
+        # tasks extension, Protocol Errors: who names tasks in a filter must have declared the extension.
+        has_tasks = offer(identity.version, identity.capabilities) is not None
+        self._listens_as = replace(probing.OURSELVES, capabilities=DECLARED) if has_tasks else probing.OURSELVES
         self._over = anyio.Event()
         self._how = ""
         self._answers: dict[str, Callable[[Call], Awaitable[Outcome]]] = {
             SUBSCRIBE: self.listening.subscribe,
             UNSUBSCRIBE: self.listening.unsubscribe,
+            LISTEN: self.listening.listen,
         }
         self._on: dict[str, Callable[[Notification, RequestId | None], bool]] = {
             PROGRESS: self._on_progress,
@@ -124,7 +128,7 @@ class Conversation:
         if self.over:
             raise NotAccepted(self._how)
         row = METHODS[call.method]
-        if row.era is Era.HANDSHAKE:
+        if row.era is Era.HANDSHAKE or call.method in self._answers:
             return await self._answers.get(call.method, _agree)(call)
         try:
             return self._outcome(call, await self._exchange(call))
@@ -187,7 +191,7 @@ class Conversation:
 
         try:
             return await self._requests.exchange(
-                LISTEN, wrap(params, probing.OURSELVES), send, FOREVER, send_cancel=self._send_cancel
+                LISTEN, wrap(params, self._listens_as), send, FOREVER, send_cancel=self._send_cancel
             )
         except NotAccepted as error:
             self.leave(str(error))

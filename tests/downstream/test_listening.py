@@ -23,9 +23,10 @@ from mcproxy.call import (
     Outcome,
     Party,
     ResourceUpdated,
+    TaskChanged,
 )
 from mcproxy.downstream.listening import Filter, read_filter
-from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, ErrorObject, raw
+from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, ErrorObject, parse_object, raw
 from mcproxy.protocol.methods import Kind
 from mcproxy.settings import Limits
 from tests.downstream.modern import PREFIX, SUBSCRIPTION, modern_client_of, request
@@ -129,18 +130,63 @@ async def test_nothing_is_told_that_was_not_asked_for() -> None:
             assert (await events.message())["method"] == "notifications/prompts/list_changed"
 
 
-async def test_tasks_are_not_agreed_to_and_asked_for_by_those_alone_who_declare_them() -> None:
-    declared: dict[str, Any] = {"extensions": {"io.modelcontextprotocol/tasks": {}}}
-    named = {"notifications": {"taskIds": ["1"], "toolsListChanged": True}}
-    able = request(1, "subscriptions/listen", named, {f"{PREFIX}/clientCapabilities": declared})
+TASKS: dict[str, Any] = {"extensions": {"io.modelcontextprotocol/tasks": {}}}
+
+
+def listen_as_able(*ids: str, **flags: bool) -> dict[str, Any]:
+    """From a client that has tasks of the extension."""
+    named = {"notifications": {"taskIds": ids, **flags}}
+    return request(1, "subscriptions/listen", named, {f"{PREFIX}/clientCapabilities": TASKS})
+
+
+async def test_of_tasks_those_are_acknowledged_and_told_of_that_the_gateway_agrees_to() -> None:
+    async def agree_to_some(call: Call) -> Outcome:
+        assert call.listener is not None
+        assert call.params == {"notifications": raw({"taskIds": ["1", "2", "3"]})}
+        return Complete(raw({"notifications": {"taskIds": ["3", "1"]}}))
+
+    gateway = open_gateway()
+    gateway.answers["subscriptions/listen"] = agree_to_some
+    with anyio.fail_after(5):
+        async with (
+            served(gateway) as running,
+            modern_client_of(running) as client,
+            client.stream(listen_as_able("1", "2", "3", "1", toolsListChanged=True)) as events,
+        ):
+            honoured = (await events.message())["params"]["notifications"]
+            assert honoured == {"toolsListChanged": True, "taskIds": ["1", "3"]}
+            times = {"createdAt": "now", "lastUpdatedAt": "now", "ttlMs": None}
+            state = {"status": "cancelled", **times}
+            changes = [
+                TaskChanged(id, "notifications/tasks", parse_object(raw({"taskId": id, **state}))) for id in "23"
+            ]
+            signal(running, *changes)
+            told = await events.message()
+            assert told["method"] == "notifications/tasks"
+            assert told["params"] == {"taskId": "3", **state, "_meta": {SUBSCRIPTION: 1}}
+
+
+async def test_a_gateway_that_agrees_to_no_task_harms_no_other_wish() -> None:
+    with anyio.fail_after(5):
+        async with (
+            served(open_gateway()) as gateway,
+            modern_client_of(gateway) as client,
+            client.stream(listen_as_able("1", toolsListChanged=True)) as events,
+        ):
+            assert (await events.message())["params"]["notifications"] == {"toolsListChanged": True}
+
+
+async def test_tasks_are_named_by_those_alone_who_declare_them_and_not_without_bound() -> None:
     with anyio.fail_after(5):
         async with served(open_gateway()) as gateway, modern_client_of(gateway) as client:
-            async with client.stream(able) as events:
-                assert (await events.message())["params"]["notifications"] == {"toolsListChanged": True}
-            status, refused = await client.answer(request(2, "subscriptions/listen", named))
+            status, refused = await client.answer(listen({"taskIds": ["1"]}))
     assert status == 400
     assert refused["error"]["code"] == -32021
-    assert refused["error"]["data"] == {"requiredCapabilities": declared}
+    assert refused["error"]["data"] == {"requiredCapabilities": TASKS}
+    with pytest.raises(McpError, match="max_tasks_per_session"):
+        read_filter({"notifications": raw({"taskIds": ["1", "2"]})}, Limits(max_tasks_per_session=1))
+    with pytest.raises(McpError, match="taskIds"):
+        read_filter({"notifications": raw({"taskIds": [1]})}, Limits())
 
 
 async def test_r23_a_storm_of_changes_is_told_once() -> None:
@@ -337,9 +383,11 @@ async def test_the_official_client_listens() -> None:
 
 def test_a_filter_keeps_what_it_knows_and_each_resource_once() -> None:
     params = {"notifications": raw({"toolsListChanged": True, "x": 1, "resourceSubscriptions": ["b:", "a:", "b:"]})}
-    assert read_filter(params, 2) == Filter(frozenset({"toolsListChanged"}), ("b:", "a:"))
+    assert read_filter(params, Limits(max_subscriptions_per_session=2)) == Filter(
+        frozenset({"toolsListChanged"}), ("b:", "a:")
+    )
 
 
 def test_a_filter_of_nothing_is_one() -> None:
-    assert read_filter({"notifications": raw({})}, 2) == Filter()
+    assert read_filter({"notifications": raw({})}, Limits()) == Filter()
     assert not Filter().members()

@@ -1,4 +1,4 @@
-"""Tasks of both kinds, and of none: the twin of `mcproxy.gateway.tasks`, `task_ids`, `task_listing` and `holdings`."""
+"""Tasks of both kinds, and of none: the twin of `mcproxy.gateway.tasks` and of its neighbours about tasks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mcproxy.access.policy import Policy
-from mcproxy.call import Call, Caller, InputRequest, Outcome, Principal, Reason, ServerIdentity, TaskChanged
+from mcproxy.call import ANONYMOUS, Call, Caller, InputRequest, Outcome, Principal, Reason, ServerIdentity, TaskChanged
 from mcproxy.catalog.naming import layouts
 from mcproxy.catalog.uris import readings, spellings
 from mcproxy.gateway.catalogue import Catalogue, LinkKey
@@ -418,6 +418,124 @@ async def test_the_extensions_tasks_pass_between_stateless_peers() -> None:
         assert sent(h["a"], "tasks/update") == {"taskId": "1", "inputResponses": answers}
         decoded(await h.call("tasks/cancel", **stateless, taskId=id))
         assert sent(h["a"], "tasks/cancel") == {"taskId": "1"}
+
+
+STATELESS: dict[str, Any] = {"version": LATEST, "capabilities": DECLARED}
+TOLD = "notifications/tasks"
+
+
+def telling(name: str = "a") -> FakeUpstream:
+    """An upstream of the extension that makes the tasks `1`, `2`, ... and tells of each but `2`."""
+    upstream = extended(name)
+    upstream.answers["tools/call"] = lambda call: complete(
+        resultType="task", **described(str(upstream.count("tools/call")))
+    )
+
+    def listen(call: Call) -> Outcome:
+        asked = decoded(call.params["notifications"])["taskIds"]
+        assert isinstance(asked, list)
+        return complete(notifications={"taskIds": [id for id in asked if id != "2"]})
+
+    upstream.answers["subscriptions/listen"] = listen
+    return upstream
+
+
+async def made(h: House, **who: Any) -> str:
+    return str(decoded(await h.call("tools/call", **{**STATELESS, **who}, name="a__slow"))["taskId"])
+
+
+def stream(h: House, principal: str = ANONYMOUS.name) -> FakeListener:
+    """A `subscriptions/listen` stream that has joined."""
+    listener = FakeListener(Caller(Principal(principal), LATEST, DECLARED))
+    h.gateway.join(listener)
+    return listener
+
+
+async def agreed(h: House, listener: FakeListener, *ids: str) -> object:
+    """Which of the tasks a stream will hear of."""
+    outcome = await h.call("subscriptions/listen", listener=listener, notifications={"taskIds": ids})
+    members = decoded(outcome)["notifications"]
+    assert isinstance(members, dict)
+    return members["taskIds"]
+
+
+def heard(listener: FakeListener) -> list[dict[str, object]]:
+    return [decoded(change.params) for change in listener.changes if isinstance(change, TaskChanged)]
+
+
+def state(id: str) -> TaskChanged:
+    link = {"type": "resource_link", "uri": "file:///x", "name": "x"}
+    params = {**described(id, "completed"), "result": {"content": [link]}}
+    return TaskChanged(id, TOLD, {key: raw(value) for key, value in params.items()})
+
+
+async def test_a_stream_hears_of_its_tasks_in_its_own_names_and_of_no_others() -> None:
+    async with house(telling()) as h:
+        await h.ready()
+        one, silent, other = await made(h), await made(h), await made(h)
+        mine, theirs = stream(h), stream(h)
+        assert await agreed(h, mine, one, silent, "made-up", "1") == [one]
+        assert await agreed(h, theirs, other) == [other]
+        h["a"].announce(state("1"))
+        link = {"type": "resource_link", "uri": "a+file:///x", "name": "x"}
+        assert heard(mine) == [{**described(one, "completed"), "result": {"content": [link]}}]
+        assert heard(theirs) == []
+
+
+async def test_r39_the_tasks_of_another_principal_are_left_out_like_those_that_do_not_exist() -> None:
+    async with house(telling()) as h:
+        await h.ready()
+        id, eve = await made(h, principal=Principal("ann")), stream(h, "eve")
+        assert await agreed(h, eve, id, "made-up") == []
+        assert h["a"].count("subscriptions/listen") == 0
+        h["a"].announce(state("1"))
+        assert heard(eve) == []
+        assert await agreed(h, stream(h, "ann"), id) == [id]
+
+
+async def test_an_upstream_is_asked_for_what_all_its_clients_listen_for_until_their_streams_end() -> None:
+    async with house(telling()) as h:
+        await h.ready()
+        ids = [await made(h) for _ in range(3)]
+        one, two = stream(h), stream(h)
+        await agreed(h, one, ids[0])
+        await agreed(h, two, ids[0], ids[2])
+        assert sent(h["a"], "subscriptions/listen") == {"notifications": {"taskIds": ["1", "3"]}}
+        h.gateway.leave(two)
+        await h["a"].called("subscriptions/listen", 3)
+        assert sent(h["a"], "subscriptions/listen") == {"notifications": {"taskIds": ["1"]}}
+        h["a"].announce(state("3"))
+        assert heard(two) == []
+
+
+async def test_an_upstream_that_returns_is_asked_again() -> None:
+    async with house(telling()) as h:
+        await h.ready()
+        id, listener = await made(h), stream(h)
+        h["a"].disconnect()
+        assert await agreed(h, listener, id) == [id]
+        assert h["a"].count("subscriptions/listen") == 0
+        h["a"].connect()
+        await h["a"].called("subscriptions/listen")
+        assert sent(h["a"], "subscriptions/listen") == {"notifications": {"taskIds": ["1"]}}
+
+
+async def test_an_upstream_that_refuses_to_tell_leaves_nothing_agreed() -> None:
+    up = telling()
+    up.answers["subscriptions/listen"] = lambda call: failed("no")
+    async with house(up) as h:
+        await h.ready()
+        listener = stream(h)
+        assert await agreed(h, listener, await made(h)) == []
+        h["a"].announce(state("1"))
+        assert heard(listener) == []
+
+
+async def test_who_has_no_stream_listens_for_nothing() -> None:
+    async with house(telling()) as h:
+        await h.ready()
+        named = {"taskIds": [await made(h)]}
+        assert error(await h.call("subscriptions/listen", **STATELESS, notifications=named)).code == -32600
 
 
 async def test_a_result_of_a_tool_that_only_looks_like_a_task_passes_untouched() -> None:

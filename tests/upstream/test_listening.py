@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 import pytest
 
-from mcproxy.call import Change, Complete, Failed, Hearing, ListChanged, Outcome, Reason, ResourceUpdated
+from mcproxy.call import Change, Complete, Failed, Hearing, ListChanged, Outcome, Reason, ResourceUpdated, TaskChanged
 from mcproxy.channel import PeerGone
 from mcproxy.metrics import Metrics
 from mcproxy.protocol.jsonrpc import (
@@ -104,6 +104,9 @@ class Running:
     async def subscribe(self, uri: str) -> Outcome:
         return await self.listening.subscribe(request("resources/subscribe", uri=uri))
 
+    async def listen(self, *ids: str) -> Outcome:
+        return await self.listening.listen(request("subscriptions/listen", notifications={"taskIds": ids}))
+
     async def unsubscribe(self, uri: str) -> Outcome:
         return await self.listening.unsubscribe(request("resources/unsubscribe", uri=uri))
 
@@ -167,6 +170,55 @@ async def test_changes_are_published_without_what_belongs_to_the_hop() -> None:
     assert lists == [ListChanged(Kind.TOOLS), ListChanged(Kind.RESOURCES), ListChanged(Kind.TEMPLATES)]
     assert isinstance(updated, ResourceUpdated)
     assert (updated.uri, decoded(updated.params["_meta"])) == ("a:1", {"kept": 1})
+
+
+async def test_tasks_are_asked_for_beside_all_else_and_replaced_without_a_gap() -> None:
+    async with running(TOOLS) as it:
+        await it.subscribe("a:1")
+        it.server.honours = lambda asked: {**asked, "taskIds": [id for id in asked["taskIds"] if id != "no"]}
+        outcome = await it.listen("1", "no")
+        assert isinstance(outcome, Complete)
+        assert decoded(outcome.result) == {"notifications": {"taskIds": ["1"]}}
+        two, three = it.server.streams[-2:]
+        assert three.asked == {"toolsListChanged": True, "resourceSubscriptions": ["a:1"], "taskIds": ["1", "no"]}
+        await two.closed.wait()
+        await it.listen("2")
+        assert (await it.server.has(4)).asked["taskIds"] == ["2"]
+        assert Hearing.LOST not in it.published
+
+
+async def test_a_tasks_state_is_published_without_what_belongs_to_the_hop() -> None:
+    async with running() as it:
+        await it.listen("1")
+        assert it.tell("notifications/tasks", 1, taskId="1", status="working")
+        assert not it.tell("notifications/tasks", 1, status="working")
+    [changed] = it.published
+    assert isinstance(changed, TaskChanged)
+    assert (changed.id, changed.method) == ("1", "notifications/tasks")
+    assert decoded(raw(changed.params)) == {"taskId": "1", "status": "working", "_meta": {"kept": 1}}
+
+
+async def test_a_task_that_is_told_of_no_longer_puts_nothing_in_doubt() -> None:
+    async with running(TOOLS) as it:
+        await it.listen("1")
+        it.server.honours = lambda asked: {"toolsListChanged": True, "resourceSubscriptions": ["a:1"]}
+        await it.subscribe("a:1")
+        assert it.published == []
+        assert isinstance(await it.listen(), Complete)
+
+
+async def test_a_link_that_ends_while_tasks_are_asked_for_says_so() -> None:
+    async with running() as it:
+        it.server.silent = True
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_gone, it)
+            await it.server.has(1)
+            it.listening.close("it was closed")
+
+
+async def _gone(it: Running) -> None:
+    with pytest.raises(PeerGone, match="it was closed"):
+        await it.listen("1")
 
 
 async def test_what_belongs_to_no_stream_or_says_nothing_is_not_taken() -> None:
