@@ -99,5 +99,18 @@ def test_a_stateless_answer_is_judged_by_the_version_of_its_request() -> None:
         judge.received({"jsonrpc": "2.0", "id": 1, "result": {"tools": []}})
 
 
+@pytest.mark.parametrize(
+    "flaw", [{"status": "done"}, {"status": "completed"}, {"status": "failed", "result": {}}, {"ttlMs": "long"}]
+)
+def test_the_state_of_a_task_of_the_extension_must_say_what_its_status_promises(flaw: dict[str, Any]) -> None:
+    judge = Judge()
+    judge.version = "2026-07-28"
+    times = {"createdAt": "2026-07-28T00:00:00Z", "lastUpdatedAt": "2026-07-28T00:00:00Z", "ttlMs": None}
+    good = {"taskId": "1", "status": "working", **times}
+    judge.received(_notification("notifications/tasks", good))
+    with pytest.raises(Violation):
+        judge.received(_notification("notifications/tasks", {**good, **flaw}))
+
+
 def _notification(method: str, params: dict[str, Any]) -> dict[str, Any]:
     return {"jsonrpc": "2.0", "method": method, "params": params}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import count
@@ -13,8 +13,10 @@ import aiohttp
 import anyio
 import pytest
 
-from tests.downstream.modern import PREFIX, headers_of, request
+from tests.downstream.client import EventReader
+from tests.downstream.modern import PREFIX, JudgedEvents, headers_of, request
 from tests.fakes.clients.raw import RawClient, over_http
+from tests.judge import Judge
 from tests.system.running import (
     PYTHON,
     ROOT,
@@ -150,14 +152,29 @@ class StatelessClient:
 
     async def request(self, method: str, **params: object) -> Json:
         """The whole answer."""
+        async with self._sent(method, params) as (response, judge):
+            answer: Json = await response.json()
+            judge.received(answer)
+            return answer
+
+    @asynccontextmanager
+    async def listening(self, *ids: str) -> AsyncIterator[JudgedEvents]:
+        async with self._sent("subscriptions/listen", {"notifications": {"taskIds": ids}}) as (response, judge):
+            yield JudgedEvents(EventReader(response), judge)
+
+    @asynccontextmanager
+    async def _sent(
+        self, method: str, params: Mapping[str, object]
+    ) -> AsyncIterator[tuple[aiohttp.ClientResponse, Judge]]:
         declared: Json = {**CAPABILITIES, **({"extensions": {EXTENSION: {}}} if self.extended else {})}
-        message = request(next(self._ids), method, params, {f"{PREFIX}/clientCapabilities": declared})
+        message = request(next(self._ids), method, dict(params), {f"{PREFIX}/clientCapabilities": declared})
         headers = {"Accept": "application/json, text/event-stream", **headers_of(message)}
         if "taskId" in params:
             headers["Mcp-Name"] = str(params["taskId"])
+        judge = Judge(unjudged=("tasks/update", "tasks/cancel"))
+        judge.sent(message)
         async with self.http.post(self.url, json=message, headers=headers) as response:
-            answer: Json = await response.json()
-            return answer
+            yield response, judge
 
     async def result(self, method: str, **params: object) -> Json:
         answer = await self.request(method, **params)
@@ -190,6 +207,21 @@ async def test_a_task_of_the_extension_is_made_asks_and_is_answered(tmp_path: Pa
         assert (done["status"], done["result"]["content"]) == ("completed", GREETING)
         await client.result("tasks/cancel", taskId=id)
         assert (await client.result("tasks/get", taskId=id))["status"] == "cancelled"
+
+
+async def test_a_client_that_listens_hears_of_its_tasks_and_of_no_others(tmp_path: Path) -> None:
+    async with of_the_extension(tmp_path) as running, aiohttp.ClientSession() as http:
+        client = StatelessClient(http, f"{running.url}/mcp")
+        mine, other = [(await client.result("tools/call", name="up__greet"))["taskId"] for _ in range(2)]
+        async with client.listening(mine, "task-1") as first, client.listening(other) as second:
+            assert (await first.message())["params"]["notifications"] == {"taskIds": [mine]}
+            assert (await second.message())["params"]["notifications"] == {"taskIds": [other]}
+            answers = {"name": {"action": "accept", "content": {"name": "Ada"}}}
+            await client.result("tasks/update", taskId=mine, inputResponses=answers)
+            await client.result("tasks/cancel", taskId=other)
+            done, cancelled = (await first.message())["params"], (await second.message())["params"]
+        assert (done["taskId"], done["status"], done["result"]["content"]) == (mine, "completed", GREETING)
+        assert (cancelled["taskId"], cancelled["status"]) == (other, "cancelled")
 
 
 async def test_the_extension_is_for_those_who_declare_it(tmp_path: Path) -> None:

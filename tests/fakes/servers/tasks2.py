@@ -1,6 +1,7 @@
 """A server of the extension of tasks, on the Python SDK's second generation: `python tasks2.py PORT`.
 
-Its one tool becomes a task where the client can have one; the task asks for a name before it is done.
+Its one tool becomes a task where the client can have one; the task asks for a name before it is done. Who listens is
+told of each new state: this SDK listens for no tasks, so that the handler is one of our own.
 """
 
 from __future__ import annotations
@@ -11,11 +12,20 @@ from typing import Any
 
 import anyio
 import uvicorn
+from anyio.streams.memory import MemoryObjectSendStream
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.extension import Extension, MethodBinding
 from mcp.server.mcpserver import MCPServer
 from mcp.shared.exceptions import MCPError
-from mcp_types import CallToolRequestParams, RequestParams
+from mcp.shared.subscriptions import SUBSCRIPTION_ID_META_KEY
+from mcp_types import (
+    CallToolRequestParams,
+    ClientCapabilities,
+    Notification,
+    RequestParams,
+    SubscriptionsListenRequestParams,
+    SubscriptionsListenResult,
+)
 
 Context = ServerRequestContext[Any, Any]
 
@@ -46,6 +56,7 @@ class Tasks(Extension):
     def __init__(self) -> None:
         self._names: dict[str, str | None] = {}
         self._cancelled: set[str] = set()
+        self._streams: dict[MemoryObjectSendStream[str], list[str]] = {}
 
     def methods(self) -> list[MethodBinding]:
         return [
@@ -67,12 +78,38 @@ class Tasks(Extension):
     async def _update(self, ctx: Context, params: UpdateParams) -> HandlerResult:
         self._state(params.taskId)
         self._names[params.taskId] = params.inputResponses["name"]["content"]["name"]
+        self._tell(params.taskId)
         return {"resultType": "complete"}
 
     async def _cancel(self, ctx: Context, params: TaskParams) -> HandlerResult:
         self._state(params.taskId)
         self._cancelled.add(params.taskId)
+        self._tell(params.taskId)
         return {"resultType": "complete"}
+
+    async def listen(self, ctx: Context, params: SubscriptionsListenRequestParams) -> SubscriptionsListenResult:
+        asked: list[str] = (params.notifications.model_extra or {}).get("taskIds", [])
+        if asked and not ctx.session.check_client_capability(ClientCapabilities(extensions={self.identifier: {}})):
+            raise MCPError(-32021, "tasks were not declared")
+        honoured = [id for id in asked if id in self._names]
+        meta = {SUBSCRIPTION_ID_META_KEY: ctx.request_id}
+        send, receive = anyio.create_memory_object_stream[str](100)
+        self._streams[send] = honoured
+        try:
+            acknowledged = {"notifications": {"taskIds": honoured}, "_meta": meta}
+            await _notify(ctx, "notifications/subscriptions/acknowledged", acknowledged)
+            async for id in receive:
+                await _notify(ctx, "notifications/tasks", {"taskId": id, **TASK, **self._state(id), "_meta": meta})
+        finally:
+            del self._streams[send]
+            send.close()
+            receive.close()
+        return SubscriptionsListenResult(_meta=meta)
+
+    def _tell(self, id: str) -> None:
+        for stream, ids in self._streams.items():
+            if id in ids:
+                stream.send_nowait(id)
 
     def _state(self, id: str) -> Mapping[str, object]:
         if id not in self._names:
@@ -86,7 +123,14 @@ class Tasks(Extension):
         return {"status": "completed", "result": {"content": [{"type": "text", "text": f"hello {name}"}, link]}}
 
 
-server = MCPServer("tasks2", version="1", log_level="ERROR", extensions=[Tasks()])
+async def _notify(ctx: Context, method: str, params: dict[str, Any]) -> None:
+    notification: Any = Notification[dict[str, Any], str](method=method, params=params)
+    await ctx.session.send_notification(notification, related_request_id=ctx.request_id)
+
+
+tasks = Tasks()
+server = MCPServer("tasks2", version="1", log_level="ERROR", extensions=[tasks], subscriptions=False)
+server._lowlevel_server.add_request_handler("subscriptions/listen", SubscriptionsListenRequestParams, tasks.listen)
 
 
 @server.tool()
