@@ -42,16 +42,19 @@ class Causes:
 
     def __init__(self) -> None:
         self._calls: dict[RequestId, Call] = {}
+        self._requests: dict[int, list[RequestId]] = {}
+        """By the identity of their call, until that ends: calls that are equal are not the same."""
         self._given_up: dict[RequestId, tuple[Call, float]] = {}
 
-    def begin(self, id: RequestId, call: Call) -> None:
-        self._calls[id] = call
+    def begin(self, request: RequestId, call: Call) -> None:
+        self._calls[request] = call
+        self._requests.setdefault(id(call), []).append(request)
 
     def end(self, call: Call, now: float, *, answered: bool) -> None:
-        for id in [id for id, other in self._calls.items() if other is call]:
-            del self._calls[id]
-            if not answered and METHODS[call.method].may_ask:
-                self._given_up[id] = (call, now + LINGER)
+        for request in self._requests.pop(id(call), ()):
+            pending = self._calls.pop(request, None) is not None
+            if pending and not answered and METHODS[call.method].may_ask:
+                self._given_up[request] = (call, now + LINGER)
 
     def answered(self, id: RequestId | None) -> None:
         """Notes that the server is done with a call: what comes next is not of it."""

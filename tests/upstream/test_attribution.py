@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from mcproxy.upstream.attribution import LINGER, Ambiguous, Caused, Causes, Nobody
 from tests.upstream.support import request, tool
 
@@ -31,6 +33,19 @@ def test_two_clients_are_ambiguous_until_one_is_answered() -> None:
     assert causes.of(2) == Caused(two, (2,))
     causes.end(one, 0, answered=True)
     assert causes.of_shared_stream(0) == Caused(two, (2,))
+
+
+def test_of_calls_that_are_equal_one_ends_alone_and_with_all_its_requests() -> None:
+    causes, one = Causes(), tool("a", session="s")
+    two = replace(one)
+    assert one == two
+    causes.begin(1, one)
+    causes.begin(2, two)
+    causes.begin(3, one)
+    causes.end(one, 0, answered=True)
+    assert causes.of_shared_stream(0) == Caused(two, (2,))
+    causes.end(two, 0, answered=True)
+    assert causes.of_shared_stream(0) == Nobody()
 
 
 def test_what_is_of_a_task_is_of_who_waits_for_its_result() -> None:
