@@ -17,10 +17,12 @@ class Holdings:
     def __init__(self, most: int) -> None:
         self.most = most
         self._held: dict[Listener, dict[Task, None]] = {}
-        self._holders: dict[Task, dict[Listener, None]] = {}
+        self._holders: dict[Task, dict[Listener, Task]] = {}
+        """With each holder's own, which says of which tool it is."""
 
-    def holders(self, task: Task) -> list[Listener]:
-        return list(self._holders.get(task, ()))
+    def holders(self, task: Task) -> dict[Listener, Task]:
+        """Each with the task as it was added."""
+        return dict(self._holders.get(task, {}))
 
     def of(self, listener: Listener) -> list[Task]:
         return list(self._held.get(listener, ()))
@@ -29,15 +31,17 @@ class Holdings:
         """The ids of all that is held of a link's tasks."""
         return frozenset(task.id for task in self._holders if task.link == link)
 
-    def has(self, caller: Caller, listener: Listener | None, task: Task) -> bool:
-        """Whether `caller`, whose listener this is, has the task."""
-        return any(holder is listener or _same(holder.caller, caller) for holder in self._holders.get(task, ()))
+    def find(self, caller: Caller, listener: Listener | None, task: Task) -> Task | None:
+        """The task as `caller`, whose listener this is, has it; None where it does not."""
+        holders = self._holders.get(task, {}).items()
+        held = (held for holder, held in holders if holder is listener or _same(holder.caller, caller))
+        return next(held, None)
 
     def add(self, listener: Listener, task: Task) -> None:
         held = self._held.setdefault(listener, {})
         held.pop(task, None)
         held[task] = None
-        self._holders.setdefault(task, {})[listener] = None
+        self._holders.setdefault(task, {})[listener] = task
         while len(held) > self.most:
             self._let_go(listener, next(iter(held)))
 

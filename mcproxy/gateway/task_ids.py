@@ -1,34 +1,41 @@
 """The ids of tasks that clients know: the upstream's own, sealed for one principal at one endpoint. Keeps nothing.
 
 An id says where its task is, so that it survives a restart and cannot be guessed; to anybody else, and over the link
-of another session, it is as unknown as one that was made up.
+of another session, it is as unknown as one that was made up. So it is, too, to whom the policy has withdrawn the
+upstream since, or the tool whose call became the task.
 """
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from dataclasses import dataclass, field
+from typing import Final
 
 import msgspec
 
 from mcproxy.call import Caller, McpError, Owner
+from mcproxy.catalog.naming import Space
 from mcproxy.catalog.rewriting import TaskRewriter
 from mcproxy.gateway.catalogue import Catalogue, LinkKey
 from mcproxy.protocol.jsonrpc import INVALID_PARAMS, METHOD_NOT_FOUND, MISSING_CLIENT_CAPABILITY, raw
+from mcproxy.protocol.methods import Kind
 from mcproxy.protocol.tasks import NEEDED, UNDECLARED, Dialect, dialect, offer
 from mcproxy.sealing import Sealer, Unsealable
 
 
-class Task(NamedTuple):
-    """A task of a link, by the upstream's own id."""
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A task of a link, by the upstream's own id. `tool` is whose call became the task, where that is known."""
 
     link: LinkKey
     id: str
+    tool: str = field(default="", compare=False)
 
 
 class _Sealed(msgspec.Struct, frozen=True, array_like=True):
     upstream: str
     owner: Owner
     id: str
+    tool: str = ""
 
 
 _sealed: Final = msgspec.json.Decoder(_Sealed)
@@ -41,7 +48,7 @@ class TaskIds:
 
     def seal(self, task: Task, caller: Caller) -> str:
         """The same for the same task and caller, each time."""
-        sealed = _Sealed(task.link.upstream, task.link.owner, task.id)
+        sealed = _Sealed(task.link.upstream, task.link.owner, task.id, task.tool)
         return self._sealer.name(_purpose(caller), msgspec.json.encode(sealed))
 
     def open(self, id: str, caller: Caller) -> Task | None:
@@ -50,12 +57,17 @@ class TaskIds:
             sealed = _sealed.decode(self._sealer.open(_purpose(caller), id))
         except (Unsealable, msgspec.MsgspecError):
             return None
-        task = Task(LinkKey(sealed.upstream, sealed.owner), sealed.id)
+        task = Task(LinkKey(sealed.upstream, sealed.owner), sealed.id, sealed.tool)
+        return task if self.reaches(caller, task) else None
+
+    def reaches(self, caller: Caller, task: Task) -> bool:
+        """Whether `caller`, whose task it was, may use it now."""
         layout = self._catalogue.layout(caller)
-        if not layout.shows(sealed.upstream):
-            return None
-        serving = self._catalogue.link(layout.space(sealed.upstream), caller)
-        return task if serving == task.link and self._may_have(task.link, caller) else None
+        if not layout.shows(task.link.upstream):
+            return False
+        space = layout.space(task.link.upstream)
+        serving = self._catalogue.link(space, caller)
+        return serving == task.link and self._may_have(task.link, caller) and self._may_call(space, task, caller)
 
     def find(self, id: str, caller: Caller) -> Task:
         """As `open`. Raises McpError, as well where the client may not ask for tasks at all."""
@@ -73,13 +85,21 @@ class TaskIds:
             raise McpError(INVALID_PARAMS, "Task not found", {"taskId": id})
         return task
 
-    def rewriter(self, link: LinkKey, caller: Caller) -> TaskRewriter:
-        """Puts the ids of a link's tasks into the caller's names."""
-        return TaskRewriter(lambda id: self.seal(Task(link, id), caller))
+    def rewriter(self, link: LinkKey, caller: Caller, tool: str) -> TaskRewriter:
+        """Puts the ids of the tasks that calls of a link's tool became into the caller's names."""
+        return TaskRewriter(lambda id: self.seal(Task(link, id, tool), caller))
 
     def _may_have(self, link: LinkKey, caller: Caller) -> bool:
         """Whether the upstream has tasks of the caller's kind, as far as is known of it."""
         return self._catalogue.identity(link) is None or self._catalogue.tasks(link, caller.version) is not None
+
+    def _may_call(self, space: Space, task: Task, caller: Caller) -> bool:
+        """What is not listed any more is judged by its name."""
+        if not task.tool:
+            return True
+        name = space.expose_name(task.tool)
+        shown = None if name is None else self._catalogue.whole_view(caller).find(Kind.TOOLS, name)
+        return space.shows(Kind.TOOLS, task.tool, None if shown is None else shown.entry)
 
 
 def _purpose(caller: Caller) -> str:

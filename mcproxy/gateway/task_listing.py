@@ -77,12 +77,11 @@ class TaskListing:
         return []
 
     def _of_caller(self, link: LinkKey, call: Call, tasks: list[Raw]) -> list[_Listed]:
-        rewriter = self._ids.rewriter(link, call.caller)
-        own = [(Task(link, _id(task)), task) for task in tasks]
+        found = [(self._holdings.find(call.caller, call.listener, Task(link, _id(data))), data) for data in tasks]
         return [
-            _Listed(self._ids.seal(task, call.caller), rewriter.task(data))
-            for task, data in own
-            if self._holdings.has(call.caller, call.listener, task)
+            _Listed(self._ids.seal(task, call.caller), self._ids.rewriter(link, call.caller, task.tool).task(data))
+            for task, data in found
+            if task is not None and self._ids.reaches(call.caller, task)
         ]
 
     def _page(self, call: Call, listed: list[_Listed]) -> Raw:

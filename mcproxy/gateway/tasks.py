@@ -65,14 +65,13 @@ class Tasks:
 
     def tell(self, link: LinkKey, change: TaskChanged) -> None:
         """Passes a task's new state to the sessions that know the task, each in its own id, and to nobody else."""
-        task = Task(link, change.id)
-        for listener in self._holdings.holders(task):
-            layout = self._catalogue.layout(listener.caller)
-            if not layout.shows(link.upstream):
+        for listener, task in self._holdings.holders(Task(link, change.id)).items():
+            caller = listener.caller
+            if not self._ids.reaches(caller, task):
                 continue
-            state = self._ids.rewriter(link, listener.caller).task(raw(change.params))
-            params = parse_object(_exposed(layout.space(link.upstream), state))
-            told = TaskChanged(self._ids.seal(task, listener.caller), change.method, params)
+            state = self._ids.rewriter(link, caller, task.tool).task(raw(change.params))
+            params = parse_object(_exposed(self._catalogue.layout(caller).space(link.upstream), state))
+            told = TaskChanged(self._ids.seal(task, caller), change.method, params)
             self._listeners.signal(listener, link.upstream, told)
 
     async def relayed(self, target: Target, row: Method, call: Call, exchange: Exchange) -> Outcome:
@@ -84,10 +83,10 @@ class Tasks:
         return await exchange(target, row, call)
 
     async def _about_task(self, target: Target, row: Method, call: Call, exchange: Exchange) -> Outcome:
-        link = self._catalogue.link(target.space, call.caller)
-        self._hold(call.listener, Task(link, parse_text(target.params[TASK_ID]) or ""))
-        outcome = await exchange(target, row, self._named(link, call))
-        rewriter = self._ids.rewriter(link, call.caller)
+        task = self._ids.find(parse_text(call.params[TASK_ID]) or "", call.caller)
+        self._hold(call.listener, task)
+        outcome = await exchange(target, row, self._named(task.link, call, task.tool))
+        rewriter = self._ids.rewriter(task.link, call.caller, task.tool)
         return edited(outcome, rewriter.task if row.shape is Shape.TASK else rewriter.related)
 
     async def _deferrable(self, target: Target, row: Method, call: Call, exchange: Exchange) -> Outcome:
@@ -96,7 +95,9 @@ class Tasks:
             return await self._without_tasks(link, target, row, call, exchange)
         if dialect(call.caller.version) is Dialect.CORE and TASK not in call.params:
             return await exchange(target, row, call)
-        return self._noted(link, call, await exchange(target, row, self._named(link, call)))
+        assert row.subject_key is not None
+        tool = parse_text(target.params[row.subject_key]) or ""
+        return self._noted(link, call, tool, await exchange(target, row, self._named(link, call, tool)))
 
     async def _without_tasks(
         self, link: LinkKey, target: Target, row: Method, call: Call, exchange: Exchange
@@ -111,15 +112,15 @@ class Tasks:
         params = {key: value for key, value in target.params.items() if key != TASK}
         return await exchange(replace(target, params=params), row, call)
 
-    def _noted(self, link: LinkKey, call: Call, outcome: Outcome) -> Outcome:
+    def _noted(self, link: LinkKey, call: Call, tool: str, outcome: Outcome) -> Outcome:
         """`outcome`; where it describes a task that was made, in the caller's id of it."""
         kind = dialect(call.caller.version)
         assert kind is not None
         id = _created(kind, outcome)
         if id is None:
             return outcome
-        self._hold(call.listener, Task(link, id))
-        return edited(outcome, self._ids.rewriter(link, call.caller).created)
+        self._hold(call.listener, Task(link, id, tool))
+        return edited(outcome, self._ids.rewriter(link, call.caller, tool).created)
 
     def _hold(self, listener: Listener | None, task: Task) -> None:
         if listener is not None and listener in self._listeners:
@@ -129,14 +130,14 @@ class Tasks:
         identity = self._catalogue.identity(link)
         return identity is not None and takes_tool_calls(self._catalogue.tasks(link, identity.version) or {})
 
-    def _named(self, link: LinkKey, call: Call) -> Call:
+    def _named(self, link: LinkKey, call: Call, tool: str) -> Call:
         """`call` with a way back on which the ids of tasks are in the names of whoever reads them."""
 
         def own(id: str) -> str:
             task = self._ids.open(id, call.caller)
             return id if task is None or task.link != link else task.id
 
-        outward, back = self._ids.rewriter(link, call.caller), TaskRewriter(own)
+        outward, back = self._ids.rewriter(link, call.caller, tool), TaskRewriter(own)
         return replace(call, client=TaskClient(call.client, outward.params, back.related))
 
 

@@ -257,10 +257,31 @@ def test_of_one_session_the_oldest_tasks_give_way() -> None:
     tasks = [Task(LinkKey("a", None), str(number)) for number in range(3)]
     for task in (tasks[0], tasks[1], tasks[0], tasks[2]):
         holdings.add(listener, task)
-    assert [holdings.holders(task) for task in tasks] == [[listener], [], [listener]]
+    assert [list(holdings.holders(task)) for task in tasks] == [[listener], [], [listener]]
     holdings.drop(listener)
     holdings.drop(listener)
-    assert [holdings.holders(task) for task in tasks] == [[], [], []]
+    assert not any(holdings.holders(task) for task in tasks)
+
+
+@pytest.mark.parametrize("denied", [{"upstreams": ["a"]}, {"upstreams": ["a"], "tools": ["slow"]}])
+async def test_r38_what_the_policy_withdraws_takes_its_tasks_along(denied: dict[str, object]) -> None:
+    up = core()
+    up.lists[Kind.TOOLS] = [*up.lists[Kind.TOOLS], tool("quick")]
+    async with house(up) as h:
+        await h.ready()
+        one = h.listener()
+        id = await create(h, listener=one)
+        roles = {"everyone": {"allow": [{}], "deny": [denied]}}
+        h.gateway.reconfigure(settings_of({"a": {}}, {"policy": {"roles": roles}}), h.upstreams)
+        asked = up.count("tasks/get")
+        assert error(await h.call("tasks/get", listener=one, taskId=id)).message == "Task not found"
+        assert up.count("tasks/get") == asked
+        up.announce(TaskChanged("1", STATUS, parse_object(raw(described("1")))))
+        assert not any(isinstance(change, TaskChanged) for change in one.changes)
+        if "tools" in denied:
+            assert await ids(h, one) == []
+        h.gateway.reconfigure(settings_of({"a": {}}), h.upstreams)
+        assert decoded(await h.call("tasks/get", listener=one, taskId=id))["taskId"] == id
 
 
 # Lists.
