@@ -241,7 +241,7 @@ class Listening:
         """
         if self._unsupported is not None:
             return Failed(self._unsupported, Party.UPSTREAM)
-        names = [Named(LISTEN_TASKS, id) for id in listened(call.params)]
+        names = dict.fromkeys(Named(LISTEN_TASKS, id) for id in listened(call.params))
         for old in [name for name in self._wishes if name.member == LISTEN_TASKS and name not in names]:
             self._withdraw(old, self._wishes[old])
         wishes = {name: self._wishes.setdefault(name, _Wish()) for name in names}
