@@ -10,6 +10,8 @@ import anyio
 from anyio.abc import SocketStream
 
 from mcproxy.protocol.eras import LATEST
+from mcproxy.protocol.headers import standard_headers
+from mcproxy.protocol.jsonrpc import raw
 
 INITIALIZE: Final = json.dumps(
     {
@@ -46,13 +48,13 @@ def post(
     return b"\r\n".join([*head, b"", body])
 
 
-def stateless(method: str, *, key: str | None = None, subject: str | None = None, **params: Any) -> bytes:
-    """A request of 2026-07-28, alone in its envelope."""
+def stateless(method: str, *, key: str | None = None, **params: object) -> bytes:
+    """A request of 2026-07-28, alone in its envelope, with the headers that belong to it."""
     message = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {**params, "_meta": META}}
-    fields = [f"MCP-Protocol-Version: {LATEST}", f"Mcp-Method: {method}"]
-    fields += [f"Mcp-Name: {subject}"] if subject else []
-    fields += [f"Authorization: Bearer {key}"] if key else []
-    return post(json.dumps(message).encode(), *(field.encode() for field in fields))
+    mirrored = standard_headers(LATEST, method, {name: raw(value) for name, value in params.items()})
+    fields = [f"{name}: {value}".encode() for name, value in mirrored.items()]
+    fields += [f"Authorization: Bearer {key}".encode()] if key else []
+    return post(json.dumps(message).encode(), *fields)
 
 
 async def connected(url: str) -> SocketStream:
