@@ -157,6 +157,8 @@ class Metrics:
         self.streams = Gauge("mcproxy_streams", "Open event streams.", ("transport", "version"), registry=r)
         self.bytes_in = Counter("mcproxy_received_bytes", "Bytes of messages from clients.", ("transport",), registry=r)
         self.bytes_out = Counter("mcproxy_sent_bytes", "Bytes of messages to clients.", ("transport",), registry=r)
+        self.received = Series(self.bytes_in)
+        self.sent = Series(self.bytes_out)
         self.notifications = Counter(
             "mcproxy_notifications", "Change signals put to clients.", ("upstream", "kind"), registry=r
         )

@@ -217,7 +217,7 @@ class Listener:
             raise Refusal(408, INVALID_REQUEST, sentence) from late
         except web.RequestPayloadError as error:
             raise Refusal(400, INVALID_REQUEST, "the body is not what its headers say, or is cut short") from error
-        self._edge.metrics.bytes_in.labels(transport).inc(len(body))
+        self._edge.metrics.received(transport).inc(len(body))
         try:
             return read(body)
         except InvalidMessage as invalid:
@@ -256,7 +256,7 @@ def _written(edge: Edge) -> Middleware:
         if isinstance(response, web.Response):
             await send_whole(request, response, edge.proxy.write_timeout)
             if response.content_type == JSON and isinstance(response.body, bytes):
-                edge.metrics.bytes_out.labels("http").inc(len(response.body))
+                edge.metrics.sent("http").inc(len(response.body))
         return response
 
     return written
