@@ -77,6 +77,8 @@ def message(id: int, method: str, **params: object) -> bytes:
 async def test_no_way_of_asking_leads_to_what_is_denied(tmp_path: Path) -> None:
     """Every endpoint, era, method and spelling: the answer is that of what does not exist, but for the name."""
     async with guarded(tmp_path) as running:
+        _, allowed = await ask(running.url, ANN, "resources/read", uri="odd+file:///odd/blob.bin")
+        assert "AAEC" in json.dumps(allowed)
         for denied, missing in (("links", "nil"), ("Echo", "nil2"), ("ECHO", "nil3"), ("echo\u200b", "nil4")):
             one = await ask(running.url, BOB, "tools/call", name=f"odd__{denied}", arguments={})
             other = await ask(running.url, BOB, "tools/call", name=f"odd__{missing}", arguments={})
@@ -189,7 +191,7 @@ async def test_neither_sessions_nor_eras_nor_batches_nor_spellings_bring_more_th
         assert "result" in allowed
 
 
-async def test_a_cursor_of_another_or_one_that_was_altered_opens_nothing(tmp_path: Path) -> None:
+async def test_a_cursor_that_was_made_up_opens_nothing(tmp_path: Path) -> None:
     async with guarded(tmp_path) as running:
         for cursor in ("", "AAAA", "x" * 5000, "../../etc/passwd", "\u0000", "1"):
             _, refused = await ask(running.url, BOB, "tools/list", cursor=cursor)
