@@ -87,6 +87,7 @@ class App:
         self.audit.reconfigure(self.settings.access.audit, credentials(self.settings))
         self.gateway.reconfigure(self.settings, self.fleet.upstreams)
         self.edge.proxy = self.settings.proxy
+        self.edge.forwarded = _forwarded(self.settings)
         self.identity.reconfigure(self.settings.access.authentication)
         self._renew_certificate()
         return difference
@@ -288,8 +289,15 @@ def _edge(settings: Settings, gateway: Gateway, feed: Feed, sealer: Sealer, metr
         metrics=metrics,
         exists=gateway.exists,
         tasks=tasks,
+        forwarded=_forwarded(settings),
         tool_schema=gateway.tool_schema,
     )
+
+
+def _forwarded(settings: Settings) -> frozenset[str]:
+    """The headers of clients that go on to upstreams which are enabled."""
+    specs = [spec for spec in settings.upstreams if spec.enabled]
+    return frozenset(header.lower() for spec in specs for header in spec.credentials.forward)
 
 
 def _secret(settings: Settings) -> bytes:

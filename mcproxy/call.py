@@ -7,7 +7,7 @@ between calls. Values and protocols alone: nothing here acts.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Protocol
@@ -17,6 +17,7 @@ from msgspec import Raw
 from mcproxy.protocol.eras import Era
 from mcproxy.protocol.jsonrpc import ErrorObject, Params, RequestId, raw
 from mcproxy.protocol.methods import Kind
+from mcproxy.settings import Upstream as Spec
 
 
 class McpError(Exception):
@@ -74,6 +75,16 @@ AGGREGATE = ""
 
 
 @dataclass(frozen=True, slots=True)
+class Credentials:
+    """What a request brought for upstreams that take their callers' own credentials (`credentials.forward`)."""
+
+    key: str
+    """The same for the same principal and values, and tells neither: whose links are that are made with them."""
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
+    """Values by the names of headers in lower case. Secret (R44)."""
+
+
+@dataclass(frozen=True, slots=True)
 class Caller:
     """What a client said of itself: on each request (stateless) or in its handshake."""
 
@@ -88,6 +99,14 @@ class Caller:
     """The key of a handshake session, for upstreams that are connected per session; never sent to a peer."""
     log_level: str | None = None
     """The least severe level that the client wants during this call; None for no log messages."""
+    credentials: Credentials | None = None
+    """What it brought for upstreams, if anything."""
+
+    @property
+    def owners(self) -> tuple[str, ...]:
+        """As which it may have links of its own."""
+        session = () if self.session is None else (self.session,)
+        return session if self.credentials is None else (*session, self.credentials.key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +168,8 @@ class Call:
     """The client's own id of the request; never sent to an upstream (requirement R24)."""
     notes: Notes = field(default_factory=Notes, compare=False)
     """The same for the call that a stage makes of this one."""
+    over: Owner = None
+    """Whose link it is about, for a call of the gateway's own: it goes over no other."""
 
     def with_params(self, params: Params) -> Call:
         return replace(self, params=params)
@@ -244,7 +265,8 @@ class Listener(Protocol):
 class Audience(Protocol):
     """Where listeners come and go."""
 
-    def join(self, listener: Listener) -> None: ...
+    def join(self, listener: Listener) -> None:
+        """As well where it is there already, and other links serve its caller by now."""
 
     def leave(self, listener: Listener) -> None:
         """Ends all that `listener` held: subscriptions, and links that were its own. Idempotent."""
@@ -268,7 +290,15 @@ So that a gateway recognises itself behind an upstream (requirement R15).
 """
 
 Owner = str | None
-"""Whose a link is: a session's key (`Caller.session`), or None where all share it."""
+"""Whose a link is: a session's key (`Caller.session`), that of `Credentials`, or None where all share it."""
+
+
+def owner(spec: Spec, caller: Caller) -> Owner:
+    """Whose link to an upstream serves `caller`."""
+    if not spec.credentials.forward:
+        return caller.session if spec.connection == "session" else None
+    own = caller.credentials
+    return None if own is None or spec.credentials.missing(own.headers) else own.key
 
 
 @dataclass(frozen=True, slots=True)

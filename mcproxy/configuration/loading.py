@@ -12,7 +12,7 @@ import ipaddress
 import os
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, TypeVar, get_args
@@ -154,6 +154,8 @@ class _Reader:
             self._refuse_open_doors(document, proxy, access, admin)
         servers = self._servers(document)
         upstreams = self._upstreams(servers)
+        if access is not None:
+            self._refuse_forwarding(servers, upstreams, access)
         endpoints = self._endpoints(document.members.get("endpoints", Node({})), servers)
         if self.expansion.problems or proxy is None or access is None or admin is None:
             return None
@@ -289,6 +291,14 @@ class _Reader:
                 upstreams.append(upstream)
         return upstreams
 
+    def _refuse_forwarding(self, servers: Mapping[str, Node], upstreams: Iterable[Upstream], access: Access) -> None:
+        """R40: what shows the gateway who a caller is goes no further."""
+        for upstream in upstreams:
+            header = upstream.credentials.consumed(access.authentication)
+            if header is not None:
+                node = _follow(servers[upstream.name], ("credentials", "forward", header))
+                self._problem(node, "shows this gateway who a caller is (access.authentication), and goes no further")
+
     def _refuse_shared_prefixes(self, servers: Mapping[str, Node], chosen: Mapping[str, str | None]) -> None:
         first: dict[str, str] = {}
         for name, prefix in chosen.items():
@@ -373,13 +383,21 @@ def _contradictions(server: Node) -> Iterator[tuple[Node, str]]:
                 yield keys["type"], f"{kind} needs a url, and this server has a command"
             if "headers" in keys and keys["headers"].value:
                 yield keys["headers"], "is for a server with a url"
+            if _forwards(keys):
+                yield keys["credentials"], "is for a server with a url"
         case False, True:
             if kind == "stdio":
                 yield keys["type"], "stdio needs a command, and this server has a url"
             for node in (keys[key] for key in ("args", "env", "cwd") if key in keys and keys[key].value):
                 yield node, "is for a server with a command"
+            if _forwards(keys) and _text(keys.get("connection")) == "session":
+                yield keys["connection"], "is needless with credentials, which have connections of their own"
             if (fault := _url_fault(keys["url"].text)) is not None:
                 yield keys["url"], fault
+
+
+def _forwards(keys: Mapping[str, Node]) -> bool:
+    return "credentials" in keys and bool(keys["credentials"].members.get("forward", Node({})).value)
 
 
 def _url_fault(text: str) -> str | None:

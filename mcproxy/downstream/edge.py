@@ -26,6 +26,8 @@ class Edge:
     """Whether there is an endpoint, as of now and as far as somebody can see."""
     tasks: TaskGroup
     """Owns the calls: they outlive the connections that they came by."""
+    forwarded: frozenset[str] = frozenset()
+    """Headers, in lower case, that upstreams take callers' own credentials from; as of now."""
     traced: bool = False
     """Whether anybody wants to know of which trace a request is."""
     tool_schema: Callable[[Caller, str], Raw | None] = lambda caller, name: None

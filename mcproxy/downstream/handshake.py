@@ -12,7 +12,18 @@ from typing import Final, Protocol, assert_never
 from msgspec import Raw
 
 from mcproxy import __version__
-from mcproxy.call import Call, Complete, Failed, InputRequest, InputRequired, McpError, Outcome, Principal, Reason
+from mcproxy.call import (
+    Call,
+    Complete,
+    Credentials,
+    Failed,
+    InputRequest,
+    InputRequired,
+    McpError,
+    Outcome,
+    Principal,
+    Reason,
+)
 from mcproxy.downstream.edge import Edge
 from mcproxy.downstream.opening import Incoming
 from mcproxy.downstream.session_ids import Opening, kept
@@ -60,11 +71,20 @@ def opens(message: Incoming) -> bool:
 
 
 async def greet(
-    edge: Edge, sessions: Sessions, request: Request, transport: str, principal: Principal, endpoint: str
+    edge: Edge,
+    sessions: Sessions,
+    request: Request,
+    transport: str,
+    principal: Principal,
+    endpoint: str,
+    credentials: Credentials | None = None,
 ) -> tuple[Session, Response]:
-    """Opens a session and answers `initialize` (lifecycle). Waits for no upstream. Raises McpError."""
+    """Opens a session and answers `initialize` (lifecycle). Raises McpError.
+
+    Waits for no upstream but those that `credentials` are for.
+    """
     opening = _read_opening(request.params)
-    session = sessions.open(transport, principal, endpoint, opening)
+    session = sessions.open(transport, principal, endpoint, opening, credentials)
     greeted = False
     try:
         outcome = await edge.handler(Call("server/discover", {}, session.caller, _Mute(), session))

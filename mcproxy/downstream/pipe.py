@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack
 
-from mcproxy.call import McpError, Principal
+from mcproxy.call import Credentials, McpError, Principal
 from mcproxy.channel import PeerGone
 from mcproxy.downstream.batches import answered, check_batch, encode_batch, receive_batch
 from mcproxy.downstream.edge import Edge
@@ -41,6 +41,8 @@ class Pipe:
         self.endpoint = endpoint
         self.outbox = Outbox(edge.proxy.limits)
         self.session: Session | None = None
+        self.credentials: Credentials | None = None
+        """What was brought for upstreams last."""
         self._edge = edge
         self._sessions = sessions
         self._frame = frame
@@ -81,6 +83,11 @@ class Pipe:
         if self.session is not None:
             self._sessions.leave(self.session)
 
+    def bring(self, credentials: Credentials | None) -> None:
+        self.credentials = credentials or self.credentials
+        if self.session is not None:
+            self._sessions.bring(self.session, credentials)
+
     async def receive(self, incoming: Incoming) -> None:
         match incoming:
             case list():
@@ -102,7 +109,7 @@ class Pipe:
         self._opening = True
         try:
             session, response = await greet(
-                self._edge, self._sessions, request, self.transport, self.principal, self.endpoint
+                self._edge, self._sessions, request, self.transport, self.principal, self.endpoint, self.credentials
             )
         except McpError as refusal:
             refuse(request.id, refusal, self)

@@ -20,7 +20,7 @@ import anyio
 from cachetools import TTLCache
 from msgspec import Raw
 
-from mcproxy.call import Caller, Change, InputRequest, McpError, Notice, Principal, Reason
+from mcproxy.call import Caller, Change, Credentials, InputRequest, McpError, Notice, Principal, Reason
 from mcproxy.channel import PeerGone, Requests
 from mcproxy.downstream.asking import ask
 from mcproxy.downstream.changes import Changes
@@ -114,6 +114,10 @@ class Session:
         """Takes over what the latest request said of the same principal: roles and scopes may have changed."""
         if principal != self._caller.principal:
             self._caller = replace(self._caller, principal=principal)
+
+    def brings(self, credentials: Credentials) -> None:
+        """Goes by other credentials for upstreams from the next call on."""
+        self._caller = replace(self._caller, credentials=credentials)
 
     def set_log_level(self, level: str) -> None:
         self._caller = replace(self._caller, log_level=level)
@@ -210,15 +214,24 @@ class Sessions:
     def __len__(self) -> int:
         return len(self._live)
 
-    def open(self, transport: str, principal: Principal, endpoint: str, opening: Opening) -> Session:
+    def open(
+        self,
+        transport: str,
+        principal: Principal,
+        endpoint: str,
+        opening: Opening,
+        credentials: Credentials | None = None,
+    ) -> Session:
         """Raises TooManySessions, and McpError once the gateway drains."""
         if self._draining:
             raise McpError(INTERNAL_ERROR, SHUTTING_DOWN, reason=Reason.UNAVAILABLE)
         remembered = Remembered(self._randomness(KEY_BYTES).hex(), int(self._wall()), opening)
         id = seal(self._edge.sealer, principal, endpoint, remembered)
-        return self._enter(id, transport, principal, endpoint, remembered)
+        return self._enter(id, transport, principal, endpoint, remembered, credentials)
 
-    def find(self, id: str, transport: str, principal: Principal, endpoint: str) -> Session:
+    def find(
+        self, id: str, transport: str, principal: Principal, endpoint: str, credentials: Credentials | None = None
+    ) -> Session:
         """The session with that id, opened again if need be. Raises UnknownSession and TooManySessions."""
         remembered = self._opened(id, principal, endpoint)
         too_old = self._wall() - remembered.issued > self._limits.session_lifetime
@@ -226,10 +239,17 @@ class Sessions:
             raise UnknownSession
         session = self._live.get(remembered.key)
         if session is None:
-            session = self._enter(id, transport, principal, endpoint, remembered)
+            session = self._enter(id, transport, principal, endpoint, remembered, credentials)
         session.authenticated_as(principal)
+        self.bring(session, credentials)
         session.used = self._clock()
         return session
+
+    def bring(self, session: Session, credentials: Credentials | None) -> None:
+        """Takes over what the latest request brought; one that brings nothing changes nothing."""
+        if credentials is not None and credentials != session.caller.credentials:
+            session.brings(credentials)
+            self._edge.audience.join(session)
 
     def _opened(self, id: str, principal: Principal, endpoint: str) -> Remembered:
         """What an id says to a principal at an endpoint; that of a live session is opened but once."""
@@ -300,7 +320,15 @@ class Sessions:
         for session in list(self._live.values()):
             self.leave(session)
 
-    def _enter(self, id: str, transport: str, principal: Principal, endpoint: str, remembered: Remembered) -> Session:
+    def _enter(
+        self,
+        id: str,
+        transport: str,
+        principal: Principal,
+        endpoint: str,
+        remembered: Remembered,
+        credentials: Credentials | None,
+    ) -> Session:
         self._check_room(principal)
         opening = remembered.opening
         caller = Caller(
@@ -311,6 +339,7 @@ class Sessions:
             endpoint,
             session=remembered.key,
             log_level=DEFAULT_LOG_LEVEL,
+            credentials=credentials,
         )
         streams = Streams(self._limits, lambda: self._randomness(6).hex())
         session = Session(id, caller, transport, streams, self._edge, self._clock())

@@ -13,6 +13,7 @@ from aiohttp import web
 
 from mcproxy.call import Principal
 from mcproxy.downstream.edge import Edge
+from mcproxy.downstream.forwarding import brought
 from mcproxy.downstream.open_streams import OpenStreams
 from mcproxy.downstream.opening import Incoming
 from mcproxy.downstream.pipe import Pipe
@@ -48,6 +49,7 @@ class EventStreams:
         self._check_room(principal)
         token = self._randomness(KEY_BYTES).hex()
         pipe = Pipe(self._edge, self._sessions, TRANSPORT, principal, endpoint, _frame)
+        pipe.bring(brought(self._edge, principal, request))
         self._pipes[token] = pipe
         where = f"{self._edge.proxy.paths.messages}?session_id={token}"
         pipe.outbox.put(encode_event(where.encode(), event="endpoint"))
@@ -62,6 +64,7 @@ class EventStreams:
         pipe = self._pipes.get(request.query.get("session_id", ""))
         if pipe is None or pipe.principal.name != principal.name:
             raise Refusal(404, INVALID_REQUEST, "Session not found: open an event stream, and post where it says")
+        pipe.bring(brought(self._edge, principal, request))
         await pipe.receive(incoming)
         return web.Response(status=202, text="Accepted")
 

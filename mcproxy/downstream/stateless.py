@@ -17,6 +17,7 @@ from mcproxy.call import (
     Call,
     Caller,
     Complete,
+    Credentials,
     Failed,
     InputRequest,
     InputRequired,
@@ -89,7 +90,14 @@ class Admitted:
         return self.row.answerer is Answerer.EDGE
 
 
-def admit(edge: Edge, request: Request, principal: Principal, endpoint: str, fields: Fields | None = None) -> Admitted:
+def admit(
+    edge: Edge,
+    request: Request,
+    principal: Principal,
+    endpoint: str,
+    fields: Fields | None = None,
+    credentials: Credentials | None = None,
+) -> Admitted:
     """The first checks, in the order of who is most to blame. `fields` are the HTTP headers, if any came.
 
     Raises McpError: -32602 for the envelope, -32020 for the headers, -32022 for the version, -32601 for the method.
@@ -100,7 +108,7 @@ def admit(edge: Edge, request: Request, principal: Principal, endpoint: str, fie
             check_standard_headers(fields, envelope.version, request.method, params)
         check_version(envelope.version)
         row = _row(request.method)
-        caller = _caller(envelope, principal, endpoint)
+        caller = _caller(envelope, principal, endpoint, credentials)
         if fields is not None:
             _check_parameters(edge, caller, row, params, fields)
     except (InvalidEnvelope, HeaderMismatch) as refusal:
@@ -171,7 +179,7 @@ def _row(method: str) -> Method:
     return row
 
 
-def _caller(envelope: Envelope, principal: Principal, endpoint: str) -> Caller:
+def _caller(envelope: Envelope, principal: Principal, endpoint: str, credentials: Credentials | None) -> Caller:
     return Caller(
         principal,
         envelope.version,
@@ -179,6 +187,7 @@ def _caller(envelope: Envelope, principal: Principal, endpoint: str) -> Caller:
         envelope.info,
         endpoint,
         log_level=envelope.log_level,
+        credentials=credentials,
     )
 
 

@@ -15,6 +15,7 @@ from aiohttp import web
 
 from mcproxy.call import McpError, Principal, Reason
 from mcproxy.downstream.edge import Edge
+from mcproxy.downstream.forwarding import brought
 from mcproxy.downstream.listening import Subscription
 from mcproxy.downstream.open_streams import OpenStreams
 from mcproxy.downstream.opening import Incoming
@@ -85,7 +86,8 @@ class StatelessHttp:
     ) -> web.StreamResponse:
         accepted = check_accept(request)
         try:
-            admitted = admit(self._edge, message, principal, endpoint, request.headers.items())
+            own = brought(self._edge, principal, request)
+            admitted = admit(self._edge, message, principal, endpoint, request.headers.items(), own)
             self._check_open()
             if admitted.stays_open:
                 return await self._listen(request, admitted, accepted)

@@ -16,6 +16,7 @@ from mcproxy.call import McpError, Principal
 from mcproxy.channel import PeerGone
 from mcproxy.downstream.batches import answered, check_batch, encode_batch, receive_batch
 from mcproxy.downstream.edge import Edge
+from mcproxy.downstream.forwarding import brought
 from mcproxy.downstream.handshake import greet, opens, receive
 from mcproxy.downstream.open_streams import OpenStreams
 from mcproxy.downstream.opening import Batch, Incoming
@@ -87,8 +88,9 @@ class Streamable:
     async def _open(
         self, request: web.Request, initialize: Request, accepted: Accepted, principal: Principal, endpoint: str
     ) -> web.StreamResponse:
+        own = brought(self._edge, principal, request)
         try:
-            session, response = await greet(self._edge, self._sessions, initialize, TRANSPORT, principal, endpoint)
+            session, response = await greet(self._edge, self._sessions, initialize, TRANSPORT, principal, endpoint, own)
         except McpError as refusal:
             return failure(refusal, initialize.id)
         headers = {SESSION_HEADER: session.id}
@@ -143,7 +145,7 @@ class Streamable:
             sentence = f"the header {SESSION_HEADER} is missing: open a session with initialize, and send its id"
             raise Refusal(400, INVALID_REQUEST, sentence)
         try:
-            return self._sessions.find(id, TRANSPORT, principal, endpoint)
+            return self._sessions.find(id, TRANSPORT, principal, endpoint, brought(self._edge, principal, request))
         except UnknownSession as error:
             raise Refusal(404, INVALID_REQUEST, "Session not found: open a new one with initialize") from error
         except TooManySessions as error:

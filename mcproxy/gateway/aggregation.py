@@ -88,6 +88,8 @@ class Aggregation:
         self._failures: Counter[ListKey] = Counter()
         self._noticed: dict[ListKey, float] = {}
         """Since when a change is known of that nobody was told yet."""
+        self._callers: dict[LinkKey, Caller] = {}
+        """Whose credentials a link is to be made with that is wanted now."""
         self._stirred = anyio.Event()
 
     def reconfigure(self, settings: Settings) -> None:
@@ -147,6 +149,20 @@ class Aggregation:
             if link.owner is not None and link.upstream in upstreams and not self._catalogue.is_up(link):
                 self._visits.want(link)
 
+    async def introduced(self, caller: Caller) -> None:
+        """Returns once the links that `caller`'s credentials are for were tried, and list; or after `list_wait`."""
+        own = caller.credentials
+        links = [link for link in self._catalogue.links(caller) if own is not None and link.owner == own.key]
+        unknown = [link for link in links if self._catalogue.identity(link) is None]
+        for link in unknown:
+            self._callers[link] = caller
+            self._visits.want(link)
+        with anyio.move_on_after(self._proxy.list_wait):
+            for link in unknown:
+                await self._visits.done(link)
+            for kind in Kind:
+                await self._known(unknown, kind, self._proxy.list_wait)
+
     async def known(self, caller: Caller, kind: Kind, seconds: float) -> None:
         """Returns when every list of `kind` that `caller` sees is known, hopeless, or `seconds` are over."""
         await self._known(self._catalogue.links(caller), kind, seconds)
@@ -182,7 +198,7 @@ class Aggregation:
         if self._catalogue.listing(link, kind) is not None:
             return
         if not self._catalogue.is_up(link):
-            outcome = await self._ask(link, kind, {}, call.listener)
+            outcome = await self._ask(link, kind, {}, call.listener, call.caller)
             if isinstance(outcome, Failed) and outcome.reason is Reason.UNAVAILABLE:
                 raise McpError(outcome.error.code, outcome.error.message, reason=Reason.UNAVAILABLE)
         await self.known(call.caller, kind, space.spec.timeouts.list)
@@ -199,7 +215,7 @@ class Aggregation:
         limits, spec = self._proxy.limits, self._specs[link.upstream]
         bounds = Bounds(limits.max_list_pages, limits.max_list_entries, spec.max_message_bytes)
         owner = self._listeners.of(link.owner) if link.owner is not None else None
-        if link.owner is not None and owner is None:
+        if owner is None and link.owner is not None and not spec.credentials.forward:
             return
         self._metrics.list_fetches.labels(link.upstream, kind.value).inc()
         asked, noticed = self._now(), self._noticed.pop(key, None)
@@ -225,22 +241,25 @@ class Aggregation:
             return Failed(error, Party.CLIENT, Reason.CANCELLED)
         return await self._ask(key.link, key.kind, params, owner)
 
-    async def _ask(self, link: LinkKey, kind: Kind, params: Params, listener: Listener | None) -> Outcome:
+    async def _ask(
+        self, link: LinkKey, kind: Kind, params: Params, listener: Listener | None, caller: Caller | None = None
+    ) -> Outcome:
         """One page, within the upstream's time for lists; the time to connect, where it must, comes on top."""
         if link.upstream not in self._upstreams:
             return _gone(link)
         timeouts = self._specs[link.upstream].timeouts
         seconds = timeouts.list + (0 if self._catalogue.is_up(link) else timeouts.connect)
         with anyio.move_on_after(seconds):
-            return await self._upstreams[link.upstream](errand(link, kind.list_method, params, listener))
+            return await self._upstreams[link.upstream](errand(link, kind.list_method, params, listener, caller))
         sentence = f"upstream {link.upstream!r}: no answer to {kind.list_method} in {seconds:g} s"
         return Failed(ErrorObject(INTERNAL_ERROR, sentence), Party.UPSTREAM, Reason.TIMEOUT)
 
     async def _visit(self, link: LinkKey) -> None:
-        """Any call makes a session's link; its lists follow with `Connected`."""
+        """Any call makes an owner's link; its lists follow with `Connected`."""
         owner = self._listeners.of(link.owner) if link.owner is not None else None
-        if owner is not None and not self._catalogue.is_up(link):
-            await self._ask(link, Kind.TOOLS, {}, owner)
+        caller = self._callers.pop(link, None)
+        if (owner or caller) is not None and not self._catalogue.is_up(link):
+            await self._ask(link, Kind.TOOLS, {}, owner, caller)
         self._stir()
 
     async def _expire(self, link: LinkKey) -> None:
@@ -283,6 +302,7 @@ class Aggregation:
     def _retire(self, link: LinkKey) -> None:
         self._expiries.forget(link)
         self._visits.forget(link)
+        self._callers.pop(link, None)
         for kind in Kind:
             self._fetches.forget(ListKey(link, kind))
             self._failures.pop(ListKey(link, kind), None)

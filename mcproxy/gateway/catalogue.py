@@ -1,7 +1,7 @@
 """What is known of every link, and the view that each caller has of it. State and look-ups; fetches nothing.
 
-A session of an upstream with `connection: session` sees what its own link lists; until that is known, what the
-shared link does, if there is one. Nobody sees what the policy denies: callers of one standing share a view without
+Who has a link of its own to an upstream sees what that one lists; until it is known, what the shared link does, if
+there is one. Nobody sees what the policy denies: callers of one standing share a view without
 it, and whoever goes by that view, or by the layout under it, need ask no further (requirement R38).
 """
 
@@ -17,7 +17,7 @@ from msgspec import Raw
 
 from mcproxy.access.pins import UNPINNED, Pins
 from mcproxy.access.policy import Decision, Item, Policy, Standing
-from mcproxy.call import AGGREGATE, Caller, Owner, Principal, ServerIdentity
+from mcproxy.call import AGGREGATE, Caller, Owner, Principal, ServerIdentity, owner
 from mcproxy.catalog.annotations import is_destructive, is_read_only
 from mcproxy.catalog.freshness import DOUBTFUL, NOT_LISTED, Freshness
 from mcproxy.catalog.merging import EMPTY, Exposure, Listing, Snapshot, View, expose, merge, relayed
@@ -35,8 +35,8 @@ class LinkKey(NamedTuple):
     owner: Owner
 
 
-ViewKey = tuple[str, Standing | None, Owner, Dialect | None]
-"""The endpoint, the standing (None to see all), whose links, and which tasks."""
+ViewKey = tuple[str, Standing | None, tuple[str, ...], Dialect | None]
+"""The endpoint, the standing (None to see all), whose own links, and which tasks."""
 
 
 class Catalogue:
@@ -95,8 +95,7 @@ class Catalogue:
 
     def link(self, space: Space, caller: Caller) -> LinkKey:
         """The link that serves `caller`."""
-        own = space.spec.connection == "session" and caller.session is not None
-        return LinkKey(space.upstream, caller.session if own else None)
+        return LinkKey(space.upstream, owner(space.spec, caller))
 
     def links(self, caller: Caller) -> list[LinkKey]:
         """Those behind all that `caller` sees."""
@@ -106,6 +105,14 @@ class Catalogue:
         """Those that may be a session's own, whatever it may use by now."""
         spaces = self.configured(AGGREGATE).spaces
         return [LinkKey(space.upstream, session) for space in spaces if space.spec.connection == "session"]
+
+    def credential_links(self, key: str) -> list[LinkKey]:
+        """Those that may have been made with certain credentials."""
+        return [
+            LinkKey(space.upstream, key)
+            for space in self.configured(AGGREGATE).spaces
+            if space.spec.credentials.forward
+        ]
 
     def view(self, caller: Caller) -> View:
         """What `caller` sees. A look-up, unless something changed since."""
@@ -157,7 +164,7 @@ class Catalogue:
     def parts(self, caller: Caller, kind: Kind) -> list[Freshness]:
         """How long each part of what `caller` sees is good for. Who offers no such list has no part in it."""
         spaces = self.layout(caller).spaces
-        sources = [self._source(space.upstream, caller.session, kind) for space in spaces]
+        sources = [self._source(space.upstream, caller.owners, kind) for space in spaces]
         return [
             NOT_LISTED if source is None else self.freshness(source, kind)
             for source in sources
@@ -248,7 +255,7 @@ class Catalogue:
         if owner is None:
             self._views.clear()
         else:
-            for key in [key for key in self._views if key[2] == owner]:
+            for key in [key for key in self._views if owner in key[2]]:
                 del self._views[key]
 
     def _standing(self, caller: Caller) -> Standing | None:
@@ -256,12 +263,12 @@ class Catalogue:
         return None if self.same_for_all(caller.endpoint) else self._policy.standing(caller.principal)
 
     def _view(self, caller: Caller, standing: Standing | None) -> View:
-        owner = caller.session if caller.session in self._owned else None
-        key = (caller.endpoint, standing, owner, dialect(caller.version))
+        owners = tuple(key for key in caller.owners if key in self._owned)
+        key = (caller.endpoint, standing, owners, dialect(caller.version))
         try:
             return self._views[key]
         except KeyError:
-            view = self._views[key] = self._merged(self._layout(caller.endpoint, standing), owner, caller.version)
+            view = self._views[key] = self._merged(self._layout(caller.endpoint, standing), owners, caller.version)
             return view
 
     def _layout(self, endpoint: str, standing: Standing | None) -> Layout:
@@ -282,14 +289,14 @@ class Catalogue:
     def _permits(self, standing: Standing, upstream: str, kind: Kind, own: str, entry: Raw | None) -> bool:
         return self._policy.foresee(standing, _item(upstream, kind, own, entry)).allowed
 
-    def _merged(self, layout: Layout, owner: Owner, version: str) -> View:
+    def _merged(self, layout: Layout, owners: tuple[str, ...], version: str) -> View:
         identities: dict[str, ServerIdentity | None] = {}
         exposures: dict[str, dict[Kind, Exposure]] = {}
         for space in layout.spaces:
-            links = (LinkKey(space.upstream, owner), LinkKey(space.upstream, None))
+            links = _preferred(space.upstream, owners)
             known = next((link for link in links if self.identity(link) is not None), None)
             identities[space.upstream] = self._relayed(known, version)
-            sources = {kind: self._source(space.upstream, owner, kind) for kind in Kind}
+            sources = {kind: self._source(space.upstream, owners, kind) for kind in Kind}
             tasks = known is not None and takes_tool_calls(self.tasks(known, version) or {})
             exposures[space.upstream] = {
                 kind: self.exposure(layout.endpoint, link, kind, tasks=tasks and kind is Kind.TOOLS)
@@ -306,10 +313,14 @@ class Catalogue:
             identity = replace(identity, instructions=None)
         return relayed(identity, version, owned=link.owner is not None)
 
-    def _source(self, upstream: str, owner: Owner, kind: Kind) -> LinkKey | None:
+    def _source(self, upstream: str, owners: tuple[str, ...], kind: Kind) -> LinkKey | None:
         """The link whose list counts: the owner's, else the one that all share; None where neither's is known."""
-        links = (LinkKey(upstream, owner), LinkKey(upstream, None))
-        return next((link for link in links if self.listing(link, kind) is not None), None)
+        return next((link for link in _preferred(upstream, owners) if self.listing(link, kind) is not None), None)
+
+
+def _preferred(upstream: str, owners: tuple[str, ...]) -> list[LinkKey]:
+    """Links that may list for who has these names for its own: a key is a session's or of credentials, never both."""
+    return [LinkKey(upstream, key) for key in (*owners, None)]
 
 
 def vetted(pins: Pins, upstream: str, kind: Kind, listing: Listing) -> tuple[Listing, tuple[Refused, ...]]:

@@ -31,7 +31,9 @@ class _Nobody:
 NOBODY: Final[Client] = _Nobody()
 
 
-def errand(link: LinkKey, method: str, params: Params, listener: Listener | None = None) -> Call:
-    """A call over `link`. The listener is the owner's, which a link of its own is made after."""
-    caller = listener.caller if listener is not None else Caller(ANONYMOUS, LATEST, session=link.owner)
-    return Call(method, params, caller, NOBODY, listener)
+def errand(
+    link: LinkKey, method: str, params: Params, listener: Listener | None = None, owner: Caller | None = None
+) -> Call:
+    """A call over `link`. What is its owner's, a listener or at least a caller, makes a link where there is none."""
+    caller = owner or (listener.caller if listener is not None else Caller(ANONYMOUS, LATEST, session=link.owner))
+    return Call(method, params, caller, NOBODY, listener, over=link.owner)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from functools import partial
-from typing import assert_never
+from typing import Final, assert_never
 
 import anyio
 from msgspec import Raw
@@ -22,12 +22,15 @@ from mcproxy.call import (
     Caller,
     Complete,
     Disconnected,
+    Failed,
     Handler,
     Hearing,
     ListChanged,
     Listener,
+    McpError,
     Notice,
     Outcome,
+    Party,
     Principal,
     ResourceUpdated,
     Retired,
@@ -47,6 +50,7 @@ from mcproxy.gateway.catalogue import Catalogue, LinkKey
 from mcproxy.gateway.coalescing import Clock, Sleep
 from mcproxy.gateway.explaining import Explanation, explain
 from mcproxy.gateway.holdings import Holdings
+from mcproxy.gateway.leases import Leases
 from mcproxy.gateway.levels import Levels
 from mcproxy.gateway.listeners import Listeners, label_of
 from mcproxy.gateway.listing import Listing
@@ -68,6 +72,9 @@ from mcproxy.sealing import Sealer
 from mcproxy.settings import Settings
 from mcproxy.settings import Upstream as Spec
 from mcproxy.settings.pins import Approved
+
+SWEEPS: Final = 4
+"""How often, in the time that credentials may idle, idle ones are looked for."""
 
 
 class Gateway:
@@ -128,12 +135,23 @@ class Gateway:
         self._bridge = Bridge(
             proxy.bridge, sealer, self._resolver.owner, self._resolver.check_allowed, metrics, sleep=sleep
         )
+        self._leases = Leases(proxy.limits.session_idle, proxy.limits.max_credentials_per_principal)
+        self._sleep = sleep
         self._pipeline = self._built(settings)
         self._count_unapproved()
 
     async def handler(self, call: Call) -> Outcome:
-        """The whole way of a call, as it is laid when the call begins."""
-        return await self._pipeline(call)
+        """The whole way of a call, as it is laid when the call begins; what its own credentials reach comes first."""
+        own = call.caller.credentials
+        if own is None:
+            return await self._pipeline(call)
+        try:
+            with self._leases.used(own.key, call.caller.principal.name, self._now()) as is_new:
+                if is_new:
+                    await self._aggregation.introduced(call.caller)
+                return await self._pipeline(call)
+        except McpError as refusal:
+            return Failed(refusal.error(), Party.GATEWAY, refusal.reason)
 
     def reconfigure(self, settings: Settings, upstreams: Mapping[str, Upstream]) -> None:
         """Goes by other settings and upstreams from now on (R49): in one step, so that no call sees half of it.
@@ -160,6 +178,7 @@ class Gateway:
         self._holdings.most = proxy.limits.max_tasks_per_session
         self._bridge.reconfigure(proxy.bridge)
         self._limits.reconfigure(settings.access.limits)
+        self._leases.reconfigure(proxy.limits.session_idle, proxy.limits.max_credentials_per_principal)
         self._pipeline = self._built(settings)
         self._count_unapproved()
 
@@ -248,6 +267,16 @@ class Gateway:
     def _unapproved_instructions(self, upstream: str) -> int:
         return not self._catalogue.has_approved_instructions(LinkKey(upstream, None))
 
+    async def _let_go(self) -> None:
+        """Ends the links of credentials that nobody uses any more, for ever."""
+        while True:
+            await self._leases.begun()
+            await self._sleep(self._leases.idle / SWEEPS)
+            heard = [key for listener in self._listeners for key in listener.caller.owners]
+            for key in self._leases.lapsed(heard, self._now()):
+                for link in self._catalogue.credential_links(key):
+                    self._upstreams[link.upstream].release(key)
+
     async def settled(self) -> None:
         """Returns when every upstream's first attempt is over, and the lists of those that connected are known."""
         await self._aggregation.settled()
@@ -261,6 +290,7 @@ class Gateway:
             tasks.start_soon(self._task_listening.run)
             tasks.start_soon(self._cache.run, self._subscriptions)
             tasks.start_soon(self._bridge.run)
+            tasks.start_soon(self._let_go)
 
     def on_event(self, event: UpstreamEvent) -> None:
         """Takes in what happened upstream, and tells whom it concerns. Never blocks."""
@@ -294,7 +324,11 @@ class Gateway:
 
     def join(self, listener: Listener) -> None:
         self._listeners.add(listener)
+        own = listener.caller.credentials
+        if own is not None:
+            self._leases.keep(own.key, listener.caller.principal.name, self._now())
         self._aggregation.welcome(listener)
+        self._subscriptions.follow(listener)
 
     def leave(self, listener: Listener) -> None:
         self._listeners.discard(listener)

@@ -29,9 +29,9 @@ class Listeners:
     def discard(self, listener: Listener) -> None:
         self._listeners.pop(listener, None)
 
-    def of(self, session: str) -> Listener | None:
-        """A listener of that session."""
-        return next((listener for listener in self._listeners if listener.caller.session == session), None)
+    def of(self, owner: str) -> Listener | None:
+        """A listener whose own the links of `owner` are."""
+        return next((listener for listener in self._listeners if owner in listener.caller.owners), None)
 
     def served_by(self, link: LinkKey) -> list[Listener]:
         """Those to whom `link` is their link to its upstream, at an endpoint that shows it."""

@@ -20,7 +20,7 @@ from cachetools import LRUCache
 from msgspec import Raw
 
 from mcproxy import settings
-from mcproxy.call import Call, Complete, Failed, Outcome, Owner, Reason, ServerIdentity
+from mcproxy.call import Call, Complete, Failed, Outcome, Owner, Reason, ServerIdentity, owner
 from mcproxy.catalog.uris import canonical
 from mcproxy.gateway.flights import Flight, Waiter
 from mcproxy.gateway.shelves import Entry, Key, Shelf
@@ -102,8 +102,8 @@ class Reads:
         uri = _only_subject(call.params, row)
         if uri is None or len(uri) > MAX_URI or len(_PART.findall(uri)) > _MAX_PARTS:
             return None
-        owner = call.caller.session if self._spec.connection == "session" else None
-        return Key(self._spec.name, owner, uri, None if self._spec.cache.shared else call.caller.principal.name)
+        principal = None if self._spec.cache.shared else call.caller.principal.name
+        return Key(self._spec.name, owner(self._spec, call.caller), uri, principal)
 
     def find(self, reader: Key, now: float) -> Hit | None:
         """What there is to give: while it is fresh, or while the link is known to be down."""

@@ -36,6 +36,7 @@ from mcproxy.call import (
     UpstreamChanged,
     UpstreamEvent,
     UpstreamStatus,
+    owner,
 )
 from mcproxy.catalog.annotations import is_read_only
 from mcproxy.catalog.merging import EMPTY
@@ -272,7 +273,7 @@ class ReadCache:
         if row.subject is not Subject.TOOL or row.subject_key is None:
             return False
         tool = parse_text(call.params.get(row.subject_key, b""))
-        return tool is None or not self._read_only(name, call.caller.session, tool)
+        return tool is None or not self._read_only(name, owner(self._specs[name], call.caller), tool)
 
     def _turn(self, reads: Reads, turnover: Turnover) -> None:
         if self._running is None:

@@ -16,6 +16,7 @@ from mcproxy.catalog.contents import fault
 from mcproxy.catalog.naming import Space
 from mcproxy.catalog.rewriting import Rewriter, kept_private, marked, respelled
 from mcproxy.gateway.catalogue import Catalogue
+from mcproxy.gateway.leases import check_brought
 from mcproxy.gateway.resolving import Resolver, Target
 from mcproxy.gateway.tasks import Tasks
 from mcproxy.gateway.translation import translated
@@ -66,6 +67,7 @@ class Router:
 
     async def _forward(self, row: Method, call: Call) -> Outcome:
         target = await self._resolver.target(row, call)
+        check_brought(target.space, call.caller)
         if target.repeatable:
             call = replace(call, repeatable=True)
         outcome = _checked(target.space, row, await self._tasks.relayed(target, row, call, self._exchange))

@@ -39,6 +39,7 @@ from mcproxy.catalog.uris import canonical
 from mcproxy.gateway.catalogue import Catalogue, LinkKey
 from mcproxy.gateway.coalescing import Clock, Coalescer, Sleep
 from mcproxy.gateway.errands import errand, retry_delay
+from mcproxy.gateway.leases import check_brought
 from mcproxy.gateway.listeners import Listeners, label_of
 from mcproxy.gateway.reads import MAX_URI, wholes
 from mcproxy.gateway.resolving import Resolver
@@ -189,13 +190,22 @@ class Subscriptions:
         self._limit = limit
         self._gauge()
         for listener, topic, spelling in self._watchers.everybody():
-            now = Topic(self._link(listener, topic), topic.uri)
-            if now != topic:
-                self.unwatch(topic, listener, spelling)
-                self._watchers.add(now, listener, spelling)
-                self._syncs.want(now)
-            if now != topic or topic.link.upstream not in self._upstreams:
-                self._missed.add(now)
+            self._move(listener, topic, spelling)
+            if topic.link.upstream not in self._upstreams:
+                self._missed.add(topic)
+
+    def follow(self, listener: Listener) -> None:
+        """The same for one listener, whose caller may be served by other links than before."""
+        for topic, spelling in self._watchers.held(listener):
+            self._move(listener, topic, spelling)
+
+    def _move(self, listener: Listener, topic: Topic, spelling: str) -> None:
+        now = Topic(self._link(listener, topic), topic.uri)
+        if now != topic:
+            self.unwatch(topic, listener, spelling)
+            self._watchers.add(now, listener, spelling)
+            self._syncs.want(now)
+            self._missed.add(now)
 
     async def run(self) -> None:
         """Subscribes and unsubscribes upstream until cancelled."""
@@ -207,6 +217,7 @@ class Subscriptions:
         if listener not in self._listeners:
             raise McpError(INVALID_REQUEST, "this session has ended")
         space, own = self._resolver.resource(spelling, call)
+        check_brought(space, call.caller)
         return await self.watch(Topic(self._catalogue.link(space, call.caller), own), listener, spelling)
 
     async def unsubscribe(self, call: Call) -> Outcome:

@@ -20,6 +20,8 @@ class Limits(Section):
     """Handshake sessions that live at once."""
     max_sessions_per_principal: Count = 10_000
     """Of one caller; everybody unauthenticated is one."""
+    max_credentials_per_principal: Count = 100
+    """Sets of credentials for upstreams that one caller has in use; everybody unauthenticated is one."""
     max_streams_per_principal: Count = 10_000
     """Event streams that one caller keeps open to be told of changes; everybody unauthenticated is one."""
     session_idle: Seconds = 1800
@@ -47,7 +49,7 @@ class Limits(Section):
     max_queued_bytes: Bytes = 64 * 1024 * 1024
     """The same, in bytes."""
     max_connections_total: Count = 500
-    """Links of `connection: session` upstreams, all together."""
+    """Links that are a session's or a caller's own, of all upstreams together."""
     max_metric_subjects: Count = 1000
     """Tools and prompts of one upstream that have metrics of their own; those called later are `other`, together."""
 

@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from mcproxy.settings.forwarding import Credentials
 from mcproxy.settings.section import Bytes, Count, Glob, Prefix, Seconds, SecondsOrNone, Section
 
 
@@ -103,6 +104,8 @@ class Upstream(Section):
     """The endpoint of a server over HTTP."""
     headers: dict[str, str] = Field(default_factory=dict)
     """Headers sent with every request to `url`."""
+    credentials: Credentials = Credentials()
+    """What callers bring for it themselves."""
     prefix: Prefix
     """Exposed tools are `{prefix}__{name}`; the empty prefix passes one upstream through bare."""
     enabled: bool = True
@@ -112,7 +115,7 @@ class Upstream(Section):
     connection: Literal["shared", "session"] = "shared"
     """One connection for everybody, or one for each client session."""
     max_connections: Count = 100
-    """With `connection: session`: how many may live at once."""
+    """With `connection: session`, or with `credentials`: how many may live at once."""
     era: Literal["auto", "modern", "legacy"] = "auto"
     """Which generation of the protocol to speak: `modern` is 2026-07-28, `legacy` all with a handshake."""
     timeouts: UpstreamTimeouts = UpstreamTimeouts()

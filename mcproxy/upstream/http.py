@@ -97,12 +97,12 @@ class Response:
 
 
 class Requester:
-    """Requests of one link to one server, with its settings' headers and the cookies that it was given (R39)."""
+    """Requests of one link to one server, with the link's headers and the cookies that it was given (R39)."""
 
     def __init__(self, http: Pool, hop: Hop) -> None:
         self._http = http
         self._hop = hop
-        self._own = {**_by_name(_OWN_FIELDS), **_by_name(hop.spec.headers)}
+        self._own = {**_by_name(_OWN_FIELDS), **_by_name(hop.headers)}
         self._heads: dict[tuple[object, ...], bytes] = {}
         self._cookies: aiohttp.CookieJar | None = None
 

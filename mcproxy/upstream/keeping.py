@@ -35,7 +35,7 @@ from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, ErrorObject
 from mcproxy.protocol.methods import METHODS
 from mcproxy.settings import Upstream
 from mcproxy.upstream.backoff import LONGEST
-from mcproxy.upstream.link import Connect, Hop, Link, NotAccepted, Ownership, Rejected, Unreachable
+from mcproxy.upstream.link import Connect, Hop, Link, NotAccepted, Rejected, Unreachable
 
 log = structlog.get_logger()
 
@@ -100,7 +100,7 @@ class KeptLink:
         self._clock = clock
         self._check = check
         self._name = hop.spec.name
-        self._owner = hop.ownership.owner if hop.ownership is not None else None
+        self._owner = hop.owner
         self._scope = anyio.CancelScope()
         self._life = anyio.CancelScope()
         self._renewed: str | None = None
@@ -120,8 +120,8 @@ class KeptLink:
         return self.standing.identity.era if self._link is not None and self.standing.identity else None
 
     @property
-    def ownership(self) -> Ownership | None:
-        return self._hop.ownership
+    def hop(self) -> Hop:
+        return self._hop
 
     async def reached(self) -> bool:
         """Whether there is a link, after at most one attempt to connect."""

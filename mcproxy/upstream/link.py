@@ -6,7 +6,7 @@ named `connected` are async context managers that give one, over which `Link` is
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Protocol
@@ -14,7 +14,7 @@ from typing import Protocol
 import anyio
 from anyio.abc import TaskGroup
 
-from mcproxy.call import Call, Change, Hearing, Listener, Outcome, ServerIdentity
+from mcproxy.call import Call, Change, Credentials, Hearing, Listener, Outcome, Owner, ServerIdentity
 from mcproxy.metrics import Metrics
 from mcproxy.protocol.jsonrpc import ErrorObject, Message, Params
 from mcproxy.settings import Upstream
@@ -75,15 +75,32 @@ class Hop:
     ownership: Ownership | None = None
     """None where the link is shared by everybody."""
     findings: Findings = field(default_factory=Findings)
+    credentials: Credentials | None = None
+    """What its callers brought, all of them the same; the link is for nobody else (requirement R39)."""
     redact: Redaction = field(init=False)
     """For whatever a peer said, before an operator or a client reads it in a sentence of ours (R44)."""
     stderr: Tail = field(init=False)
     underway: Underway = field(init=False)
 
     def __post_init__(self) -> None:
-        self.redact = Redaction.of(self.spec)
+        self.redact = Redaction.of(self.spec, self.credentials.headers.values() if self.credentials is not None else ())
         self.stderr = Tail(self.redact)
         self.underway = Underway()
+
+    @property
+    def owner(self) -> Owner:
+        if self.ownership is not None:
+            return self.ownership.owner
+        return self.credentials.key if self.credentials is not None else None
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """Those of the settings, and above them what its callers brought."""
+        if self.credentials is None:
+            return self.spec.headers
+        own = self.spec.credentials.fields(self.credentials.headers)
+        names = {name.lower() for name in own}
+        return {**{name: self.spec.headers[name] for name in self.spec.headers if name.lower() not in names}, **own}
 
     def redacted(self, error: ErrorObject) -> ErrorObject:
         """The upstream's own error stays its own, but for what it quotes of our secrets (R44)."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import unquote, unquote_plus, urlsplit
@@ -29,8 +29,9 @@ class Redaction:
     secrets: tuple[str, ...]
 
     @classmethod
-    def of(cls, spec: Upstream) -> Redaction:
-        given = (*spec.env.values(), *spec.headers.values())
+    def of(cls, spec: Upstream, credentials: Iterable[str] = ()) -> Redaction:
+        """`credentials` are those of whoever the link is for."""
+        given = (*spec.env.values(), *spec.headers.values(), *credentials)
         values = {word for value in given for word in (value, *value.split())} | set(_parts(spec.url or ""))
         return cls(tuple(sorted((value for value in values if len(value) >= SHORTEST), key=len, reverse=True)))
 

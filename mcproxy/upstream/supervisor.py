@@ -1,8 +1,8 @@
 """One upstream, as the rest of the gateway sees it: a handler, a state, and events.
 
-Keeps the link that all share and, with `connection: session`, one for each client session (requirement R14); admits
-no more calls and links than the settings allow; goes once its calls are over, where it is retired (R49). Speaks no
-protocol: it hands calls to links.
+Keeps the link that all share and, with `connection: session`, one for each client session (requirement R14), or with
+`credentials` one for each caller's own (R39); admits no more calls and links than the settings allow; goes once its
+calls are over, where it is retired (R49). Speaks no protocol: it hands calls to links.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from mcproxy.call import (
     Caller,
     Change,
     Connected,
+    Credentials,
     Failed,
     Hearing,
     Outcome,
-    Owner,
     Party,
     Phase,
     Reason,
@@ -32,11 +32,12 @@ from mcproxy.call import (
     UpstreamChanged,
     UpstreamEvent,
     UpstreamStatus,
+    owner,
 )
 from mcproxy.metrics import Metrics
 from mcproxy.protocol.eras import HANDSHAKE_VERSIONS, Era
 from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, ErrorObject, InvalidMessage, parse_object
-from mcproxy.protocol.methods import INPUT_CAPABILITIES, METHODS
+from mcproxy.protocol.methods import INPUT_CAPABILITIES, METHODS, Answerer
 from mcproxy.settings import Proxy, Upstream
 from mcproxy.upstream import backoff
 from mcproxy.upstream.connecting import connected, transport
@@ -48,7 +49,7 @@ _ASKABLE: Final = frozenset(INPUT_CAPABILITIES.values())
 
 
 class Places:
-    """How many links of `connection: session` may live: of one upstream, or of all together."""
+    """How many links may live that are an owner's: of one upstream, or of all together."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -105,7 +106,7 @@ class Supervisor:
         self._handshaking: KeptLink | None = None
         self._tried_handshake = False
         self._met_stateless = False
-        self._shared_hop = self._hop(None)
+        self._shared_hop = self._hop()
         self._shared = self._kept(self._shared_hop)
 
     @property
@@ -188,22 +189,27 @@ class Supervisor:
         return await link(call)
 
     def _link_for(self, call: Call) -> KeptLink | Failed:
-        owner = call.caller.session
-        if self._spec.connection == "shared" or owner is None:
+        key = call.over or owner(self._spec, call.caller)
+        if key is None and self._spec.credentials.forward and METHODS[call.method].answerer is Answerer.UPSTREAM:
+            # R39: what lists for everybody answers nobody; the gateway said before what to bring.
+            return self._unavailable("its callers bring credentials of their own, and this one has not")
+        if key is None:
             return self._shared
-        if owner in self._owned:
-            return self._owned[owner]
-        if call.listener is None:
+        if key in self._owned:
+            return self._owned[key]
+        own = call.caller.credentials
+        credentials = own if own is not None and own.key == key and self._spec.credentials.forward else None
+        if credentials is None and (call.listener is None or call.caller.session != key):
             return self._unavailable("the session has ended, or cannot have a connection of its own")
         if self._shared.standing.phase is Phase.DISABLED or self._retired.is_set():
             return self._unavailable("it is not running")
         full = next((places for places in self._places if places.full), None)
         if full is not None:
-            return self._unavailable(f"all {full.limit} connections of sessions are taken (max_connections)")
+            return self._unavailable(f"all {full.limit} connections of callers' own are taken (max_connections)")
         for places in self._places:
             places.take()
-        ownership = Ownership(owner, call.caller.capabilities, call.listener)
-        kept = self._owned[owner] = self._kept(self._hop(ownership))
+        ownership = Ownership(key, call.caller.capabilities, call.listener) if credentials is None else None
+        kept = self._owned[key] = self._kept(self._hop(ownership, credentials))
         if self._tasks is not None:
             self._tasks.start_soon(self._run_owned, kept)
         return kept
@@ -259,24 +265,25 @@ class Supervisor:
             for places in self._places:
                 places.give_back()
 
-    def _hop(self, ownership: Ownership | None) -> Hop:
-        owner: Owner = None if ownership is None else ownership.owner
-
+    def _hop(self, ownership: Ownership | None = None, credentials: Credentials | None = None) -> Hop:
         def publish(change: Change | Hearing) -> None:
-            if ownership is None or self._is_held(ownership):
-                self._say(UpstreamChanged(self.name, owner, change))
+            if hop.owner is None or self._is_held(hop, hop.owner):
+                self._say(UpstreamChanged(self.name, hop.owner, change))
 
         # a session of its own is of the handshake era, and so is its link where the server serves both
-        findings = self._findings if ownership is None else Findings(handshake_first=True)
-        return Hop(self._spec, self._metrics, publish, ownership, findings)
+        findings = Findings(handshake_first=True) if ownership is not None else replace(self._findings)
+        if ownership is None and credentials is None:
+            findings = self._findings
+        hop = Hop(self._spec, self._metrics, publish, ownership, findings, credentials)
+        return hop
 
-    def _is_held(self, ownership: Ownership) -> bool:
-        """False once it is released: its session's next link may be there before the last word of this one."""
-        kept = self._owned.get(ownership.owner)
-        return kept is not None and kept.ownership is ownership
+    def _is_held(self, hop: Hop, owner: str) -> bool:
+        """False once it is released: its owner's next link may be there before the last word of this one."""
+        kept = self._owned.get(owner)
+        return kept is not None and kept.hop is hop
 
     def _kept(self, hop: Hop) -> KeptLink:
-        report = self._say if hop.ownership is not None else self._measured
+        report = self._say if hop.owner is not None else self._measured
         return KeptLink(
             hop, self._connect, report, delays=self._delays, clock=self._clock, check=self._refuse_ourselves
         )

@@ -141,7 +141,8 @@ class FakeUpstream:
         self.calls.append(call)
         self._arrived.set()
         self._arrived = anyio.Event()
-        owner = call.caller.session
+        own = call.caller.credentials
+        owner = call.over or call.caller.session or (own.key if own is not None else None)
         if owner not in self._links and not self.reachable:
             return failed(f"upstream {self.name!r}: connection refused", reason=Reason.UNAVAILABLE)
         if owner not in self._links:

@@ -14,6 +14,7 @@ from mcproxy.call import (
     Call,
     Complete,
     Connected,
+    Credentials,
     Disconnected,
     ListChanged,
     Notice,
@@ -398,3 +399,67 @@ async def test_what_a_sessions_own_child_announces_bears_its_owner() -> None:
         [changed] = it.events.of(UpstreamChanged)
     assert changed.owner == "s"
     assert isinstance(changed.change, Notice)
+
+
+FORWARDING = Upstream.model_validate(
+    {"name": "u", "prefix": "u", "url": "http://u/mcp", "credentials": {"forward": {"X-T": "Authorization: Bearer {}"}}}
+)
+
+
+def brought(key: str, token: str = "a-secret-token") -> Call:
+    call = tool("done")
+    return replace(call, caller=replace(call.caller, credentials=Credentials(key, {"x-t": token})))
+
+
+async def test_r39_calls_with_the_same_credentials_share_a_link_that_nobody_else_has() -> None:
+    connect = FakeConnect(may_connect=anyio.Event())
+    async with running(FORWARDING, connect=connect) as u:
+        outcomes: list[Outcome] = []
+
+        async def call(key: str) -> None:
+            outcomes.append(await u.upstream(brought(key)))
+
+        async with anyio.create_task_group() as tasks:
+            for key in ("ann", "bob", "ann"):
+                tasks.start_soon(call, key)
+            await anyio.lowlevel.checkpoint()
+            assert connect.may_connect is not None
+            connect.may_connect.set()
+        assert outcomes == [DONE] * 3
+        assert sorted(hop.owner or "" for hop in connect.hops) == ["", "ann", "bob"]
+        assert {hop.owner: hop.headers for hop in connect.hops}[None] == {}
+        assert {hop.owner: hop.headers for hop in connect.hops}["ann"] == {"Authorization": "Bearer a-secret-token"}
+
+
+async def test_r44_what_a_caller_brought_is_taken_out_of_what_its_server_says() -> None:
+    connect = FakeConnect([FakeLink(), Unreachable("I do not like a-secret-token")])
+    async with running(FORWARDING, connect=connect) as u:
+        await u.upstream(request("tools/list"))
+        said = failure(await u.upstream(brought("ann"))).error.message
+        assert "[redacted]" in said
+        assert "a-secret-token" not in said
+        assert "a-secret-token" not in repr(brought("ann"))
+
+
+async def test_r39_a_call_of_the_gateways_own_makes_no_link_for_credentials_that_it_has_not() -> None:
+    connect = FakeConnect()
+    async with running(FORWARDING, connect=connect) as u:
+        assert "credentials" in failure(await u.upstream(tool("done"))).error.message
+        outcome = failure(await u.upstream(replace(tool("done"), over="ann")))
+        assert outcome.reason is Reason.UNAVAILABLE
+        assert await u.upstream(brought("ann")) == DONE
+        assert await u.upstream(replace(tool("done"), over="ann")) == DONE
+        assert [hop.owner for hop in connect.hops].count("ann") == 1
+
+
+async def test_links_of_credentials_are_released_and_counted() -> None:
+    connect = FakeConnect()
+    async with running(FORWARDING.model_copy(update={"max_connections": 1}), connect=connect) as u:
+        assert await u.upstream(brought("ann")) == DONE
+        assert "max_connections" in failure(await u.upstream(brought("bob"))).error.message
+        u.upstream.release("ann")
+        await u.events.until(lambda: bool(u.events.of(Retired)))
+        with anyio.fail_after(5):
+            while connect.alive > 1:
+                await anyio.lowlevel.checkpoint()
+        assert await u.upstream(brought("bob")) == DONE

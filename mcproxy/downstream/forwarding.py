@@ -1,0 +1,29 @@
+"""What a request brings for upstreams that take their callers' own credentials: the headers that settings name alone.
+
+Of anything else that a client sends nothing goes upstream (requirement R40), and of this nothing is said (R44).
+"""
+
+from __future__ import annotations
+
+import msgspec
+from aiohttp import web
+
+from mcproxy.call import Credentials, Principal
+from mcproxy.downstream.edge import Edge
+from mcproxy.downstream.responses import Refusal
+from mcproxy.protocol.jsonrpc import INVALID_REQUEST
+
+
+def brought(edge: Edge, principal: Principal, request: web.Request) -> Credentials | None:
+    """None where it brings nothing of that kind. Raises Refusal where a header came twice."""
+    found: dict[str, str] = {}
+    for name in edge.forwarded:
+        values = request.headers.getall(name, ())
+        if len(values) > 1:
+            raise Refusal(400, INVALID_REQUEST, f"the header {name} came twice")
+        if values and values[0]:
+            found[name] = values[0]
+    if not found:
+        return None
+    named = msgspec.json.encode([principal.name, sorted(found.items())])
+    return Credentials(edge.sealer.digest("credentials", named), found)

@@ -1,0 +1,99 @@
+"""Credentials that callers brought, and how long links made with them are kept: while used or heard, and a while after.
+
+Callers without a session come and go unseen, so that nobody's leaving ends such a link (requirement R39). Holds keys
+alone, no credentials; says what is over, and ends nothing itself.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import anyio
+
+from mcproxy.call import Caller, McpError, Reason
+from mcproxy.catalog.naming import Space
+from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, INVALID_REQUEST
+
+
+@dataclass(slots=True)
+class Lease:
+    principal: str
+    used: float
+    calls: int = 0
+    introduced: bool = False
+
+
+class Leases:
+    """By the keys of credentials. Takes the time, in seconds, as an argument."""
+
+    def __init__(self, idle: float, most_of_principal: int) -> None:
+        self._leases: dict[str, Lease] = {}
+        self._of_principal: Counter[str] = Counter()
+        self._news = anyio.Event()
+        self.reconfigure(idle, most_of_principal)
+
+    def reconfigure(self, idle: float, most_of_principal: int) -> None:
+        self.idle = idle
+        self._most_of_principal = most_of_principal
+        for lease in self._leases.values():
+            lease.introduced = False
+
+    async def begun(self) -> None:
+        """Returns once there is one."""
+        while not self._leases:
+            await self._news.wait()
+
+    @contextmanager
+    def used(self, key: str, principal: str, now: float) -> Iterator[bool]:
+        """While a call lasts. Gives whether it is the first since the settings changed.
+
+        Raises McpError where the principal has too many already.
+        """
+        if key not in self._leases and self._of_principal[principal] >= self._most_of_principal:
+            sentence = (
+                f"all your {self._most_of_principal} sets of credentials for upstreams are in use "
+                "(limits.max_credentials_per_principal); try again later"
+            )
+            raise McpError(INTERNAL_ERROR, sentence, reason=Reason.UNAVAILABLE)
+        lease = self.keep(key, principal, now)
+        is_new, lease.introduced = not lease.introduced, True
+        lease.calls += 1
+        try:
+            yield is_new
+        finally:
+            lease.calls -= 1
+
+    def keep(self, key: str, principal: str, now: float) -> Lease:
+        """The lease, which begins now where there was none. Who listens is counted elsewhere."""
+        if key not in self._leases:
+            self._leases[key] = Lease(principal, now)
+            self._of_principal[principal] += 1
+            self._news.set()
+            self._news = anyio.Event()
+        self._leases[key].used = now
+        return self._leases[key]
+
+    def lapsed(self, heard: Iterable[str], now: float) -> list[str]:
+        """Forgets those that nobody used for long, unless they are `heard`, and returns them."""
+        for key in heard:
+            if key in self._leases:
+                self._leases[key].used = now
+        over = [key for key, lease in self._leases.items() if not lease.calls and lease.used < now - self.idle]
+        for key in over:
+            principal = self._leases.pop(key).principal
+            self._of_principal[principal] -= 1
+            if not self._of_principal[principal]:
+                del self._of_principal[principal]
+        return over
+
+
+def check_brought(space: Space, caller: Caller) -> None:
+    """Raises McpError where `caller` did not bring the credentials that an upstream is called with."""
+    own = caller.credentials
+    missing = space.spec.credentials.missing(own.headers if own is not None else ())
+    if missing:
+        sentence = f"upstream {space.upstream!r} needs your own credentials: send the header {' and '.join(missing)}"
+        raise McpError(INVALID_REQUEST, sentence, reason=Reason.DENIED)
