@@ -555,7 +555,7 @@ async def test_r54_two_hundred_abandoned_sessions_leave_nothing_behind() -> None
 
 
 async def test_a_session_with_an_open_stream_is_not_idle() -> None:
-    proxy = quick(Limits(session_idle=0.02))
+    proxy = quick(Limits(session_idle=0.5))
     with anyio.fail_after(5):
         async with served(proxy=proxy) as gateway, client_of(gateway) as client, client_of(gateway) as other:
             await client.open()
