@@ -13,9 +13,11 @@ Json = dict[str, Any]
 
 PLAIN: Final = "plain"
 GUARDED: Final = "guarded"
-"""Keys, a policy, limits that are never met, and the audit log."""
+"""Keys, a policy of a thousand rules, limits that are never met, and the audit log."""
 POLICIES: Final = "policies"
 """With a number behind it: so many rules, of which the last admits the load."""
+
+RULES: Final = (1, 10, 100, 1000)
 
 KEY: Final = "mcproxy_bench"
 """What every request shows to every proxy. Only GUARDED asks for it."""
@@ -32,7 +34,7 @@ def _guarded() -> Json:
     limits = {"each": {"per": ["principal", "tool"], "rate": 1_000_000, "at_once": 1_000_000, "daily": 1_000_000_000}}
     return {
         "authentication": {"keys": {"bench": [key]}},
-        "policy": _policy(10),
+        "policy": _policy(RULES[-1]),
         "limits": {"rules": limits},
         "audit": {"file": "audit.jsonl"},
     }
@@ -41,7 +43,7 @@ def _guarded() -> Json:
 VARIANTS: Final[Mapping[str, Json]] = {
     PLAIN: {"proxy": {}},
     GUARDED: {"access": _guarded()},
-    **{f"{POLICIES}-{rules}": {"access": {"policy": _policy(rules)}} for rules in (1, 10, 100)},
+    **{f"{POLICIES}-{rules}": {"access": {"policy": _policy(rules)}} for rules in RULES},
 }
 """Sections of the configuration, by name."""
 

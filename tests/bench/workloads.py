@@ -11,7 +11,7 @@ from mcproxy.protocol.eras import Era
 from tests.bench.answers import KEPT, MARK, PAGE_BYTES
 from tests.bench.asking import NUMBER, Ask
 from tests.bench.proxies import DIRECT, MCPROXY, NGINX, NOTHING, Proxy
-from tests.bench.variants import GUARDED, PLAIN, POLICIES
+from tests.bench.variants import GUARDED, PLAIN, POLICIES, RULES
 
 HTTP: Final = (MCPROXY, NOTHING, NGINX, DIRECT)
 PEERS: Final = ("fastmcp", "mcp-proxy (PyPI)", "mcp-proxy (npm)", "supergateway")
@@ -115,5 +115,5 @@ WORKLOADS: Final[Sequence[Workload]] = (
     *(_point(Section.UPSTREAMS, number, upstreams=number) for number in (1, 10, 50)),
     *(_point(Section.TOOLS, number, tools=number) for number in (1, 300, 3000)),
     *(_point(Section.SESSIONS, number, crowd=number) for number in (10, 1000, 10_000)),
-    *(_point(Section.POLICIES, number, variant=f"{POLICIES}-{number}") for number in (1, 10, 100)),
+    *(_point(Section.POLICIES, number, variant=f"{POLICIES}-{number}") for number in RULES),
 )
