@@ -282,7 +282,8 @@ def _exported(traces: Tracing | None, proxy: Proxy) -> AbstractAsyncContextManag
 
 def _edge(settings: Settings, gateway: Gateway, feed: Feed, sealer: Sealer, metrics: Metrics, tasks: TaskGroup) -> Edge:
     return Edge(
-        handler=feed.around(gateway.handler),
+        # Where there is no page, nobody can watch, and calls pass by no feed.
+        handler=gateway.handler if settings.admin.port is None else feed.around(gateway.handler),
         audience=gateway.audience,
         proxy=settings.proxy,
         sealer=sealer,

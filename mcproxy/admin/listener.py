@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
+from typing import Final
 
 from aiohttp import web
 
-MAX_FORM: int = 1024 * 1024
+MAX_FORM: Final = 1024 * 1024
 """Bytes of a form."""
 
 
