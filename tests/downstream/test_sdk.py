@@ -17,6 +17,7 @@ from mcp.client.stdio import StdioServerParameters
 from mcproxy.call import Call, ListChanged, Outcome
 from mcproxy.protocol.jsonrpc import raw
 from mcproxy.protocol.methods import Kind
+from tests.fakes.clients.python import leavable
 from tests.fakes.gateway import FakeGateway, asking, quick, served
 from tests.fakes.stdio_gateway import FORM
 
@@ -43,7 +44,7 @@ async def connected(transport: str, gateway: FakeGateway, **options: Any) -> Asy
             yield client
         return
     async with served(gateway, quick(stream_after=0.05)) as running:
-        server = f"{running.url}/mcp" if transport == "streamable" else sse_client(f"{running.url}/sse")
+        server = f"{running.url}/mcp" if transport == "streamable" else leavable(sse_client(f"{running.url}/sse"))
         async with Client(server, mode="legacy", elicitation_callback=accept, **options) as client:
             yield client
 

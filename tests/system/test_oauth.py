@@ -17,6 +17,7 @@ from mcp.shared._httpx_utils import create_mcp_http_client
 from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata, OAuthToken
 from pydantic import AnyUrl
 
+from tests.fakes.clients.python import leavable
 from tests.fakes.issuer import FakeIssuer, issuing
 from tests.system.running import PYTHON, ROOT, configuration, serving, write
 
@@ -101,7 +102,7 @@ async def test_the_sdk_discovers_obtains_a_token_and_uses_the_gateway(
 async def _tools(url: str, mode: str, kept: Kept) -> list[str]:
     auth = provider(url, kept)
     if url.endswith("/sse"):
-        async with Client(sse_client(url, auth=auth), mode="legacy") as client:
+        async with Client(leavable(sse_client(url, auth=auth)), mode="legacy") as client:
             return [tool.name for tool in (await client.list_tools()).tools]
     async with create_mcp_http_client(auth=auth) as http:
         transport = streamable_http_client(url, http_client=http)

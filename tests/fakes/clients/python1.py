@@ -14,7 +14,7 @@ from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 from pydantic import AnyUrl, TypeAdapter
 
-from tests.fakes.clients.python import CANCEL_REASON, given_up, verbs
+from tests.fakes.clients.python import CANCEL_REASON, given_up, leavable, verbs
 from tests.fakes.clients.script import Transcript, dumped, load, play
 
 
@@ -26,7 +26,7 @@ async def connected(transport):
             async with stdio_client(server, errlog=sys.stderr) as streams:
                 yield streams
         case {"kind": "sse", "url": url}:
-            async with sse_client(url) as streams:
+            async with leavable(sse_client(url)) as streams:
                 yield streams
         case {"url": url}:
             async with streamable_http_client(url) as (read, write, _):

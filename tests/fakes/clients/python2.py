@@ -11,7 +11,7 @@ from mcp import Client, MCPError, StdioServerParameters
 from mcp.client.session import ClientRequestContext, ClientSession, IncomingMessage
 from mcp.client.sse import sse_client
 
-from tests.fakes.clients.python import given_up, verbs
+from tests.fakes.clients.python import given_up, leavable, verbs
 from tests.fakes.clients.script import Json, OnProgress, Transcript, Verb, dumped, load, play
 
 
@@ -52,7 +52,7 @@ def _server(transport: Json) -> Any:
         case {"command": [command, *args]}:
             return StdioServerParameters(command=command, args=args, env=transport.get("env"))
         case {"kind": "sse", "url": url}:
-            return sse_client(url)
+            return leavable(sse_client(url))
         case _:
             return transport["url"]
 
