@@ -358,6 +358,18 @@ class Phase(Enum):
     DISABLED = "disabled"
 
 
+class Trouble(Enum):
+    """Why there is no link; the values are a label of metrics (R52)."""
+
+    UNREACHABLE = "unreachable"
+    REJECTED = "rejected"
+    """It answered with something that is no MCP, or not for us."""
+    TIMEOUT = "timeout"
+    LOST = "lost"
+    """There was one, and it ended."""
+    INTERNAL = "internal"
+
+
 @dataclass(frozen=True, slots=True)
 class UpstreamStatus:
     """One upstream as an operator sees it. `since` is a Unix time in seconds."""
@@ -371,6 +383,8 @@ class UpstreamStatus:
     reconnects: int = 0
     stderr: tuple[str, ...] = ()
     """The last lines that a child wrote to its stderr."""
+    trouble: Trouble | None = None
+    """What kind of `error` it is; None while it is connected, and where it was meant to be ended."""
 
 
 class Upstream(Protocol):

@@ -1,6 +1,6 @@
 """Where each upstream stands, told to whoever scrapes: read off when asked, so that nothing is kept or gets old.
 
-Tells no reasons in words: those may hold anything, and are no labels.
+Tells the kind of a trouble and no reasons in words: those may hold anything, and are no labels.
 """
 
 from __future__ import annotations
@@ -22,17 +22,19 @@ class Standings(Collector):
         yield from _families()
 
     def collect(self) -> Iterator[Metric]:
-        phases, identities = families = _families()
+        phases, identities, troubles = families = _families()
         for status in self._statuses():
             for phase in Phase:
                 phases.add_metric([status.name, phase.value], status.phase is phase)
             if status.identity is not None:
                 spoken = {"era": status.identity.era.value, "version": status.identity.version}
                 identities.add_metric([status.name], {"transport": status.transport, **spoken})
+            if status.trouble is not None:
+                troubles.add_metric([status.name], {"why": status.trouble.value})
         yield from families
 
 
-def _families() -> tuple[GaugeMetricFamily, InfoMetricFamily]:
+def _families() -> tuple[GaugeMetricFamily, InfoMetricFamily, InfoMetricFamily]:
     return (
         GaugeMetricFamily(
             "mcproxy_upstream_phase",
@@ -42,6 +44,11 @@ def _families() -> tuple[GaugeMetricFamily, InfoMetricFamily]:
         InfoMetricFamily(
             "mcproxy_upstream",
             "How the upstream is reached (transport), and what it spoke when last connected (era, version).",
+            labels=("upstream",),
+        ),
+        InfoMetricFamily(
+            "mcproxy_upstream_trouble",
+            "Why the upstream is not connected, as mcproxy_upstream_troubles_total counts it; gone once it is.",
             labels=("upstream",),
         ),
     )

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from enum import Enum
+from dataclasses import dataclass, field, replace
 
 import anyio
 import structlog
@@ -25,6 +24,7 @@ from mcproxy.call import (
     Reason,
     Retired,
     ServerIdentity,
+    Trouble,
     UpstreamEvent,
 )
 from mcproxy.channel import PeerGone
@@ -38,18 +38,6 @@ from mcproxy.upstream.backoff import LONGEST
 from mcproxy.upstream.link import Connect, Hop, Link, NotAccepted, Rejected, Unreachable
 
 log = structlog.get_logger()
-
-
-class Trouble(Enum):
-    """Why there is no link; the values are a label of metrics."""
-
-    UNREACHABLE = "unreachable"
-    REJECTED = "rejected"
-    """It answered with something that is no MCP, or not for us."""
-    TIMEOUT = "timeout"
-    LOST = "lost"
-    """There was one, and it ended."""
-    INTERNAL = "internal"
 
 
 @dataclass(slots=True)
@@ -78,6 +66,7 @@ class Standing:
     since: float
     identity: ServerIdentity | None = None
     error: str | None = None
+    trouble: Trouble | None = None
 
 
 class KeptLink:
@@ -168,7 +157,7 @@ class KeptLink:
         self._link = None
         self._attempt.settle("it has been stopped")
         if self.standing.phase is not Phase.DISABLED:
-            self._stand(Phase.DISABLED)
+            self._stand(Standing(Phase.DISABLED, self._clock()))
             self._on_event(Retired(self._name, self._owner))
 
     async def _keep(self) -> None:
@@ -195,9 +184,8 @@ class KeptLink:
             log.exception("upstream failed unexpectedly", upstream=self._name)
             error, trouble = f"an internal error: {type(bug).__name__}", Trouble.INTERNAL
         if error is not None:
-            self._count(trouble)
             self._settle(error)
-            self._down(error)
+            self._down(error, trouble)
 
     async def _connect_and_wait(self) -> str | None:
         """Returns None after a link has lived, else why there was none in time."""
@@ -211,8 +199,7 @@ class KeptLink:
                 scope.deadline = math.inf
                 self._up(link)
                 try:
-                    self._down(await link.ended())
-                    self._count(Trouble.LOST)
+                    self._down(await link.ended(), Trouble.LOST)
                 finally:
                     self._link = None
                 return None
@@ -221,9 +208,6 @@ class KeptLink:
         why, self._renewed = self._renewed, None
         self._down(why)
         return None
-
-    def _count(self, trouble: Trouble) -> None:
-        self._hop.metrics.upstream_troubles.labels(self._name, trouble.value).inc()
 
     def _underway(self) -> str:
         step = self._hop.underway.step
@@ -236,25 +220,30 @@ class KeptLink:
     def _up(self, link: Link) -> None:
         self._link = link
         self._connections += 1
-        self._stand(Phase.READY, identity=link.identity)
+        self._stand(Standing(Phase.READY, self._clock(), link.identity))
         self._settle(link)
         log.info("upstream connected", upstream=self._name, version=link.identity.version, own=self._owner is not None)
         self._on_event(Connected(self._name, self._owner, link.identity))
 
-    def _down(self, reason: str) -> None:
-        """Says that the link is gone, once for each change of state or reason."""
+    def _down(self, reason: str, trouble: Trouble | None = None) -> None:
+        """Says that the link is gone, once for each change of state or reason. No trouble where it was meant to go."""
         self._link = None
+        if trouble is not None:
+            self._hop.metrics.upstream_troubles.labels(self._name, trouble.value).inc()
         before = self.standing
-        if before.phase is Phase.DISABLED or (before.phase is Phase.BACKING_OFF and before.error == reason):
+        if before.phase is Phase.DISABLED:
+            return
+        self._stand(Standing(Phase.BACKING_OFF, self._clock(), before.identity, reason, trouble))
+        if before.phase is Phase.BACKING_OFF and before.error == reason:
             return
         log.warning("upstream unavailable", upstream=self._name, reason=reason, own=self._owner is not None)
-        self._stand(Phase.BACKING_OFF, identity=before.identity, error=reason)
         if before.phase is not Phase.BACKING_OFF:
             self._on_event(Disconnected(self._name, self._owner, reason))
 
-    def _stand(self, phase: Phase, *, identity: ServerIdentity | None = None, error: str | None = None) -> None:
-        since = self.standing.since if phase is self.standing.phase else self._clock()
-        self.standing = Standing(phase, since, identity, error)
+    def _stand(self, standing: Standing) -> None:
+        """Stands so from now on; since when, where it already did."""
+        before = self.standing
+        self.standing = replace(standing, since=before.since) if standing.phase is before.phase else standing
 
     async def __call__(self, call: Call) -> Outcome:
         started = anyio.current_time()

@@ -125,6 +125,7 @@ class Supervisor:
             standing.error,
             self._shared.reconnects,
             self._shared_hop.stderr.lines,
+            standing.trouble,
         )
 
     async def run(self) -> None:

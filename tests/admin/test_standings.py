@@ -5,11 +5,19 @@ from __future__ import annotations
 from prometheus_client import CollectorRegistry
 
 from mcproxy.admin.standings import Standings
-from mcproxy.call import Phase, ServerIdentity, UpstreamStatus
+from mcproxy.call import Phase, ServerIdentity, Trouble, UpstreamStatus
 from mcproxy.protocol.eras import LATEST, Era
 
 READY = UpstreamStatus("git", Phase.READY, 0, "stdio", ServerIdentity(Era.STATELESS, LATEST, {}))
-LOST = UpstreamStatus("git", Phase.BACKING_OFF, 0, "stdio", READY.identity, error="the token 'hunter2' was refused")
+LOST = UpstreamStatus(
+    "git",
+    Phase.BACKING_OFF,
+    0,
+    "stdio",
+    READY.identity,
+    error="the token 'hunter2' was refused",
+    trouble=Trouble.REJECTED,
+)
 
 
 def phases(registry: CollectorRegistry) -> set[tuple[str, str]]:
@@ -26,6 +34,15 @@ def test_an_upstream_is_in_one_phase_and_what_is_gone_is_in_none() -> None:
     assert phases(registry) == {("git", "backing_off")}
     statuses.clear()
     assert phases(registry) == set()
+
+
+def test_r52_why_an_upstream_is_not_connected_is_one_of_few_words_until_it_is() -> None:
+    statuses, registry = [LOST], CollectorRegistry()
+    registry.register(Standings(lambda: statuses))
+    why = {"upstream": "git", "why": "rejected"}
+    assert registry.get_sample_value("mcproxy_upstream_trouble_info", why) == 1
+    statuses[0] = READY
+    assert registry.get_sample_value("mcproxy_upstream_trouble_info", why) is None
 
 
 def test_r44_what_it_spoke_is_told_and_what_went_wrong_is_not() -> None:

@@ -24,6 +24,7 @@ GONE: Json = {"command": PYTHON, "args": ["-c", "raise SystemExit('it never star
 
 EMPTY_HERE = {
     "Troubles": "there are none",
+    "Not connected because": "it is connected",
     "Not attributed": "every question has a cause",
     "Failures by tool": "none of its tools fails",
 }
@@ -129,6 +130,8 @@ async def test_the_alarm_of_a_server_that_is_gone_goes_off_and_no_other(tmp_path
             await client.call("echo", {"text": "hello"})
         with anyio.fail_after(30):
             alarms = await answered(url, 'ALERTS{alertstate="firing"}')
+            (trouble,) = await answered(url, "mcproxy_upstream_trouble_info")
+    assert (trouble["metric"]["upstream"], trouble["metric"]["why"]) == ("gone", "unreachable")
     assert [(alarm["metric"]["alertname"], alarm["metric"]["upstream"]) for alarm in alarms] == [
         ("McproxyUpstreamDown", "gone")
     ]

@@ -24,6 +24,7 @@ from mcproxy.call import (
     Reason,
     Retired,
     ServerIdentity,
+    Trouble,
     UpstreamChanged,
 )
 from mcproxy.channel import PeerGone
@@ -33,7 +34,6 @@ from mcproxy.protocol.eras import Era
 from mcproxy.protocol.jsonrpc import Params, raw
 from mcproxy.protocol.methods import Kind
 from mcproxy.settings import Upstream, UpstreamTimeouts
-from mcproxy.upstream.keeping import Trouble
 from mcproxy.upstream.link import Hop, Link, NotAccepted, Rejected, Unreachable
 from mcproxy.upstream.supervisor import Places
 from tests.upstream.support import QUICK, FakeListener, child, failure, request, running, tool, value
@@ -132,6 +132,18 @@ async def test_why_there_was_no_link_is_counted_by_its_kind() -> None:
     assert kinds == {
         Trouble.UNREACHABLE: 2, Trouble.REJECTED: 1, Trouble.INTERNAL: 1, Trouble.LOST: 1, Trouble.TIMEOUT: 0
     }  # fmt: skip
+
+
+async def test_its_trouble_is_told_for_as_long_as_it_is_not_connected() -> None:
+    connect = FakeConnect([Rejected("no MCP"), FakeLink()])
+    async with running(SPEC, connect=connect, delays=lambda _: 3600) as it:
+        await it.events.until(lambda: bool(it.events.of(Disconnected)))
+        assert it.upstream.status.trouble is Trouble.REJECTED
+        await it.upstream(tool("t"))
+        assert it.upstream.status.trouble is None
+        connect.given[0].lost.set()
+        await it.events.until(lambda: len(it.events.of(Disconnected)) == 2)
+        assert it.upstream.status.trouble is Trouble.LOST
 
 
 async def test_what_a_link_logs_and_sends_is_not_of_the_call_that_made_it() -> None:
