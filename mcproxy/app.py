@@ -11,8 +11,8 @@ import os
 import secrets
 import ssl
 import tempfile
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -22,6 +22,7 @@ import anyio
 import structlog
 from aiohttp import web
 from anyio.abc import TaskGroup
+from prometheus_client.registry import Collector
 
 from mcproxy import logs, systemd
 from mcproxy.access.audit import Audit
@@ -30,11 +31,12 @@ from mcproxy.admin.feed import Feed
 from mcproxy.admin.figures import Figures
 from mcproxy.admin.health import routes
 from mcproxy.admin.listener import served
+from mcproxy.admin.offers import Offers
 from mcproxy.admin.pages import Pages
 from mcproxy.admin.pulse import beat
 from mcproxy.admin.standings import Standings
 from mcproxy.admin.ui import StatusPage
-from mcproxy.call import Audience, Handler, Listener, Phase, UpstreamEvent, UpstreamStatus
+from mcproxy.call import AGGREGATE, Audience, Handler, Listener, Phase, UpstreamEvent, UpstreamStatus
 from mcproxy.catalog.merging import View
 from mcproxy.catalog.naming import Refused
 from mcproxy.configuration.loading import credentials
@@ -48,6 +50,7 @@ from mcproxy.reloading import Reloading
 from mcproxy.sealing import Sealer
 from mcproxy.settings import Proxy, Settings
 from mcproxy.settings.differences import Difference, diff, in_force
+from mcproxy.settings.endpoints import key_of
 from mcproxy.signals import Order, heed
 from mcproxy.upstream.fleet import Fleet
 
@@ -115,6 +118,11 @@ class App:
     def catalogue(self, endpoint: str = "") -> View:
         return self.gateway.catalogue(endpoint)
 
+    def views(self) -> Iterator[tuple[str, View]]:
+        """What each endpoint shows that is for more than one upstream, by its path."""
+        for endpoint in (AGGREGATE, *map(key_of, self.settings.endpoints)):
+            yield self.settings.proxy.paths.mcp + endpoint, self.catalogue(endpoint)
+
     def listeners(self) -> list[Listener]:
         return self.gateway.listeners()
 
@@ -166,13 +174,21 @@ async def running(
         tasks.start_soon(beat, metrics)
         identity = Identity(settings.access.authentication, tasks.start_soon)
         app = App(settings, metrics, edge, gateway, fleet, identity, audit, feed)
-        standings = Standings(app.statuses)
-        metrics.registry.register(standings)
-        try:
+        with _scraped(metrics, Standings(app.statuses), Offers(app.views)):
             yield app
-        finally:
-            metrics.registry.unregister(standings)
         tasks.cancel_scope.cancel()
+
+
+@contextmanager
+def _scraped(metrics: Metrics, *collectors: Collector) -> Iterator[None]:
+    """Asks `collectors` as well, at each scrape until left."""
+    for collector in collectors:
+        metrics.registry.register(collector)
+    try:
+        yield
+    finally:
+        for collector in collectors:
+            metrics.registry.unregister(collector)
 
 
 async def serve_http(

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from prometheus_client import Metric
 
+from mcproxy.admin.offers import Offers
 from mcproxy.admin.standings import Standings
 from mcproxy.metrics import Metrics
 from tests.deploy.needs import DEPLOY
@@ -17,6 +18,7 @@ def rows() -> Iterator[str]:
     """The table's lines, from what is registered."""
     metrics = Metrics()
     metrics.registry.register(Standings(list))
+    metrics.registry.register(Offers(list))
     labels: dict[str, tuple[str, ...]] = {
         instrument.describe()[0].name: instrument._labelnames
         for instrument in vars(metrics).values()

@@ -25,6 +25,7 @@ GONE: Json = {"command": PYTHON, "args": ["-c", "raise SystemExit('it never star
 EMPTY_HERE = {
     "Troubles": "there are none",
     "Not connected because": "it is connected",
+    "Refused by limits": "there are no limits",
     "Not attributed": "every question has a cause",
     "Failures by tool": "none of its tools fails",
 }

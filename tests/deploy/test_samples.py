@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
+from mcproxy.admin.offers import Offers
 from mcproxy.admin.standings import Standings
 from mcproxy.configuration.loading import load
 from mcproxy.metrics import Metrics
@@ -59,6 +60,7 @@ def test_each_alarm_has_a_test_a_severity_and_says_what_to_do() -> None:
 def test_every_series_that_is_asked_for_is_one_of_ours(name: str) -> None:
     registry = Metrics().registry
     registry.register(Standings(list))
+    registry.register(Offers(list))
     known = {family.name for family in registry.collect()}
     asked = set(re.findall(r"\b((?:mcproxy|process)_[a-z_]+)", (DEPLOY / name).read_text()))
     parts = re.compile(r"_(total|bucket|sum|count|info)$")
