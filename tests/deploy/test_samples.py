@@ -51,7 +51,7 @@ def test_each_alarm_has_a_test_a_severity_and_says_what_to_do() -> None:
         for rule in group["rules"]:
             assert f"alertname: {rule['alert']}" in tested
             assert rule["labels"]["severity"] in {"page", "ticket"}
-            assert {"summary", "action"} <= set(rule["annotations"])
+            assert set(rule["annotations"]) == {"summary", "description", "action"}
 
 
 @pytest.mark.parametrize(
