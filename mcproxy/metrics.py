@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import platform
 from contextlib import suppress
-from typing import Final, Generic, TypeVar
+from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, GCCollector, Histogram, Info, ProcessCollector
 from prometheus_client.metrics import MetricWrapperBase
 
 from mcproxy import __version__
+from mcproxy.tallies import Count, Spread, Tally, counter, histogram
 
 UNKNOWN: Final = "unknown"
 """The label for what has no name that we know."""
@@ -24,26 +25,6 @@ _SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2
 
 _OWN_SECONDS: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5)
 
-Instrument = TypeVar("Instrument", bound=MetricWrapperBase)
-
-
-class Series(Generic[Instrument]):
-    """The series of one instrument by their labels, each looked up once. As bounded as the instrument itself."""
-
-    def __init__(self, instrument: Instrument) -> None:
-        self._instrument = instrument
-        self._known: dict[tuple[str, ...], Instrument] = {}
-
-    def __call__(self, *labels: str) -> Instrument:
-        found = self._known.get(labels)
-        if found is None:
-            found = self._known[labels] = self._instrument.labels(*labels)
-        return found
-
-    def forget(self, upstream: str) -> None:
-        """Lets go of what the instrument has dropped. The upstream is the first label."""
-        self._known = {labels: series for labels, series in self._known.items() if labels[0] != upstream}
-
 
 class Subjects:
     """Which tools and prompts have series of their own: of each upstream the first `most` that were called (R52)."""
@@ -53,7 +34,9 @@ class Subjects:
         self._known: dict[str, set[str]] = {}
 
     def label(self, upstream: str, subject: str) -> str:
-        known = self._known.setdefault(upstream, set())
+        known = self._known.get(upstream)
+        if known is None:
+            known = self._known[upstream] = set()
         if not subject or subject in known:
             return subject
         if len(known) >= self.most:
@@ -66,67 +49,61 @@ class Subjects:
 
 
 class Calls:
-    """Counts calls that are over. With `trace`, their times point to an example of them (OpenMetrics, Exemplars)."""
+    """Counts calls. With `trace`, their times point to an example of them."""
 
-    def __init__(self, requests: Counter, duration: Histogram, upstream: Histogram, own: Histogram) -> None:
+    def __init__(
+        self, requests: Tally[Count], duration: Tally[Spread], upstream: Tally[Spread], own: Tally[Spread]
+    ) -> None:
         self.subjects: Final = Subjects(1000)
-        self._requests = Series(requests)
-        self._duration = Series(duration)
-        self._upstream = Series(upstream)
-        self._own = Series(own)
+        self.running = 0
+        """Those that are not over."""
+        self._requests = requests
+        self._duration = duration
+        self._upstream = upstream
+        self._own = own
 
     def over(
         self, upstream: str, method: str, subject: str, outcome: str, seconds: float, trace: str | None = None
     ) -> None:
-        self._requests(upstream, method, self.subjects.label(upstream, subject), outcome).inc()
-        self._duration(upstream, method).observe(seconds, _exemplar(trace))
+        self._requests.labels(upstream, method, self.subjects.label(upstream, subject), outcome).inc()
+        self._duration.labels(upstream, method).observe(seconds, trace)
 
     def over_upstream(self, upstream: str, method: str, seconds: float, trace: str | None = None) -> None:
-        self._upstream(upstream, method).observe(seconds, _exemplar(trace))
+        self._upstream.labels(upstream, method).observe(seconds, trace)
 
     def took_ourselves(self, upstream: str, seconds: float, trace: str | None = None) -> None:
         """What a call took that its upstream did not."""
-        self._own(upstream).observe(max(0.0, seconds), _exemplar(trace))
-
-    def forget(self, upstream: str) -> None:
-        for series in (self._requests, self._duration, self._upstream, self._own, self.subjects):
-            series.forget(upstream)
-
-
-def _exemplar(trace: str | None) -> dict[str, str] | None:
-    return None if trace is None else {"trace_id": trace}
+        self._own.labels(upstream).observe(max(0.0, seconds), trace)
 
 
 class Metrics:
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         self.registry = registry or CollectorRegistry()
         r = self.registry
-        self.requests = Counter(
-            "mcproxy_requests", "Calls by outcome.", ("upstream", "method", "subject", "outcome"), registry=r
-        )
-        self.duration = Histogram(
+        self.requests = counter("mcproxy_requests", "Calls by outcome.", ("upstream", "method", "subject", "outcome"))
+        self.duration = histogram(
             "mcproxy_request_duration_seconds",
             "From a call's entry to its outcome.",
             ("upstream", "method"),
-            buckets=_SECONDS,
-            registry=r,
+            _SECONDS,
         )
-        self.upstream_duration = Histogram(
+        self.upstream_duration = histogram(
             "mcproxy_upstream_duration_seconds",
             "The part of a call's time that its upstream took.",
             ("upstream", "method"),
-            buckets=_SECONDS,
-            registry=r,
+            _SECONDS,
         )
-        self.own_duration = Histogram(
+        self.own_duration = histogram(
             "mcproxy_own_duration_seconds",
             "The part of a call's time that the gateway itself took, of calls that went upstream and asked nobody.",
             ("upstream",),
-            buckets=_OWN_SECONDS,
-            registry=r,
+            _OWN_SECONDS,
         )
+        for tally in (self.requests, self.duration, self.upstream_duration, self.own_duration):
+            r.register(tally)
         self.calls = Calls(self.requests, self.duration, self.upstream_duration, self.own_duration)
         self.in_flight = Gauge("mcproxy_requests_in_flight", "Calls without an outcome yet.", registry=r)
+        self.in_flight.set_function(lambda: self.calls.running)
         self.upstream_up = Gauge("mcproxy_upstream_up", "1 while the upstream is connected.", ("upstream",), registry=r)
         self.reconnects = Counter(
             "mcproxy_upstream_reconnects", "Connections made after the first.", ("upstream",), registry=r
@@ -155,10 +132,12 @@ class Metrics:
         )
         self.sessions = Gauge("mcproxy_sessions", "Live handshake sessions.", ("transport", "version"), registry=r)
         self.streams = Gauge("mcproxy_streams", "Open event streams.", ("transport", "version"), registry=r)
-        self.bytes_in = Counter("mcproxy_received_bytes", "Bytes of messages from clients.", ("transport",), registry=r)
-        self.bytes_out = Counter("mcproxy_sent_bytes", "Bytes of messages to clients.", ("transport",), registry=r)
-        self.received = Series(self.bytes_in)
-        self.sent = Series(self.bytes_out)
+        self.bytes_in = counter("mcproxy_received_bytes", "Bytes of messages from clients.", ("transport",))
+        self.bytes_out = counter("mcproxy_sent_bytes", "Bytes of messages to clients.", ("transport",))
+        r.register(self.bytes_in)
+        r.register(self.bytes_out)
+        self.received = self.bytes_in.labels
+        self.sent = self.bytes_out.labels
         self.notifications = Counter(
             "mcproxy_notifications", "Change signals put to clients.", ("upstream", "kind"), registry=r
         )
@@ -266,4 +245,6 @@ class Metrics:
             if isinstance(instrument, MetricWrapperBase):
                 with suppress(ValueError):  # it has no such label
                     instrument.remove_by_labels({"upstream": upstream})
-        self.calls.forget(upstream)
+        for tally in (self.requests, self.duration, self.upstream_duration, self.own_duration):
+            tally.forget(upstream)
+        self.calls.subjects.forget(upstream)

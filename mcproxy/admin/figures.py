@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import anyio
-from prometheus_client.metrics import MetricWrapperBase
+from prometheus_client.registry import Collector
 
 from mcproxy.metrics import Metrics
 
@@ -87,11 +87,11 @@ class Figures:
         before = self._readings[0] if self._readings else {}
         return {name: reading.since(before.get(name, Reading())) for name, reading in self.total().items()}
 
-    def gauge(self, instrument: MetricWrapperBase, **wanted: str) -> float:
+    def gauge(self, instrument: Collector, **wanted: str) -> float:
         """The sum of all series of an instrument that have the labels that are wanted."""
         return sum(value for labels, value in _samples(instrument, "") if wanted.items() <= labels.items())
 
-    def by(self, instrument: MetricWrapperBase, label: str, **wanted: str) -> dict[str, float]:
+    def by(self, instrument: Collector, label: str, **wanted: str) -> dict[str, float]:
         """The same, by one more label."""
         sums: dict[str, float] = {}
         for labels, value in _samples(instrument, ""):
@@ -100,7 +100,7 @@ class Figures:
         return sums
 
 
-def _samples(instrument: MetricWrapperBase, suffix: str) -> Iterable[tuple[dict[str, str], float]]:
+def _samples(instrument: Collector, suffix: str) -> Iterable[tuple[dict[str, str], float]]:
     for family in instrument.collect():
         for sample in family.samples:
             if not sample.name.endswith("_created") and sample.name.endswith(suffix):

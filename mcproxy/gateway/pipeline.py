@@ -101,13 +101,13 @@ def counted(metrics: Metrics, label: Label, clock: Callable[[], float] = time.pe
         async def counting(call: Call) -> Outcome:
             method = call.method if call.method in METHODS else UNKNOWN
             began, outcome_label = clock(), Reason.CANCELLED.value
-            metrics.in_flight.inc()
+            metrics.calls.running += 1
             try:
                 outcome = await handler(call)
                 outcome_label = _label_of(outcome)
             finally:
                 upstream, subject = label(call)
-                metrics.in_flight.dec()
+                metrics.calls.running -= 1
                 seconds, notes = clock() - began, call.notes
                 metrics.calls.over(upstream, method, subject, outcome_label, seconds, notes.trace)
                 if notes.upstream_seconds and not notes.asked:

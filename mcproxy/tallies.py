@@ -1,0 +1,116 @@
+"""Counters and histograms for what is counted with every call: plain numbers, which the registry reads when scraped.
+
+The library's own are safe to use from any thread, at the price of a lock and several calls for each number. These
+belong to one thread, and cost an addition. What is counted now and then has no need of them.
+"""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import Generic, Protocol, TypeVar
+
+from prometheus_client import Metric
+from prometheus_client.samples import Exemplar, Sample
+from prometheus_client.utils import INF, floatToGoString
+
+
+class Series(Protocol):
+    def samples(self) -> Iterator[Sample]:
+        """With suffixes for names, and without the labels of the series."""
+
+
+S = TypeVar("S", bound=Series)
+
+
+class Tally(Generic[S]):
+    """An instrument: series of one kind by their labels. A `Collector` of prometheus_client."""
+
+    def __init__(self, kind: str, name: str, documentation: str, labels: Sequence[str], start: Callable[[], S]) -> None:
+        self._kind = kind
+        self._name = name
+        self._documentation = documentation
+        self._labelnames = tuple(labels)
+        self._start = start
+        self._series: dict[tuple[str, ...], S] = {}
+
+    def labels(self, *values: str) -> S:
+        """The series with these values, from now on there if it was not."""
+        found = self._series.get(values)
+        if found is None:
+            found = self._series[values] = self._start()
+        return found
+
+    def forget(self, value: str) -> None:
+        """Drops every series whose first label has that value."""
+        self._series = {values: series for values, series in self._series.items() if values[0] != value}
+
+    def describe(self) -> Iterable[Metric]:
+        return [Metric(self._name, self._documentation, self._kind)]
+
+    def collect(self) -> Iterable[Metric]:
+        family = Metric(self._name, self._documentation, self._kind)
+        for values, series in self._series.items():
+            labels = dict(zip(self._labelnames, values, strict=True))
+            for sample in series.samples():
+                named = sample._replace(name=self._name + sample.name, labels={**labels, **sample.labels})
+                family.samples.append(named)
+        return [family]
+
+
+class Count:
+    """One series of a counter."""
+
+    __slots__ = ("_created", "_value")
+
+    def __init__(self) -> None:
+        self._created = time.time()
+        self._value = 0.0
+
+    def inc(self, amount: float = 1) -> None:
+        self._value += amount
+
+    def samples(self) -> Iterator[Sample]:
+        yield Sample("_total", {}, self._value)
+        yield Sample("_created", {}, self._created)
+
+
+class Spread:
+    """One series of a histogram. `bounds` are the upper ones of its buckets, in order, but for infinity."""
+
+    __slots__ = ("_bounds", "_counts", "_created", "_examples", "_sum")
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self._bounds = bounds
+        self._counts = [0] * (len(bounds) + 1)
+        self._examples: dict[int, Exemplar] = {}
+        self._created = time.time()
+        self._sum = 0.0
+
+    def observe(self, value: float, trace: str | None = None) -> None:
+        """`trace` is where an example of it is found (OpenMetrics, Exemplars)."""
+        bucket = bisect_left(self._bounds, value)
+        self._counts[bucket] += 1
+        self._sum += value
+        if trace is not None:
+            self._examples[bucket] = Exemplar({"trace_id": trace}, value, time.time())
+
+    def samples(self) -> Iterator[Sample]:
+        total = 0
+        for bucket, bound in enumerate((*self._bounds, INF)):
+            total += self._counts[bucket]
+            le = floatToGoString(bound)  # type: ignore[no-untyped-call]  # the library has no types for it
+            yield Sample("_bucket", {"le": le}, total, None, self._examples.get(bucket))
+        yield Sample("_count", {}, total)
+        yield Sample("_sum", {}, self._sum)
+        yield Sample("_created", {}, self._created)
+
+
+def counter(name: str, documentation: str, labels: Sequence[str]) -> Tally[Count]:
+    return Tally("counter", name, documentation, labels, Count)
+
+
+def histogram(name: str, documentation: str, labels: Sequence[str], bounds: Sequence[float]) -> Tally[Spread]:
+    return Tally("histogram", name, documentation, labels, partial(Spread, bounds))
