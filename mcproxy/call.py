@@ -8,7 +8,7 @@ between calls. Values and protocols alone: nothing here acts.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
 
@@ -172,7 +172,11 @@ class Call:
     """Whose link it is about, for a call of the gateway's own: it goes over no other."""
 
     def with_params(self, params: Params) -> Call:
-        return replace(self, params=params)
+        return self.onward(params, self.client, self.listener, repeatable=self.repeatable)
+
+    def onward(self, params: Params, client: Client, listener: Listener | None, *, repeatable: bool) -> Call:
+        """The call as whoever is next is to have it. By hand, for every call comes here: `replace` takes far longer."""
+        return Call(self.method, params, self.caller, client, listener, repeatable, self.id, self.notes, self.over)
 
 
 @dataclass(frozen=True, slots=True)
@@ -396,7 +400,7 @@ class Upstream(Protocol):
     @property
     def status(self) -> UpstreamStatus: ...
 
-    async def __call__(self, call: Call) -> Outcome:
+    def __call__(self, call: Call) -> Awaitable[Outcome]:
         """Sends the call over the link that serves its caller, making one attempt to connect where there is none.
 
         Returns Failed(reason=UNAVAILABLE) where that attempt fails. Raises nothing but cancellation.

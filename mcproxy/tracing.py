@@ -154,8 +154,8 @@ class _Traced:
     def status(self) -> UpstreamStatus:
         return self.upstream.status
 
-    async def __call__(self, call: Call) -> Outcome:
-        return await self.send(self.upstream, call)
+    def __call__(self, call: Call) -> Awaitable[Outcome]:
+        return self.send(self.upstream, call)
 
     def release(self, owner: str) -> None:
         self.upstream.release(owner)

@@ -137,9 +137,9 @@ class _Verdict:
             return Decision(True, rule.name)
         return self.default
 
-    @property
-    def hangs_on_arguments(self) -> bool:
-        return any(rule.tests for rule in (*self.deny, *self.allow))
+    def whatever(self) -> Decision | None:
+        hangs_on_arguments = any(rule.tests for rule in (*self.deny, *self.allow))
+        return None if hangs_on_arguments else self.at_best()
 
 
 _UNREADABLE: Final = _Verdict((), (), Decision(False))
@@ -170,8 +170,11 @@ class Policy:
     def standing(self, principal: Principal) -> Standing:
         if not self._roles:
             return self._everyone
-        assigned = self._roles.intersection(self._assigned.get(principal.name, ()))
-        return self._everyone | (self._roles & principal.roles) | assigned
+        held = self._roles & principal.roles
+        assigned = self._assigned.get(principal.name)
+        if assigned is not None:
+            held |= self._roles.intersection(assigned)
+        return self._everyone | held if held else self._everyone
 
     def reaches(self, standing: Standing, upstream: str) -> bool:
         """Whether there may be anything of an upstream that callers of a standing may use, whatever it offers."""
@@ -185,8 +188,9 @@ class Policy:
     def decide(self, standing: Standing, item: Item, arguments: Params) -> Decision:
         return self._verdict(standing, item).given(arguments)
 
-    def hangs_on_arguments(self, standing: Standing, item: Item) -> bool:
-        return self._verdict(standing, item).hangs_on_arguments
+    def decide_whatever(self, standing: Standing, item: Item) -> Decision | None:
+        """What no argument can change; None where the arguments decide."""
+        return self._verdict(standing, item).whatever()
 
     def _reaches(self, rules: Iterable[_Rule], kind: Kind) -> bool:
         rules = [rule for rule in rules if rule.globs[kind]]

@@ -7,16 +7,14 @@ call goes, `resolving` says.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Final
 
-from msgspec import Raw
-
 from mcproxy.access.policy import Decision
-from mcproxy.call import Call, Caller
+from mcproxy.call import Call
 from mcproxy.catalog.merging import View
 from mcproxy.catalog.naming import SEPARATOR
 from mcproxy.gateway.catalogue import Catalogue
+from mcproxy.gateway.outlook import Aim
 from mcproxy.gateway.task_ids import TaskIds
 from mcproxy.protocol.jsonrpc import InvalidMessage, Params, parse_object, parse_text
 from mcproxy.protocol.methods import METHODS, Kind, Subject
@@ -25,32 +23,21 @@ MAX_UNLISTED: Final = 256
 """Characters of a name that no upstream vouches for: it is counted under, and kept."""
 
 
-@dataclass(frozen=True, slots=True)
-class Aim:
-    """What a call is about."""
-
-    upstream: str = ""
-    """Empty where it is about no upstream that the caller sees."""
-    kind: Kind | None = None
-    """None for a task, and where it is about nothing."""
-    own: str = ""
-    """The upstream's own name of it; what the caller wrote, where that is no upstream's."""
-    entry: Raw | None = field(default=None, compare=False)
-    """Its entry in a list, where it has one."""
-
-
 Aims = Callable[[Call], Aim]
 Judges = Callable[[Call], tuple[Aim, Decision | None]]
 """What a call is aimed at, whether its caller may see that or not, and what the policy says of it."""
 
 
 class Aiming:
-    """Called with a call, says its `Aim`, as far as the caller's `view` goes."""
+    """Called with a call, says its `Aim`, as far as its caller sees; or (`beyond`) if that might use everything.
 
-    def __init__(self, catalogue: Catalogue, task_ids: TaskIds, view: Callable[[Caller], View]) -> None:
+    What a caller sees goes before what it does not: there its call goes.
+    """
+
+    def __init__(self, catalogue: Catalogue, task_ids: TaskIds, *, beyond: bool = False) -> None:
         self._catalogue = catalogue
         self._task_ids = task_ids
-        self._view = view
+        self._beyond = beyond
 
     def __call__(self, call: Call) -> Aim:
         row = METHODS.get(call.method)
@@ -75,9 +62,15 @@ class Aiming:
                 return Aim(own=id) if task is None else Aim(task.link.upstream, own=task.id)
 
     def _named(self, kind: Kind, name: str, call: Call) -> Aim:
-        view = self._view(call.caller)
-        if (shown := view.find(kind, name)) is not None:
-            return Aim(shown.upstream, kind, shown.own, shown.entry)
+        outlook = self._catalogue.outlook(call.caller)
+        way = outlook.way(kind, name)
+        return way.aim if way is not None else self._unseen(kind, name, call, outlook.view)
+
+    def _unseen(self, kind: Kind, name: str, call: Call, view: View) -> Aim:
+        if self._beyond:
+            view = self._catalogue.whole_view(call.caller)
+            if (shown := view.find(kind, name)) is not None:
+                return Aim(shown.upstream, kind, shown.own, shown.entry)
         space = next((space for space in view.layout.spaces if space.may_own_name(name)), None)
         if space is None or self._catalogue.listing(self._catalogue.link(space, call.caller), kind) is not None:
             return Aim(kind=kind, own=name)
@@ -86,16 +79,17 @@ class Aiming:
         return Aim(space.upstream, kind, own[:MAX_UNLISTED])
 
     def _resource(self, uri: str, call: Call) -> Aim:
-        found = self._view(call.caller).resource(uri)
+        found = self._catalogue.view(call.caller).resource(uri)
+        if found is None and self._beyond:
+            found = self._catalogue.whole_view(call.caller).resource(uri)
         return Aim(kind=Kind.RESOURCES, own=uri) if found is None else Aim(found[0].upstream, Kind.RESOURCES, found[1])
 
     def judged(self, call: Call) -> tuple[Aim, Decision | None]:
         """With what the policy says of it; None where it has nothing to say."""
         aim = self(call)
-        if aim.kind is None or not aim.upstream:
-            return aim, None
-        arguments = _readable(call.params.get("arguments", b"{}"))
-        return aim, self._catalogue.decision(call.caller, aim.upstream, aim.kind, aim.own, aim.entry, arguments)
+        if aim.decision is not None or aim.kind is None or not aim.upstream:
+            return aim, aim.decision
+        return aim, self._catalogue.decision(call.caller, aim, _readable(call.params.get("arguments", b"{}")))
 
 
 def _readable(data: bytes) -> Params:

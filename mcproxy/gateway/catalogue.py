@@ -7,6 +7,7 @@ it, and whoever goes by that view, or by the layout under it, need ask no furthe
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
@@ -18,12 +19,13 @@ from msgspec import Raw
 from mcproxy.access.pins import UNPINNED, Pins
 from mcproxy.access.policy import Decision, Item, Policy, Standing
 from mcproxy.call import AGGREGATE, Caller, Owner, Principal, ServerIdentity, owner
-from mcproxy.catalog.annotations import is_destructive, is_read_only
+from mcproxy.catalog.annotations import is_destructive, is_read_only, is_repeatable
 from mcproxy.catalog.freshness import DOUBTFUL, NOT_LISTED, Freshness
-from mcproxy.catalog.merging import EMPTY, Exposure, Listing, Snapshot, View, expose, merge, relayed
+from mcproxy.catalog.merging import EMPTY, Exposure, Listing, Shown, Snapshot, View, expose, merge, relayed
 from mcproxy.catalog.naming import Layout, Refused, Space
+from mcproxy.gateway.outlook import Aim, Outlook, Way
 from mcproxy.protocol.capabilities import tells_changes
-from mcproxy.protocol.jsonrpc import Params
+from mcproxy.protocol.jsonrpc import Params, raw
 from mcproxy.protocol.methods import Kind
 from mcproxy.protocol.tasks import Dialect, dialect, offer, takes_tool_calls
 
@@ -35,8 +37,11 @@ class LinkKey(NamedTuple):
     owner: Owner
 
 
+OutlookKey = tuple[str, Standing, tuple[str, ...], Dialect | None]
+"""The endpoint, the standing, whose own links, and which tasks."""
+
 ViewKey = tuple[str, Standing | None, tuple[str, ...], Dialect | None]
-"""The endpoint, the standing (None to see all), whose own links, and which tasks."""
+"""The same, with None for a standing that makes no difference."""
 
 
 class Catalogue:
@@ -52,6 +57,9 @@ class Catalogue:
         self._up: set[LinkKey] = set()
         self._vetted: dict[tuple[LinkKey, Kind], tuple[Listing, Listing, tuple[Refused, ...]]] = {}
         self._exposures: dict[tuple[str, LinkKey, Kind, bool], tuple[Listing, Exposure]] = {}
+        self._max_views = max_views
+        self._outlooks: OrderedDict[OutlookKey, Outlook] = OrderedDict()
+        """Those that were asked for last, at the end."""
         self._views: LRUCache[ViewKey, View] = LRUCache(max_views)
         self._restricted: LRUCache[tuple[str, Standing], Layout] = LRUCache(max_views)
 
@@ -62,6 +70,8 @@ class Catalogue:
         self._pins = pins
         self._vetted.clear()
         self._exposures.clear()
+        self._max_views = max_views
+        self._outlooks.clear()
         self._views = LRUCache(max_views)
         self._restricted = LRUCache(max_views)
 
@@ -81,17 +91,11 @@ class Catalogue:
         """Whether all callers may use the same there."""
         return self._policy.open and not self.configured(endpoint).roles
 
-    def decision(
-        self, caller: Caller, upstream: str, kind: Kind, own: str, entry: Raw | None, arguments: Params
-    ) -> Decision:
-        """What the policy says of a call about what the upstream calls `own`."""
+    def decision(self, caller: Caller, aim: Aim, arguments: Params) -> Decision:
+        """What the policy says of a call about what `aim` names, which is of an upstream."""
+        assert aim.kind is not None
         standing = self._policy.standing(caller.principal)
-        return self._policy.decide(standing, _item(upstream, kind, own, entry), arguments)
-
-    def hangs_on_arguments(self, caller: Caller, upstream: str, own: str, entry: Raw) -> bool:
-        """Whether the arguments of a tool decide who may call it."""
-        standing = self._policy.standing(caller.principal)
-        return self._policy.hangs_on_arguments(standing, _item(upstream, Kind.TOOLS, own, entry))
+        return self._policy.decide(standing, _item(aim.upstream, aim.kind, aim.own, aim.entry), arguments)
 
     def link(self, space: Space, caller: Caller) -> LinkKey:
         """The link that serves `caller`."""
@@ -114,9 +118,21 @@ class Catalogue:
             if space.spec.credentials.forward
         ]
 
+    def outlook(self, caller: Caller) -> Outlook:
+        """What `caller` sees, and where it leads. A look-up, unless something changed since."""
+        standing = self._policy.standing(caller.principal)
+        key = (caller.endpoint, standing, self._owners(caller), dialect(caller.version))
+        outlook = self._outlooks.get(key)
+        if outlook is None:
+            outlook = self._outlooks[key] = self._found(caller, standing)
+            if len(self._outlooks) > self._max_views:
+                self._outlooks.popitem(last=False)
+        self._outlooks.move_to_end(key)
+        return outlook
+
     def view(self, caller: Caller) -> View:
-        """What `caller` sees. A look-up, unless something changed since."""
-        return self._view(caller, self._standing(caller))
+        """What `caller` sees. A look-up as well."""
+        return self.outlook(caller).view
 
     def whole_view(self, caller: Caller) -> View:
         """What `caller` would see if it might use everything."""
@@ -253,17 +269,42 @@ class Catalogue:
 
     def _invalidate(self, owner: Owner) -> None:
         if owner is None:
+            self._outlooks.clear()
             self._views.clear()
-        else:
-            for key in [key for key in self._views if owner in key[2]]:
-                del self._views[key]
+            return
+        for outlook in [key for key in self._outlooks if owner in key[2]]:
+            del self._outlooks[outlook]
+        for view in [key for key in self._views if owner in key[2]]:
+            del self._views[view]
 
     def _standing(self, caller: Caller) -> Standing | None:
         """None where it makes no difference."""
         return None if self.same_for_all(caller.endpoint) else self._policy.standing(caller.principal)
 
+    def _owners(self, caller: Caller) -> tuple[str, ...]:
+        """As which it has links of its own."""
+        return tuple(filter(self._owned.__contains__, caller.owners))
+
+    def _found(self, caller: Caller, standing: Standing) -> Outlook:
+        view = self._view(caller, self._standing(caller))
+        return Outlook(view, partial(self._way, view.layout, standing, self._owners(caller), caller.version))
+
+    def _way(
+        self, layout: Layout, standing: Standing, owners: tuple[str, ...], version: str, kind: Kind, shown: Shown
+    ) -> Way:
+        decision = self._policy.decide_whatever(standing, _item(shown.upstream, kind, shown.own, shown.entry))
+        link = self._known(shown.upstream, owners)
+        return Way(
+            space=layout.space(shown.upstream),
+            shown=shown,
+            aim=Aim(shown.upstream, kind, shown.own, shown.entry, decision),
+            own=raw(shown.own),
+            repeatable=kind is Kind.TOOLS and is_repeatable(shown.entry),
+            has_tasks=link is not None and self.tasks(link, version) is not None,
+        )
+
     def _view(self, caller: Caller, standing: Standing | None) -> View:
-        owners = tuple(key for key in caller.owners if key in self._owned)
+        owners = self._owners(caller)
         key = (caller.endpoint, standing, owners, dialect(caller.version))
         try:
             return self._views[key]
@@ -293,8 +334,7 @@ class Catalogue:
         identities: dict[str, ServerIdentity | None] = {}
         exposures: dict[str, dict[Kind, Exposure]] = {}
         for space in layout.spaces:
-            links = _preferred(space.upstream, owners)
-            known = next((link for link in links if self.identity(link) is not None), None)
+            known = self._known(space.upstream, owners)
             identities[space.upstream] = self._relayed(known, version)
             sources = {kind: self._source(space.upstream, owners, kind) for kind in Kind}
             tasks = known is not None and takes_tool_calls(self.tasks(known, version) or {})
@@ -312,6 +352,10 @@ class Catalogue:
         if self._pins.enforced and not self.has_approved_instructions(link):
             identity = replace(identity, instructions=None)
         return relayed(identity, version, owned=link.owner is not None)
+
+    def _known(self, upstream: str, owners: tuple[str, ...]) -> LinkKey | None:
+        """The link that tells what an upstream is: the owner's, else the one that all share."""
+        return next((link for link in _preferred(upstream, owners) if self.identity(link) is not None), None)
 
     def _source(self, upstream: str, owners: tuple[str, ...], kind: Kind) -> LinkKey | None:
         """The link whose list counts: the owner's, else the one that all share; None where neither's is known."""

@@ -14,6 +14,7 @@ from mcproxy.access.policy import Decision
 from mcproxy.call import AGGREGATE, Caller, Upstream
 from mcproxy.catalog.naming import Layout, Space
 from mcproxy.gateway.catalogue import Catalogue, LinkKey
+from mcproxy.gateway.outlook import Aim
 from mcproxy.protocol.jsonrpc import Params
 from mcproxy.protocol.methods import METHODS, Kind, Subject
 
@@ -92,7 +93,9 @@ class _Walk:
         yield _filter(found.space, kind, found.own)
         yield from self._pin(found, kind)
         yield self._name(found, kind, subject)
-        decision = self.catalogue.decision(self.caller, found.space.upstream, kind, found.own, found.entry, arguments)
+        decision = self.catalogue.decision(
+            self.caller, Aim(found.space.upstream, kind, found.own, found.entry), arguments
+        )
         yield Step("policy", decision.allowed, _reason(decision))
 
     def _owners(self, layout: Layout, kind: Kind, subject: str) -> list[Space]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from functools import partial
 from typing import Final, assert_never
 
@@ -21,6 +21,7 @@ from mcproxy.call import (
     Call,
     Caller,
     Complete,
+    Credentials,
     Disconnected,
     Failed,
     Handler,
@@ -116,8 +117,8 @@ class Gateway:
             self._catalogue, self._task_ids, self._holdings, self._listeners, self._upstreams
         )
         self._resolver = Resolver(self._catalogue, self._aggregation.reach, self._task_ids)
-        self.aims = Aiming(self._catalogue, self._task_ids, self._catalogue.view)
-        self._seen = Aiming(self._catalogue, self._task_ids, self._catalogue.whole_view)
+        self.aims = Aiming(self._catalogue, self._task_ids)
+        self._seen = Aiming(self._catalogue, self._task_ids, beyond=True)
         self._limits = Limits(settings.access.limits)
         self.audit = audit or Audit(settings.access.audit, metrics)
         self._subscriptions = Subscriptions(
@@ -140,11 +141,12 @@ class Gateway:
         self._pipeline = self._built(settings)
         self._count_unapproved()
 
-    async def handler(self, call: Call) -> Outcome:
+    def handler(self, call: Call) -> Awaitable[Outcome]:
         """The whole way of a call, as it is laid when the call begins; what its own credentials reach comes first."""
         own = call.caller.credentials
-        if own is None:
-            return await self._pipeline(call)
+        return self._pipeline(call) if own is None else self._with_credentials(call, own)
+
+    async def _with_credentials(self, call: Call, own: Credentials) -> Outcome:
         try:
             with self._leases.used(own.key, call.caller.principal.name, self._now()) as is_new:
                 if is_new:
@@ -342,10 +344,14 @@ class Gateway:
 
     async def _roots_changed(self, call: Call) -> Outcome:
         """Concerns the session's own links alone: a shared one has no roots of a client's (R60)."""
+
+        async def tell(link: LinkKey) -> None:
+            await self._upstreams[link.upstream](call)
+
         async with anyio.create_task_group() as tasks:
             for link in self._catalogue.links(call.caller):
                 if link.owner is not None and self._catalogue.is_up(link):
-                    tasks.start_soon(self._upstreams[link.upstream], call)
+                    tasks.start_soon(tell, link)
         return Complete(EMPTY_OBJECT)
 
     def _answers(self, listing: Listing) -> dict[str, Handler]:

@@ -14,11 +14,10 @@ from typing import Final
 from msgspec import Raw
 
 from mcproxy.call import AGGREGATE, Call, McpError, Reason
-from mcproxy.catalog.annotations import is_repeatable
-from mcproxy.catalog.merging import Shown, View
 from mcproxy.catalog.naming import Space
 from mcproxy.catalog.uris import is_legal
 from mcproxy.gateway.catalogue import Catalogue
+from mcproxy.gateway.outlook import Outlook, Way
 from mcproxy.gateway.task_ids import TaskIds
 from mcproxy.metrics import UNKNOWN
 from mcproxy.protocol.eras import STATELESS_VERSIONS
@@ -33,7 +32,6 @@ from mcproxy.protocol.jsonrpc import (
     raw,
 )
 from mcproxy.protocol.methods import METHODS, Kind, Method, Subject
-from mcproxy.protocol.tasks import Support
 
 Reach = Callable[[Space, Kind, Call], Awaitable[None]]
 """Makes one attempt to learn an upstream's list. Raises McpError where the upstream is not there."""
@@ -49,10 +47,13 @@ class Target:
 
     space: Space
     params: Params
-    repeatable: bool = False
-    """As in `Call.repeatable`."""
-    task_support: Support = Support.FORBIDDEN
-    """What a tool says of being called as a task."""
+    way: Way | None = None
+    """Of a tool or prompt: what is the same for each of its calls."""
+
+    @property
+    def repeatable(self) -> bool:
+        """As in `Call.repeatable`."""
+        return self.way is not None and self.way.repeatable
 
 
 class Resolver:
@@ -61,23 +62,21 @@ class Resolver:
         self._reach = reach
         self._task_ids = task_ids
 
-    async def target(self, row: Method, call: Call) -> Target:
-        """Raises McpError where the subject is missing, unknown, or its upstream is not there."""
+    async def target(self, row: Method, call: Call, outlook: Outlook) -> Target:
+        """`outlook` is the caller's. Raises McpError where the subject is missing, unknown, or its upstream is away."""
         assert row.subject is not None
         assert row.subject_key is not None
         subject = call.params.get(row.subject_key, Raw(b"null"))
         match row.subject:
             case Subject.TOOL | Subject.PROMPT:
-                space, shown = await self._named(_NAMED[row.subject], _text(row.subject_key, subject), call)
-                call.notes.label = shown.upstream, shown.key
-                params = {**self._judged(row, shown, call), row.subject_key: raw(shown.own)}
-                repeatable = row.subject is Subject.TOOL and is_repeatable(shown.entry)
-                return Target(space, params, repeatable, shown.task_support)
+                way = await self._named(_NAMED[row.subject], _text(row.subject_key, subject), call, outlook)
+                call.notes.label = way.shown.upstream, way.shown.key
+                return Target(way.space, {**self._judged(row, way, call), row.subject_key: way.own}, way)
             case Subject.RESOURCE:
                 space, own = self.resource(_text(row.subject_key, subject), call)
                 return Target(space, {**call.params, row.subject_key: raw(own)})
             case Subject.REFERENCE:
-                space, reference = await self._reference(subject, call)
+                space, reference = await self._reference(subject, call, outlook)
                 return Target(space, {**call.params, row.subject_key: raw(reference)})
             case Subject.TASK:
                 task = self._task_ids.find(_text(row.subject_key, subject), call.caller)
@@ -86,7 +85,7 @@ class Resolver:
 
     async def owner(self, call: Call) -> str:
         """The name of the upstream that a call about a subject goes to. Raises McpError."""
-        return (await self.target(METHODS[call.method], call)).space.upstream
+        return (await self.target(METHODS[call.method], call, self._catalogue.outlook(call.caller))).space.upstream
 
     def check_allowed(self, call: Call) -> None:
         """For what goes on from an earlier call: raises McpError where the policy denies it by now."""
@@ -136,37 +135,32 @@ class Resolver:
         shown = view.find(kind, subject)
         return (shown.upstream, shown.key) if shown else (UNKNOWN, UNKNOWN)
 
-    async def _named(self, kind: Kind, name: str, call: Call) -> tuple[Space, Shown]:
-        view = self._catalogue.view(call.caller)
-        if view.find(kind, name) is None:
-            view = await self._late(kind, name, call)
-        shown = view.find(kind, name)
-        if shown is None:
+    async def _named(self, kind: Kind, name: str, call: Call, outlook: Outlook) -> Way:
+        way = outlook.way(kind, name) or (await self._late(kind, name, call)).way(kind, name)
+        if way is None:
             hidden = self._catalogue.whole_view(call.caller).find(kind, name) is not None
             raise _unknown(kind, name, denied=hidden)
-        return view.layout.space(shown.upstream), shown
+        return way
 
     def _check_named(self, row: Method, kind: Kind, name: str, call: Call) -> None:
         """What its upstream does not list any more is not denied for that."""
-        there = self._catalogue.whole_view(call.caller).find(kind, name)
-        if there is not None and self._find(kind, name, call) is None:
+        way = self._catalogue.outlook(call.caller).way(kind, name)
+        if way is not None:
+            self._judged(row, way, call)
+        elif self._catalogue.whole_view(call.caller).find(kind, name) is not None:
             raise _unknown(kind, name, denied=True)
-        if there is not None:
-            self._judged(row, there, call)
 
-    def _judged(self, row: Method, shown: Shown, call: Call) -> Params:
+    def _judged(self, row: Method, way: Way, call: Call) -> Params:
         """The params, with the arguments as they were judged. Raises McpError where the policy denies them."""
-        caller, upstream = call.caller, shown.upstream
-        if row.subject is not Subject.TOOL or not self._catalogue.hangs_on_arguments(
-            caller, upstream, shown.own, shown.entry
-        ):
+        aim, name = way.aim, way.shown.key
+        if row.subject is not Subject.TOOL or aim.decision is not None:
             return call.params
         try:
             arguments = parse_object(call.params.get(_ARGUMENTS, EMPTY_OBJECT))
         except InvalidMessage as error:
-            raise _unknown(Kind.TOOLS, shown.key, denied=True) from error
-        if not self._catalogue.decision(caller, upstream, Kind.TOOLS, shown.own, shown.entry, arguments).allowed:
-            raise _unknown(Kind.TOOLS, shown.key, denied=True)
+            raise _unknown(Kind.TOOLS, name, denied=True) from error
+        if not self._catalogue.decision(call.caller, aim, arguments).allowed:
+            raise _unknown(Kind.TOOLS, name, denied=True)
         # A key that comes twice was judged once: what goes on is what was judged.
         return {**call.params, _ARGUMENTS: raw(arguments)}
 
@@ -174,18 +168,15 @@ class Resolver:
         hidden = self._catalogue.whole_view(call.caller).resource(uri) is not None
         return Reason.DENIED if hidden else Reason.PROTOCOL_ERROR
 
-    def _find(self, kind: Kind, name: str, call: Call) -> Shown | None:
-        return self._catalogue.view(call.caller).find(kind, name)
-
-    async def _late(self, kind: Kind, name: str, call: Call) -> View:
-        """The view again, once the lists of the upstream that may own the name are known."""
+    async def _late(self, kind: Kind, name: str, call: Call) -> Outlook:
+        """The outlook again, once the lists of the upstream that may own the name are known."""
         spaces = self._catalogue.layout(call.caller).spaces
         space = next((space for space in spaces if space.may_own_name(name)), None)
         if space is not None and self._catalogue.listing(self._catalogue.link(space, call.caller), kind) is None:
             await self._reach(space, kind, call)
-        return self._catalogue.view(call.caller)
+        return self._catalogue.outlook(call.caller)
 
-    async def _reference(self, subject: Raw, call: Call) -> tuple[Space, Params]:
+    async def _reference(self, subject: Raw, call: Call, outlook: Outlook) -> tuple[Space, Params]:
         """A completion's `ref`: a prompt by name, or a resource template by URI (completion, Reference Types)."""
         try:
             reference = parse_object(subject)
@@ -193,8 +184,8 @@ class Resolver:
             raise McpError(INVALID_PARAMS, '"ref" must be an object') from error
         match parse_text(reference.get("type", b"")):
             case "ref/prompt":
-                space, shown = await self._named(Kind.PROMPTS, _text("name", reference.get("name", Raw())), call)
-                return space, {**reference, "name": raw(shown.own)}
+                way = await self._named(Kind.PROMPTS, _text("name", reference.get("name", Raw())), call, outlook)
+                return way.space, {**reference, "name": way.own}
             case "ref/resource":
                 uri = _text("uri", reference.get("uri", Raw()))
                 found = self._catalogue.view(call.caller).resource(uri)

@@ -7,7 +7,7 @@ out: it reads upstream, in tasks of its own, and passes on what upstreams report
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
@@ -94,8 +94,8 @@ class CachedUpstream:
     def status(self) -> UpstreamStatus:
         return self.upstream.status
 
-    async def __call__(self, call: Call) -> Outcome:
-        return await self.handler(call)
+    def __call__(self, call: Call) -> Awaitable[Outcome]:
+        return self.handler(call)
 
     def release(self, owner: str) -> None:
         self.upstream.release(owner)
@@ -204,15 +204,15 @@ class ReadCache:
             case _:
                 assert_never(change)
 
-    async def _answer(self, upstream: Upstream, reads: Reads, call: Call) -> Outcome:
+    def _answer(self, upstream: Upstream, reads: Reads, call: Call) -> Awaitable[Outcome]:
         row = METHODS.get(call.method)
         if row is None or self._running is None:
-            return await upstream(call)
+            return upstream(call)
         if row.cacheable:
-            return await self._read(upstream, reads, call, row)
+            return self._read(upstream, reads, call, row)
         if self._may_write(upstream.name, call, row):
-            return await self._write(upstream, call)
-        return await upstream(call)
+            return self._write(upstream, call)
+        return upstream(call)
 
     async def _read(self, upstream: Upstream, reads: Reads, call: Call, row: Method) -> Outcome:
         reader = reads.reader(call, row)

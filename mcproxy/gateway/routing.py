@@ -7,8 +7,7 @@ whether the caller may.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Mapping
 from typing import assert_never
 
 from mcproxy.call import Call, Complete, Failed, Handler, McpError, Outcome, Party, Reason, Upstream
@@ -17,6 +16,7 @@ from mcproxy.catalog.naming import Space
 from mcproxy.catalog.rewriting import Rewriter, kept_private, marked, respelled
 from mcproxy.gateway.catalogue import Catalogue
 from mcproxy.gateway.leases import check_brought
+from mcproxy.gateway.outlook import Outlook
 from mcproxy.gateway.resolving import Resolver, Target
 from mcproxy.gateway.tasks import Tasks
 from mcproxy.gateway.translation import translated
@@ -47,29 +47,28 @@ class Router:
         self._clock = clock
         self._rewriters: dict[str, Rewriter] = {}
 
-    async def __call__(self, call: Call) -> Outcome:
+    def __call__(self, call: Call) -> Awaitable[Outcome]:
         row = METHODS.get(call.method)
         if row is None:
             raise McpError(METHOD_NOT_FOUND, f"Method not found: {call.method}")
-        self._check_offered(row, call)
+        outlook = self._catalogue.outlook(call.caller)
+        _check_offered(row, outlook)
         match row.answerer:
-            case Answerer.GATEWAY:
-                return await self._answers[row.name](call)
             case Answerer.UPSTREAM:
-                return await self._forward(row, call)
+                return self._forward(row, call, outlook)
+            case Answerer.GATEWAY:
+                return self._answers[row.name](call)
             case Answerer.EDGE if row.name in self._answers:
                 # What of it is no affair of a transport's, the edge asks the gateway.
-                return await self._answers[row.name](call)
+                return self._answers[row.name](call)
             case Answerer.EDGE:
                 raise McpError(METHOD_NOT_FOUND, f"{call.method} is no call that goes through the gateway")
             case _:
                 assert_never(row.answerer)
 
-    async def _forward(self, row: Method, call: Call) -> Outcome:
-        target = await self._resolver.target(row, call)
+    async def _forward(self, row: Method, call: Call, outlook: Outlook) -> Outcome:
+        target = await self._resolver.target(row, call, outlook)
         check_brought(target.space, call.caller)
-        if target.repeatable:
-            call = replace(call, repeatable=True)
         outcome = _checked(target.space, row, await self._tasks.relayed(target, row, call, self._exchange))
         if row.hinted and not self._catalogue.same_for_all(call.caller.endpoint):
             outcome = kept_private(outcome)
@@ -79,15 +78,18 @@ class Router:
 
     async def _exchange(self, target: Target, row: Method, call: Call) -> Outcome:
         if target.space.transparent:
-            return marked(row.shape, await self._send(target.space, row, call.with_params(target.params)))
+            call = call.onward(target.params, call.client, call.listener, repeatable=target.repeatable)
+            return marked(row.shape, await self._send(target.space, row, call))
         rewriter = self._rewriter(target.space)
-        outcome = await self._send(target.space, row, translated(call, target.params, rewriter))
+        call = translated(call, target.params, rewriter, repeatable=target.repeatable)
+        outcome = await self._send(target.space, row, call)
         return rewriter.outcome(row.shape, marked(row.shape, outcome))
 
     def _rewriter(self, space: Space) -> Rewriter:
-        if space.slug not in self._rewriters:
-            self._rewriters[space.slug] = Rewriter(space.expose_uri)
-        return self._rewriters[space.slug]
+        rewriter = self._rewriters.get(space.slug)
+        if rewriter is None:
+            rewriter = self._rewriters[space.slug] = Rewriter(space.expose_uri)
+        return rewriter
 
     async def _send(self, space: Space, row: Method, call: Call) -> Outcome:
         upstream = self._upstreams.get(space.upstream)
@@ -102,9 +104,10 @@ class Router:
             self._metrics.calls.over_upstream(space.upstream, row.name, took, call.notes.trace)
             call.notes.upstream_seconds += took
 
-    def _check_offered(self, row: Method, call: Call) -> None:
-        if row.capability is not None and row.capability not in self._catalogue.view(call.caller).capabilities:
-            raise McpError(METHOD_NOT_FOUND, f"Method not found: {call.method}: no server here offers {row.capability}")
+
+def _check_offered(row: Method, outlook: Outlook) -> None:
+    if row.capability is not None and row.capability not in outlook.view.capabilities:
+        raise McpError(METHOD_NOT_FOUND, f"Method not found: {row.name}: no server here offers {row.capability}")
 
 
 def _checked(space: Space, row: Method, outcome: Outcome) -> Outcome:

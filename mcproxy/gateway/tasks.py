@@ -31,6 +31,7 @@ from mcproxy.channel import GOODBYE
 from mcproxy.gateway.catalogue import Catalogue, LinkKey
 from mcproxy.gateway.holdings import Holdings
 from mcproxy.gateway.listeners import Listeners
+from mcproxy.gateway.outlook import Way
 from mcproxy.gateway.resolving import Target
 from mcproxy.gateway.task_ids import Task, TaskIds
 from mcproxy.protocol.jsonrpc import EMPTY_OBJECT, METHOD_NOT_FOUND, Params, parse_object, parse_text, raw
@@ -74,13 +75,17 @@ class Tasks:
             told = TaskChanged(self._ids.seal(task, caller), change.method, params)
             self._listeners.signal(listener, link.upstream, told)
 
-    async def relayed(self, target: Target, row: Method, call: Call, exchange: Exchange) -> Outcome:
+    def relayed(self, target: Target, row: Method, call: Call, exchange: Exchange) -> Awaitable[Outcome]:
         """The outcome of a call that may be about a task, or may become one. Raises McpError."""
         if row.subject is Subject.TASK:
-            return await self._about_task(target, row, call, exchange)
-        if row.deferrable:
-            return await self._deferrable(target, row, call, exchange)
-        return await exchange(target, row, call)
+            return self._about_task(target, row, call, exchange)
+        if target.way is None or not row.deferrable:
+            return exchange(target, row, call)
+        if not target.way.has_tasks:
+            return self._without_tasks(target, target.way, row, call, exchange)
+        if dialect(call.caller.version) is Dialect.CORE and TASK not in call.params:
+            return exchange(target, row, call)
+        return self._with_tasks(target, target.way, row, call, exchange)
 
     async def _about_task(self, target: Target, row: Method, call: Call, exchange: Exchange) -> Outcome:
         task = self._ids.find(parse_text(call.params[TASK_ID]) or "", call.caller)
@@ -89,28 +94,24 @@ class Tasks:
         rewriter = self._ids.rewriter(task.link, call.caller, task.tool)
         return edited(outcome, rewriter.task if row.shape is Shape.TASK else rewriter.related)
 
-    async def _deferrable(self, target: Target, row: Method, call: Call, exchange: Exchange) -> Outcome:
-        link = self._catalogue.link(target.space, call.caller)
-        if self._catalogue.tasks(link, call.caller.version) is None:
-            return await self._without_tasks(link, target, row, call, exchange)
-        if dialect(call.caller.version) is Dialect.CORE and TASK not in call.params:
-            return await exchange(target, row, call)
-        assert row.subject_key is not None
-        tool = parse_text(target.params[row.subject_key]) or ""
+    async def _with_tasks(self, target: Target, way: Way, row: Method, call: Call, exchange: Exchange) -> Outcome:
+        link, tool = self._catalogue.link(target.space, call.caller), way.shown.own
         return self._noted(link, call, tool, await exchange(target, row, self._named(link, call, tool)))
 
-    async def _without_tasks(
-        self, link: LinkKey, target: Target, row: Method, call: Call, exchange: Exchange
-    ) -> Outcome:
+    def _without_tasks(
+        self, target: Target, way: Way, row: Method, call: Call, exchange: Exchange
+    ) -> Awaitable[Outcome]:
         """For a client and an upstream that have no tasks in common."""
-        if TASK in call.params and CAPABILITY in self._catalogue.view(call.caller).capabilities:
+        wished = TASK in call.params
+        if wished and CAPABILITY in self._catalogue.view(call.caller).capabilities:
             # tasks, Tool-Level Negotiation: "Servers SHOULD return a -32601 ... error if a client attempts to do so".
             raise McpError(METHOD_NOT_FOUND, "this tool cannot be called as a task")
-        if target.task_support is Support.REQUIRED and self._takes_tool_calls(link):
-            return await _awaited(target, row, call, exchange)
-        # tasks, Task Support and Handling: who declares no tasks ignores that a request wants to be one.
-        params = {key: value for key, value in target.params.items() if key != TASK}
-        return await exchange(replace(target, params=params), row, call)
+        if way.shown.task_support is Support.REQUIRED and self._takes_tool_calls(target, call):
+            return _awaited(target, row, call, exchange)
+        if wished:
+            # tasks, Task Support and Handling: who declares no tasks ignores that a request wants to be one.
+            target = replace(target, params={key: value for key, value in target.params.items() if key != TASK})
+        return exchange(target, row, call)
 
     def _noted(self, link: LinkKey, call: Call, tool: str, outcome: Outcome) -> Outcome:
         """`outcome`; where it describes a task that was made, in the caller's id of it."""
@@ -126,7 +127,8 @@ class Tasks:
         if listener is not None and listener in self._listeners:
             self._holdings.add(listener, task)
 
-    def _takes_tool_calls(self, link: LinkKey) -> bool:
+    def _takes_tool_calls(self, target: Target, call: Call) -> bool:
+        link = self._catalogue.link(target.space, call.caller)
         identity = self._catalogue.identity(link)
         return identity is not None and takes_tool_calls(self._catalogue.tasks(link, identity.version) or {})
 

@@ -37,7 +37,7 @@ All other errors of an upstream are its own, and pass.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from msgspec import Raw
 
@@ -46,10 +46,10 @@ from mcproxy.catalog.rewriting import Rewriter
 from mcproxy.protocol.jsonrpc import Params
 
 
-def translated(call: Call, params: Params, rewriter: Rewriter) -> Call:
+def translated(call: Call, params: Params, rewriter: Rewriter, *, repeatable: bool) -> Call:
     """`call` with `params` in the upstream's names, and a way back that speaks the caller's."""
     listener = None if call.listener is None else TranslatedListener(call.listener, rewriter)
-    return replace(call, params=params, client=TranslatedClient(call.client, rewriter), listener=listener)
+    return call.onward(params, TranslatedClient(call.client, rewriter), listener, repeatable=repeatable)
 
 
 @dataclass(frozen=True, slots=True)

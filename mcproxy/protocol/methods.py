@@ -21,6 +21,8 @@ class Kind(Enum):
     TEMPLATES = "resourceTemplates"
     PROMPTS = "prompts"
 
+    __hash__ = object.__hash__  # Enum's own is Python, and kinds are keys everywhere
+
     @property
     def member(self) -> str:
         """The key of the list in its result."""

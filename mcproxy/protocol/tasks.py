@@ -53,6 +53,8 @@ class Dialect(Enum):
     CORE = "core"
     EXTENSION = "extension"
 
+    __hash__ = object.__hash__  # Enum's own is Python, and each look-up of a view takes one
+
 
 class Support(Enum):
     """What a tool says of being called as a task (`execution.taskSupport`); what is unknown is FORBIDDEN."""
@@ -62,10 +64,11 @@ class Support(Enum):
     REQUIRED = "required"
 
 
+_DIALECTS: Final = {V2025_11_25: Dialect.CORE, **dict.fromkeys(STATELESS_VERSIONS, Dialect.EXTENSION)}
+
+
 def dialect(version: str) -> Dialect | None:
-    if version in STATELESS_VERSIONS:
-        return Dialect.EXTENSION
-    return Dialect.CORE if version == V2025_11_25 else None
+    return _DIALECTS.get(version)
 
 
 def offer(version: str, capabilities: Params) -> Params | None:

@@ -27,7 +27,7 @@ from mcproxy.call import (
     Reason,
     Stage,
 )
-from mcproxy.gateway.aiming import Aim
+from mcproxy.gateway.outlook import Aim
 from mcproxy.gateway.pipeline import attributed, audited, contained, counted, stack
 from mcproxy.logs import about
 from mcproxy.metrics import Metrics
