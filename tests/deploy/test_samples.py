@@ -100,11 +100,36 @@ def test_the_dashboards_say_what_each_panel_is() -> None:
         assert len(places) == len(set(places))
 
 
-def test_the_unit_is_one_that_systemd_understands(tmp_path: Path) -> None:
-    unit = tmp_path / "mcproxy.service"
-    text = (DEPLOY / "systemd/mcproxy.service").read_text()
-    unit.write_text(text.replace("/opt/mcproxy/bin/mcproxy", "/bin/true"))
+def test_the_unit_is_one_that_systemd_understands(unit: Path) -> None:
     run(need("systemd-analyze"), "verify", unit)
+
+
+def test_the_unit_leaves_the_service_little_that_it_could_harm(unit: Path) -> None:
+    run(need("systemd-analyze"), "security", "--no-pager", "--offline=true", "--threshold=20", unit)
+
+
+@pytest.fixture
+def unit(tmp_path: Path) -> Path:
+    """With a program that is there."""
+    file = tmp_path / "mcproxy.service"
+    text = (DEPLOY / "systemd/mcproxy.service").read_text()
+    file.write_text(text.replace("/opt/mcproxy/bin/mcproxy", "/bin/true"))
+    return file
+
+
+def test_the_images_are_built_as_they_should_be() -> None:
+    run(need("hadolint"), DEPLOY / "Dockerfile")
+
+
+def test_the_services_are_what_compose_understands() -> None:
+    run(need("check-jsonschema"), "--builtin-schema", "vendor.compose-spec", DEPLOY / "compose.yaml")
+
+
+@pytest.mark.parametrize("version", ["1.30", "1.37"])
+def test_the_manifests_are_what_kubernetes_understands(version: str) -> None:
+    others = {"kustomization.yaml", "mcproxy.yaml", "monitor.yaml"}  # the last is the Prometheus operator's
+    manifests = [path for path in documents(MANIFESTS) if path.name not in others]
+    run(need("kubernetes-validate"), "--strict", "--kubernetes-version", version, *manifests)
 
 
 @pytest.mark.parametrize("name", ["mcproxy.yaml", "kubernetes/mcproxy.yaml"])
