@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections import deque
 from typing import Generic, TypeVar
 
-from mcproxy.protocol.jsonrpc import Params
-
 T = TypeVar("T")
 
 
@@ -34,8 +32,3 @@ class Backlog(Generic[T]):
         item, size = self._waiting.popleft()
         self._size -= size
         return item
-
-
-def size_of(params: Params) -> int:
-    """About as many bytes as they are on the wire."""
-    return sum(len(key) + len(value) for key, value in params.items())

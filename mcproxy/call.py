@@ -181,9 +181,9 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Complete:
-    """The final result, as the answerer gave it: a JSON object, `resultType` not necessarily set."""
+    """The final result, as the answerer gave it, `resultType` not necessarily set. Never changed in place."""
 
-    result: Raw
+    result: Params
     is_error: bool = False
     """Whether this is a tool's own failure (`isError`)."""
 
@@ -194,7 +194,7 @@ class InputRequired:
 
     requests: dict[str, InputRequest]
     state: str | None
-    result: Raw
+    result: Params
     """The whole result as given, for what else it holds."""
 
 

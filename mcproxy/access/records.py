@@ -22,7 +22,7 @@ from msgspec import Raw
 from mcproxy.access.policy import Decision
 from mcproxy.call import Call, Caller, Complete, Failed, InputRequired, Outcome
 from mcproxy.logs import MIN_SECRET, REDACTED
-from mcproxy.protocol.jsonrpc import InvalidMessage, RequestId, parse_object, parse_text
+from mcproxy.protocol.jsonrpc import InvalidMessage, RequestId, parse_object, parse_text, size_of
 
 MAX_TEXT: Final = 256
 """Characters of a text that a peer chose; a longer one is cut."""
@@ -188,7 +188,7 @@ def line(record: Record, clean: Clean, redact: Collection[str] = ()) -> bytes:
 def _size(outcome: Outcome) -> int:
     match outcome:
         case Complete(result=result) | InputRequired(result=result):
-            return len(result)
+            return size_of(result)
         case Failed(error=error):
             return len(error.message) + len(error.data or b"")
         case _:

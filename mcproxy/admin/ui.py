@@ -179,7 +179,7 @@ def _html(page: str, status: int = 200) -> web.Response:
 def _told(outcome: Outcome) -> tuple[bool, str]:
     match outcome:
         case Complete(result=result, is_error=is_error):
-            return is_error, _pretty(result)
+            return is_error, _pretty(raw(result))
         case InputRequired(requests=requests):
             asked = ", ".join(request.method for request in requests.values())
             return True, f"the server needs input first, which this page cannot give: {asked}"

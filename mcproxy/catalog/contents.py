@@ -11,11 +11,12 @@ from fnmatch import fnmatchcase
 from typing import Final
 
 import msgspec
-from msgspec import Raw
 
+from mcproxy.protocol.jsonrpc import Params
 from mcproxy.settings import Content
 
 _ANYTHING: Final = ("*",)
+_CONTENTS: Final = "contents"
 _MAY_BE_BLOB: Final = (b'"blob"', b"\\u00")
 """JSON may spell a key's letters so."""
 
@@ -26,28 +27,25 @@ class _Part(msgspec.Struct):
     blob: str | None = None
 
 
-class _Read(msgspec.Struct):
-    contents: list[_Part] = msgspec.field(default_factory=list)
+_parts = msgspec.json.Decoder(list[_Part])
 
 
-_read = msgspec.json.Decoder(_Read)
-
-
-def fault(rules: Content, result: Raw) -> str | None:
+def fault(rules: Content, result: Params) -> str | None:
     """What is wrong with the result of `resources/read`, and the setting that says so; None where nothing is."""
-    if not _concerned(rules, bytes(result)):
+    contents = result.get(_CONTENTS)
+    if contents is None or not _concerned(rules, bytes(contents)):
         return None
     try:
-        parts = _read.decode(result).contents
+        parts = _parts.decode(contents)
     except (msgspec.MsgspecError, RecursionError):
         return "contents that are not shaped as the specification says"
     return next((found for part in parts for found in _faults(rules, part)), None)
 
 
-def _concerned(rules: Content, result: bytes) -> bool:
+def _concerned(rules: Content, contents: bytes) -> bool:
     if rules.types != _ANYTHING or rules.max_bytes is not None:
         return True
-    return rules.check_blobs and any(sign in result for sign in _MAY_BE_BLOB)
+    return rules.check_blobs and any(sign in contents for sign in _MAY_BE_BLOB)
 
 
 def _faults(rules: Content, part: _Part) -> Iterator[str]:

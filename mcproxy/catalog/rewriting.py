@@ -21,11 +21,15 @@ from mcproxy.protocol.tasks import META_RELATED_TASK, TASK, TASK_ID
 Rename = Callable[[str], str]
 Edit = Callable[[Raw], Raw]
 """Returns the very value that it was given where there is nothing to change."""
+Edits = Mapping[str, Edit]
+"""Of the members of an object, by their keys."""
 
 _ESCAPED: Final = b"\\u00"
 """JSON may spell a key's letters so; then looking for the key among the bytes proves nothing."""
 
 _BACKSLASH: Final = _ESCAPED[:1]
+
+_PRIVATE: Final = raw("private")
 
 _items = msgspec.json.Decoder(list[Raw])
 
@@ -46,12 +50,12 @@ class Rewriter:
         block = _typed({**blocks, "tool_result": _members({"content": content})})
         message = _members({"content": _one_or_each(block)})
         questions = _values(_members({"params": _members({"messages": _each(message)})}))
-        self._shapes: dict[Shape, Edit] = {
-            Shape.PLAIN: _members({"_meta": meta}),
-            Shape.CONTENT: _members({"content": content, "_meta": meta}),
-            Shape.CONTENTS: _members({"contents": _each(located), "_meta": meta}),
-            Shape.MESSAGES: _members({"messages": _each(message), "_meta": meta}),
-            Shape.TASK: _members(
+        self._shapes: dict[Shape, Edits] = {
+            Shape.PLAIN: _hinted({"_meta": meta}),
+            Shape.CONTENT: _hinted({"content": content, "_meta": meta}),
+            Shape.CONTENTS: {"contents": _each(located), **_hinted({"_meta": meta})},
+            Shape.MESSAGES: _hinted({"messages": _each(message), "_meta": meta}),
+            Shape.TASK: _hinted(
                 {"result": _members({"content": content, "_meta": meta}), "inputRequests": questions, "_meta": meta}
             ),
         }
@@ -71,19 +75,15 @@ class Rewriter:
             case _:
                 assert_never(outcome)
 
-    def result(self, shape: Shape, result: Raw) -> Raw:
-        if shape is not Shape.CONTENTS and not _may_hold(result, b"resource"):
-            return result
-        return self._shapes[shape](result)
+    def result(self, shape: Shape, result: Params) -> Params:
+        return _changed(self._shapes[shape], result)
 
     def request(self, request: InputRequest) -> InputRequest:
         """What an upstream asks of the client: the messages of sampling hold content."""
         return InputRequest(request.method, self.params(request.params))
 
     def params(self, params: Params) -> Params:
-        before = raw(params)
-        after = self._shapes[Shape.MESSAGES](before)
-        return params if after is before else parse_object(after)
+        return _changed(self._shapes[Shape.MESSAGES], params)
 
     def entry(self, kind: Kind, entry: Params, key: str) -> Params:
         """One entry of a list, identified by `key` instead."""
@@ -97,7 +97,7 @@ class Rewriter:
         if all(requests[id].params is request.params for id, request in outcome.requests.items()):
             return outcome
         asked = _members({id: _members({"params": _replaced(raw(r.params))}) for id, r in requests.items()})
-        return InputRequired(requests, outcome.state, _members({"inputRequests": asked})(outcome.result))
+        return InputRequired(requests, outcome.state, _changed({"inputRequests": asked}, outcome.result))
 
 
 class TaskRewriter:
@@ -107,33 +107,30 @@ class TaskRewriter:
         id = _text(rename)
         task = _members({TASK_ID: id})
         meta = _members({META_RELATED_TASK: task})
-        related: dict[str, Edit] = {"_meta": meta}
-        questions = _values(_members({"params": _members(related)}))
-        self._related = _members(related)
-        self._created = _members({TASK: task, TASK_ID: id, **related})
-        self._task = _members({TASK_ID: id, "result": _members(related), "inputRequests": questions, **related})
+        self._related: Edits = {"_meta": meta}
+        questions = _values(_members({"params": _members(self._related)}))
+        self._created: Edits = {TASK: task, TASK_ID: id, **self._related}
+        self._task: Edits = {
+            TASK_ID: id,
+            "result": _members(self._related),
+            "inputRequests": questions,
+            **self._related,
+        }
 
-    def created(self, result: Raw) -> Raw:
+    def created(self, result: Params) -> Params:
         """A CreateTaskResult of either kind."""
-        return self._created(result)
+        return _changed(self._created, result)
 
-    def task(self, task: Raw) -> Raw:
+    def task(self, task: Params) -> Params:
         """A task, as lists, results and notifications hold it."""
-        return self._task(task)
+        return _changed(self._task, task)
 
-    def related(self, message: Raw) -> Raw:
+    def related(self, message: Params) -> Params:
         """What belongs to a task: a final result, or the params of a message that comes before it."""
-        return self._related(message) if _may_hold(message, META_RELATED_TASK.encode()) else message
-
-    def params(self, params: Params) -> Params:
-        if "_meta" not in params:
-            return params
-        before = raw(params)
-        after = self.related(before)
-        return params if after is before else parse_object(after)
+        return _changed(self._related, message)
 
 
-def edited(outcome: Outcome, edit: Edit) -> Outcome:
+def edited(outcome: Outcome, edit: Callable[[Params], Params]) -> Outcome:
     """`outcome` with its final result edited, if it has one."""
     return replace(outcome, result=edit(outcome.result)) if isinstance(outcome, Complete) else outcome
 
@@ -156,10 +153,9 @@ def kept_private(outcome: Outcome) -> Outcome:
 
     caching, Cache Scope: what is `public` "may be shared outside of the initial requests authorization context".
     """
-    if not isinstance(outcome, Complete) or not _may_hold(outcome.result, b"cacheScope"):
+    if not isinstance(outcome, Complete) or "cacheScope" not in outcome.result:
         return outcome
-    result = _members({"cacheScope": _replaced(raw("private"))})(outcome.result)
-    return replace(outcome, result=result)
+    return replace(outcome, result={**outcome.result, "cacheScope": _PRIVATE})
 
 
 def marked(shape: Shape, outcome: Outcome) -> Outcome:
@@ -169,12 +165,9 @@ def marked(shape: Shape, outcome: Outcome) -> Outcome:
     return outcome
 
 
-def is_error(result: Raw) -> bool:
+def is_error(result: Params) -> bool:
     """Whether a tool's result says that the tool failed."""
-    try:
-        return bytes(parse_object(result).get("isError", b"")) == b"true"
-    except InvalidMessage:
-        return False
+    return bytes(result.get("isError", b"")) == b"true"
 
 
 def _may_hold(data: Raw, fragment: bytes) -> bool:
@@ -184,7 +177,23 @@ def _may_hold(data: Raw, fragment: bytes) -> bool:
     return fragment in text or (_BACKSLASH in text and _ESCAPED in text)
 
 
-def _members(edits: Mapping[str, Edit]) -> Edit:
+def _hinted(edits: Edits) -> Edits:
+    """`edits` of what may hold a URI alone: it looks for the sign of one first."""
+    return {key: _where_hinted(edit) for key, edit in edits.items()}
+
+
+def _where_hinted(edit: Edit) -> Edit:
+    return lambda value: edit(value) if _may_hold(value, b"resource") else value
+
+
+def _changed(edits: Edits, members: Params) -> Params:
+    changed = {key: edit(members[key]) for key, edit in edits.items() if key in members}
+    if all(member is members[key] for key, member in changed.items()):
+        return members
+    return {**members, **changed}
+
+
+def _members(edits: Edits) -> Edit:
     """Edits some members of an object."""
 
     def edit(value: Raw) -> Raw:
@@ -194,15 +203,13 @@ def _members(edits: Mapping[str, Edit]) -> Edit:
             members = parse_object(value)
         except InvalidMessage:
             return value
-        changed = {key: edits[key](members[key]) for key in edits if key in members}
-        if all(member is members[key] for key, member in changed.items()):
-            return value
-        return raw({**members, **changed})
+        changed = _changed(edits, members)
+        return value if changed is members else raw(changed)
 
     return edit
 
 
-def _typed(edits: Mapping[str, Edit]) -> Edit:
+def _typed(edits: Edits) -> Edit:
     """Edits an object as its member `type` says, and none of an unknown type."""
 
     def edit(value: Raw) -> Raw:

@@ -92,7 +92,7 @@ def result(outcome: Outcome) -> Entry:
     """The result, decoded. Raises Refused where there is none."""
     match outcome:
         case Complete(result=value):
-            return decoded(value)
+            return decoded(raw(value))
         case InputRequired():
             raise Refused("the server asks for input in a way that a command cannot answer")
         case Failed(error=error):

@@ -19,6 +19,7 @@ from mcproxy.protocol.jsonrpc import (
     ErrorResponse,
     Message,
     Response,
+    raw,
 )
 from mcproxy.protocol.methods import INPUT_CAPABILITIES
 
@@ -46,7 +47,7 @@ async def ask(
         raise McpError(INTERNAL_ERROR, sentence, reason=Reason.TIMEOUT) from late
     match answer:
         case Response(result=result):
-            return result
+            return raw(result)
         case ErrorResponse(error=error):
             raise McpError(error.code, error.message, error.data)
         case _:

@@ -10,9 +10,9 @@ from dataclasses import replace
 from itertools import islice
 from typing import Final, assert_never
 
-from mcproxy.backlog import Backlog, size_of
+from mcproxy.backlog import Backlog
 from mcproxy.call import Change, ListChanged, Notice, ResourceUpdated, TaskChanged
-from mcproxy.protocol.jsonrpc import Notification, raw
+from mcproxy.protocol.jsonrpc import Notification, raw, size_of
 from mcproxy.protocol.methods import RESOURCE_UPDATED, Kind
 from mcproxy.settings import Limits
 

@@ -122,7 +122,7 @@ def answer_early(request: Request) -> Answer:
     return ErrorResponse(request.id, ErrorObject(INVALID_REQUEST, sentence))
 
 
-_OWN_ANSWERS: Final = {"ping": EMPTY_OBJECT}
+_OWN_ANSWERS: Final[dict[str, Params]] = {"ping": {}}
 
 
 def _take_request(edge: Edge, session: Session, request: Request, outlet: Outlet) -> None:
@@ -140,7 +140,7 @@ def _take_request(edge: Edge, session: Session, request: Request, outlet: Outlet
     session.begin(request.id, edge.tasks.create_task(_carry_out(edge, session, request.id, call, outlet)))
 
 
-def _own_answer(session: Session, request: Request) -> Raw | None:
+def _own_answer(session: Session, request: Request) -> Params | None:
     """The answer that the session gives by itself, or None for what is a call. Raises McpError where it is neither."""
     row = METHODS.get(request.method)
     if request.method in _OWN_ANSWERS:
@@ -312,22 +312,22 @@ def _read_opening(params: Params) -> Opening:
     return kept(Opening(version, capabilities, params.get("clientInfo")))
 
 
-def _introduction(edge: Edge, version: str, outcome: Outcome) -> Raw:
+def _introduction(edge: Edge, version: str, outcome: Outcome) -> Params:
     """An InitializeResult for what the gateway says of itself. Raises McpError where it says nothing."""
     if isinstance(outcome, Failed):
         error = outcome.error
         raise McpError(error.code, error.message, error.data, reason=outcome.reason)
-    discovered = parse_object(outcome.result)
+    discovered = outcome.result
     meta = parse_object(discovered.get("_meta", EMPTY_OBJECT))
     itself = raw({"name": edge.proxy.name, "version": __version__})
-    result: dict[str, object] = {
-        "protocolVersion": version,
+    result = {
+        "protocolVersion": raw(version),
         "capabilities": discovered.get("capabilities", EMPTY_OBJECT),
         "serverInfo": discovered.get("serverInfo") or meta.get(META_SERVER_INFO) or itself,
     }
     if "instructions" in discovered:
         result["instructions"] = discovered["instructions"]
-    return raw(result)
+    return result
 
 
 def _is_null(value: Raw) -> bool:

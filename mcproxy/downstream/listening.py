@@ -190,7 +190,7 @@ class Subscription:
         self._acknowledged = True
         self._wake()
         await self._closed.wait()
-        return answer(self._edge, self._admitted, Complete(raw(self._tagged({}))))
+        return answer(self._edge, self._admitted, Complete(self._tagged({})))
 
     async def _subscribe(self) -> None:
         """Settles what is honoured. Until then nothing is noted that might not be. Raises McpError."""
@@ -201,7 +201,7 @@ class Subscription:
 
     async def _announced(self) -> frozenset[str]:
         """The flags for lists that the endpoint says it tells changes of."""
-        discovered = parse_object(_result(await self._edge.handler(self._call(DISCOVER, {}))))
+        discovered = _result(await self._edge.handler(self._call(DISCOVER, {})))
         capabilities = parse_object(discovered.get("capabilities", EMPTY_OBJECT))
         return frozenset(
             flag
@@ -230,7 +230,7 @@ class Subscription:
         outcome = await self._edge.handler(self._call(LISTEN, listening_for(self._wanted.tasks)))
         if not isinstance(outcome, Complete):
             return ()
-        agreed = frozenset(listened(parse_object(outcome.result)))
+        agreed = frozenset(listened(outcome.result))
         return tuple(id for id in self._wanted.tasks if id in agreed)
 
     def _call(self, method: str, params: Params) -> Call:
@@ -243,7 +243,7 @@ class Subscription:
         return with_meta(params, {META_SUBSCRIPTION: self._admitted.id})
 
 
-def _result(outcome: Outcome) -> Raw:
+def _result(outcome: Outcome) -> Params:
     match outcome:
         case Complete(result=result):
             return result

@@ -51,6 +51,7 @@ from mcproxy.protocol.jsonrpc import (
     Request,
     RequestId,
     Response,
+    first_level,
     parse_text,
     raw,
 )
@@ -132,11 +133,10 @@ def answer(edge: Edge, admitted: Admitted, outcome: Outcome) -> Answer:
     """An outcome as a client of this era is told it."""
     match outcome:
         case Complete(result=result):
-            own = _OWN_MEMBERS.get(admitted.row.name, {})
-            hints = _CACHE_HINTS if admitted.row.hinted else {}
-            return Response(admitted.id, _signed(edge, result, {"resultType": "complete", **hints}, own))
+            absent = _HINTED if admitted.row.hinted else _COMPLETE
+            return Response(admitted.id, _signed(edge, result, absent, _OWN_MEMBERS.get(admitted.row.name, {})))
         case InputRequired(result=result) if admitted.row.may_ask:
-            return Response(admitted.id, _signed(edge, result, {"resultType": "input_required"}))
+            return Response(admitted.id, _signed(edge, result, _INPUT_REQUIRED, {}))
         case InputRequired():
             # mrtr, Supported Requests: "MUST NOT ... on any other client requests".
             sentence = f"the upstream needs input for {admitted.row.name}, which may not ask for any"
@@ -152,15 +152,17 @@ def server_info(edge: Edge) -> dict[str, object]:
     return {META_SERVER_INFO: {"name": edge.proxy.name, "version": __version__}}
 
 
-_OWN_MEMBERS: Final[Mapping[str, Mapping[str, object]]] = {DISCOVER: {"supportedVersions": SERVED_VERSIONS}}
+_OWN_MEMBERS: Final[Mapping[str, Params]] = {DISCOVER: {"supportedVersions": raw(SERVED_VERSIONS)}}
 """What the edge knows better than the core: which eras it serves."""
 
-_CACHE_HINTS: Final[Mapping[str, object]] = {"ttlMs": 0, "cacheScope": "private"}
-"""For a result that says nothing of it: usable once, by its caller alone (caching)."""
+_COMPLETE: Final = first_level({"resultType": "complete"})
+_HINTED: Final = first_level({"resultType": "complete", "ttlMs": 0, "cacheScope": "private"})
+"""With what a result says that says nothing of caching: usable once, by its caller alone (caching)."""
+_INPUT_REQUIRED: Final = first_level({"resultType": "input_required"})
 
 
-def _signed(edge: Edge, result: Raw, absent: Mapping[str, object], own: Mapping[str, object] | None = None) -> Raw:
-    return dressed(result, absent=absent, own=own or {}, meta=server_info(edge))
+def _signed(edge: Edge, result: Params, absent: Params, own: Params) -> Params:
+    return dressed(result, absent=absent, own=own, meta=server_info(edge))
 
 
 def _current_code(code: int) -> int:

@@ -32,7 +32,7 @@ from mcproxy.gateway.visiting import is_unwilling, visits
 from mcproxy.metrics import Metrics
 from mcproxy.protocol.eras import STATELESS_VERSIONS
 from mcproxy.protocol.inputs import INPUT_REQUESTS, REQUEST_STATE, Capabilities, merged, missing_capabilities
-from mcproxy.protocol.jsonrpc import raw, with_members
+from mcproxy.protocol.jsonrpc import first_level, raw
 from mcproxy.protocol.methods import METHODS
 from mcproxy.sealing import Sealer
 
@@ -123,14 +123,14 @@ class Bridge:
             return required
         continuation = Relayed(await self._owner(call), required.state)
         state = self._tickets.issue(call, continuation, self._clock() + self._limits.park_ttl)
-        return replace(required, state=state, result=with_members(required.result, {REQUEST_STATE: state}))
+        return replace(required, state=state, result={**required.result, REQUEST_STATE: raw(state)})
 
 
 def input_required(requests: dict[str, InputRequest], state: str | None) -> InputRequired:
     """Our own InputRequiredResult."""
     shown = {key: {"method": request.method, "params": request.params} for key, request in requests.items()}
     members: dict[str, object] = {"resultType": "input_required", INPUT_REQUESTS: shown}
-    return InputRequired(requests, state, raw(members if state is None else {**members, REQUEST_STATE: state}))
+    return InputRequired(requests, state, first_level(members if state is None else {**members, REQUEST_STATE: state}))
 
 
 def _missing(call: Call, required: InputRequired) -> Capabilities:

@@ -13,7 +13,7 @@ import anyio
 from msgspec import Raw
 
 from mcproxy import settings
-from mcproxy.backlog import Backlog, size_of
+from mcproxy.backlog import Backlog
 from mcproxy.call import Call, Failed, InputRequest, McpError, Outcome, Party, Reason
 from mcproxy.protocol.inputs import INPUT_RESPONSES, Capabilities, check_answer, merged, missing_capabilities, named
 from mcproxy.protocol.jsonrpc import (
@@ -26,6 +26,7 @@ from mcproxy.protocol.jsonrpc import (
     Params,
     parse_object,
     raw,
+    size_of,
 )
 
 

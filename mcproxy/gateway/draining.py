@@ -15,9 +15,7 @@ from mcproxy.protocol.jsonrpc import (
     INTERNAL_ERROR,
     METHOD_NOT_FOUND,
     ErrorObject,
-    InvalidMessage,
     Params,
-    parse_object,
     parse_text,
     raw,
 )
@@ -112,13 +110,12 @@ def _read(outcome: Outcome, kind: Paged) -> _Page:
             raise _Malformed(error.message)
 
 
-def _read_page(result: Raw, kind: Paged) -> _Page:
+def _read_page(result: Params, kind: Paged) -> _Page:
     try:
-        members = parse_object(result)
-        items = _items.decode(members[kind.member])
-    except (InvalidMessage, KeyError, msgspec.MsgspecError, RecursionError) as error:
+        items = _items.decode(result[kind.member])
+    except (KeyError, msgspec.MsgspecError, RecursionError) as error:
         raise _Malformed(f"the result holds no list {kind.member!r}") from error
-    cursor = members.get("nextCursor", Raw(b"null"))
+    cursor = result.get("nextCursor", Raw(b"null"))
     return _Page(items, parse_text(cursor), read_hints(result))
 
 

@@ -66,7 +66,7 @@ from mcproxy.gateway.task_listing import TaskListing
 from mcproxy.gateway.tasks import Tasks
 from mcproxy.metrics import UNKNOWN, Metrics
 from mcproxy.protocol.eras import LATEST
-from mcproxy.protocol.jsonrpc import EMPTY_OBJECT, Params, parse_object
+from mcproxy.protocol.jsonrpc import Params, parse_object
 from mcproxy.protocol.methods import DISCOVER, LISTEN, METHODS, ROOTS_CHANGED, SET_LEVEL, SUBSCRIBE, UNSUBSCRIBE, Kind
 from mcproxy.protocol.tasks import TASK_LIST
 from mcproxy.sealing import Sealer
@@ -352,7 +352,7 @@ class Gateway:
             for link in self._catalogue.links(call.caller):
                 if link.owner is not None and self._catalogue.is_up(link):
                     tasks.start_soon(tell, link)
-        return Complete(EMPTY_OBJECT)
+        return Complete({})
 
     def _answers(self, listing: Listing) -> dict[str, Handler]:
         lists: dict[str, Handler] = {row.name: listing.list for row in METHODS.values() if row.lists is not None}

@@ -30,7 +30,7 @@ from mcproxy.gateway.coalescing import Coalescer
 from mcproxy.gateway.errands import errand
 from mcproxy.gateway.listeners import Listeners
 from mcproxy.protocol.eras import Era
-from mcproxy.protocol.jsonrpc import EMPTY_OBJECT, INVALID_PARAMS, INVALID_REQUEST, parse_text, raw
+from mcproxy.protocol.jsonrpc import INVALID_PARAMS, INVALID_REQUEST, parse_text, raw
 from mcproxy.protocol.methods import LOG_LEVELS, METHODS, SET_LEVEL
 
 log = structlog.get_logger()
@@ -71,7 +71,7 @@ class Levels:
         with anyio.move_on_after(self._patience):
             for link in self._refresh():
                 await self._syncs.done(link)
-        return Complete(EMPTY_OBJECT)
+        return Complete({})
 
     def drop(self, listener: Listener) -> None:
         """Forgets what a listener wanted."""

@@ -15,7 +15,7 @@ from mcproxy.gateway.aggregation import Aggregation
 from mcproxy.gateway.catalogue import Catalogue
 from mcproxy.gateway.coalescing import Clock
 from mcproxy.protocol.eras import META_SERVER_INFO, STATELESS_VERSIONS
-from mcproxy.protocol.jsonrpc import EMPTY_OBJECT, INVALID_PARAMS, Params, parse_object, parse_text, raw
+from mcproxy.protocol.jsonrpc import EMPTY_OBJECT, INVALID_PARAMS, Params, first_level, parse_object, parse_text, raw
 from mcproxy.protocol.methods import METHODS, Kind
 from mcproxy.sealing import Sealer, Unsealable
 from mcproxy.settings import Proxy
@@ -57,7 +57,7 @@ class Listing:
         members: dict[str, object] = {"resultType": "complete", kind.member: shown, **hints}
         if end < len(entries):
             members["nextCursor"] = self._sealed(kind, call.caller, end, entries[end - 1].key)
-        return Complete(raw(members))
+        return Complete(first_level(members))
 
     async def discover(self, call: Call) -> Outcome:
         """What the endpoint offers (2026-07-28, server/discover); waits for nobody (R1)."""
@@ -71,7 +71,7 @@ class Listing:
         }
         if view.instructions is not None:
             members["instructions"] = view.instructions
-        return Complete(raw(members))
+        return Complete(first_level(members))
 
     def _marked(self, capabilities: Params) -> Params:
         """`capabilities` with this gateway's id, so that it knows itself when it meets itself (R15)."""

@@ -27,7 +27,7 @@ from mcproxy.gateway.shelves import Entry, Key, Shelf
 from mcproxy.gateway.watches import Turnover, Watch, Watches
 from mcproxy.protocol.caching import UNSAID, Hints, read_hints
 from mcproxy.protocol.capabilities import reports_updates
-from mcproxy.protocol.jsonrpc import EMPTY_OBJECT, InvalidMessage, Params, parse_object, parse_text, raw, with_members
+from mcproxy.protocol.jsonrpc import EMPTY_OBJECT, InvalidMessage, Params, parse_object, parse_text, raw, size_of
 from mcproxy.protocol.methods import Method
 
 META_STALE: Final = "mcproxy/stale"
@@ -222,7 +222,7 @@ class Reads:
 
     def _fitting(self, outcome: Outcome) -> Complete | None:
         """The outcome, if it is a result that is small enough to be kept."""
-        if isinstance(outcome, Complete) and len(outcome.result) <= self._max_entry_bytes:
+        if isinstance(outcome, Complete) and size_of(outcome.result) <= self._max_entry_bytes:
             return outcome
         return None
 
@@ -234,7 +234,7 @@ class Reads:
         turnover = self._watch(key)
         fresh_until = now + self._life(flight, hints)
         entry = Entry(
-            result=Complete(outcome.result.copy(), outcome.is_error),
+            result=Complete(_copied(outcome.result), outcome.is_error),
             fresh_until=fresh_until,
             stale_until=fresh_until + self._spec.cache.stale_if_error,
             ttl_given=hints.ttl is not None,
@@ -315,17 +315,22 @@ def _aged(entry: Entry, now: float) -> Complete:
     if not entry.ttl_given or entry.fresh_until == _FOREVER:
         return entry.result
     left = int((entry.fresh_until - now) * 1000)
-    return Complete(with_members(entry.result.result, {"ttlMs": left}), entry.result.is_error)
+    return Complete({**entry.result.result, "ttlMs": raw(left)}, entry.result.is_error)
 
 
 def _marked(entry: Entry, now: float) -> Complete:
     """The result, said to be stale."""
-    members = parse_object(entry.result.result)
+    members = {**entry.result.result}
     mark = {META_STALE: {"forMs": int((now - entry.fresh_until) * 1000)}}
     members["_meta"] = raw({**_object_or_empty(members.get("_meta", EMPTY_OBJECT)), **mark})
     if entry.ttl_given:
         members["ttlMs"] = raw(0)
-    return Complete(raw(members), entry.result.is_error)
+    return Complete(members, entry.result.is_error)
+
+
+def _copied(result: Params) -> Params:
+    """As it came it holds on to the whole message, whatever else was in it."""
+    return {key: value.copy() for key, value in result.items()}
 
 
 def _object_or_empty(data: Raw) -> Params:

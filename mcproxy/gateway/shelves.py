@@ -16,6 +16,7 @@ from cachetools import LRUCache
 
 from mcproxy.call import Complete, Owner
 from mcproxy.catalog.uris import canonical
+from mcproxy.protocol.jsonrpc import size_of
 
 _OVERHEAD: Final = 1024
 """Bytes that an entry takes beside its URI and its result, rounded up."""
@@ -70,7 +71,7 @@ class Shelf:
     def put(self, key: Key, entry: Entry) -> int:
         """Places the entry and returns how many gave way. What is larger than the whole shelf is not placed."""
         self.drop(key)
-        weight = _OVERHEAD + 2 * sys.getsizeof(key.uri) + len(entry.result.result)
+        weight = _OVERHEAD + 2 * sys.getsizeof(key.uri) + size_of(entry.result.result)
         if weight > self._entries.maxsize:
             return 0
         evicted = 0

@@ -45,7 +45,6 @@ from mcproxy.gateway.reads import MAX_URI, wholes
 from mcproxy.gateway.resolving import Resolver
 from mcproxy.metrics import Metrics
 from mcproxy.protocol.jsonrpc import (
-    EMPTY_OBJECT,
     INTERNAL_ERROR,
     INVALID_PARAMS,
     INVALID_REQUEST,
@@ -226,7 +225,7 @@ class Subscriptions:
         for topic, spelling in self._watchers.held(listener):
             if spelling == uri:
                 self.unwatch(topic, listener, spelling)
-        return Complete(EMPTY_OBJECT)
+        return Complete({})
 
     async def watch(self, topic: Topic, listener: Listener, spelling: str) -> Outcome:
         """Has `listener` hear of updates as `spelling`; where the upstream refuses, nothing is kept."""
@@ -243,7 +242,7 @@ class Subscriptions:
         finally:
             if added and not settled:
                 self.unwatch(topic, listener, spelling)
-        return refusal or Complete(EMPTY_OBJECT)
+        return refusal or Complete({})
 
     def unwatch(self, topic: Topic, listener: Listener, spelling: str) -> None:
         if self._watchers.remove(topic, listener, spelling):

@@ -31,7 +31,7 @@ from mcproxy.gateway.holdings import Holdings
 from mcproxy.gateway.listeners import Listeners
 from mcproxy.gateway.task_ids import Task, TaskIds
 from mcproxy.protocol.eras import LATEST
-from mcproxy.protocol.jsonrpc import INVALID_PARAMS, INVALID_REQUEST, InvalidMessage, parse_object, raw
+from mcproxy.protocol.jsonrpc import INVALID_PARAMS, INVALID_REQUEST, InvalidMessage
 from mcproxy.protocol.methods import LISTEN
 from mcproxy.protocol.tasks import listened, listening_for
 
@@ -71,7 +71,7 @@ class TaskListening:
         agreed = {id: task for id, task in tasks.items() if self._tells_of(task)}
         for id in tasks.keys() - agreed.keys():
             self._holdings.discard(listener, tasks[id])
-        return Complete(raw(listening_for(agreed)))
+        return Complete(listening_for(agreed))
 
     def drop(self, listener: Listener) -> None:
         """Ends all that a listener held."""
@@ -137,6 +137,6 @@ class TaskListening:
 
 def _named(answer: Complete) -> frozenset[str]:
     try:
-        return frozenset(listened(parse_object(answer.result)))
+        return frozenset(listened(answer.result))
     except InvalidMessage:
         return _NONE

@@ -19,7 +19,7 @@ from mcproxy.gateway.draining import Bounds, Paged, drain
 from mcproxy.gateway.errands import NOBODY
 from mcproxy.gateway.holdings import Holdings
 from mcproxy.gateway.task_ids import Task, TaskIds
-from mcproxy.protocol.jsonrpc import INVALID_PARAMS, InvalidMessage, parse_object, parse_text, raw
+from mcproxy.protocol.jsonrpc import INVALID_PARAMS, InvalidMessage, Params, first_level, parse_object, parse_text
 from mcproxy.protocol.tasks import TASK_ID, TASK_LIST
 from mcproxy.settings import Proxy
 
@@ -38,7 +38,7 @@ class _Listed:
     """`id` is the caller's."""
 
     id: str
-    task: Raw
+    task: Params
 
 
 class TaskListing:
@@ -77,21 +77,22 @@ class TaskListing:
         return []
 
     def _of_caller(self, link: LinkKey, call: Call, tasks: list[Raw]) -> list[_Listed]:
-        found = [(self._holdings.find(call.caller, call.listener, Task(link, _id(data))), data) for data in tasks]
+        listed = [_members(data) for data in tasks]
+        found = [(self._holdings.find(call.caller, call.listener, Task(link, _id(data))), data) for data in listed]
         return [
             _Listed(self._ids.seal(task, call.caller), self._ids.rewriter(link, call.caller, task.tool).task(data))
             for task, data in found
             if task is not None and self._ids.reaches(call.caller, task)
         ]
 
-    def _page(self, call: Call, listed: list[_Listed]) -> Raw:
+    def _page(self, call: Call, listed: list[_Listed]) -> Params:
         """The cursor of a page is the last id of the one before: ids are sealed, and for this caller alone."""
         start, size = _start(call, listed), self._proxy.naming.page_size
         page = listed[start : start + size]
         members: dict[str, object] = {_TASKS.member: [entry.task for entry in page]}
         if start + size < len(listed):
             members["nextCursor"] = page[-1].id
-        return raw(members)
+        return first_level(members)
 
 
 def _start(call: Call, listed: list[_Listed]) -> int:
@@ -105,8 +106,12 @@ def _start(call: Call, listed: list[_Listed]) -> int:
     return start
 
 
-def _id(task: Raw) -> str:
+def _id(task: Params) -> str:
+    return parse_text(task.get(TASK_ID, b"")) or ""
+
+
+def _members(task: Raw) -> Params:
     try:
-        return parse_text(parse_object(task).get(TASK_ID, b"")) or ""
+        return parse_object(task)
     except InvalidMessage:
-        return ""
+        return {}

@@ -70,8 +70,8 @@ class Tasks:
             caller = listener.caller
             if not self._ids.reaches(caller, task):
                 continue
-            state = self._ids.rewriter(link, caller, task.tool).task(raw(change.params))
-            params = parse_object(_exposed(self._catalogue.layout(caller).space(link.upstream), state))
+            state = self._ids.rewriter(link, caller, task.tool).task(change.params)
+            params = _exposed(self._catalogue.layout(caller).space(link.upstream), state)
             told = TaskChanged(self._ids.seal(task, caller), change.method, params)
             self._listeners.signal(listener, link.upstream, told)
 
@@ -140,7 +140,7 @@ class Tasks:
             return id if task is None or task.link != link else task.id
 
         outward, back = self._ids.rewriter(link, call.caller, tool), TaskRewriter(own)
-        return replace(call, client=TaskClient(call.client, outward.params, back.related))
+        return replace(call, client=TaskClient(call.client, outward.related, back.related))
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,13 +149,14 @@ class TaskClient:
 
     client: Client
     outward: Callable[[Params], Params]
-    back: Callable[[Raw], Raw]
+    back: Callable[[Params], Params]
 
     def notify(self, method: str, params: Params) -> None:
         self.client.notify(method, self.outward(params))
 
     async def ask(self, request: InputRequest) -> Raw:
-        return self.back(await self.client.ask(InputRequest(request.method, self.outward(request.params))))
+        answer = await self.client.ask(InputRequest(request.method, self.outward(request.params)))
+        return raw(self.back(parse_object(answer)))
 
 
 async def _awaited(target: Target, row: Method, call: Call, exchange: Exchange) -> Outcome:
@@ -171,14 +172,14 @@ async def _awaited(target: Target, row: Method, call: Call, exchange: Exchange) 
     try:
         outcome = await exchange(about, waiting, replace(call, method=waiting.name, client=client))
         over = not (isinstance(outcome, Failed) and outcome.reason is Reason.TIMEOUT)
-        return edited(outcome, lambda result: raw(unrelated(parse_object(result))))
+        return edited(outcome, unrelated)
     finally:
         if not over:
             with anyio.move_on_after(GOODBYE, shield=True):
                 await exchange(about, METHODS[TASK_CANCEL], replace(call, method=TASK_CANCEL))
 
 
-def _exposed(space: Space, state: Raw) -> Raw:
+def _exposed(space: Space, state: Params) -> Params:
     """What a notification says of a task, with what of results and questions it holds in the names of the endpoint."""
     return state if space.transparent else Rewriter(space.expose_uri).result(Shape.TASK, state)
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Final
 
 import msgspec
-from msgspec import UNSET, Raw, UnsetType
+from msgspec import Raw
 
-from mcproxy.protocol.jsonrpc import parse_text
+from mcproxy.protocol.jsonrpc import Params, parse_text
 
 LONGEST_TTL: Final = 365 * 86400.0
 """Seconds; who says more means this."""
@@ -38,22 +38,10 @@ def least(pages: Iterable[Hints]) -> Hints:
     return Hints(min(ttls) if said else None, bool(pages) and all(page.public for page in pages))
 
 
-class _Hints(msgspec.Struct):
-    ttl_ms: Raw | UnsetType = msgspec.field(default=UNSET, name="ttlMs")
-    scope: Raw | UnsetType = msgspec.field(default=UNSET, name="cacheScope")
-
-
-_hints = msgspec.json.Decoder(_Hints)
-
-
-def read_hints(result: Raw) -> Hints:
+def read_hints(result: Params) -> Hints:
     """The hints of a result. A TTL that makes no sense counts as 0, as the negative does."""
-    try:
-        read = _hints.decode(result)
-    except msgspec.MsgspecError:
-        return Hints(ttl=0.0)
-    public = read.scope is not UNSET and parse_text(read.scope) == "public"
-    return Hints(None if read.ttl_ms is UNSET else _seconds(read.ttl_ms), public)
+    public = parse_text(result.get("cacheScope", b"")) == "public"
+    return Hints(_seconds(result["ttlMs"]) if "ttlMs" in result else None, public)
 
 
 def _seconds(ttl_ms: Raw) -> float:

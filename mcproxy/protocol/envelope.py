@@ -116,24 +116,24 @@ def without_hop_meta(params: Params) -> Params:
     return {**rest, META: raw(kept)} if kept else rest
 
 
-def dressed(result: Raw, *, absent: Mapping[str, object], own: Mapping[str, object], meta: Mapping[str, object]) -> Raw:
+def dressed(result: Params, *, absent: Params, own: Params, meta: Mapping[str, object]) -> Params:
     """`result` with members of `absent` that it lacks, those of `own` whatever it has, and `meta` in its `_meta`."""
-    members = parse_object(result)
-    return raw({**absent, **with_meta(members, meta), **own})
+    return {**absent, **with_meta(result, meta), **own}
 
 
-def undressed(result: Raw) -> Raw:
+def undressed(result: Params) -> Params:
     """`result` as the handshake eras know it: without its type, its caching and the name of its server.
 
-    One that does not say its type is of those eras already, and passes as the bytes that came.
+    One that does not say its type is of those eras already.
     """
-    members = parse_object(result) if b'"resultType"' in bytes(result) else {}
-    if "resultType" not in members:
+    if "resultType" not in result:
         return result
-    meta = _readable(members.get(META))
+    rest = {key: value for key, value in result.items() if key not in _OF_EVERY_RESULT}
+    if META not in rest:
+        return rest
+    meta = _readable(rest.pop(META))
     meta.pop(META_SERVER_INFO, None)
-    rest = {key: value for key, value in members.items() if key != META and key not in _OF_EVERY_RESULT}
-    return raw({**rest, META: meta} if meta else rest)
+    return {**rest, META: raw(meta)} if meta else rest
 
 
 _OF_EVERY_RESULT: Final = frozenset({"resultType", "ttlMs", "cacheScope"})

@@ -58,10 +58,10 @@ class Notification:
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """A success. `result` is a JSON object, raw."""
+    """A success."""
 
     id: RequestId
-    result: Raw
+    result: Params
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +96,19 @@ class InvalidMessage(Exception):
 
 
 class _Envelope(msgspec.Struct):
+    """A message and the first level of its result, read in one go: results are what is large."""
+
+    jsonrpc: Raw | UnsetType = UNSET
+    id: Raw | UnsetType = UNSET
+    method: Raw | UnsetType = UNSET
+    params: Raw | UnsetType = UNSET
+    result: Params | UnsetType = UNSET
+    error: Raw | UnsetType = UNSET
+
+
+class _OddEnvelope(msgspec.Struct):
+    """The same where the result is no object, which is no matter in what is not a success."""
+
     jsonrpc: Raw | UnsetType = UNSET
     id: Raw | UnsetType = UNSET
     method: Raw | UnsetType = UNSET
@@ -111,6 +124,7 @@ class _Error(msgspec.Struct):
 
 
 _envelope = msgspec.json.Decoder(_Envelope)
+_odd_envelope = msgspec.json.Decoder(_OddEnvelope)
 _batch = msgspec.json.Decoder(list[Raw])
 _object = msgspec.json.Decoder(Params)
 _id = msgspec.json.Decoder(RequestId)
@@ -123,7 +137,7 @@ def parse(data: bytes | Raw) -> Message:
     """Reads one message. Raises InvalidMessage (JSON-RPC 2.0, section 5.1)."""
     try:
         _check_unicode(data)
-        envelope = _envelope.decode(data)
+        envelope = _read_envelope(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         if _is_json(data):
             raise InvalidMessage(INVALID_REQUEST, "a message must be a JSON object") from error
@@ -139,7 +153,7 @@ def parse(data: bytes | Raw) -> Message:
         raise InvalidMessage(INVALID_REQUEST, 'a message needs one of "method", "result" and "error"', id)
     if id is None:
         raise InvalidMessage(INVALID_REQUEST, "a response needs the id of its request")
-    if not bytes(envelope.result).startswith(b"{"):
+    if not isinstance(envelope.result, dict):
         raise InvalidMessage(INVALID_REQUEST, "a result must be a JSON object", id)
     return Response(id, envelope.result)
 
@@ -212,11 +226,14 @@ def raw(value: object) -> Raw:
     return Raw(_encoder.encode(value))
 
 
-def with_members(base: Raw, members: Mapping[str, object]) -> Raw:
-    """The JSON object `base` with `members` set, the rest of it byte for byte. An empty mapping changes nothing."""
-    if not members:
-        return base
-    return raw({**parse_object(base), **members})
+def first_level(members: Mapping[str, object]) -> Params:
+    """The first level of the JSON object with these members, each as `raw` takes it."""
+    return {key: raw(value) for key, value in members.items()}
+
+
+def size_of(members: Params) -> int:
+    """As many bytes as they are on the wire, where no key has escapes: each with two quotes, a colon and a comma."""
+    return max(2, 1 + sum(len(key) + len(value) + 4 for key, value in members.items()))
 
 
 def nests_deeper(data: bytes | Raw, levels: int) -> bool:
@@ -245,6 +262,13 @@ def _parse_member(member: Raw) -> Message | InvalidMessage:
         return invalid
 
 
+def _read_envelope(data: bytes | Raw) -> _Envelope | _OddEnvelope:
+    try:
+        return _envelope.decode(data)
+    except msgspec.ValidationError:
+        return _odd_envelope.decode(data)
+
+
 def _read_id(member: Raw | UnsetType) -> RequestId | None:
     if member is UNSET or bytes(member) == b"null":
         return None
@@ -254,7 +278,7 @@ def _read_id(member: Raw | UnsetType) -> RequestId | None:
     return id
 
 
-def _read_call(envelope: _Envelope, id: RequestId | None) -> Request | Notification:
+def _read_call(envelope: _Envelope | _OddEnvelope, id: RequestId | None) -> Request | Notification:
     assert envelope.method is not UNSET
     method = parse_text(envelope.method)
     if method is None:

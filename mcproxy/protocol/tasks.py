@@ -138,16 +138,13 @@ def without_support(tool: Params) -> Params:
     return {**others, "execution": raw(rest)} if rest else others
 
 
-def created(kind: Dialect, result: Raw) -> str | None:
+def created(kind: Dialect, result: Params) -> str | None:
     """The id of the task that a result of `tools/call` describes; None where it is a final one."""
-    if TASK.encode() not in bytes(result):
-        return None
-    members = _read(result) or {}
     match kind:
         case Dialect.CORE:
-            return parse_text((_member(members, TASK) or {}).get(TASK_ID, b""))
+            return parse_text((_member(result, TASK) or {}).get(TASK_ID, b""))
         case Dialect.EXTENSION:
-            return parse_text(members.get(TASK_ID, b"")) if members.get("resultType") == raw(TASK) else None
+            return parse_text(result.get(TASK_ID, b"")) if result.get("resultType") == raw(TASK) else None
         case _:
             assert_never(kind)
 
@@ -172,9 +169,9 @@ def related_task(params: Params) -> str | None:
     return None if related is None else parse_text(related.get(TASK_ID, b""))
 
 
-def related_to(id: str, message: Raw) -> Raw:
+def related_to(id: str, message: Params) -> Params:
     """`message`, said to belong to that task."""
-    return raw(with_meta(parse_object(message), {META_RELATED_TASK: {TASK_ID: id}}))
+    return with_meta(message, {META_RELATED_TASK: {TASK_ID: id}})
 
 
 def unrelated(message: Params) -> Params:

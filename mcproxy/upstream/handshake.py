@@ -169,7 +169,7 @@ class Conversation:
         try:
             if METHODS[call.method].notification:
                 await self._tell(Notification(call.method, call.params))
-                return Complete(EMPTY_OBJECT)
+                return Complete({})
             return self._outcome(call, await self._exchange(call))
         except NotAccepted as error:
             self.leave(str(error))
@@ -351,15 +351,14 @@ def _identity(answer: Response | ErrorResponse) -> ServerIdentity:
     if isinstance(answer, ErrorResponse):
         raise Unreachable(f"initialize was refused: {answer.error.message} ({answer.error.code})")
     try:
-        result = parse_object(answer.result)
-        capabilities = parse_object(result.get("capabilities", EMPTY_OBJECT))
+        capabilities = parse_object(answer.result.get("capabilities", EMPTY_OBJECT))
     except InvalidMessage as invalid:
         raise Unreachable(f"initialize was answered with a malformed result: {invalid.reason}") from invalid
-    version = parse_text(result.get("protocolVersion", b""))
+    version = parse_text(answer.result.get("protocolVersion", b""))
     if version not in HANDSHAKE_VERSIONS:
         raise Unreachable(f"it speaks protocol version {version}; known are {', '.join(HANDSHAKE_VERSIONS)}")
-    instructions = parse_text(result.get("instructions", b""))
-    return ServerIdentity(Era.HANDSHAKE, version, capabilities, result.get("serverInfo"), instructions)
+    instructions = parse_text(answer.result.get("instructions", b""))
+    return ServerIdentity(Era.HANDSHAKE, version, capabilities, answer.result.get("serverInfo"), instructions)
 
 
 def messages(data: bytes) -> list[Message | InvalidMessage]:

@@ -222,7 +222,7 @@ class Listening:
             if not wish.granted:
                 self._withdraw(name, wish)
         if wish.granted:
-            return Complete(EMPTY_OBJECT)
+            return Complete({})
         if self._closed is not None:
             raise PeerGone(self._closed)
         return Failed(wish.error, Party.UPSTREAM) if wish.error is not None else self._late()
@@ -232,7 +232,7 @@ class Listening:
         name = Named(LISTEN_URIS, _uri(call) or "")
         if name in self._wishes:
             self._withdraw(name, self._wishes[name])
-        return Complete(EMPTY_OBJECT)
+        return Complete({})
 
     async def listen(self, call: Call) -> Outcome:
         """Has the server tell of the tasks that a filter names, and of no others from now on; says of which it does.
@@ -256,7 +256,7 @@ class Listening:
                     self._withdraw(name, wish)
         if self._closed is not None:
             raise PeerGone(self._closed)
-        return Complete(raw(listening_for(name.name for name, wish in wishes.items() if wish.granted)))
+        return Complete(listening_for(name.name for name, wish in wishes.items() if wish.granted))
 
     def close(self, how: str) -> None:
         """Keeps nobody waiting: the link has ended."""

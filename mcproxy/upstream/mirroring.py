@@ -14,7 +14,7 @@ from cachetools import LRUCache
 from msgspec import Raw
 
 from mcproxy.protocol.headers import InvalidAnnotation, MirroredParameter, mirrored_parameters, parameter_headers
-from mcproxy.protocol.jsonrpc import EMPTY_OBJECT, InvalidMessage, Params, parse_object, parse_text, raw, with_members
+from mcproxy.protocol.jsonrpc import EMPTY_OBJECT, InvalidMessage, Params, parse_object, parse_text, raw
 from mcproxy.protocol.methods import METHODS, Kind, Subject
 
 log = structlog.get_logger()
@@ -41,11 +41,11 @@ class Mirrored:
         parameters = self._tools.get(name or "", ())
         return parameter_headers(parameters, params.get("arguments")) if parameters else {}
 
-    def note(self, page: Raw) -> Raw:
+    def note(self, page: Params) -> Params:
         """A page of tools without those whose annotations are invalid, which clients MUST exclude."""
         tools = _members(page)
         usable = [tool for tool in tools if self._is_usable(tool)]
-        return page if len(usable) == len(tools) else with_members(page, {Kind.TOOLS.member: usable})
+        return page if len(usable) == len(tools) else {**page, Kind.TOOLS.member: raw(usable)}
 
     def _is_usable(self, tool: Raw) -> bool:
         try:
@@ -68,21 +68,14 @@ class Mirrored:
             self._tools.pop(name, None)
 
 
-def next_page(page: Raw) -> Params | None:
+def next_page(page: Params) -> Params | None:
     """The params that ask for the page after `page`, or None where it is the last."""
-    cursor = parse_text(_object(page).get("nextCursor", b""))
+    cursor = parse_text(page.get("nextCursor", b""))
     return None if cursor is None else {"cursor": raw(cursor)}
 
 
-def _members(page: Raw) -> list[Raw]:
+def _members(page: Params) -> list[Raw]:
     try:
-        return _tools.decode(_object(page).get(Kind.TOOLS.member, Raw(b"[]")))
+        return _tools.decode(page.get(Kind.TOOLS.member, Raw(b"[]")))
     except (msgspec.MsgspecError, RecursionError):
         return []
-
-
-def _object(page: Raw) -> Params:
-    try:
-        return parse_object(page)
-    except InvalidMessage:
-        return {}

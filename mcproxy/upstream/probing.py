@@ -65,14 +65,13 @@ def identity(answer: Response | ErrorResponse, status: int | None = None) -> Ser
     if isinstance(answer, ErrorResponse):
         raise _judged(answer.error, status)
     try:
-        result = parse_object(answer.result)
-        supported = _versions.decode(result["supportedVersions"])
-    except (InvalidMessage, KeyError, msgspec.MsgspecError) as error:
+        supported = _versions.decode(answer.result["supportedVersions"])
+    except (KeyError, msgspec.MsgspecError) as error:
         # versioning, matrix: a server of old may "even process an era-ambiguous method under legacy semantics".
         raise Older(f"{DISCOVER} was answered with something else than a DiscoverResult") from error
     if LATEST not in supported:
         raise _mismatched(supported)
-    return _identity(result)
+    return _identity(answer.result)
 
 
 def is_modern(error: ErrorObject, status: int | None) -> bool:

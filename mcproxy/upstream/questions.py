@@ -164,14 +164,14 @@ class Questions:
     async def _reply(self, id: RequestId, decided: Plan) -> Response | ErrorResponse:
         match decided:
             case Reply(result=result):
-                return Response(id, result)
+                return Response(id, parse_object(result))
             case Refuse(error=error):
                 return ErrorResponse(id, error.error())
             case Ask(put=put, request=request, listener=listener, ids=ids):
                 self._visits.note(request.params, listener)
                 try:
                     with self._requests.held(ids):
-                        return Response(id, await put(request))
+                        return Response(id, parse_object(await put(request)))
                 except McpError as refusal:
                     return ErrorResponse(id, refusal.error())
             case _:

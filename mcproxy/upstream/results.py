@@ -9,11 +9,12 @@ from collections.abc import Collection
 from typing import Final
 
 import msgspec
-from msgspec import UNSET, Raw, UnsetType
+from msgspec import UNSET, UnsetType
 
 from mcproxy.call import Complete, InputRequest, InputRequired, Outcome
 from mcproxy.protocol.envelope import without_hop_meta
-from mcproxy.protocol.jsonrpc import Params
+from mcproxy.protocol.inputs import INPUT_REQUESTS, REQUEST_STATE
+from mcproxy.protocol.jsonrpc import Params, parse_text, raw
 from mcproxy.protocol.methods import INPUT_CAPABILITIES, Method
 from mcproxy.protocol.tasks import EXTENSION, TASK
 
@@ -23,11 +24,6 @@ INPUT_REQUIRED: Final = "input_required"
 
 class Malformed(Exception):
     """A result that the specification does not allow. The text says why."""
-
-
-class _Result(msgspec.Struct):
-    resultType: str = COMPLETE  # noqa: N815  # as on the wire
-    """basic, ResultType: "clients MUST treat an absent `resultType` as complete"."""
 
 
 class _Question(msgspec.Struct):
@@ -40,19 +36,19 @@ class _InputRequired(msgspec.Struct):
     requestState: str | UnsetType = UNSET  # noqa: N815  # as on the wire
 
 
-_result = msgspec.json.Decoder(_Result)
+_ASKING: Final = frozenset({INPUT_REQUESTS, REQUEST_STATE})
 _input_required = msgspec.json.Decoder(_InputRequired)
 
 
-def outcome(result: Raw, row: Method, extensions: Collection[str] = ()) -> Outcome:
+def outcome(result: Params, row: Method, extensions: Collection[str] = ()) -> Outcome:
     """What `result` answers to a request of `row`. Raises Malformed.
 
     `extensions` are those that client and server share: a type of result that is unknown here may be of one of them.
     """
-    try:
-        kind = _result.decode(result).resultType
-    except (msgspec.MsgspecError, RecursionError) as error:
-        raise Malformed(f"its result is unreadable: {error}") from error
+    # basic, ResultType: "clients MUST treat an absent `resultType` as complete".
+    kind = parse_text(result["resultType"]) if "resultType" in result else COMPLETE
+    if kind is None:
+        raise Malformed("its result is unreadable: its type is no string")
     if kind == INPUT_REQUIRED:
         return _wanted(result, row)
     if kind == TASK and not (row.deferrable and EXTENSION in extensions):
@@ -63,11 +59,11 @@ def outcome(result: Raw, row: Method, extensions: Collection[str] = ()) -> Outco
     return Complete(result)
 
 
-def _wanted(result: Raw, row: Method) -> InputRequired:
+def _wanted(result: Params, row: Method) -> InputRequired:
     if not row.may_ask:
         raise Malformed(f"it asks for input, which it must not for {row.name}")
     try:
-        asked = _input_required.decode(result)
+        asked = _input_required.decode(raw({key: result[key] for key in _ASKING if key in result}))
     except (msgspec.MsgspecError, RecursionError) as error:
         raise Malformed(f"it asks for input in a malformed way: {error}") from error
     questions = {} if asked.inputRequests is UNSET else asked.inputRequests

@@ -19,7 +19,6 @@ from mcproxy.channel import GOODBYE, PeerGone, Requests, RequestTimeout, Send, T
 from mcproxy.protocol.envelope import wrap
 from mcproxy.protocol.eras import LATEST, STATELESS_VERSIONS, Era
 from mcproxy.protocol.jsonrpc import (
-    EMPTY_OBJECT,
     INTERNAL_ERROR,
     UNSUPPORTED_PROTOCOL_VERSION,
     ErrorObject,
@@ -278,7 +277,7 @@ def _enveloped(call: Call) -> Params:
 
 async def _agree(call: Call) -> Outcome:
     """What a session of old is told; this era says it with each request, or not at all."""
-    return Complete(EMPTY_OBJECT)
+    return Complete({})
 
 
 def _reporter(call: Call) -> Callable[[Params], None]:

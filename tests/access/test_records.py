@@ -13,7 +13,7 @@ from mcproxy.access.policy import Decision, RuleName
 from mcproxy.access.records import MAX_SHOWN, MAX_TEXT, End, Record, Seen, cleaning, line, recorded, trace_id
 from mcproxy.call import Call, Caller, Complete, Failed, Party, Principal, Reason
 from mcproxy.protocol.eras import LATEST
-from mcproxy.protocol.jsonrpc import ErrorObject, Params, raw
+from mcproxy.protocol.jsonrpc import ErrorObject, Params, first_level, raw
 from mcproxy.sealing import Sealer
 from tests.fakes.upstream import FakeClient
 
@@ -34,7 +34,7 @@ def call(method: str = "tools/call", session: str | None = "the-session-key", **
 
 def record(made: Call, subject: str = "push", arguments: str = "redacted") -> Record:
     decision = Decision(False, RuleName("reader", "deny", 2, "mcproxy.yaml:12"))
-    end = End(1_000_000_000, 0.25, "ok", Complete(raw({"content": []})))
+    end = End(1_000_000_000, 0.25, "ok", Complete(first_level({"content": []})))
     return recorded(made, Seen("gh", subject, decision, 0.2), end, arguments, digest)  # type: ignore[arg-type]  # a word
 
 

@@ -20,7 +20,7 @@ from mcproxy.call import (
     UpstreamChanged,
 )
 from mcproxy.protocol.eras import LATEST
-from mcproxy.protocol.jsonrpc import EMPTY_OBJECT, ErrorObject, raw
+from mcproxy.protocol.jsonrpc import ErrorObject, raw
 from mcproxy.protocol.methods import Kind
 from tests.fakes.upstream import FakeClient
 
@@ -34,7 +34,7 @@ def call(name: str = "echo") -> Call:
 
 
 async def fine(call: Call) -> Outcome:
-    return Complete(EMPTY_OBJECT)
+    return Complete({})
 
 
 async def test_a_watcher_sees_calls_and_events_and_no_argument() -> None:

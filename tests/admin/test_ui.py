@@ -37,7 +37,7 @@ from mcproxy.call import (
 from mcproxy.catalog.merging import View, expose, merge, read_listing
 from mcproxy.catalog.naming import Refused, layouts
 from mcproxy.metrics import Metrics
-from mcproxy.protocol.jsonrpc import ErrorObject, raw
+from mcproxy.protocol.jsonrpc import ErrorObject, first_level, raw
 from mcproxy.protocol.methods import Kind
 from mcproxy.settings import Settings
 
@@ -63,7 +63,9 @@ class FakeGateway:
     )
     metrics: Metrics = field(default_factory=lambda: Metrics(CollectorRegistry()))
     calls: list[Call] = field(default_factory=list)
-    outcome: Outcome = field(default_factory=lambda: Complete(raw({"content": [{"type": "text", "text": HOSTILE}]})))
+    outcome: Outcome = field(
+        default_factory=lambda: Complete(first_level({"content": [{"type": "text", "text": HOSTILE}]}))
+    )
 
     @property
     def handler(self) -> Handler:

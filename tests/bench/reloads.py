@@ -201,7 +201,7 @@ class Storm:
         self._ended = anyio.Event()
 
     def _check_process(self, name: str, started: int, outcome: Complete) -> None:
-        pid = msgspec.json.decode(outcome.result)["structuredContent"]["pid"]
+        pid = msgspec.json.decode(raw(outcome.result))["structuredContent"]["pid"]
         if self._pids.setdefault((name, started), pid) != pid:
             raise Broken(f"{name} is another process, and nobody had asked for one")
 

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from mcproxy.catalog.contents import fault
-from mcproxy.protocol.jsonrpc import raw
+from mcproxy.protocol.jsonrpc import Params, first_level
 from mcproxy.settings import Content
 
 
-def read(*parts: object) -> Raw:
-    return raw({"contents": [{"uri": "x:y", **part} if isinstance(part, dict) else part for part in parts]})
+def read(*parts: object) -> Params:
+    return first_level({"contents": [{"uri": "x:y", **part} if isinstance(part, dict) else part for part in parts]})
 
 
 def rules(**given: object) -> Content:
@@ -35,7 +35,7 @@ def test_a_blob_that_is_no_base64_does_not(blob: object) -> None:
 
 
 def test_a_blob_is_found_under_an_escaped_key() -> None:
-    escaped = Raw(rb'{"contents": [{"uri": "x:y", "\u0062lob": "!"}]}')
+    escaped = {"contents": Raw(rb'[{"uri": "x:y", "\u0062lob": "!"}]')}
     assert fault(Content(), escaped) == "a blob that is not Base64 (content.check_blobs)"
 
 
@@ -66,5 +66,5 @@ def test_the_largest_content_is_counted_in_bytes_that_a_client_gets() -> None:
 
 
 def test_what_is_not_bounded_is_not_looked_at() -> None:
-    assert fault(Content(), Raw(b'{"contents": 7}')) is None
-    assert fault(rules(max_bytes=1), Raw(b'{"contents": 7}')) is not None
+    assert fault(Content(), first_level({"contents": 7})) is None
+    assert fault(rules(max_bytes=1), first_level({"contents": 7})) is not None

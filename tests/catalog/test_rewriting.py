@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 
 import msgspec
 import pytest
@@ -12,7 +13,7 @@ from msgspec import Raw
 
 from mcproxy.call import Complete, Failed, InputRequest, InputRequired, Party
 from mcproxy.catalog.rewriting import Rewriter, is_error, marked
-from mcproxy.protocol.jsonrpc import ErrorObject, raw
+from mcproxy.protocol.jsonrpc import ErrorObject, first_level, parse_object, raw
 from mcproxy.protocol.methods import Kind, Shape
 
 REWRITER = Rewriter(lambda uri: f"gh+{uri}")
@@ -29,8 +30,8 @@ json_values = st.recursive(
 )
 
 
-def rewritten(shape: Shape, value: object) -> object:
-    return msgspec.json.decode(REWRITER.result(shape, raw(value)))
+def rewritten(shape: Shape, value: Mapping[str, object]) -> object:
+    return msgspec.json.decode(raw(REWRITER.result(shape, first_level(value))))
 
 
 def test_r27_links_and_embedded_resources_of_a_tool_result() -> None:
@@ -75,18 +76,18 @@ def test_r27_the_uri_of_an_app_in_either_place() -> None:
 
 
 def test_r27_a_key_spelled_with_escapes_is_still_found() -> None:
-    data = Raw(rb'{"content":[{"type":"\u0072\u0065source_link","uri":"a:b"}]}')
-    assert b"gh+a:b" in bytes(REWRITER.result(Shape.CONTENT, data))
+    content = Raw(rb'[{"type":"\u0072\u0065source_link","uri":"a:b"}]')
+    assert b"gh+a:b" in bytes(REWRITER.result(Shape.CONTENT, {"content": content})["content"])
 
 
 def test_r32_a_result_without_uris_is_the_very_same() -> None:
-    result = raw({"content": [{"type": "text", "text": "hello"}], "structuredContent": {"uri": "x:y"}})
+    result = first_level({"content": [{"type": "text", "text": "hello"}], "structuredContent": {"uri": "x:y"}})
     assert REWRITER.result(Shape.CONTENT, result) is result
 
 
 def test_r32_what_is_not_rewritten_keeps_its_bytes() -> None:
-    data = Raw(b'{"content":[{"type":"resource_link","uri":"a:b","n":1.0}],"x": {"b" : 1e2, "b2":"\\u00e9"} }')
-    after = bytes(REWRITER.result(Shape.CONTENT, data))
+    data = b'{"content":[{"type":"resource_link","uri":"a:b","n":1.0}],"x": {"b" : 1e2, "b2":"\\u00e9"} }'
+    after = bytes(raw(REWRITER.result(Shape.CONTENT, parse_object(data))))
     assert b'"n":1.0' in after
     assert b'{"b" : 1e2, "b2":"\\u00e9"}' in after
 
@@ -117,12 +118,12 @@ def test_questions_of_an_unfinished_result_are_rewritten_in_both_places() -> Non
             "r": InputRequest("roots/list", {}),
         },
         "state",
-        raw({"resultType": "input_required", "inputRequests": asked, "requestState": "state"}),
+        first_level({"resultType": "input_required", "inputRequests": asked, "requestState": "state"}),
     )
     after = REWRITER.outcome(Shape.CONTENT, outcome)
     assert isinstance(after, InputRequired)
     assert b"gh+x:y" in bytes(after.requests["q"].params["messages"])
-    result = msgspec.json.decode(after.result)
+    result = msgspec.json.decode(raw(after.result))
     assert result["inputRequests"]["q"]["params"]["messages"][0]["content"]["uri"] == "gh+x:y"
     assert result["inputRequests"]["r"] == {"method": "roots/list"}
     assert result["requestState"] == "state"
@@ -155,22 +156,23 @@ def test_entries_keep_all_but_their_key_and_their_apps_uri() -> None:
     ],
 )
 def test_a_tools_own_failure_is_told(result: bytes, expected: bool) -> None:
-    assert is_error(Raw(result)) is expected
-    assert marked(Shape.CONTENT, Complete(Raw(result))) == Complete(Raw(result), expected)
+    members = parse_object(result)
+    assert is_error(members) is expected
+    assert marked(Shape.CONTENT, Complete(members)) == Complete(members, expected)
 
 
 def test_only_tools_fail_by_themselves() -> None:
-    outcome = Complete(Raw(b'{"isError":true}'))
+    outcome = Complete(first_level({"isError": True}))
     assert marked(Shape.CONTENTS, outcome) is outcome
 
 
 @given(st.lists(st.one_of(links, embedded, others)))
 def test_r27_every_uri_in_any_content_resolves_back(content: list[dict[str, object]]) -> None:
     back = Rewriter(lambda uri: uri.removeprefix("gh+"))
-    before = raw({"content": content})
+    before = first_level({"content": content})
     there = REWRITER.result(Shape.CONTENT, before)
-    assert msgspec.json.decode(back.result(Shape.CONTENT, there)) == msgspec.json.decode(before)
-    for after, block in zip(msgspec.json.decode(there)["content"], content, strict=True):
+    assert msgspec.json.decode(raw(back.result(Shape.CONTENT, there))) == msgspec.json.decode(raw(before))
+    for after, block in zip(msgspec.json.decode(there["content"]), content, strict=True):
         if block["type"] == "resource_link":
             assert after["uri"] == f"gh+{block['uri']}"
         if block["type"] == "resource" and isinstance(block["resource"], dict):
@@ -187,5 +189,5 @@ def test_no_malformed_result_is_an_error(shape: Shape, result: dict[str, object]
 
 def test_a_result_nested_without_end_passes() -> None:
     deep = b"[" * 5000 + b"]" * 5000
-    result = Raw(b'{"content":[{"type":"resource","resource":' + deep + b"}]}")
+    result = {"content": Raw(b'[{"type":"resource","resource":' + deep + b"}]")}
     assert REWRITER.result(Shape.CONTENT, result) is result

@@ -8,7 +8,7 @@ from msgspec import Raw
 
 from mcproxy.call import Call, Complete, Failed, Handler, InputRequest, Outcome, Party
 from mcproxy.cli.inspection import Refused, Visitor, call_tool, entries, read_pairs, result
-from mcproxy.protocol.jsonrpc import EMPTY_OBJECT, INVALID_PARAMS, ErrorObject, Params, raw
+from mcproxy.protocol.jsonrpc import INVALID_PARAMS, ErrorObject, Params, first_level, raw
 from mcproxy.protocol.methods import Kind
 
 pytestmark = pytest.mark.anyio
@@ -44,7 +44,7 @@ def visitor(handler: Handler) -> Visitor:
 
 
 def page(*tools: object, cursor: str | None = None) -> Complete:
-    return Complete(raw({"tools": tools} | ({} if cursor is None else {"nextCursor": cursor})))
+    return Complete(first_level({"tools": tools} | ({} if cursor is None else {"nextCursor": cursor})))
 
 
 async def test_r31_a_list_is_drained_and_the_empty_cursor_is_one() -> None:
@@ -54,7 +54,7 @@ async def test_r31_a_list_is_drained_and_the_empty_cursor_is_one() -> None:
 
 
 async def test_arguments_are_read_as_the_tools_schema_wants_them() -> None:
-    gateway = Gateway(page(TOOL), Complete(EMPTY_OBJECT))
+    gateway = Gateway(page(TOOL), Complete({}))
     pairs = {"text": "1", "n": "2", "any": '{"a": [true]}', "other": "plain words"}
     with anyio.fail_after(5):
         await call_tool(visitor(gateway), "t", pairs, {"whole": None})
@@ -66,7 +66,7 @@ async def test_arguments_are_read_as_the_tools_schema_wants_them() -> None:
 
 
 async def test_without_pairs_a_call_is_one_request() -> None:
-    gateway = Gateway(Complete(EMPTY_OBJECT))
+    gateway = Gateway(Complete({}))
     await call_tool(visitor(gateway), "t", {}, {"a": 1})
     assert len(gateway.calls) == 1
 

@@ -26,7 +26,7 @@ from mcproxy.call import (
     TaskChanged,
 )
 from mcproxy.downstream.listening import Filter, read_filter
-from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, ErrorObject, parse_object, raw
+from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, ErrorObject, first_level, parse_object, raw
 from mcproxy.protocol.methods import Kind
 from mcproxy.settings import Limits
 from tests.downstream.modern import PREFIX, SUBSCRIPTION, modern_client_of, request
@@ -55,7 +55,9 @@ async def streams_are(gateway: Served, many: int) -> None:
 
 async def offering_everything(call: Call) -> Outcome:
     told = {"listChanged": True}
-    return Complete(raw({"capabilities": {"tools": told, "prompts": told, "resources": {**told, "subscribe": True}}}))
+    return Complete(
+        first_level({"capabilities": {"tools": told, "prompts": told, "resources": {**told, "subscribe": True}}})
+    )
 
 
 def open_gateway() -> FakeGateway:
@@ -89,7 +91,7 @@ async def test_r20_only_what_can_be_delivered_is_honoured() -> None:
         assert call.listener is not None
         if b"refused" in bytes(call.params["uri"]):
             return Failed(ErrorObject(-32602, "no"), Party.UPSTREAM)
-        return Complete(raw({}))
+        return Complete({})
 
     gateway = FakeGateway()
     gateway.answers["resources/subscribe"] = refuse_some
@@ -143,7 +145,7 @@ async def test_of_tasks_those_are_acknowledged_and_told_of_that_the_gateway_agre
     async def agree_to_some(call: Call) -> Outcome:
         assert call.listener is not None
         assert call.params == {"notifications": raw({"taskIds": ["1", "2", "3"]})}
-        return Complete(raw({"notifications": {"taskIds": ["3", "1"]}}))
+        return Complete(first_level({"notifications": {"taskIds": ["3", "1"]}}))
 
     gateway = open_gateway()
     gateway.answers["subscriptions/listen"] = agree_to_some

@@ -15,7 +15,7 @@ from mcproxy.call import ANONYMOUS, Caller, Complete, InputRequest, McpError
 from mcproxy.downstream.edge import Edge
 from mcproxy.downstream.stateless import admit, respond
 from mcproxy.protocol.eras import HOP_META
-from mcproxy.protocol.jsonrpc import HEADER_MISMATCH, Message, Request, raw
+from mcproxy.protocol.jsonrpc import HEADER_MISMATCH, Message, Request, parse_object, raw
 from mcproxy.protocol.methods import METHODS
 from tests.downstream.modern import ENVELOPE, headers_of
 from tests.downstream.modern import request as message
@@ -118,12 +118,12 @@ async def test_r32_what_a_result_holds_passes_byte_for_byte() -> None:
     odd = b'{"content":[{"type":"odd" , "n":1.0e+2}],"x":{"deep":[ 1 ]}}'
 
     async def answer(call: Any) -> Complete:
-        return Complete(Raw(odd))
+        return Complete(parse_object(odd))
 
     gateway = FakeGateway()
     gateway.answers["tools/call"] = answer
     sent: list[Any] = []
     async with edge_of(gateway) as edge:
         await respond(edge, admit(edge, call("t", {}), ANONYMOUS, ""), sent.append)
-    assert b'[{"type":"odd" , "n":1.0e+2}]' in bytes(sent[0].result)
-    assert b'{"deep":[ 1 ]}' in bytes(sent[0].result)
+    assert b'[{"type":"odd" , "n":1.0e+2}]' in bytes(raw(sent[0].result))
+    assert b'{"deep":[ 1 ]}' in bytes(raw(sent[0].result))

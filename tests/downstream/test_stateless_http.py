@@ -11,7 +11,7 @@ import pytest
 from mcp import Client, MCPError
 
 from mcproxy.call import Call, Complete, Failed, InputRequest, InputRequired, Outcome, Party
-from mcproxy.protocol.jsonrpc import ErrorObject, raw
+from mcproxy.protocol.jsonrpc import ErrorObject, first_level, raw
 from tests.downstream.client import EventReader, initialize, notification
 from tests.downstream.client import request as bare
 from tests.downstream.modern import ENVELOPE, PREFIX, VERSION, headers_of, modern_client_of, request
@@ -38,7 +38,7 @@ async def chatty(call: Call) -> Outcome:
     for level in ("debug", "warning"):
         call.client.notify("notifications/message", {"level": raw(level), "data": raw(level)})
     call.client.notify("notifications/elicitation/complete", {"elicitationId": raw("e")})
-    return Complete(raw({"content": []}))
+    return Complete(first_level({"content": []}))
 
 
 TOOL = {"name": "t", "arguments": {"a": 1}}
@@ -79,7 +79,7 @@ async def test_results_say_what_they_are_whose_and_how_to_cache_them() -> None:
 async def test_what_a_result_says_of_itself_stays() -> None:
     async def hinted(call: Call) -> Outcome:
         own = {"tools": [], "ttlMs": 5, "cacheScope": "public", "resultType": "complete", "_meta": {"x": [1]}}
-        return Complete(raw(own))
+        return Complete(first_level(own))
 
     async with served(answering(hinted, "tools/list")) as gateway, modern_client_of(gateway) as client:
         listed = await client.result(request(1, "tools/list"))
@@ -97,7 +97,7 @@ async def test_input_required_passes_in_its_wire_shape() -> None:
     asked = {"e": {"method": "elicitation/create", "params": {"mode": "url", "message": "m", "url": "https://x"}}}
 
     async def ask(call: Call) -> Outcome:
-        wire = raw({"resultType": "input_required", "inputRequests": asked, "requestState": "s"})
+        wire = first_level({"resultType": "input_required", "inputRequests": asked, "requestState": "s"})
         return InputRequired({"e": InputRequest("elicitation/create", {})}, "s", wire)
 
     async with served(answering(ask)) as gateway, modern_client_of(gateway) as client:
@@ -109,7 +109,7 @@ async def test_input_required_passes_in_its_wire_shape() -> None:
 
 async def test_input_is_never_required_for_what_may_not_ask() -> None:
     async def ask(call: Call) -> Outcome:
-        return InputRequired({}, "s", raw({"requestState": "s"}))
+        return InputRequired({}, "s", first_level({"requestState": "s"}))
 
     async with served(answering(ask, "tools/list")) as gateway, modern_client_of(gateway) as client:
         _, answer = await client.answer(request(1, "tools/list"))

@@ -13,7 +13,7 @@ import pytest
 
 from mcproxy.call import Call, Complete, ListChanged, Outcome
 from mcproxy.downstream.stdio import serve_stdio
-from mcproxy.protocol.jsonrpc import raw
+from mcproxy.protocol.jsonrpc import first_level, raw
 from mcproxy.protocol.methods import Kind
 from mcproxy.settings import Limits, Proxy
 from tests.downstream.client import initialize, notification
@@ -186,7 +186,7 @@ async def test_too_many_requests_at_once_are_refused() -> None:
 async def test_r24_progress_has_the_token_of_its_request() -> None:
     async def report(call: Call) -> Outcome:
         call.client.notify("notifications/progress", {"progress": raw(1)})
-        return Complete(raw({"content": []}))
+        return Complete(first_level({"content": []}))
 
     gateway = FakeGateway()
     gateway.answers["tools/call"] = report

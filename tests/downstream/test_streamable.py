@@ -10,7 +10,7 @@ import pytest
 from aiohttp import web
 
 from mcproxy.call import Call, Complete, ListChanged, Outcome, Principal, ResourceUpdated
-from mcproxy.protocol.jsonrpc import raw
+from mcproxy.protocol.jsonrpc import first_level, raw
 from mcproxy.protocol.methods import Kind
 from mcproxy.settings import Limits
 from tests.downstream.client import EventReader, client_of, initialize, notification, request
@@ -27,7 +27,7 @@ def answering(answer: Any) -> FakeGateway:
 
 async def reporting(call: Call) -> Outcome:
     call.client.notify("notifications/progress", {"progress": raw(1)})
-    return Complete(raw({"content": []}))
+    return Complete(first_level({"content": []}))
 
 
 async def test_a_session_opens_and_answers_in_json() -> None:
@@ -510,7 +510,7 @@ async def test_log_messages_go_out_at_the_sessions_level_and_info_until_it_sets_
     async def chatty(call: Call) -> Outcome:
         for level in ("debug", "info", "error", "nonsense"):
             call.client.notify("notifications/message", {"level": raw(level), "data": raw(level)})
-        return Complete(raw({"content": []}))
+        return Complete(first_level({"content": []}))
 
     async def heard() -> list[str]:
         async with client.post(request(1, "tools/call"), accept="text/event-stream") as response:

@@ -8,7 +8,7 @@ import pytest
 
 from mcproxy.downstream.outbox import Outbox
 from mcproxy.downstream.streams import Stream, Streams, UnknownEvent
-from mcproxy.protocol.jsonrpc import EMPTY_OBJECT, Notification, Response
+from mcproxy.protocol.jsonrpc import Notification, Response
 from mcproxy.protocol.sse import Event, EventDecoder
 from mcproxy.settings import Limits
 
@@ -21,7 +21,7 @@ def streams(**limits: int) -> Streams:
 
 
 def answer(id: int) -> Response:
-    return Response(id, EMPTY_OBJECT)
+    return Response(id, {})
 
 
 async def read(stream: Stream, after: int | None = None) -> list[Event]:

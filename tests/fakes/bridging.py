@@ -19,7 +19,7 @@ from mcproxy.gateway.bridging import Bridge
 from mcproxy.gateway.pipeline import contained, stack
 from mcproxy.metrics import Metrics
 from mcproxy.protocol.eras import LATEST
-from mcproxy.protocol.jsonrpc import Params, raw
+from mcproxy.protocol.jsonrpc import Params, first_level, raw
 from mcproxy.sealing import Sealer
 from tests.fakes.upstream import FakeClient, complete, decoded, quiet
 
@@ -53,7 +53,7 @@ def required(requests: Mapping[str, InputRequest], state: str | None = None, **m
     result = {"resultType": "input_required", "inputRequests": shown, **members}
     if state is not None:
         result["requestState"] = state
-    return InputRequired(dict(requests), state, raw(result))
+    return InputRequired(dict(requests), state, first_level(result))
 
 
 def asking(*questions: InputRequest) -> Script:

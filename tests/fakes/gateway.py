@@ -29,7 +29,7 @@ from mcproxy.downstream.credentials import Credentials
 from mcproxy.downstream.edge import Edge
 from mcproxy.downstream.listener import Identify, anonymous, serve_http
 from mcproxy.metrics import Metrics
-from mcproxy.protocol.jsonrpc import INVALID_PARAMS, METHOD_NOT_FOUND, ErrorObject, parse_text, raw
+from mcproxy.protocol.jsonrpc import INVALID_PARAMS, METHOD_NOT_FOUND, ErrorObject, first_level, parse_text, raw
 from mcproxy.protocol.methods import LOG_LEVELS
 from mcproxy.sealing import Sealer
 from mcproxy.settings import Limits, Proxy
@@ -46,16 +46,16 @@ Answering = Callable[[Call], Awaitable[Outcome]]
 
 
 async def discover(call: Call) -> Outcome:
-    return Complete(raw(DISCOVERED))
+    return Complete(first_level(DISCOVERED))
 
 
 async def list_tools(call: Call) -> Outcome:
-    return Complete(raw({"tools": [{"name": "echo", "inputSchema": {"type": "object"}}]}))
+    return Complete(first_level({"tools": [{"name": "echo", "inputSchema": {"type": "object"}}]}))
 
 
 async def echo(call: Call) -> Outcome:
     """The call's own params, as structured content."""
-    return Complete(raw({"content": [], "structuredContent": {"params": call.params}}))
+    return Complete(first_level({"content": [], "structuredContent": {"params": call.params}}))
 
 
 async def set_level(call: Call) -> Outcome:
@@ -64,11 +64,11 @@ async def set_level(call: Call) -> Outcome:
     if level not in LOG_LEVELS:
         raise McpError(INVALID_PARAMS, "no such level")
     call.listener.set_log_level(level)
-    return Complete(raw({}))
+    return Complete({})
 
 
 async def empty(call: Call) -> Outcome:
-    return Complete(raw({}))
+    return Complete({})
 
 
 @dataclass
@@ -136,7 +136,7 @@ class Held:
         except BaseException:
             self.cancelled.set()
             raise
-        return Complete(raw({"content": []}))
+        return Complete(first_level({"content": []}))
 
 
 def asking(method: str, params: dict[str, object] | None = None) -> Answering:
@@ -144,7 +144,7 @@ def asking(method: str, params: dict[str, object] | None = None) -> Answering:
 
     async def answer(call: Call) -> Outcome:
         request = InputRequest(method, {key: raw(value) for key, value in (params or {}).items()})
-        return Complete(raw({"content": [], "structuredContent": {"answer": await call.client.ask(request)}}))
+        return Complete(first_level({"content": [], "structuredContent": {"answer": await call.client.ask(request)}}))
 
     return answer
 

@@ -41,7 +41,7 @@ from mcproxy.gateway.resources import ReadCache
 from mcproxy.gateway.subscriptions import Topic
 from mcproxy.metrics import Metrics
 from mcproxy.protocol.eras import LATEST, Era
-from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, METHOD_NOT_FOUND, ErrorObject, Params, raw
+from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, METHOD_NOT_FOUND, ErrorObject, Params, first_level, raw
 
 NAME = "files"
 DOWN = Failed(ErrorObject(INTERNAL_ERROR, "upstream files unavailable"), Party.UPSTREAM, Reason.UNAVAILABLE)
@@ -80,13 +80,13 @@ def tool(name: str) -> Call:
 
 def members(outcome: Outcome) -> dict[str, object]:
     assert isinstance(outcome, Complete), outcome
-    decoded: dict[str, object] = msgspec.json.decode(outcome.result)
+    decoded: dict[str, object] = msgspec.json.decode(raw(outcome.result))
     return decoded
 
 
 def text(outcome: Outcome) -> str:
     assert isinstance(outcome, Complete), outcome
-    return str(msgspec.json.decode(outcome.result)["contents"][0]["text"])
+    return str(msgspec.json.decode(raw(outcome.result))["contents"][0]["text"])
 
 
 @dataclass(eq=False)
@@ -143,12 +143,12 @@ class Server:
             return self.instead
         value = f"{self.versions.get(uri, 0)} for {call.caller.principal.name}"
         contents = [{"uri": uri, "text": value, "blob": "x" * self.padding}]
-        return Complete(raw({"contents": contents, **self.hints}))
+        return Complete(first_level({"contents": contents, **self.hints}))
 
     async def __call__(self, call: Call) -> Outcome:
         if call.method == "tools/call":
             self.tool_calls += 1
-            return Complete(raw({"content": []}))
+            return Complete(first_level({"content": []}))
         return await self._read(call)
 
     async def _read(self, call: Call) -> Outcome:
@@ -185,7 +185,7 @@ class Table:
         if self.slow:
             self.waiting[listener] = anyio.Event()
             await self.waiting[listener].wait()
-        return Complete(raw({}))
+        return Complete({})
 
     def unwatch(self, topic: Topic, listener: Listener, spelling: str) -> None:
         if self.held.get(listener) == topic.uri:

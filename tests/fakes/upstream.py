@@ -40,7 +40,7 @@ from mcproxy.gateway.gateway import Gateway
 from mcproxy.gateway.pipeline import Traces
 from mcproxy.metrics import Metrics
 from mcproxy.protocol.eras import LATEST_HANDSHAKE, Era
-from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, METHOD_NOT_FOUND, ErrorObject, Params, parse_text, raw
+from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, METHOD_NOT_FOUND, ErrorObject, Params, first_level, parse_text, raw
 from mcproxy.protocol.methods import METHODS, Kind
 from mcproxy.sealing import Sealer
 from mcproxy.settings import Settings
@@ -58,7 +58,7 @@ EVERYTHING: dict[str, object] = {
 
 
 def complete(**members: object) -> Complete:
-    return Complete(raw(members))
+    return Complete(first_level(members))
 
 
 def failed(
@@ -70,8 +70,8 @@ def failed(
 def decoded(value: Outcome | Raw | Params) -> dict[str, object]:
     """A result, or the whole of raw params, as plain values."""
     assert not isinstance(value, Failed), value
-    data = raw(value) if isinstance(value, dict) else value.result if not isinstance(value, Raw) else value
-    members: dict[str, object] = msgspec.json.decode(data)
+    data = value if isinstance(value, Raw | dict) else value.result
+    members: dict[str, object] = msgspec.json.decode(raw(data))
     return members
 
 

@@ -17,6 +17,7 @@ from mcproxy.protocol.jsonrpc import (
     Request,
     Response,
     encode,
+    first_level,
     parse,
     parse_batch,
     raw,
@@ -37,7 +38,7 @@ ERRORS = st.builds(ErrorObject, st.integers(-(2**31), 2**31), TEXT, st.none() | 
 MESSAGES: st.SearchStrategy[Message] = st.one_of(
     st.builds(Request, IDS, TEXT, PARAMS),
     st.builds(Notification, TEXT, PARAMS),
-    st.builds(Response, IDS, OBJECTS.map(raw)),
+    st.builds(Response, IDS, OBJECTS.map(first_level)),
     st.builds(ErrorResponse, IDS | st.none(), ERRORS),
 )
 

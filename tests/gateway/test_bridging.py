@@ -20,8 +20,8 @@ from mcproxy.protocol.jsonrpc import (
     METHOD_NOT_FOUND,
     MISSING_CLIENT_CAPABILITY,
     URL_ELICITATION_REQUIRED,
+    first_level,
     parse_text,
-    raw,
 )
 from mcproxy.sealing import Sealer
 from tests.fakes.bridging import (
@@ -275,7 +275,7 @@ async def test_a_call_that_fails_for_it_says_what_it_needs() -> None:
 
 
 async def test_a_tool_may_say_so_in_its_own_words() -> None:
-    outcome = Complete(raw({"content": [], "isError": True}), is_error=True)
+    outcome = Complete(first_level({"content": [], "isError": True}), is_error=True)
     async with bridged(_giving_up(roots(), outcome=outcome)) as world:
         assert await world.call(capabilities={}) is outcome
 

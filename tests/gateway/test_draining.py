@@ -7,7 +7,7 @@ import pytest
 from mcproxy.call import Complete, Failed, Outcome
 from mcproxy.gateway.draining import Bounds, Drained, Send, drain
 from mcproxy.protocol.caching import UNSAID, Hints
-from mcproxy.protocol.jsonrpc import METHOD_NOT_FOUND, Params, parse_text, raw
+from mcproxy.protocol.jsonrpc import METHOD_NOT_FOUND, Params, first_level, parse_text
 from mcproxy.protocol.methods import Kind
 from tests.fakes.upstream import complete, failed
 
@@ -82,8 +82,8 @@ async def test_a_page_that_fails_fails_the_list() -> None:
 
 
 @pytest.mark.parametrize("result", [{}, {"tools": {}}, {"tools": None}, {"resources": []}], ids=str)
-async def test_what_holds_no_list_fails(result: object) -> None:
-    outcome = await drain(always(Complete(raw(result))), Kind.TOOLS, WIDE)
+async def test_what_holds_no_list_fails(result: dict[str, object]) -> None:
+    outcome = await drain(always(Complete(first_level(result))), Kind.TOOLS, WIDE)
     assert isinstance(outcome, Failed)
     assert outcome.error.message == "tools/list: the result holds no list 'tools'"
 

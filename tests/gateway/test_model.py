@@ -517,7 +517,7 @@ class GatewayMachine(RuleBasedStateMachine):
             self.check_read(pending, outcome)
 
     def check_read(self, pending: Pending, outcome: Complete) -> None:
-        value, _, owner = msgspec.json.decode(outcome.result)["contents"][0]["text"].partition(" for ")
+        value, _, owner = msgspec.json.decode(raw(outcome.result))["contents"][0]["text"].partition(" for ")
         assert int(value) >= pending.floor, f"{pending.uri}: got {value}, and {pending.floor} was known before"
         assert owner == pending.person.caller.principal.name or pending.uri.startswith("public")
         latest, _ = pending.person.has.get(pending.uri, (0, 0))

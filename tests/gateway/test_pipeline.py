@@ -32,7 +32,7 @@ from mcproxy.gateway.pipeline import attributed, audited, contained, counted, st
 from mcproxy.logs import about
 from mcproxy.metrics import Metrics
 from mcproxy.protocol.eras import LATEST
-from mcproxy.protocol.jsonrpc import EMPTY_OBJECT, INTERNAL_ERROR, INVALID_PARAMS, LIMIT_EXCEEDED, raw
+from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS, LIMIT_EXCEEDED, raw
 from mcproxy.protocol.methods import Kind
 from mcproxy.settings import Settings
 from mcproxy.settings.audit import Audit as AuditSettings
@@ -72,7 +72,7 @@ async def test_stages_wrap_in_the_order_in_which_they_are_read() -> None:
 
         return stage
 
-    await stack([noting("outer"), noting("inner")], answering(Complete(EMPTY_OBJECT)))(call())
+    await stack([noting("outer"), noting("inner")], answering(Complete({})))(call())
     assert passed == ["outer", "inner"]
 
 
@@ -106,9 +106,9 @@ async def test_r44_a_crash_is_logged_and_tells_the_client_nothing() -> None:
 @pytest.mark.parametrize(
     ("outcome", "label"),
     [
-        (Complete(EMPTY_OBJECT), "ok"),
-        (Complete(EMPTY_OBJECT, is_error=True), "tool_error"),
-        (InputRequired({}, "s", EMPTY_OBJECT), "input_required"),
+        (Complete({}), "ok"),
+        (Complete({}, is_error=True), "tool_error"),
+        (InputRequired({}, "s", {}), "input_required"),
         *((failed("", reason=reason), reason.value) for reason in Reason),
     ],
 )
@@ -122,7 +122,7 @@ async def test_r52_outcomes_are_told_apart(outcome: Outcome, label: str) -> None
 
 async def test_r52_a_made_up_method_makes_no_label() -> None:
     metrics = Metrics()
-    await counted(metrics, lambda call: ("", ""))(answering(Complete(EMPTY_OBJECT)))(call("made/up"))
+    await counted(metrics, lambda call: ("", ""))(answering(Complete({})))(call("made/up"))
     labels = {"upstream": "", "method": "unknown", "subject": "", "outcome": "ok"}
     assert metrics.registry.get_sample_value("mcproxy_requests_total", labels) == 1
 
@@ -149,7 +149,7 @@ async def test_lines_of_a_call_say_its_request_and_its_trace_and_others_do_not()
 
     async def logging(call: Call) -> Outcome:
         facts.append(about.get())
-        return Complete(EMPTY_OBJECT)
+        return Complete({})
 
     trace = "0af7651916cd43dd8448eb211c80319c"
     meta = {"_meta": raw({"traceparent": f"00-{trace}-b7ad6b7169203331-01"})}
@@ -171,7 +171,7 @@ async def test_the_gateways_own_time_is_what_neither_upstream_nor_client_took(as
     async def upstream(call: Call) -> Outcome:
         call.notes.upstream_seconds += 2
         call.notes.asked = asked
-        return Complete(EMPTY_OBJECT)
+        return Complete({})
 
     await counted(metrics, lambda call: ("up", ""), lambda: next(ticks))(upstream)(call())
     assert metrics.registry.get_sample_value("mcproxy_own_duration_seconds_sum", {"upstream": "up"}) == own
@@ -342,7 +342,7 @@ async def test_where_the_audit_must_not_fail_no_upstream_sees_a_call_that_cannot
 
 async def test_without_an_audit_there_is_no_stage_for_it() -> None:
     async def handler(call: Call) -> Outcome:
-        return Complete(EMPTY_OBJECT)
+        return Complete({})
 
     off = Audit(AuditSettings(), Metrics())
     assert audited(off, lambda call: (Aim(), None), lambda purpose, payload: "")(handler) is handler

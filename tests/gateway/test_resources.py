@@ -23,7 +23,7 @@ from mcproxy.call import (
 )
 from mcproxy.gateway.reads import MAX_URI, META_STALE
 from mcproxy.protocol.caching import LONGEST_TTL
-from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, RESOURCE_NOT_FOUND, ErrorObject, raw
+from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, RESOURCE_NOT_FOUND, ErrorObject, first_level, raw
 from mcproxy.protocol.methods import LOG_MESSAGE, PROGRESS, Kind
 from tests.fakes.reading import DOWN, NAME, Pending, Reader, Server, members, read, settled, text, tool, world
 from tests.fakes.upstream import FakeUpstream, house
@@ -110,7 +110,7 @@ async def test_a_hit_without_a_ttl_of_its_own_is_the_very_bytes_of_the_answer() 
         first, second = await w.get(read(A)), await w.get(read(A))
         assert isinstance(first, Complete)
         assert isinstance(second, Complete)
-        assert bytes(first.result) == bytes(second.result)
+        assert first.result == second.result
         assert w.server.reads == 1
 
 
@@ -202,7 +202,7 @@ async def test_an_error_is_not_kept() -> None:
 
 async def test_a_request_for_input_is_not_kept() -> None:
     async with world(Server(hints=PUBLIC)) as w:
-        w.server.instead = InputRequired({"k": QUESTION}, None, raw({"ttlMs": 1000, "cacheScope": "public"}))
+        w.server.instead = InputRequired({"k": QUESTION}, None, first_level({"ttlMs": 1000, "cacheScope": "public"}))
         assert isinstance(await w.get(read(A)), InputRequired)
         w.server.instead = None
         assert text(await w.get(read(A))) == "0 for alice"
@@ -365,7 +365,7 @@ async def test_a_request_for_input_is_for_the_one_who_led_alone() -> None:
         pending = [w.begin(read(A)) for _ in range(2)]
         await settled()
         w.server.slow = False
-        w.server.arrived[0].answer(InputRequired({"k": QUESTION}, None, raw({})))
+        w.server.arrived[0].answer(InputRequired({"k": QUESTION}, None, {}))
         with anyio.fail_after(5):
             assert isinstance(await pending[0].done(), InputRequired)
         assert await all_done(pending[1]) == ["0 for alice"]
@@ -875,11 +875,11 @@ def counting(upstream: FakeUpstream) -> FakeUpstream:
 
     def answer(call: Call) -> Complete:
         contents = [{"uri": A, "text": str(upstream.count("resources/read"))}]
-        return Complete(raw({"contents": contents, "cacheScope": "public"}))
+        return Complete(first_level({"contents": contents, "cacheScope": "public"}))
 
     upstream.answers["resources/read"] = answer
     for method in ("resources/subscribe", "resources/unsubscribe", "tools/call"):
-        upstream.answers[method] = lambda call: Complete(raw({}))
+        upstream.answers[method] = lambda call: Complete({})
     return upstream
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from mcproxy.call import Call, Complete, Failed, InputRequest, InputRequired, Listener, Outcome, Party, Reason
 from mcproxy.protocol.eras import HANDSHAKE_VERSIONS, LATEST, LATEST_HANDSHAKE
-from mcproxy.protocol.jsonrpc import raw
+from mcproxy.protocol.jsonrpc import first_level, raw
 from mcproxy.protocol.methods import METHODS, Answerer, Kind
 from tests.fakes.upstream import (
     FakeClient,
@@ -304,13 +304,13 @@ async def test_an_unfinished_result_comes_in_the_callers_names() -> None:
         params = {"messages": raw([{"role": "user", "content": LINK}])}
         asked = {"q": {"method": "sampling/createMessage", "params": params}}
         unfinished = InputRequired(
-            {"q": InputRequest("sampling/createMessage", params)}, None, raw({"inputRequests": asked})
+            {"q": InputRequest("sampling/createMessage", params)}, None, first_level({"inputRequests": asked})
         )
         h["a"].answers["tools/call"] = lambda call: unfinished
         outcome = await h.call("tools/call", name="a__ask", version=LATEST, capabilities={"sampling": raw({})})
         assert isinstance(outcome, InputRequired)
         assert b"a+file:///b" in bytes(outcome.requests["q"].params["messages"])
-        assert b"a+file:///b" in bytes(outcome.result)
+        assert b"a+file:///b" in bytes(raw(outcome.result))
 
 
 async def test_r52_labels_hold_known_names_alone() -> None:

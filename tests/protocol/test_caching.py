@@ -7,30 +7,30 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mcproxy.protocol.caching import LONGEST_TTL, UNSAID, Hints, least, read_hints
-from mcproxy.protocol.jsonrpc import raw
+from mcproxy.protocol.jsonrpc import first_level
 
 
 def test_what_is_said_is_read() -> None:
-    assert read_hints(raw({"ttlMs": 1500, "cacheScope": "public", "tools": []})) == Hints(1.5, public=True)
-    assert read_hints(raw({"ttlMs": 0, "cacheScope": "private"})) == Hints(0.0)
+    assert read_hints(first_level({"ttlMs": 1500, "cacheScope": "public", "tools": []})) == Hints(1.5, public=True)
+    assert read_hints(first_level({"ttlMs": 0, "cacheScope": "private"})) == Hints(0.0)
 
 
 def test_what_is_not_said_is_private_and_of_no_time() -> None:
-    assert read_hints(raw({"tools": []})) == UNSAID == Hints(None, public=False)
+    assert read_hints(first_level({"tools": []})) == UNSAID == Hints(None, public=False)
 
 
 @pytest.mark.parametrize("ttl", [-1, "60000", None, [], {}, True])
 def test_a_time_that_makes_no_sense_is_none(ttl: object) -> None:
-    assert read_hints(raw({"ttlMs": ttl, "cacheScope": "public"})) == Hints(0.0, public=True)
+    assert read_hints(first_level({"ttlMs": ttl, "cacheScope": "public"})) == Hints(0.0, public=True)
 
 
 def test_no_time_is_without_end() -> None:
-    assert read_hints(raw({"ttlMs": 10**300})).ttl == LONGEST_TTL
+    assert read_hints(first_level({"ttlMs": 10**300})).ttl == LONGEST_TTL
 
 
 @pytest.mark.parametrize("scope", ["Public", "shared", 7, None, ["public"]])
 def test_only_public_is_public(scope: object) -> None:
-    assert not read_hints(raw({"cacheScope": scope})).public
+    assert not read_hints(first_level({"cacheScope": scope})).public
 
 
 ANY = st.builds(Hints, st.none() | st.floats(0, 1e6), st.booleans())

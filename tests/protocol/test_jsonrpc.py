@@ -18,13 +18,14 @@ from mcproxy.protocol.jsonrpc import (
     Request,
     Response,
     encode,
+    first_level,
     nests_deeper,
     parse,
     parse_batch,
     parse_id,
     parse_object,
     parse_text,
-    with_members,
+    raw,
 )
 
 CALL = b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":%s}'
@@ -42,7 +43,7 @@ def refusal(data: bytes) -> InvalidMessage:
         Request(7, "tools/call", {"name": Raw(b'"x"')}),
         Request("7", "ping", {}),
         Notification("notifications/progress", {"progress": Raw(b"1.50")}),
-        Response(7, Raw(b'{"a":[1, 2]}')),
+        Response(7, {"a": Raw(b"[1, 2]")}),
         ErrorResponse(None, ErrorObject(-32700, "what?")),
         ErrorResponse("x", ErrorObject(-32602, "no", Raw(b'{"b":1e2}'))),
     ],
@@ -167,9 +168,16 @@ def test_measuring_a_large_value_takes_no_longer_the_deeper_it_may_nest() -> Non
     assert time.process_time() - began < 1
 
 
-def test_members_are_set_in_what_is_there() -> None:
-    assert with_members(Raw(b'{"a": [1, 2],"b":3}'), {"b": 4}) == Raw(b'{"a":[1, 2],"b":4}')
-    assert with_members(Raw(b'{"a" : 1}'), {}) == Raw(b'{"a" : 1}')
+def test_the_first_level_of_an_object_is_what_would_be_read_of_it() -> None:
+    members = {"a": [1, {"b": 2}], "c": Raw(b"1e2"), "d": None}
+    assert first_level(members) == parse_object(raw(members))
+
+
+@pytest.mark.parametrize("odd", [b"null", b"7", b"[]", b'"x"'])
+def test_a_result_that_is_no_object_is_no_matter_in_what_is_no_success(odd: bytes) -> None:
+    failed = parse(b'{"jsonrpc":"2.0","id":1,"error":{"code":5,"message":"m"},"result":%s}' % odd)
+    assert failed == ErrorResponse(1, ErrorObject(5, "m"))
+    assert parse(b'{"jsonrpc":"2.0","id":1,"method":"a","result":%s}' % odd) == Request(1, "a", {})
 
 
 def test_a_batch_keeps_its_members_apart() -> None:

@@ -130,7 +130,7 @@ def decoded(data: Raw | bytes) -> Any:
 def value(outcome: Outcome) -> Any:
     """What a fake tool answered."""
     assert isinstance(outcome, Complete), outcome
-    return decoded(outcome.result)["structuredContent"]["value"]
+    return decoded(raw(outcome.result))["structuredContent"]["value"]
 
 
 def failure(outcome: Outcome) -> Failed:

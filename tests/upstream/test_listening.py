@@ -14,7 +14,6 @@ from mcproxy.call import Change, Complete, Failed, Hearing, ListChanged, Outcome
 from mcproxy.channel import PeerGone
 from mcproxy.metrics import Metrics
 from mcproxy.protocol.jsonrpc import (
-    EMPTY_OBJECT,
     METHOD_NOT_FOUND,
     ErrorObject,
     ErrorResponse,
@@ -45,7 +44,7 @@ class Stream:
     asked: dict[str, Any]
     over: anyio.Event = field(default_factory=anyio.Event)
     closed: anyio.Event = field(default_factory=anyio.Event)
-    ending: Response | ErrorResponse | Exception = field(default_factory=lambda: Response(1, EMPTY_OBJECT))
+    ending: Response | ErrorResponse | Exception = field(default_factory=lambda: Response(1, {}))
 
     def end(self, how: Response | ErrorResponse | Exception) -> None:
         self.ending = how
@@ -178,7 +177,7 @@ async def test_tasks_are_asked_for_beside_all_else_and_replaced_without_a_gap() 
         it.server.honours = lambda asked: {**asked, "taskIds": [id for id in asked["taskIds"] if id != "no"]}
         outcome = await it.listen("1", "no")
         assert isinstance(outcome, Complete)
-        assert decoded(outcome.result) == {"notifications": {"taskIds": ["1"]}}
+        assert decoded(raw(outcome.result)) == {"notifications": {"taskIds": ["1"]}}
         two, three = it.server.streams[-2:]
         assert three.asked == {"toolsListChanged": True, "resourceSubscriptions": ["a:1"], "taskIds": ["1", "no"]}
         await two.closed.wait()
@@ -345,7 +344,7 @@ async def test_what_the_next_stream_leaves_out_has_to_be_subscribed_anew() -> No
 async def test_r6_a_stream_that_its_server_keeps_closing_is_reopened_ever_more_slowly() -> None:
     async with running(TOOLS) as it:
         for number in range(1, 5):
-            (await it.server.has(number)).end(Response(number, EMPTY_OBJECT))
+            (await it.server.has(number)).end(Response(number, {}))
         await it.server.has(5)
         assert it.failures == [1, 2, 3, 4]
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from msgspec import Raw
-
-from mcproxy.protocol.jsonrpc import Params, raw
+from mcproxy.protocol.jsonrpc import Params, first_level, raw
 from mcproxy.upstream.mirroring import Mirrored, next_page
 from tests.upstream.support import decoded
 
@@ -22,7 +20,7 @@ def call(name: str, **arguments: str) -> Params:
 
 def test_a_tool_seen_in_a_list_has_its_parameters_mirrored() -> None:
     mirrored = Mirrored("u")
-    page = raw({"tools": [tool("query", region="Region"), tool("plain")]})
+    page = first_level({"tools": [tool("query", region="Region"), tool("plain")]})
     assert mirrored.note(page) is page
     assert mirrored.headers("tools/call", call("query", region="eu", sql="x")) == {"Mcp-Param-Region": "eu"}
     assert mirrored.headers("tools/call", call("plain", region="eu")) == {}
@@ -31,23 +29,29 @@ def test_a_tool_seen_in_a_list_has_its_parameters_mirrored() -> None:
 
 def test_the_newest_list_counts() -> None:
     mirrored = Mirrored("u")
-    mirrored.note(raw({"tools": [tool("query", region="Region"), tool("other", a="A")]}))
-    mirrored.note(raw({"tools": [tool("query", region="Place")]}))
-    mirrored.note(raw({"tools": [tool("other")]}))
+    mirrored.note(first_level({"tools": [tool("query", region="Region"), tool("other", a="A")]}))
+    mirrored.note(first_level({"tools": [tool("query", region="Place")]}))
+    mirrored.note(first_level({"tools": [tool("other")]}))
     assert mirrored.headers("tools/call", call("query", region="eu")) == {"Mcp-Param-Place": "eu"}
     assert mirrored.headers("tools/call", call("other", a="1")) == {}
 
 
 def test_a_tool_with_an_invalid_annotation_is_left_out_and_the_rest_is_kept() -> None:
-    page = raw({"tools": [tool("good"), tool("bad", region="no header"), {"odd": 1}], "nextCursor": "2", "_meta": {}})
-    assert decoded(Mirrored("u").note(page)) == {"tools": [tool("good"), {"odd": 1}], "nextCursor": "2", "_meta": {}}
+    page = first_level(
+        {"tools": [tool("good"), tool("bad", region="no header"), {"odd": 1}], "nextCursor": "2", "_meta": {}}
+    )
+    assert decoded(raw(Mirrored("u").note(page))) == {
+        "tools": [tool("good"), {"odd": 1}],
+        "nextCursor": "2",
+        "_meta": {},
+    }
 
 
 def test_what_is_no_list_of_tools_passes() -> None:
-    for page in (Raw(b"{}"), Raw(b'{"tools":1}'), Raw(b'{"tools":[1]}')):
+    for page in (first_level({}), first_level({"tools": 1}), first_level({"tools": [1]})):
         assert Mirrored("u").note(page) is page
 
 
 def test_the_empty_cursor_is_a_cursor() -> None:
-    assert next_page(raw({"nextCursor": ""})) == {"cursor": raw("")}
-    assert next_page(raw({"tools": []})) is None
+    assert next_page(first_level({"nextCursor": ""})) == {"cursor": raw("")}
+    assert next_page(first_level({"tools": []})) is None

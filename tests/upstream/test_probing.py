@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mcproxy.protocol.eras import Era
-from mcproxy.protocol.jsonrpc import ErrorObject, ErrorResponse, Response, raw
+from mcproxy.protocol.jsonrpc import ErrorObject, ErrorResponse, Response, first_level, raw
 from mcproxy.upstream.link import Unreachable
 from mcproxy.upstream.probing import QUESTION, Older, identity
 from tests.upstream.support import decoded
@@ -18,7 +18,7 @@ def refused(code: int, data: Any = None) -> ErrorResponse:
 
 
 def answered(**members: Any) -> Response:
-    return Response("discover", raw(members))
+    return Response("discover", first_level(members))
 
 
 def test_a_discover_result_says_all_of_a_stateless_server() -> None:

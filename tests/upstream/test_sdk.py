@@ -13,6 +13,7 @@ import anyio
 import pytest
 
 from mcproxy.call import Complete, Outcome
+from mcproxy.protocol.jsonrpc import raw
 from mcproxy.settings import Upstream, UpstreamTimeouts
 from tests.upstream.support import FakeClient, Running, answering, decoded, running, tool
 
@@ -62,7 +63,7 @@ async def accepting(port: int) -> None:
 
 def text(outcome: Outcome) -> Any:
     assert isinstance(outcome, Complete), outcome
-    return decoded(outcome.result)["content"][0]["text"]
+    return decoded(raw(outcome.result))["content"][0]["text"]
 
 
 @pytest.mark.parametrize("transport", ["stdio", "http", "sse"])

@@ -27,6 +27,7 @@ from mcproxy.call import (
     UpstreamChanged,
 )
 from mcproxy.protocol.eras import LATEST, META_CLIENT_CAPABILITIES, Era
+from mcproxy.protocol.jsonrpc import raw
 from mcproxy.protocol.methods import Kind
 from mcproxy.settings import Upstream
 from tests.fakes.servers.stateless import EVERYTHING, FakeStateless, complete, notification
@@ -342,7 +343,7 @@ async def test_a_tool_with_an_invalid_annotation_is_not_listed_over_http() -> No
     async with linked(server) as it:
         outcome = await it.upstream(request("tools/list"))
     assert isinstance(outcome, Complete)
-    assert [entry["name"] for entry in decoded(outcome.result)["tools"]] == ["good"]
+    assert [entry["name"] for entry in decoded(raw(outcome.result))["tools"]] == ["good"]
 
 
 @pytest.mark.parametrize("method", ["ping", "logging/setLevel", "notifications/roots/list_changed"])

@@ -31,7 +31,7 @@ from mcproxy.channel import PeerGone
 from mcproxy.logs import about
 from mcproxy.propagation import NOTHING, departing
 from mcproxy.protocol.eras import Era
-from mcproxy.protocol.jsonrpc import Params, raw
+from mcproxy.protocol.jsonrpc import Params, first_level, raw
 from mcproxy.protocol.methods import Kind
 from mcproxy.settings import Upstream, UpstreamTimeouts
 from mcproxy.upstream.link import Hop, Link, NotAccepted, Rejected, Unreachable
@@ -41,7 +41,7 @@ from tests.upstream.support import QUICK, FakeListener, child, failure, request,
 pytestmark = pytest.mark.anyio
 
 SPEC = Upstream(name="u", prefix="u", command="c", timeouts=QUICK)
-DONE = Complete(raw({"structuredContent": {"value": "done"}}))
+DONE = Complete(first_level({"structuredContent": {"value": "done"}}))
 
 
 @dataclass
