@@ -101,6 +101,8 @@ class Caller:
     """The least severe level that the client wants during this call; None for no log messages."""
     credentials: Credentials | None = None
     """What it brought for upstreams, if anything."""
+    transport: str = ""
+    """How it is connected: `http`, `sse` or `stdio`; empty for the gateway itself, and who is inside it."""
 
     @property
     def owners(self) -> tuple[str, ...]:
@@ -389,6 +391,8 @@ class UpstreamStatus:
     """The last lines that a child wrote to its stderr."""
     trouble: Trouble | None = None
     """What kind of `error` it is; None while it is connected, and where it was meant to be ended."""
+    address: tuple[str, int] | None = None
+    """The host and port of its URL, where it has one."""
 
 
 class Upstream(Protocol):

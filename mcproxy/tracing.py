@@ -1,13 +1,13 @@
 """Calls as OpenTelemetry spans: one for each that is served, and within it one for each that goes to an upstream.
 
 Names and attributes are those of OpenTelemetry's conventions for MCP. What a call says and what comes back is never
-recorded. Imported only where tracing is on: the packages that it needs are an extra.
+recorded, the message of an error included. Imported only where tracing is on: the packages that it needs are an extra.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import Final, assert_never
@@ -21,7 +21,7 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
-from opentelemetry.trace import Span, SpanKind, StatusCode, format_trace_id
+from opentelemetry.trace import Link, Span, SpanKind, StatusCode, format_trace_id, get_current_span
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from mcproxy import __version__
@@ -89,7 +89,8 @@ class Tracing:
         def stage(handler: Handler) -> Handler:
             async def serving(call: Call) -> Outcome:
                 outcome: Outcome | None = None
-                with _within(_PROPAGATOR.extract(_carried(call.params))), self._span(call, SpanKind.SERVER) as span:
+                context, beside = _whence(call.params)
+                with _within(context), self._span(call, SpanKind.SERVER, beside) as span:
                     self._describe(span, call)
                     if span.is_recording():
                         call.notes.trace = format_trace_id(span.get_span_context().trace_id)
@@ -123,15 +124,22 @@ class Tracing:
                 departing.reset(token)
                 _conclude(span, outcome)
 
-    def _span(self, call: Call, kind: SpanKind) -> AbstractContextManager[Span]:
+    def _span(self, call: Call, kind: SpanKind, links: Sequence[Link] = ()) -> AbstractContextManager[Span]:
         method = _method(call)
         return self._tracer.start_as_current_span(
-            method, None, kind, {"mcp.method.name": method}, record_exception=False, set_status_on_exception=False
+            method,
+            None,
+            kind,
+            {"mcp.method.name": method},
+            links,
+            record_exception=False,
+            set_status_on_exception=False,
         )
 
     def _describe(self, span: Span, call: Call) -> None:
         if not span.is_recording():
             return
+        span.set_attributes(_network(call.caller.transport))
         span.set_attribute("mcp.protocol.version", call.caller.version)
         if call.caller.session is not None:
             span.set_attribute("mcp.session.id", self._digest("audit session", call.caller.session.encode()))
@@ -188,9 +196,25 @@ def _own_name(call: Call) -> str:
 
 
 def _describe_upstream(span: Span, status: UpstreamStatus) -> None:
-    span.set_attribute("network.transport", "pipe" if status.transport == "stdio" else "tcp")
+    if not span.is_recording():
+        return
+    span.set_attributes(_network(status.transport))
+    if status.address is not None:
+        host, port = status.address
+        span.set_attributes({"server.address": host, "server.port": port})
     if status.identity is not None:
         span.set_attribute("mcp.protocol.version", status.identity.version)
+
+
+def _network(transport: str) -> Mapping[str, str]:
+    """What carries messages; nothing where none were sent."""
+    match transport:
+        case "":
+            return {}
+        case "stdio":
+            return {"network.transport": "pipe"}
+        case _:
+            return {"network.transport": "tcp", "network.protocol.name": "http"}
 
 
 def _name(span: Span, call: Call, upstream: str, target: str) -> None:
@@ -233,12 +257,19 @@ def _fail(span: Span, why: str) -> None:
     span.set_status(StatusCode.ERROR)
 
 
-def _carried(params: Params) -> Mapping[str, str]:
-    """The trace that a client says that its request is of: in `_meta`, else in the headers."""
-    meta = _meta(params)
+def _whence(params: Params) -> tuple[Context, Sequence[Link]]:
+    """The trace that a client says that its request is of: in `_meta`, with a link to that of the headers; else there.
+
+    What carries a message is independent of it: a request over HTTP may carry several, in traces of their own.
+    """
+    meta, carrier = _meta(params), arrived.get()
+    ambient = _PROPAGATOR.extract(carrier)
     if "traceparent" not in meta:
-        return arrived.get()
-    return {name: text for name in FIELDS if name in meta and (text := parse_text(meta[name])) is not None}
+        return ambient, ()
+    said = {name: text for name in FIELDS if name in meta and (text := parse_text(meta[name])) is not None}
+    beside = get_current_span(ambient).get_span_context()
+    is_another = beside.is_valid and carrier["traceparent"] != said.get("traceparent")
+    return _PROPAGATOR.extract(said), [Link(beside)] if is_another else ()
 
 
 def _carrying(params: Params, carrier: Mapping[str, str]) -> Params:

@@ -85,12 +85,14 @@ def id_of(span: ReadableSpan) -> tuple[str, str]:
 
 async def test_a_call_is_a_span_in_its_clients_trace_and_one_within_it_for_its_upstream() -> None:
     async with recording() as it:
-        await it.house.call("tools/call", name="up__push", session="s", _meta=CONTEXT)
+        await it.house.call("tools/call", name="up__push", session="s", transport="sse", _meta=CONTEXT)
         server, client = it.of(SpanKind.SERVER), it.of(SpanKind.CLIENT)
     assert (parent_of(server), parent_of(client)) == ((TRACE, PARENT), id_of(server))
     assert (server.name, client.name) == ("tools/call up__push", "tools/call push")
     assert dict(server.attributes or {}) == {
         "mcp.method.name": "tools/call",
+        "network.transport": "tcp",
+        "network.protocol.name": "http",
         "mcp.protocol.version": "2025-11-25",
         "mcp.session.id": "a-digest",
         "mcproxy.upstream": "up",
@@ -100,10 +102,20 @@ async def test_a_call_is_a_span_in_its_clients_trace_and_one_within_it_for_its_u
     assert dict(client.attributes or {}) == {
         "mcp.method.name": "tools/call",
         "network.transport": "tcp",
+        "network.protocol.name": "http",
         "mcproxy.upstream": "up",
         "gen_ai.operation.name": "execute_tool",
         "gen_ai.tool.name": "push",
     }
+
+
+@pytest.mark.parametrize(("transport", "network"), [("http", "tcp"), ("sse", "tcp"), ("stdio", "pipe"), ("", None)])
+async def test_what_carried_a_call_is_told_where_anything_did(transport: str, network: str | None) -> None:
+    async with recording() as it:
+        await it.house.call("tools/call", name="up__push", transport=transport)
+        attributes = it.of(SpanKind.SERVER).attributes or {}
+    assert attributes.get("network.transport") == network
+    assert attributes.get("network.protocol.name") == ("http" if network == "tcp" else None)
 
 
 async def test_the_upstream_is_told_of_the_gateways_span_and_of_the_clients_baggage() -> None:
@@ -121,8 +133,14 @@ async def test_what_headers_say_counts_where_the_message_says_nothing() -> None:
         it.clear()
         other = CONTEXT["traceparent"].replace(PARENT, "1" * 16)
         await it.house.call("tools/call", name="up__push", _meta={"traceparent": other})
+        span = it.of(SpanKind.SERVER)
+        assert parent_of(span) == (TRACE, "1" * 16)
+        (link,) = span.links
+        assert (link.context.trace_id, format_span_id(link.context.span_id)) == (int(TRACE, 16), PARENT)
+        it.clear()
+        await it.house.call("tools/call", name="up__push", _meta={"traceparent": CONTEXT["traceparent"]})
         arrived.reset(token)
-        assert parent_of(it.of(SpanKind.SERVER)) == (TRACE, "1" * 16)
+        assert it.of(SpanKind.SERVER).links == ()
 
 
 async def test_requests_over_http_carry_the_context_while_the_call_lasts_and_no_longer() -> None:

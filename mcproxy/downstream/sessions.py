@@ -340,6 +340,7 @@ class Sessions:
             session=remembered.key,
             log_level=DEFAULT_LOG_LEVEL,
             credentials=credentials,
+            transport=transport,
         )
         streams = Streams(self._limits, lambda: self._randomness(6).hex())
         session = Session(id, caller, transport, streams, self._edge, self._clock())

@@ -109,7 +109,7 @@ def admit(
             check_standard_headers(fields, envelope.version, request.method, params)
         check_version(envelope.version)
         row = _row(request.method)
-        caller = _caller(envelope, principal, endpoint, credentials)
+        caller = _caller(envelope, principal, endpoint, credentials, "stdio" if fields is None else "http")
         if fields is not None:
             _check_parameters(edge, caller, row, params, fields)
     except (InvalidEnvelope, HeaderMismatch) as refusal:
@@ -181,7 +181,9 @@ def _row(method: str) -> Method:
     return row
 
 
-def _caller(envelope: Envelope, principal: Principal, endpoint: str, credentials: Credentials | None) -> Caller:
+def _caller(
+    envelope: Envelope, principal: Principal, endpoint: str, credentials: Credentials | None, transport: str
+) -> Caller:
     return Caller(
         principal,
         envelope.version,
@@ -190,6 +192,7 @@ def _caller(envelope: Envelope, principal: Principal, endpoint: str, credentials
         endpoint,
         log_level=envelope.log_level,
         credentials=credentials,
+        transport=transport,
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from typing import Final
+from urllib.parse import urlsplit
 
 from mcproxy.channel import PeerGone
 from mcproxy.settings import Upstream
@@ -28,6 +29,14 @@ def connected(hop: Hop) -> AbstractAsyncContextManager[Link]:
 def transport(spec: Upstream) -> str:
     """`stdio`, `http` or `sse`; `auto` where a URL leaves it open."""
     return "stdio" if spec.command is not None else spec.type
+
+
+def address(spec: Upstream) -> tuple[str, int] | None:
+    """The host and port of an upstream that has a URL."""
+    parts = urlsplit(spec.url or "")
+    if parts.hostname is None:
+        return None
+    return parts.hostname, parts.port or (443 if parts.scheme == "https" else 80)
 
 
 @asynccontextmanager

@@ -40,7 +40,7 @@ from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, ErrorObject, InvalidMessage
 from mcproxy.protocol.methods import INPUT_CAPABILITIES, METHODS, Answerer
 from mcproxy.settings import Proxy, Upstream
 from mcproxy.upstream import backoff
-from mcproxy.upstream.connecting import connected, transport
+from mcproxy.upstream.connecting import address, connected, transport
 from mcproxy.upstream.keeping import KeptLink
 from mcproxy.upstream.link import Connect, Findings, Hop, Ownership, Unreachable, task_group
 
@@ -106,6 +106,7 @@ class Supervisor:
         self._handshaking: KeptLink | None = None
         self._tried_handshake = False
         self._met_stateless = False
+        self._address = address(spec)
         self._shared_hop = self._hop()
         self._shared = self._kept(self._shared_hop)
 
@@ -126,6 +127,7 @@ class Supervisor:
             self._shared.reconnects,
             self._shared_hop.stderr.lines,
             standing.trouble,
+            self._address,
         )
 
     async def run(self) -> None:

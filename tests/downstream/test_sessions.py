@@ -61,6 +61,7 @@ async def test_a_live_session_is_found_by_its_id() -> None:
     async with store() as s:
         session = s.open()
         assert s.find(session.id) is session
+        assert session.caller.transport == session.transport == "http"
         assert s.gateway.present == [session]
 
 

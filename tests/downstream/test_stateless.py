@@ -71,6 +71,7 @@ async def test_a_definition_that_clients_must_reject_is_compared_with_nothing() 
 async def test_without_headers_the_body_alone_counts() -> None:
     async with edge_of(FakeGateway()) as bare:
         admitted = admit(knowing(bare, SCHEMA), call("t", {"region": "eu"}), ANONYMOUS, "up")
+        assert admitted.caller.transport == "stdio"
         assert admitted.caller.endpoint == "up"
         assert "_meta" not in admitted.params
 

@@ -283,12 +283,13 @@ class House:
         listener: Listener | None = None,
         capabilities: Params | None = None,
         principal: Principal = ANONYMOUS,
+        transport: str = "",
         **params: object,
     ) -> Outcome:
         caller = (
             listener.caller
             if listener
-            else Caller(principal, version, capabilities or {}, endpoint=endpoint, session=session)
+            else Caller(principal, version, capabilities or {}, endpoint=endpoint, session=session, transport=transport)
         )
         raw_params = {key: raw(value) for key, value in params.items()}
         with anyio.fail_after(5):

@@ -13,7 +13,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from tests.fakes.servers.stateless import FakeStateless
 from tests.fakes.servers.web import serving
-from tests.system.running import configuration, gateway
+from tests.system.running import Json, configuration, gateway
 
 pytestmark = pytest.mark.anyio
 
@@ -48,6 +48,11 @@ class Collector:
         return {one.value.string_value for one in attributes if one.key == "service.name"}
 
 
+def attributes(span: Any) -> Json:
+    found = ((one.key, one.value) for one in span.attributes)
+    return {key: value.int_value if value.HasField("int_value") else value.string_value for key, value in found}
+
+
 def call(**meta: object) -> dict[str, object]:
     params = {"name": "web__echo", "arguments": {}, "_meta": {**ENVELOPE, **meta}}
     return {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
@@ -76,6 +81,10 @@ async def test_one_trace_leads_from_the_client_through_the_gateway_to_the_upstre
     server, client = sorted(mine, key=lambda span: span.kind)
     assert (server.name, client.name) == ("tools/call web__echo", "tools/call echo")
     assert (server.parent_span_id.hex(), client.parent_span_id) == ("b7ad6b7169203331", server.span_id)
+    port = int(url.rpartition(":")[2])
+    network = {"network.transport": "tcp", "network.protocol.name": "http"}
+    assert network.items() <= attributes(server).items()
+    assert {**network, "server.address": "127.0.0.1", "server.port": port}.items() <= attributes(client).items()
     told = f"00-{TRACE}-{client.span_id.hex()}-01"
     (sent,) = upstream.sent("tools/call")
     assert sent["params"]["_meta"]["traceparent"] == told

@@ -7,7 +7,7 @@ from aiohttp import web
 
 from mcproxy.call import Connected
 from mcproxy.settings import Upstream
-from mcproxy.upstream.connecting import transport
+from mcproxy.upstream.connecting import address, transport
 from tests.fakes.servers.web import FakeSse, FakeStreamable, serving
 from tests.upstream.support import QUICK, child, failure, running, tool, value
 
@@ -48,3 +48,9 @@ async def test_credentials_and_failures_are_no_reason_to_try_the_old_transport(s
 def test_a_command_is_stdio_whatever_else() -> None:
     assert transport(child()) == "stdio"
     assert transport(auto("http://a")) == "auto"
+
+
+def test_the_address_of_an_upstream_is_that_of_its_url() -> None:
+    assert address(auto("https://mcp.example.com/mcp")) == ("mcp.example.com", 443)
+    assert address(auto("http://user:secret@[::1]:8000/mcp?key=secret")) == ("::1", 8000)
+    assert address(child()) is None
