@@ -268,7 +268,7 @@ async def _operated(
             case Order.VERBOSE:
                 level = app.settings.proxy.log_level if logs.is_verbose() else "debug"
                 logs.set_level(level)
-                log.info("log level changed", level=level)
+                log.info("log level changed", threshold=level)  # `level` is that of the line
             case _:
                 assert_never(order)
 

@@ -211,7 +211,7 @@ def test_r49_a_signal_has_a_gateway_without_a_terminal_read_its_configuration_ag
         gateway.send_signal(signal.SIGHUP)
         wait_for("nothing changed", gateway)
         gateway.send_signal(signal.SIGUSR1)
-        wait_for("log level changed", gateway)
+        wait_for('"threshold": "debug", "event": "log level changed"', gateway)
         gateway.terminate()
         _, rest = gateway.communicate(timeout=20)
     assert gateway.returncode == 0, rest
