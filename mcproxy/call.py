@@ -12,7 +12,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
 
+import msgspec
 from msgspec import Raw
+from msgspec.structs import replace
 
 from mcproxy.protocol.eras import Era
 from mcproxy.protocol.jsonrpc import ErrorObject, Params, RequestId, raw
@@ -84,13 +86,12 @@ class Credentials:
     """Values by the names of headers in lower case. Secret (R44)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Caller:
+class Caller(msgspec.Struct, frozen=True):
     """What a client said of itself: on each request (stateless) or in its handshake."""
 
     principal: Principal
     version: str
-    capabilities: Params = field(default_factory=dict)
+    capabilities: Params = msgspec.field(default_factory=dict)
     """ClientCapabilities as declared."""
     info: Raw | None = None
     """The client's Implementation object as declared."""
@@ -111,8 +112,7 @@ class Caller:
         return session if self.credentials is None else (*session, self.credentials.key)
 
 
-@dataclass(frozen=True, slots=True)
-class InputRequest:
+class InputRequest(msgspec.Struct, frozen=True):
     """What an upstream asks of a client: `sampling/createMessage`, `elicitation/create` or `roots/list`."""
 
     method: str
@@ -150,8 +150,7 @@ class Notes:
     """The upstream and the tool or prompt that it went to, in its caller's names; None before it was found."""
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(msgspec.Struct, frozen=True):
     """One request on its way from a client to whoever answers.
 
     `params` holds no key of `_meta` that belongs to a hop (`eras.HOP_META`): the edge took them off, and the
@@ -168,21 +167,16 @@ class Call:
     """Whether its tool says that a second call has no second effect (requirement R4); see `Method.safe_to_repeat`."""
     id: RequestId | None = None
     """The client's own id of the request; never sent to an upstream (requirement R24)."""
-    notes: Notes = field(default_factory=Notes, compare=False)
+    notes: Notes = msgspec.field(default_factory=Notes)
     """The same for the call that a stage makes of this one."""
     over: Owner = None
     """Whose link it is about, for a call of the gateway's own: it goes over no other."""
 
     def with_params(self, params: Params) -> Call:
-        return self.onward(params, self.client, self.listener, repeatable=self.repeatable)
-
-    def onward(self, params: Params, client: Client, listener: Listener | None, *, repeatable: bool) -> Call:
-        """The call as whoever is next is to have it. By hand, for every call comes here: `replace` takes far longer."""
-        return Call(self.method, params, self.caller, client, listener, repeatable, self.id, self.notes, self.over)
+        return replace(self, params=params)
 
 
-@dataclass(frozen=True, slots=True)
-class Complete:
+class Complete(msgspec.Struct, frozen=True):
     """The final result, as the answerer gave it, `resultType` not necessarily set. Never changed in place."""
 
     result: Params
@@ -190,8 +184,7 @@ class Complete:
     """Whether this is a tool's own failure (`isError`)."""
 
 
-@dataclass(frozen=True, slots=True)
-class InputRequired:
+class InputRequired(msgspec.Struct, frozen=True):
     """The answerer needs input first (2026-07-28, multi round-trip requests). One of the two is not empty."""
 
     requests: dict[str, InputRequest]
@@ -200,8 +193,7 @@ class InputRequired:
     """The whole result as given, for what else it holds."""
 
 
-@dataclass(frozen=True, slots=True)
-class Failed:
+class Failed(msgspec.Struct, frozen=True):
     error: ErrorObject
     party: Party
     reason: Reason = Reason.PROTOCOL_ERROR

@@ -7,11 +7,11 @@ says passes as it is: judging an upstream's messages is the client's affair.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Final, assert_never
 
 import msgspec
 from msgspec import Raw
+from msgspec.structs import replace
 
 from mcproxy.call import Complete, Failed, InputRequest, InputRequired, Outcome
 from mcproxy.protocol.jsonrpc import InvalidMessage, Params, parse_object, parse_text, raw

@@ -13,12 +13,12 @@ import time
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Final, Protocol
 
 import anyio
 from cachetools import TTLCache
 from msgspec import Raw
+from msgspec.structs import replace
 
 from mcproxy.call import Caller, Change, Credentials, InputRequest, McpError, Notice, Principal, Reason
 from mcproxy.channel import PeerGone, Requests

@@ -16,10 +16,10 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from typing import assert_never
 
 import anyio
+from msgspec.structs import replace
 
 from mcproxy import settings
 from mcproxy.call import Call, Failed, Handler, InputRequest, InputRequired, Outcome

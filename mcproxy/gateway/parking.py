@@ -7,11 +7,12 @@ client's in sight, so their number and their time are bounded here, and nobody w
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 import anyio
 from anyio.abc import TaskGroup
+from msgspec.structs import replace
 
 from mcproxy import settings
 from mcproxy.call import Call, Failed, Handler, InputRequest, McpError, Outcome, Party, Reason

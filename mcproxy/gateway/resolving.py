@@ -8,9 +8,9 @@ an upstream may have that cannot be reached is unavailable, and never called unk
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 from msgspec import Raw
 
 from mcproxy.call import AGGREGATE, Call, McpError, Reason
@@ -41,8 +41,7 @@ _ARGUMENTS: Final = "arguments"
 _NOUNS: Final = {Kind.TOOLS: "tool", Kind.PROMPTS: "prompt"}
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(msgspec.Struct, frozen=True):
     """Where a call goes: an upstream as the caller's endpoint shows it, and the params in the upstream's names."""
 
     space: Space

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 from typing import Protocol, assert_never
 
 import anyio
 from anyio.abc import TaskGroup
+from msgspec.structs import replace
 
 from mcproxy import settings
 from mcproxy.call import (

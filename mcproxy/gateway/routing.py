@@ -10,6 +10,8 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import assert_never
 
+from msgspec.structs import replace
+
 from mcproxy.call import Call, Complete, Failed, Handler, McpError, Outcome, Party, Reason, Upstream
 from mcproxy.catalog.contents import fault
 from mcproxy.catalog.naming import Space
@@ -78,7 +80,7 @@ class Router:
 
     async def _exchange(self, target: Target, row: Method, call: Call) -> Outcome:
         if target.space.transparent:
-            call = call.onward(target.params, call.client, call.listener, repeatable=target.repeatable)
+            call = replace(call, params=target.params, repeatable=target.repeatable)
             return marked(row.shape, await self._send(target.space, row, call))
         rewriter = self._rewriter(target.space)
         call = translated(call, target.params, rewriter, repeatable=target.repeatable)

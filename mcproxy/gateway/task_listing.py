@@ -7,11 +7,12 @@ have (`holdings`). Fetched afresh each time; an upstream that fails is left out.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 import anyio
 from msgspec import Raw
+from msgspec.structs import replace
 
 from mcproxy.call import Call, Complete, Failed, McpError, Outcome, Upstream
 from mcproxy.gateway.catalogue import Catalogue, LinkKey

@@ -8,10 +8,11 @@ its id; which sessions know it is kept (`holdings`), to tell them of changes and
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import anyio
 from msgspec import Raw
+from msgspec.structs import replace
 
 from mcproxy.call import (
     Call,

@@ -37,9 +37,9 @@ All other errors of an upstream are its own, and pass.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 from msgspec import Raw
+from msgspec.structs import replace
 
 from mcproxy.call import Call, Caller, Change, Client, InputRequest, Listener
 from mcproxy.catalog.rewriting import Rewriter
@@ -49,11 +49,11 @@ from mcproxy.protocol.jsonrpc import Params
 def translated(call: Call, params: Params, rewriter: Rewriter, *, repeatable: bool) -> Call:
     """`call` with `params` in the upstream's names, and a way back that speaks the caller's."""
     listener = None if call.listener is None else TranslatedListener(call.listener, rewriter)
-    return call.onward(params, TranslatedClient(call.client, rewriter), listener, repeatable=repeatable)
+    client = TranslatedClient(call.client, rewriter)
+    return replace(call, params=params, client=client, listener=listener, repeatable=repeatable)
 
 
-@dataclass(frozen=True, slots=True)
-class TranslatedClient:
+class TranslatedClient(msgspec.Struct, frozen=True):
     """Progress and log messages hold no URI that the specification knows of, and pass."""
 
     client: Client
@@ -66,8 +66,7 @@ class TranslatedClient:
         return await self.client.ask(self.rewriter.request(request))
 
 
-@dataclass(frozen=True, slots=True)
-class TranslatedListener:
+class TranslatedListener(msgspec.Struct, frozen=True):
     """Changes reach a listener through the gateway, translated there."""
 
     listener: Listener

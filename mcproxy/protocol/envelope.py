@@ -7,9 +7,9 @@ envelope is missing or ill-typed; judges nothing else about it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Final
 
+import msgspec
 from msgspec import Raw
 
 from mcproxy.protocol.eras import (
@@ -44,12 +44,11 @@ SERVED_VERSIONS: Final = (*STATELESS_VERSIONS, *reversed(HANDSHAKE_VERSIONS))
 """All that an endpoint serves, newest first: what `supported` and `supportedVersions` name."""
 
 
-@dataclass(frozen=True, slots=True)
-class Envelope:
+class Envelope(msgspec.Struct, frozen=True):
     """What a client says of itself and of one request."""
 
     version: str
-    capabilities: Params = field(default_factory=dict)
+    capabilities: Params = msgspec.field(default_factory=dict)
     """ClientCapabilities as declared."""
     info: Raw | None = None
     log_level: str | None = None

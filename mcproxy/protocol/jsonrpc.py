@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from itertools import accumulate
 from typing import Final
 
@@ -43,36 +42,31 @@ _NO_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
 _OPENING: Final = bytes(byte in b"[{" for byte in range(256))
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(msgspec.Struct, frozen=True):
     id: RequestId
     method: str
     params: Params
 
 
-@dataclass(frozen=True, slots=True)
-class Notification:
+class Notification(msgspec.Struct, frozen=True):
     method: str
     params: Params
 
 
-@dataclass(frozen=True, slots=True)
-class Response:
+class Response(msgspec.Struct, frozen=True):
     """A success."""
 
     id: RequestId
     result: Params
 
 
-@dataclass(frozen=True, slots=True)
-class ErrorObject:
+class ErrorObject(msgspec.Struct, frozen=True):
     code: int
     message: str
     data: Raw | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ErrorResponse:
+class ErrorResponse(msgspec.Struct, frozen=True):
     """A failure. `id` is None only where the request's id could not be read."""
 
     id: RequestId | None

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import anyio
 from anyio.abc import TaskGroup
+from msgspec.structs import replace
 
 from mcproxy.call import Call, Change, Credentials, Hearing, Listener, Outcome, Owner, ServerIdentity
 from mcproxy.metrics import Metrics

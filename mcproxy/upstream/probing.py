@@ -7,11 +7,11 @@ the era (nothing, or little) is for the transport to know.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Final
 
 import msgspec
 from msgspec import Raw
+from msgspec.structs import replace
 
 from mcproxy import __version__
 from mcproxy.call import ServerIdentity

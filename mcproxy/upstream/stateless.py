@@ -9,10 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from typing import Final, assert_never
 
 import anyio
+from msgspec.structs import replace
 
 from mcproxy.call import Call, Complete, Failed, Outcome, Party, Reason, ServerIdentity
 from mcproxy.channel import GOODBYE, PeerGone, Requests, RequestTimeout, Send, Timeouts

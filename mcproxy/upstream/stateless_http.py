@@ -8,11 +8,11 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager, closing
-from dataclasses import replace
 from typing import Final
 
 import anyio
 from anyio.abc import TaskGroup
+from msgspec.structs import replace
 from yarl import URL
 
 from mcproxy.call import Call, Complete, Failed, Outcome, ServerIdentity

@@ -9,12 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 import anyio
 import anyio.lowlevel
 from anyio.abc import TaskGroup
+from msgspec.structs import replace
 from yarl import URL
 
 from mcproxy.call import Hearing

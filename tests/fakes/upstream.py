@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import anyio
 import msgspec
 from msgspec import Raw
+from msgspec.structs import replace
 
 from mcproxy.call import (
     AGGREGATE,

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import anyio
 import pytest
+from msgspec.structs import replace
 
 from mcproxy.call import Call, Caller, Credentials, Outcome, Principal, ResourceUpdated, UpstreamChanged
 from mcproxy.protocol.eras import LATEST, LATEST_HANDSHAKE

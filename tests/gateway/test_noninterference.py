@@ -18,6 +18,7 @@ import anyio
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from mcproxy.call import Call, Caller, Change, Complete, Failed, Notice, Outcome, Principal, ResourceUpdated
 from mcproxy.protocol.eras import LATEST, LATEST_HANDSHAKE
@@ -189,7 +190,7 @@ class Witness:
     def __init__(self, gateway: House, principal: Principal, endpoint: str, version: str) -> None:
         self.gateway = gateway
         self.caller = Caller(principal, version, endpoint=endpoint)
-        self.listener = FakeListener(replace(self.caller, log_level="debug"))
+        self.listener = FakeListener(structs.replace(self.caller, log_level="debug"))
         gateway.gateway.join(self.listener)
 
     async def call(self, method: str, **params: object) -> Outcome:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import anyio
 import pytest
 import structlog.testing
+from msgspec.structs import replace
 
 from mcproxy.access.audit import Audit
 from mcproxy.call import (

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from mcproxy.access.policy import Policy
 from mcproxy.call import ANONYMOUS, Call, Caller, InputRequest, Outcome, Principal, Reason, ServerIdentity, TaskChanged

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
+from msgspec.structs import replace
 
 from mcproxy.call import Call, Caller, McpError, Principal
 from mcproxy.gateway.tickets import Parked, Relayed, Tickets

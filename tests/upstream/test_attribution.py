@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from mcproxy.upstream.attribution import LINGER, Ambiguous, Caused, Causes, Nobody
 from tests.upstream.support import request, tool

@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 
 import anyio
 import pytest
+from msgspec.structs import replace
 
 from mcproxy.call import Call, Complete, Connected, Failed, InputRequired, ListChanged, UpstreamChanged
 from mcproxy.protocol.eras import LATEST, LATEST_HANDSHAKE, Era

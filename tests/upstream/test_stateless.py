@@ -5,13 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
 import anyio
 import pytest
 from aiohttp import web
+from msgspec.structs import replace
 
 from mcproxy.call import (
     Call,

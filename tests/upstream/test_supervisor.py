@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import anyio
 import pytest
+from msgspec.structs import replace
 
 from mcproxy.call import (
     GATEWAY_CAPABILITY,
