@@ -385,6 +385,8 @@ class UpstreamStatus:
     """What kind of `error` it is; None while it is connected, and where it was meant to be ended."""
     address: tuple[str, int] | None = None
     """The host and port of its URL, where it has one."""
+    takes_credentials: bool = False
+    """Whether its callers bring credentials of their own: the link that all share has none, and may be refused."""
 
 
 class Upstream(Protocol):

@@ -22,8 +22,9 @@ class Standings(Collector):
         yield from _families()
 
     def collect(self) -> Iterator[Metric]:
-        phases, identities, troubles = families = _families()
+        phases, identities, troubles, credentials = families = _families()
         for status in self._statuses():
+            credentials.add_metric([status.name], status.takes_credentials)
             for phase in Phase:
                 phases.add_metric([status.name, phase.value], status.phase is phase)
             if status.identity is not None:
@@ -34,7 +35,7 @@ class Standings(Collector):
         yield from families
 
 
-def _families() -> tuple[GaugeMetricFamily, InfoMetricFamily, InfoMetricFamily]:
+def _families() -> tuple[GaugeMetricFamily, InfoMetricFamily, InfoMetricFamily, GaugeMetricFamily]:
     return (
         GaugeMetricFamily(
             "mcproxy_upstream_phase",
@@ -49,6 +50,11 @@ def _families() -> tuple[GaugeMetricFamily, InfoMetricFamily, InfoMetricFamily]:
         InfoMetricFamily(
             "mcproxy_upstream_trouble",
             "Why the upstream is not connected, as mcproxy_upstream_troubles_total counts it; gone once it is.",
+            labels=("upstream",),
+        ),
+        GaugeMetricFamily(
+            "mcproxy_upstream_takes_credentials",
+            "1 where callers bring credentials: the connection that all share has none, and may be refused.",
             labels=("upstream",),
         ),
     )

@@ -128,6 +128,7 @@ class Supervisor:
             self._shared_hop.stderr.lines,
             standing.trouble,
             self._address,
+            bool(self._spec.credentials.forward),
         )
 
     async def run(self) -> None:

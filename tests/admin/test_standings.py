@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from prometheus_client import CollectorRegistry
 
 from mcproxy.admin.standings import Standings
 from mcproxy.call import Phase, ServerIdentity, Trouble, UpstreamStatus
 from mcproxy.protocol.eras import LATEST, Era
 
+TAKES = "mcproxy_upstream_takes_credentials"
 READY = UpstreamStatus("git", Phase.READY, 0, "stdio", ServerIdentity(Era.STATELESS, LATEST, {}))
 LOST = UpstreamStatus(
     "git",
@@ -43,6 +46,13 @@ def test_r52_why_an_upstream_is_not_connected_is_one_of_few_words_until_it_is() 
     assert registry.get_sample_value("mcproxy_upstream_trouble_info", why) == 1
     statuses[0] = READY
     assert registry.get_sample_value("mcproxy_upstream_trouble_info", why) is None
+
+
+def test_r39_an_upstream_whose_callers_bring_credentials_is_known_as_one() -> None:
+    registry = CollectorRegistry()
+    registry.register(Standings(lambda: [READY, replace(LOST, name="own", takes_credentials=True)]))
+    taking = {name: registry.get_sample_value(TAKES, {"upstream": name}) for name in ("git", "own")}
+    assert taking == {"git": 0, "own": 1}
 
 
 def test_r44_what_it_spoke_is_told_and_what_went_wrong_is_not() -> None:
