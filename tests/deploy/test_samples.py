@@ -45,6 +45,10 @@ def test_each_alarm_goes_off_for_what_it_is_for() -> None:
     run(need("promtool"), "test", "rules", DEPLOY / "prometheus/alerts_test.yml")
 
 
+def test_prometheus_understands_its_configuration() -> None:
+    run(need("promtool"), "check", "config", DEPLOY / "prometheus/prometheus.yml")
+
+
 def test_each_alarm_has_a_test_a_severity_and_says_what_to_do() -> None:
     tested = (DEPLOY / "prometheus/alerts_test.yml").read_text()
     for group in yaml.safe_load((DEPLOY / "prometheus/alerts.yml").read_text())["groups"]:
