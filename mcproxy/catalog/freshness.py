@@ -5,7 +5,7 @@ Pure: takes the time, in seconds of a clock that only goes forward, as an argume
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
@@ -43,9 +43,7 @@ def stated(hints: Hints, asked: float) -> Freshness:
     return Freshness(asked, None if hints.ttl is None else asked + hints.ttl, hints.public)
 
 
-def hints_of(parts: Iterable[Freshness], now: float) -> dict[str, object]:
+def hints_of(parts: Collection[Freshness], now: float) -> Hints:
     """The hints of a list that is made of several. What is made of none says nothing of itself."""
-    parts = tuple(parts)
     left = min((part.left(now) for part in parts), default=0.0)
-    public = bool(parts) and all(part.public for part in parts)
-    return {"ttlMs": int(left * 1000), "cacheScope": "public" if public else "private"}
+    return Hints(left, bool(parts) and all(part.public for part in parts))

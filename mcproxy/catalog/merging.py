@@ -113,6 +113,20 @@ class View:
     instructions: str | None = None
     renamed: tuple[Renamed, ...] = ()
     refused: tuple[Refused, ...] = ()
+    _pages: dict[tuple[Kind, int, int], Raw] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def page(self, kind: Kind, start: int, size: int) -> Raw:
+        """So many entries of a list, from `start` on, as a result holds them. A look-up, once it was asked for.
+
+        What is kept holds each entry once: pages that begin elsewhere than where they do from the start are not.
+        """
+        place = (kind, start, size)
+        page = self._pages.get(place)
+        if page is None:
+            page = raw([shown.entry for shown in self.lists[kind][start : start + size]])
+            if start % size == 0:
+                self._pages[place] = page
+        return page
 
     def find(self, kind: Kind, key: str) -> Shown | None:
         """The entry that callers know as `key`."""

@@ -176,6 +176,8 @@ class Aggregation:
         """As `known`; besides, what is out of date is fetched anew, if nobody would say so (caching, Freshness)."""
         keys = [ListKey(link, kind) for link in self._catalogue.links(caller)]
         outdated = [key for key in keys if self._is_outdated(key)]
+        if not outdated and not any(self._is_awaited(key) for key in keys):
+            return
         for key in outdated:
             if not self._fetches.busy(key):
                 self._fetches.want(key)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from typing import Final
 
 from msgspec import Raw
 
@@ -19,6 +20,10 @@ from mcproxy.protocol.jsonrpc import EMPTY_OBJECT, INVALID_PARAMS, Params, first
 from mcproxy.protocol.methods import METHODS, Kind
 from mcproxy.sealing import Sealer, Unsealable
 from mcproxy.settings import Proxy
+
+_COMPLETE: Final = raw("complete")
+_PUBLIC: Final = raw("public")
+_PRIVATE: Final = raw("private")
 
 
 class Listing:
@@ -47,17 +52,14 @@ class Listing:
         cursor = _cursor(call)
         if cursor is None:
             await self._aggregation.fresh(call.caller, kind, self._proxy.list_wait)
-        entries = self._catalogue.view(call.caller).lists[kind]
+        view, size = self._catalogue.view(call.caller), self._proxy.naming.page_size
+        entries = view.lists[kind]
         start = 0 if cursor is None else self._start(kind, call.caller, cursor, entries)
-        end = start + self._proxy.naming.page_size
-        hints = hints_of(self._catalogue.parts(call.caller, kind), self._now())
-        if not self._catalogue.same_for_all(call.caller.endpoint):
-            hints["cacheScope"] = "private"
-        shown = [shown.entry for shown in entries[start:end]]
-        members: dict[str, object] = {"resultType": "complete", kind.member: shown, **hints}
+        end = start + size
+        result = {"resultType": _COMPLETE, kind.member: view.page(kind, start, size), **self._hints(call.caller, kind)}
         if end < len(entries):
-            members["nextCursor"] = self._sealed(kind, call.caller, end, entries[end - 1].key)
-        return Complete(first_level(members))
+            result["nextCursor"] = raw(self._sealed(kind, call.caller, end, entries[end - 1].key))
+        return Complete(result)
 
     async def discover(self, call: Call) -> Outcome:
         """What the endpoint offers (2026-07-28, server/discover); waits for nobody (R1)."""
@@ -72,6 +74,11 @@ class Listing:
         if view.instructions is not None:
             members["instructions"] = view.instructions
         return Complete(first_level(members))
+
+    def _hints(self, caller: Caller, kind: Kind) -> Params:
+        hints = hints_of(self._catalogue.parts(caller, kind), self._now())
+        public = hints.public and self._catalogue.same_for_all(caller.endpoint)
+        return {"ttlMs": raw(int((hints.ttl or 0.0) * 1000)), "cacheScope": _PUBLIC if public else _PRIVATE}
 
     def _marked(self, capabilities: Params) -> Params:
         """`capabilities` with this gateway's id, so that it knows itself when it meets itself (R15)."""

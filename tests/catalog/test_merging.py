@@ -106,6 +106,22 @@ def test_a_view_knows_in_which_lists_it_differs() -> None:
     assert two.changed(one) == [Kind.TOOLS]
 
 
+def test_a_page_is_encoded_once_and_shows_its_part_of_the_list() -> None:
+    view = view_of({"a": {Kind.TOOLS: listing(Kind.TOOLS, *(tool(f"t{number}") for number in range(5)))}})
+    pages = [view.page(Kind.TOOLS, start, 2) for start in (0, 2, 4, 6)]
+    names = [[entry["name"] for entry in msgspec.json.decode(page)] for page in pages]
+    assert names == [["a__t0", "a__t1"], ["a__t2", "a__t3"], ["a__t4"], []]
+    assert view.page(Kind.TOOLS, 2, 2) is pages[1]
+    assert msgspec.json.decode(view.page(Kind.PROMPTS, 0, 2)) == []
+
+
+def test_of_pages_that_overlap_none_is_kept() -> None:
+    view = view_of({"a": {Kind.TOOLS: listing(Kind.TOOLS, *(tool(f"t{number}") for number in range(5)))}})
+    odd = view.page(Kind.TOOLS, 1, 2)
+    assert [entry["name"] for entry in msgspec.json.decode(odd)] == ["a__t1", "a__t2"]
+    assert view.page(Kind.TOOLS, 1, 2) is not odd
+
+
 def test_r32_an_entry_keeps_what_is_unknown() -> None:
     entry = tool("x", icons=[{"src": "a"}], outputSchema={"k": 1}, _meta={"m": [1]}, future={"deep": None})
     view = view_of({"a": {Kind.TOOLS: listing(Kind.TOOLS, entry)}})
