@@ -10,9 +10,10 @@ import asyncio
 import math
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from typing import cast
 
 import anyio
+import msgspec
 
 from mcproxy.protocol.eras import META_PROGRESS_TOKEN
 from mcproxy.protocol.jsonrpc import (
@@ -48,49 +49,72 @@ class RequestTimeout(Exception):
         self.limit = limit
 
 
-@dataclass(frozen=True, slots=True)
-class Timeouts:
+class Timeouts(msgspec.Struct, frozen=True):
     """In seconds. `idle` starts afresh with each sign of life, `total` does not (requirement R46)."""
 
     idle: float
     total: float
 
 
-@dataclass(slots=True)
 class _Pending:
-    done: asyncio.Event
-    bound: asyncio.Timeout
-    timeouts: Timeouts
-    give_up_at: float
-    on_progress: Callable[[Params], None] | None
-    answer: Response | ErrorResponse | Exception | None = None
-    holds: int = 0
-    over: bool = False
+    """One wait, of the task that makes it."""
+
+    def __init__(self, now: float, timeouts: Timeouts, on_progress: Callable[[Params], None] | None) -> None:
+        self.started = now
+        self.timeouts = timeouts
+        self.deadline = now + min(timeouts.idle, timeouts.total)
+        self.on_progress = on_progress
+        self.answer: Response | ErrorResponse | Exception | None = None
+        self.holds = 0
+        self.expired = False
+        self._waiter: asyncio.Future[None] | None = None
+        self._task = cast("asyncio.Task[object]", asyncio.current_task())
+        self._cancelling = self._task.cancelling()
 
     def touch(self, now: float) -> None:
-        if not (self.over or self.bound.expired()):
+        if not self.expired:
             patience = math.inf if self.holds else self.timeouts.idle
-            self.bound.reschedule(_finite(min(now + patience, self.give_up_at)))
-
-    def hold(self, change: int) -> None:
-        self.holds += change
-        self.touch(anyio.current_time())
+            self.deadline = min(now + patience, self.started + self.timeouts.total)
 
     def settle(self, answer: Response | ErrorResponse | Exception) -> None:
         if self.answer is None:
             self.answer = answer
-            self.done.set()
+            if self._waiter is not None and not self._waiter.done():
+                self._waiter.set_result(None)
+
+    def settled(self) -> asyncio.Future[None]:
+        self._waiter = asyncio.get_running_loop().create_future()
+        return self._waiter
+
+    def expire(self) -> None:
+        """Ends the wait wherever it is, as `asyncio.timeout` does."""
+        self.expired, self.deadline = True, math.inf
+        self._task.cancel()
+
+    def takes_back(self) -> bool:
+        """Whether the task was cancelled because this had expired, and for nothing else."""
+        return self.expired and self._task.uncancel() <= self._cancelling
 
 
 class Requests:
-    """The table of one connection. Ids are minted here, counting up, and serve as progress tokens too."""
+    """The table of one connection. Ids are minted here, counting up, and serve as progress tokens too.
+
+    While anybody waits there is one alarm, set no later than the first of their deadlines.
+    """
 
     def __init__(self) -> None:
         self._pending: dict[RequestId, _Pending] = {}
         self._last_id = 0
+        self._alarm: asyncio.TimerHandle | None = None
+        self._alarm_at = math.inf
 
     def __len__(self) -> int:
         return len(self._pending)
+
+    def mint(self) -> RequestId:
+        """An id that no other request of this connection has."""
+        self._last_id += 1
+        return self._last_id
 
     async def exchange(
         self,
@@ -105,37 +129,30 @@ class Requests:
     ) -> Response | ErrorResponse:
         """Sends a request and waits for its answer.
 
-        `send` may return at once, or carry the exchange until the answer has been settled. With `on_progress`
-        the request asks for progress, and each report (without its token) goes there and renews `idle`.
+        `send` may return at once, or carry the exchange until the answer has been settled. Each report of progress
+        (without its token) goes to `on_progress` and renews `idle`; `params` ask for it (`with_progress_token`).
         Where the wait ends without an answer, `send_cancel` (if any) gets `notifications/cancelled`.
         `id` is minted where none is given. Raises PeerGone, RequestTimeout, and whatever `send` raises.
         """
         if id is None:
-            self._last_id += 1
-            id = self._last_id
-        if on_progress is not None:
-            params = _with_progress_token(params, id)
-        start = asyncio.get_running_loop().time()
-        # asyncio's own bound and event: every call has one, and anyio's cost several times as much.
-        bound = asyncio.timeout_at(_finite(start + min(timeouts.idle, timeouts.total)))
-        pending = _Pending(asyncio.Event(), bound, timeouts, start + timeouts.total, on_progress)
+            id = self.mint()
+        pending = _Pending(_now(), timeouts, on_progress)
         self._pending[id] = pending
+        self._wake_by(pending.deadline)
         try:
-            async with bound:
-                await send(Request(id, method, params))
-                if pending.answer is None:
-                    await pending.done.wait()
-        except TimeoutError:
-            if not bound.expired():
+            await send(Request(id, method, params))
+            if pending.answer is None:
+                await pending.settled()
+        except BaseException as error:
+            if not (pending.takes_back() and isinstance(error, asyncio.CancelledError)):
                 raise
         finally:
-            pending.over = True
-            del self._pending[id]
+            self._forget(id)
             if pending.answer is None and send_cancel is not None:
-                await _say_cancelled(send_cancel, id, "timed out" if bound.expired() else "no longer wanted")
+                await _say_cancelled(send_cancel, id, "timed out" if pending.expired else "no longer wanted")
         answer = pending.answer
         if answer is None:
-            elapsed = anyio.current_time() - start
+            elapsed = _now() - pending.started
             raise RequestTimeout(elapsed, "total" if elapsed >= timeouts.total else "idle")
         if isinstance(answer, Exception):
             raise answer
@@ -158,13 +175,11 @@ class Requests:
     def held(self, ids: Iterable[RequestId]) -> Iterator[None]:
         """Stops the idle bound of some requests meanwhile: it is their peer that waits, for us."""
         held = [self._pending[id] for id in ids if id in self._pending]
-        for pending in held:
-            pending.hold(1)
+        self._hold(held, 1)
         try:
             yield
         finally:
-            for pending in held:
-                pending.hold(-1)
+            self._hold(held, -1)
 
     def progress(self, params: Params) -> bool:
         """Takes a `notifications/progress`. False where its token is not of a request in flight."""
@@ -172,7 +187,7 @@ class Requests:
         pending = self._pending.get(token) if token is not None else None
         if pending is None or pending.on_progress is None or pending.answer is not None:
             return False
-        pending.touch(anyio.current_time())
+        pending.touch(_now())
         pending.on_progress({key: value for key, value in params.items() if key != META_PROGRESS_TOKEN})
         return True
 
@@ -187,14 +202,43 @@ class Requests:
         for pending in list(self._pending.values()):
             pending.settle(error)
 
+    def _hold(self, held: Iterable[_Pending], change: int) -> None:
+        for pending in held:
+            pending.holds += change
+            pending.touch(_now())
+            self._wake_by(pending.deadline)
 
-def _finite(when: float) -> float | None:
-    return None if math.isinf(when) else when
+    def _forget(self, id: RequestId) -> None:
+        del self._pending[id]
+        if self._alarm is not None and not self._pending:
+            self._alarm.cancel()
+            self._alarm, self._alarm_at = None, math.inf
+
+    def _wake_by(self, when: float) -> None:
+        if when >= self._alarm_at:
+            return
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._alarm, self._alarm_at = asyncio.get_running_loop().call_at(when, self._wake), when
+
+    def _wake(self) -> None:
+        """Ends the waits whose time has come, and comes back for the others."""
+        self._alarm, self._alarm_at = None, math.inf
+        now = _now()
+        for pending in self._pending.values():
+            if pending.deadline <= now:
+                pending.expire()
+        self._wake_by(min((pending.deadline for pending in self._pending.values()), default=math.inf))
 
 
-def _with_progress_token(params: Params, token: RequestId) -> Params:
+def with_progress_token(params: Params, token: RequestId) -> Params:
+    """`params` of a request that asks for reports of its progress."""
     meta = parse_object(params["_meta"]) if "_meta" in params else {}
     return {**params, "_meta": raw({**meta, META_PROGRESS_TOKEN: token})}
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
 
 
 async def _say_cancelled(send: Send, id: RequestId, reason: str) -> None:

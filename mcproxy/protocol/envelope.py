@@ -91,16 +91,20 @@ def wrap(params: Params, envelope: Envelope) -> Params:
     members: dict[str, object] = {
         META_VERSION: envelope.version,
         META_CLIENT_CAPABILITIES: envelope.capabilities,
-        META_CLIENT_INFO: envelope.info,
-        META_LOG_LEVEL: envelope.log_level,
-        META_PROGRESS_TOKEN: envelope.progress_token,
     }
-    return with_meta(params, {key: value for key, value in members.items() if value is not None})
+    if envelope.info is not None:
+        members[META_CLIENT_INFO] = envelope.info
+    if envelope.log_level is not None:
+        members[META_LOG_LEVEL] = envelope.log_level
+    if envelope.progress_token is not None:
+        members[META_PROGRESS_TOKEN] = envelope.progress_token
+    return with_meta(params, members)
 
 
 def with_meta(params: Params, members: Mapping[str, object]) -> Params:
     """`params` with `members` set in their `_meta`, the rest of it as it was."""
-    return {**params, META: raw({**_readable(params.get(META)), **members})}
+    given = _readable(params[META]) if META in params else {}
+    return {**params, META: raw({**given, **members})}
 
 
 def without_hop_meta(params: Params) -> Params:

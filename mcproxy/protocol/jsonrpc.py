@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from itertools import accumulate
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
@@ -17,6 +17,8 @@ from msgspec import UNSET, Raw, UnsetType
 RequestId = int | str
 Params = dict[str, Raw]
 """The first level of a JSON object; each value is its raw JSON."""
+
+VERSION: Final = "2.0"
 
 PARSE_ERROR: Final = -32700
 INVALID_REQUEST: Final = -32600
@@ -42,31 +44,31 @@ _NO_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
 _OPENING: Final = bytes(byte in b"[{" for byte in range(256))
 
 
-class Request(msgspec.Struct, frozen=True):
+class Request(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="jsonrpc", tag=VERSION):
     id: RequestId
     method: str
-    params: Params
+    params: Params = {}
 
 
-class Notification(msgspec.Struct, frozen=True):
+class Notification(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="jsonrpc", tag=VERSION):
     method: str
-    params: Params
+    params: Params = {}
 
 
-class Response(msgspec.Struct, frozen=True):
+class Response(msgspec.Struct, frozen=True, tag_field="jsonrpc", tag=VERSION):
     """A success."""
 
     id: RequestId
     result: Params
 
 
-class ErrorObject(msgspec.Struct, frozen=True):
+class ErrorObject(msgspec.Struct, frozen=True, omit_defaults=True):
     code: int
     message: str
     data: Raw | None = None
 
 
-class ErrorResponse(msgspec.Struct, frozen=True):
+class ErrorResponse(msgspec.Struct, frozen=True, tag_field="jsonrpc", tag=VERSION):
     """A failure. `id` is None only where the request's id could not be read."""
 
     id: RequestId | None
@@ -89,19 +91,25 @@ class InvalidMessage(Exception):
         return ErrorResponse(self.id, ErrorObject(self.code, self.reason))
 
 
-class _Envelope(msgspec.Struct):
-    """A message and the first level of its result, read in one go: results are what is large."""
+class _Error(msgspec.Struct):
+    code: int
+    message: str
+    data: Raw | UnsetType = UNSET
 
-    jsonrpc: Raw | UnsetType = UNSET
-    id: Raw | UnsetType = UNSET
-    method: Raw | UnsetType = UNSET
-    params: Raw | UnsetType = UNSET
+
+class _Plain(msgspec.Struct):
+    """A message with nothing wrong in any member, read in one go: results are what is large."""
+
+    jsonrpc: Literal["2.0"]
+    id: RequestId | UnsetType | None = UNSET
+    method: str | UnsetType = UNSET
+    params: Params | UnsetType | None = UNSET
     result: Params | UnsetType = UNSET
-    error: Raw | UnsetType = UNSET
+    error: _Error | UnsetType = UNSET
 
 
-class _OddEnvelope(msgspec.Struct):
-    """The same where the result is no object, which is no matter in what is not a success."""
+class _Envelope(msgspec.Struct):
+    """A message of which any member may be wrong."""
 
     jsonrpc: Raw | UnsetType = UNSET
     id: Raw | UnsetType = UNSET
@@ -111,14 +119,8 @@ class _OddEnvelope(msgspec.Struct):
     error: Raw | UnsetType = UNSET
 
 
-class _Error(msgspec.Struct):
-    code: int
-    message: str
-    data: Raw | UnsetType = UNSET
-
-
+_plain = msgspec.json.Decoder(_Plain)
 _envelope = msgspec.json.Decoder(_Envelope)
-_odd_envelope = msgspec.json.Decoder(_OddEnvelope)
 _batch = msgspec.json.Decoder(list[Raw])
 _object = msgspec.json.Decoder(Params)
 _id = msgspec.json.Decoder(RequestId)
@@ -131,13 +133,32 @@ def parse(data: bytes | Raw) -> Message:
     """Reads one message. Raises InvalidMessage (JSON-RPC 2.0, section 5.1)."""
     try:
         _check_unicode(data)
-        envelope = _read_envelope(data)
+        plain = _plain.decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return _read_closely(data)
+    id, result = plain.id, plain.result
+    if plain.method is not UNSET and id is UNSET:
+        return Notification(plain.method, plain.params or {})
+    if id is UNSET or id is None:
+        return _read_closely(data)
+    if plain.method is not UNSET:
+        return Request(id, plain.method, plain.params or {})
+    if plain.error is UNSET and result is not UNSET:
+        return Response(id, result)
+    return _read_closely(data)
+
+
+def _read_closely(data: bytes | Raw) -> Message:
+    """The same of a message that something is wrong with, or that is no call and no success."""
+    try:
+        _check_unicode(data)
+        envelope = _envelope.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         if _is_json(data):
             raise InvalidMessage(INVALID_REQUEST, "a message must be a JSON object") from error
         raise InvalidMessage(PARSE_ERROR, _fault(data, error)) from error
     id = _read_id(envelope.id)
-    if envelope.jsonrpc is UNSET or bytes(envelope.jsonrpc) != b'"2.0"':
+    if envelope.jsonrpc is UNSET or parse_text(envelope.jsonrpc) != VERSION:
         raise InvalidMessage(INVALID_REQUEST, 'the member "jsonrpc" must be "2.0"', id)
     if envelope.method is not UNSET:
         return _read_call(envelope, id)
@@ -147,9 +168,7 @@ def parse(data: bytes | Raw) -> Message:
         raise InvalidMessage(INVALID_REQUEST, 'a message needs one of "method", "result" and "error"', id)
     if id is None:
         raise InvalidMessage(INVALID_REQUEST, "a response needs the id of its request")
-    if not isinstance(envelope.result, dict):
-        raise InvalidMessage(INVALID_REQUEST, "a result must be a JSON object", id)
-    return Response(id, envelope.result)
+    return Response(id, _read_result(envelope.result, id))
 
 
 def parse_batch(data: bytes) -> list[Message | InvalidMessage] | None:
@@ -196,23 +215,7 @@ def parse_id(data: bytes | Raw) -> RequestId | None:
 
 def encode(message: Message) -> bytes:
     """One message as one line of JSON, without its line end: fit for stdio and for one SSE `data` field."""
-    match message:
-        case Request(id=id, method=method, params=params):
-            head: dict[str, object] = {"jsonrpc": "2.0", "id": id, "method": method}
-            if params:
-                head["params"] = params
-        case Notification(method=method, params=params):
-            head = {"jsonrpc": "2.0", "method": method}
-            if params:
-                head["params"] = params
-        case Response(id=id, result=result):
-            head = {"jsonrpc": "2.0", "id": id, "result": result}
-        case ErrorResponse(id=id, error=error):
-            body: dict[str, object] = {"code": error.code, "message": error.message}
-            if error.data is not None:
-                body["data"] = error.data
-            head = {"jsonrpc": "2.0", "id": id, "error": body}
-    return one_line(_encoder.encode(head))
+    return one_line(_encoder.encode(message))
 
 
 def raw(value: object) -> Raw:
@@ -256,13 +259,6 @@ def _parse_member(member: Raw) -> Message | InvalidMessage:
         return invalid
 
 
-def _read_envelope(data: bytes | Raw) -> _Envelope | _OddEnvelope:
-    try:
-        return _envelope.decode(data)
-    except msgspec.ValidationError:
-        return _odd_envelope.decode(data)
-
-
 def _read_id(member: Raw | UnsetType) -> RequestId | None:
     if member is UNSET or bytes(member) == b"null":
         return None
@@ -272,7 +268,7 @@ def _read_id(member: Raw | UnsetType) -> RequestId | None:
     return id
 
 
-def _read_call(envelope: _Envelope | _OddEnvelope, id: RequestId | None) -> Request | Notification:
+def _read_call(envelope: _Envelope, id: RequestId | None) -> Request | Notification:
     assert envelope.method is not UNSET
     method = parse_text(envelope.method)
     if method is None:
@@ -288,6 +284,13 @@ def _read_call(envelope: _Envelope | _OddEnvelope, id: RequestId | None) -> Requ
     if id is None:
         raise InvalidMessage(INVALID_REQUEST, "a request's id must not be null")
     return Request(id, method, params)
+
+
+def _read_result(member: Raw, id: RequestId) -> Params:
+    try:
+        return _object.decode(member)
+    except (msgspec.MsgspecError, RecursionError) as reason:
+        raise InvalidMessage(INVALID_REQUEST, "a result must be a JSON object", id) from reason
 
 
 def _read_error(member: Raw, id: RequestId | None) -> ErrorObject:

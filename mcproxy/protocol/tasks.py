@@ -103,6 +103,8 @@ def takes_tool_calls(offer: Params) -> bool:
 
 def shared(capabilities: Params, one: str, other: str) -> Params:
     """`capabilities` of either peer with tasks of the kind alone that both versions have."""
+    if CAPABILITY not in capabilities and EXTENSIONS not in capabilities:
+        return capabilities
     rest = without_tasks(capabilities)
     match dialect(one) if dialect(one) is dialect(other) else None:
         case Dialect.CORE if CAPABILITY in capabilities:

@@ -6,7 +6,10 @@ may still work on them stay suspects for a while: a question of theirs must not 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+
+import anyio
 
 from mcproxy.call import Call
 from mcproxy.protocol.jsonrpc import RequestId, parse_text
@@ -40,21 +43,19 @@ Attribution = Caused | Nobody | Ambiguous
 class Causes:
     """The calls of one link, by the ids of their upstream requests."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = anyio.current_time) -> None:
+        self._clock = clock
         self._calls: dict[RequestId, Call] = {}
-        self._requests: dict[int, list[RequestId]] = {}
-        """By the identity of their call, until that ends: calls that are equal are not the same."""
         self._given_up: dict[RequestId, tuple[Call, float]] = {}
 
     def begin(self, request: RequestId, call: Call) -> None:
         self._calls[request] = call
-        self._requests.setdefault(id(call), []).append(request)
 
-    def end(self, call: Call, now: float, *, answered: bool) -> None:
-        for request in self._requests.pop(id(call), ()):
-            pending = self._calls.pop(request, None) is not None
-            if pending and not answered and METHODS[call.method].may_ask:
-                self._given_up[request] = (call, now + LINGER)
+    def end(self, request: RequestId) -> None:
+        """Notes that nobody waits any more for what has not been answered."""
+        call = self._calls.pop(request, None)
+        if call is not None and METHODS[call.method].may_ask:
+            self._given_up[request] = (call, self._clock() + LINGER)
 
     def answered(self, id: RequestId | None) -> None:
         """Notes that the server is done with a call: what comes next is not of it."""
@@ -76,8 +77,9 @@ class Causes:
         # The ids of tasks that clients know are theirs alone, so that whoever waits for one is its owner.
         return Caused(first, tuple(waiting))
 
-    def of_shared_stream(self, now: float) -> Attribution:
+    def of_shared_stream(self) -> Attribution:
         """Who caused what arrived on a stream that all calls share."""
+        now = self._clock()
         self._given_up = {id: entry for id, entry in self._given_up.items() if entry[1] > now}
         suspects = {id: call for id, call in self._calls.items() if METHODS[call.method].may_ask}
         departed = [call for call, _ in self._given_up.values()]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Final, assert_never
 
 import anyio
@@ -28,7 +29,7 @@ from mcproxy.call import (
     ServerIdentity,
     TaskChanged,
 )
-from mcproxy.channel import GOODBYE, PeerGone, Requests, RequestTimeout, Send, Timeouts
+from mcproxy.channel import GOODBYE, PeerGone, Requests, RequestTimeout, Send, Timeouts, with_progress_token
 from mcproxy.metrics import UNKNOWN
 from mcproxy.protocol.eras import HANDSHAKE_VERSIONS, LATEST_HANDSHAKE, Era
 from mcproxy.protocol.jsonrpc import (
@@ -104,6 +105,8 @@ class Conversation:
         self._visits = Visits(hop.spec.max_in_flight)
         self._questions = Questions(hop, tasks, self._requests, self._tell, self._visits)
         self._identity: ServerIdentity | None = None
+        self.over = False
+        self.settled: Final = self._requests.settled
         self._leaving: str | None = None
         self._drained = anyio.Event()
         self._ended = anyio.Event()
@@ -122,10 +125,6 @@ class Conversation:
         assert self._identity is not None, "the handshake is not done"
         return self._identity
 
-    @property
-    def over(self) -> bool:
-        return self._leaving is not None or self._ended.is_set()
-
     async def ended(self) -> str:
         await self._ended.wait()
         return self._how
@@ -133,14 +132,14 @@ class Conversation:
     def lose(self, how: str) -> None:
         """Ends the link: calls in flight fail with PeerGone, later ones are NotAccepted."""
         if not self._ended.is_set():
-            self._how = how
+            self.over, self._how = True, how
             self._ended.set()
             self._requests.fail_all(PeerGone(how))
 
     def leave(self, how: str) -> None:
         """Ends the link when the calls in flight have their own answers, or shortly after. Takes no more."""
         if not self.over:
-            self._leaving = how
+            self.over, self._leaving = True, how
             self._tasks.start_soon(self._wind_down, how)
 
     async def _wind_down(self, how: str) -> None:
@@ -167,10 +166,11 @@ class Conversation:
         if self.over:
             raise NotAccepted(self._leaving or self._how)
         try:
-            if METHODS[call.method].notification:
+            row = METHODS[call.method]
+            if row.notification:
                 await self._tell(Notification(call.method, call.params))
                 return Complete({})
-            return self._outcome(call, await self._exchange(call))
+            return self._outcome(call, await self._exchange(row, call))
         except NotAccepted as error:
             self.leave(str(error))
             raise
@@ -179,30 +179,23 @@ class Conversation:
         except Rejected as error:
             return self._failed(call, f"{error}", Reason.UNAVAILABLE)
 
-    async def _exchange(self, call: Call) -> Response | ErrorResponse:
-        async def send(message: Message) -> None:
-            assert isinstance(message, Request)
-            self._causes.begin(message.id, call)
-            await self._send(message)
-
-        row = METHODS[call.method]
-        report = _reporter(call) if row.may_ask else None
-        answer: Response | ErrorResponse | None = None
+    async def _exchange(self, row: Method, call: Call) -> Response | ErrorResponse:
+        id = self._requests.mint()
+        self._causes.begin(id, call)
         try:
-            answer = await self._requests.exchange(
+            return await self._requests.exchange(
                 call.method,
-                call.params,
-                send,
+                with_progress_token(call.params, id) if row.may_ask else call.params,
+                self._send,
                 _timeouts(row, self._hop.spec.timeouts),
-                on_progress=report,
+                on_progress=partial(call.client.notify, PROGRESS) if row.may_ask else None,
                 send_cancel=self._say_cancelled,
+                id=id,
             )
         finally:
-            self._causes.end(call, anyio.current_time(), answered=answer is not None)
-            if not len(self._requests):
+            self._causes.end(id)
+            if self.over and not len(self._requests):
                 self._drained.set()
-                self._drained = anyio.Event()
-        return answer
 
     async def _tell(self, message: Message) -> None:
         """Sends what has no answer. Raises PeerGone where it is not taken in time."""
@@ -222,9 +215,6 @@ class Conversation:
     def version(self) -> str | None:
         """The negotiated version, once it is."""
         return None if self._identity is None else self._identity.version
-
-    def settled(self, id: RequestId) -> bool:
-        return self._requests.settled(id)
 
     def fail(self, id: RequestId, error: NotAccepted | PeerGone | Rejected) -> None:
         """Ends the wait for one answer; nothing is cancelled upstream."""
@@ -254,12 +244,11 @@ class Conversation:
                 assert_never(message)
 
     def _attribute(self, message: Request | Notification, cause: RequestId | None) -> Attribution:
-        now = anyio.current_time()
         task = related_task(message.params)
         if task is not None:
             # tasks, Input Required Status: it may come "on any SSE stream", that of another client's call even.
             return self._causes.of_task(task)
-        attribution = self._causes.of_shared_stream(now) if cause is None else self._causes.of(cause)
+        attribution = self._causes.of_shared_stream() if cause is None else self._causes.of(cause)
         if isinstance(attribution, Ambiguous) and self._hop.ownership is not None:
             return Nobody()  # whichever call it was of, it is the owner's
         return attribution
@@ -364,7 +353,7 @@ def _identity(answer: Response | ErrorResponse) -> ServerIdentity:
 def messages(data: bytes) -> list[Message | InvalidMessage]:
     """One message, or the members of a batch (2025-03-26)."""
     try:
-        batch = parse_batch(data)
+        batch = None if data.startswith(b"{") else parse_batch(data)
         return [parse(data)] if batch is None else batch
     except InvalidMessage as invalid:
         return [invalid]
@@ -374,10 +363,3 @@ def _timeouts(row: Method, limits: UpstreamTimeouts) -> Timeouts:
     if row.waits:
         return Timeouts(limits.total, limits.total)
     return Timeouts(limits.idle if row.lists is None else limits.list, limits.total)
-
-
-def _reporter(call: Call) -> Callable[[Params], None]:
-    def report(params: Params) -> None:
-        call.client.notify(PROGRESS, params)
-
-    return report

@@ -9,13 +9,13 @@ import base64
 import os
 import socket
 import ssl
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager, closing
-from dataclasses import dataclass
 from typing import Final
 
 import aiohttp
 import anyio
+import msgspec
 from yarl import URL
 
 from mcproxy import __version__
@@ -37,6 +37,7 @@ EXCERPT_PATIENCE: Final = 5.0
 MAX_REDIRECTS: Final = 3
 MOST_HEADS: Final = 256
 """Heads of requests that are kept for the next that are the same."""
+_REDIRECTS: Final = range(300, 400)
 _SAME_METHOD_REDIRECTS: Final = frozenset({307, 308})
 _OWN_FIELDS: Final = {
     "User-Agent": f"mcproxy/{__version__}",
@@ -49,6 +50,9 @@ _OWN_FIELDS: Final = {
 Fields = dict[str, tuple[str, str]]
 """Headers as they are spelt, by their names in lower case: of each there is one."""
 
+Headers = tuple[tuple[str, str], ...]
+"""What a request carries beside what all requests of its link do."""
+
 
 @asynccontextmanager
 async def session(spec: Upstream) -> AsyncIterator[Pool]:
@@ -58,8 +62,7 @@ async def session(spec: Upstream) -> AsyncIterator[Pool]:
         yield pool
 
 
-@dataclass(frozen=True, slots=True)
-class Response:
+class Response(msgspec.Struct, frozen=True, eq=False):
     """A response, as links look at it. To be released or closed by whoever got it."""
 
     url: URL
@@ -76,7 +79,7 @@ class Response:
 
     @property
     def ok(self) -> bool:
-        return self.status < 400
+        return self.body.head.status < 400
 
     @property
     def fields(self) -> Mapping[str, str]:
@@ -85,7 +88,7 @@ class Response:
 
     @property
     def content_type(self) -> str:
-        return self.fields.get("content-type", "").partition(";")[0].strip().lower()
+        return self.body.head.fields.get("content-type", "").partition(";")[0].strip().lower()
 
     def release(self) -> None:
         """For when all that matters has been read: the connection serves again if the rest comes soon."""
@@ -102,32 +105,18 @@ class Requester:
     def __init__(self, http: Pool, hop: Hop) -> None:
         self._http = http
         self._hop = hop
-        self._own = {**_by_name(_OWN_FIELDS), **_by_name(hop.headers)}
-        self._heads: dict[tuple[object, ...], bytes] = {}
+        self._own = {**_by_name(_OWN_FIELDS.items()), **_by_name(hop.headers.items())}
+        self._heads: dict[tuple[str, URL, Headers], bytes] = {}
         self._cookies: aiohttp.CookieJar | None = None
 
-    async def request(self, method: str, url: URL, headers: Mapping[str, str], data: bytes | None = None) -> Response:
+    async def request(
+        self, method: str, url: URL, headers: Headers, data: bytes | None = None, *, redirects: int = MAX_REDIRECTS
+    ) -> Response:
         """The response, its body not read. The caller releases it, or closes it.
 
         Raises NotAccepted where no connection could be made, PeerGone where it broke, Rejected for a redirect
         that is not followed.
         """
-        for _ in range(MAX_REDIRECTS + 1):
-            response = await self._send(method, url, headers, data)
-            target = _redirect(response)
-            if target is None:
-                return _unpacked(response)
-            response.close()
-            if response.status not in _SAME_METHOD_REDIRECTS or origin(target) != origin(url):
-                raise Rejected(
-                    f"HTTP {response.status} redirects to {target.origin() if target.absolute else target}, "
-                    "which is not followed; set `url` to the final address",
-                    response.status,
-                )
-            url = target
-        raise Rejected(f"more than {MAX_REDIRECTS} redirects")
-
-    async def _send(self, method: str, url: URL, headers: Mapping[str, str], data: bytes | None) -> Response:
         try:
             answer = await self._http.request(method, url, self._head(method, url, headers), data)
         except Unreached as error:
@@ -136,14 +125,32 @@ class Requester:
             raise NotAccepted(self._hop.redact(f"nothing can be sent to {url.origin()}: {error}")) from error
         except Broken as error:
             raise PeerGone(self._hop.redact(f"the connection to {url.origin()} broke: {error}")) from error
-        self._remember(url, answer)
-        return Response(url, answer)
+        if answer.head.cookies:
+            self._remember(url, answer)
+        response = Response(url, answer)
+        target = _redirect(response) if answer.head.status in _REDIRECTS else None
+        if target is None:
+            return _unpacked(response)
+        response.close()
+        self._check_redirect(response, target, redirects)
+        return await self.request(method, target, headers, data, redirects=redirects - 1)
 
-    def _head(self, method: str, url: URL, headers: Mapping[str, str]) -> bytes:
+    def _check_redirect(self, response: Response, target: URL, redirects: int) -> None:
+        """Raises Rejected where it is not to be followed."""
+        if response.status not in _SAME_METHOD_REDIRECTS or origin(target) != origin(response.url):
+            raise Rejected(
+                f"HTTP {response.status} redirects to {target.origin() if target.absolute else target}, "
+                "which is not followed; set `url` to the final address",
+                response.status,
+            )
+        if not redirects:
+            raise Rejected(f"more than {MAX_REDIRECTS} redirects")
+
+    def _head(self, method: str, url: URL, headers: Headers) -> bytes:
         """Most requests of a link begin as others did before."""
         if self._cookies is not None or departing.get():
             return self._written(method, url, headers)
-        key = (method, url, *headers.items())
+        key = (method, url, headers)
         head = self._heads.get(key)
         if head is None:
             if len(self._heads) >= MOST_HEADS:
@@ -151,8 +158,8 @@ class Requester:
             head = self._heads[key] = self._written(method, url, headers)
         return head
 
-    def _written(self, method: str, url: URL, headers: Mapping[str, str]) -> bytes:
-        fields = {**self._credentials(url), **self._own, **_by_name(headers), **_by_name(departing.get())}
+    def _written(self, method: str, url: URL, headers: Headers) -> bytes:
+        fields = {**self._credentials(url), **self._own, **_by_name(headers), **_by_name(departing.get().items())}
         return write_head(method, url, dict(fields.values()))
 
     def _credentials(self, url: URL) -> Fields:
@@ -167,9 +174,8 @@ class Requester:
         return fields
 
     def _remember(self, url: URL, answer: Answer) -> None:
-        if answer.head.cookies:
-            self._cookies = self._cookies or aiohttp.CookieJar()
-            self._cookies.update_cookies_from_headers(answer.head.cookies, url)
+        self._cookies = self._cookies or aiohttp.CookieJar()
+        self._cookies.update_cookies_from_headers(answer.head.cookies, url)
 
     def rejection(self, response: Response, body: bytes) -> Rejected:
         """What to say of a response that is not of the protocol: its status and a short excerpt, no secret."""
@@ -208,16 +214,14 @@ async def excerpt(response: Response) -> bytes:
 
 def _unpacked(response: Response) -> Response:
     """`response`, unless its body is not what it stands for. Raises Rejected."""
-    encoding = response.fields.get("content-encoding", "identity")
-    if encoding.strip().lower() in ("", "identity"):
+    encoding = response.body.head.fields.get("content-encoding")
+    if encoding is None or encoding.strip().lower() in ("", "identity"):
         return response
     response.close()
     raise Rejected(f"it compresses what it says ({encoding[:20]!r}), though it was asked not to", response.status)
 
 
 def _redirect(response: Response) -> URL | None:
-    if not 300 <= response.status < 400:
-        return None
     try:
         return response.url.join(URL(response.fields["location"]))
     except (KeyError, ValueError):
@@ -241,5 +245,5 @@ def _obstacle(error: Unreached) -> str:
             return str(reason) or type(reason).__name__
 
 
-def _by_name(fields: Mapping[str, str]) -> Fields:
-    return {field[0].lower(): field for field in fields.items()}
+def _by_name(fields: Iterable[tuple[str, str]]) -> Fields:
+    return {field[0].lower(): field for field in fields}

@@ -7,6 +7,7 @@ transport and no era.
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
@@ -246,18 +247,20 @@ class KeptLink:
         self.standing = replace(standing, since=before.since) if standing.phase is before.phase else standing
 
     async def __call__(self, call: Call) -> Outcome:
-        started = anyio.current_time()
+        started = time.monotonic()
         try:
             return await self._send(call)
         except Unreachable as error:
-            return self._failed(f"not connected: {error} (after {anyio.current_time() - started:.1f} s)")
+            return self._failed(f"not connected: {error} (after {time.monotonic() - started:.1f} s)")
         except NotAccepted as error:
             return self._failed(f"{call.method} could not be sent: {error}")
         except PeerGone as error:
             return self._failed(f"{call.method}: the connection was lost, and what became of it is unknown: {error}")
 
     async def _send(self, call: Call) -> Outcome:
-        link = await self._ready()
+        link = self._link
+        if link is None or link.over:
+            link = await self._ready()
         try:
             return await link(call)
         except NotAccepted:

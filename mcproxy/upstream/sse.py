@@ -27,7 +27,7 @@ async def stream(hop: Hop) -> AsyncIterator[Pipe]:
     async with session(hop.spec) as http:
         requester = Requester(http, hop)
         try:
-            response = await requester.request("GET", URL(hop.spec.url), {"Accept": EVENTS})
+            response = await requester.request("GET", URL(hop.spec.url), (("Accept", EVENTS),))
         except (NotAccepted, PeerGone) as error:
             raise Unreachable(str(error)) from error
         with closing(response):
@@ -69,7 +69,7 @@ class _Stream:
         self._endpoint = endpoint
 
     async def send(self, message: Message) -> None:
-        response = await self._requester.request("POST", self._endpoint, {"Content-Type": JSON}, encode(message))
+        response = await self._requester.request("POST", self._endpoint, (("Content-Type", JSON),), encode(message))
         if response.ok:
             response.release()
             return

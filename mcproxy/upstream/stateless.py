@@ -7,16 +7,17 @@ nobody anything: what an upstream wants of a client is an outcome. Sends nothing
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Final, assert_never
 
 import anyio
 from msgspec.structs import replace
 
-from mcproxy.call import Call, Complete, Failed, Outcome, Party, Reason, ServerIdentity
+from mcproxy.call import Call, Caller, Complete, Failed, Outcome, Party, Reason, ServerIdentity
 from mcproxy.channel import GOODBYE, PeerGone, Requests, RequestTimeout, Send, Timeouts
-from mcproxy.protocol.envelope import wrap
+from mcproxy.protocol.envelope import Envelope, wrap
 from mcproxy.protocol.eras import LATEST, STATELESS_VERSIONS, Era
 from mcproxy.protocol.jsonrpc import (
     INTERNAL_ERROR,
@@ -41,6 +42,7 @@ from mcproxy.protocol.methods import (
     PROGRESS,
     SUBSCRIBE,
     UNSUBSCRIBE,
+    Method,
 )
 from mcproxy.protocol.tasks import DECLARED, extensions, offer, shared
 from mcproxy.upstream import probing, results
@@ -81,11 +83,14 @@ class Conversation:
         self._requests = Requests()
         self._causes = Causes()
         self.listening: Final = Listening(hop, announced(identity.capabilities), self._listen)
+        self.over = False
+        self.settled: Final = self._requests.settled
+        self._extensions = extensions(identity.capabilities)
         self._in_flight = 0
         self._fewer = anyio.Event()
         # tasks extension, Protocol Errors: who names tasks in a filter must have declared the extension.
         has_tasks = offer(identity.version, identity.capabilities) is not None
-        self._listens_as = replace(probing.OURSELVES, capabilities=DECLARED) if has_tasks else probing.OURSELVES
+        self._listens_as = Envelope(LATEST, DECLARED, probing.OURSELVES.info) if has_tasks else probing.OURSELVES
         self._over = anyio.Event()
         self._how = ""
         self._answers: dict[str, Callable[[Call], Awaitable[Outcome]]] = {
@@ -99,22 +104,19 @@ class Conversation:
             CANCELLED: self._on_cancelled,
         }
 
-    @property
-    def over(self) -> bool:
-        return self._over.is_set()
-
     async def ended(self) -> str:
         """Leaves the calls in flight a moment for their own answers."""
         await self._over.wait()
         with anyio.move_on_after(GOODBYE):
             while self._in_flight:
+                self._fewer = anyio.Event()
                 await self._fewer.wait()
         return self._how
 
     def leave(self, how: str) -> None:
         """Ends the link for later calls, which are NotAccepted."""
         if not self.over:
-            self._how = how
+            self.over, self._how = True, how
             self._over.set()
             self.listening.close(how)
 
@@ -130,7 +132,7 @@ class Conversation:
         if row.era is Era.HANDSHAKE or call.method in self._answers:
             return await self._answers.get(call.method, _agree)(call)
         try:
-            return self._outcome(call, await self._exchange(call))
+            return self._outcome(row, call, await self._exchange(row, call))
         except NotAccepted as error:
             self.leave(str(error))
             raise
@@ -141,46 +143,41 @@ class Conversation:
         except Rejected as error:
             return self._failed(call, f"{error}", Reason.UNAVAILABLE)
 
-    async def _exchange(self, call: Call) -> Response | ErrorResponse:
-        async def send(message: Message) -> None:
-            assert isinstance(message, Request)
-            if call.caller.log_level is not None:
-                self._causes.begin(message.id, call)
-            await self._send(message)
-
-        row, limits = METHODS[call.method], self._hop.spec.timeouts
-        answer: Response | ErrorResponse | None = None
+    async def _exchange(self, row: Method, call: Call) -> Response | ErrorResponse:
+        limits = self._hop.spec.timeouts
+        id = self._requests.mint()
+        if call.caller.log_level is not None:
+            self._causes.begin(id, call)
         self._in_flight += 1
         try:
-            answer = await self._requests.exchange(
+            return await self._requests.exchange(
                 call.method,
-                _enveloped(call),
-                send,
+                _enveloped(call, id if row.may_ask else None),
+                self._send,
                 Timeouts(limits.idle if row.lists is None else limits.list, limits.total),
-                on_progress=_reporter(call) if row.may_ask else None,
+                on_progress=partial(call.client.notify, PROGRESS) if row.may_ask else None,
                 send_cancel=self._send_cancel,
+                id=id,
             )
         finally:
-            self._causes.end(call, anyio.current_time(), answered=answer is not None)
+            self._causes.end(id)
             self._in_flight -= 1
-            self._fewer.set()
-            self._fewer = anyio.Event()
-        return answer
+            if self.over:
+                self._fewer.set()
 
-    def _outcome(self, call: Call, answer: Response | ErrorResponse) -> Outcome:
+    def _outcome(self, row: Method, call: Call, answer: Response | ErrorResponse) -> Outcome:
         if isinstance(answer, Response):
-            return results.outcome(answer.result, METHODS[call.method], self._shared_extensions(call))
+            return results.outcome(answer.result, row, self._shared_extensions(call.caller))
         if answer.error.code == UNSUPPORTED_PROTOCOL_VERSION:
             # Not executed, and no longer the server that was found: another link finds out what it is now.
             raise NotAccepted(f"it no longer speaks {self.identity.version}: {answer.error.message}")
         return Failed(self._hop.redacted(answer.error), Party.UPSTREAM)
 
-    def _shared_extensions(self, call: Call) -> frozenset[str]:
+    def _shared_extensions(self, caller: Caller) -> Collection[str]:
         """Those of which the client knows the types of results; of results of old there are no types."""
-        if call.caller.version not in STATELESS_VERSIONS:
-            return frozenset()
-        ours, theirs = extensions(call.caller.capabilities), extensions(self.identity.capabilities)
-        return frozenset(ours.keys() & theirs.keys())
+        if not self._extensions or caller.version not in STATELESS_VERSIONS:
+            return ()
+        return extensions(caller.capabilities).keys() & self._extensions.keys()
 
     async def _listen(self, params: Params, begun: Callable[[RequestId], None]) -> Response | ErrorResponse:
         async def send(message: Message) -> None:
@@ -201,9 +198,6 @@ class Conversation:
             await self._send(message)
         except (NotAccepted, Rejected) as error:
             raise PeerGone(str(error)) from error
-
-    def settled(self, id: RequestId) -> bool:
-        return self._requests.settled(id)
 
     def receive(self, data: bytes, cause: RequestId | None = None) -> None:
         """Takes a message as its bytes. `cause` is the request on whose own response it came."""
@@ -244,8 +238,7 @@ class Conversation:
 
     def _on_log_message(self, notification: Notification, cause: RequestId | None) -> bool:
         """Of one request alone (logging); on a shared channel nothing says of which."""
-        now = anyio.current_time()
-        attribution = self._causes.of_shared_stream(now) if cause is None else self._causes.of(cause)
+        attribution = self._causes.of_shared_stream() if cause is None else self._causes.of(cause)
         if isinstance(attribution, Caused):
             attribution.call.client.notify(notification.method, notification.params)
         else:
@@ -265,23 +258,16 @@ class Conversation:
         return Failed(ErrorObject(INTERNAL_ERROR, sentence), Party.UPSTREAM, reason)
 
 
-def _enveloped(call: Call) -> Params:
+def _enveloped(call: Call, token: RequestId | None) -> Params:
     """Declares what this caller declared on this request, no more and no less (basic, Per-request protocol fields).
 
     But for tasks of another revision, which mean nothing in this one.
     """
     caller = call.caller
     declared = shared(caller.capabilities, caller.version, LATEST)
-    return wrap(call.params, replace(probing.OURSELVES, capabilities=declared, log_level=caller.log_level))
+    return wrap(call.params, Envelope(LATEST, declared, probing.OURSELVES.info, caller.log_level, token))
 
 
 async def _agree(call: Call) -> Outcome:
     """What a session of old is told; this era says it with each request, or not at all."""
     return Complete({})
-
-
-def _reporter(call: Call) -> Callable[[Params], None]:
-    def report(params: Params) -> None:
-        call.client.notify(PROGRESS, params)
-
-    return report

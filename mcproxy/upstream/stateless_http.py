@@ -6,8 +6,9 @@ Sets every header afresh. Knows no session and resumes nothing; closing a respon
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from contextlib import aclosing, asynccontextmanager, closing
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager, closing
+from functools import partial
 from typing import Final
 
 import anyio
@@ -26,13 +27,14 @@ from mcproxy.protocol.jsonrpc import (
     Message,
     Params,
     Request,
+    RequestId,
     Response,
     encode,
     parse,
 )
 from mcproxy.protocol.methods import METHODS, Kind, Subject
 from mcproxy.protocol.sse import EventDecoder, EventTooLarge
-from mcproxy.upstream.http import AUTHENTICATION, EVENTS, JSON, Requester, excerpt, read, session
+from mcproxy.upstream.http import AUTHENTICATION, EVENTS, JSON, Headers, Requester, excerpt, read, session
 from mcproxy.upstream.http import Response as HttpResponse
 from mcproxy.upstream.link import Hop, Link, NotAccepted, Rejected, Unreachable, task_group
 from mcproxy.upstream.mirroring import Mirrored, next_page
@@ -70,39 +72,42 @@ class _Posts:
         self._limit = hop.spec.max_message_bytes
         self._requester = requester
 
-    async def post(self, request: Request, mirrored: Mapping[str, str]) -> HttpResponse:
+    def post(self, request: Request, mirrored: Mapping[str, str]) -> Awaitable[HttpResponse]:
         """Raises NotAccepted, PeerGone or Rejected."""
-        headers = {
-            **mirrored,
-            **standard_headers(LATEST, request.method, request.params),
-            "Accept": f"{JSON}, {EVENTS}",
-            "Content-Type": JSON,
-        }
-        return await self._requester.request("POST", self._url, headers, encode(request))
+        return self._requester.request("POST", self._url, self._headers(request, mirrored), encode(request))
 
-    async def messages(self, response: HttpResponse) -> AsyncGenerator[bytes, None]:
-        """Each message of a response, until it ends or breaks off. Raises PeerGone or Rejected."""
+    async def take(self, response: HttpResponse, receive: Callable[[bytes], bool]) -> None:
+        """Hands over each message of a response, until it ends or breaks off, or one is said to have been the last.
+
+        Raises PeerGone or Rejected.
+        """
         match response.content_type:
             case "application/json":
-                yield await read(response, self._limit)
+                receive(await read(response, self._limit))
             case "text/event-stream":
-                async with aclosing(self._events(response)) as events:
-                    async for data in events:
-                        yield data
+                await self._take_events(response, receive)
             case _:
                 raise await self.rejection(response)
 
-    async def _events(self, response: HttpResponse) -> AsyncGenerator[bytes, None]:
+    async def _take_events(self, response: HttpResponse, receive: Callable[[bytes], bool]) -> None:
         decoder = EventDecoder(self._limit)
         try:
             async for chunk in response.body:
                 for event in decoder.feed(chunk):
-                    if event.data and event.event == "message":
-                        yield event.data.encode()
+                    if event.data and event.event == "message" and receive(event.data.encode()):
+                        return
         except EventTooLarge as error:
             raise Rejected(f"{error} (max_message_bytes)") from error
         except Broken:
             return  # broken off is ended: what matters is whether the answer was there
+
+    def _headers(self, request: Request, mirrored: Mapping[str, str]) -> Headers:
+        return (
+            *mirrored.items(),
+            *standard_headers(LATEST, request.method, request.params).items(),
+            ("Accept", f"{JSON}, {EVENTS}"),
+            ("Content-Type", JSON),
+        )
 
     async def rejection(self, response: HttpResponse, body: bytes | None = None) -> Rejected:
         return self._requester.rejection(response, await excerpt(response) if body is None else body)
@@ -126,12 +131,18 @@ async def _first_answer(posts: _Posts, response: HttpResponse) -> Response | Err
         return await _first_refusal(posts, response)
     if response.content_type not in (JSON, EVENTS):
         raise Older(str(await posts.rejection(response)))
-    async with aclosing(posts.messages(response)) as messages:
-        async for data in messages:
-            message = _parsed(data)
-            if isinstance(message, Response | ErrorResponse):
-                return message
-    raise Older(f"{QUESTION.method} was answered with no JSON-RPC response")
+    answers: list[Response | ErrorResponse] = []
+
+    def receive(data: bytes) -> bool:
+        message = _parsed(data)
+        if isinstance(message, Response | ErrorResponse):
+            answers.append(message)
+        return bool(answers)
+
+    await posts.take(response, receive)
+    if not answers:
+        raise Older(f"{QUESTION.method} was answered with no JSON-RPC response")
+    return answers[0]
 
 
 async def _first_refusal(posts: _Posts, response: HttpResponse) -> ErrorResponse:
@@ -190,20 +201,19 @@ class _Stateless:
         response = await self._posts.post(message, self._mirrored.headers(message.method, message.params))
         try:
             if response.ok:
-                await self._follow(response, message)
+                await self._posts.take(response, partial(self._receive, message.id))
             else:
                 await self._refused(response, message)
+            if not self.conversation.settled(message.id):
+                # streamable-http: "Resumable SSE streams via `Last-Event-ID` are not supported" (requirement R5).
+                raise PeerGone("the response ended without the answer")
         finally:
-            self._release(response, reusable=self.conversation.settled(message.id))
+            if not response.body.whole:
+                self._release(response, reusable=self.conversation.settled(message.id))
 
-    async def _follow(self, response: HttpResponse, request: Request) -> None:
-        async with aclosing(self._posts.messages(response)) as messages:
-            async for data in messages:
-                self.conversation.receive(data, request.id)
-                if self.conversation.settled(request.id):
-                    return
-        # streamable-http: "Resumable SSE streams via `Last-Event-ID` are not supported" (requirement R5).
-        raise PeerGone("the response ended without the answer")
+    def _receive(self, id: RequestId, data: bytes) -> bool:
+        self.conversation.receive(data, id)
+        return self.conversation.settled(id)
 
     async def _refused(self, response: HttpResponse, request: Request) -> None:
         """Makes of an HTTP error what it is: the server's own error, an older server, or no MCP at all."""

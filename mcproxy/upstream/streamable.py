@@ -7,7 +7,7 @@ that the server forgot ends the link: whoever keeps it makes another. Sends no r
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass
 from typing import Final
@@ -33,7 +33,7 @@ from mcproxy.protocol.jsonrpc import (
 from mcproxy.protocol.sse import Event, EventDecoder, EventTooLarge
 from mcproxy.upstream import backoff
 from mcproxy.upstream.handshake import Conversation, messages
-from mcproxy.upstream.http import AUTHENTICATION, EVENTS, JSON, Requester, Response, excerpt, read, session
+from mcproxy.upstream.http import AUTHENTICATION, EVENTS, JSON, Headers, Requester, Response, excerpt, read, session
 from mcproxy.upstream.link import Hop, Link, NotAccepted, Rejected, task_group
 from mcproxy.upstream.wire.answer import Broken
 
@@ -116,6 +116,7 @@ class _Streamable:
         self._requester = requester
         self._tasks = tasks
         self._session: str | None = None
+        self._post_headers: Headers | None = None
         self._conversation = Conversation(hop, tasks, self._send)
         self._hearing = Hearing.REGAINED
 
@@ -137,17 +138,11 @@ class _Streamable:
             except (NotAccepted, PeerGone, Rejected):
                 return
 
-    async def _send(self, message: Message) -> None:
-        if not isinstance(message, Request):
-            await self._deliver(message)
-            return
-        try:
-            await self._carry(message)
-        except (NotAccepted, PeerGone, Rejected) as error:
-            self._conversation.fail(message.id, error)
+    def _send(self, message: Message) -> Awaitable[None]:
+        return self._carry(message) if isinstance(message, Request) else self._deliver(message)
 
     async def _deliver(self, message: Message) -> None:
-        response = await self._post(message)
+        response = await self._request("POST", self._posting(), encode(message))
         try:
             if not response.ok:
                 await self._refused(response, None)
@@ -156,22 +151,30 @@ class _Streamable:
 
     async def _carry(self, request: Request) -> None:
         """POSTs a request, and reads its response until it is settled (transports, Sending Messages)."""
-        response = await self._post(request)
         try:
+            response = await self._requester.request("POST", self._url, self._posting(), encode(request))
+            try:
+                await self._read(response, request.id)
+            finally:
+                if not response.body.whole:
+                    self._release(response, reusable=self._conversation.settled(request.id))
+        except (NotAccepted, PeerGone, Rejected) as error:
+            self._conversation.fail(request.id, error)
+
+    async def _read(self, response: Response, id: RequestId) -> None:
+        if self._session is None:
             self._keep_session(response)
-            if not response.ok:
-                await self._refused(response, request.id)
-                return
-            match response.content_type:
-                case "application/json":
-                    self._take_body(await read(response, self._hop.spec.max_message_bytes), request.id)
-                case "text/event-stream":
-                    position = await self._follow(response, request.id, Position())
-                    await self._resume(request.id, position)
-                case _:
-                    raise self._requester.rejection(response, await excerpt(response))
-        finally:
-            self._release(response, reusable=self._conversation.settled(request.id))
+        if not response.ok:
+            await self._refused(response, id)
+            return
+        match response.content_type:
+            case "application/json":
+                self._take_body(await read(response, self._hop.spec.max_message_bytes), id)
+            case "text/event-stream":
+                position = await self._follow(response, id, Position())
+                await self._resume(id, position)
+            case _:
+                raise self._requester.rejection(response, await excerpt(response))
 
     def _take_body(self, body: bytes, id: RequestId) -> None:
         for message in messages(body):
@@ -265,36 +268,37 @@ class _Streamable:
             self._conversation.leave("the upstream lost the session")
         return _is_event_stream(response) or response.status >= 500
 
-    async def _post(self, message: Message) -> Response:
-        headers = {**self._headers(), "Accept": f"{JSON}, {EVENTS}", "Content-Type": JSON}
-        return await self._request("POST", headers, encode(message))
-
     async def _get(self, position: Position) -> Response:
-        resumption = {} if position.last_id is None else {LAST_EVENT: position.last_id}
-        return await self._request("GET", {**self._headers(), "Accept": EVENTS, **resumption})
+        resumption = () if position.last_id is None else ((LAST_EVENT, position.last_id),)
+        return await self._request("GET", (*self._headers(), ("Accept", EVENTS), *resumption))
 
-    async def _request(self, method: str, headers: dict[str, str], body: bytes | None = None) -> Response:
+    async def _request(self, method: str, headers: Headers, body: bytes | None = None) -> Response:
         try:
             return await self._requester.request(method, self._url, headers, body)
         except NotAccepted as unreachable:
             self._conversation.leave(str(unreachable))
             raise
 
-    def _headers(self) -> dict[str, str]:
-        headers = {}
-        if self._session is not None:
-            headers[SESSION] = self._session
+    def _posting(self) -> Headers:
+        """The same for all messages, once the handshake is done."""
+        if self._post_headers is not None:
+            return self._post_headers
+        headers = (*self._headers(), ("Accept", f"{JSON}, {EVENTS}"), ("Content-Type", JSON))
         if self._conversation.version is not None:
-            headers[VERSION] = self._conversation.version
+            self._post_headers = headers
         return headers
+
+    def _headers(self) -> Headers:
+        known = ((SESSION, self._session), (VERSION, self._conversation.version))
+        return tuple((name, value) for name, value in known if value is not None)
 
     def _keep_session(self, response: Response) -> None:
         id = response.fields.get(SESSION.lower())
-        if self._session is not None or id is None or not response.ok:
+        if id is None or not response.ok:
             return
         if _SESSION_ID.fullmatch(id) is None:
             raise Rejected("its session id holds other than visible ASCII characters, or too many")
-        self._session = id
+        self._session, self._post_headers = id, None
 
     async def _refused(self, response: Response, id: RequestId | None) -> None:
         """Makes of an HTTP error what it is: a lost session, the upstream's own error, or no MCP at all."""

@@ -140,6 +140,7 @@ class Supervisor:
             await self._retired.wait()
             with anyio.move_on_after(self._grace):
                 while self._in_flight:
+                    self._quiet = anyio.Event()
                     await self._quiet.wait()
 
     async def __call__(self, call: Call) -> Outcome:
@@ -147,12 +148,16 @@ class Supervisor:
             return self._unavailable(f"busy: {self._in_flight} calls are in flight (max_in_flight)")
         self._in_flight += 1
         try:
-            return await self._send(call)
+            link = self._link_for(call)
+            if isinstance(link, Failed):
+                return link
+            if link is self._shared and METHODS[call.method].may_ask and self._is_asked_in_handshakes(call.caller):
+                link = await self._of_their_era()
+            return await link(call)
         finally:
             self._in_flight -= 1
             if not self._in_flight:
-                quiet, self._quiet = self._quiet, anyio.Event()
-                quiet.set()
+                self._quiet.set()
 
     def reconfigure(self, spec: Upstream) -> None:
         """Goes by settings that differ from those before in no key that takes another link."""
@@ -180,18 +185,6 @@ class Supervisor:
             yield self._handshaking
         yield from list(self._owned.values())
 
-    async def _send(self, call: Call) -> Outcome:
-        link = self._link_for(call)
-        if isinstance(link, Failed):
-            return link
-        if link is self._shared and METHODS[call.method].may_ask:
-            self._undecided += 1
-            try:
-                link = await self._of_callers_era(call.caller)
-            finally:
-                self._undecided -= 1
-        return await link(call)
-
     def _link_for(self, call: Call) -> KeptLink | Failed:
         key = call.over or owner(self._spec, call.caller)
         if key is None and self._spec.credentials.forward and METHODS[call.method].answerer is Answerer.UPSTREAM:
@@ -218,16 +211,27 @@ class Supervisor:
             self._tasks.start_soon(self._run_owned, kept)
         return kept
 
-    async def _of_callers_era(self, caller: Caller) -> KeptLink:
-        """The shared link for a caller that can be asked: some servers of both eras ask in one of them alone.
-
-        Over HTTP, callers of the handshake era get a link of theirs beside the other. A child speaks one era for
-        all: the stateless one, unless the first who could be asked was of the handshake era.
-        """
+    def _is_asked_in_handshakes(self, caller: Caller) -> bool:
+        """Whether it can be asked, and is of the handshake era: some servers of both eras ask in one of them alone."""
         if caller.version not in HANDSHAKE_VERSIONS:
             self._met_stateless = True
-            return self._shared
-        if _ASKABLE.isdisjoint(caller.capabilities) or not (await self._shared.reached() and self._may_serve_both):
+            return False
+        return not _ASKABLE.isdisjoint(caller.capabilities)
+
+    async def _of_their_era(self) -> KeptLink:
+        """The shared link for callers of the handshake era that can be asked."""
+        self._undecided += 1
+        try:
+            return await self._handshaken()
+        finally:
+            self._undecided -= 1
+
+    async def _handshaken(self) -> KeptLink:
+        """Over HTTP, callers of the handshake era get a link of theirs beside the other.
+
+        A child speaks one era for all: the stateless one, unless the first who could be asked was of the handshake era.
+        """
+        if not (await self._shared.reached() and self._may_serve_both):
             return self._shared
         if transport(self._spec) == "stdio":
             self._tried_handshake = self._findings.handshake_first = True

@@ -9,47 +9,50 @@ from tests.upstream.support import request, tool
 
 
 def test_no_call_no_cause() -> None:
-    assert Causes().of_shared_stream(0) == Nobody()
+    assert Causes(lambda: 0).of_shared_stream() == Nobody()
 
 
 def test_the_only_call_is_the_cause() -> None:
-    causes, call = Causes(), tool("a")
+    causes, call = Causes(lambda: 0), tool("a")
     causes.begin(1, call)
-    assert causes.of_shared_stream(0) == Caused(call, (1,))
+    assert causes.of_shared_stream() == Caused(call, (1,))
 
 
 def test_calls_that_may_not_ask_are_no_suspects() -> None:
-    causes, call = Causes(), tool("a")
+    causes, call = Causes(lambda: 0), tool("a")
     causes.begin(1, call)
     causes.begin(2, request("tools/list"))
-    assert causes.of_shared_stream(0) == Caused(call, (1,))
+    assert causes.of_shared_stream() == Caused(call, (1,))
 
 
 def test_two_clients_are_ambiguous_until_one_is_answered() -> None:
-    causes, one, two = Causes(), tool("a"), tool("a")
+    causes, one, two = Causes(lambda: 0), tool("a"), tool("a")
     causes.begin(1, one)
     causes.begin(2, two)
-    assert causes.of_shared_stream(0) == Ambiguous()
+    assert causes.of_shared_stream() == Ambiguous()
     assert causes.of(2) == Caused(two, (2,))
-    causes.end(one, 0, answered=True)
-    assert causes.of_shared_stream(0) == Caused(two, (2,))
+    causes.answered(1)
+    assert causes.of_shared_stream() == Caused(two, (2,))
+    causes.end(1)
+    assert causes.of_shared_stream() == Caused(two, (2,))
 
 
-def test_of_calls_that_are_equal_one_ends_alone_and_with_all_its_requests() -> None:
-    causes, one = Causes(), tool("a", session="s")
+def test_of_calls_that_are_equal_one_ends_alone() -> None:
+    causes, one = Causes(lambda: 0), tool("a", session="s")
     two = replace(one)
     assert one == two
     causes.begin(1, one)
     causes.begin(2, two)
-    causes.begin(3, one)
-    causes.end(one, 0, answered=True)
-    assert causes.of_shared_stream(0) == Caused(two, (2,))
-    causes.end(two, 0, answered=True)
-    assert causes.of_shared_stream(0) == Nobody()
+    causes.answered(1)
+    causes.end(1)
+    assert causes.of_shared_stream() == Caused(two, (2,))
+    causes.answered(2)
+    causes.end(2)
+    assert causes.of_shared_stream() == Nobody()
 
 
 def test_what_is_of_a_task_is_of_who_waits_for_its_result() -> None:
-    causes, waiting = Causes(), request("tasks/result", taskId="1")
+    causes, waiting = Causes(lambda: 0), request("tasks/result", taskId="1")
     causes.begin(1, waiting)
     causes.begin(2, request("tasks/get", taskId="2"))
     assert causes.of_task("1") == Caused(waiting, (1,))
@@ -57,21 +60,25 @@ def test_what_is_of_a_task_is_of_who_waits_for_its_result() -> None:
 
 
 def test_several_calls_of_one_session_are_one_client() -> None:
-    causes, one, two = Causes(), tool("a", session="s"), tool("a", session="s")
+    causes, one, two = Causes(lambda: 0), tool("a", session="s"), tool("a", session="s")
     causes.begin(1, one)
     causes.begin(2, two)
-    assert causes.of_shared_stream(0) == Caused(one, (1, 2))
+    assert causes.of_shared_stream() == Caused(one, (1, 2))
 
 
 def test_a_cancelled_call_stays_a_suspect_until_its_server_is_done_or_time_has_passed() -> None:
-    causes, cancelled, late = Causes(), tool("a"), tool("a")
+    now = 0.0
+    causes, cancelled, late = Causes(lambda: now), tool("a"), tool("a")
     causes.begin(1, cancelled)
-    causes.end(cancelled, 0, answered=False)
+    causes.end(1)
     causes.begin(2, late)
-    assert causes.of_shared_stream(LINGER / 2) == Ambiguous()
-    assert causes.of_shared_stream(LINGER) == Caused(late, (2,))
+    now = LINGER / 2
+    assert causes.of_shared_stream() == Ambiguous()
+    now = LINGER
+    assert causes.of_shared_stream() == Caused(late, (2,))
     causes.begin(3, cancelled)
-    causes.end(cancelled, 100, answered=False)
+    causes.end(3)
+    assert causes.of_shared_stream() == Ambiguous()
     causes.answered(3)
-    assert causes.of_shared_stream(100) == Caused(late, (2,))
+    assert causes.of_shared_stream() == Caused(late, (2,))
     assert causes.of(3) == Ambiguous()

@@ -37,7 +37,7 @@ async def complaint(url: str) -> str:
     """What is said of a request that found nobody."""
     async with requester() as it:
         with pytest.raises(NotAccepted) as refused, anyio.fail_after(5):
-            await it.request("POST", URL(url), {})
+            await it.request("POST", URL(url), ())
         return str(refused.value)
 
 

@@ -433,6 +433,15 @@ async def test_tasks_of_another_revision_are_not_declared() -> None:
     assert new == extensions
 
 
+async def test_changes_are_listened_to_as_who_knows_tasks_where_the_server_does() -> None:
+    tasks: dict[str, object] = {"extensions": {"io.modelcontextprotocol/tasks": {}}}
+    server = FakeStateless(capabilities={**EVERYTHING, **tasks})
+    async with linked(server) as it:
+        await it.upstream(tool("echo"))
+        [listening] = server.sent("subscriptions/listen")
+    assert listening["params"]["_meta"][META_CLIENT_CAPABILITIES] == tasks
+
+
 @pytest.mark.parametrize("status", [200, 400, 404])
 async def test_an_upstreams_own_error_passes_untouched(status: int) -> None:
     async def fails(_: FakeStateless, __: web.Request, message: Message) -> web.StreamResponse:

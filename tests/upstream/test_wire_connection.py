@@ -287,6 +287,19 @@ async def test_r23_a_body_that_nobody_takes_makes_its_server_wait() -> None:
     assert bench.transport.reading
 
 
+async def test_r23_a_connection_is_free_when_all_has_come_and_reads_on_whatever_nobody_took_of_it() -> None:
+    bench = Bench()
+    size = 2 * MOST_UNREAD
+    answer = await bench.answer(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % size, b"x" * (size - 1))
+    assert (bench.transport.reading, bench.freed) == (False, 0)
+    bench.feed([b"y"])
+    assert (bench.transport.reading, bench.freed) == (True, 1)
+    again = await bench.answer(BEGUN)
+    answer.close()
+    assert len(await answer.read(size)) == size
+    assert (bench.transport.ended, await again.next()) == (None, b"he")
+
+
 async def test_trailers_without_end_are_not_taken_in() -> None:
     bench = Bench()
     answer = await bench.answer(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"0\r\nX: ")

@@ -106,10 +106,9 @@ async def test_requests_at_once_have_a_connection_each_and_as_many_are_kept_as_m
     server = Server(answering)
     async with serving(server) as url:
         with closing(Pool(5, 1)) as pool:
-            head = write_head("POST", url, {})
-            for answer in [await pool.request("POST", url, head) for _ in range(2)]:
-                await answer.read(5)
-                answer.release()
+            async with anyio.create_task_group() as asking:
+                for _ in range(2):
+                    asking.start_soon(ask, pool, url)
             with anyio.fail_after(5):
                 await server.ended.wait()
             await ask(pool, url)

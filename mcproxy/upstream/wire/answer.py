@@ -43,42 +43,32 @@ class Carrier(Protocol):
 class Answer:
     """Read by one task, which releases or closes it."""
 
+    head: Head
+    """Once it has begun."""
+
     def __init__(self, carrier: Carrier) -> None:
+        self.has_begun = False
+        self.whole = False
+        """Whether all of it has come."""
         self._carrier = carrier
-        self._head: Head | None = None
         self._unread: list[bytes] = []
         self._size = 0
-        self._whole = False
         self._dropping = False
         self._error: Broken | None = None
         self._waiter: asyncio.Future[None] | None = None
 
-    @property
-    def has_begun(self) -> bool:
-        return self._head is not None
-
-    @property
-    def head(self) -> Head:
-        assert self._head is not None, "it has not begun"
-        return self._head
-
-    @property
-    def whole(self) -> bool:
-        """Whether all of it has come."""
-        return self._whole
-
-    async def begun(self) -> None:
-        """Returns when the head is there. Raises Broken."""
-        while self._head is None:
-            await self._stirred()
+    def stirred(self) -> asyncio.Future[None]:
+        """Is done when more has come, or the end. Raises Broken where nothing will."""
+        if self._error is not None:
+            raise self._error
+        self._waiter = asyncio.get_running_loop().create_future()
+        return self._waiter
 
     async def next(self) -> bytes:
         """What has come of the body, as soon as there is some; nothing (b"") at the end. Raises Broken."""
-        while not (self._unread or self._whole):
-            await self._stirred()
-        unread, self._unread, self._size = self._unread, [], 0
-        self._carrier.resume()
-        return b"".join(unread)
+        while not (self._unread or self.whole):
+            await self.stirred()
+        return b"".join(self._taken())
 
     def __aiter__(self) -> Answer:
         """The body as it comes, read with `next`."""
@@ -94,26 +84,27 @@ class Answer:
         """The whole body. Raises TooLarge over `limit` bytes, and Broken."""
         body: list[bytes] = []
         size = 0
-        while chunk := await self.next():
-            size += len(chunk)
+        while True:
+            size += self._size
             if size > limit:
                 raise TooLarge
-            body.append(chunk)
-        return b"".join(body)
+            body += self._taken()
+            if self.whole:
+                return b"".join(body)
+            await self.stirred()
 
     def release(self) -> None:
         """Lets the connection serve again as soon as the rest has come, or gives it up where that takes long."""
-        self._carrier.release(self)
+        if not self.whole:
+            self._carrier.release(self)
 
     def close(self) -> None:
         """Gives up the connection, unless the answer is whole."""
-        if self._whole:
-            self._carrier.release(self)
-        else:
+        if not self.whole:
             self._carrier.abort()
 
     def begin(self, head: Head) -> None:
-        self._head = head
+        self.head, self.has_begun = head, True
         self._stir()
 
     def feed(self, data: bytes) -> None:
@@ -128,7 +119,7 @@ class Answer:
         self._stir()
 
     def finish(self) -> None:
-        self._whole = True
+        self.whole = True
         self._stir()
 
     def fail(self, error: Broken) -> None:
@@ -139,15 +130,13 @@ class Answer:
         """Nobody reads on: what still comes is thrown away."""
         self._dropping, self._unread, self._size = True, [], 0
 
-    def _stir(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+    def _taken(self) -> list[bytes]:
+        unread, self._unread, self._size = self._unread, [], 0
+        if not self.whole:
+            self._carrier.resume()
+        return unread
 
-    async def _stirred(self) -> None:
-        if self._error is not None:
-            raise self._error
-        self._waiter = asyncio.get_running_loop().create_future()
-        try:
-            await self._waiter
-        finally:
-            self._waiter = None
+    def _stir(self) -> None:
+        waiter, self._waiter = self._waiter, None
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)

@@ -1,7 +1,7 @@
 """One connection to a server, which carries one exchange at a time: a request, written at once, and its answer.
 
-A server that says more than it was asked is hung up on, and so is one whose answer is not read to its end. Retries
-nothing, and knows no time-out: to stop waiting, cancel.
+It is free again when all of an answer has come, read or not. A server that says more than it was asked is hung up
+on, and so is one whose answer is given up. Retries nothing, and knows no time-out: to stop waiting, cancel.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ class Connection(asyncio.Protocol):
         self._heard, self._since_body = False, 0
         self._transport.write(request)
         try:
-            await answer.begun()
+            while not answer.has_begun:
+                await answer.stirred()
         except BaseException:
             self.abort()
             raise
@@ -56,9 +57,7 @@ class Connection(asyncio.Protocol):
     def release(self, answer: Answer) -> None:
         if self._lost or answer is not self._answer:
             return
-        if answer.whole:
-            self._free()
-        elif self._last_moment is None:
+        if self._last_moment is None:
             answer.drop()
             self.resume()
             self._last_moment = asyncio.get_running_loop().call_later(LAST_MOMENT, self.abort)
@@ -104,6 +103,8 @@ class Connection(asyncio.Protocol):
         if self._fault is not None:
             self._transport.abort()
             self._lose(self._fault)
+        elif self._answer is not None and self._answer.whole and not self._lost:
+            self._free()
 
     def eof_received(self) -> None:
         answer = self._answer
@@ -149,8 +150,6 @@ class Connection(asyncio.Protocol):
         self._answer.finish()
         if not self._parser.should_keep_alive():
             self.close()
-        elif self._last_moment is not None:
-            self._free()
 
     def _blame(self, fault: str) -> None:
         """The first fault is the one that is told: what comes after may follow from it."""
@@ -158,6 +157,7 @@ class Connection(asyncio.Protocol):
 
     def _free(self) -> None:
         self._answer = None
+        self.resume()
         self._forget_last_moment()
         self._when_free(self)
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 from yarl import URL
 
 _NAME: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
@@ -19,8 +19,7 @@ _FORBIDDEN: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 _WITHOUT_BODY: Final = frozenset({204, 304})
 
 
-@dataclass(frozen=True, slots=True)
-class Head:
+class Head(msgspec.Struct, frozen=True):
     """The status and the fields of a response. Of a field that came twice, the first counts."""
 
     status: int
@@ -41,11 +40,11 @@ def read_head(status: int, reason: bytes, fields: Sequence[tuple[bytes, bytes]])
     read: dict[str, str] = {}
     cookies: list[str] = []
     for name, value in fields:
-        key, text = name.decode(errors="replace").lower(), value.decode(errors="replace")
+        key, text = name.decode("utf-8", "replace").lower(), value.decode("utf-8", "replace")
         read.setdefault(key, text)
         if key == "set-cookie":
             cookies.append(text)
-    return Head(status, reason.decode(errors="replace"), read, tuple(cookies))
+    return Head(status, reason.decode("utf-8", "replace"), read, tuple(cookies))
 
 
 def write_head(method: str, url: URL, fields: Mapping[str, str]) -> bytes:

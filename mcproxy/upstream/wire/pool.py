@@ -45,7 +45,8 @@ class Pool:
         self._most_idle = most_idle
         self._longest_idle = longest_idle
         self._tls: ssl.SSLContext | None = None
-        self._origins: dict[Connection, Origin] = {}
+        self._urls: dict[Connection, URL] = {}
+        """For which each was made."""
         self._idle: dict[Connection, float] = {}
         self._expiry: asyncio.TimerHandle | None = None
 
@@ -60,7 +61,7 @@ class Pool:
         Raises Unreached where nothing was sent, and Broken where nobody knows what became of it.
         """
         request = head + end_head(body) + (body or b"")
-        kept = self._take(origin(url))
+        kept = self._take(url)
         if kept is None:
             return await (await self._connect(url)).exchange(request)
         try:
@@ -76,15 +77,16 @@ class Pool:
     def close(self) -> None:
         """Ends every connection."""
         self._close_idle()
-        for connection in list(self._origins):
+        for connection in list(self._urls):
             connection.abort()
         if self._expiry is not None:
             self._expiry.cancel()
 
-    def _take(self, wanted: Origin) -> Connection | None:
+    def _take(self, wanted: URL) -> Connection | None:
         """The connection that waited least: it is the least likely to be closed meanwhile."""
         for connection in reversed(self._idle):
-            if self._origins[connection] == wanted:
+            url = self._urls[connection]
+            if url is wanted or origin(url) == origin(wanted):
                 del self._idle[connection]
                 return connection
         return None
@@ -105,7 +107,7 @@ class Pool:
                 )
         except (OSError, ValueError) as error:
             raise Unreached from error
-        self._origins[connection] = origin(url)
+        self._urls[connection] = url
         return connection
 
     def _context(self) -> ssl.SSLContext:
@@ -123,7 +125,7 @@ class Pool:
             self._expire_at(now + self._longest_idle)
 
     def _forget(self, connection: Connection) -> None:
-        self._origins.pop(connection, None)
+        self._urls.pop(connection, None)
         self._idle.pop(connection, None)
 
     def _expire_at(self, when: float) -> None:
