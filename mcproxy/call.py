@@ -176,12 +176,25 @@ class Call(msgspec.Struct, frozen=True):
         return replace(self, params=params)
 
 
+class Findings(msgspec.Struct, eq=False):
+    """What was found out about a result that is kept and given again: once for all who get it, and gone with it."""
+
+    sound: bool = False
+    """Whether its content is known to be as its upstream may send it."""
+    renamed_by: object = None
+    """Whose `renamed` are."""
+    renamed: Params = {}
+    """Those of its members that are others in the names of the endpoint that showed it last."""
+
+
 class Complete(msgspec.Struct, frozen=True):
     """The final result, as the answerer gave it, `resultType` not necessarily set. Never changed in place."""
 
     result: Params
     is_error: bool = False
     """Whether this is a tool's own failure (`isError`)."""
+    findings: Findings | None = None
+    """None where it is given once."""
 
 
 class InputRequired(msgspec.Struct, frozen=True):

@@ -42,6 +42,11 @@ _EVERYTHING: Final[dict[str, dict[str, object]]] = {
 }
 """An upstream that was never reached counts as offering all this: it may come, and clients ask once (R1)."""
 
+_MOST_FOUND: Final = 64
+"""URIs of which a view remembers where they lead; with one more it begins anew."""
+_LONGEST_FOUND: Final = 512
+"""Characters of such a URI."""
+
 MAX_DEPTH: Final = 200
 """Levels of nesting of an entry: it is read again and again, wherever the stack is then."""
 
@@ -114,6 +119,7 @@ class View:
     renamed: tuple[Renamed, ...] = ()
     refused: tuple[Refused, ...] = ()
     _pages: dict[tuple[Kind, int, int], Raw] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _found: dict[str, tuple[Space, str]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def page(self, kind: Kind, start: int, size: int) -> Raw:
         """So many entries of a list, from `start` on, as a result holds them. A look-up, once it was asked for.
@@ -138,6 +144,16 @@ class View:
         Not only of listed resources: templates have more. A listed one is found under every spelling that an SDK
         may have made of its URI, where only that one can be meant (R63).
         """
+        found = self._found.get(uri)
+        if found is None:
+            found = self._look_for(uri)
+            if found is not None and len(uri) <= _LONGEST_FOUND:
+                if len(self._found) >= _MOST_FOUND:
+                    self._found.clear()
+                self._found[uri] = found
+        return found
+
+    def _look_for(self, uri: str) -> tuple[Space, str] | None:
         listed = self.find(Kind.RESOURCES, uri) or self.find(Kind.TEMPLATES, uri) or self._respelled(uri)
         if listed is not None:
             return self.layout.space(listed.upstream), listed.own

@@ -65,15 +65,24 @@ class Rewriter:
     def outcome(self, shape: Shape, outcome: Outcome) -> Outcome:
         """`outcome` in the names of the endpoint; an upstream's error is its own, and passes."""
         match outcome:
-            case Complete(result=result):
-                rewritten = self.result(shape, result)
-                return outcome if rewritten is result else replace(outcome, result=rewritten)
+            case Complete():
+                renamed = self._renamed(shape, outcome)
+                return replace(outcome, result={**outcome.result, **renamed}) if renamed else outcome
             case InputRequired():
                 return self._input_required(outcome)
             case Failed():
                 return outcome
             case _:
                 assert_never(outcome)
+
+    def _renamed(self, shape: Shape, outcome: Complete) -> Params:
+        """The members that are others: a look-up, where they were found before."""
+        found = outcome.findings
+        if found is None:
+            return _changes(self._shapes[shape], outcome.result)
+        if found.renamed_by is not self:
+            found.renamed_by, found.renamed = self, _changes(self._shapes[shape], outcome.result)
+        return found.renamed
 
     def result(self, shape: Shape, result: Params) -> Params:
         return _changed(self._shapes[shape], result)
@@ -187,10 +196,14 @@ def _where_hinted(edit: Edit) -> Edit:
 
 
 def _changed(edits: Edits, members: Params) -> Params:
-    changed = {key: edit(members[key]) for key, edit in edits.items() if key in members}
-    if all(member is members[key] for key, member in changed.items()):
-        return members
-    return {**members, **changed}
+    changes = _changes(edits, members)
+    return {**members, **changes} if changes else members
+
+
+def _changes(edits: Edits, members: Params) -> Params:
+    """The members that are others, edited."""
+    edited = {key: edit(members[key]) for key, edit in edits.items() if key in members}
+    return {key: member for key, member in edited.items() if member is not members[key]}
 
 
 def _members(edits: Edits) -> Edit:

@@ -18,9 +18,10 @@ from typing import Final
 
 from cachetools import LRUCache
 from msgspec import Raw
+from msgspec.structs import replace
 
 from mcproxy import settings
-from mcproxy.call import Call, Complete, Failed, Outcome, Owner, Reason, ServerIdentity, owner
+from mcproxy.call import Call, Complete, Failed, Findings, Outcome, Owner, Reason, ServerIdentity, owner
 from mcproxy.catalog.uris import canonical
 from mcproxy.gateway.flights import Flight, Waiter
 from mcproxy.gateway.shelves import Entry, Key, Shelf
@@ -100,7 +101,7 @@ class Reads:
     def reader(self, call: Call, row: Method) -> Key | None:
         """The key of what `call` reads for itself; None where its result may depend on more than that."""
         uri = _only_subject(call.params, row)
-        if uri is None or len(uri) > MAX_URI or len(_PART.findall(uri)) > _MAX_PARTS:
+        if uri is None or len(uri) > MAX_URI or _has_many_parts(uri):
             return None
         principal = None if self._spec.cache.shared else call.caller.principal.name
         return Key(self._spec.name, owner(self._spec, call.caller), uri, principal)
@@ -234,7 +235,7 @@ class Reads:
         turnover = self._watch(key)
         fresh_until = now + self._life(flight, hints)
         entry = Entry(
-            result=Complete(_copied(outcome.result), outcome.is_error),
+            result=Complete(_copied(outcome.result), outcome.is_error, Findings()),
             fresh_until=fresh_until,
             stale_until=fresh_until + self._spec.cache.stale_if_error,
             ttl_given=hints.ttl is not None,
@@ -291,11 +292,20 @@ def _only_subject(params: Params, row: Method) -> str | None:
     """
     if row.subject_key is None or not params.keys() <= {row.subject_key, "_meta"}:
         return None
-    try:
-        meta = parse_object(params.get("_meta", b"{}"))
-    except InvalidMessage:
+    if "_meta" in params and not _is_harmless(params["_meta"]):
         return None
-    return parse_text(params.get(row.subject_key, b"")) if meta.keys() <= _HARMLESS_META else None
+    return parse_text(params.get(row.subject_key, b""))
+
+
+def _is_harmless(meta: Raw) -> bool:
+    try:
+        return parse_object(meta).keys() <= _HARMLESS_META
+    except InvalidMessage:
+        return False
+
+
+def _has_many_parts(uri: str) -> bool:
+    return len(uri) > _MAX_PARTS and len(_PART.findall(uri)) > _MAX_PARTS
 
 
 def wholes(uri: str) -> Iterator[str]:
@@ -315,7 +325,7 @@ def _aged(entry: Entry, now: float) -> Complete:
     if not entry.ttl_given or entry.fresh_until == _FOREVER:
         return entry.result
     left = int((entry.fresh_until - now) * 1000)
-    return Complete({**entry.result.result, "ttlMs": raw(left)}, entry.result.is_error)
+    return replace(entry.result, result={**entry.result.result, "ttlMs": raw(left)})
 
 
 def _marked(entry: Entry, now: float) -> Complete:

@@ -73,6 +73,7 @@ class Resolver:
                 return Target(way.space, {**self._judged(row, way, call), row.subject_key: way.own}, way)
             case Subject.RESOURCE:
                 space, own = self.resource(_text(row.subject_key, subject), call)
+                call.notes.label = space.upstream, ""
                 return Target(space, {**call.params, row.subject_key: raw(own)})
             case Subject.REFERENCE:
                 space, reference = await self._reference(subject, call, outlook)

@@ -116,7 +116,12 @@ def _checked(space: Space, row: Method, outcome: Outcome) -> Outcome:
     """`outcome`; a failure where it is content that its upstream may not send."""
     if row.shape is not Shape.CONTENTS or not isinstance(outcome, Complete):
         return outcome
+    findings = outcome.findings
+    if findings is not None and findings.sound:
+        return outcome
     found = fault(space.spec.content, outcome.result)
     if found is None:
+        if findings is not None:
+            findings.sound = True
         return outcome
     return Failed(ErrorObject(INTERNAL_ERROR, f"upstream {space.upstream!r} sent {found}"), Party.UPSTREAM)

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from operator import attrgetter
-from typing import Final
+from typing import Final, NamedTuple
 
 from cachetools import LRUCache
 
@@ -22,8 +22,7 @@ _OVERHEAD: Final = 1024
 """Bytes that an entry takes beside its URI and its result, rounded up."""
 
 
-@dataclass(frozen=True, slots=True)
-class Key:
+class Key(NamedTuple):
     """Which resource, over whose link, for whom."""
 
     upstream: str
@@ -34,7 +33,7 @@ class Key:
 
     @property
     def for_everybody(self) -> Key:
-        return replace(self, principal=None)
+        return Key(self.upstream, self.owner, self.uri, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +70,8 @@ class Shelf:
     def put(self, key: Key, entry: Entry) -> int:
         """Places the entry and returns how many gave way. What is larger than the whole shelf is not placed."""
         self.drop(key)
-        weight = _OVERHEAD + 2 * sys.getsizeof(key.uri) + size_of(entry.result.result)
+        # It may be there twice: as it came, and in the names of the endpoint that showed it last.
+        weight = _OVERHEAD + 2 * (sys.getsizeof(key.uri) + size_of(entry.result.result))
         if weight > self._entries.maxsize:
             return 0
         evicted = 0

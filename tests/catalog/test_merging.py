@@ -185,6 +185,12 @@ def test_r28_a_uri_that_is_listed_nowhere_goes_by_its_namespace() -> None:
     assert own(view_of({"a": {}, "b": {}}), "c+db://users?q=1") is None
 
 
+def test_however_many_uris_are_looked_for_each_is_found_again() -> None:
+    view = view_of({"a": {Kind.RESOURCES: listing(Kind.RESOURCES)}})
+    looked_for = [f"m:{number}" for number in range(200)] * 2 + ["m:" + "x" * 5000] * 2
+    assert [own(view, f"a+{uri}") for uri in looked_for] == looked_for
+
+
 def test_r63_a_respelled_uri_finds_the_one_listed_resource_that_it_can_mean() -> None:
     listed = listing(Kind.RESOURCES, resource("http://Ex.com"), resource("file:///a b"))
     view = view_of({"a": {Kind.RESOURCES: listed}})

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
+from msgspec.structs import replace
 
-from mcproxy.call import Complete, Failed, InputRequest, InputRequired, Party
+from mcproxy.call import Complete, Failed, Findings, InputRequest, InputRequired, Party
 from mcproxy.catalog.rewriting import Rewriter, is_error, marked
 from mcproxy.protocol.jsonrpc import ErrorObject, first_level, parse_object, raw
 from mcproxy.protocol.methods import Kind, Shape
@@ -127,6 +128,25 @@ def test_questions_of_an_unfinished_result_are_rewritten_in_both_places() -> Non
     assert result["inputRequests"]["q"]["params"]["messages"][0]["content"]["uri"] == "gh+x:y"
     assert result["inputRequests"]["r"] == {"method": "roots/list"}
     assert result["requestState"] == "state"
+
+
+def test_what_is_given_again_is_renamed_once_for_the_endpoint_that_shows_it() -> None:
+    kept = Complete(first_level({"contents": [{"uri": "x:y", "text": "t"}], "ttlMs": 9}), findings=Findings())
+    later = replace(kept, result={**kept.result, "ttlMs": raw(5)})
+    once, again = REWRITER.outcome(Shape.CONTENTS, kept), REWRITER.outcome(Shape.CONTENTS, later)
+    assert isinstance(once, Complete)
+    assert isinstance(again, Complete)
+    assert again.result["contents"] is once.result["contents"]
+    assert again.result == first_level({"contents": [{"uri": "gh+x:y", "text": "t"}], "ttlMs": 5})
+
+
+def test_what_is_given_again_comes_in_the_names_of_whoever_shows_it() -> None:
+    kept = Complete(first_level({"contents": [{"uri": "x:y"}]}), findings=Findings())
+    other = Rewriter(lambda uri: f"other+{uri}")
+    for rewriter, prefix in ((REWRITER, "gh"), (other, "other"), (REWRITER, "gh")):
+        shown = rewriter.outcome(Shape.CONTENTS, kept)
+        assert isinstance(shown, Complete)
+        assert shown.result == first_level({"contents": [{"uri": f"{prefix}+x:y"}]})
 
 
 def test_an_upstreams_error_passes_untouched() -> None:

@@ -356,3 +356,22 @@ async def test_content_that_an_upstream_may_not_send_is_an_error_that_names_it()
         assert error(outcome).message == "upstream 'docs' sent content of the type 'text/html' (content.types)"
         assert isinstance(outcome, Failed)
         assert outcome.party is Party.UPSTREAM
+
+
+async def test_r27_content_that_is_kept_is_judged_and_named_on_every_read() -> None:
+    upstream = stocked("docs")
+    kinds = {"file:///good": "text/plain", "file:///bad": "text/html"}
+    upstream.answers["resources/read"] = lambda call: complete(
+        contents=[{"uri": uri, "mimeType": kinds[uri]} for uri in (text_of(call.params["uri"]),)], cacheScope="public"
+    )
+    options = {"docs": {"content": {"types": ["text/plain"]}, "cache": {"ttl": {"*": 60}}}}
+    async with house(upstream, options=options) as gateway:
+        await gateway.ready()
+        for _ in range(3):
+            good = await gateway.call("resources/read", uri="docs+file:///good")
+            assert decoded(good)["contents"] == [{"uri": "docs+file:///good", "mimeType": "text/plain"}]
+            bare = await gateway.call("resources/read", uri="file:///good", endpoint="docs")
+            assert decoded(bare)["contents"] == [{"uri": "file:///good", "mimeType": "text/plain"}]
+            bad = await gateway.call("resources/read", uri="docs+file:///bad")
+            assert "content.types" in error(bad).message
+        assert len([call for call in upstream.calls if call.method == "resources/read"]) == 2
