@@ -28,6 +28,10 @@ OF_TROUBLE = {"Troubles", "Not connected because"}
 """Panels that are empty for a server that is well."""
 
 
+OF_THE_MACHINE = {"McproxyEventLoopHeldUp", "McproxySaturated"}
+"""Alarms that a machine which is busy with other tests sets off within a second, and rightly so."""
+
+
 @asynccontextmanager
 async def fleet(folder: Path) -> AsyncIterator[Gateway]:
     """A gateway in front of one server that is well, and one that is gone."""
@@ -124,7 +128,7 @@ async def test_the_alarm_of_a_server_that_is_gone_goes_off_and_no_other(tmp_path
     for name in ("rules.yml", "alerts.yml"):
         text = yaml.safe_load((DEPLOY / "prometheus" / name).read_text())
         for rule in text["groups"][0]["rules"]:
-            if "for" in rule:
+            if "for" in rule and rule["alert"] not in OF_THE_MACHINE:
                 rule["for"] = "1s"
         (rules / name).write_text(json.dumps(text))
     async with (
