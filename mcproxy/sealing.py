@@ -39,7 +39,8 @@ class Sealer:
 
     def digest(self, purpose: str, payload: bytes) -> str:
         """The same text for the same payload, which nobody without the key can make or try out."""
-        return hmac.digest(self._naming, purpose.encode() + b"\0" + payload, "sha256")[:16].hex()
+        # BLAKE2b takes a key itself (RFC 7693, section 2.9), and a short payload costs it a quarter of an HMAC.
+        return hashlib.blake2b(purpose.encode() + b"\0" + payload, digest_size=16, key=self._naming).hexdigest()
 
     def _sealed(self, purpose: str, payload: bytes, nonce: bytes) -> str:
         sealed = nonce + self._cipher.encrypt(nonce, payload, purpose.encode())

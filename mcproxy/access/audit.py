@@ -10,6 +10,7 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
+from itertools import islice
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -96,8 +97,9 @@ class Audit:
         if self._spec.fail == "open" and len(self._queue) >= self._spec.max_queued:
             self._lose(1, "too many of them wait to be written")
             return
+        if not self._queue:
+            self._came.set()
         self._queue.append(record)
-        self._came.set()
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -132,7 +134,7 @@ class Audit:
 
     async def _write_some(self) -> bool:
         """Whether the records that came first are off the queue: written, or lost."""
-        some = [self._queue[index] for index in range(min(len(self._queue), MOST_AT_ONCE))]
+        some = list(islice(self._queue, MOST_AT_ONCE))
         try:
             with anyio.CancelScope(shield=True):  # a record that may have been written is never written again
                 await anyio.to_thread.run_sync(self._append, some)

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from cachetools import LRUCache
+import msgspec
 
 from mcproxy.call import Principal
 from mcproxy.settings.rates import Allowance, Limit, Rates
@@ -26,8 +26,7 @@ Key = tuple[str, ...]
 """A limit's name, and what it counts apart."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ask:
+class Ask(msgspec.Struct, frozen=True):
     """Who wants to use what, in its upstream's own names."""
 
     principal: Principal
@@ -79,14 +78,27 @@ class _Rule:
 
 @dataclass(frozen=True, slots=True)
 class _Charge:
-    """What one rule says of one call."""
+    """What one rule says of a call."""
 
     key: Key
     allowance: Allowance
+    burst: int
 
     @property
     def limit(self) -> str:
         return self.key[0]
+
+
+@dataclass(frozen=True, slots=True)
+class _Bill:
+    """What all rules say of every call by one caller to one tool."""
+
+    charges: tuple[_Charge, ...]
+    grant: Grant
+
+
+_Account = tuple[str, frozenset[str], str, str | None]
+"""The caller's name and roles, the upstream and the tool: what a bill hangs on."""
 
 
 class Limits:
@@ -106,7 +118,8 @@ class Limits:
         """Goes by other numbers from now on. What was counted for a limit of the same name counts on."""
         self._max_keys = rates.max_keys
         self._rules = [_Rule(name, limit, *_patterns(limit)) for name, limit in rates.rules.items()]
-        self._about: LRUCache[tuple[str, str | None], tuple[_Rule, ...]] = LRUCache(rates.max_keys)
+        self._bills: OrderedDict[_Account, _Bill] = OrderedDict()
+        """Those that were asked for last, at the end."""
 
     def __bool__(self) -> bool:
         return bool(self._rules)
@@ -114,13 +127,13 @@ class Limits:
     def admit(self, ask: Ask, now: float, utc: float) -> Grant:
         """Counts a call, which is over when its grant is released. Raises Exceeded, and then nothing was counted."""
         self._turn_to(int(utc // DAY))
-        charges = [_Charge(rule.key(ask), rule.allowance(ask.principal.roles)) for rule in self._rules_about(ask)]
-        for charge in charges:
+        bill = self._bill(ask)
+        for charge in bill.charges:
             self._check(charge, now, utc)
-        for charge in charges:
+        for charge in bill.charges:
             self._take(charge, now)
         self._forget(now)
-        return Grant(tuple(charge.key for charge in charges if charge.allowance.at_once is not None))
+        return bill.grant
 
     def release(self, grant: Grant) -> None:
         for key in grant.running:
@@ -128,11 +141,20 @@ class Limits:
             if not self._running[key]:
                 del self._running[key]
 
-    def _rules_about(self, ask: Ask) -> tuple[_Rule, ...]:
-        subject = (ask.upstream, ask.tool)
-        if subject not in self._about:
-            self._about[subject] = tuple(rule for rule in self._rules if rule.concerns(*subject))
-        return self._about[subject]
+    def _bill(self, ask: Ask) -> _Bill:
+        account = (ask.principal.name, ask.principal.roles, ask.upstream, ask.tool)
+        bill = self._bills.get(account)
+        if bill is None:
+            bill = self._bills[account] = self._billed(ask)
+            if len(self._bills) > self._max_keys:
+                self._bills.popitem(last=False)
+        self._bills.move_to_end(account)
+        return bill
+
+    def _billed(self, ask: Ask) -> _Bill:
+        rules = [rule for rule in self._rules if rule.concerns(ask.upstream, ask.tool)]
+        charges = tuple(_charge(rule.key(ask), rule.allowance(ask.principal.roles)) for rule in rules)
+        return _Bill(charges, Grant(tuple(charge.key for charge in charges if charge.allowance.at_once is not None)))
 
     def _check(self, charge: _Charge, now: float, utc: float) -> None:
         allowed, key = charge.allowance, charge.key
@@ -140,8 +162,8 @@ class Limits:
             raise Exceeded(charge.limit, f"at most {allowed.at_once} calls at once", ANY_MOMENT)
         if allowed.daily is not None and self._today.get(key, 0) >= allowed.daily:
             raise Exceeded(charge.limit, f"at most {allowed.daily} calls a day (UTC)", DAY - utc % DAY)
-        if allowed.rate is not None and (wait := self._wait(key, allowed.rate, _burst(allowed), now)) > 0:
-            raise Exceeded(charge.limit, f"at most {_burst(allowed)} calls at a time, and {_said(allowed.rate)}", wait)
+        if allowed.rate is not None and (wait := self._wait(key, allowed.rate, charge.burst, now)) > 0:
+            raise Exceeded(charge.limit, f"at most {charge.burst} calls at a time, and {_said(allowed.rate)}", wait)
 
     def _wait(self, key: Key, rate: float, burst: int, now: float) -> float:
         """How long until the bucket holds a call."""
@@ -169,6 +191,10 @@ class Limits:
         if day != self._day:
             self._day = day
             self._today.clear()
+
+
+def _charge(key: Key, allowed: Allowance) -> _Charge:
+    return _Charge(key, allowed, 0 if allowed.rate is None else _burst(allowed))
 
 
 def _burst(allowed: Allowance) -> int:

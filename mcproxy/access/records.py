@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import fnmatch
 import json
+import random
 import re
-import secrets
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
+from contextlib import suppress
 from datetime import UTC, datetime
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Final, Literal, assert_never
 
 import msgspec
@@ -22,6 +22,7 @@ from msgspec import Raw
 from mcproxy.access.policy import Decision
 from mcproxy.call import Call, Caller, Complete, Failed, InputRequired, Outcome
 from mcproxy.logs import MIN_SECRET, REDACTED
+from mcproxy.protocol.envelope import META
 from mcproxy.protocol.jsonrpc import InvalidMessage, RequestId, parse_object, parse_text, size_of
 
 MAX_TEXT: Final = 256
@@ -53,13 +54,17 @@ _USER: Final = re.compile(r"(?<=://)[^/?#\s@]*@")
 _QUERY: Final = re.compile(r"(?<=[?&;])([^=&;#\s]{1,200})=[^&;#\s]+")
 _TRACE: Final = re.compile(r"[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}.*")
 
+SESSION: Final = "audit session"
+"""What the digest of a session's key is for."""
+
+_encoder = msgspec.json.Encoder()
+
 Clean = Callable[[str], str]
 Digest = Callable[[str, bytes], str]
 """A text for a payload and a purpose, which only who has the gateway's key can make."""
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
+class Seen(msgspec.Struct, frozen=True):
     """What a call was about."""
 
     upstream: str
@@ -69,8 +74,7 @@ class Seen:
     upstream_seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class End:
+class End(msgspec.Struct, frozen=True):
     """How a call went."""
 
     at: float
@@ -81,8 +85,7 @@ class End:
     """None where it was cancelled."""
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(msgspec.Struct, frozen=True):
     """One call that is over. Times are in seconds, sizes in bytes."""
 
     at: float
@@ -112,10 +115,10 @@ def recorded(
     session = call.caller.session
     return Record(
         at=end.at,
-        trace=call.notes.trace or trace_id(call.params) or secrets.token_hex(16),
+        trace=call.notes.trace or trace_id(call.params) or f"{random.getrandbits(128):032x}",  # an id, and no secret
         id=call.id,
         caller=call.caller,
-        session=None if session is None else digest("audit session", session.encode()),
+        session=None if session is None else digest(SESSION, session.encode()),
         method=call.method,
         seen=seen,
         outcome=end.label,
@@ -129,10 +132,18 @@ def recorded(
     )
 
 
+def remembering(digest: Digest) -> Digest:
+    """`digest`, which remembers those of the latest sessions: each has many calls."""
+    known = lru_cache(REMEMBERED)(partial(digest, SESSION))
+    return lambda purpose, payload: known(payload) if purpose == SESSION else digest(purpose, payload)
+
+
 def trace_id(params: dict[str, Raw]) -> str | None:
     """The trace that a call says to belong to (W3C Trace Context, in `_meta` as 2026-07-28 has it)."""
+    if META not in params:
+        return None
     try:
-        parent = parse_text(parse_object(params.get("_meta", Raw(b"{}"))).get("traceparent", b""))
+        parent = parse_text(parse_object(params[META]).get("traceparent", b""))
     except InvalidMessage:
         return None
     match = _TRACE.fullmatch(parent or "")
@@ -153,36 +164,82 @@ def cleaning(secrets: Iterable[str]) -> Clean:
     return lambda text: clean(text[:MAX_READ])
 
 
+class _Line(msgspec.Struct, omit_defaults=True, kw_only=True):
+    """What is written of a record: what is None, there is no word of."""
+
+    time: str
+    trace: str
+    id: RequestId | None = None
+    principal: str
+    roles: list[str] | None = None
+    session: str | None = None
+    client: str | None = None
+    version: str
+    endpoint: str | None = None
+    method: str
+    upstream: str | None = None
+    subject: str | None = None
+    allowed: bool | None = None
+    rule: str | None = None
+    outcome: str
+    code: int | None = None
+    ms: float
+    upstream_ms: float
+    bytes_in: int
+    bytes_out: int
+    arguments_hash: str | None = None
+    arguments: object = None
+
+
 def line(record: Record, clean: Clean, redact: Collection[str] = ()) -> bytes:
     """The record as it is written, its line end included. `redact` are globs of names of arguments."""
     caller, seen = record.caller, record.seen
-    members: dict[str, object] = {
-        "time": datetime.fromtimestamp(record.at, UTC).isoformat(timespec="milliseconds"),
-        "trace": record.trace,
-        "id": clean(record.id) if isinstance(record.id, str) else record.id,
-        "principal": clean(caller.principal.name),
-        "roles": sorted(map(clean, caller.principal.roles)),
-        "session": record.session,
-        "client": _client(caller.info, clean),
-        "version": clean(caller.version),
-        "endpoint": clean(caller.endpoint),
-        "method": clean(record.method),
-        "upstream": seen.upstream,
-        "subject": clean(seen.subject),
-        "allowed": None if seen.decision is None else seen.decision.allowed,
-        "rule": None if seen.decision is None or seen.decision.rule is None else str(seen.decision.rule),
-        "outcome": record.outcome,
-        "code": record.code,
-        "ms": round(record.seconds * 1000, 3),
-        "upstream_ms": round(seen.upstream_seconds * 1000, 3),
-        "bytes_in": record.size_in,
-        "bytes_out": record.size_out,
-        "arguments_hash": record.arguments_hash,
-    }
-    if record.arguments is not None:
-        members["arguments"] = _shown(record.arguments, clean, _hidden(redact))
-    text = json.dumps({key: value for key, value in members.items() if value not in (None, "", [])})
-    return text.replace("\x7f", "\\u007f").encode() + b"\n"
+    roles, decision = caller.principal.roles, seen.decision
+    written = _Line(
+        time=_moment(record.at),
+        trace=record.trace,
+        id=clean(record.id) if isinstance(record.id, str) else record.id,
+        principal=clean(caller.principal.name),
+        roles=sorted(map(clean, roles)) if roles else None,
+        session=record.session,
+        client=None if caller.info is None else clean(_said(caller.info)) or None,
+        version=clean(caller.version),
+        endpoint=clean(caller.endpoint) or None,
+        method=clean(record.method),
+        upstream=seen.upstream or None,
+        subject=clean(seen.subject) or None,
+        allowed=None if decision is None else decision.allowed,
+        rule=None if decision is None or decision.rule is None else str(decision.rule),
+        outcome=record.outcome,
+        code=record.code,
+        ms=round(record.seconds * 1000, 3),
+        upstream_ms=round(seen.upstream_seconds * 1000, 3),
+        bytes_in=record.size_in,
+        bytes_out=record.size_out,
+        arguments_hash=record.arguments_hash,
+        arguments=None if record.arguments is None else _shown(record.arguments, clean, _hidden(redact)),
+    )
+    return _ascii(written) + b"\n"
+
+
+def _ascii(written: _Line) -> bytes:
+    """JSON that holds nothing but what is printed as it is."""
+    with suppress(OverflowError, ValueError):  # a number, or a text, that only the slower way can write
+        data = _encoder.encode(written)
+        if data.isascii():
+            return data.replace(b"\x7f", b"\\u007f")
+    return json.dumps(msgspec.to_builtins(written)).replace("\x7f", "\\u007f").encode()
+
+
+def _moment(at: float) -> str:
+    seconds = int(at)
+    return f"{_second(seconds)}.{int((at - seconds) * 1000):03}+00:00"
+
+
+@lru_cache(1)
+def _second(at: int) -> str:
+    """Most records are of the same second as the one before."""
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 
 def _size(outcome: Outcome) -> int:
@@ -195,16 +252,21 @@ def _size(outcome: Outcome) -> int:
             assert_never(outcome)
 
 
-def _client(info: Raw | None, clean: Clean) -> str | None:
-    """What it calls itself: anybody may call itself anything."""
-    if info is None:
-        return None
+class _Info(msgspec.Struct):
+    name: object = None
+    version: object = None
+
+
+_info = msgspec.json.Decoder(_Info)
+
+
+def _said(info: Raw) -> str:
+    """What a client calls itself: anybody may call itself anything."""
     try:
-        members = parse_object(info)
-    except InvalidMessage:
-        return None
-    said = (parse_text(members.get(key, b"")) for key in ("name", "version"))
-    return clean(" ".join(text for text in said if text))
+        members = _info.decode(info)
+    except (msgspec.MsgspecError, RecursionError):
+        return ""
+    return " ".join(text for text in (members.name, members.version) if isinstance(text, str) and text)
 
 
 def _hidden(redact: Collection[str]) -> Callable[[str], bool]:

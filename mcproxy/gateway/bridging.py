@@ -83,7 +83,10 @@ class Bridge:
                 return await handler(call)
             if call.caller.version in STATELESS_VERSIONS:
                 return await self._answer_by_results(handler, call)
-            return await driven(handler, call, self._limits.max_rounds, self._sleep, self._mint)
+            outcome = await handler(call)
+            if isinstance(outcome, InputRequired):
+                return await driven(handler, call, outcome, self._limits.max_rounds, self._sleep, self._mint)
+            return outcome
 
         return bridging
 

@@ -21,20 +21,23 @@ _PAUSE: Final = 0.1
 """Seconds before a call that needs no input is made again, doubled each time: the upstream sheds load so."""
 
 
-async def driven(handler: Handler, call: Call, rounds: int, sleep: Sleep, mint: Callable[[], str]) -> Outcome:
-    """The outcome of `call`, in at most `rounds` more calls. `mint` makes ids of elicitations. Raises McpError."""
-    outcome = await handler(call)
+async def driven(
+    handler: Handler, call: Call, required: InputRequired, rounds: int, sleep: Sleep, mint: Callable[[], str]
+) -> Outcome:
+    """The outcome of `call`, whose first one was `required`, in at most `rounds` more calls. Raises McpError.
+
+    `mint` makes ids of elicitations.
+    """
     for retries in range(rounds):
-        if not isinstance(outcome, InputRequired):
-            return outcome
-        if not outcome.requests:
+        if not required.requests:
             await sleep(_PAUSE * 2**retries)
         call.notes.asked = True
-        answers = await _answers(call, outcome.requests, mint)
-        outcome = await handler(call.with_params(_retry(call.params, outcome, answers)))
-    if isinstance(outcome, InputRequired):
-        raise McpError(INTERNAL_ERROR, f"the upstream still needs input after {rounds} rounds (bridge.max_rounds)")
-    return outcome
+        answers = await _answers(call, required.requests, mint)
+        outcome = await handler(call.with_params(_retry(call.params, required, answers)))
+        if not isinstance(outcome, InputRequired):
+            return outcome
+        required = outcome
+    raise McpError(INTERNAL_ERROR, f"the upstream still needs input after {rounds} rounds (bridge.max_rounds)")
 
 
 def _retry(params: Params, required: InputRequired, answers: dict[str, Raw]) -> Params:

@@ -16,7 +16,7 @@ import structlog
 
 from mcproxy.access.audit import Audit
 from mcproxy.access.limits import Ask, Exceeded, Limits
-from mcproxy.access.records import Digest, End, Seen, recorded, trace_id
+from mcproxy.access.records import Digest, End, Seen, recorded, remembering, trace_id
 from mcproxy.call import (
     Call,
     Complete,
@@ -43,6 +43,8 @@ Label = Callable[[Call], tuple[str, str]]
 
 MAX_ID: Final = 64
 """Characters of a request's id that are logged."""
+
+_CANCELLED: Final = Reason.CANCELLED.value
 
 CRASHED: Final = Failed(ErrorObject(INTERNAL_ERROR, "internal error of the gateway: see its log"), Party.GATEWAY)
 
@@ -100,7 +102,7 @@ def counted(metrics: Metrics, label: Label, clock: Callable[[], float] = time.pe
     def stage(handler: Handler) -> Handler:
         async def counting(call: Call) -> Outcome:
             method = call.method if call.method in METHODS else UNKNOWN
-            began, outcome_label = clock(), Reason.CANCELLED.value
+            began, outcome_label = clock(), _CANCELLED
             metrics.calls.running += 1
             try:
                 outcome = await handler(call)
@@ -121,6 +123,7 @@ def counted(metrics: Metrics, label: Label, clock: Callable[[], float] = time.pe
 
 def audited(audit: Audit, judges: Judges, digest: Digest, clock: Callable[[], float] = time.perf_counter) -> Stage:
     """Has every call written down, whatever becomes of it."""
+    digest = remembering(digest)
 
     def stage(handler: Handler) -> Handler:
         async def auditing(call: Call) -> Outcome:
@@ -134,7 +137,7 @@ def audited(audit: Audit, judges: Judges, digest: Digest, clock: Callable[[], fl
                 outcome = await handler(call)
                 return outcome
             finally:
-                label = Reason.CANCELLED.value if outcome is None else _label_of(outcome)
+                label = _CANCELLED if outcome is None else _label_of(outcome)
                 end = End(at, clock() - began, label, outcome)
                 seen = Seen(aim.upstream, aim.own, decision, call.notes.upstream_seconds)
                 audit.end(recorded(call, seen, end, audit.spec.arguments, digest))

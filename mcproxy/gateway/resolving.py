@@ -68,7 +68,8 @@ class Resolver:
         subject = call.params.get(row.subject_key, Raw(b"null"))
         match row.subject:
             case Subject.TOOL | Subject.PROMPT:
-                way = await self._named(_NAMED[row.subject], _text(row.subject_key, subject), call, outlook)
+                kind, name = _NAMED[row.subject], _text(row.subject_key, subject)
+                way = outlook.way(kind, name) or await self._late(kind, name, call)
                 call.notes.label = way.shown.upstream, way.shown.key
                 return Target(way.space, {**self._judged(row, way, call), row.subject_key: way.own}, way)
             case Subject.RESOURCE:
@@ -135,13 +136,6 @@ class Resolver:
         shown = view.find(kind, subject)
         return (shown.upstream, shown.key) if shown else (UNKNOWN, UNKNOWN)
 
-    async def _named(self, kind: Kind, name: str, call: Call, outlook: Outlook) -> Way:
-        way = outlook.way(kind, name) or (await self._late(kind, name, call)).way(kind, name)
-        if way is None:
-            hidden = self._catalogue.whole_view(call.caller).find(kind, name) is not None
-            raise _unknown(kind, name, denied=hidden)
-        return way
-
     def _check_named(self, row: Method, kind: Kind, name: str, call: Call) -> None:
         """What its upstream does not list any more is not denied for that."""
         way = self._catalogue.outlook(call.caller).way(kind, name)
@@ -168,13 +162,17 @@ class Resolver:
         hidden = self._catalogue.whole_view(call.caller).resource(uri) is not None
         return Reason.DENIED if hidden else Reason.PROTOCOL_ERROR
 
-    async def _late(self, kind: Kind, name: str, call: Call) -> Outlook:
-        """The outlook again, once the lists of the upstream that may own the name are known."""
+    async def _late(self, kind: Kind, name: str, call: Call) -> Way:
+        """Where a name leads once the lists of the upstream that may own it are known."""
         spaces = self._catalogue.layout(call.caller).spaces
         space = next((space for space in spaces if space.may_own_name(name)), None)
         if space is not None and self._catalogue.listing(self._catalogue.link(space, call.caller), kind) is None:
             await self._reach(space, kind, call)
-        return self._catalogue.outlook(call.caller)
+        way = self._catalogue.outlook(call.caller).way(kind, name)
+        if way is None:
+            hidden = self._catalogue.whole_view(call.caller).find(kind, name) is not None
+            raise _unknown(kind, name, denied=hidden)
+        return way
 
     async def _reference(self, subject: Raw, call: Call, outlook: Outlook) -> tuple[Space, Params]:
         """A completion's `ref`: a prompt by name, or a resource template by URI (completion, Reference Types)."""
@@ -184,7 +182,8 @@ class Resolver:
             raise McpError(INVALID_PARAMS, '"ref" must be an object') from error
         match parse_text(reference.get("type", b"")):
             case "ref/prompt":
-                way = await self._named(Kind.PROMPTS, _text("name", reference.get("name", Raw())), call, outlook)
+                name = _text("name", reference.get("name", Raw()))
+                way = outlook.way(Kind.PROMPTS, name) or await self._late(Kind.PROMPTS, name, call)
                 return way.space, {**reference, "name": way.own}
             case "ref/resource":
                 uri = _text("uri", reference.get("uri", Raw()))

@@ -73,6 +73,8 @@ class Subject(Enum):
     TASK = "task"
     """Work that outlives its call, by the id that its client knows (`gateway.tasks`)."""
 
+    __hash__ = object.__hash__  # as for kinds
+
 
 class Answerer(Enum):
     EDGE = "edge"
@@ -95,6 +97,8 @@ class Shape(Enum):
     """`messages[].content`: one block or several."""
     TASK = "task"
     """A task: of the extension, with `result`, which is a tool's, and `inputRequests`, which hold messages."""
+
+    __hash__ = object.__hash__  # as for kinds
 
 
 @dataclass(frozen=True, slots=True)

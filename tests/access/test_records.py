@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec import structs
+from msgspec.structs import replace
 
 from mcproxy.access.policy import Decision, RuleName
 from mcproxy.access.records import MAX_SHOWN, MAX_TEXT, End, Record, Seen, cleaning, line, recorded, trace_id
@@ -121,9 +120,7 @@ def test_r44_no_secret_is_written_by_its_name_or_by_its_look(arguments: dict[str
 
 def test_r44_a_known_secret_is_written_nowhere() -> None:
     made = record(call(f"made/{SENTINEL}", arguments={"text": f"a {SENTINEL} b", SENTINEL: 1}), SENTINEL)
-    caller = structs.replace(
-        made.caller, principal=Principal(SENTINEL, frozenset({SENTINEL})), info=raw({"name": SENTINEL})
-    )
+    caller = replace(made.caller, principal=Principal(SENTINEL, frozenset({SENTINEL})), info=raw({"name": SENTINEL}))
     assert SENTINEL not in str(written(replace(made, caller=caller, id=SENTINEL), SENTINEL))
 
 
@@ -135,7 +132,7 @@ def test_r44_a_uri_is_written_without_its_user_and_the_values_of_its_query() -> 
 @given(st.text(), st.text(), st.text())
 def test_whatever_peers_write_a_record_is_one_line_of_plain_ascii(name: str, subject: str, argument: str) -> None:
     made = record(call(name, arguments={argument: [argument]}), subject)
-    caller = structs.replace(made.caller, info=raw({"name": name, "version": subject}))
+    caller = replace(made.caller, info=raw({"name": name, "version": subject}))
     text = line(replace(made, caller=caller, id=name), cleaning([]))
     assert all(0x20 <= byte < 0x7F for byte in text[:-1])
     assert text[-1:] == b"\n"
@@ -159,7 +156,7 @@ def test_what_a_peer_wrote_is_cut_and_large_arguments_are_not_shown() -> None:
 @pytest.mark.parametrize("info", [b"7", b"{", b'{"name":7}', b"null"])
 def test_a_client_that_says_nothing_of_use_is_left_out(info: bytes) -> None:
     made = record(call())
-    assert "client" not in written(replace(made, caller=structs.replace(made.caller, info=raw(None).__class__(info))))
+    assert "client" not in written(replace(made, caller=replace(made.caller, info=raw(None).__class__(info))))
 
 
 @pytest.mark.parametrize("parent", [7, "", "00-" + "0" * 32 + "-1111111111111111-01", f"{TRACE}", f"00-{TRACE}"])
