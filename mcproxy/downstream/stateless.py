@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final, assert_never
 
 from msgspec import Raw
@@ -149,7 +150,12 @@ def answer(edge: Edge, admitted: Admitted, outcome: Outcome) -> Answer:
 
 def server_info(edge: Edge) -> dict[str, object]:
     """The member of `_meta` by which every result says whose it is."""
-    return {META_SERVER_INFO: {"name": edge.proxy.name, "version": __version__}}
+    return {META_SERVER_INFO: _implementation(edge.proxy.name)}
+
+
+@lru_cache(1)
+def _implementation(name: str) -> Raw:
+    return raw({"name": name, "version": __version__})
 
 
 _OWN_MEMBERS: Final[Mapping[str, Params]] = {DISCOVER: {"supportedVersions": raw(SERVED_VERSIONS)}}

@@ -277,27 +277,37 @@ class Subscriptions:
         noticed = self._now()
         meant = self._watchers.meant(link, update.uri)
         for topic in meant:
-            for listener, spelling in self._watchers.hearers(topic):
-                # A part of what one may read need not be.
-                if self._catalogue.may_read(listener.caller, link.upstream, update.uri):
-                    self._tell(listener, topic, self._heard_as(listener, topic, update.uri, spelling), update.params)
+            self._tell_all(topic, update)
         if meant:
             labels = link.upstream, label_of(update)
             self._metrics.notification_delay.labels(*labels).observe(self._now() - noticed)
 
-    def _heard_as(self, listener: Listener, topic: Topic, uri: str, spelling: str) -> str:
-        """The client's own spelling; of a sub-resource, its name at the client's endpoint, where that is bearable."""
-        if uri == topic.uri or len(uri) > MAX_URI or canonical(uri) == canonical(topic.uri):
-            return spelling
+    def _tell_all(self, topic: Topic, update: ResourceUpdated) -> None:
+        """Those who use one spelling are told the very same."""
+        itself = _is_itself(topic, update.uri)
+        changes: dict[str, ResourceUpdated] = {}
+        for listener, spelling in self._watchers.hearers(topic):
+            # A part of what one may read need not be.
+            if update.uri != topic.uri and not self._may_hear(listener, topic.link.upstream, update.uri):
+                continue
+            if self._may_hear(listener, topic.link.upstream, topic.uri):
+                uri = spelling if itself else self._name_of_part(listener, topic, update.uri, spelling)
+                if uri not in changes:
+                    changes[uri] = _update(uri, update.params)
+                self._listeners.signal(listener, topic.link.upstream, changes[uri])
+
+    def _may_hear(self, listener: Listener, upstream: str, uri: str) -> bool:
+        return self._catalogue.may_read(listener.caller, upstream, uri)
+
+    def _name_of_part(self, listener: Listener, topic: Topic, uri: str, spelling: str) -> str:
+        """The name of a sub-resource at the client's endpoint."""
         layout = self._catalogue.layout(listener.caller)
         return layout.space(topic.link.upstream).expose_uri(uri) if layout.shows(topic.link.upstream) else spelling
 
     def _tell(self, listener: Listener, topic: Topic, uri: str, params: Params) -> None:
         """Not of what the listener may not read by now."""
-        if not self._catalogue.may_read(listener.caller, topic.link.upstream, topic.uri):
-            return
-        change = ResourceUpdated(uri, {**params, "uri": raw(uri)})
-        self._listeners.signal(listener, topic.link.upstream, change)
+        if self._may_hear(listener, topic.link.upstream, topic.uri):
+            self._listeners.signal(listener, topic.link.upstream, _update(uri, params))
 
     def _replay(self, link: LinkKey) -> None:
         self._forget(link)
@@ -438,3 +448,12 @@ def _uri(call: Call) -> str:
     if uri is None:
         raise McpError(INVALID_PARAMS, '"uri" must be given, as a string')
     return uri
+
+
+def _is_itself(topic: Topic, uri: str) -> bool:
+    """Whether `uri` is the topic's own, or its hearers' spelling has to do because it is too long to be passed on."""
+    return uri == topic.uri or len(uri) > MAX_URI or canonical(uri) == canonical(topic.uri)
+
+
+def _update(uri: str, params: Params) -> ResourceUpdated:
+    return ResourceUpdated(uri, {**params, "uri": raw(uri)})

@@ -7,6 +7,7 @@ envelope is missing or ill-typed; judges nothing else about it.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -24,7 +25,6 @@ from mcproxy.protocol.eras import (
     STATELESS_VERSIONS,
 )
 from mcproxy.protocol.jsonrpc import (
-    EMPTY_OBJECT,
     INVALID_PARAMS,
     UNSUPPORTED_PROTOCOL_VERSION,
     ErrorObject,
@@ -68,7 +68,15 @@ def unwrap(params: Params) -> tuple[Envelope, Params]:
 
     The version is not judged here: see `check_version`. Raises InvalidEnvelope (basic, "_meta").
     """
-    meta = _object(params, META)
+    meta = bytes(_required(params, META))
+    envelope, kept = _read_again(meta) if len(meta) <= _LONGEST_REMEMBERED else _read(meta)
+    rest = {key: value for key, value in params.items() if key != META}
+    return envelope, rest if kept is None else {**rest, META: kept}
+
+
+def _read(data: bytes) -> tuple[Envelope, Raw | None]:
+    """The envelope in a `_meta`, and what else is in there. Of the same bytes it is always the same."""
+    meta = _parsed(META, data)
     envelope = Envelope(
         version=_version(meta),
         capabilities=_object(meta, META_CLIENT_CAPABILITIES),
@@ -76,7 +84,14 @@ def unwrap(params: Params) -> tuple[Envelope, Params]:
         log_level=_log_level(meta),
         progress_token=_progress_token(meta),
     )
-    return envelope, without_hop_meta(params)
+    kept = {key: value for key, value in meta.items() if key not in HOP_META}
+    return envelope, raw(kept) if kept else None
+
+
+_read_again: Final = lru_cache(256)(_read)
+"""Most clients say the same of themselves with each request."""
+_LONGEST_REMEMBERED: Final = 2048
+"""Bytes."""
 
 
 def check_version(version: str) -> None:
@@ -142,9 +157,9 @@ def undressed(result: Params) -> Params:
 _OF_EVERY_RESULT: Final = frozenset({"resultType", "ttlMs", "cacheScope"})
 
 
-def _readable(meta: Raw | None) -> Params:
+def _readable(meta: Raw) -> Params:
     try:
-        return parse_object(EMPTY_OBJECT if meta is None else meta)
+        return parse_object(meta)
     except InvalidMessage:
         return {}
 
@@ -182,8 +197,12 @@ def _progress_token(meta: Params) -> RequestId | None:
 
 
 def _object(members: Params, key: str) -> Params:
+    return _parsed(key, _required(members, key))
+
+
+def _parsed(key: str, data: bytes | Raw) -> Params:
     try:
-        return parse_object(_required(members, key))
+        return parse_object(data)
     except InvalidMessage as error:
         raise _invalid(f"{key} must be an object") from error
 

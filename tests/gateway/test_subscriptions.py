@@ -94,6 +94,18 @@ async def test_r20_an_update_reaches_its_subscribers_alone_and_in_their_spelling
         assert decoded(change.params) == {"uri": "a+file:///x", "_meta": {"k": 1}}
 
 
+async def test_those_who_use_one_spelling_are_told_the_very_same() -> None:
+    async with house(watchable()) as h:
+        await h.ready()
+        several = [h.listener() for _ in range(3)]
+        for listener in several:
+            await subscribe(h, listener)
+        updated(h["a"])
+        told = [listener.changes[0] for listener in several]
+        assert told == [ResourceUpdated("a+file:///x")] * 3
+        assert all(change is told[0] for change in told)
+
+
 async def test_r20_nothing_is_heard_after_unsubscribing() -> None:
     async with house(watchable()) as h:
         await h.ready()

@@ -48,6 +48,16 @@ def test_an_envelope_without_what_is_optional_is_whole() -> None:
     assert unwrap(params(REQUIRED)) == (Envelope(V2026_07_28), {})
 
 
+@pytest.mark.parametrize("padding", [0, 5000])
+def test_what_is_said_again_is_read_the_same_whatever_the_rest_of_the_request(padding: int) -> None:
+    said = {**REQUIRED, "com.example/x": "x" * padding}
+    first = unwrap(params(said, name="a"))
+    second = unwrap(params(said, name="b"))
+    assert first[0] == second[0]
+    assert first[1]["_meta"] == second[1]["_meta"] == raw({"com.example/x": "x" * padding})
+    assert (first[1]["name"], second[1]["name"]) == (raw("a"), raw("b"))
+
+
 def test_r32_other_keys_of_meta_pass() -> None:
     trace = {"traceparent": "00-1-2-01", "com.example/x": [1, {"y": None}]}
     _, rest = unwrap(params({**REQUIRED, **trace, META_SUBSCRIPTION: 1}))
