@@ -41,11 +41,51 @@ class _Question:
         self.answered.set()
 
 
+class Declared:
+    """What a client can be asked, and what an upstream wanted to ask it beyond that."""
+
+    def __init__(self, capabilities: Params) -> None:
+        self._capabilities = capabilities
+        self._refused: Capabilities = {}
+
+    def renew(self, capabilities: Params) -> None:
+        """A retry may declare more, or less, than the request before it."""
+        self._capabilities = capabilities
+
+    def check(self, request: InputRequest) -> None:
+        """Raises McpError where the client did not declare that it can be asked this."""
+        missing = missing_capabilities(self._capabilities, request.method, request.params)
+        if missing:
+            self._refused = merged(self._refused, missing)
+            sentence = f"the client cannot answer {request.method}: it did not declare {named(missing)}"
+            raise McpError(INVALID_REQUEST, sentence)
+
+    def told(self, outcome: Outcome) -> Outcome:
+        """What to tell the client of its call: where that fails after such a refusal, what it should have declared."""
+        return lacking(self._refused) if self._refused and _is_refusal(outcome) else outcome
+
+
+class Unaskable:
+    """The upstream's `Client` during a call of one that can be asked nothing: it is told things, and that is all."""
+
+    def __init__(self, call: Call) -> None:
+        self._client = call.client
+        self.declared: Final = Declared(call.caller.capabilities)
+
+    def notify(self, method: str, params: Params) -> None:
+        self._client.notify(method, params)
+
+    async def ask(self, request: InputRequest) -> Raw:
+        self.declared.check(request)
+        return await self._client.ask(request)
+
+
 class Crossing:
     """The upstream's `Client` meanwhile."""
 
-    def __init__(self, id: str, call: Call, limits: settings.Bridge) -> None:
-        self.id: Final = id
+    def __init__(self, call: Call, limits: settings.Bridge) -> None:
+        self.id: str | None = None
+        """By which its client's retries find it, once it has been parked."""
         self.principal: Final = call.caller.principal
         self.scope: Final = anyio.CancelScope()
         """Around the call to the upstream."""
@@ -54,8 +94,7 @@ class Crossing:
         self.outcome: Outcome | None = None
         self._limits = limits
         self._attached: Call | None = call
-        self._declared = call.caller.capabilities
-        self._refused: Capabilities = {}
+        self._declared = Declared(call.caller.capabilities)
         self._questions: dict[str, _Question] = {}
         self._asked = 0
         self._missed: Backlog[tuple[str, Params]] = Backlog(limits.max_kept_messages, limits.max_kept_bytes)
@@ -73,7 +112,7 @@ class Crossing:
     def land(self, outcome: Outcome) -> None:
         """The first outcome is the one that counts."""
         if self.outcome is None:
-            self.outcome = lacking(self._refused) if self._refused and _is_refusal(outcome) else outcome
+            self.outcome = self._declared.told(outcome)
             for question in self._questions.values():
                 question.settle(McpError(INVALID_REQUEST, "the call that this was asked for is over"))
             self._stir()
@@ -85,7 +124,7 @@ class Crossing:
         """Attaches a retry, with the answers that it brings. Raises McpError, and does nothing, if one is malformed."""
         answers = self._answers(call)
         self._attached = call
-        self._declared = call.caller.capabilities
+        self._declared.renew(call.caller.capabilities)
         self.round += 1
         while len(self._missed):
             call.client.notify(*self._missed.take())
@@ -104,7 +143,7 @@ class Crossing:
     async def ask(self, request: InputRequest) -> Raw:
         if self.outcome is not None:
             raise McpError(INVALID_REQUEST, "the call that this is asked for is over")
-        self._check_declared(request)
+        self._declared.check(request)
         if len(self._questions) >= self._limits.max_questions:
             raise McpError(INVALID_REQUEST, "too many questions at once for one call (bridge.max_questions)")
         self._asked += 1
@@ -131,18 +170,11 @@ class Crossing:
             raise McpError(INVALID_PARAMS, f'"{INPUT_RESPONSES}": {invalid.reason}') from invalid
         return answers
 
-    def _check_declared(self, request: InputRequest) -> None:
-        missing = missing_capabilities(self._declared, request.method, request.params)
-        if missing:
-            self._refused = merged(self._refused, missing)
-            sentence = f"the client cannot answer {request.method}: it did not declare {named(missing)}"
-            raise McpError(INVALID_REQUEST, sentence)
-
     def _withdraw_undeclared(self) -> None:
         """A retry may declare less than the request before it, and must not be asked for more."""
         for key, question in list(self._questions.items()):
             try:
-                self._check_declared(question.request)
+                self._declared.check(question.request)
             except McpError as refusal:
                 self._questions.pop(key).settle(refusal)
 

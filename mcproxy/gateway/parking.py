@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from mcproxy import settings
 from mcproxy.call import Call, Failed, Handler, InputRequest, McpError, Outcome, Party, Reason
 from mcproxy.gateway.coalescing import Sleep
-from mcproxy.gateway.crossing import Crossing
+from mcproxy.gateway.crossing import Crossing, Unaskable
 from mcproxy.gateway.pipeline import contained
 from mcproxy.gateway.tickets import Parked, refused
 from mcproxy.metrics import Metrics
@@ -87,12 +87,12 @@ class Parking:
         """
         if self._tasks is None:
             return await handler(call)
-        crossing = Crossing(self._mint(), call, self._limits)
         if ASKABLE.isdisjoint(call.caller.capabilities):
             # Nothing can be asked, so that nothing is parked: the call needs no task that may outlive its request.
-            await _carry(crossing, handler, call)
-        else:
-            self._tasks.start_soon(_carry, crossing, handler, call)
+            client = Unaskable(call)
+            return client.declared.told(await handler(replace(call, client=client)))
+        crossing = Crossing(call, self._limits)
+        self._tasks.start_soon(_carry, crossing, handler, call)
         return await self._accompany(crossing)
 
     async def resume(self, parked: Parked, call: Call) -> Outcome | Pause:
@@ -102,7 +102,7 @@ class Parking:
             raise refused("was used before, or its call is over: each is good for one retry")
         crossing.resume(call)
         self._metrics.parked_ends.labels("answered").inc()
-        del self._expiries[crossing.id]
+        del self._expiries[parked.crossing]
         return await self._accompany(crossing)
 
     async def _accompany(self, crossing: Crossing) -> Outcome | Pause:
@@ -124,8 +124,9 @@ class Parking:
                 self._end(crossing)
 
     def _park(self, crossing: Crossing) -> Pause:
-        if crossing.id not in self._places:
+        if crossing.id is None:
             self._check_room(crossing)
+            crossing.id = self._mint()
             self._places[crossing.id] = crossing
         crossing.park()
         expires = self._clock() + self._limits.park_ttl
@@ -142,8 +143,9 @@ class Parking:
 
     def _end(self, crossing: Crossing) -> None:
         crossing.scope.cancel()
-        self._places.pop(crossing.id, None)
-        self._expiries.pop(crossing.id, None)
+        if crossing.id is not None:
+            self._places.pop(crossing.id, None)
+            self._expiries.pop(crossing.id, None)
 
     async def _expire(self) -> None:
         while True:
