@@ -136,9 +136,10 @@ class Requests:
         """
         if id is None:
             id = self.mint()
-        pending = _Pending(_now(), timeouts, on_progress)
+        pending = _Pending(asyncio.get_running_loop().time(), timeouts, on_progress)
         self._pending[id] = pending
-        self._wake_by(pending.deadline)
+        if pending.deadline < self._alarm_at:
+            self._wake_by(pending.deadline)
         try:
             await send(Request(id, method, params))
             if pending.answer is None:
@@ -147,7 +148,9 @@ class Requests:
             if not (pending.takes_back() and isinstance(error, asyncio.CancelledError)):
                 raise
         finally:
-            self._forget(id)
+            del self._pending[id]
+            if not self._pending:
+                self._rest()
             if pending.answer is None and send_cancel is not None:
                 await _say_cancelled(send_cancel, id, "timed out" if pending.expired else "no longer wanted")
         answer = pending.answer
@@ -208,18 +211,15 @@ class Requests:
             pending.touch(_now())
             self._wake_by(pending.deadline)
 
-    def _forget(self, id: RequestId) -> None:
-        del self._pending[id]
-        if self._alarm is not None and not self._pending:
-            self._alarm.cancel()
-            self._alarm, self._alarm_at = None, math.inf
-
-    def _wake_by(self, when: float) -> None:
-        if when >= self._alarm_at:
-            return
+    def _rest(self) -> None:
         if self._alarm is not None:
             self._alarm.cancel()
-        self._alarm, self._alarm_at = asyncio.get_running_loop().call_at(when, self._wake), when
+        self._alarm, self._alarm_at = None, math.inf
+
+    def _wake_by(self, when: float) -> None:
+        if when < self._alarm_at:
+            self._rest()
+            self._alarm, self._alarm_at = asyncio.get_running_loop().call_at(when, self._wake), when
 
     def _wake(self) -> None:
         """Ends the waits whose time has come, and comes back for the others."""

@@ -248,27 +248,24 @@ class KeptLink:
 
     async def __call__(self, call: Call) -> Outcome:
         started = time.monotonic()
+        link = self._link
         try:
-            return await self._send(call)
+            if link is None or link.over:
+                link = await self._ready()
+            try:
+                return await link(call)
+            except NotAccepted:
+                pass
+            except PeerGone:
+                if not (METHODS[call.method].safe_to_repeat or call.repeatable):
+                    raise
+            return await (await self._ready())(call)
         except Unreachable as error:
             return self._failed(f"not connected: {error} (after {time.monotonic() - started:.1f} s)")
         except NotAccepted as error:
             return self._failed(f"{call.method} could not be sent: {error}")
         except PeerGone as error:
             return self._failed(f"{call.method}: the connection was lost, and what became of it is unknown: {error}")
-
-    async def _send(self, call: Call) -> Outcome:
-        link = self._link
-        if link is None or link.over:
-            link = await self._ready()
-        try:
-            return await link(call)
-        except NotAccepted:
-            pass
-        except PeerGone:
-            if not (METHODS[call.method].safe_to_repeat or call.repeatable):
-                raise
-        return await (await self._ready())(call)
 
     async def _ready(self) -> Link:
         """The link, after at most one attempt to connect, shared by all who wait. Raises Unreachable."""

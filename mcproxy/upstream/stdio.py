@@ -11,7 +11,7 @@ import shutil
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from io import RawIOBase
 from pathlib import Path
 from typing import Final
@@ -19,10 +19,11 @@ from typing import Final
 import anyio
 import anyio.lowlevel
 import structlog
-from anyio.abc import ByteReceiveStream, ByteSendStream, Process
+from anyio.abc import ByteReceiveStream, Process
 
 from mcproxy.protocol.jsonrpc import Message, encode
 from mcproxy.settings import Upstream
+from mcproxy.upstream.inlet import Inlet, opened
 from mcproxy.upstream.lines import LineDecoder, LineTooLong
 from mcproxy.upstream.link import Hop, NotAccepted, Pipe, Unreachable, task_group
 from mcproxy.upstream.tail import Ration
@@ -49,20 +50,22 @@ async def child(hop: Hop, environ: Mapping[str, str] = os.environ) -> AsyncItera
     env = environment(hop.spec, environ)
     command = locate(hop.spec, env)
     hop.stderr.clear()
-    held, ours = os.pipe()
-    with os.fdopen(ours, "wb", buffering=0) as lifeline:
-        process = await _start(hop.spec, command, env, held)
+    async with AsyncExitStack() as stack:
+        stdin, inlet = await stack.enter_async_context(opened())
+        held, ours = os.pipe()
+        lifeline = stack.enter_context(os.fdopen(ours, "wb", buffering=0))
+        process = await _start(hop.spec, command, env, held, stdin)
         hop.metrics.child_starts.labels(hop.spec.name).inc()
         try:
-            pipe = _Child(process, hop)
+            pipe = _Child(process, inlet, hop)
             async with task_group() as tasks:
-                tasks.start_soon(pipe.write)
+                tasks.start_soon(pipe.press)
                 tasks.start_soon(pipe.listen)
                 tasks.start_soon(pipe.watch)
                 yield pipe
         finally:
             with anyio.CancelScope(shield=True):
-                await _stop(process, lifeline, hop.spec.timeouts.shutdown)
+                await _stop(process, inlet, lifeline, hop.spec.timeouts.shutdown)
 
 
 def environment(spec: Upstream, environ: Mapping[str, str]) -> dict[str, str]:
@@ -86,31 +89,35 @@ def locate(spec: Upstream, env: Mapping[str, str]) -> str:
     return os.path.abspath(found)
 
 
-async def _start(spec: Upstream, command: str, env: Mapping[str, str], lifeline: int) -> Process:
+async def _start(spec: Upstream, command: str, env: Mapping[str, str], lifeline: int, stdin: int) -> Process:
     reaper = [sys.executable, "-I", "-S", str(REAPER), str(lifeline)]
     try:
         return await anyio.open_process(
-            [*reaper, command, *spec.args], cwd=spec.cwd, env=env, start_new_session=True, pass_fds=(lifeline,)
+            [*reaper, command, *spec.args],
+            stdin=stdin,
+            cwd=spec.cwd,
+            env=env,
+            start_new_session=True,
+            pass_fds=(lifeline,),
         )
     except OSError as error:
         raise Unreachable(f"the command {command} could not be started: {error.strerror}") from error
     finally:
         os.close(lifeline)
+        os.close(stdin)
 
 
 class _Child:
-    """Implements `link.Pipe`. One task writes, so that a message is written whole or not at all."""
+    """Implements `link.Pipe`."""
 
-    def __init__(self, process: Process, hop: Hop) -> None:
-        assert process.stdin is not None
+    def __init__(self, process: Process, inlet: Inlet, hop: Hop) -> None:
         assert process.stdout is not None
         assert process.stderr is not None
         self._process = process
-        self._stdin: ByteSendStream = process.stdin
+        self._inlet = inlet
         self._stdout: ByteReceiveStream = process.stdout
         self._stderr: ByteReceiveStream = process.stderr
         self._hop = hop
-        self._outbox, self._to_write = anyio.create_memory_object_stream[bytes](0)
         self._reading = anyio.CancelScope()
         self._stuck = ""
         self._stderr_ended = anyio.Event()
@@ -118,24 +125,21 @@ class _Child:
 
     async def send(self, message: Message) -> None:
         try:
-            await self._outbox.send(encode(message) + b"\n")
-        except (anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
+            await self._inlet.write(encode(message) + b"\n")
+        except anyio.BrokenResourceError as error:
             raise NotAccepted("the child takes no more input") from error
 
-    async def write(self) -> None:
-        """Writes what is sent. A child that does not read for long is given up."""
+    async def press(self) -> None:
+        """Gives up a child that does not read for long, or never will again."""
         patience = self._hop.spec.timeouts.idle
-        with self._outbox, self._to_write:
-            try:
-                async for line in self._to_write:
-                    with anyio.fail_after(patience):
-                        await self._stdin.send(line)
-            except TimeoutError:
-                self._give_up(f"the child did not read its input for {patience:g} s")
-            except (anyio.BrokenResourceError, OSError):
-                with anyio.move_on_after(DYING):
-                    await self._fed.wait()  # where it died, the end of its output tells more
-                self._give_up("the child closed its input")
+        try:
+            await self._inlet.watch(patience)
+        except TimeoutError:
+            self._give_up(f"the child did not read its input for {patience:g} s")
+            return
+        with anyio.move_on_after(DYING):
+            await self._fed.wait()  # where it died, the end of its output tells more
+        self._give_up("the child closed its input")
 
     def _give_up(self, why: str) -> None:
         self._stuck = why
@@ -207,14 +211,14 @@ def _fate(status: int | None) -> str:
     return f"the child exited with status {status}"
 
 
-async def _stop(process: Process, lifeline: RawIOBase, patience: float) -> None:
+async def _stop(process: Process, inlet: Inlet, lifeline: RawIOBase, patience: float) -> None:
     """Ends the child, its output read meanwhile: one that is stuck in a write could not exit (R11)."""
     assert process.stdout is not None
     assert process.stderr is not None
     async with anyio.create_task_group() as readers:
         readers.start_soon(_discard, process.stdout)
         readers.start_soon(_discard, process.stderr)
-        if not await _ends_by_itself(process, patience):
+        if not await _ends_by_itself(process, inlet, patience):
             await _kill(process, lifeline, patience)
         readers.cancel_scope.cancel()
     await process.aclose()
@@ -222,9 +226,8 @@ async def _stop(process: Process, lifeline: RawIOBase, patience: float) -> None:
         _kill_session(process.pid)
 
 
-async def _ends_by_itself(process: Process, patience: float) -> bool:
-    assert process.stdin is not None
-    await process.stdin.aclose()
+async def _ends_by_itself(process: Process, inlet: Inlet, patience: float) -> bool:
+    inlet.close()
     if await _exits(process, patience):
         return True
     with suppress(ProcessLookupError):

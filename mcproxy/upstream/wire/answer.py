@@ -105,7 +105,8 @@ class Answer:
 
     def begin(self, head: Head) -> None:
         self.head, self.has_begun = head, True
-        self._stir()
+        if self._waiter is not None:
+            self._stir(self._waiter)
 
     def feed(self, data: bytes) -> None:
         self._size += len(data)
@@ -116,15 +117,18 @@ class Answer:
         self._unread.append(data)
         if self._size > MOST_UNREAD:
             self._carrier.pause()
-        self._stir()
+        if self._waiter is not None:
+            self._stir(self._waiter)
 
     def finish(self) -> None:
         self.whole = True
-        self._stir()
+        if self._waiter is not None:
+            self._stir(self._waiter)
 
     def fail(self, error: Broken) -> None:
         self._error = error
-        self._stir()
+        if self._waiter is not None:
+            self._stir(self._waiter)
 
     def drop(self) -> None:
         """Nobody reads on: what still comes is thrown away."""
@@ -136,7 +140,7 @@ class Answer:
             self._carrier.resume()
         return unread
 
-    def _stir(self) -> None:
-        waiter, self._waiter = self._waiter, None
-        if waiter is not None and not waiter.done():
+    def _stir(self, waiter: asyncio.Future[None]) -> None:
+        self._waiter = None
+        if not waiter.done():
             waiter.set_result(None)

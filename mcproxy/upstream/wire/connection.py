@@ -157,20 +157,22 @@ class Connection(asyncio.Protocol):
 
     def _free(self) -> None:
         self._answer = None
-        self.resume()
-        self._forget_last_moment()
+        if self._paused:
+            self.resume()
+        if self._last_moment is not None:
+            self._forget_last_moment(self._last_moment)
         self._when_free(self)
 
     def _lose(self, how: str) -> None:
         if self._lost:
             return
         self._lost = True
-        self._forget_last_moment()
+        if self._last_moment is not None:
+            self._forget_last_moment(self._last_moment)
         if self._answer is not None and not self._answer.whole:
             self._answer.fail(Broken(how, silent=not self._heard))
         self._when_lost(self)
 
-    def _forget_last_moment(self) -> None:
-        if self._last_moment is not None:
-            self._last_moment.cancel()
-            self._last_moment = None
+    def _forget_last_moment(self, moment: asyncio.TimerHandle) -> None:
+        moment.cancel()
+        self._last_moment = None
