@@ -45,7 +45,11 @@ class Listeners:
 
     def signal(self, listener: Listener, upstream: str, change: Change) -> None:
         listener.signal(change)
-        self._metrics.notifications.labels(upstream, label_of(change)).inc()
+        self.count(upstream, change, 1)
+
+    def count(self, upstream: str, change: Change, told: int) -> None:
+        """Notes how many were told of a change of that kind."""
+        self._metrics.notifications.labels(upstream, label_of(change)).inc(told)
 
     def _is_served(self, listener: Listener, link: LinkKey) -> bool:
         caller = listener.caller

@@ -35,6 +35,7 @@ from mcproxy.call import (
     UpstreamChanged,
     UpstreamEvent,
 )
+from mcproxy.catalog.naming import Layout
 from mcproxy.catalog.uris import canonical
 from mcproxy.gateway.catalogue import Catalogue, LinkKey
 from mcproxy.gateway.coalescing import Clock, Coalescer, Sleep
@@ -53,7 +54,7 @@ from mcproxy.protocol.jsonrpc import (
     parse_text,
     raw,
 )
-from mcproxy.protocol.methods import SUBSCRIBE, UNSUBSCRIBE
+from mcproxy.protocol.methods import SUBSCRIBE, UNSUBSCRIBE, Kind
 
 log = structlog.get_logger()
 
@@ -283,30 +284,26 @@ class Subscriptions:
             self._metrics.notification_delay.labels(*labels).observe(self._now() - noticed)
 
     def _tell_all(self, topic: Topic, update: ResourceUpdated) -> None:
-        """Those who use one spelling are told the very same."""
+        """Those who use one spelling are told the very same, and what many see alike is asked once."""
         itself = _is_itself(topic, update.uri)
+        layouts: dict[int, tuple[Layout, bool]] = {}
         changes: dict[str, ResourceUpdated] = {}
+        told = 0
         for listener, spelling in self._watchers.hearers(topic):
-            # A part of what one may read need not be.
-            if update.uri != topic.uri and not self._may_hear(listener, topic.link.upstream, update.uri):
-                continue
-            if self._may_hear(listener, topic.link.upstream, topic.uri):
-                uri = spelling if itself else self._name_of_part(listener, topic, update.uri, spelling)
+            layout = self._catalogue.layout(listener.caller)
+            if id(layout) not in layouts:
+                layouts[id(layout)] = layout, _may_hear(layout, topic, update.uri)
+            if layouts[id(layout)][1]:
+                uri = spelling if itself else layout.space(topic.link.upstream).expose_uri(update.uri)
                 if uri not in changes:
                     changes[uri] = _update(uri, update.params)
-                self._listeners.signal(listener, topic.link.upstream, changes[uri])
-
-    def _may_hear(self, listener: Listener, upstream: str, uri: str) -> bool:
-        return self._catalogue.may_read(listener.caller, upstream, uri)
-
-    def _name_of_part(self, listener: Listener, topic: Topic, uri: str, spelling: str) -> str:
-        """The name of a sub-resource at the client's endpoint."""
-        layout = self._catalogue.layout(listener.caller)
-        return layout.space(topic.link.upstream).expose_uri(uri) if layout.shows(topic.link.upstream) else spelling
+                listener.signal(changes[uri])
+                told += 1
+        self._listeners.count(topic.link.upstream, update, told)
 
     def _tell(self, listener: Listener, topic: Topic, uri: str, params: Params) -> None:
         """Not of what the listener may not read by now."""
-        if self._may_hear(listener, topic.link.upstream, topic.uri):
+        if self._catalogue.may_read(listener.caller, topic.link.upstream, topic.uri):
             self._listeners.signal(listener, topic.link.upstream, _update(uri, params))
 
     def _replay(self, link: LinkKey) -> None:
@@ -453,6 +450,15 @@ def _uri(call: Call) -> str:
 def _is_itself(topic: Topic, uri: str) -> bool:
     """Whether `uri` is the topic's own, or its hearers' spelling has to do because it is too long to be passed on."""
     return uri == topic.uri or len(uri) > MAX_URI or canonical(uri) == canonical(topic.uri)
+
+
+def _may_hear(layout: Layout, topic: Topic, uri: str) -> bool:
+    """Whether who has `layout` may read the topic, and the part of it that `uri` may be: that need not be the same."""
+    upstream = topic.link.upstream
+    if not layout.shows(upstream):
+        return False
+    space = layout.space(upstream)
+    return all(space.shows(Kind.RESOURCES, each) for each in dict.fromkeys((topic.uri, uri)))
 
 
 def _update(uri: str, params: Params) -> ResourceUpdated:
