@@ -37,6 +37,8 @@ EXCERPT_PATIENCE: Final = 5.0
 MAX_REDIRECTS: Final = 3
 MOST_HEADS: Final = 256
 """Heads of requests that are kept for the next that are the same."""
+LONGEST_HEAD: Final = 4096
+"""Bytes of a head that is kept."""
 _REDIRECTS: Final = range(300, 400)
 _SAME_METHOD_REDIRECTS: Final = frozenset({307, 308})
 _OWN_FIELDS: Final = {
@@ -153,9 +155,12 @@ class Requester:
         key = (method, url, headers)
         head = self._heads.get(key)
         if head is None:
+            head = self._written(method, url, headers)
+            if len(head) > LONGEST_HEAD:
+                return head
             if len(self._heads) >= MOST_HEADS:
                 self._heads.clear()
-            head = self._heads[key] = self._written(method, url, headers)
+            self._heads[key] = head
         return head
 
     def _written(self, method: str, url: URL, headers: Headers) -> bytes:

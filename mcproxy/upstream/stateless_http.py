@@ -8,11 +8,12 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, closing
-from functools import partial
+from functools import lru_cache, partial
 from typing import Final
 
 import anyio
 from anyio.abc import TaskGroup
+from msgspec import Raw
 from msgspec.structs import replace
 from yarl import URL
 
@@ -44,6 +45,9 @@ from mcproxy.upstream.wire.answer import Broken
 
 REFETCHED_PAGES: Final = 100
 """Of a list of tools, at most, to find the definition of one."""
+MOST_KEPT_NAMES: Final = 1024
+LONGEST_KEPT_NAME: Final = 256
+"""Bytes of a subject whose headers are kept for its next request."""
 PASSING: Final = frozenset({408, 425, 429})
 """Statuses that say of nothing but the moment."""
 _HANDSHAKE_WANTED: Final = re.compile(r"\bsession\b|session[ _-]?id|initializ", re.IGNORECASE)
@@ -102,15 +106,21 @@ class _Posts:
             return  # broken off is ended: what matters is whether the answer was there
 
     def _headers(self, request: Request, mirrored: Mapping[str, str]) -> Headers:
-        return (
-            *mirrored.items(),
-            *standard_headers(LATEST, request.method, request.params).items(),
-            ("Accept", f"{JSON}, {EVENTS}"),
-            ("Content-Type", JSON),
-        )
+        key = METHODS[request.method].subject_key
+        name = bytes(request.params.get(key, b"")) if key is not None else b""
+        named = _named if len(name) <= LONGEST_KEPT_NAME else _named.__wrapped__
+        return (*named(request.method, name), *mirrored.items())
 
     async def rejection(self, response: HttpResponse, body: bytes | None = None) -> Rejected:
         return self._requester.rejection(response, await excerpt(response) if body is None else body)
+
+
+@lru_cache(MOST_KEPT_NAMES)
+def _named(method: str, name: bytes) -> Headers:
+    """The headers of a request whose subject, if it has one, is `name` in JSON: most are of few subjects."""
+    key = METHODS[method].subject_key
+    standard = standard_headers(LATEST, method, {} if key is None else {key: Raw(name)})
+    return (*standard.items(), ("Accept", f"{JSON}, {EVENTS}"), ("Content-Type", JSON))
 
 
 async def _probed(posts: _Posts, patience: float) -> ServerIdentity:
