@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 KEEP_ALIVE: Final = b":\n\n"
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(msgspec.Struct, frozen=True):
     """One dispatched event. `id` is the last event id in force, `retry` the milliseconds asked for in this event."""
 
     data: str
@@ -92,10 +92,11 @@ class EventDecoder:
 
     def _dispatch(self) -> Event | None:
         data, event, retry = self._data, self._event, self._retry
-        self._data, self._event, self._retry, self._size = [], "", None, 0
         if not data and retry is None:
+            self._event = ""
             return None
-        return Event(b"\n".join(data).decode(errors="replace"), event or "message", self._id, retry)
+        self._data, self._event, self._retry, self._size = [], "", None, 0
+        return Event(b"\n".join(data).decode("utf-8", "replace"), event or "message", self._id, retry)
 
     def _check(self, size: int) -> None:
         if size > self._limit:

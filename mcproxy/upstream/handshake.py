@@ -110,6 +110,7 @@ class Conversation:
         self._leaving: str | None = None
         self._drained = anyio.Event()
         self._ended = anyio.Event()
+        self._is_lost = False
         self._how = ""
         self._on: dict[str, Callable[[Notification, RequestId | None], None]] = {
             PROGRESS: self._on_progress,
@@ -131,8 +132,8 @@ class Conversation:
 
     def lose(self, how: str) -> None:
         """Ends the link: calls in flight fail with PeerGone, later ones are NotAccepted."""
-        if not self._ended.is_set():
-            self.over, self._how = True, how
+        if not self._is_lost:
+            self.over, self._is_lost, self._how = True, True, how
             self._ended.set()
             self._requests.fail_all(PeerGone(how))
 
@@ -222,7 +223,7 @@ class Conversation:
 
     def receive(self, data: bytes, cause: RequestId | None = None) -> None:
         """Takes a message as its bytes. `cause` is the request on whose own response stream it came."""
-        if self._ended.is_set() or not data.strip():
+        if self._is_lost or not data.strip():
             return
         for message in messages(data):
             self.take(message, cause)

@@ -82,6 +82,8 @@ class Position:
     """Seconds."""
 
     def after(self, event: Event) -> Position:
+        if event.id is None and event.retry is None:
+            return self
         retry = self.retry if event.retry is None else event.retry / 1000
         return Position(event.id or self.last_id, retry)
 
@@ -195,9 +197,9 @@ class _Streamable:
                     position = position.after(event)
                     if event.data and event.event == "message":
                         self._conversation.receive(event.data.encode(), id)
-                await anyio.lowlevel.checkpoint()  # a stream that never pauses leaves turns to others (R1)
                 if id is not None and self._conversation.settled(id):
                     break
+                await anyio.lowlevel.checkpoint()  # a stream that never pauses leaves turns to others (R1)
         except EventTooLarge as error:
             raise Rejected(f"{error} (max_message_bytes)") from error
         except Broken:
