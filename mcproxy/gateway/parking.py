@@ -142,7 +142,8 @@ class Parking:
             raise _busy("max_parked_per_principal")
 
     def _end(self, crossing: Crossing) -> None:
-        crossing.scope.cancel()
+        if crossing.outcome is None:
+            crossing.scope.cancel()
         if crossing.id is not None:
             self._places.pop(crossing.id, None)
             self._expiries.pop(crossing.id, None)
