@@ -181,7 +181,8 @@ def is_error(result: Params) -> bool:
 
 def _may_hold(data: Raw, fragment: bytes) -> bool:
     """False where no key or type that contains `fragment` can be in `data`: cheap, and mostly the case."""
-    text = bytes(data)
+    # bytes() would ask first, by way of an exception, whether it was given a number.
+    text = b"".join((data,))
     # One byte is found many times as fast as several.
     return fragment in text or (_BACKSLASH in text and _ESCAPED in text)
 
@@ -202,8 +203,12 @@ def _changed(edits: Edits, members: Params) -> Params:
 
 def _changes(edits: Edits, members: Params) -> Params:
     """The members that are others, edited."""
-    edited = {key: edit(members[key]) for key, edit in edits.items() if key in members}
-    return {key: member for key, member in edited.items() if member is not members[key]}
+    changes: Params = {}
+    for key, edit in edits.items():
+        before = members.get(key)
+        if before is not None and (after := edit(before)) is not before:
+            changes[key] = after
+    return changes
 
 
 def _members(edits: Edits) -> Edit:

@@ -37,6 +37,7 @@ Reach = Callable[[Space, Kind, Call], Awaitable[None]]
 """Makes one attempt to learn an upstream's list. Raises McpError where the upstream is not there."""
 
 _NAMED: Final = {Subject.TOOL: Kind.TOOLS, Subject.PROMPT: Kind.PROMPTS}
+_NULL: Final = Raw(b"null")
 _ARGUMENTS: Final = "arguments"
 _NOUNS: Final = {Kind.TOOLS: "tool", Kind.PROMPTS: "prompt"}
 
@@ -65,7 +66,7 @@ class Resolver:
         """`outlook` is the caller's. Raises McpError where the subject is missing, unknown, or its upstream is away."""
         assert row.subject is not None
         assert row.subject_key is not None
-        subject = call.params.get(row.subject_key, Raw(b"null"))
+        subject = call.params.get(row.subject_key, _NULL)
         match row.subject:
             case Subject.TOOL | Subject.PROMPT:
                 kind, name = _NAMED[row.subject], _text(row.subject_key, subject)
@@ -147,7 +148,7 @@ class Resolver:
     def _judged(self, row: Method, way: Way, call: Call) -> Params:
         """The params, with the arguments as they were judged. Raises McpError where the policy denies them."""
         aim, name = way.aim, way.shown.key
-        if row.subject is not Subject.TOOL or aim.decision is not None:
+        if aim.decision is not None or row.subject is not Subject.TOOL:
             return call.params
         try:
             arguments = parse_object(call.params.get(_ARGUMENTS, EMPTY_OBJECT))

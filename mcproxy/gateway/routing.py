@@ -71,12 +71,13 @@ class Router:
     async def _forward(self, row: Method, call: Call, outlook: Outlook) -> Outcome:
         target = await self._resolver.target(row, call, outlook)
         check_brought(target.space, call.caller)
-        outcome = _checked(target.space, row, await self._tasks.relayed(target, row, call, self._exchange))
+        outcome = await self._tasks.relayed(target, row, call, self._exchange)
+        if row.subject is Subject.RESOURCE and row.subject_key is not None:
+            outcome = _checked(target.space, row, outcome)
+            outcome = respelled(outcome, target.params[row.subject_key], call.params[row.subject_key])
         if row.hinted and not self._catalogue.same_for_all(call.caller.endpoint):
             outcome = kept_private(outcome)
-        if row.subject is not Subject.RESOURCE or row.subject_key is None:
-            return outcome
-        return respelled(outcome, target.params[row.subject_key], call.params[row.subject_key])
+        return outcome
 
     async def _exchange(self, target: Target, row: Method, call: Call) -> Outcome:
         if target.space.transparent:

@@ -78,15 +78,15 @@ class Tasks:
 
     def relayed(self, target: Target, row: Method, call: Call, exchange: Exchange) -> Awaitable[Outcome]:
         """The outcome of a call that may be about a task, or may become one. Raises McpError."""
-        if row.subject is Subject.TASK:
-            return self._about_task(target, row, call, exchange)
-        if target.way is None or not row.deferrable:
-            return exchange(target, row, call)
-        if not target.way.has_tasks:
-            return self._without_tasks(target, target.way, row, call, exchange)
+        way = target.way
+        if way is None or not row.deferrable:
+            about_task = row.subject is Subject.TASK
+            return self._about_task(target, row, call, exchange) if about_task else exchange(target, row, call)
+        if not way.has_tasks:
+            return self._without_tasks(target, way, row, call, exchange)
         if dialect(call.caller.version) is Dialect.CORE and TASK not in call.params:
             return exchange(target, row, call)
-        return self._with_tasks(target, target.way, row, call, exchange)
+        return self._with_tasks(target, way, row, call, exchange)
 
     async def _about_task(self, target: Target, row: Method, call: Call, exchange: Exchange) -> Outcome:
         task = self._ids.find(parse_text(call.params[TASK_ID]) or "", call.caller)
