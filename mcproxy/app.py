@@ -11,7 +11,7 @@ import os
 import secrets
 import ssl
 import tempfile
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, assert_never
 
 import anyio
 import structlog
-from aiohttp import web
 from anyio.abc import TaskGroup
 from prometheus_client.registry import Collector
 
@@ -29,7 +28,7 @@ from mcproxy.access.audit import Audit
 from mcproxy.access.identity import Identity
 from mcproxy.admin.feed import Feed
 from mcproxy.admin.figures import Figures
-from mcproxy.admin.health import routes
+from mcproxy.admin.health import Report, Reports, reports
 from mcproxy.admin.listener import served
 from mcproxy.admin.offers import Offers
 from mcproxy.admin.pages import Pages
@@ -40,7 +39,7 @@ from mcproxy.call import AGGREGATE, Audience, Handler, Listener, Phase, Upstream
 from mcproxy.catalog.merging import View
 from mcproxy.catalog.naming import Refused
 from mcproxy.configuration.loading import credentials
-from mcproxy.downstream import listener, metadata, stdio, tls
+from mcproxy.downstream import http, listener, metadata, stdio, tls
 from mcproxy.downstream.credentials import Credentials
 from mcproxy.downstream.edge import Edge
 from mcproxy.downstream.operators import Operators
@@ -141,9 +140,9 @@ class App:
         missing = [s.name for s in self.statuses() if s.name in required and s.phase is not Phase.READY]
         return [f"waiting for {name}" for name in sorted(missing)]
 
-    def routes(self) -> list[web.RouteDef]:
+    def reports(self) -> Reports:
         """Health and metrics, to be served beside MCP."""
-        return list(routes(self.metrics, self.unready, metrics_path=self.settings.proxy.paths.metrics))
+        return reports(self.metrics, self.unready, metrics_path=self.settings.proxy.paths.metrics)
 
 
 @asynccontextmanager
@@ -215,7 +214,7 @@ async def serve_http(
             stop=stop,
             started=ready,
             identify=Credentials(app.edge, app.identity),
-            extra_routes=[*app.routes(), *metadata.routes(app.edge, app.identity)],
+            extra_routes=[*_reported(app.reports()), *metadata.routes(app.edge, app.identity)],
             tls=app.tls,
         )
 
@@ -233,7 +232,7 @@ async def _status_page(app: App, reloading: Reloading | None) -> AsyncIterator[s
     page = StatusPage(pages, app.feed, Operators(app.edge, app.identity, lambda: app.settings))
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(figures.run)
-        async with served(admin.host, admin.port, [*page.routes(), *app.routes()]) as url:
+        async with served(admin.host, admin.port, page.routes(), app.reports()) as url:
             yield f"{url}/ui"
         tasks.cancel_scope.cancel()
 
@@ -281,6 +280,17 @@ async def _operated(
             tasks.start_soon(reloading.run)
         yield
         tasks.cancel_scope.cancel()
+
+
+def _reported(reports: Reports) -> list[http.Route]:
+    def telling(report: Callable[[str], Report]) -> http.RoutedHandler:
+        async def tell(request: http.Request, _found: Mapping[str, str]) -> http.Response:
+            told = report(request.fields.joined("accept") or "")
+            return http.Response(told.status, told.body, {"Content-Type": told.content_type, **told.fields})
+
+        return tell
+
+    return [http.Route(method, path, telling(report)) for path, report in reports.items() for method in ("GET", "HEAD")]
 
 
 def _traces(proxy: Proxy, sealer: Sealer) -> Tracing | None:

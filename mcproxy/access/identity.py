@@ -10,9 +10,8 @@ import ipaddress
 import re
 import time
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 from enum import Enum
-from typing import Final
+from typing import Final, Protocol
 
 from mcproxy.access.fetching import Fetch, fetch
 from mcproxy.access.issuers import KeysUnavailable, Spawn
@@ -50,18 +49,21 @@ class NotIdentified(Exception):
         self.sentence = sentence
 
 
-@dataclass(frozen=True, slots=True)
-class Presented:
+class Presented(Protocol):
     """What came with a request, in no one's trust yet."""
 
-    header: Callable[[str], Sequence[str]]
-    """All values of a header, in the order they came."""
-    peer: str | None
-    """The address at the other end of the connection; None where it has none."""
-    certificate: Callable[[], Collection[tuple[str, str]]]
-    """The names in the client's certificate, which was verified: (common_name, dns, email or uri; the name)."""
-    is_audience: Callable[[str], bool]
-    """Whether a token for that audience is for what is asked."""
+    @property
+    def peer(self) -> str | None:
+        """The address at the other end of the connection; None where it has none."""
+
+    def header(self, name: str) -> Sequence[str]:
+        """All values of a header, in the order they came."""
+
+    def certificate(self) -> Collection[tuple[str, str]]:
+        """The names in the client's certificate, which was verified: (common_name, dns, email or uri; the name)."""
+
+    def is_audience(self, audience: str) -> bool:
+        """Whether a token for that audience is for what is asked."""
 
 
 class Identity:

@@ -1,42 +1,51 @@
-"""The operator's routes: is the process alive, may it have traffic, and the metrics (requirement R51).
+"""What operators may always ask: is the process alive, may it have traffic, and the metrics (requirement R51).
 
-Tells no more of upstreams than the names of the required ones that are missing.
+Tells no more of upstreams than the names of the required ones that are missing. Served by both listeners.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
 
-from aiohttp import web
 from prometheus_client.exposition import choose_encoder
 
 from mcproxy.metrics import Metrics
 
 
-def routes(
-    metrics: Metrics, unready: Callable[[], Iterable[str]], *, metrics_path: str = "/metrics"
-) -> list[web.RouteDef]:
+@dataclass(frozen=True, slots=True)
+class Report:
+    status: int
+    content_type: str
+    body: bytes
+    fields: Mapping[str, str]
+    """What else is said of it in headers."""
+
+
+Reports = Mapping[str, Callable[[str], Report]]
+"""By path: what is answered to a GET whose `Accept` header is given."""
+
+_NEVER_STORED: Final = {"Cache-Control": "no-store"}
+
+
+def reports(metrics: Metrics, unready: Callable[[], Iterable[str]], *, metrics_path: str = "/metrics") -> Reports:
     """`unready` says why there should be no traffic now, a line each: required upstreams that are missing, the end."""
 
-    async def healthz(_request: web.Request) -> web.Response:
+    def healthz(_accept: str) -> Report:
         return _plain("ok\n")
 
-    async def readyz(_request: web.Request) -> web.Response:
+    def readyz(_accept: str) -> Report:
         reasons = list(unready())
-        if reasons:
-            return _plain("".join(f"{reason}\n" for reason in reasons), status=503)
-        return _plain("ok\n")
+        return _plain("".join(f"{reason}\n" for reason in reasons), status=503) if reasons else _plain("ok\n")
 
-    async def exposition(request: web.Request) -> web.Response:
+    def exposition(accept: str) -> Report:
         # The text format of Prometheus, or OpenMetrics where Accept asks for it.
-        encode, content_type = choose_encoder(request.headers.get("Accept", ""))
-        return web.Response(body=encode(metrics.registry), headers={"Content-Type": content_type} | _NEVER_STORED)
+        encode, content_type = choose_encoder(accept)
+        return Report(200, content_type, encode(metrics.registry), _NEVER_STORED)
 
-    return [web.get("/healthz", healthz), web.get("/readyz", readyz), web.get(metrics_path, exposition)]
-
-
-_NEVER_STORED = {"Cache-Control": "no-store"}
+    return {"/healthz": healthz, "/readyz": readyz, metrics_path: exposition}
 
 
-def _plain(text: str, status: int = 200) -> web.Response:
-    return web.Response(text=text, status=status, headers=_NEVER_STORED)
+def _plain(text: str, status: int = 200) -> Report:
+    return Report(status, "text/plain; charset=utf-8", text.encode(), _NEVER_STORED)

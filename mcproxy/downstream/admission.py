@@ -32,7 +32,7 @@ _EXPOSED: Final = "Mcp-Session-Id, MCP-Protocol-Version, WWW-Authenticate"
 _MAX_AGE: Final = "7200"
 
 
-def admits_host(host: str, allowed: Collection[str], bound: Collection[str]) -> bool:
+def admits_host(host: str, allowed: Collection[str], bound: Collection[str] = ()) -> bool:
     """Whether a Host header names us. `bound` are the addresses that the connection itself arrived at."""
     name = _hostname(host)
     return name is not None and (

@@ -6,7 +6,7 @@ from typing import assert_never
 
 from mcproxy.call import McpError
 from mcproxy.downstream.edge import Edge
-from mcproxy.downstream.handshake import Outlet, receive
+from mcproxy.downstream.handshake import Outlet, receive, take
 from mcproxy.downstream.opening import Batch
 from mcproxy.downstream.sessions import Session
 from mcproxy.protocol.eras import has_batches
@@ -41,6 +41,13 @@ def receive_batch(edge: Edge, session: Session, batch: Batch, outlet: Outlet) ->
                 receive(edge, session, member, outlet)
             case _:
                 assert_never(member)
+
+
+def take_batch(edge: Edge, session: Session, batch: Batch) -> None:
+    """Takes a batch that is owed no answer."""
+    for member in batch:
+        if isinstance(member, Notification | Response | ErrorResponse):
+            take(edge, session, member)
 
 
 def answered(batch: Batch) -> int:

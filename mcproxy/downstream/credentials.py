@@ -6,13 +6,11 @@ Nothing of it goes further than that: what is passed on upstream is made from sc
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from functools import partial
 from typing import Any, Final
 
-from aiohttp import web
-
-from mcproxy.access.identity import Fault, Identity, NotIdentified, Presented
+from mcproxy.access.identity import Fault, Identity, NotIdentified
 from mcproxy.call import Principal
+from mcproxy.downstream import http
 from mcproxy.downstream.admission import is_loopback
 from mcproxy.downstream.edge import Edge
 from mcproxy.downstream.metadata import challenge, is_audience
@@ -40,20 +38,20 @@ class Credentials:
         self._edge = edge
         self._identity = identity
 
-    async def __call__(self, request: web.Request) -> Principal:
+    async def __call__(self, request: http.Request) -> Principal:
         try:
             self._check_door()
-            return await self._identity.identify(_presented(self._edge, request))
+            return await self._identity.identify(_Presented(self._edge, request))
         except NotIdentified as refusal:
             raise self._refusal(request, refusal) from refusal
 
     def _check_door(self) -> None:
         """R42 after a reload, which may take authentication out and leaves the listener there. Raises NotIdentified."""
         proxy = self._edge.proxy
-        if not (self._identity.settings.required or proxy.insecure or is_loopback(proxy.host)):
+        if not (is_loopback(proxy.host) or self._identity.settings.required or proxy.insecure):
             raise NotIdentified(Fault.MISSING, "nobody is let in from outside without authentication")
 
-    def _refusal(self, request: web.Request, refusal: NotIdentified) -> Refusal:
+    def _refusal(self, request: http.Request, refusal: NotIdentified) -> Refusal:
         if refusal.fault is Fault.UNAVAILABLE:
             return Refusal(503, INTERNAL_ERROR, refusal.sentence, headers={"Retry-After": _RETRY_AFTER})
         asked = challenge(self._edge, self._identity.settings, request, refusal.fault, refusal.sentence)
@@ -61,22 +59,27 @@ class Credentials:
         return Refusal(_STATUS[refusal.fault], INVALID_REQUEST, refusal.sentence, headers=headers)
 
 
-def _presented(edge: Edge, request: web.Request) -> Presented:
-    peer = _extra(request, "peername")
-    return Presented(
-        header=partial(_values, request),
-        peer=peer[0] if isinstance(peer, tuple) else None,
-        certificate=lambda: _names(_extra(request, "peercert") or {}),
-        is_audience=partial(is_audience, edge.proxy, request),
-    )
+class _Presented:
+    """Implements `access.identity.Presented` for an HTTP request."""
 
+    __slots__ = ("_edge", "_request")
 
-def _values(request: web.Request, header: str) -> Sequence[str]:
-    return request.headers.getall(header, ())
+    def __init__(self, edge: Edge, request: http.Request) -> None:
+        self._edge = edge
+        self._request = request
 
+    @property
+    def peer(self) -> str | None:
+        return self._request.peer
 
-def _extra(request: web.Request, what: str) -> Any:
-    return None if request.transport is None else request.transport.get_extra_info(what)
+    def header(self, name: str) -> Sequence[str]:
+        return self._request.fields.all(name.lower())
+
+    def certificate(self) -> Collection[tuple[str, str]]:
+        return _names(self._request.fact("peercert") or {})
+
+    def is_audience(self, audience: str) -> bool:
+        return is_audience(self._edge.proxy, self._request, audience)
 
 
 def _names(certificate: Mapping[str, Any]) -> Collection[tuple[str, str]]:

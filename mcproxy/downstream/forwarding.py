@@ -6,19 +6,19 @@ Of anything else that a client sends nothing goes upstream (requirement R40), an
 from __future__ import annotations
 
 import msgspec
-from aiohttp import web
 
 from mcproxy.call import Credentials, Principal
+from mcproxy.downstream import http
 from mcproxy.downstream.edge import Edge
 from mcproxy.downstream.responses import Refusal
 from mcproxy.protocol.jsonrpc import INVALID_REQUEST
 
 
-def brought(edge: Edge, principal: Principal, request: web.Request) -> Credentials | None:
+def brought(edge: Edge, principal: Principal, request: http.Request) -> Credentials | None:
     """None where it brings nothing of that kind. Raises Refusal where a header came twice."""
     found: dict[str, str] = {}
     for name in edge.forwarded:
-        values = request.headers.getall(name, ())
+        values = request.fields.all(name)
         if len(values) > 1:
             raise Refusal(400, INVALID_REQUEST, f"the header {name} came twice")
         if values and values[0]:

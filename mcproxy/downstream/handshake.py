@@ -1,7 +1,8 @@
 """The server's side of a handshake conversation (2024-11-05 to 2025-11-25), whatever carries it.
 
 Takes one message of a client at a time: opens its session, answers what concerns the session alone, and makes a
-`Call` of everything else, run in a task of its own. Knows no transport: what goes back goes to an `Outlet`.
+`Call` of everything else, run in a task of its own or in its caller's. Knows no transport: what goes back goes to an
+`Outlet`.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from mcproxy.call import (
     Reason,
 )
 from mcproxy.downstream.edge import Edge
+from mcproxy.downstream.in_place import InPlace
 from mcproxy.downstream.opening import Incoming
 from mcproxy.downstream.session_ids import Opening, kept
 from mcproxy.downstream.sessions import CUT_OFF, SHUTTING_DOWN, Session, Sessions
@@ -100,13 +102,31 @@ def receive(edge: Edge, session: Session, message: Message, outlet: Outlet) -> N
     """Takes one message of an open session. Of these, a request alone uses `outlet`, and always finishes it."""
     match message:
         case Request():
-            _take_request(edge, session, message, outlet)
+            call = _taken(session, message, outlet)
+            if call is not None:
+                session.begin(message.id, edge.tasks.create_task(_carry_out(edge, session, message.id, call, outlet)))
+        case _:
+            take(edge, session, message)
+
+
+def take(edge: Edge, session: Session, message: Notification | Response | ErrorResponse) -> None:
+    """Takes one message of an open session that is owed no answer."""
+    match message:
         case Notification():
             _take_notification(edge, session, message)
         case Response() | ErrorResponse():
             session.requests.settle(message)
         case _:
             assert_never(message)
+
+
+async def serve(edge: Edge, session: Session, request: Request, outlet: Outlet) -> None:
+    """As `receive`, of a request that is carried out in the task at hand, to its end."""
+    call = _taken(session, request, outlet)
+    if call is not None:
+        with InPlace() as work:
+            session.begin(request.id, work)
+            await _carry_out(edge, session, request.id, call, outlet)
 
 
 def refuse(id: RequestId | None, refusal: McpError, outlet: Outlet) -> None:
@@ -125,19 +145,18 @@ def answer_early(request: Request) -> Answer:
 _OWN_ANSWERS: Final[dict[str, Params]] = {"ping": {}}
 
 
-def _take_request(edge: Edge, session: Session, request: Request, outlet: Outlet) -> None:
+def _taken(session: Session, request: Request, outlet: Outlet) -> Call | None:
+    """The call that a request is; None where it has been answered already."""
     try:
         own = _own_answer(session, request)
         if own is None:
-            call = _call(session, request, outlet)
+            return _call(session, request, outlet)
     except McpError as refusal:
         refuse(request.id, refusal, outlet)
-        return
-    if own is not None:
-        outlet.send(Response(request.id, own))
-        outlet.finish()
-        return
-    session.begin(request.id, edge.tasks.create_task(_carry_out(edge, session, request.id, call, outlet)))
+        return None
+    outlet.send(Response(request.id, own))
+    outlet.finish()
+    return None
 
 
 def _own_answer(session: Session, request: Request) -> Params | None:

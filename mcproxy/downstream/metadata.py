@@ -7,13 +7,14 @@ endpoints there are: to whoever is not authenticated any name is as good as anot
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Final
 from urllib.parse import urlsplit
 
 import msgspec
-from aiohttp import web
 
 from mcproxy.access.identity import Fault, Identity
+from mcproxy.downstream import http
 from mcproxy.downstream.edge import Edge
 from mcproxy.downstream.responses import json
 from mcproxy.settings import Paths, Proxy
@@ -25,22 +26,21 @@ _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 _UNQUOTABLE: Final = re.compile(r"[^\x20\x21\x23-\x5B\x5D-\x7E]")
 
 
-def base_url(proxy: Proxy, request: web.Request) -> str:
+def base_url(proxy: Proxy, request: http.Request) -> str:
     """What the endpoints are below: the public URL, else what a request was sent to.
 
     The Host header says by which of its names the gateway is called, and was checked; the port is the connection's.
     """
     if proxy.public_url is not None:
         return proxy.public_url
-    address = request.transport.get_extra_info("sockname") if request.transport is not None else None
     usual = _DEFAULT_PORTS[request.scheme]
-    port = address[1] if isinstance(address, tuple) else usual
-    name = urlsplit(f"//{request.host}").hostname or ""
+    port = request.local[1] if request.local is not None else usual
+    name = urlsplit(f"//{request.fields.get('host')}").hostname or ""
     host = f"[{name}]" if ":" in name else name
     return f"{request.scheme}://{host}" + ("" if port == usual else f":{port}")
 
 
-def is_audience(proxy: Proxy, request: web.Request, audience: str) -> bool:
+def is_audience(proxy: Proxy, request: http.Request, audience: str) -> bool:
     """Whether a token for `audience` is for what is asked (RFC 8707): the endpoint, or the gateway as a whole."""
     base, audience = base_url(proxy, request), audience.removesuffix("/")
     if audience in {base, base + _endpoint(proxy.paths, request)}:
@@ -50,13 +50,13 @@ def is_audience(proxy: Proxy, request: web.Request, audience: str) -> bool:
     return posts and audience.startswith(base) and _is_events(proxy.paths, audience.removeprefix(base))
 
 
-def metadata_url(proxy: Proxy, request: web.Request) -> str:
+def metadata_url(proxy: Proxy, request: http.Request) -> str:
     """Where the metadata of what is asked is: RFC 9728, section 3.1."""
     parts = urlsplit(base_url(proxy, request) + _endpoint(proxy.paths, request))
     return f"{parts.scheme}://{parts.netloc}{WELL_KNOWN}{parts.path}"
 
 
-def challenge(edge: Edge, authentication: Authentication, request: web.Request, fault: Fault, sentence: str) -> str:
+def challenge(edge: Edge, authentication: Authentication, request: http.Request, fault: Fault, sentence: str) -> str:
     """The `WWW-Authenticate` of a refusal (basic/authorization, "Protected Resource Metadata Discovery")."""
     parameters = {"realm": edge.proxy.name}
     if authentication.oauth.issuers:
@@ -69,15 +69,15 @@ def challenge(edge: Edge, authentication: Authentication, request: web.Request, 
     return "Bearer " + ", ".join(f'{name}="{_UNQUOTABLE.sub("", value)}"' for name, value in parameters.items())
 
 
-def routes(edge: Edge, identity: Identity) -> list[web.RouteDef]:
+def routes(edge: Edge, identity: Identity) -> list[http.Route]:
     """The metadata, for whoever asks: it says how to be let in."""
 
-    async def serve(request: web.Request) -> web.Response:
+    async def serve(request: http.Request, _found: Mapping[str, str]) -> http.Response:
         oauth = identity.settings.oauth
         resource = _named(edge.proxy, request)
         # R41: without OAuth these are real 404s, or clients would go looking for an authorization server.
         if resource is None or not oauth.issuers:
-            raise web.HTTPNotFound
+            raise http.NotFound
         document: dict[str, object] = {
             "resource": resource,
             "authorization_servers": [issuer.issuer for issuer in oauth.issuers],
@@ -88,18 +88,19 @@ def routes(edge: Edge, identity: Identity) -> list[web.RouteDef]:
             document["scopes_supported"] = scopes
         return json(msgspec.json.encode(document))
 
-    return [web.get(WELL_KNOWN + "{tail:(/.*)?}", serve)]
+    paths = (WELL_KNOWN, WELL_KNOWN + "/{rest...}")
+    return [http.Route(method, path, serve) for path in paths for method in ("GET", "HEAD")]
 
 
-def _endpoint(paths: Paths, request: web.Request) -> str:
+def _endpoint(paths: Paths, request: http.Request) -> str:
     """The path of what is asked, as its client knows it."""
-    return paths.sse if request.path == paths.messages else request.rel_url.raw_path.removesuffix("/")
+    return paths.sse if request.path == paths.messages else request.raw_path.removesuffix("/")
 
 
-def _named(proxy: Proxy, request: web.Request) -> str | None:
+def _named(proxy: Proxy, request: http.Request) -> str | None:
     """The resource whose metadata is asked for; None where there cannot be one."""
     base = base_url(proxy, request)
-    tail = request.rel_url.raw_path.removeprefix(WELL_KNOWN).removesuffix("/")
+    tail = request.raw_path.removeprefix(WELL_KNOWN).removesuffix("/")
     path = tail.removeprefix(urlsplit(base).path)
     return base + path if not path or _is_streamable(proxy.paths, path) or _is_events(proxy.paths, path) else None
 

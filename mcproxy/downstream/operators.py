@@ -6,16 +6,17 @@ A browser cannot send a bearer token by itself: it asks for a name and a passwor
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NoReturn
 
 from aiohttp import web
-from multidict import CIMultiDict
 
 from mcproxy.access.identity import Identity
 from mcproxy.call import Principal
+from mcproxy.downstream import http
 from mcproxy.downstream.admission import admits_host
 from mcproxy.downstream.credentials import Credentials
 from mcproxy.downstream.edge import Edge
@@ -40,7 +41,7 @@ class Operators:
         if not admits_host(host, self._edge.proxy.allowed_hosts, {self._settings().admin.host}):
             raise web.HTTPMisdirectedRequest(text=f"the Host {host!r} is not served here (proxy.allowed_hosts)\n")
         try:
-            principal = await self._credentials(_with_bearer(request))
+            principal = await self._credentials(_shown(request))
         except Refusal as refusal:
             if refusal.status != web.HTTPUnauthorized.status_code:
                 raise web.HTTPForbidden(text=f"{refusal}\n") from refusal
@@ -56,15 +57,38 @@ class Operators:
             raise web.HTTPForbidden(text=f"{principal.name} lacks the role {role!r} (admin.role)\n")
 
 
-def _with_bearer(request: web.Request) -> web.Request:
-    """The request, with the password that a browser sends as the key that it is."""
-    shown = request.headers.getall("Authorization", [])
-    key = _password(shown[0]) if len(shown) == 1 else None
-    if key is None:
-        return request
-    headers = CIMultiDict(request.headers)
-    headers["Authorization"] = f"Bearer {key}"
-    return request.clone(headers=headers)
+def _shown(request: web.Request) -> http.Request:
+    """The request as the clients' listener knows one, with the password that a browser sends as the key that it is."""
+    authorizations = request.headers.getall("Authorization", [])
+    key = _password(authorizations[0]) if len(authorizations) == 1 else None
+    fields = http.Fields.of(
+        (name, value) if key is None or name.lower() != "authorization" else (name, f"Bearer {key}")
+        for name, value in request.headers.items()
+    )
+    return http.Request(_Elsewhere(request.transport), request.method, request.raw_path, fields, limit=0)
+
+
+class _Elsewhere:
+    """The line of a request that another server answers (`http.messages.Line`): good for its facts alone."""
+
+    def __init__(self, transport: asyncio.BaseTransport | None) -> None:
+        self._transport = transport
+
+    @property
+    def gone(self) -> bool:
+        return self._transport is None
+
+    def fact(self, name: str) -> Any:
+        return None if self._transport is None else self._transport.get_extra_info(name)
+
+    def begin(self, request: http.Request, status: int, fields: Mapping[str, str]) -> NoReturn:
+        raise NotImplementedError
+
+    def invite(self) -> None:
+        raise NotImplementedError
+
+    def hold_back(self, full: bool) -> None:
+        raise NotImplementedError
 
 
 def _password(authorization: str) -> str | None:

@@ -7,20 +7,20 @@ that does not keep up is disconnected (requirement R23). Knows nothing of what a
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 
 from mcproxy.settings import Limits
 
 
 class Outbox:
+    """`when_woken` is called whenever whoever drains it should look, though there may be nothing."""
+
     def __init__(self, limits: Limits) -> None:
+        self.when_woken: Callable[[], None] = _nobody
         self._limits = limits
         self._frames: list[bytes] = []
         self._size = 0
         self._closed = False
-        self._awake = asyncio.Event()
 
     def __len__(self) -> int:
         return len(self._frames)
@@ -60,19 +60,13 @@ class Outbox:
         self.close()
 
     def wake(self) -> None:
-        """Makes `take` return, for its caller may have something to put."""
-        self._awake.set()
+        """Says that there may be something to put."""
+        self.when_woken()
 
-    async def take(self, patience: float) -> bytes | None:
-        """All frames at once, none (b"") where it was only woken, or None after `patience` seconds."""
-        if not self._frames and not self._closed:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(None if math.isinf(patience) else patience):
-                    await self._awake.wait()
-        woken = self._awake.is_set()
-        self._awake.clear()
+    def take(self) -> bytes:
+        """All frames at once."""
         frames, self._frames, self._size = self._frames, [], 0
-        return b"".join(frames) if woken or frames else None
+        return b"".join(frames)
 
     def _fits(self, frame: bytes) -> bool:
         limits = self._limits
@@ -83,22 +77,21 @@ class Outbox:
 
 
 async def pump(
-    outbox: Outbox,
-    write: Callable[[bytes], Awaitable[None]],
-    *,
-    patience: float,
-    idle: bytes = b"",
-    refill: Callable[[], None] | None = None,
+    outbox: Outbox, write: Callable[[bytes], Awaitable[None]], *, refill: Callable[[], None] | None = None
 ) -> None:
-    """Writes what comes until the box is drained, and `idle` after each `patience` seconds without anything.
-
-    `refill` is called whenever the box is empty. Raises what `write` raises.
-    """
+    """Writes what comes until the box is drained. `refill` is called whenever it is empty."""
+    woken = asyncio.Event()
+    outbox.when_woken = woken.set
     while not outbox.drained:
+        woken.clear()
         if refill is not None and not len(outbox):
             refill()
-        frames = await outbox.take(patience)
-        if frames is None:
-            frames = idle
+        frames = outbox.take()
         if frames:
             await write(frames)
+        elif not outbox.drained:
+            await woken.wait()
+
+
+def _nobody() -> None:
+    return

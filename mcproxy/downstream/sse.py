@@ -9,15 +9,15 @@ import os
 from collections.abc import Callable
 from typing import Final
 
-from aiohttp import web
-
 from mcproxy.call import Principal
+from mcproxy.downstream import http
 from mcproxy.downstream.edge import Edge
+from mcproxy.downstream.events import EventStream
 from mcproxy.downstream.forwarding import brought
 from mcproxy.downstream.open_streams import OpenStreams
 from mcproxy.downstream.opening import Incoming
 from mcproxy.downstream.pipe import Pipe
-from mcproxy.downstream.responses import Refusal, read_accept, send_events
+from mcproxy.downstream.responses import Refusal, read_accept
 from mcproxy.downstream.session_ids import KEY_BYTES
 from mcproxy.downstream.sessions import SHUTTING_DOWN, Sessions
 from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, INVALID_REQUEST
@@ -43,8 +43,8 @@ class EventStreams:
         self._pipes: dict[str, Pipe] = {}
         self._draining = False
 
-    async def get(self, request: web.Request, principal: Principal, endpoint: str) -> web.StreamResponse:
-        if not read_accept(request.headers.get("Accept")).events:
+    async def get(self, request: http.Request, principal: Principal, endpoint: str) -> http.Answered:
+        if not read_accept(request.fields.joined("accept")).events:
             raise Refusal(406, INVALID_REQUEST, "GET opens an event stream: accept text/event-stream")
         self._check_room(principal)
         token = self._randomness(KEY_BYTES).hex()
@@ -55,18 +55,18 @@ class EventStreams:
         pipe.outbox.put(encode_event(where.encode(), event="endpoint"))
         try:
             with self._streams.one(principal):
-                return await send_events(request, self._edge, TRANSPORT, pipe.outbox, refill=pipe.refill)
+                return await EventStream(request, self._edge, TRANSPORT, pipe.outbox, refill=pipe.refill).ended()
         finally:
             del self._pipes[token]
             pipe.end()
 
-    async def post(self, request: web.Request, incoming: Incoming, principal: Principal) -> web.StreamResponse:
+    async def post(self, request: http.Request, incoming: Incoming, principal: Principal) -> http.Answered:
         pipe = self._pipes.get(request.query.get("session_id", ""))
         if pipe is None or pipe.principal.name != principal.name:
             raise Refusal(404, INVALID_REQUEST, "Session not found: open an event stream, and post where it says")
         pipe.bring(brought(self._edge, principal, request))
         await pipe.receive(incoming)
-        return web.Response(status=202, text="Accepted")
+        return http.Response(202, b"Accepted", {"Content-Type": "text/plain; charset=utf-8"})
 
     def drain(self) -> None:
         """Ends the streams that no session was opened on; the others end with their calls."""

@@ -11,16 +11,17 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final
 
-from aiohttp import web
-
 from mcproxy.call import McpError, Principal, Reason
+from mcproxy.downstream import http
 from mcproxy.downstream.edge import Edge
+from mcproxy.downstream.events import EventStream
 from mcproxy.downstream.forwarding import brought
+from mcproxy.downstream.in_place import InPlace
 from mcproxy.downstream.listening import Subscription
 from mcproxy.downstream.open_streams import OpenStreams
 from mcproxy.downstream.opening import Incoming
 from mcproxy.downstream.outbox import Outbox
-from mcproxy.downstream.responses import Accepted, Refusal, check_accept, error, json, send_events
+from mcproxy.downstream.responses import Accepted, Refusal, check_accept, error, json
 from mcproxy.downstream.sessions import CUT_OFF, SHUTTING_DOWN
 from mcproxy.downstream.stateless import Admitted, Answer, admit, respond
 from mcproxy.protocol.eras import LATEST
@@ -42,8 +43,6 @@ from mcproxy.protocol.sse import encode_event
 
 TRANSPORT: Final = "http"
 
-Work = Callable[[], Coroutine[object, object, None]]
-
 _STATUS: Final[Mapping[int, int]] = {METHOD_NOT_FOUND: 404, MISSING_CLIENT_CAPABILITY: 400}
 """By code, for whoever refuses; else it is 400 for a refusal of ours, and 200 for an answer."""
 
@@ -59,14 +58,14 @@ class StatelessHttp:
         self._draining = False
 
     async def post(
-        self, request: web.Request, incoming: Incoming, principal: Principal, endpoint: str
-    ) -> web.StreamResponse:
+        self, request: http.Request, incoming: Incoming, principal: Principal, endpoint: str
+    ) -> http.Answered:
         match incoming:
             case Request():
                 return await self._take(request, incoming, principal, endpoint)
             case Notification():
                 # streamable-http: none is defined for this direction; what comes all the same is accepted.
-                return web.Response(status=202)
+                return http.Response(202)
             case _:
                 raise Refusal(400, INVALID_REQUEST, "the body must be a single request or notification")
 
@@ -82,36 +81,37 @@ class StatelessHttp:
             reply.abandon()
 
     async def _take(
-        self, request: web.Request, message: Request, principal: Principal, endpoint: str
-    ) -> web.StreamResponse:
+        self, request: http.Request, message: Request, principal: Principal, endpoint: str
+    ) -> http.Answered:
         accepted = check_accept(request)
         try:
             own = brought(self._edge, principal, request)
-            admitted = admit(self._edge, message, principal, endpoint, request.headers.items(), own)
+            admitted = admit(self._edge, message, principal, endpoint, request.fields, own)
             self._check_open()
             if admitted.stays_open:
                 return await self._listen(request, admitted, accepted)
         except McpError as refusal:
             status = 503 if refusal.reason is Reason.UNAVAILABLE else _STATUS.get(refusal.code, 400)
             return error(status, refusal, message.id)
-        with self._reply(admitted, accepted) as reply:
-            return await reply.carry(request, lambda: respond(self._edge, admitted, reply.send))
+        with self._reply(request, admitted, accepted) as reply:
+            return await reply.carry(respond(self._edge, admitted, reply.send))
 
-    async def _listen(self, request: web.Request, admitted: Admitted, accepted: Accepted) -> web.StreamResponse:
+    async def _listen(self, request: http.Request, admitted: Admitted, accepted: Accepted) -> http.Answered:
         if not accepted.events:
             raise Refusal(406, INVALID_REQUEST, f"{admitted.row.name} opens an event stream: accept text/event-stream")
         self._check_room()
-        with self._streams.one(admitted.caller.principal), self._reply(admitted, accepted) as reply:
+        with self._streams.one(admitted.caller.principal), self._reply(request, admitted, accepted) as reply:
             subscription = Subscription(self._edge, admitted, reply.send, reply.wake)
+            reply.refill = subscription.tell_changes
             self._subscriptions.add(subscription)
             try:
-                return await reply.carry(request, subscription.run, subscription.tell_changes)
+                return await reply.carry(subscription.run())
             finally:
                 self._subscriptions.remove(subscription)
 
     @contextmanager
-    def _reply(self, admitted: Admitted, accepted: Accepted) -> Iterator[Reply]:
-        reply = Reply(self._edge, admitted.id, accepted)
+    def _reply(self, request: http.Request, admitted: Admitted, accepted: Accepted) -> Iterator[Reply]:
+        reply = Reply(self._edge, request, admitted.id, accepted)
         self._replies.add(reply)
         try:
             yield reply
@@ -135,14 +135,18 @@ class Reply:
     JSON where the answer comes first; a stream where a notification does, or nothing for `stream_after` seconds.
     """
 
-    def __init__(self, edge: Edge, id: RequestId, accepted: Accepted) -> None:
+    def __init__(self, edge: Edge, request: http.Request, id: RequestId, accepted: Accepted) -> None:
+        self.refill: Callable[[], None] | None = None
+        """Puts into the stream what there is to tell, whenever it is empty."""
         self._edge = edge
+        self._request = request
         self._id = id
         self._accepted = accepted
         self._outbox = Outbox(edge.proxy.limits)
         self._answer: Answer | None = None
-        self._streams = not accepted.json
-        self._decided = asyncio.Event()
+        self._events: EventStream | None = None
+        self._late: asyncio.TimerHandle | None = None
+        self._work: InPlace | None = None
 
     def send(self, message: Message) -> None:
         """Takes notifications, and then the answer; what comes after it is dropped."""
@@ -151,51 +155,53 @@ class Reply:
         match message:
             case Response() | ErrorResponse():
                 self._answer = message
+            case _ if self._accepted.events:
+                self._begin_stream()
             case _:
-                self._streams = self._streams or self._accepted.events
-        if self._streams:
+                return
+        if self._events is not None:
             self._outbox.put(encode_event(encode(message)), may_miss=isinstance(message, Notification))
-        if self._answer is not None:
-            self._outbox.close()
-        if self._streams or self._answer is not None:
-            self._decided.set()
+            if self._answer is not None:
+                self._outbox.close()
 
     def wake(self) -> None:
         self._outbox.wake()
 
     def abandon(self) -> None:
-        """Answers now, that what became of the call is unknown. Its work ends with the response, as ever."""
+        """Answers now, that what became of the call is unknown, and ends its work."""
         self.send(ErrorResponse(self._id, ErrorObject(INTERNAL_ERROR, CUT_OFF)))
+        self._stop()
 
-    async def carry(
-        self, request: web.Request, work: Work, refill: Callable[[], None] | None = None
-    ) -> web.StreamResponse:
+    async def carry(self, work: Coroutine[object, object, None]) -> http.Answered:
         """Does `work`, which sends the answer, while its client waits; the client's leaving cancels it (R25)."""
-        working = self._edge.tasks.create_task(work())
+        self._request.when_gone = self._stop
+        if not self._accepted.json:
+            self._begin_stream()
+        elif self._accepted.events:
+            loop = asyncio.get_running_loop()
+            self._late = loop.call_later(self._edge.proxy.stream_after, self._begin_stream)
         try:
-            return await self._write(request, refill)
+            with InPlace() as self._work:
+                await work
         finally:
             # streamable-http, Cancellation: the hang-up is the cancel; nothing may follow it.
-            working.cancel()
+            if self._late is not None:
+                self._late.cancel()
+        if self._events is not None:
+            return await self._events.ended()
+        return http.Response(202) if self._answer is None else json(encode(self._answer), _status(self._answer))
 
-    async def _decide(self) -> None:
-        """Returns when the form of the response is settled."""
-        if not self._accepted.events:
-            await self._decided.wait()
-            return
-        late = asyncio.get_running_loop().call_later(self._edge.proxy.stream_after, self._decided.set)
-        try:
-            await self._decided.wait()
-        finally:
-            late.cancel()
+    def _stop(self) -> None:
+        if self._work is not None:
+            self._work.cancel()
 
-    async def _write(self, request: web.Request, refill: Callable[[], None] | None) -> web.StreamResponse:
-        await self._decide()
-        if self._answer is not None and not self._streams:
-            return json(encode(self._answer), _status(self._answer))
-        self._streams = True
-        with self._edge.metrics.streams.labels(TRANSPORT, LATEST).track_inprogress():
-            return await send_events(request, self._edge, TRANSPORT, self._outbox, refill=refill)
+    def _begin_stream(self) -> None:
+        if self._events is None:
+            streams = self._edge.metrics.streams.labels(TRANSPORT, LATEST)
+            streams.inc()
+            self._events = EventStream(
+                self._request, self._edge, TRANSPORT, self._outbox, refill=self.refill, over=streams.dec
+            )
 
 
 def _status(answer: Answer) -> int:

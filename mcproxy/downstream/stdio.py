@@ -5,7 +5,6 @@ Writes nothing but messages: what else prints to the process's standard output i
 
 from __future__ import annotations
 
-import math
 import os
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -119,7 +118,7 @@ async def _write(pipe: Pipe, stateless: StatelessPipe, stdout: int, edge: Edge, 
         stateless.tell_changes()
 
     try:
-        await pump(pipe.outbox, write, patience=math.inf, refill=refill)
+        await pump(pipe.outbox, write, refill=refill)
     except (OSError, TimeoutError) as error:
         log.info("client gone", transport=TRANSPORT, why=str(error) or "it takes nothing (write_timeout)")
     # Whoever cannot be answered need not be heard.

@@ -8,20 +8,22 @@ resume from: its call runs to the end, and its answer is lost. Knows nothing of 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Final
-
-from aiohttp import web
 
 from mcproxy.call import McpError, Principal
 from mcproxy.channel import PeerGone
-from mcproxy.downstream.batches import answered, check_batch, encode_batch, receive_batch
+from mcproxy.downstream import http
+from mcproxy.downstream.batches import answered, check_batch, encode_batch, receive_batch, take_batch
 from mcproxy.downstream.edge import Edge
+from mcproxy.downstream.events import EventStream
 from mcproxy.downstream.forwarding import brought
-from mcproxy.downstream.handshake import greet, opens, receive
+from mcproxy.downstream.handshake import greet, opens, serve, take
 from mcproxy.downstream.open_streams import OpenStreams
 from mcproxy.downstream.opening import Batch, Incoming
 from mcproxy.downstream.outbox import Outbox
-from mcproxy.downstream.responses import Accepted, Refusal, check_accept, failure, json, read_accept, send_events
+from mcproxy.downstream.responses import Accepted, Refusal, check_accept, failure, json, read_accept
 from mcproxy.downstream.session_ids import UnknownSession
 from mcproxy.downstream.sessions import Session, Sessions, TooManySessions
 from mcproxy.downstream.streams import Stream, UnknownEvent
@@ -42,6 +44,10 @@ SESSION_HEADER: Final = "Mcp-Session-Id"
 VERSION_HEADER: Final = "MCP-Protocol-Version"
 RESUME_HEADER: Final = "Last-Event-ID"
 
+_SESSION: Final = SESSION_HEADER.lower()
+_VERSION: Final = VERSION_HEADER.lower()
+_RESUME: Final = RESUME_HEADER.lower()
+
 
 class Streamable:
     """The handlers of one endpoint's methods, for all sessions of this transport."""
@@ -52,8 +58,8 @@ class Streamable:
         self._streams = streams
 
     async def post(
-        self, request: web.Request, incoming: Incoming, principal: Principal, endpoint: str
-    ) -> web.StreamResponse:
+        self, request: http.Request, incoming: Incoming, principal: Principal, endpoint: str
+    ) -> http.Answered:
         accepted = check_accept(request)
         if not isinstance(incoming, list) and opens(incoming):
             assert isinstance(incoming, Request)
@@ -61,33 +67,34 @@ class Streamable:
         session = self._session(request, principal, endpoint)
         if isinstance(incoming, list):
             return await self._post_batch(request, session, incoming, accepted)
-        exchange = Exchange(self._edge, session, accepted, 1)
-        receive(self._edge, session, incoming, exchange)
         if not isinstance(incoming, Request):
-            return web.Response(status=202)
-        return await self._answer(request, session, exchange, batch=False)
+            take(self._edge, session, incoming)
+            return http.Response(202)
+        exchange = Exchange(self._edge, self._sessions, session, request, accepted, 1)
+        await serve(self._edge, session, incoming, exchange)
+        return await exchange.response(_one)
 
-    async def get(self, request: web.Request, principal: Principal, endpoint: str) -> web.StreamResponse:
+    async def get(self, request: http.Request, principal: Principal, endpoint: str) -> http.Answered:
         """Opens the session's listening stream, or resumes any stream of it. The newest connection wins."""
-        if not read_accept(request.headers.get("Accept")).events:
+        if not read_accept(request.fields.joined("accept")).events:
             raise Refusal(406, INVALID_REQUEST, "GET opens an event stream: accept text/event-stream")
         session = self._session(request, principal, endpoint)
         with self._streams.one(principal):
-            stream, after = _resumed(session, request.headers.get(RESUME_HEADER))
+            stream, after = _resumed(session, request.fields.get(_RESUME))
             outbox = Outbox(self._edge.proxy.limits)
             outbox.put(KEEP_ALIVE)
             stream.attach(outbox, after=after, primed=after is None and polls(session.caller.version))
             if session.draining:
                 session.drain()
-            return await self._stream(request, session, stream, outbox)
+            return await _written(self._edge, self._sessions, request, session, stream, outbox).ended()
 
-    async def delete(self, request: web.Request, principal: Principal, endpoint: str) -> web.StreamResponse:
+    async def delete(self, request: http.Request, principal: Principal, endpoint: str) -> http.Answered:
         self._sessions.end(self._session(request, principal, endpoint))
-        return web.Response(status=204)
+        return http.Response(204)
 
     async def _open(
-        self, request: web.Request, initialize: Request, accepted: Accepted, principal: Principal, endpoint: str
-    ) -> web.StreamResponse:
+        self, request: http.Request, initialize: Request, accepted: Accepted, principal: Principal, endpoint: str
+    ) -> http.Answered:
         own = brought(self._edge, principal, request)
         try:
             session, response = await greet(self._edge, self._sessions, initialize, TRANSPORT, principal, endpoint, own)
@@ -99,48 +106,26 @@ class Streamable:
         outbox = Outbox(self._edge.proxy.limits)
         outbox.put(encode_event(encode(response)))
         outbox.close()
-        return await send_events(request, self._edge, TRANSPORT, outbox, headers=headers)
+        return await EventStream(request, self._edge, TRANSPORT, outbox, headers=headers).ended()
 
     async def _post_batch(
-        self, request: web.Request, session: Session, batch: Batch, accepted: Accepted
-    ) -> web.StreamResponse:
+        self, request: http.Request, session: Session, batch: Batch, accepted: Accepted
+    ) -> http.Answered:
         try:
             check_batch(batch, session.caller.version, self._edge.proxy.limits.max_batch)
         except McpError as refusal:
             raise Refusal(400, refusal.code, refusal.message) from refusal
-        exchange = Exchange(self._edge, session, accepted, answered(batch))
-        receive_batch(self._edge, session, batch, exchange)
         if not answered(batch):
-            return web.Response(status=202)
-        return await self._answer(request, session, exchange, batch=True)
+            take_batch(self._edge, session, batch)
+            return http.Response(202)
+        exchange = Exchange(self._edge, self._sessions, session, request, accepted, answered(batch))
+        receive_batch(self._edge, session, batch, exchange)
+        await exchange.finished()
+        return await exchange.response(encode_batch)
 
-    async def _answer(
-        self, request: web.Request, session: Session, exchange: Exchange, *, batch: bool
-    ) -> web.StreamResponse:
-        try:
-            await exchange.decide(self._edge.proxy.stream_after)
-        finally:
-            exchange.seal()
-        if exchange.stream is not None:
-            return await self._stream(request, session, exchange.stream, exchange.outbox)
-        if not exchange.answers:
-            # cancellation: no response follows a cancelled request.
-            return web.Response(status=202)
-        return json(encode_batch(exchange.answers) if batch else encode(exchange.answers[0]))
-
-    async def _stream(
-        self, request: web.Request, session: Session, stream: Stream, outbox: Outbox
-    ) -> web.StreamResponse:
-        refill = session.tell_changes if stream is session.streams.listening else None
-        try:
-            with self._sessions.streaming(session):
-                return await send_events(request, self._edge, TRANSPORT, outbox, refill=refill)
-        finally:
-            stream.detach(outbox)
-
-    def _session(self, request: web.Request, principal: Principal, endpoint: str) -> Session:
-        _check_version(request.headers.get(VERSION_HEADER))
-        id = request.headers.get(SESSION_HEADER)
+    def _session(self, request: http.Request, principal: Principal, endpoint: str) -> Session:
+        _check_version(request.fields.joined(_VERSION))
+        id = request.fields.get(_SESSION)
         if not id:
             sentence = f"the header {SESSION_HEADER} is missing: open a session with initialize, and send its id"
             raise Refusal(400, INVALID_REQUEST, sentence)
@@ -158,23 +143,34 @@ class Exchange:
     JSON where the answer comes first; a stream where something else does, or nothing for a while.
     """
 
-    def __init__(self, edge: Edge, session: Session, accepted: Accepted, owed: int) -> None:
-        self.answers: list[Response | ErrorResponse] = []
-        self.stream: Stream | None = None
-        self.outbox = Outbox(edge.proxy.limits)
+    def __init__(
+        self, edge: Edge, sessions: Sessions, session: Session, request: http.Request, accepted: Accepted, owed: int
+    ) -> None:
+        self._answers: list[Response | ErrorResponse] = []
+        self._stream: Stream | None = None
+        self._events: EventStream | None = None
+        self._edge = edge
+        self._sessions = sessions
         self._session = session
+        self._request = request
         self._accepted = accepted
         self._owed = owed
-        self._decided = asyncio.Event()
         self._sealed = False
+        self._finished: asyncio.Event | None = None
+        self._late: asyncio.TimerHandle | None = None
+        if accepted.events and not accepted.json:
+            self._begin_stream()
+        elif accepted.events:
+            self._late = asyncio.get_running_loop().call_later(edge.proxy.stream_after, self._begin_stream)
+        request.when_gone = self.seal
 
     def send(self, message: Message) -> None:
-        if self.stream is not None:
-            self.stream.send(message)
+        if self._stream is not None:
+            self._stream.send(message)
         elif isinstance(message, Response | ErrorResponse):
-            self.answers.append(message)
+            self._answers.append(message)
         elif self._accepted.events and not self._sealed:
-            self._open_stream().send(message)
+            self._begin_stream().send(message)
         else:
             self._send_aside(message)
 
@@ -182,35 +178,41 @@ class Exchange:
         self._owed -= 1
         if self._owed:
             return
-        self._decided.set()
-        if self.stream is not None:
-            self.stream.finish()
-
-    async def decide(self, patience: float) -> None:
-        """Returns when the form of the response is settled. Waits for the answer as long as JSON alone will do."""
-        if self._accepted.events:
-            late = asyncio.get_running_loop().call_later(patience if self._accepted.json else 0, self._decided.set)
-            try:
-                await self._decided.wait()
-            finally:
-                late.cancel()
-            if self.stream is None and (self._owed or not self._accepted.json):
-                self._open_stream()
-        else:
-            await self._decided.wait()
+        self.seal()
+        if self._stream is not None:
+            self._stream.finish()
+        if self._finished is not None:
+            self._finished.set()
 
     def seal(self) -> None:
         """The form is settled, or the client gone: no stream begins any more."""
         self._sealed = True
+        if self._late is not None:
+            self._late.cancel()
 
-    def _open_stream(self) -> Stream:
-        self.stream = stream = self._session.streams.open()
-        stream.attach(self.outbox, primed=polls(self._session.caller.version))
-        for answer in self.answers:
+    async def finished(self) -> None:
+        """Returns when all that is owed has come, or the client is gone."""
+        self._finished = asyncio.Event()
+        if self._owed:
+            await self._finished.wait()
+
+    async def response(self, encoded: Callable[[list[Response | ErrorResponse]], bytes]) -> http.Answered:
+        """What the client is answered. Called once nothing is owed; returns when a stream, if any, is written."""
+        if self._events is not None:
+            return await self._events.ended()
+        if not self._answers:
+            # cancellation: no response follows a cancelled request.
+            return http.Response(202)
+        return json(encoded(self._answers))
+
+    def _begin_stream(self) -> Stream:
+        self._stream = stream = self._session.streams.open()
+        outbox = Outbox(self._edge.proxy.limits)
+        stream.attach(outbox, primed=polls(self._session.caller.version))
+        for answer in self._answers:
             stream.send(answer)
-        if not self._owed:
-            stream.finish()
-        self._decided.set()
+        self._events = _written(self._edge, self._sessions, self._request, self._session, stream, outbox)
+        self.seal()
         return stream
 
     def _send_aside(self, message: Message) -> None:
@@ -220,6 +222,21 @@ class Exchange:
             line.send(message)
         elif isinstance(message, Request):
             raise PeerGone("it takes no event stream, or it hung up")
+
+
+def _written(
+    edge: Edge, sessions: Sessions, request: http.Request, session: Session, stream: Stream, outbox: Outbox
+) -> EventStream:
+    """Begins to answer a request with a stream, attached to `outbox`. While it is open, the session is not idle."""
+    refill = session.tell_changes if stream is session.streams.listening else None
+    open_for_client = ExitStack()
+    open_for_client.callback(stream.detach, outbox)
+    open_for_client.enter_context(sessions.streaming(session))
+    return EventStream(request, edge, TRANSPORT, outbox, refill=refill, over=open_for_client.close)
+
+
+def _one(answers: list[Response | ErrorResponse]) -> bytes:
+    return encode(answers[0])
 
 
 def _check_version(version: str | None) -> None:
@@ -232,7 +249,7 @@ def _check_version(version: str | None) -> None:
         raise Refusal(400, UNSUPPORTED_PROTOCOL_VERSION, sentence, data=data)
 
 
-def _resumed(session: Session, last_event_id: str | None) -> tuple[Stream, int | None]:
+def _resumed(session: Session, last_event_id: str) -> tuple[Stream, int | None]:
     if not last_event_id:
         return session.streams.listening, None
     try:

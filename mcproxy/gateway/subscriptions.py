@@ -221,11 +221,13 @@ class Subscriptions:
         return await self.watch(Topic(self._catalogue.link(space, call.caller), own), listener, spelling)
 
     async def unsubscribe(self, call: Call) -> Outcome:
-        """Answers at once, whether anything was subscribed or not."""
+        """Answers once the upstream was told where it had to be, whether anything was subscribed or not."""
         listener, uri = _listener(call), _uri(call)
-        for topic, spelling in self._watchers.held(listener):
-            if spelling == uri:
-                self.unwatch(topic, listener, spelling)
+        left = [(topic, spelling) for topic, spelling in self._watchers.held(listener) if spelling == uri]
+        for topic, spelling in left:
+            self.unwatch(topic, listener, spelling)
+        for topic, _ in left:
+            await self._syncs.done(topic)
         return Complete({})
 
     async def watch(self, topic: Topic, listener: Listener, spelling: str) -> Outcome:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import anyio
 import pytest
 
-from mcproxy.access.identity import Fault, Identity, NotIdentified, Presented
+from mcproxy.access.identity import Fault, Identity, NotIdentified
 from mcproxy.access.keys import digest
 from mcproxy.call import ANONYMOUS, Principal
 from mcproxy.settings.authentication import Authentication
@@ -24,7 +25,26 @@ TOKENS = {"oauth": {"issuers": [{"issuer": ISSUER, "jwks_url": JWKS}]}}
 PROXY = {"forwarded": {"trusted": ["10.0.0.0/8", "192.0.2.7", "2001:db8::/32"], "roles_header": "X-Forwarded-Groups"}}
 CERTIFICATES = {"certificates": {"enabled": True, "roles": ["device"]}}
 
-Headers = list[tuple[str, str]]
+
+Headers = Sequence[tuple[str, str]]
+
+
+@dataclass
+class Shown:
+    """Implements `Presented`."""
+
+    headers: Headers
+    peer: str | None = None
+    names: Collection[tuple[str, str]] = ()
+
+    def header(self, name: str) -> list[str]:
+        return [value for key, value in self.headers if key.lower() == name.lower()]
+
+    def certificate(self) -> Collection[tuple[str, str]]:
+        return self.names
+
+    def is_audience(self, audience: str) -> bool:
+        return audience == HERE
 
 
 async def ask(
@@ -34,16 +54,13 @@ async def ask(
     certificate: Collection[tuple[str, str]] = (),
     fetch: Web | None = None,
 ) -> Principal:
-    def values(name: str) -> list[str]:
-        return [value for key, value in headers if key.lower() == name.lower()]
-
     with anyio.fail_after(5):
         async with anyio.create_task_group() as tasks:
             web = fetch or Web({JWKS: jwks(pair())})
             known = Authentication.model_validate(settings)
             identity = Identity(known, tasks.start_soon, web, lambda: NOW)
             try:
-                return await identity.identify(Presented(values, peer, lambda: certificate, HERE.__eq__))
+                return await identity.identify(Shown(headers, peer, certificate))
             except NotIdentified as refusal:
                 found = refusal
     raise found
@@ -228,9 +245,7 @@ async def test_other_settings_count_from_the_next_request_on() -> None:
     with anyio.fail_after(5):
         async with anyio.create_task_group() as tasks:
             identity = Identity(Authentication.model_validate(KEYS), tasks.start_soon)
-            shown = Presented(
-                lambda name: ["Bearer the-key"] if name == "Authorization" else [], None, lambda: (), HERE.__eq__
-            )
+            shown = Shown([bearer("the-key")])
             assert (await identity.identify(shown)).name == "bot"
             another = {"keys": {"bot": [{"sha256": digest("another").hex()}]}}
             identity.reconfigure(Authentication.model_validate(another))

@@ -63,7 +63,7 @@ async def converse(sent: list[Any]) -> list[Any]:
         if pipe.session is not None:
             with anyio.fail_after(5):
                 await pipe.session.idle()
-        received = await pipe.outbox.take(0) or b""
+        received = pipe.outbox.take()
         pipe.end()
         assert len(sessions) == 0
     return [json.loads(line) for line in received.splitlines()]

@@ -9,9 +9,9 @@ from contextlib import asynccontextmanager
 import aiohttp
 import anyio
 import pytest
-from aiohttp import web
 
 from mcproxy.call import ListChanged, Principal
+from mcproxy.downstream.http import Request
 from mcproxy.downstream.outbox import Outbox
 from mcproxy.protocol.methods import Kind
 from mcproxy.settings import Limits
@@ -128,8 +128,8 @@ async def test_a_batch_is_answered_as_one() -> None:
             assert event.data.startswith("[")
 
 
-async def by_header(request: web.Request) -> Principal:
-    return Principal(request.headers.get("X-User", "nobody"))
+async def by_header(request: Request) -> Principal:
+    return Principal(request.fields.get("x-user", "nobody"))
 
 
 async def test_r39_messages_for_anothers_stream_look_unknown() -> None:

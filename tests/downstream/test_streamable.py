@@ -7,9 +7,9 @@ from typing import Any
 
 import anyio
 import pytest
-from aiohttp import web
 
 from mcproxy.call import Call, Complete, ListChanged, Outcome, Principal, ResourceUpdated
+from mcproxy.downstream.http import Request
 from mcproxy.protocol.jsonrpc import first_level, raw
 from mcproxy.protocol.methods import Kind
 from mcproxy.settings import Limits
@@ -467,8 +467,8 @@ async def test_r56_a_session_outlives_a_restart_under_the_same_secret() -> None:
             assert response.status == 404
 
 
-async def by_header(request: web.Request) -> Principal:
-    return Principal(request.headers.get("X-User", "nobody"))
+async def by_header(request: Request) -> Principal:
+    return Principal(request.fields.get("x-user", "nobody"))
 
 
 async def test_r39_anothers_session_looks_unknown() -> None:

@@ -28,7 +28,7 @@ async def read(stream: Stream, after: int | None = None) -> list[Event]:
     """What a new connection gets at once."""
     outbox = Outbox(Limits())
     stream.attach(outbox, after=after)
-    return EventDecoder(10**9).feed(await outbox.take(0) or b"")
+    return EventDecoder(10**9).feed(outbox.take())
 
 
 async def test_what_was_sent_without_a_connection_is_there_for_the_next() -> None:

@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 import anyio
-from aiohttp import web
 from prometheus_client import CollectorRegistry
 
 from mcproxy.access.identity import Identity
@@ -24,7 +23,7 @@ from mcproxy.call import (
     Party,
     Principal,
 )
-from mcproxy.downstream import metadata
+from mcproxy.downstream import http, metadata
 from mcproxy.downstream.credentials import Credentials
 from mcproxy.downstream.edge import Edge
 from mcproxy.downstream.listener import Identify, anonymous, serve_http
@@ -196,7 +195,7 @@ async def served(
     secret: bytes = b"secret",
     exists: Exists = up_for_all,
     identify: Identify = anonymous,
-    extra_routes: Iterable[web.RouteDef] = (),
+    extra_routes: Iterable[http.Route] = (),
     authentication: Authentication | None = None,
     tls: ssl.SSLContext | None = None,
 ) -> AsyncIterator[Served]:

@@ -1,0 +1,449 @@
+"""One connection of a client, which carries one exchange after the other: a request, and what its handler answers.
+
+A client that says more than may wait is hung up on, and so is one that does not take what it is sent. What is no HTTP
+is refused, and nothing more is heard on that connection. Knows no path and no message.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Protocol, cast
+
+import httptools
+import structlog
+
+from mcproxy.downstream.http.fields import Fields
+from mcproxy.downstream.http.heads import WITHOUT_BODY, head
+from mcproxy.downstream.http.messages import Answered, Handler, Request, Response
+
+log = structlog.get_logger()
+
+MAX_HEAD: Final = 64 * 1024
+"""Bytes that may come on end and be no body: heads, trailers, and what parts chunks."""
+MOST_WAITING: Final = 16
+"""Requests of one connection that may wait for the one before them."""
+LAST_BYTES: Final = 64 * 1024
+"""Of a body that nobody reads, what is still taken so that its connection can serve again."""
+LAST_MOMENT: Final = 2.0
+"""Seconds in which a client may notice that it was answered before it had said all, and hang up."""
+MUCH: Final = 16 * 1024
+"""Bytes of a body that are not worth copying to send them with their head."""
+
+_CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
+_RESET: Final = struct.pack("ii", 1, 0)
+"""`struct linger`: on closing, wait for nothing."""
+
+Refuse = Callable[[int, str], Response]
+"""What is answered to a request that reaches no handler: with this status, for that reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """`max_body` in bytes, of one request; the others in seconds.
+
+    `idle`: without a request, or with part of a head. `write_timeout`: with nothing taken of what was sent.
+    """
+
+    max_body: int
+    idle: float
+    write_timeout: float
+
+
+class Owner(Protocol):
+    """Whose connections they are."""
+
+    handler: Handler
+    refuse: Refuse
+    bounds: Bounds
+
+    @property
+    def closing(self) -> bool:
+        """Whether no connection serves another request."""
+
+    def opened(self, connection: Connection) -> None: ...
+
+    def lost(self, connection: Connection) -> None: ...
+
+    def serve(self, connection: Connection) -> None:
+        """Has `Connection.serve` run until it returns."""
+
+
+class Connection(asyncio.Protocol):
+    """Implements `messages.Line`."""
+
+    def __init__(self, owner: Owner) -> None:
+        self._owner = owner
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport
+        self._parser = httptools.HttpRequestParser(self)
+        self._bounds = owner.bounds
+        self._waiting: deque[Request] = deque()
+        self._served: Request | None = None
+        self._chunks: _Chunks | None = None
+        self._waiter: asyncio.Future[None] | None = None
+        self._serving = False
+        self._lost = False
+        self._closing = False
+        self._last = False
+        self.full = False
+        """Whether its client should first take what was written."""
+        self._held_back = False
+        self._deadline: asyncio.TimerHandle | None = None
+        self._facts: dict[str, Any] = {}
+        self._idle_since = self._loop.time()
+        self._since_body = 0
+        self._receiving: Request | None = None
+        self._declined = b""
+        """A head to be read again."""
+        self._target = b""
+        self._lines: list[tuple[bytes, bytes]] = []
+        self._refusal: tuple[int, str] | None = None
+
+    # messages.Line
+
+    @property
+    def gone(self) -> bool:
+        return self._lost
+
+    def fact(self, name: str) -> Any:
+        if name not in self._facts:
+            self._facts[name] = self._transport.get_extra_info(name)
+        return self._facts[name]
+
+    def begin(self, request: Request, status: int, fields: Mapping[str, str]) -> _Chunks:
+        assert request is self._served, "a request is answered once, and in its turn"
+        assert self._chunks is None, "it is being answered already"
+        self._chunks = chunks = _Chunks(self, chunked=not request.is_old)
+        self._last = self._is_last(request) or request.is_old
+        framing = b"" if request.is_old else b"Transfer-Encoding: chunked\r\n"
+        self.write(head(status, fields, request.added, framing=framing, close=self._last))
+        return chunks
+
+    def invite(self) -> None:
+        self.write(_CONTINUE)
+
+    def hold_back(self, full: bool) -> None:
+        if full is not self._held_back and not self._lost:
+            self._held_back = full
+            if full:
+                self._transport.pause_reading()
+            else:
+                self._transport.resume_reading()
+
+    # for its owner
+
+    @property
+    def busy(self) -> bool:
+        """Whether a request is being served, or waits to be."""
+        return self._served is not None or bool(self._waiting)
+
+    async def serve(self) -> None:
+        """Has one request after the other handled, until the connection is lost or ends."""
+        while not self._lost:
+            if not self._waiting:
+                await self._stirred()
+                continue
+            request = self._served = self._waiting.popleft()
+            self._finish(request, await self._answered(request))
+            request.when_gone = self._served = self._chunks = None
+            while self.full and not self._lost:
+                await self._stirred()
+
+    async def _answered(self, request: Request) -> Answered:
+        """One that crashes its handler costs itself an answer, and nobody else anything."""
+        try:
+            return await self._owner.handler(request)
+        except Exception:
+            log.exception("a request crashed", path=request.path)
+            return self._owner.refuse(500, "internal error of the gateway: see its log")
+
+    def expire(self, now: float) -> None:
+        """Ends it where it has been idle for too long."""
+        if not self.busy and now - self._idle_since > self._bounds.idle:
+            self.close()
+
+    def close(self) -> None:
+        """Ends it once what was written has been taken."""
+        self._closing = True
+        if not self._lost:
+            self._transport.close()
+            self._set_deadline(self._bounds.write_timeout)
+
+    def reset(self) -> None:
+        """Ends it at once, and has its client know that it was not in peace."""
+        if self._lost:
+            return
+        connection = self._transport.get_extra_info("socket")
+        if connection is not None:
+            # Or the kernel would keep what the client does not take, and go on offering it.
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+        self._transport.abort()
+
+    # asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's are no subclasses of it
+        self._owner.opened(self)
+
+    def data_received(self, data: bytes) -> None:
+        if self._closing:
+            return
+        self._since_body += len(data)
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            self._parser = httptools.HttpRequestParser(self)
+            if self._refusal is None:
+                self.data_received(self._declined + data[upgrade.args[0] :])
+                return
+        except httptools.HttpParserError as error:
+            self._blame(400, f"this is not HTTP: {error}")
+        if self._since_body > MAX_HEAD:
+            self._blame(431, f"the headers are larger than {MAX_HEAD} bytes")
+        if self._refusal is not None:
+            self._turn_away(*self._refusal)
+        elif self._waiting and self._served is None:
+            self._proceed()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._lost = self._closing = True
+        self._set_deadline(None)
+        self._waiting.clear()
+        if self._receiving is not None:
+            self._receiving.cut()
+        served, chunks = self._served, self._chunks
+        if chunks is not None:
+            chunks.leave()
+        if served is not None and served.when_gone is not None:
+            served.when_gone()
+        self._stir()
+        self._owner.lost(self)
+
+    def pause_writing(self) -> None:
+        self.full = True
+        self._set_deadline(self._bounds.write_timeout)
+
+    def resume_writing(self) -> None:
+        self.full = False
+        if not self._closing:
+            self._set_deadline(None)
+        if self._chunks is not None:
+            self._chunks.ready()
+        self._stir()
+
+    # httptools.HttpRequestParser
+
+    def on_url(self, url: bytes) -> None:
+        self._target += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._lines.append((name, value))
+
+    def on_headers_complete(self) -> None:
+        self._since_body = 0
+        parser = self._parser
+        if parser.should_upgrade():
+            self._decline_upgrade(parser.get_method())
+            return
+        fields = Fields([(_KNOWN.get(name) or _text(name).lower(), _text(value)) for name, value in self._lines])
+        size = sum([len(name) + len(value) for name, value in self._lines])
+        request = Request(self, parser.get_method().decode(), _origin_form(self._target), fields, self._bounds.max_body)
+        # What comes behind the body is no header: RFC 9110, section 6.5.1.
+        self._target, self._lines = b"", []
+        request.is_last = not parser.should_keep_alive()
+        request.is_old = request.is_last and parser.get_http_version() == "1.0"
+        self._receiving = request
+        if len(fields.all("host")) > 1:
+            self._blame(400, "there must be one header Host")  # RFC 9112, section 3.2
+        elif size > MAX_HEAD:
+            self._blame(431, f"the headers are larger than {MAX_HEAD} bytes")
+        elif len(self._waiting) >= MOST_WAITING:
+            self._blame(429, f"more than {MOST_WAITING} requests wait on this connection")
+        else:
+            self._waiting.append(request)
+
+    def on_body(self, body: bytes) -> None:
+        self._since_body = 0
+        if self._receiving is not None:
+            self._receiving.feed(body)
+
+    def on_message_complete(self) -> None:
+        self._since_body = 0
+        self._lines.clear()
+        if self._receiving is not None:
+            self._receiving.finish()
+            self._receiving = None
+
+    def _decline_upgrade(self, method: bytes) -> None:
+        """Has the request read again without the offer of another protocol, which may be ignored (RFC 9110, 7.8)."""
+        if method == b"CONNECT":
+            self._blame(405, "this is no proxy")
+        kept = [b"%b: %b\r\n" % line for line in self._lines if line[0].lower() not in {b"upgrade", b"connection"}]
+        self._declined = b"".join((b"%b %b HTTP/1.1\r\n" % (method, self._target), *kept, b"\r\n"))
+        self._target, self._lines = b"", []
+
+    def _blame(self, status: int, sentence: str) -> None:
+        """The first fault is the one that is told: what comes after may follow from it."""
+        self._refusal = self._refusal or (status, sentence)
+
+    def _turn_away(self, status: int, sentence: str) -> None:
+        """Hears no more. What it was heard to ask for is answered, and where that is nothing, why."""
+        self._closing = True
+        if self._receiving is not None and self._receiving in (self._served, *self._waiting):
+            self._receiving.cut()
+        if self.busy:
+            self._proceed()
+            return
+        refusal = self._owner.refuse(status, sentence)
+        framing = b"Content-Length: %d\r\n" % len(refusal.body)
+        self.write(head(status, refusal.fields, {}, framing=framing, close=True) + refusal.body)
+        self._linger()
+
+    def _proceed(self) -> None:
+        if not self._serving:
+            self._serving = True
+            self._owner.serve(self)
+        elif self._served is None:
+            self._stir()
+
+    def _finish(self, request: Request, answer: Answered) -> None:
+        self._idle_since = self._loop.time()
+        if self._lost:
+            return
+        if isinstance(answer, Response):
+            if self._chunks is not None:
+                self.reset()  # its handler crashed in the middle of a stream
+                return
+            self._respond(request, answer)
+        if not self._last:
+            if not request.whole:
+                request.drop()
+        elif request.whole:
+            self.close()
+        else:
+            request.drop()
+            self._linger()
+
+    def _respond(self, request: Request, response: Response) -> None:
+        self._last = self._is_last(request)
+        body = response.body
+        framing = b"" if response.status in WITHOUT_BODY else b"Content-Length: %d\r\n" % len(body)
+        start = head(response.status, response.fields, request.added, framing=framing, close=self._last)
+        if request.method == "HEAD":
+            self.write(start)
+        elif len(body) > MUCH:
+            self._transport.writelines((start, body))
+        else:
+            self.write(start + body)
+
+    def _is_last(self, request: Request) -> bool:
+        unread = request.unread
+        few = unread is not None and unread <= LAST_BYTES
+        return request.is_last or self._closing or self._owner.closing or not few
+
+    def _linger(self) -> None:
+        """Ends what it says, and takes what still comes for a moment: a reset might overtake the answer."""
+        self._closing = True
+        if self._transport.can_write_eof():
+            self._transport.write_eof()
+        self.hold_back(False)
+        self._set_deadline(LAST_MOMENT)
+
+    def write(self, data: bytes) -> None:
+        if not self._lost:
+            self._transport.write(data)
+
+    def _set_deadline(self, seconds: float | None) -> None:
+        """How long it lasts at most from now on."""
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self._deadline = None if seconds is None else self._loop.call_later(seconds, self.reset)
+
+    def _stir(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    async def _stirred(self) -> None:
+        self._waiter = self._loop.create_future()
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+
+
+class _Chunks:
+    """Implements `messages.Chunks`. A client of HTTP/1.0 knows no chunks: the end of the connection is their end."""
+
+    def __init__(self, connection: Connection, *, chunked: bool) -> None:
+        self.ready: Callable[[], None] = _nothing
+        self.gone: Callable[[], None] = _nothing
+        self._connection = connection
+        self._chunked = chunked
+        self._over = False
+
+    @property
+    def full(self) -> bool:
+        return self._connection.full
+
+    def write(self, data: bytes) -> None:
+        if self._over or not data:
+            return
+        self._connection.write(b"%x\r\n%b\r\n" % (len(data), data) if self._chunked else data)
+
+    def end(self) -> None:
+        if not self._over:
+            self._over = True
+            self._connection.write(b"0\r\n\r\n" if self._chunked else b"")
+
+    def reset(self) -> None:
+        self._connection.reset()
+
+    def leave(self) -> None:
+        if not self._over:
+            self._over = True
+            self.gone()
+
+
+def _nothing() -> None:
+    return
+
+
+def _text(data: bytes) -> str:
+    return data.decode(errors="surrogateescape")
+
+
+def _origin_form(target: bytes) -> str:
+    """RFC 9112, section 3.2: a server must take whole URLs as well, as proxies are sent them."""
+    if not target.startswith((b"/", b"*")):
+        url = httptools.parse_url(target)
+        target = (url.path or b"/") + (b"?" + url.query if url.query else b"")
+    return target.decode(errors="replace")
+
+
+_KNOWN: Final = {
+    spelled.encode(): name
+    for name in (
+        "accept",
+        "accept-encoding",
+        "authorization",
+        "connection",
+        "content-length",
+        "content-type",
+        "host",
+        "last-event-id",
+        "mcp-method",
+        "mcp-name",
+        "mcp-protocol-version",
+        "mcp-session-id",
+        "origin",
+        "transfer-encoding",
+        "user-agent",
+    )
+    for spelled in (name, name.title(), name.replace("mcp-protocol", "MCP-Protocol"))
+}
+"""Names that come with most requests, as they are mostly spelled."""

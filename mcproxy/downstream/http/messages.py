@@ -1,0 +1,253 @@
+"""One request and what answers it. Neither knows a socket: `Line` is what carries them.
+
+The body of a request is read once, and no further than its reader waits for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, Final, Protocol
+from urllib.parse import parse_qsl, unquote
+
+from mcproxy.downstream.http.fields import Fields
+
+MOST_UNREAD: Final = 256 * 1024
+"""Bytes of a body that wait for somebody to read it; its client is made to wait beyond."""
+
+
+class BodyTooLarge(Exception):
+    """A body over the server's limit."""
+
+
+class BodyCut(Exception):
+    """The connection ended, or ceased to be HTTP, before the body was whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """`fields` are header fields, but for those that say how long the body is."""
+
+    status: int
+    body: bytes = b""
+    fields: Mapping[str, str] = field(default_factory=dict)
+
+
+class Chunks(Protocol):
+    """The body of a response of unknown length. Written at once, and never waited for."""
+
+    ready: Callable[[], None]
+    """Called when `full` no longer holds."""
+    gone: Callable[[], None]
+    """Called once, when the client has left before the end."""
+
+    @property
+    def full(self) -> bool:
+        """Whether the client should first take what was written."""
+
+    def write(self, data: bytes) -> None: ...
+
+    def end(self) -> None: ...
+
+    def reset(self) -> None:
+        """Hangs up, so that nobody takes what was written for the whole."""
+
+
+class Line(Protocol):
+    """What a request came by, and its response goes by."""
+
+    @property
+    def gone(self) -> bool:
+        """Whether the client has left."""
+
+    def fact(self, name: str) -> Any:
+        """What the transport knows of itself by that name (`asyncio.BaseTransport.get_extra_info`)."""
+
+    def begin(self, request: Request, status: int, fields: Mapping[str, str]) -> Chunks: ...
+
+    def invite(self) -> None:
+        """Has the client send the body that it holds back (RFC 9110, section 10.1.1)."""
+
+    def hold_back(self, full: bool) -> None:
+        """Stops or resumes taking what the client sends."""
+
+
+class Streamed:
+    """Stands for a response that its handler has written."""
+
+
+class Request:
+    """`target` is what was asked for, as it stood in the request's first line, without scheme and host."""
+
+    __slots__ = (
+        "_body",
+        "_cut",
+        "_declared",
+        "_limit",
+        "_line",
+        "_path",
+        "_size",
+        "_too_large",
+        "_unwanted",
+        "_waiter",
+        "added",
+        "fields",
+        "is_last",
+        "is_old",
+        "method",
+        "target",
+        "when_gone",
+        "whole",
+    )
+
+    def __init__(self, line: Line, method: str, target: str, fields: Fields, limit: int) -> None:
+        self.method = method
+        self.target = target
+        self.fields = fields
+        self.is_old = False
+        """Whether it is of HTTP/1.0."""
+        self.is_last = False
+        """Whether its client wants the connection to end with it."""
+        self.whole = False
+        """Whether all of it has come."""
+        self.added: Mapping[str, str] = {}
+        """Header fields of whatever it is answered with."""
+        self.when_gone: Callable[[], None] | None = None
+        """Called where its client leaves before it is answered; its handler runs on."""
+        self._line = line
+        self._path: str | None = None
+        self._body: list[bytes] = []
+        self._size = 0
+        self._limit = limit
+        self._declared = _length(fields)
+        self._too_large = self._declared is not None and self._declared > limit
+        self._unwanted = False
+        self._cut = False
+        self._waiter: asyncio.Future[None] | None = None
+
+    @property
+    def path(self) -> str:
+        if self._path is None:
+            self._path = unquote(self.raw_path, errors="replace")
+        return self._path
+
+    @property
+    def raw_path(self) -> str:
+        """As it was sent, percent-encoded."""
+        return self.target.partition("?")[0]
+
+    @property
+    def query(self) -> Mapping[str, str]:
+        """Of a name that came twice, the first value counts."""
+        return dict(reversed(parse_qsl(self.target.partition("?")[2], keep_blank_values=True)))
+
+    @property
+    def content_type(self) -> str:
+        """The media type alone, in lower case; empty where none is said."""
+        return _media_type(self.fields.get("content-type"))
+
+    @property
+    def scheme(self) -> str:
+        return "http" if self.fact("ssl_object") is None else "https"
+
+    @property
+    def local(self) -> tuple[str, int] | None:
+        """The address and port that it came to; None where that is no IP address."""
+        return _address(self.fact("sockname"))
+
+    @property
+    def peer(self) -> str | None:
+        """The address that it came from."""
+        address = _address(self.fact("peername"))
+        return None if address is None else address[0]
+
+    @property
+    def unread(self) -> int | None:
+        """How many bytes of it are still to come; None where that is not known."""
+        if self.whole:
+            return 0
+        return None if self._declared is None else self._declared - self._size
+
+    @property
+    def gone(self) -> bool:
+        """Whether its client has left."""
+        return self._line.gone
+
+    def fact(self, name: str) -> Any:
+        return self._line.fact(name)
+
+    def begin(self, status: int, fields: Mapping[str, str]) -> Chunks:
+        """Begins a response whose length is not known; nothing else answers this request."""
+        return self._line.begin(self, status, fields)
+
+    async def body(self) -> bytes:
+        """Raises BodyTooLarge and BodyCut. Waits for as long as the client takes: to stop, cancel."""
+        if not (self.whole or self._size or self._too_large) and self.fields.get("expect").lower() == "100-continue":
+            self._line.invite()
+        while not (self.whole or self._too_large or self._cut):
+            self._line.hold_back(False)
+            self._waiter = asyncio.get_running_loop().create_future()
+            try:
+                await self._waiter
+            finally:
+                self._waiter = None
+        if self._too_large:
+            raise BodyTooLarge
+        if self._cut:
+            raise BodyCut
+        return self._body[0] if len(self._body) == 1 else b"".join(self._body)
+
+    def feed(self, data: bytes) -> None:
+        self._size += len(data)
+        if self._size > self._limit and not self._too_large:
+            self._too_large, self._body = True, []
+            self._stir()
+        if self._too_large or self._unwanted:
+            return
+        self._body.append(data)
+        if self._size > MOST_UNREAD and self._waiter is None:
+            self._line.hold_back(True)
+
+    def finish(self) -> None:
+        self.whole = True
+        self._stir()
+
+    def cut(self) -> None:
+        """The rest will not come."""
+        self._cut = True
+        self._stir()
+
+    def drop(self) -> None:
+        """Nobody reads on: what still comes of the body is thrown away."""
+        self._unwanted, self._body = True, []
+        self._line.hold_back(False)
+
+    def _stir(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+
+Answered = Response | Streamed
+Handler = Callable[[Request], Awaitable[Answered]]
+
+
+@lru_cache(64)
+def _media_type(content_type: str) -> str:
+    return content_type.partition(";")[0].strip().lower()
+
+
+def _length(fields: Fields) -> int | None:
+    declared = fields.get("content-length")
+    if declared:
+        return int(declared) if declared.isdecimal() and len(declared) < 20 else None
+    return None if "transfer-encoding" in fields else 0
+
+
+def _address(found: object) -> tuple[str, int] | None:
+    match found:
+        case (str(host), int(port), *_):
+            return host, port
+        case _:
+            return None

@@ -1,0 +1,96 @@
+"""Listens, and keeps its connections: how many there are, how long they idle, and how they all end."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from contextlib import suppress
+from typing import Final
+
+import anyio
+from anyio.abc import TaskGroup
+
+from mcproxy.downstream.http.connection import Bounds, Connection, Refuse
+from mcproxy.downstream.http.messages import Handler
+
+SWEEPS: Final = 4
+"""How often, in the time that a connection may idle, idle ones are looked for."""
+BACKLOG: Final = 1024
+"""Connections that may wait to be accepted."""
+HANDSHAKE: Final = 20.0
+"""Seconds that TLS may take to begin."""
+
+
+class Server:
+    """Hands requests to `handler`. `refuse` says what is answered to those that do not reach it.
+
+    Connections are served in `tasks`.
+    """
+
+    def __init__(self, handler: Handler, refuse: Refuse, bounds: Bounds, tasks: TaskGroup) -> None:
+        self.handler = handler
+        self.refuse = refuse
+        self.bounds = bounds
+        self._tasks = tasks
+        self._connections: set[Connection] = set()
+        self._closing = False
+        self._listening: asyncio.Server | None = None
+        self._emptied = asyncio.Event()
+
+    async def listen(self, host: str, port: int, tls: ssl.SSLContext | None) -> int:
+        """Returns the port. Raises OSError where it cannot listen."""
+        self._listening = await asyncio.get_running_loop().create_server(
+            lambda: Connection(self),
+            host,
+            port,
+            ssl=tls,
+            backlog=BACKLOG,
+            ssl_handshake_timeout=None if tls is None else HANDSHAKE,
+        )
+        taken: int = self._listening.sockets[0].getsockname()[1]
+        return taken
+
+    async def sweep(self) -> None:
+        """Ends connections that idle for too long, for ever."""
+        while True:
+            await anyio.sleep(self.bounds.idle / SWEEPS)
+            now = asyncio.get_running_loop().time()
+            for connection in list(self._connections):
+                connection.expire(now)
+
+    def drain(self) -> None:
+        """Takes no more connections, and ends those that are idle; the others serve what they were asked."""
+        self._closing = True
+        if self._listening is not None:
+            self._listening.close()
+        for connection in list(self._connections):
+            if not connection.busy:
+                connection.close()
+
+    async def close(self, patience: float) -> None:
+        """Ends every connection: in peace where that takes no longer than `patience` seconds."""
+        self.drain()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(patience):
+                while self._connections:
+                    self._emptied.clear()
+                    await self._emptied.wait()
+        for connection in list(self._connections):
+            connection.reset()
+
+    # connection.Owner
+
+    @property
+    def closing(self) -> bool:
+        return self._closing
+
+    def opened(self, connection: Connection) -> None:
+        self._connections.add(connection)
+
+    def lost(self, connection: Connection) -> None:
+        self._connections.discard(connection)
+        if not self._connections:
+            self._emptied.set()
+
+    def serve(self, connection: Connection) -> None:
+        self._tasks.start_soon(connection.serve)

@@ -1,0 +1,393 @@
+"""One connection: what is read of it, what is refused, and how it ends."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import anyio
+import pytest
+
+from mcproxy.downstream import http
+from mcproxy.downstream.http.connection import LAST_BYTES, MAX_HEAD, MOST_WAITING
+from tests.downstream.http.serving import BOUNDS, echo, post, serving, visiting
+
+pytestmark = pytest.mark.anyio
+
+GET = b"GET /x HTTP/1.1\r\nHost: here\r\n\r\n"
+
+
+# What is read
+
+
+async def test_requests_of_one_connection_are_answered_one_after_the_other() -> None:
+    async with visiting() as visitor:
+        assert (await visitor.ask(post(b"one"))).body == b"POST /x one"
+        assert (await visitor.ask(post(b"two"))).body == b"POST /x two"
+
+
+async def test_requests_that_do_not_wait_for_answers_are_answered_in_order() -> None:
+    async with visiting() as visitor:
+        await visitor.say(post(b"one") + post(b"two") + GET)
+        assert [(await visitor.answer()).body for _ in range(3)] == [b"POST /x one", b"POST /x two", b"GET /x "]
+
+
+async def test_a_request_may_come_in_any_pieces() -> None:
+    request = post(b"body", b"Accept: */*")
+    async with visiting() as visitor:
+        for cut in range(1, len(request)):
+            await visitor.say(request[:cut])
+            await anyio.lowlevel.checkpoint()
+            assert (await visitor.ask(request[cut:])).body == b"POST /x body"
+
+
+async def test_a_body_in_chunks_is_put_together_and_its_trailers_are_no_headers() -> None:
+    seen: list[str] = []
+
+    async def handler(request: http.Request) -> http.Response:
+        answer = await echo(request)
+        seen.append(request.fields.get("authorization"))
+        return answer
+
+    chunked = b"POST /x HTTP/1.1\r\nHost: here\r\nTransfer-Encoding: chunked\r\n\r\n"
+    async with visiting(handler) as visitor:
+        answer = await visitor.ask(chunked + b"2\r\nbo\r\n2\r\ndy\r\n0\r\nAuthorization: Bearer x\r\n\r\n")
+        assert answer.body == b"POST /x body"
+        assert (await visitor.ask(GET)).body == b"GET /x "
+    assert seen == ["", ""]
+
+
+async def test_a_client_that_waits_for_an_invitation_gets_one_once_somebody_reads() -> None:
+    request = post(b"body", b"Expect: 100-continue")
+    async with visiting() as visitor:
+        await visitor.say(request[:-4])
+        assert (await visitor.answer()).status == 100
+        assert (await visitor.ask(b"body")).body == b"POST /x body"
+
+
+@pytest.mark.parametrize("body", [b"", b"body"])
+async def test_an_offer_of_another_protocol_is_ignored(body: bytes) -> None:
+    async with visiting() as visitor:
+        await visitor.say(post(body, b"Connection: Upgrade, HTTP2-Settings", b"Upgrade: h2c") + GET)
+        assert [(await visitor.answer()).body for _ in range(2)] == [b"POST /x " + body, b"GET /x "]
+
+
+async def test_a_whole_url_is_read_as_the_path_in_it() -> None:
+    async with visiting() as visitor:
+        answer = await visitor.ask(b"GET http://here/a?b=c HTTP/1.1\r\nHost: here\r\n\r\n")
+        assert answer.body == b"GET /a?b=c "
+
+
+async def test_a_head_request_is_answered_without_a_body() -> None:
+    async with visiting() as visitor:
+        answer = await visitor.ask(b"HEAD /x HTTP/1.1\r\nHost: here\r\n\r\n", body=False)
+        assert answer.fields["content-length"] == str(len("HEAD /x "))
+        assert (await visitor.ask(GET)).body == b"GET /x "
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        (400, b"\x16\x03\x01\x02\x00\x01"),
+        (400, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"),
+        (400, b"GET /x HTTP/1.1\r\nHost: here\r\nHost: there\r\n\r\n"),
+        (400, post(b"body", b"Transfer-Encoding: chunked")),
+        (400, post(b"body", b"Content-Length: 5")),
+        (400, b"POST /x HTTP/1.1\r\nHost: here\r\nContent-Length : 4\r\n\r\nbody"),
+        (400, b"POST /x HTTP/1.1\r\nHost: here\r\nContent-Length: 4x\r\n\r\nbody"),
+        (400, b"GET /x HTTP/1.1\r\nHost: here\r\nX: a\x00b\r\n\r\n"),
+        (400, b"POST /x HTTP/1.1\r\nHost: here\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"),
+        (405, b"CONNECT there:443 HTTP/1.1\r\nHost: there:443\r\n\r\n"),
+        (431, b"GET /x HTTP/1.1\r\nHost: here\r\nX: " + b"x" * MAX_HEAD + b"\r\n\r\n"),
+        (431, b"GET /x HTTP/1.1\r\nHost: here\r\nX: " + b"x" * MAX_HEAD),
+    ],
+)
+async def test_what_is_no_request_is_refused_and_nothing_more_is_heard(status: int, said: bytes) -> None:
+    async with visiting() as visitor:
+        answer = await visitor.ask(said)
+        assert answer.status == status
+        assert answer.fields["connection"] == "close"
+        await visitor.say(GET)
+        assert await visitor.rest() == b""
+
+
+async def test_what_came_before_it_is_answered_first() -> None:
+    async with visiting() as visitor:
+        await visitor.say(GET + b"\x00\x00\x00\r\n\r\n")
+        assert (await visitor.answer()).body == b"GET /x "
+
+
+@pytest.mark.parametrize("framing", [b"Content-Length: 100001\r\n", b"Transfer-Encoding: chunked\r\n"])
+async def test_r8_a_body_over_the_limit_is_no_more_than_begun(framing: bytes) -> None:
+    async with visiting() as visitor:
+        await visitor.say(b"POST /x HTTP/1.1\r\nHost: here\r\n" + framing + b"\r\n")
+        if framing.startswith(b"Transfer"):
+            await visitor.say(b"186a1\r\n" + b"x" * 100_001)
+        answer = await visitor.answer()
+        assert (answer.status, answer.fields["connection"]) == (413, "close")
+
+
+async def test_r8_a_connection_on_which_too_many_requests_wait_is_ended() -> None:
+    async with visiting() as visitor:
+        await visitor.say(GET * (MOST_WAITING + 5))
+        answers = await visitor.rest()
+        assert 0 < answers.count(b"GET /x ") <= MOST_WAITING + 1
+
+
+async def test_r8_what_nobody_reads_yet_is_not_taken_without_end() -> None:
+    much = 50 * 1024 * 1024
+    go_on = anyio.Event()
+    sent = 0
+
+    async def slow(request: http.Request) -> http.Response:
+        await go_on.wait()
+        return http.Response(200)
+
+    async with visiting(slow, http.Bounds(2 * much, 60, 60)) as visitor:
+        await visitor.say(post(b"", length=much))
+        with anyio.move_on_after(0.5):
+            while sent < much:
+                await visitor.say(b"x" * 65536)
+                sent += 65536
+        go_on.set()
+        assert (await visitor.answer()).fields["connection"] == "close"
+    assert sent < much / 2
+
+
+# How it ends
+
+
+async def test_a_client_that_wants_to_end_is_let_go() -> None:
+    async with visiting() as visitor:
+        answer = await visitor.ask(post(b"body", b"Connection: close"))
+        assert (answer.body, answer.fields["connection"]) == (b"POST /x body", "close")
+        assert await visitor.rest() == b""
+
+
+async def test_a_client_of_http_1_0_is_let_go_after_its_answer() -> None:
+    async with visiting() as visitor:
+        assert (await visitor.ask(b"GET /x HTTP/1.0\r\n\r\n")).body == b"GET /x "
+        assert await visitor.rest() == b""
+
+
+async def answer_at_once(request: http.Request) -> http.Response:
+    return http.Response(401)
+
+
+async def test_an_answer_before_the_end_of_a_short_body_costs_no_connection() -> None:
+    async with visiting(answer_at_once) as visitor:
+        assert (await visitor.ask(post(b"bo", length=4))).status == 401
+        await visitor.say(b"dy")
+        assert (await visitor.ask(post(b"body"))).status == 401
+
+
+async def test_an_answer_before_the_end_of_a_long_body_arrives_all_the_same() -> None:
+    async with visiting(answer_at_once) as visitor:
+        answer = await visitor.ask(post(b"x" * 10, length=LAST_BYTES * 10))
+        assert (answer.status, answer.fields["connection"]) == (401, "close")
+        with anyio.move_on_after(5):
+            await visitor.say(b"x" * LAST_BYTES * 8)
+        assert await visitor.rest() == b""
+
+
+async def test_a_handler_hears_that_its_client_has_left_and_runs_on() -> None:
+    arrived, left, ended = anyio.Event(), anyio.Event(), anyio.Event()
+
+    async def handler(request: http.Request) -> http.Response:
+        request.when_gone = left.set
+        arrived.set()
+        await left.wait()
+        assert request.gone
+        ended.set()
+        return http.Response(200)
+
+    async with serving(handler) as running:
+        async with running.visited() as visitor:
+            await visitor.say(GET)
+            await arrived.wait()
+        await ended.wait()
+
+
+async def test_a_body_that_its_client_leaves_behind_is_cut() -> None:
+    arrived = anyio.Event()
+    cut = anyio.Event()
+
+    async def handler(request: http.Request) -> http.Response:
+        arrived.set()
+        try:
+            await request.body()
+        except http.BodyCut:
+            cut.set()
+        return http.Response(400)
+
+    async with serving(handler) as running:
+        async with running.visited() as visitor:
+            await visitor.say(post(b"bo", length=4))
+            await arrived.wait()
+        await cut.wait()
+
+
+async def test_a_handler_that_crashes_costs_its_request_alone() -> None:
+    async def crash(request: http.Request) -> http.Response:
+        if request.target == "/crash":
+            raise RuntimeError("boom")
+        return await echo(request)
+
+    async with visiting(crash) as visitor:
+        answer = await visitor.ask(post(b"", target=b"/crash"))
+        assert answer.status == 500
+        assert b"boom" not in answer.body
+        assert (await visitor.ask(GET)).status == 200
+
+
+async def test_r8_an_idle_connection_is_ended_and_one_that_is_served_is_not() -> None:
+    release = anyio.Event()
+
+    async def slow(request: http.Request) -> http.Response:
+        await release.wait()
+        return http.Response(200)
+
+    bounds = http.Bounds(BOUNDS.max_body, 0.05, 60)
+    async with serving(slow, bounds) as running, running.visited() as busy, running.visited() as idle:
+        await busy.say(GET)
+        assert await idle.rest() == b""
+        release.set()
+        assert (await busy.answer()).status == 200
+
+
+# Streams
+
+
+async def test_a_stream_is_sent_in_chunks_as_it_is_written() -> None:
+    go_on = anyio.Event()
+
+    async def stream(request: http.Request) -> http.Answered:
+        chunks = request.begin(200, {"Content-Type": "text/plain"})
+        chunks.write(b"one")
+        await go_on.wait()
+        chunks.write(b"two")
+        chunks.end()
+        return http.Streamed()
+
+    async with visiting(stream) as visitor:
+        answer = await visitor.ask(GET)
+        assert answer.fields["transfer-encoding"] == "chunked"
+        assert await visitor.chunk() == b"one"
+        go_on.set()
+        assert [await visitor.chunk(), await visitor.chunk()] == [b"two", b""]
+        assert (await visitor.ask(GET)).status == 200
+
+
+async def test_a_stream_to_a_client_of_http_1_0_ends_with_its_connection() -> None:
+    async def stream(request: http.Request) -> http.Answered:
+        chunks = request.begin(200, {})
+        chunks.write(b"one")
+        chunks.end()
+        return http.Streamed()
+
+    async with visiting(stream) as visitor:
+        await visitor.ask(b"GET /x HTTP/1.0\r\n\r\n")
+        assert await visitor.rest() == b"one"
+
+
+async def test_a_stream_whose_handler_crashes_is_not_taken_for_whole() -> None:
+    async def crash(request: http.Request) -> http.Answered:
+        request.begin(200, {}).write(b"one")
+        raise RuntimeError("boom")
+
+    async with visiting(crash) as visitor:
+        with suppress(anyio.BrokenResourceError, anyio.EndOfStream):
+            await visitor.ask(GET)
+            assert await visitor.chunk() == b"one"
+            assert await visitor.chunk() is None, "it ends without an end"
+
+
+async def test_r23_a_stream_says_when_its_client_does_not_keep_up_and_when_it_does_again() -> None:
+    full, ready = anyio.Event(), anyio.Event()
+
+    async def flood(request: http.Request) -> http.Answered:
+        chunks = request.begin(200, {})
+        chunks.ready = ready.set
+        while not chunks.full:
+            chunks.write(b"x" * 65536)
+        full.set()
+        await ready.wait()
+        chunks.end()
+        return http.Streamed()
+
+    async with visiting(flood) as visitor:
+        await visitor.say(GET)
+        await full.wait()
+        assert not ready.is_set()
+        await visitor.answer()
+        while await visitor.chunk():
+            pass
+    assert ready.is_set()
+
+
+async def test_r8_a_client_that_takes_nothing_is_hung_up_on() -> None:
+    gone = anyio.Event()
+
+    async def flood(request: http.Request) -> http.Answered:
+        chunks = request.begin(200, {})
+        chunks.gone = gone.set
+        while not chunks.full:
+            chunks.write(b"x" * 65536)
+        await gone.wait()
+        return http.Streamed()
+
+    async with visiting(flood, http.Bounds(BOUNDS.max_body, 60, 0.05)) as visitor:
+        await visitor.say(GET)
+        await gone.wait()
+
+
+# Headers of answers
+
+
+async def test_a_value_cannot_become_another_header() -> None:
+    async def handler(request: http.Request) -> http.Response:
+        return http.Response(200, fields={"X-Said": "a\r\nSet-Cookie: b\nc\x00"})
+
+    async with visiting(handler) as visitor:
+        answer = await visitor.ask(GET)
+        assert answer.fields["x-said"] == "a  Set-Cookie: b c "
+        assert "set-cookie" not in answer.fields
+
+
+async def test_answers_are_dated_and_an_empty_one_says_so() -> None:
+    async def handler(request: http.Request) -> http.Response:
+        request.added = {"X-Added": "yes"}
+        return http.Response(204 if request.target == "/none" else 202)
+
+    async with visiting(handler) as visitor:
+        answer = await visitor.ask(GET)
+        assert (answer.status, answer.fields["content-length"], answer.fields["x-added"]) == (202, "0", "yes")
+        assert answer.fields["date"].endswith(" GMT")
+        empty = await visitor.ask(b"GET /none HTTP/1.1\r\nHost: here\r\n\r\n")
+        assert (empty.status, "content-length" in empty.fields) == (204, False)
+
+
+# The server
+
+
+async def test_r9_draining_ends_what_is_idle_and_lets_the_rest_be_answered() -> None:
+    arrived, release = anyio.Event(), anyio.Event()
+
+    async def slow(request: http.Request) -> http.Response:
+        arrived.set()
+        await release.wait()
+        return http.Response(200)
+
+    async with serving(slow) as running, running.visited() as busy, running.visited() as idle:
+        await busy.say(GET)
+        await arrived.wait()
+        running.server.drain()
+        assert await idle.rest() == b""
+        release.set()
+        answer = await busy.answer()
+        assert (answer.status, answer.fields["connection"]) == (200, "close")
+        assert await busy.rest() == b""
+        with pytest.raises(OSError, match="onnect"):
+            await anyio.connect_tcp("127.0.0.1", running.port)

@@ -1,0 +1,30 @@
+"""The header fields of a request."""
+
+from __future__ import annotations
+
+from mcproxy.downstream.http import Fields
+
+ONCE = Fields.of([("Host", "here"), ("Accept", "a/b")])
+TWICE = Fields.of([("Accept", "a/b"), ("ACCEPT", "c/d"), ("Host", "here")])
+
+
+def test_names_are_compared_without_case() -> None:
+    assert ONCE.get("host") == "here"
+    assert "accept" in ONCE
+
+
+def test_what_is_not_there_is_empty() -> None:
+    assert (ONCE.get("origin"), ONCE.get("origin", "x"), list(ONCE.all("origin")), ONCE.joined("origin")) == (
+        "",
+        "x",
+        [],
+        None,
+    )
+
+
+def test_of_a_name_that_came_twice_all_is_known() -> None:
+    assert TWICE.get("accept") == "a/b"
+    assert list(TWICE.all("accept")) == ["a/b", "c/d"]
+    assert list(TWICE.all("host")) == ["here"]
+    assert TWICE.joined("accept") == "a/b, c/d"
+    assert list(TWICE) == [("accept", "a/b"), ("accept", "c/d"), ("host", "here")]
