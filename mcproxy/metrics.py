@@ -130,8 +130,10 @@ class Metrics:
             ("upstream", "method"),
             registry=r,
         )
-        self.sessions = Gauge("mcproxy_sessions", "Live handshake sessions.", ("transport", "version"), registry=r)
-        self.streams = Gauge("mcproxy_streams", "Open event streams.", ("transport", "version"), registry=r)
+        self.sessions = Gauge(
+            "mcproxy_sessions", "Live handshake sessions.", ("transport", "era", "version"), registry=r
+        )
+        self.streams = Gauge("mcproxy_streams", "Open event streams.", ("transport", "era", "version"), registry=r)
         self.bytes_in = counter("mcproxy_received_bytes", "Bytes of messages from clients.", ("transport",))
         self.bytes_out = counter("mcproxy_sent_bytes", "Bytes of messages to clients.", ("transport",))
         r.register(self.bytes_in)

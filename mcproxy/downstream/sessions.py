@@ -27,12 +27,15 @@ from mcproxy.downstream.changes import Changes
 from mcproxy.downstream.edge import Edge
 from mcproxy.downstream.session_ids import KEY_BYTES, Opening, Remembered, UnknownSession, seal, unseal
 from mcproxy.downstream.streams import Streams
+from mcproxy.protocol.eras import Era
 from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, INVALID_REQUEST, Message
 from mcproxy.protocol.methods import DEFAULT_LOG_LEVEL, is_audible
 from mcproxy.settings import Limits
 
 SWEEPS: Final = 4
 """How often, in the time that a session may idle, idle ones are looked for."""
+
+_ERA: Final = Era.HANDSHAKE.value
 
 SHUTTING_DOWN: Final = "the gateway is shutting down; try again"
 CUT_OFF: Final = "the gateway shut down before the answer came; what became of the call is unknown"
@@ -278,7 +281,7 @@ class Sessions:
         self._of_principal[name] -= 1
         if not self._of_principal[name]:
             del self._of_principal[name]
-        self._edge.metrics.sessions.labels(session.transport, caller.version).dec()
+        self._edge.metrics.sessions.labels(session.transport, _ERA, caller.version).dec()
         session.close()
         self._edge.audience.leave(session)
 
@@ -297,7 +300,7 @@ class Sessions:
     @contextmanager
     def streaming(self, session: Session) -> Iterator[None]:
         """While a stream to the session's client is open: the session is not idle then."""
-        streams = self._edge.metrics.streams.labels(session.transport, session.caller.version)
+        streams = self._edge.metrics.streams.labels(session.transport, _ERA, session.caller.version)
         session.open_streams += 1
         streams.inc()
         try:
@@ -346,7 +349,7 @@ class Sessions:
         session = Session(id, caller, transport, streams, self._edge, self._clock())
         self._live[remembered.key] = session
         self._of_principal[principal.name] += 1
-        self._edge.metrics.sessions.labels(transport, caller.version).inc()
+        self._edge.metrics.sessions.labels(transport, _ERA, caller.version).inc()
         self._edge.audience.join(session)
         if self._draining:
             session.drain()

@@ -24,7 +24,7 @@ from mcproxy.downstream.outbox import Outbox
 from mcproxy.downstream.responses import Accepted, Refusal, check_accept, error, json
 from mcproxy.downstream.sessions import CUT_OFF, SHUTTING_DOWN
 from mcproxy.downstream.stateless import Admitted, Answer, admit, respond
-from mcproxy.protocol.eras import LATEST
+from mcproxy.protocol.eras import LATEST, Era
 from mcproxy.protocol.jsonrpc import (
     INTERNAL_ERROR,
     INVALID_REQUEST,
@@ -197,7 +197,7 @@ class Reply:
 
     def _begin_stream(self) -> None:
         if self._events is None:
-            streams = self._edge.metrics.streams.labels(TRANSPORT, LATEST)
+            streams = self._edge.metrics.streams.labels(TRANSPORT, Era.STATELESS.value, LATEST)
             streams.inc()
             self._events = EventStream(
                 self._request, self._edge, TRANSPORT, self._outbox, refill=self.refill, over=streams.dec

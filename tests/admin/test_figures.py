@@ -68,8 +68,8 @@ async def test_nothing_has_no_quantile() -> None:
 
 async def test_gauges_are_summed_over_what_is_not_wanted() -> None:
     metrics = Metrics(CollectorRegistry())
-    metrics.sessions.labels("http", "2025-06-18").set(2)
-    metrics.sessions.labels("sse", "2024-11-05").set(3)
+    metrics.sessions.labels("http", "handshake", "2025-06-18").set(2)
+    metrics.sessions.labels("sse", "handshake", "2024-11-05").set(3)
     figures = Figures(metrics)
     assert figures.gauge(metrics.sessions) == 5
     assert figures.gauge(metrics.sessions, transport="sse") == 3
