@@ -11,7 +11,6 @@ import json
 import random
 import re
 from collections.abc import Callable, Collection, Iterable
-from contextlib import suppress
 from datetime import UTC, datetime
 from functools import lru_cache, partial
 from typing import Final, Literal, assert_never
@@ -212,8 +211,8 @@ def line(record: Record, clean: Clean, redact: Collection[str] = ()) -> bytes:
         rule=None if decision is None or decision.rule is None else str(decision.rule),
         outcome=record.outcome,
         code=record.code,
-        ms=round(record.seconds * 1000, 3),
-        upstream_ms=round(seen.upstream_seconds * 1000, 3),
+        ms=_milliseconds(record.seconds),
+        upstream_ms=_milliseconds(seen.upstream_seconds),
         bytes_in=record.size_in,
         bytes_out=record.size_out,
         arguments_hash=record.arguments_hash,
@@ -224,11 +223,18 @@ def line(record: Record, clean: Clean, redact: Collection[str] = ()) -> bytes:
 
 def _ascii(written: _Line) -> bytes:
     """JSON that holds nothing but what is printed as it is."""
-    with suppress(OverflowError, ValueError):  # a number, or a text, that only the slower way can write
+    try:
         data = _encoder.encode(written)
-        if data.isascii():
-            return data.replace(b"\x7f", b"\\u007f")
+    except UnicodeEncodeError:
+        data = None  # half a surrogate pair, which only the slower way can write
+    if data is not None and data.isascii():
+        return data.replace(b"\x7f", b"\\u007f")
     return json.dumps(msgspec.to_builtins(written)).replace("\x7f", "\\u007f").encode()
+
+
+def _milliseconds(seconds: float) -> float:
+    """To the microsecond."""
+    return round(seconds * 1_000_000) / 1000
 
 
 def _moment(at: float) -> str:

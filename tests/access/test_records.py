@@ -45,6 +45,20 @@ def written(made: Record, *secrets: str, redact: tuple[str, ...] = ()) -> dict[s
     return members
 
 
+@pytest.mark.parametrize("name", ["h\udc80lf", "ünïcode", "\x7f\u2028"])
+def test_what_is_no_ascii_is_written_in_ascii(name: str) -> None:
+    made = record(call(arguments={}))
+    text = line(replace(made, caller=replace(made.caller, principal=Principal(name))), cleaning([]))
+    assert text.isascii()
+    assert b"\x7f" not in text
+    assert json.loads(text)["principal"] == name
+
+
+def test_times_are_told_to_the_microsecond() -> None:
+    found = written(replace(record(call(arguments={})), seconds=0.0123456))
+    assert (found["ms"], found["upstream_ms"]) == (12.346, 200)
+
+
 def test_a_record_says_who_what_how_it_was_decided_and_how_it_went() -> None:
     made = record(
         call(name="gh__push", arguments={"branch": "main"}, _meta={"traceparent": f"00-{TRACE}-{'1' * 16}-01"})
