@@ -182,11 +182,12 @@ class Conversation:
 
     async def _exchange(self, row: Method, call: Call) -> Response | ErrorResponse:
         id = self._requests.mint()
+        params = with_progress_token(call.params, id) if row.may_ask else call.params
         self._causes.begin(id, call)
         try:
             return await self._requests.exchange(
                 call.method,
-                with_progress_token(call.params, id) if row.may_ask else call.params,
+                params,
                 self._send,
                 _timeouts(row, self._hop.spec.timeouts),
                 on_progress=partial(call.client.notify, PROGRESS) if row.may_ask else None,
