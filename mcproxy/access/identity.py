@@ -94,6 +94,8 @@ class Identity:
 
     def _adopt(self, settings: Authentication) -> None:
         self._settings = settings
+        self.required = settings.required
+        """Whether callers must say who they are; else all are ANONYMOUS."""
         self._keys = KeyRing(settings.keys)
 
     def prepare(self) -> None:
@@ -102,7 +104,7 @@ class Identity:
 
     async def identify(self, presented: Presented) -> Principal:
         """Raises NotIdentified."""
-        if not self._settings.required:
+        if not self.required:
             return ANONYMOUS
         principal = _forwarded(presented, self._settings.forwarded)
         if principal is None and (secret := self._secret(presented)) is not None:

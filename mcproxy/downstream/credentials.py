@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
 from mcproxy.access.identity import Fault, Identity, NotIdentified
-from mcproxy.call import Principal
+from mcproxy.call import ANONYMOUS, Principal
 from mcproxy.downstream import http
 from mcproxy.downstream.admission import is_loopback
 from mcproxy.downstream.edge import Edge
@@ -40,7 +40,9 @@ class Credentials:
 
     async def __call__(self, request: http.Request) -> Principal:
         try:
-            self._check_door()
+            if not self._identity.required:
+                self._check_door()
+                return ANONYMOUS
             return await self._identity.identify(_Presented(self._edge, request))
         except NotIdentified as refusal:
             raise self._refusal(request, refusal) from refusal
@@ -48,7 +50,7 @@ class Credentials:
     def _check_door(self) -> None:
         """R42 after a reload, which may take authentication out and leaves the listener there. Raises NotIdentified."""
         proxy = self._edge.proxy
-        if not (is_loopback(proxy.host) or self._identity.settings.required or proxy.insecure):
+        if not (is_loopback(proxy.host) or proxy.insecure):
             raise NotIdentified(Fault.MISSING, "nobody is let in from outside without authentication")
 
     def _refusal(self, request: http.Request, refusal: NotIdentified) -> Refusal:

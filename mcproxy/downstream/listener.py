@@ -26,7 +26,7 @@ from mcproxy.downstream.sessions import Sessions
 from mcproxy.downstream.sse import EventStreams
 from mcproxy.downstream.stateless_http import StatelessHttp
 from mcproxy.downstream.streamable import Streamable
-from mcproxy.propagation import FIELDS, arrived, picked
+from mcproxy.propagation import arrived, picked
 from mcproxy.protocol.eras import STATELESS_VERSIONS
 from mcproxy.protocol.headers import VERSION
 from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, INVALID_REQUEST, InvalidMessage
@@ -94,6 +94,7 @@ class Listener:
         self._event_streams = EventStreams(edge, self._sessions, streams)
         self._router = http.Router([*self._routes(), *extra_routes])
         self._answers = _traced(self._routed) if edge.traced else self._routed
+        self._sent = edge.metrics.sent("http")
         self._present = 0
         self._quiet = asyncio.Event()
 
@@ -160,16 +161,16 @@ class Listener:
         handler, found = self._router.find(request)
         response = await handler(request, found)
         if isinstance(response, http.Response) and response.fields.get("Content-Type") == JSON:
-            self._edge.metrics.sent("http").inc(len(response.body))
+            self._sent.inc(len(response.body))
         return response
 
     def _admitted(self, request: http.Request) -> http.Response | None:
         """Checks Host and Origin, and answers preflights before anybody asks who is there (R42, R57)."""
-        proxy, host = self._edge.proxy, request.fields.get("host")
+        proxy, host = self._edge.proxy, request.fields.get("host", "")
         if not (admits_host(host, proxy.allowed_hosts) or admits_host(host, (), _bound(self._edge, request))):
             raise Refusal(421, INVALID_REQUEST, f"the Host {host!r} is not served here (proxy.allowed_hosts)")
         if "origin" in request.fields:
-            origin = request.fields.get("origin")
+            origin = request.fields["origin"]
             if not admits_origin(origin, host, proxy.allowed_origins):
                 raise Refusal(403, INVALID_REQUEST, f"the Origin {origin!r} is not allowed (proxy.allowed_origins)")
             request.added = cors_headers(origin)
@@ -208,7 +209,9 @@ class Listener:
 
     def _endpoint(self, found: Found, principal: Principal) -> str:
         """Raises Refusal where there is none, or none for `principal`: that must look the same (requirement R38)."""
-        endpoint = key_of(found["selection"]) if "selection" in found else found.get("endpoint", AGGREGATE)
+        if not found:
+            return AGGREGATE
+        endpoint = key_of(found["selection"]) if "selection" in found else found["endpoint"]
         if not self._edge.exists(endpoint, principal):
             raise Refusal(404, INVALID_REQUEST, "no server of that name is behind this gateway")
         return endpoint
@@ -221,7 +224,9 @@ class Listener:
         if request.fields.get("content-encoding", "identity").lower() != "identity":
             sentence = "the body must not be compressed"
             raise Refusal(415, INVALID_REQUEST, sentence, headers={"Accept-Encoding": "identity"})
-        body = await _whole_body(request, self._edge.proxy.read_timeout)
+        body = request.received
+        if body is None:
+            body = await _whole_body(request, self._edge.proxy.read_timeout)
         self._edge.metrics.received(transport).inc(len(body))
         try:
             return read(body)
@@ -230,10 +235,8 @@ class Listener:
 
 
 async def _whole_body(request: http.Request, patience: float) -> bytes:
-    """Raises Refusal. Mostly the body came with the head, and there is no wait."""
+    """Raises Refusal."""
     try:
-        if request.whole:
-            return await request.body()
         async with asyncio.timeout(patience):
             return await request.body()
     except TimeoutError as late:
@@ -264,8 +267,7 @@ def _traced(answers: http.Handler) -> http.Handler:
     """Notes of which trace a request is, for as long as it is served."""
 
     async def tracing(request: http.Request) -> http.Answered:
-        fields = request.fields
-        token = arrived.set(picked({name: fields.get(name) for name in FIELDS if name in fields}))
+        token = arrived.set(picked(request.fields))
         try:
             return await answers(request)
         finally:

@@ -35,7 +35,7 @@ def base_url(proxy: Proxy, request: http.Request) -> str:
         return proxy.public_url
     usual = _DEFAULT_PORTS[request.scheme]
     port = request.local[1] if request.local is not None else usual
-    name = urlsplit(f"//{request.fields.get('host')}").hostname or ""
+    name = urlsplit(f"//{request.fields.get('host', '')}").hostname or ""
     host = f"[{name}]" if ":" in name else name
     return f"{request.scheme}://{host}" + ("" if port == usual else f":{port}")
 

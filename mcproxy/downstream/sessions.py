@@ -115,7 +115,7 @@ class Session:
 
     def authenticated_as(self, principal: Principal) -> None:
         """Takes over what the latest request said of the same principal: roles and scopes may have changed."""
-        if principal != self._caller.principal:
+        if principal is not self._caller.principal and principal != self._caller.principal:
             self._caller = replace(self._caller, principal=principal)
 
     def brings(self, credentials: Credentials) -> None:
@@ -237,10 +237,10 @@ class Sessions:
     ) -> Session:
         """The session with that id, opened again if need be. Raises UnknownSession and TooManySessions."""
         remembered = self._opened(id, principal, endpoint)
-        too_old = self._wall() - remembered.issued > self._limits.session_lifetime
-        if too_old or remembered.key in self._ended:
-            raise UnknownSession
         session = self._live.get(remembered.key)
+        too_old = self._wall() - remembered.issued > self._limits.session_lifetime
+        if too_old or (session is None and remembered.key in self._ended):
+            raise UnknownSession
         if session is None:
             session = self._enter(id, transport, principal, endpoint, remembered, credentials)
         session.authenticated_as(principal)

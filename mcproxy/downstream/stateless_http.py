@@ -86,7 +86,7 @@ class StatelessHttp:
         accepted = check_accept(request)
         try:
             own = brought(self._edge, principal, request)
-            admitted = admit(self._edge, message, principal, endpoint, request.fields, own)
+            admitted = admit(self._edge, message, principal, endpoint, request.fields.lines(), own)
             self._check_open()
             if admitted.stays_open:
                 return await self._listen(request, admitted, accepted)

@@ -249,7 +249,7 @@ def _check_version(version: str | None) -> None:
         raise Refusal(400, UNSUPPORTED_PROTOCOL_VERSION, sentence, data=data)
 
 
-def _resumed(session: Session, last_event_id: str) -> tuple[Stream, int | None]:
+def _resumed(session: Session, last_event_id: str | None) -> tuple[Stream, int | None]:
     if not last_event_id:
         return session.streams.listening, None
     try:

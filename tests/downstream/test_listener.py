@@ -290,7 +290,7 @@ async def test_a_client_of_a_later_era_is_told_which_versions_there_are() -> Non
 
 async def test_r38_an_endpoint_that_one_may_not_see_is_refused_as_one_that_is_not_there() -> None:
     async def by_header(request: server.Request) -> Principal:
-        return Principal(request.fields.get("x-user"))
+        return Principal(request.fields["x-user"])
 
     def exists(endpoint: str, principal: Principal) -> bool:
         return endpoint == "" or (endpoint in ("up", "/team") and principal.name == "ann")

@@ -34,6 +34,8 @@ LAST_MOMENT: Final = 2.0
 MUCH: Final = 16 * 1024
 """Bytes of a body that are not worth copying to send them with their head."""
 
+TOO_LARGE: Final = f"the headers are larger than {MAX_HEAD} bytes"
+
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 _RESET: Final = struct.pack("ii", 1, 0)
 """`struct linger`: on closing, wait for nothing."""
@@ -204,7 +206,7 @@ class Connection(asyncio.Protocol):
         except httptools.HttpParserError as error:
             self._blame(400, f"this is not HTTP: {error}")
         if self._since_body > MAX_HEAD:
-            self._blame(431, f"the headers are larger than {MAX_HEAD} bytes")
+            self._blame(431, TOO_LARGE)
         if self._refusal is not None:
             self._turn_away(*self._refusal)
         elif self._waiting and self._served is None:
@@ -245,27 +247,26 @@ class Connection(asyncio.Protocol):
         self._lines.append((name, value))
 
     def on_headers_complete(self) -> None:
-        self._since_body = 0
+        since, self._since_body = self._since_body, 0
         parser = self._parser
         if parser.should_upgrade():
             self._decline_upgrade(parser.get_method())
             return
-        fields = Fields([(_KNOWN.get(name) or _text(name).lower(), _text(value)) for name, value in self._lines])
-        size = sum([len(name) + len(value) for name, value in self._lines])
+        fields = _fields(self._lines)
         request = Request(self, parser.get_method().decode(), _origin_form(self._target), fields, self._bounds.max_body)
-        # What comes behind the body is no header: RFC 9110, section 6.5.1.
-        self._target, self._lines = b"", []
         request.is_last = not parser.should_keep_alive()
         request.is_old = request.is_last and parser.get_http_version() == "1.0"
-        self._receiving = request
-        if len(fields.all("host")) > 1:
+        if since > MAX_HEAD and sum(len(name) + len(value) for name, value in self._lines) > MAX_HEAD:
+            self._blame(431, TOO_LARGE)
+        elif len(fields.all("host")) > 1:
             self._blame(400, "there must be one header Host")  # RFC 9112, section 3.2
-        elif size > MAX_HEAD:
-            self._blame(431, f"the headers are larger than {MAX_HEAD} bytes")
         elif len(self._waiting) >= MOST_WAITING:
             self._blame(429, f"more than {MOST_WAITING} requests wait on this connection")
         else:
+            self._receiving = request
             self._waiting.append(request)
+        # What comes behind the body is no header: RFC 9110, section 6.5.1.
+        self._target, self._lines = b"", []
 
     def on_body(self, body: bytes) -> None:
         self._since_body = 0
@@ -308,8 +309,8 @@ class Connection(asyncio.Protocol):
         if not self._serving:
             self._serving = True
             self._owner.serve(self)
-        elif self._served is None:
-            self._stir()
+        elif self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
 
     def _finish(self, request: Request, answer: Answered) -> None:
         self._idle_since = self._loop.time()
@@ -411,6 +412,14 @@ class _Chunks:
 
 def _nothing() -> None:
     return
+
+
+def _fields(lines: list[tuple[bytes, bytes]]) -> Fields:
+    known = _KNOWN
+    read = {known.get(name) or _text(name).lower(): value.decode("utf-8", "surrogateescape") for name, value in lines}
+    if len(read) == len(lines):
+        return Fields(read)
+    return Fields.of((_text(name), _text(value)) for name, value in lines)
 
 
 def _text(data: bytes) -> str:

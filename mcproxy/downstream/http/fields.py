@@ -2,43 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Final
+
+Line = tuple[str, str]
+
+NONE: Final[Mapping[str, str]] = MappingProxyType({})
 
 
-class Fields:
-    """By name, in lower case. A name that came more than once has several values."""
+class Fields(dict[str, str]):
+    """The first value of each name, which is in lower case; of names that came more than once, `all` knows the rest."""
 
-    __slots__ = ("_first", "_lines")
+    __slots__ = ("_repeated",)
 
-    def __init__(self, lines: Sequence[tuple[str, str]]) -> None:
-        self._lines = lines
-        """In the order that they came."""
-        self._first = dict(lines)
-        if len(self._first) < len(lines):
-            self._first = dict(reversed(lines))
+    def __init__(self, first: Mapping[str, str] = NONE, repeated: Sequence[Line] = ()) -> None:
+        """`repeated` are all lines in their order, where a name came more than once."""
+        super().__init__(first)
+        self._repeated: Final = repeated
 
     @classmethod
-    def of(cls, lines: Iterable[tuple[str, str]]) -> Fields:
+    def of(cls, lines: Iterable[Line]) -> Fields:
         """Of names as they are spelled."""
-        return cls([(name.lower(), value) for name, value in lines])
+        read = [(name.lower(), value) for name, value in lines]
+        first = dict(reversed(read))
+        return cls(first, read if len(first) < len(read) else ())
 
-    def __contains__(self, name: str) -> bool:
-        return name in self._first
-
-    def __iter__(self) -> Iterator[tuple[str, str]]:
-        """Each line."""
-        return iter(self._lines)
-
-    def get(self, name: str, default: str = "") -> str:
-        """The first value."""
-        return self._first.get(name, default)
+    def lines(self) -> Iterable[Line]:
+        return self._repeated or self.items()
 
     def all(self, name: str) -> Sequence[str]:
-        if len(self._first) == len(self._lines):
-            return (self._first[name],) if name in self._first else ()
-        return [value for key, value in self._lines if key == name]
+        if self._repeated:
+            return [value for key, value in self._repeated if key == name]
+        return (self[name],) if name in self else ()
 
     def joined(self, name: str) -> str | None:
         """The value of a field that is a list, whose members may have come in several lines (RFC 9110, 5.3)."""
-        values = self.all(name)
-        return ", ".join(values) if values else None
+        return ", ".join(self.all(name)) or None if self._repeated else self.get(name)

@@ -146,7 +146,7 @@ class Request:
     @property
     def content_type(self) -> str:
         """The media type alone, in lower case; empty where none is said."""
-        return _media_type(self.fields.get("content-type"))
+        return _media_type(self.fields.get("content-type", ""))
 
     @property
     def scheme(self) -> str:
@@ -182,9 +182,17 @@ class Request:
         """Begins a response whose length is not known; nothing else answers this request."""
         return self._line.begin(self, status, fields)
 
+    @property
+    def received(self) -> bytes | None:
+        """The whole body, if it has come and is not too large."""
+        if not self.whole or self._too_large:
+            return None
+        return self._body[0] if len(self._body) == 1 else b"".join(self._body)
+
     async def body(self) -> bytes:
         """Raises BodyTooLarge and BodyCut. Waits for as long as the client takes: to stop, cancel."""
-        if not (self.whole or self._size or self._too_large) and self.fields.get("expect").lower() == "100-continue":
+        waits = not (self.whole or self._size or self._too_large)
+        if waits and self.fields.get("expect", "").lower() == "100-continue":
             self._line.invite()
         while not (self.whole or self._too_large or self._cut):
             self._line.hold_back(False)
@@ -195,9 +203,10 @@ class Request:
                 self._waiter = None
         if self._too_large:
             raise BodyTooLarge
-        if self._cut:
+        body = self.received
+        if body is None:
             raise BodyCut
-        return self._body[0] if len(self._body) == 1 else b"".join(self._body)
+        return body
 
     def feed(self, data: bytes) -> None:
         self._size += len(data)

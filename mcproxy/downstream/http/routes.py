@@ -52,7 +52,7 @@ class Router:
 
     def find(self, request: Request) -> tuple[RoutedHandler, Mapping[str, str]]:
         """Raises NotFound and MethodNotAllowed."""
-        handlers = self._fixed.get(request.path)
+        handlers = self._fixed.get(request.target) or self._fixed.get(request.path)
         if handlers is not None:
             return _of_method(handlers, request.method), {}
         for pattern, handlers in self._named.items():

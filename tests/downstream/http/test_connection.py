@@ -45,7 +45,7 @@ async def test_a_body_in_chunks_is_put_together_and_its_trailers_are_no_headers(
 
     async def handler(request: http.Request) -> http.Response:
         answer = await echo(request)
-        seen.append(request.fields.get("authorization"))
+        seen.append(request.fields.get("authorization", ""))
         return answer
 
     chunked = b"POST /x HTTP/1.1\r\nHost: here\r\nTransfer-Encoding: chunked\r\n\r\n"
