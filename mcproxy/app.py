@@ -317,7 +317,7 @@ def _edge(settings: Settings, gateway: Gateway, feed: Feed, sealer: Sealer, metr
         exists=gateway.exists,
         tasks=tasks,
         forwarded=_forwarded(settings),
-        tool_schema=gateway.tool_schema,
+        mirrored=gateway.mirrored,
     )
 
 

@@ -20,7 +20,8 @@ from mcproxy.catalog.naming import Layout, NameTable, Refused, Renamed, Space, n
 from mcproxy.catalog.rewriting import Rewriter
 from mcproxy.catalog.uris import canonical, is_legal
 from mcproxy.protocol.eras import STATELESS_VERSIONS, V2024_11_05, Era
-from mcproxy.protocol.jsonrpc import InvalidMessage, Params, nests_deeper, parse_object, parse_text, raw
+from mcproxy.protocol.headers import InvalidAnnotation, MirroredParameter, mirrored_parameters
+from mcproxy.protocol.jsonrpc import EMPTY_OBJECT, InvalidMessage, Params, nests_deeper, parse_object, parse_text, raw
 from mcproxy.protocol.methods import Kind
 from mcproxy.protocol.tasks import Support, extensions, shared, support, with_extensions, without_support
 
@@ -97,6 +98,8 @@ class Shown:
     entry: Raw
     task_support: Support = Support.FORBIDDEN
     """As the upstream says; a tool's alone."""
+    mirrored: tuple[MirroredParameter, ...] = ()
+    """What stateless clients send in headers too; a tool's alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,7 +316,17 @@ def _shown(space: Space, kind: Kind, rewriter: Rewriter, key: str, entry: Entry,
     if kind is Kind.TOOLS and not tasks:
         after = without_support(after)
     data = entry.data if key == entry.key and after == before else raw(after)
-    return Shown(key, space.upstream, entry.key, data, support(before) if kind is Kind.TOOLS else Support.FORBIDDEN)
+    if kind is not Kind.TOOLS:
+        return Shown(key, space.upstream, entry.key, data)
+    return Shown(key, space.upstream, entry.key, data, support(before), _mirrored(after))
+
+
+def _mirrored(tool: Params) -> tuple[MirroredParameter, ...]:
+    try:
+        return mirrored_parameters(tool.get("inputSchema", EMPTY_OBJECT))
+    except InvalidAnnotation:
+        # Clients must not use such a tool, so there is nothing to compare with ("Schema Extension").
+        return ()
 
 
 def _overrides(space: Space, kind: Kind, own: str) -> Params:

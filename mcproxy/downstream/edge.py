@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from anyio.abc import TaskGroup
-from msgspec import Raw
 
 from mcproxy.call import Audience, Caller, Handler, Principal
 from mcproxy.metrics import Metrics
+from mcproxy.protocol.headers import MirroredParameter
 from mcproxy.sealing import Sealer
 from mcproxy.settings import Proxy
 
@@ -30,5 +30,5 @@ class Edge:
     """Headers, in lower case, that upstreams take callers' own credentials from; as of now."""
     traced: bool = False
     """Whether anybody wants to know of which trace a request is."""
-    tool_schema: Callable[[Caller, str], Raw | None] = lambda caller, name: None
-    """The `inputSchema` of a tool that the caller can see, by its exposed name; None where it is not known."""
+    mirrored: Callable[[Caller, str], Sequence[MirroredParameter]] = lambda caller, tool: ()
+    """The parameters of a tool, by its exposed name, that come in headers too, as far as that is known."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import codecs
 
-from mcproxy.protocol.eras import META_VERSION
+from mcproxy.protocol.envelope import says_version
 from mcproxy.protocol.jsonrpc import (
     InvalidMessage,
     Message,
@@ -12,7 +12,6 @@ from mcproxy.protocol.jsonrpc import (
     Request,
     parse,
     parse_batch,
-    parse_object,
 )
 
 Batch = list[Message | InvalidMessage]
@@ -28,10 +27,4 @@ def read(data: bytes) -> Incoming:
 
 
 def speaks_stateless(incoming: Incoming) -> bool:
-    """Whether this says its protocol version by itself, as every request has since 2026-07-28 (versioning)."""
-    if not isinstance(incoming, Request | Notification) or "_meta" not in incoming.params:
-        return False
-    try:
-        return META_VERSION in parse_object(incoming.params["_meta"])
-    except InvalidMessage:
-        return False
+    return isinstance(incoming, Request | Notification) and says_version(incoming.params)

@@ -7,10 +7,10 @@ Knows no transport; `listening` serves the one request that stays open.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, assert_never
 
+import msgspec
 from msgspec import Raw
 
 from mcproxy import __version__
@@ -28,14 +28,12 @@ from mcproxy.call import (
 )
 from mcproxy.downstream.edge import Edge
 from mcproxy.protocol.envelope import SERVED_VERSIONS, Envelope, InvalidEnvelope, check_version, dressed, unwrap
-from mcproxy.protocol.eras import META_PROGRESS_TOKEN, META_SERVER_INFO, Era
+from mcproxy.protocol.eras import META_PROGRESS_TOKEN, Era
 from mcproxy.protocol.headers import (
     Fields,
     HeaderMismatch,
-    InvalidAnnotation,
     check_parameter_headers,
     check_standard_headers,
-    mirrored_parameters,
 )
 from mcproxy.protocol.jsonrpc import (
     INTERNAL_ERROR,
@@ -75,8 +73,7 @@ _RESERVED: Final = range(-32099, -32019)
 """The codes that the specification keeps for itself (basic, "Error Codes")."""
 
 
-@dataclass(frozen=True, slots=True)
-class Admitted:
+class Admitted(msgspec.Struct, frozen=True, eq=False):
     """A request that may be served."""
 
     id: RequestId
@@ -148,14 +145,10 @@ def answer(edge: Edge, admitted: Admitted, outcome: Outcome) -> Answer:
             assert_never(outcome)
 
 
-def server_info(edge: Edge) -> dict[str, object]:
-    """The member of `_meta` by which every result says whose it is."""
-    return {META_SERVER_INFO: _implementation(edge.proxy.name)}
-
-
 @lru_cache(1)
-def _implementation(name: str) -> Raw:
-    return raw({"name": name, "version": __version__})
+def _implementation(name: str) -> bytes:
+    """By which every result says whose it is."""
+    return bytes(raw({"name": name, "version": __version__}))
 
 
 _OWN_MEMBERS: Final[Mapping[str, Params]] = {DISCOVER: {"supportedVersions": raw(SERVED_VERSIONS)}}
@@ -168,7 +161,7 @@ _INPUT_REQUIRED: Final = first_level({"resultType": "input_required"})
 
 
 def _signed(edge: Edge, result: Params, absent: Params, own: Params) -> Params:
-    return dressed(result, absent=absent, own=own, meta=server_info(edge))
+    return dressed(result, absent=absent, own=own, server=_implementation(edge.proxy.name))
 
 
 def _current_code(code: int) -> int:
@@ -203,18 +196,10 @@ def _caller(
 
 
 def _check_parameters(edge: Edge, caller: Caller, row: Method, params: Params, fields: Fields) -> None:
-    """Checks the headers of a tool's own parameters, as far as its schema is known and valid. Raises HeaderMismatch."""
-    if row.subject is not Subject.TOOL or row.subject_key is None:
-        return
-    schema = edge.tool_schema(caller, parse_text(params.get(row.subject_key, b"")) or "")
-    if schema is None:
-        return
-    try:
-        mirrored = mirrored_parameters(schema)
-    except InvalidAnnotation:
-        # Clients must not use such a tool, so there is nothing to compare with ("Schema Extension").
-        return
-    check_parameter_headers(fields, mirrored, params.get("arguments"))
+    """Checks the headers of a tool's own parameters, as far as they are known. Raises HeaderMismatch."""
+    if row.subject is Subject.TOOL and row.subject_key is not None:
+        mirrored = edge.mirrored(caller, parse_text(params.get(row.subject_key, b"")) or "")
+        check_parameter_headers(fields, mirrored, params.get("arguments"))
 
 
 class _Way:

@@ -7,8 +7,7 @@ and no stream can be resumed.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Final
 
 from mcproxy.call import McpError, Principal, Reason
@@ -60,14 +59,23 @@ class StatelessHttp:
     async def post(
         self, request: http.Request, incoming: Incoming, principal: Principal, endpoint: str
     ) -> http.Answered:
-        match incoming:
-            case Request():
-                return await self._take(request, incoming, principal, endpoint)
-            case Notification():
-                # streamable-http: none is defined for this direction; what comes all the same is accepted.
-                return http.Response(202)
-            case _:
-                raise Refusal(400, INVALID_REQUEST, "the body must be a single request or notification")
+        if isinstance(incoming, Notification):
+            # streamable-http: none is defined for this direction; what comes all the same is accepted.
+            return http.Response(202)
+        if not isinstance(incoming, Request):
+            raise Refusal(400, INVALID_REQUEST, "the body must be a single request or notification")
+        accepted = check_accept(request)
+        try:
+            own = brought(self._edge, principal, request)
+            admitted = admit(self._edge, incoming, principal, endpoint, request.fields.all, own)
+            self._check_open()
+            if admitted.stays_open:
+                return await self._listen(request, admitted, accepted)
+        except McpError as refusal:
+            status = 503 if refusal.reason is Reason.UNAVAILABLE else _STATUS.get(refusal.code, 400)
+            return error(status, refusal, incoming.id)
+        reply = Reply(self._edge, request, admitted.id, accepted, self._replies)
+        return await reply.carry(respond(self._edge, admitted, reply.send))
 
     def drain(self) -> None:
         """Admits nothing more, and ends the streams of changes at once (requirement R9)."""
@@ -80,27 +88,12 @@ class StatelessHttp:
         for reply in self._replies:
             reply.abandon()
 
-    async def _take(
-        self, request: http.Request, message: Request, principal: Principal, endpoint: str
-    ) -> http.Answered:
-        accepted = check_accept(request)
-        try:
-            own = brought(self._edge, principal, request)
-            admitted = admit(self._edge, message, principal, endpoint, request.fields.lines(), own)
-            self._check_open()
-            if admitted.stays_open:
-                return await self._listen(request, admitted, accepted)
-        except McpError as refusal:
-            status = 503 if refusal.reason is Reason.UNAVAILABLE else _STATUS.get(refusal.code, 400)
-            return error(status, refusal, message.id)
-        with self._reply(request, admitted, accepted) as reply:
-            return await reply.carry(respond(self._edge, admitted, reply.send))
-
     async def _listen(self, request: http.Request, admitted: Admitted, accepted: Accepted) -> http.Answered:
         if not accepted.events:
             raise Refusal(406, INVALID_REQUEST, f"{admitted.row.name} opens an event stream: accept text/event-stream")
         self._check_room()
-        with self._streams.one(admitted.caller.principal), self._reply(request, admitted, accepted) as reply:
+        with self._streams.one(admitted.caller.principal):
+            reply = Reply(self._edge, request, admitted.id, accepted, self._replies)
             subscription = Subscription(self._edge, admitted, reply.send, reply.wake)
             reply.refill = subscription.tell_changes
             self._subscriptions.add(subscription)
@@ -108,15 +101,6 @@ class StatelessHttp:
                 return await reply.carry(subscription.run())
             finally:
                 self._subscriptions.remove(subscription)
-
-    @contextmanager
-    def _reply(self, request: http.Request, admitted: Admitted, accepted: Accepted) -> Iterator[Reply]:
-        reply = Reply(self._edge, request, admitted.id, accepted)
-        self._replies.add(reply)
-        try:
-            yield reply
-        finally:
-            self._replies.remove(reply)
 
     def _check_open(self) -> None:
         if self._draining:
@@ -133,15 +117,19 @@ class Reply:
     """What one POST is answered with, which decides late between JSON and events (requirements R55, R62).
 
     JSON where the answer comes first; a stream where a notification does, or nothing for `stream_after` seconds.
+    It is one of `under_way` for as long as its work is.
     """
 
-    def __init__(self, edge: Edge, request: http.Request, id: RequestId, accepted: Accepted) -> None:
+    def __init__(
+        self, edge: Edge, request: http.Request, id: RequestId, accepted: Accepted, under_way: set[Reply]
+    ) -> None:
         self.refill: Callable[[], None] | None = None
         """Puts into the stream what there is to tell, whenever it is empty."""
         self._edge = edge
         self._request = request
         self._id = id
         self._accepted = accepted
+        self._under_way = under_way
         self._outbox = Outbox(edge.proxy.limits)
         self._answer: Answer | None = None
         self._events: EventStream | None = None
@@ -175,18 +163,20 @@ class Reply:
     async def carry(self, work: Coroutine[object, object, None]) -> http.Answered:
         """Does `work`, which sends the answer, while its client waits; the client's leaving cancels it (R25)."""
         self._request.when_gone = self._stop
-        if not self._accepted.json:
-            self._begin_stream()
-        elif self._accepted.events:
-            loop = asyncio.get_running_loop()
-            self._late = loop.call_later(self._edge.proxy.stream_after, self._begin_stream)
+        self._under_way.add(self)
         try:
+            if not self._accepted.json:
+                self._begin_stream()
+            elif self._accepted.events:
+                loop = asyncio.get_running_loop()
+                self._late = loop.call_later(self._edge.proxy.stream_after, self._begin_stream)
             with InPlace() as self._work:
                 await work
         finally:
             # streamable-http, Cancellation: the hang-up is the cancel; nothing may follow it.
             if self._late is not None:
                 self._late.cancel()
+            self._under_way.remove(self)
         if self._events is not None:
             return await self._events.ended()
         return http.Response(202) if self._answer is None else json(encode(self._answer), _status(self._answer))

@@ -8,7 +8,6 @@ from functools import partial
 from typing import Final, assert_never
 
 import anyio
-from msgspec import Raw
 
 from mcproxy.access.audit import Audit
 from mcproxy.access.limits import Limits
@@ -66,7 +65,8 @@ from mcproxy.gateway.task_listing import TaskListing
 from mcproxy.gateway.tasks import Tasks
 from mcproxy.metrics import UNKNOWN, Metrics
 from mcproxy.protocol.eras import LATEST
-from mcproxy.protocol.jsonrpc import Params, parse_object
+from mcproxy.protocol.headers import MirroredParameter
+from mcproxy.protocol.jsonrpc import Params
 from mcproxy.protocol.methods import DISCOVER, LISTEN, METHODS, ROOTS_CHANGED, SET_LEVEL, SUBSCRIBE, UNSUBSCRIBE, Kind
 from mcproxy.protocol.tasks import TASK_LIST
 from mcproxy.sealing import Sealer
@@ -230,10 +230,10 @@ class Gateway:
         """Why `caller` may use what it knows as `subject`, or may not."""
         return explain(self._catalogue, self._upstreams, caller, kind, subject, arguments)
 
-    def tool_schema(self, caller: Caller, name: str) -> Raw | None:
-        """The `inputSchema` of a tool as the caller sees it; None where there is no such tool, or no such schema."""
-        shown = self._catalogue.view(caller).find(Kind.TOOLS, name)
-        return None if shown is None else parse_object(shown.entry).get("inputSchema")
+    def mirrored(self, caller: Caller, tool: str) -> tuple[MirroredParameter, ...]:
+        """The parameters of a tool that the caller sees which come in headers too."""
+        shown = self._catalogue.view(caller).find(Kind.TOOLS, tool)
+        return () if shown is None else shown.mirrored
 
     def unapproved(self) -> list[Refused]:
         """What upstreams offer over links that all share, and is not as `access.pins` has it approved."""

@@ -25,6 +25,7 @@ from mcproxy.protocol.eras import (
     STATELESS_VERSIONS,
 )
 from mcproxy.protocol.jsonrpc import (
+    EMPTY_OBJECT,
     INVALID_PARAMS,
     UNSUPPORTED_PROTOCOL_VERSION,
     ErrorObject,
@@ -94,6 +95,21 @@ _LONGEST_REMEMBERED: Final = 2048
 """Bytes."""
 
 
+def says_version(params: Params) -> bool:
+    """Whether a message says its protocol version by itself, as every request has since 2026-07-28 (versioning)."""
+    if META not in params:
+        return False
+    meta = bytes(params[META])
+    return _names_version_again(meta) if len(meta) <= _LONGEST_REMEMBERED else _names_version(meta)
+
+
+def _names_version(meta: bytes) -> bool:
+    return META_VERSION in _readable(meta)
+
+
+_names_version_again: Final = lru_cache(256)(_names_version)
+
+
 def check_version(version: str) -> None:
     """Raises InvalidEnvelope where no stateless revision of ours is asked for (versioning)."""
     if version not in STATELESS_VERSIONS:
@@ -118,8 +134,8 @@ def wrap(params: Params, envelope: Envelope) -> Params:
 
 def with_meta(params: Params, members: Mapping[str, object]) -> Params:
     """`params` with `members` set in their `_meta`, the rest of it as it was."""
-    given = _readable(params[META]) if META in params else {}
-    return {**params, META: raw({**given, **members})}
+    given = params.get(META)
+    return {**params, META: raw(members if given is None else {**_readable(given), **members})}
 
 
 def without_hop_meta(params: Params) -> Params:
@@ -134,9 +150,22 @@ def without_hop_meta(params: Params) -> Params:
     return {**rest, META: raw(kept)} if kept else rest
 
 
-def dressed(result: Params, *, absent: Params, own: Params, meta: Mapping[str, object]) -> Params:
-    """`result` with members of `absent` that it lacks, those of `own` whatever it has, and `meta` in its `_meta`."""
-    return {**absent, **with_meta(result, meta), **own}
+def dressed(result: Params, *, absent: Params, own: Params, server: bytes) -> Params:
+    """`result` with members of `absent` that it lacks, those of `own` whatever it has, and whose it is in its `_meta`.
+
+    `server` is an Implementation object as JSON (basic, "_meta").
+    """
+    given = bytes(result.get(META, EMPTY_OBJECT))
+    meta = _signed_again(given, server) if len(given) <= _LONGEST_REMEMBERED else _signed(given, server)
+    return {**absent, **result, META: meta, **own}
+
+
+def _signed(meta: bytes, server: bytes) -> Raw:
+    return raw({**_readable(meta), META_SERVER_INFO: Raw(server)})
+
+
+_signed_again: Final = lru_cache(256)(_signed)
+"""Most results say nothing in their `_meta`, or the same as others."""
 
 
 def undressed(result: Params) -> Params:
@@ -157,7 +186,7 @@ def undressed(result: Params) -> Params:
 _OF_EVERY_RESULT: Final = frozenset({"resultType", "ttlMs", "cacheScope"})
 
 
-def _readable(meta: Raw) -> Params:
+def _readable(meta: bytes | Raw) -> Params:
     try:
         return parse_object(meta)
     except InvalidMessage:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Final
@@ -27,13 +27,14 @@ PARAM_PREFIX: Final = "Mcp-Param-"
 ANNOTATION: Final = "x-mcp-header"
 """The keyword of a tool's `inputSchema` that names the header of one parameter."""
 
-Fields = Iterable[tuple[str, str]]
-"""Header lines as they came: a name may occur twice."""
+Fields = Callable[[str], Sequence[str]]
+"""The values of a header by its name in lower case, one for each time that it came."""
 
 _SAFE = re.compile(r"[\x21-\x7e]([\x20-\x7e\t]*[\x21-\x7e])?")
 _FIELD_VALUE = re.compile(r"[\x20-\x7e\t]*")
 _TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _SENTINEL = re.compile(r"=\?base64\?(.*)\?=", re.DOTALL)
+_SENTINEL_START: Final = "=?base64?"
 _DECIMAL = re.compile(r"-?\d+(\.\d+)?", re.ASCII)
 _PRIMITIVES = frozenset({"string", "integer", "boolean"})
 _DATA_KEYWORDS = frozenset({"const", "default", "enum", "examples"})
@@ -70,6 +71,8 @@ def encode_value(text: str) -> str:
 
 def decode_value(value: str) -> str | None:
     """What `value` stands for, or None where it is no valid value."""
+    if value.isascii() and value.isprintable() and not value.startswith(_SENTINEL_START):
+        return value  # as most are
     if not _FIELD_VALUE.fullmatch(value):
         return None
     encoded = _SENTINEL.fullmatch(value)
@@ -90,12 +93,10 @@ def standard_headers(version: str, method: str, params: Params) -> dict[str, str
 
 def check_standard_headers(fields: Fields, version: str, method: str, params: Params) -> None:
     """Raises HeaderMismatch where a header is not what `standard_headers` says ("Server Validation")."""
-    given = _folded(fields, (VERSION, METHOD, NAME))
-    _check(VERSION, given.get(VERSION.lower()), version)
-    _check(METHOD, given.get(METHOD.lower()), method)
-    name = _mirrored_name(method, params)
+    _check(VERSION, _given(fields, VERSION), version)
+    _check(METHOD, _given(fields, METHOD), method)
+    name, value = _mirrored_name(method, params), _given(fields, NAME)
     if name is not None:
-        value = given.get(NAME.lower())
         _check(NAME, None if value is None else _decoded(NAME, value), name)
 
 
@@ -122,10 +123,8 @@ def parameter_headers(mirrored: Iterable[MirroredParameter], arguments: Raw | No
 
 def check_parameter_headers(fields: Fields, mirrored: Iterable[MirroredParameter], arguments: Raw | None) -> None:
     """Raises HeaderMismatch where a header is not what `parameter_headers` says; integers compare as numbers."""
-    parameters = tuple(mirrored)
-    given = _folded(fields, [parameter.header for parameter in parameters])
-    for parameter in parameters:
-        value = given.get(parameter.header.lower())
+    for parameter in mirrored:
+        value = _given(fields, parameter.header)
         text = None if value is None else _decoded(parameter.header, value)
         expected = _text_at(arguments, parameter.path)
         if not (parameter.type == "integer" and _equal_numbers(text, expected)):
@@ -144,18 +143,12 @@ def _mirrored_name(method: str, params: Params) -> str | None:
     return parse_text(params.get(row.subject_key, b""))
 
 
-def _folded(fields: Fields, wanted: Iterable[str]) -> dict[str, str]:
-    """The values of the `wanted` headers by lower-case name. One given twice is refused: others may read the other."""
-    names = {name.lower(): name for name in wanted}
-    found: dict[str, str] = {}
-    for name, value in fields:
-        key = name.lower()
-        if key not in names:
-            continue
-        if key in found:
-            raise HeaderMismatch(f"{names[key]} is given more than once")
-        found[key] = value.strip(" \t")
-    return found
+def _given(fields: Fields, header: str) -> str | None:
+    """The value of a header. One given twice is refused: others may read the other."""
+    values = fields(header.lower())
+    if len(values) > 1:
+        raise HeaderMismatch(f"{header} is given more than once")
+    return values[0].strip(" \t") if values else None
 
 
 def _decoded(header: str, value: str) -> str:

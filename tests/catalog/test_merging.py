@@ -23,6 +23,7 @@ from mcproxy.protocol.eras import (
     V2026_07_28,
     Era,
 )
+from mcproxy.protocol.headers import MirroredParameter
 from mcproxy.protocol.jsonrpc import raw
 from mcproxy.protocol.methods import Kind
 from mcproxy.protocol.tasks import Support
@@ -298,6 +299,20 @@ def test_what_a_tool_says_of_tasks_is_told_to_who_may_call_it_as_one() -> None:
     assert "execution" not in msgspec.json.decode(untold[1].entry)
     assert msgspec.json.decode(untold[2].entry)["execution"] == forbidden
     assert [shown.task_support for shown in untold] == [Support.REQUIRED, Support.OPTIONAL, Support.FORBIDDEN]
+
+
+def test_an_entry_knows_which_parameters_of_its_tool_come_in_headers() -> None:
+    space = layouts(settings_of({"up": {}}).upstreams, 64)[AGGREGATE].space("up")
+    region = {"properties": {"region": {"type": "string", "x-mcp-header": "Region"}}}
+    (shown,) = expose(space, Kind.TOOLS, listing(Kind.TOOLS, tool("t", inputSchema=region))).shown
+    assert shown.mirrored == (MirroredParameter("Mcp-Param-Region", ("region",), "string"),)
+
+
+def test_of_a_definition_that_clients_must_reject_nothing_comes_in_headers() -> None:
+    space = layouts(settings_of({"up": {}}).upstreams, 64)[AGGREGATE].space("up")
+    broken = {"properties": {"region": {"type": "number", "x-mcp-header": "Region"}}}
+    (shown,) = expose(space, Kind.TOOLS, listing(Kind.TOOLS, tool("t", inputSchema=broken))).shown
+    assert shown.mirrored == ()
 
 
 def test_malformed_capabilities_are_left_out() -> None:

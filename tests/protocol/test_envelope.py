@@ -121,12 +121,12 @@ def test_meta_is_set_beside_what_is_there_and_over_what_is_no_object() -> None:
 def test_a_result_keeps_its_own_members_and_gets_those_it_lacks() -> None:
     result = first_level({"resultType": "x/custom", "n": 1, "_meta": {"k": 1}})
     absent, own = first_level({"resultType": "complete", "ttlMs": 0}), first_level({"n": 2})
-    worn = dressed(result, absent=absent, own=own, meta={"s": True})
+    worn = dressed(result, absent=absent, own=own, server=b'{"name":"s"}')
     assert json.loads(bytes(raw(worn))) == {
         "resultType": "x/custom",
         "n": 2,
         "ttlMs": 0,
-        "_meta": {"k": 1, "s": True},
+        "_meta": {"k": 1, META_SERVER_INFO: {"name": "s"}},
     }
 
 

@@ -28,9 +28,6 @@ class Fields(dict[str, str]):
         first = dict(reversed(read))
         return cls(first, read if len(first) < len(read) else ())
 
-    def lines(self) -> Iterable[Line]:
-        return self._repeated or self.items()
-
     def all(self, name: str) -> Sequence[str]:
         if self._repeated:
             return [value for key, value in self._repeated if key == name]

@@ -23,4 +23,3 @@ def test_of_a_name_that_came_twice_all_is_known() -> None:
     assert list(TWICE.all("accept")) == ["a/b", "c/d"]
     assert list(TWICE.all("host")) == ["here"]
     assert TWICE.joined("accept") == "a/b, c/d"
-    assert list(TWICE.lines()) == [("accept", "a/b"), ("accept", "c/d"), ("host", "here")]
