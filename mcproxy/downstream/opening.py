@@ -27,4 +27,5 @@ def read(data: bytes) -> Incoming:
 
 
 def speaks_stateless(incoming: Incoming) -> bool:
-    return isinstance(incoming, Request | Notification) and says_version(incoming.params)
+    """Whether this says its protocol version by itself, as every request has since 2026-07-28 (versioning)."""
+    return isinstance(incoming, (Request, Notification)) and says_version(incoming.params)

@@ -65,7 +65,7 @@ def _shown(request: web.Request) -> http.Request:
         (name, value) if key is None or name.lower() != "authorization" else (name, f"Bearer {key}")
         for name, value in request.headers.items()
     )
-    return http.Request(_Elsewhere(request.transport), request.method, request.raw_path, fields, limit=0)
+    return http.Request(_Elsewhere(request.transport), request.method, request.raw_path, fields)
 
 
 class _Elsewhere:
@@ -73,6 +73,10 @@ class _Elsewhere:
 
     def __init__(self, transport: asyncio.BaseTransport | None) -> None:
         self._transport = transport
+
+    @property
+    def most(self) -> int:
+        return 0
 
     @property
     def gone(self) -> bool:

@@ -244,7 +244,8 @@ class Sessions:
         if session is None:
             session = self._enter(id, transport, principal, endpoint, remembered, credentials)
         session.authenticated_as(principal)
-        self.bring(session, credentials)
+        if credentials is not None:
+            self.bring(session, credentials)
         session.used = self._clock()
         return session
 
@@ -257,8 +258,9 @@ class Sessions:
     def _opened(self, id: str, principal: Principal, endpoint: str) -> Remembered:
         """What an id says to a principal at an endpoint; that of a live session is opened but once."""
         sought = (id, principal.name, endpoint)
-        if sought in self._known:
-            return self._known[sought]
+        known = self._known.get(sought)
+        if known is not None:
+            return known
         remembered = unseal(self._edge.sealer, principal, endpoint, id)
         session = self._live.get(remembered.key)
         if session is not None and session.id == id:

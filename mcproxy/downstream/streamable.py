@@ -167,7 +167,7 @@ class Exchange:
     def send(self, message: Message) -> None:
         if self._stream is not None:
             self._stream.send(message)
-        elif isinstance(message, Response | ErrorResponse):
+        elif isinstance(message, (Response, ErrorResponse)):
             self._answers.append(message)
         elif self._accepted.events and not self._sealed:
             self._begin_stream().send(message)

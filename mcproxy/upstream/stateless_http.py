@@ -145,7 +145,7 @@ async def _first_answer(posts: _Posts, response: HttpResponse) -> Response | Err
 
     def receive(data: bytes) -> bool:
         message = _parsed(data)
-        if isinstance(message, Response | ErrorResponse):
+        if isinstance(message, (Response, ErrorResponse)):
             answers.append(message)
         return bool(answers)
 

@@ -104,6 +104,10 @@ class Connection(asyncio.Protocol):
         """A head to be read again."""
         self._target = b""
         self._lines: list[tuple[bytes, bytes]] = []
+        self._length = 0
+        self._said: list[tuple[bytes, bytes]] = []
+        self._fields = Fields()
+        """What the lines of the request before this one say."""
         self._refusal: tuple[int, str] | None = None
 
     # messages.Line
@@ -138,6 +142,11 @@ class Connection(asyncio.Protocol):
                 self._transport.resume_reading()
 
     # for its owner
+
+    @property
+    def most(self) -> int:
+        """Bytes that a body may have."""
+        return self._bounds.max_body
 
     @property
     def busy(self) -> bool:
@@ -244,7 +253,10 @@ class Connection(asyncio.Protocol):
         self._target += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self._lines.append((name, value))
+        if len(name) == 14 and name.lower() == b"content-length":
+            self._length = int(value)  # llhttp has seen to it that there is one, of digits
+        else:
+            self._lines.append((name, value))
 
     def on_headers_complete(self) -> None:
         since, self._since_body = self._since_body, 0
@@ -252,8 +264,12 @@ class Connection(asyncio.Protocol):
         if parser.should_upgrade():
             self._decline_upgrade(parser.get_method())
             return
-        fields = _fields(self._lines)
-        request = Request(self, parser.get_method().decode(), _origin_form(self._target), fields, self._bounds.max_body)
+        if self._lines != self._said:
+            # A client mostly says the same of itself with each request.
+            self._fields, self._said = _fields(self._lines), self._lines
+        fields = self._fields
+        length = None if "transfer-encoding" in fields else self._length
+        request = Request(self, parser.get_method().decode(), _origin_form(self._target), fields, length)
         request.is_last = not parser.should_keep_alive()
         request.is_old = request.is_last and parser.get_http_version() == "1.0"
         if since > MAX_HEAD and sum(len(name) + len(value) for name, value in self._lines) > MAX_HEAD:
@@ -266,7 +282,7 @@ class Connection(asyncio.Protocol):
             self._receiving = request
             self._waiting.append(request)
         # What comes behind the body is no header: RFC 9110, section 6.5.1.
-        self._target, self._lines = b"", []
+        self._target, self._lines, self._length = b"", [], 0
 
     def on_body(self, body: bytes) -> None:
         self._since_body = 0
@@ -275,7 +291,8 @@ class Connection(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         self._since_body = 0
-        self._lines.clear()
+        if self._lines:
+            self._lines = []  # trailers
         if self._receiving is not None:
             self._receiving.finish()
             self._receiving = None
@@ -285,8 +302,10 @@ class Connection(asyncio.Protocol):
         if method == b"CONNECT":
             self._blame(405, "this is no proxy")
         kept = [b"%b: %b\r\n" % line for line in self._lines if line[0].lower() not in {b"upgrade", b"connection"}]
+        if self._length:
+            kept.append(b"Content-Length: %d\r\n" % self._length)
         self._declined = b"".join((b"%b %b HTTP/1.1\r\n" % (method, self._target), *kept, b"\r\n"))
-        self._target, self._lines = b"", []
+        self._target, self._lines, self._length = b"", [], 0
 
     def _blame(self, status: int, sentence: str) -> None:
         """The first fault is the one that is told: what comes after may follow from it."""
@@ -441,7 +460,6 @@ _KNOWN: Final = {
         "accept-encoding",
         "authorization",
         "connection",
-        "content-length",
         "content-type",
         "host",
         "last-event-id",

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Any, Final, Protocol
 from urllib.parse import parse_qsl, unquote
 
@@ -59,6 +60,10 @@ class Line(Protocol):
     """What a request came by, and its response goes by."""
 
     @property
+    def most(self) -> int:
+        """Bytes that a body may have."""
+
+    @property
     def gone(self) -> bool:
         """Whether the client has left."""
 
@@ -79,59 +84,39 @@ class Streamed:
 
 
 class Request:
-    """`target` is what was asked for, as it stood in the request's first line, without scheme and host."""
+    """`target` is what was asked for, as it stood in the request's first line, without scheme and host.
 
-    __slots__ = (
-        "_body",
-        "_cut",
-        "_declared",
-        "_limit",
-        "_line",
-        "_path",
-        "_size",
-        "_too_large",
-        "_unwanted",
-        "_waiter",
-        "added",
-        "fields",
-        "is_last",
-        "is_old",
-        "method",
-        "target",
-        "when_gone",
-        "whole",
-    )
+    `length` are the bytes of its body, where that is known.
+    """
 
-    def __init__(self, line: Line, method: str, target: str, fields: Fields, limit: int) -> None:
+    is_old = False
+    """Whether it is of HTTP/1.0."""
+    is_last = False
+    """Whether its client wants the connection to end with it."""
+    whole = False
+    """Whether all of it has come."""
+    added: Mapping[str, str] = MappingProxyType({})
+    """Header fields of whatever it is answered with."""
+    when_gone: Callable[[], None] | None = None
+    """Called where its client leaves before it is answered; its handler runs on."""
+
+    _size = 0
+    _unwanted = False
+    _cut = False
+    _waiter: asyncio.Future[None] | None = None
+
+    def __init__(self, line: Line, method: str, target: str, fields: Fields, length: int | None = 0) -> None:
         self.method = method
         self.target = target
         self.fields = fields
-        self.is_old = False
-        """Whether it is of HTTP/1.0."""
-        self.is_last = False
-        """Whether its client wants the connection to end with it."""
-        self.whole = False
-        """Whether all of it has come."""
-        self.added: Mapping[str, str] = {}
-        """Header fields of whatever it is answered with."""
-        self.when_gone: Callable[[], None] | None = None
-        """Called where its client leaves before it is answered; its handler runs on."""
         self._line = line
-        self._path: str | None = None
+        self._length = length
+        self._too_large = length is not None and length > line.most
         self._body: list[bytes] = []
-        self._size = 0
-        self._limit = limit
-        self._declared = _length(fields)
-        self._too_large = self._declared is not None and self._declared > limit
-        self._unwanted = False
-        self._cut = False
-        self._waiter: asyncio.Future[None] | None = None
 
     @property
     def path(self) -> str:
-        if self._path is None:
-            self._path = unquote(self.raw_path, errors="replace")
-        return self._path
+        return unquote(self.raw_path, errors="replace")
 
     @property
     def raw_path(self) -> str:
@@ -168,7 +153,7 @@ class Request:
         """How many bytes of it are still to come; None where that is not known."""
         if self.whole:
             return 0
-        return None if self._declared is None else self._declared - self._size
+        return None if self._length is None else self._length - self._size
 
     @property
     def gone(self) -> bool:
@@ -210,7 +195,7 @@ class Request:
 
     def feed(self, data: bytes) -> None:
         self._size += len(data)
-        if self._size > self._limit and not self._too_large:
+        if self._size > self._line.most and not self._too_large:
             self._too_large, self._body = True, []
             self._stir()
         if self._too_large or self._unwanted:
@@ -245,13 +230,6 @@ Handler = Callable[[Request], Awaitable[Answered]]
 @lru_cache(64)
 def _media_type(content_type: str) -> str:
     return content_type.partition(";")[0].strip().lower()
-
-
-def _length(fields: Fields) -> int | None:
-    declared = fields.get("content-length")
-    if declared:
-        return int(declared) if declared.isdecimal() and len(declared) < 20 else None
-    return None if "transfer-encoding" in fields else 0
 
 
 def _address(found: object) -> tuple[str, int] | None:

@@ -28,7 +28,7 @@ ROUTER = http.Router(
 
 
 def asked(method: str, target: str) -> http.Request:
-    return http.Request(_Elsewhere(None), method, target, http.Fields(), 0)
+    return http.Request(_Elsewhere(None), method, target, http.Fields())
 
 
 @pytest.mark.parametrize(
