@@ -27,7 +27,7 @@ from mcproxy.gateway.coalescing import Sleep
 from mcproxy.gateway.crossing import lacking
 from mcproxy.gateway.driving import driven
 from mcproxy.gateway.parking import Clock, Parking, Pause
-from mcproxy.gateway.tickets import Parked, Relayed, Tickets, refused
+from mcproxy.gateway.tickets import Continuation, Parked, Relayed, Tickets, refused
 from mcproxy.gateway.visiting import is_unwilling, visits
 from mcproxy.metrics import Metrics
 from mcproxy.protocol.eras import STATELESS_VERSIONS
@@ -77,21 +77,28 @@ class Bridge:
         await self._parking.run()
 
     def bridged(self, handler: Handler) -> Handler:
-        async def bridging(call: Call) -> Outcome:
+        def bridging(call: Call) -> Awaitable[Outcome]:
             row = METHODS.get(call.method)
             if row is None or not row.may_ask:
-                return await handler(call)
+                return handler(call)
             if call.caller.version in STATELESS_VERSIONS:
-                return await self._answer_by_results(handler, call)
-            outcome = await handler(call)
-            if isinstance(outcome, InputRequired):
-                return await driven(handler, call, outcome, self._limits.max_rounds, self._sleep, self._mint)
-            return outcome
+                return self._answer_by_results(handler, call)
+            return self._answer_by_asking(handler, call)
 
         return bridging
 
+    async def _answer_by_asking(self, handler: Handler, call: Call) -> Outcome:
+        outcome = await handler(call)
+        if isinstance(outcome, InputRequired):
+            return await driven(handler, call, outcome, self._limits.max_rounds, self._sleep, self._mint)
+        return outcome
+
     async def _answer_by_results(self, handler: Handler, call: Call) -> Outcome:
-        outcome = await self._carry_on(handler, call)
+        continuation = self._tickets.open(call, self._clock())
+        if continuation is None:
+            outcome = await self._parking.begin(handler, call)
+        else:
+            outcome = await self._carry_on(handler, call, continuation)
         match outcome:
             case Pause(parked=parked, requests=requests, expires=expires):
                 return input_required(requests, self._tickets.issue(call, parked, expires))
@@ -102,11 +109,8 @@ class Bridge:
             case _:
                 return outcome
 
-    async def _carry_on(self, handler: Handler, call: Call) -> Outcome | Pause:
-        continuation = self._tickets.open(call, self._clock())
+    async def _carry_on(self, handler: Handler, call: Call, continuation: Continuation) -> Outcome | Pause:
         match continuation:
-            case None:
-                return await self._parking.begin(handler, call)
             case Relayed(upstream=upstream, state=state):
                 if await self._owner(call) != upstream:
                     raise refused("is of another server than the one that answers now: make the call again, without it")

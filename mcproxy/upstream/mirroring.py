@@ -34,6 +34,8 @@ class Mirrored:
 
     def headers(self, method: str, params: Params) -> dict[str, str]:
         """The headers that the parameters of this request have."""
+        if not self._tools:
+            return {}
         row = METHODS[method]
         if row.subject is not Subject.TOOL or row.subject_key is None:
             return {}

@@ -36,6 +36,7 @@ class _InputRequired(msgspec.Struct):
     requestState: str | UnsetType = UNSET  # noqa: N815  # as on the wire
 
 
+_COMPLETE: Final = bytes(raw(COMPLETE))
 _ASKING: Final = frozenset({INPUT_REQUESTS, REQUEST_STATE})
 _input_required = msgspec.json.Decoder(_InputRequired)
 
@@ -46,7 +47,10 @@ def outcome(result: Params, row: Method, extensions: Collection[str] = ()) -> Ou
     `extensions` are those that client and server share: a type of result that is unknown here may be of one of them.
     """
     # basic, ResultType: "clients MUST treat an absent `resultType` as complete".
-    kind = parse_text(result["resultType"]) if "resultType" in result else COMPLETE
+    said = result.get("resultType")
+    if said is None or bytes(said) == _COMPLETE:
+        return Complete(result)
+    kind = parse_text(said)
     if kind is None:
         raise Malformed("its result is unreadable: its type is no string")
     if kind == INPUT_REQUIRED:

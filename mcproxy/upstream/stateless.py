@@ -167,7 +167,7 @@ class Conversation:
 
     def _outcome(self, row: Method, call: Call, answer: Response | ErrorResponse) -> Outcome:
         if isinstance(answer, Response):
-            return results.outcome(answer.result, row, self._shared_extensions(call.caller))
+            return results.outcome(answer.result, row, self._shared_extensions(call.caller) if self._extensions else ())
         if answer.error.code == UNSUPPORTED_PROTOCOL_VERSION:
             # Not executed, and no longer the server that was found: another link finds out what it is now.
             raise NotAccepted(f"it no longer speaks {self.identity.version}: {answer.error.message}")
@@ -175,7 +175,7 @@ class Conversation:
 
     def _shared_extensions(self, caller: Caller) -> Collection[str]:
         """Those of which the client knows the types of results; of results of old there are no types."""
-        if not self._extensions or caller.version not in STATELESS_VERSIONS:
+        if caller.version not in STATELESS_VERSIONS:
             return ()
         return extensions(caller.capabilities).keys() & self._extensions.keys()
 
@@ -224,11 +224,11 @@ class Conversation:
                 assert_never(message)
 
     def _on_answer(self, answer: Response | ErrorResponse, cause: RequestId | None) -> None:
-        if cause is not None and answer.id is None:
-            answer = replace(answer, id=cause)
         if cause is not None and answer.id != cause:
-            self._hop.count_junk()
-            return
+            if answer.id is not None:
+                self._hop.count_junk()
+                return
+            answer = replace(answer, id=cause)
         self._requests.settle(answer)
         self._causes.answered(answer.id)
 

@@ -109,7 +109,8 @@ class _Posts:
         key = METHODS[request.method].subject_key
         name = bytes(request.params.get(key, b"")) if key is not None else b""
         named = _named if len(name) <= LONGEST_KEPT_NAME else _named.__wrapped__
-        return (*named(request.method, name), *mirrored.items())
+        headers = named(request.method, name)
+        return (*headers, *mirrored.items()) if mirrored else headers
 
     async def rejection(self, response: HttpResponse, body: bytes | None = None) -> Rejected:
         return self._requester.rejection(response, await excerpt(response) if body is None else body)
@@ -188,7 +189,7 @@ class _Stateless:
         if METHODS[call.method].lists is Kind.TOOLS and isinstance(outcome, Complete):
             return replace(outcome, result=self._mirrored.note(outcome.result))
         # Headers are checked before anything is executed, so that the call may be sent again (R4; Client Behavior).
-        if _misses_headers(call, outcome) and await self._learnt(call):
+        if isinstance(outcome, Failed) and _misses_headers(call, outcome) and await self._learnt(call):
             return await self.conversation(call)
         return outcome
 
@@ -252,9 +253,8 @@ def _is_clients_fault(status: int) -> bool:
     return 400 <= status < 500 and status not in AUTHENTICATION and status not in PASSING
 
 
-def _misses_headers(call: Call, outcome: Outcome) -> bool:
-    mismatched = isinstance(outcome, Failed) and outcome.error.code == HEADER_MISMATCH
-    return mismatched and METHODS[call.method].subject is Subject.TOOL
+def _misses_headers(call: Call, outcome: Failed) -> bool:
+    return outcome.error.code == HEADER_MISMATCH and METHODS[call.method].subject is Subject.TOOL
 
 
 def _parsed(data: bytes) -> Message | None:

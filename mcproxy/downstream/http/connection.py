@@ -471,6 +471,6 @@ _KNOWN: Final = {
         "transfer-encoding",
         "user-agent",
     )
-    for spelled in (name, name.title(), name.replace("mcp-protocol", "MCP-Protocol"))
+    for spelled in (name, name.title(), name.title().replace("Mcp-Protocol", "MCP-Protocol"))
 }
 """Names that come with most requests, as they are mostly spelled."""

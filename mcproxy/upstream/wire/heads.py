@@ -16,6 +16,12 @@ _NAME: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 """RFC 9110, section 5.1."""
 _FORBIDDEN: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 """In a field's value: RFC 9110, section 5.5."""
+_KNOWN: Final = {
+    spelled.encode(): name
+    for name in ("cache-control", "content-length", "content-type", "date", "mcp-session-id", "server")
+    for spelled in (name, name.title())
+}
+"""Names that come with most responses, as they are mostly spelled."""
 _WITHOUT_BODY: Final = frozenset({204, 304})
 
 
@@ -40,7 +46,7 @@ def read_head(status: int, reason: bytes, fields: Sequence[tuple[bytes, bytes]])
     read: dict[str, str] = {}
     cookies: list[str] = []
     for name, value in fields:
-        key, text = name.decode("utf-8", "replace").lower(), value.decode("utf-8", "replace")
+        key, text = _KNOWN.get(name) or name.decode("utf-8", "replace").lower(), value.decode("utf-8", "replace")
         read.setdefault(key, text)
         if key == "set-cookie":
             cookies.append(text)
