@@ -12,6 +12,7 @@ import struct
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Final, Protocol, cast
 
 import httptools
@@ -34,7 +35,7 @@ LAST_MOMENT: Final = 2.0
 MUCH: Final = 16 * 1024
 """Bytes of a body that are not worth copying to send them with their head."""
 
-TOO_LARGE: Final = f"the headers are larger than {MAX_HEAD} bytes"
+TOO_LARGE: Final = f"what comes before the body is larger than {MAX_HEAD} bytes"
 
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 _RESET: Final = struct.pack("ii", 1, 0)
@@ -272,13 +273,14 @@ class Connection(asyncio.Protocol):
         request = Request(self, parser.get_method().decode(), _origin_form(self._target), fields, length)
         request.is_last = not parser.should_keep_alive()
         request.is_old = request.is_last and parser.get_http_version() == "1.0"
-        if since > MAX_HEAD and sum(len(name) + len(value) for name, value in self._lines) > MAX_HEAD:
+        hosts = len(fields.all("host"))
+        if since > MAX_HEAD and len(self._target) + sum(map(len, chain(*self._lines))) > MAX_HEAD:
             self._blame(431, TOO_LARGE)
-        elif len(fields.all("host")) > 1:
+        elif hosts != 1 and not (hosts == 0 and request.is_old):
             self._blame(400, "there must be one header Host")  # RFC 9112, section 3.2
         elif len(self._waiting) >= MOST_WAITING:
             self._blame(429, f"more than {MOST_WAITING} requests wait on this connection")
-        else:
+        if self._refusal is None:
             self._receiving = request
             self._waiting.append(request)
         # What comes behind the body is no header: RFC 9110, section 6.5.1.
