@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import cached_property
 from typing import Protocol
 
 import msgspec
@@ -17,8 +18,8 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from mcproxy.protocol.eras import Era
-from mcproxy.protocol.jsonrpc import ErrorObject, Params, RequestId, raw
-from mcproxy.protocol.methods import Kind
+from mcproxy.protocol.jsonrpc import ErrorObject, Notification, Params, RequestId, encode, raw, size_of
+from mcproxy.protocol.methods import RESOURCE_UPDATED, Kind
 from mcproxy.settings import Upstream as Spec
 
 
@@ -222,12 +223,25 @@ class ListChanged:
     kind: Kind
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ResourceUpdated:
-    """`uri` is in the hearer's own names. `params` are those of the latest notification, for what else they hold."""
+    """`uri` is in the hearer's own names. `params` are those of the latest notification, for what else they hold.
+
+    One and the same is told to all who use a name, and what it takes to tell it is worked out once.
+    """
 
     uri: str
     params: Params = field(default_factory=dict, compare=False)
+
+    @cached_property
+    def size(self) -> int:
+        """Bytes of `params`."""
+        return size_of(self.params)
+
+    @cached_property
+    def notification(self) -> bytes:
+        """As its hearers are told, encoded."""
+        return encode(Notification(RESOURCE_UPDATED, {**self.params, "uri": raw(self.uri)}))
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,13 +6,12 @@ it says; a task that does is left to be asked for. Sends nothing itself.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import islice
 from typing import Final, assert_never
 
 from mcproxy.backlog import Backlog
 from mcproxy.call import Change, ListChanged, Notice, ResourceUpdated, TaskChanged
-from mcproxy.protocol.jsonrpc import Notification, raw, size_of
+from mcproxy.protocol.jsonrpc import Notification, encode, raw, size_of
 from mcproxy.protocol.methods import RESOURCE_UPDATED, Kind
 from mcproxy.settings import Limits
 
@@ -25,6 +24,9 @@ _SHARE: Final = 16
 
 State = ListChanged | ResourceUpdated | TaskChanged
 """Changes of which the latest says all."""
+
+_TOLD_AS: Final = {kind.changed: kind for kind in Kind}
+"""Resources and their templates are two lists with one notification."""
 
 
 class Changes:
@@ -43,28 +45,29 @@ class Changes:
         if isinstance(change, Notice):
             self._notices.put(change, size_of(change.params))
             return
-        if isinstance(change, ResourceUpdated) and size_of(change.params) > self._most_said:
-            change = replace(change, params={})
-        if isinstance(change, TaskChanged) and size_of(change.params) > self._most_said:
-            return
+        match change:
+            case ResourceUpdated() if change.size > self._most_said:
+                change = ResourceUpdated(change.uri)
+            case TaskChanged(params=params) if size_of(params) > self._most_said:
+                return
+            case ListChanged(kind=kind):
+                change = ListChanged(_TOLD_AS[kind.changed])
+            case _:
+                pass
         self._changes[change] = change
         if len(self._changes) > self._most:
             del self._changes[next(iter(self._changes))]
 
-    def take(self) -> list[Notification]:
-        """The next of them, at most AT_ONCE, as a client of the handshake eras is told."""
+    def take(self) -> list[Change]:
+        """The next of them, at most AT_ONCE."""
         notices = [self._notices.take() for _ in range(min(AT_ONCE, len(self._notices)))]
         changes = [self._changes.pop(key) for key in list(islice(self._changes, AT_ONCE - len(notices)))]
-        told: dict[str, Notification] = {}
-        rest: list[Notification] = []
-        for change in (*notices, *changes):
-            notification = as_notification(change)
-            if isinstance(change, ListChanged):
-                # Resources and their templates are two lists with one notification.
-                told[notification.method] = notification
-            else:
-                rest.append(notification)
-        return [*told.values(), *rest]
+        return [*notices, *changes]
+
+
+def encoded(change: Change) -> bytes:
+    """The notification that tells of a change."""
+    return change.notification if isinstance(change, ResourceUpdated) else encode(as_notification(change))
 
 
 def as_notification(change: Change) -> Notification:
@@ -73,9 +76,7 @@ def as_notification(change: Change) -> Notification:
             return Notification(kind.changed, {})
         case ResourceUpdated(uri=uri, params=params):
             return Notification(RESOURCE_UPDATED, {**params, "uri": raw(uri)})
-        case TaskChanged(method=method, params=params):
-            return Notification(method, params)
-        case Notice(method=method, params=params):
+        case TaskChanged(method=method, params=params) | Notice(method=method, params=params):
             return Notification(method, params)
         case _:
             assert_never(change)

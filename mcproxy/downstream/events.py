@@ -27,7 +27,7 @@ _HEADERS: Final = {
 class EventStream:
     """The response to one request, begun; it lasts until its outbox is drained, or the client is gone.
 
-    `refill` is called whenever the box is empty. `over` is called once, when nothing is written any more.
+    `over` is called once, when nothing is written any more.
     """
 
     def __init__(
@@ -38,12 +38,10 @@ class EventStream:
         outbox: Outbox,
         *,
         headers: Mapping[str, str] | None = None,
-        refill: Callable[[], None] | None = None,
         over: Callable[[], None] | None = None,
     ) -> None:
         self._edge = edge
         self._outbox = outbox
-        self._refill = refill
         self._over = over
         self._sent = edge.metrics.bytes_out.labels(transport)
         self._loop = asyncio.get_running_loop()
@@ -76,16 +74,14 @@ class EventStream:
     def _flush(self) -> None:
         outbox = self._outbox
         while not (self._chunks.full or self._ended.done()):
-            if self._refill is not None and not len(outbox):
-                self._refill()
             frames = outbox.take()
             if frames:
                 self._write(frames)
-            elif not outbox.drained:
-                break
             if outbox.drained:
                 self._chunks.end()
                 self._end()
+            elif not frames:
+                break
         self._scheduled = False
 
     def _write(self, frames: bytes) -> None:

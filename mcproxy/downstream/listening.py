@@ -6,9 +6,8 @@ client has still to be told is a set. Knows no transport.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, assert_never
+from typing import Final, Protocol, assert_never
 
 import anyio
 import msgspec
@@ -28,12 +27,12 @@ from mcproxy.call import (
     ResourceUpdated,
     TaskChanged,
 )
-from mcproxy.downstream.changes import Changes
+from mcproxy.downstream.changes import Changes, as_notification
 from mcproxy.downstream.edge import Edge
 from mcproxy.downstream.sessions import SHUTTING_DOWN
-from mcproxy.downstream.stateless import Admitted, Answer, Send, answer
+from mcproxy.downstream.stateless import Admitted, Answer, answer
 from mcproxy.protocol.capabilities import tells_changes
-from mcproxy.protocol.envelope import with_meta
+from mcproxy.protocol.envelope import META, with_meta
 from mcproxy.protocol.eras import META_SUBSCRIPTION
 from mcproxy.protocol.jsonrpc import (
     EMPTY_OBJECT,
@@ -44,10 +43,13 @@ from mcproxy.protocol.jsonrpc import (
     ErrorObject,
     ErrorResponse,
     InvalidMessage,
+    Message,
     Notification,
     Params,
+    encode,
     parse_object,
     raw,
+    with_param,
 )
 from mcproxy.protocol.methods import ACKNOWLEDGED, DISCOVER, LISTEN, LISTEN_FLAGS, LISTEN_URIS, SUBSCRIBE, Kind
 from mcproxy.protocol.tasks import LISTEN_TASKS, NEEDED, UNDECLARED, listened, listening_for, offer
@@ -123,18 +125,32 @@ def _check_tasks(admitted: Admitted) -> None:
         raise McpError(MISSING_CLIENT_CAPABILITY, UNDECLARED, {"requiredCapabilities": NEEDED})
 
 
-class Subscription:
-    """One stream, as its client's listener (`call.Listener`). `wake` says that there is something to tell."""
+class Line(Protocol):
+    """The way to the client."""
 
-    def __init__(self, edge: Edge, admitted: Admitted, send: Send, wake: Callable[[], None]) -> None:
+    def send(self, message: Message) -> None:
+        """Never blocks."""
+
+    def put(self, notification: bytes, *, may_miss: bool) -> None:
+        """Sends one that is encoded already; what may be missed is dropped where there is no room."""
+
+    def wake(self) -> None:
+        """Says that there may be changes to tell."""
+
+
+class Subscription:
+    """One stream, as its client's listener (`call.Listener`)."""
+
+    def __init__(self, edge: Edge, admitted: Admitted, line: Line) -> None:
         """Raises McpError where the request says nothing that can be served."""
         self.caller: Final = admitted.caller
         _check_tasks(admitted)
         self._wanted = read_filter(admitted.params, edge.proxy.limits)
         self._edge = edge
         self._admitted = admitted
-        self._send = send
-        self._wake = wake
+        self._line = line
+        self._tag = {META_SUBSCRIPTION: admitted.id}
+        self._meta = b'"%b":%b' % (META.encode(), raw(self._tag))
         self._changes = Changes(edge.proxy.limits)
         self._filter = Filter()
         self._acknowledged = False
@@ -149,7 +165,7 @@ class Subscription:
     def signal(self, change: Change) -> None:
         if self._filter.admits(change):
             self._changes.note(change)
-            self._wake()
+            self._line.wake()
 
     async def ask(self, request: InputRequest) -> Raw:
         raise McpError(INVALID_REQUEST, f"{request.method}: this client can be asked by an answer alone")
@@ -161,16 +177,15 @@ class Subscription:
 
     def tell_changes(self) -> None:
         """Sends some of it."""
-        if not self.has_news:
-            return
-        for notification in self._changes.take():
-            self._tell(notification.method, notification.params)
+        if self._acknowledged:
+            for change in self._changes.take():
+                self._line.put(self._told(change), may_miss=True)
 
     async def run(self) -> None:
         """Subscribes, acknowledges, and lasts until `close`; the answer is the last. Cancelled, it says nothing."""
         self._edge.audience.join(self)
         try:
-            self._send(await self._answer())
+            self._line.send(await self._answer())
         finally:
             self._acknowledged = False
             self._edge.audience.leave(self)
@@ -186,11 +201,12 @@ class Subscription:
             return ErrorResponse(self._admitted.id, refusal.error())
         if self._closed.is_set():
             return ErrorResponse(self._admitted.id, ErrorObject(INTERNAL_ERROR, SHUTTING_DOWN))
-        self._tell(ACKNOWLEDGED, {"notifications": raw(self._filter.members())})
+        honoured = {"notifications": raw(self._filter.members())}
+        self._line.send(Notification(ACKNOWLEDGED, with_meta(honoured, self._tag)))
         self._acknowledged = True
-        self._wake()
+        self._line.wake()
         await self._closed.wait()
-        return answer(self._edge, self._admitted, Complete(self._tagged({})))
+        return answer(self._edge, self._admitted, Complete(with_meta({}, self._tag)))
 
     async def _subscribe(self) -> None:
         """Settles what is honoured. Until then nothing is noted that might not be. Raises McpError."""
@@ -236,11 +252,12 @@ class Subscription:
     def _call(self, method: str, params: Params) -> Call:
         return Call(method, params, self.caller, client=self, listener=self)
 
-    def _tell(self, method: str, params: Params) -> None:
-        self._send(Notification(method, self._tagged(params)))
-
-    def _tagged(self, params: Params) -> Params:
-        return with_meta(params, {META_SUBSCRIPTION: self._admitted.id})
+    def _told(self, change: Change) -> bytes:
+        """What tells the client of a change. It says of which stream it is; the rest is the same to all."""
+        if isinstance(change, ResourceUpdated) and META not in change.params:
+            return with_param(change.notification, self._meta)
+        notification = as_notification(change)
+        return encode(Notification(notification.method, with_meta(notification.params, self._tag)))
 
 
 def _result(outcome: Outcome) -> Params:

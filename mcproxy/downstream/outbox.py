@@ -13,10 +13,14 @@ from mcproxy.settings import Limits
 
 
 class Outbox:
-    """`when_woken` is called whenever whoever drains it should look, though there may be nothing."""
+    """`when_woken` is called whenever whoever drains it should look, though there may be nothing.
+
+    `refill` is called whenever it is found empty, and may put into it what waits elsewhere.
+    """
 
     def __init__(self, limits: Limits) -> None:
         self.when_woken: Callable[[], None] = _nobody
+        self.refill: Callable[[], None] = _nobody
         self._limits = limits
         self._frames: list[bytes] = []
         self._size = 0
@@ -38,10 +42,14 @@ class Outbox:
     def put(self, frame: bytes, *, may_miss: bool = False) -> None:
         if self._closed:
             return
-        if self._fits(frame):
-            self.restore([frame])
-        elif not may_miss:
-            self.discard()
+        # One frame always fits: how large a message may be is decided where it comes in.
+        if self._frames and not self._has_room(frame):
+            if not may_miss:
+                self.discard()
+            return
+        self._frames.append(frame)
+        self._size += len(frame)
+        self.when_woken()
 
     def restore(self, frames: list[bytes]) -> None:
         """Puts what is bounded elsewhere: the events of a stream that is resumed."""
@@ -65,27 +73,24 @@ class Outbox:
 
     def take(self) -> bytes:
         """All frames at once."""
-        frames, self._frames, self._size = self._frames, [], 0
-        return b"".join(frames)
+        if not (self._frames or self._closed):
+            self.refill()
+        taken = b"".join(self._frames)
+        self._frames.clear()
+        self._size = 0
+        return taken
 
-    def _fits(self, frame: bytes) -> bool:
+    def _has_room(self, frame: bytes) -> bool:
         limits = self._limits
-        # One frame always fits: how large a message may be is decided where it comes in.
-        return not self._frames or (
-            len(self._frames) < limits.max_queued_messages and self._size + len(frame) <= limits.max_queued_bytes
-        )
+        return len(self._frames) < limits.max_queued_messages and self._size + len(frame) <= limits.max_queued_bytes
 
 
-async def pump(
-    outbox: Outbox, write: Callable[[bytes], Awaitable[None]], *, refill: Callable[[], None] | None = None
-) -> None:
-    """Writes what comes until the box is drained. `refill` is called whenever it is empty."""
+async def pump(outbox: Outbox, write: Callable[[bytes], Awaitable[None]]) -> None:
+    """Writes what comes until the box is drained."""
     woken = asyncio.Event()
     outbox.when_woken = woken.set
     while not outbox.drained:
         woken.clear()
-        if refill is not None and not len(outbox):
-            refill()
         frames = outbox.take()
         if frames:
             await write(frames)

@@ -57,7 +57,10 @@ class Pipe:
     def send(self, message: Message) -> None:
         if isinstance(message, Request) and not self.connected:
             raise PeerGone("the connection ended")
-        self.outbox.put(self._frame(encode(message)), may_miss=isinstance(message, Notification))
+        self.put(encode(message), may_miss=isinstance(message, Notification))
+
+    def put(self, message: bytes, *, may_miss: bool) -> None:
+        self.outbox.put(self._frame(message), may_miss=may_miss)
 
     def send_batch(self, answers: list[Response | ErrorResponse]) -> None:
         self.outbox.put(self._frame(encode_batch(answers)))

@@ -23,7 +23,7 @@ from msgspec.structs import replace
 from mcproxy.call import Caller, Change, Credentials, InputRequest, McpError, Notice, Principal, Reason
 from mcproxy.channel import PeerGone, Requests
 from mcproxy.downstream.asking import ask
-from mcproxy.downstream.changes import Changes
+from mcproxy.downstream.changes import Changes, encoded
 from mcproxy.downstream.edge import Edge
 from mcproxy.downstream.session_ids import KEY_BYTES, Opening, Remembered, UnknownSession, seal, unseal
 from mcproxy.downstream.streams import Streams
@@ -57,6 +57,9 @@ class Line(Protocol):
 
     def send(self, message: Message) -> None:
         """Never blocks."""
+
+    def put(self, message: bytes, *, may_miss: bool) -> None:
+        """Sends what is encoded already; what may be missed is dropped where there is no room."""
 
     def wake(self) -> None:
         """Says that the session has changes to tell."""
@@ -136,8 +139,8 @@ class Session:
 
     def tell_changes(self) -> None:
         """Puts some of what the client has still to be told on its line."""
-        for notification in self.changes.take():
-            self.line.send(notification)
+        for change in self.changes.take():
+            self.line.put(encoded(change), may_miss=True)
 
     async def ask(self, request: InputRequest) -> Raw:
         if not self.line.connected:

@@ -52,10 +52,11 @@ class EventStreams:
         pipe.bring(brought(self._edge, principal, request))
         self._pipes[token] = pipe
         where = f"{self._edge.proxy.paths.messages}?session_id={token}"
+        pipe.outbox.refill = pipe.refill
         pipe.outbox.put(encode_event(where.encode(), event="endpoint"))
         try:
             with self._streams.one(principal):
-                return await EventStream(request, self._edge, TRANSPORT, pipe.outbox, refill=pipe.refill).ended()
+                return await EventStream(request, self._edge, TRANSPORT, pipe.outbox).ended()
         finally:
             del self._pipes[token]
             pipe.end()

@@ -7,7 +7,7 @@ and no stream can be resumed.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Coroutine, Mapping
 from typing import Final
 
 from mcproxy.call import McpError, Principal, Reason
@@ -94,8 +94,8 @@ class StatelessHttp:
         self._check_room()
         with self._streams.one(admitted.caller.principal):
             reply = Reply(self._edge, request, admitted.id, accepted, self._replies)
-            subscription = Subscription(self._edge, admitted, reply.send, reply.wake)
-            reply.refill = subscription.tell_changes
+            subscription = Subscription(self._edge, admitted, reply)
+            reply.outbox.refill = subscription.tell_changes
             self._subscriptions.add(subscription)
             try:
                 return await reply.carry(subscription.run())
@@ -123,14 +123,12 @@ class Reply:
     def __init__(
         self, edge: Edge, request: http.Request, id: RequestId, accepted: Accepted, under_way: set[Reply]
     ) -> None:
-        self.refill: Callable[[], None] | None = None
-        """Puts into the stream what there is to tell, whenever it is empty."""
+        self.outbox = Outbox(edge.proxy.limits)
         self._edge = edge
         self._request = request
         self._id = id
         self._accepted = accepted
         self._under_way = under_way
-        self._outbox = Outbox(edge.proxy.limits)
         self._answer: Answer | None = None
         self._events: EventStream | None = None
         self._late: asyncio.TimerHandle | None = None
@@ -148,12 +146,18 @@ class Reply:
             case _:
                 return
         if self._events is not None:
-            self._outbox.put(encode_event(encode(message)), may_miss=isinstance(message, Notification))
+            self.outbox.put(encode_event(encode(message)), may_miss=isinstance(message, Notification))
             if self._answer is not None:
-                self._outbox.close()
+                self.outbox.close()
+
+    def put(self, notification: bytes, *, may_miss: bool) -> None:
+        """Takes one that is encoded already."""
+        if self._answer is None and self._accepted.events:
+            self._begin_stream()
+            self.outbox.put(encode_event(notification), may_miss=may_miss)
 
     def wake(self) -> None:
-        self._outbox.wake()
+        self.outbox.when_woken()
 
     def abandon(self) -> None:
         """Answers now, that what became of the call is unknown, and ends its work."""
@@ -189,9 +193,7 @@ class Reply:
         if self._events is None:
             streams = self._edge.metrics.streams.labels(TRANSPORT, Era.STATELESS.value, LATEST)
             streams.inc()
-            self._events = EventStream(
-                self._request, self._edge, TRANSPORT, self._outbox, refill=self.refill, over=streams.dec
-            )
+            self._events = EventStream(self._request, self._edge, TRANSPORT, self.outbox, over=streams.dec)
 
 
 def _status(answer: Answer) -> int:

@@ -14,10 +14,10 @@ import anyio
 
 from mcproxy.call import McpError, Principal, Reason
 from mcproxy.downstream.edge import Edge
-from mcproxy.downstream.listening import Subscription
+from mcproxy.downstream.listening import Line, Subscription
 from mcproxy.downstream.opening import Incoming, speaks_stateless
 from mcproxy.downstream.sessions import CUT_OFF, SHUTTING_DOWN
-from mcproxy.downstream.stateless import Admitted, Send, admit, respond
+from mcproxy.downstream.stateless import Admitted, admit, respond
 from mcproxy.protocol.jsonrpc import (
     INTERNAL_ERROR,
     INVALID_REQUEST,
@@ -33,14 +33,13 @@ from mcproxy.protocol.methods import CANCELLED
 
 
 class StatelessPipe:
-    """The stateless requests of one connection. `wake` is called when there is something for `tell_changes` to tell."""
+    """The stateless requests of one connection. `line` is woken when there is something for `tell_changes` to tell."""
 
-    def __init__(self, edge: Edge, principal: Principal, endpoint: str, send: Send, wake: Callable[[], None]) -> None:
+    def __init__(self, edge: Edge, principal: Principal, endpoint: str, line: Line) -> None:
         self._edge = edge
         self._principal = principal
         self._endpoint = endpoint
-        self._send = send
-        self._wake = wake
+        self._line = line
         self._calls: dict[RequestId, anyio.CancelScope] = {}
         self._subscriptions: dict[RequestId, Subscription] = {}
         self._idle = anyio.Event()
@@ -100,7 +99,7 @@ class StatelessPipe:
             self._check_room(request.id)
             work = self._work(admit(self._edge, request, self._principal, self._endpoint))
         except McpError as refusal:
-            self._send(ErrorResponse(request.id, refusal.error()))
+            self._line.send(ErrorResponse(request.id, refusal.error()))
             return
         self._calls[request.id] = anyio.CancelScope()
         if self._idle.is_set():
@@ -109,8 +108,8 @@ class StatelessPipe:
 
     def _work(self, admitted: Admitted) -> Callable[[], Coroutine[object, object, None]]:
         if not admitted.stays_open:
-            return partial(respond, self._edge, admitted, self._send)
-        subscription = Subscription(self._edge, admitted, self._send, self._wake)
+            return partial(respond, self._edge, admitted, self._line.send)
+        subscription = Subscription(self._edge, admitted, self._line)
         self._subscriptions[admitted.id] = subscription
         return subscription.run
 
@@ -119,7 +118,7 @@ class StatelessPipe:
             with self._calls[id] as scope:
                 await work()
             if scope.cancelled_caught and self._abandoned:
-                self._send(ErrorResponse(id, ErrorObject(INTERNAL_ERROR, CUT_OFF)))
+                self._line.send(ErrorResponse(id, ErrorObject(INTERNAL_ERROR, CUT_OFF)))
         finally:
             del self._calls[id]
             self._subscriptions.pop(id, None)

@@ -56,7 +56,7 @@ async def serve_stdio(
 async def _serve(edge: Edge, stdin: int, stdout: int, stop: anyio.Event, principal: Principal) -> None:
     sessions = Sessions(edge)
     pipe = Pipe(edge, sessions, TRANSPORT, principal, AGGREGATE, lambda message: message + b"\n")
-    stateless = StatelessPipe(edge, principal, AGGREGATE, pipe.send, pipe.wake)
+    stateless = StatelessPipe(edge, principal, AGGREGATE, pipe)
     try:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_write, pipe, stateless, stdout, edge, tasks)
@@ -118,7 +118,8 @@ async def _write(pipe: Pipe, stateless: StatelessPipe, stdout: int, edge: Edge, 
         stateless.tell_changes()
 
     try:
-        await pump(pipe.outbox, write, refill=refill)
+        pipe.outbox.refill = refill
+        await pump(pipe.outbox, write)
     except (OSError, TimeoutError) as error:
         log.info("client gone", transport=TRANSPORT, why=str(error) or "it takes nothing (write_timeout)")
     # Whoever cannot be answered need not be heard.

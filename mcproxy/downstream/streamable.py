@@ -228,11 +228,12 @@ def _written(
     edge: Edge, sessions: Sessions, request: http.Request, session: Session, stream: Stream, outbox: Outbox
 ) -> EventStream:
     """Begins to answer a request with a stream, attached to `outbox`. While it is open, the session is not idle."""
-    refill = session.tell_changes if stream is session.streams.listening else None
+    if stream is session.streams.listening:
+        outbox.refill = session.tell_changes
     open_for_client = ExitStack()
     open_for_client.callback(stream.detach, outbox)
     open_for_client.enter_context(sessions.streaming(session))
-    return EventStream(request, edge, TRANSPORT, outbox, refill=refill, over=open_for_client.close)
+    return EventStream(request, edge, TRANSPORT, outbox, over=open_for_client.close)
 
 
 def _one(answers: list[Response | ErrorResponse]) -> bytes:

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from mcproxy.downstream.outbox import Outbox
 from mcproxy.protocol.jsonrpc import Message, Notification, encode
@@ -26,8 +25,7 @@ class UnknownEvent(Exception):
     """A `Last-Event-ID` that nothing can be resumed from: too old, or never given out."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Kept:
+class _Kept(NamedTuple):
     stream: str
     number: int
     frame: bytes
@@ -37,14 +35,15 @@ class Replay:
     """The last events of all streams of a session. What is over the limits is forgotten, oldest first."""
 
     def __init__(self, limits: Limits) -> None:
-        self._limits = limits
+        self._most = limits.replay_events
+        self._most_bytes = limits.replay_bytes
         self._kept: deque[_Kept] = deque()
         self._size = 0
 
     def keep(self, stream: str, number: int, frame: bytes) -> None:
         self._kept.append(_Kept(stream, number, frame))
         self._size += len(frame)
-        while len(self._kept) > self._limits.replay_events or self._size > self._limits.replay_bytes:
+        while len(self._kept) > self._most or self._size > self._most_bytes:
             self._size -= len(self._kept.popleft().frame)
 
     def after(self, stream: str, number: int) -> list[bytes]:
@@ -73,11 +72,15 @@ class Stream:
         return f"{self.name}-{self._number}"
 
     def send(self, message: Message) -> None:
+        self.put(encode(message), may_miss=isinstance(message, Notification))
+
+    def put(self, message: bytes, *, may_miss: bool) -> None:
+        """Sends what is encoded already."""
         self._number += 1
-        frame = encode_event(encode(message), id=self._id)
+        frame = encode_event(message, id=self._id)
         self._replay.keep(self.name, self._number, frame)
         if self._outbox is not None:
-            self._outbox.put(frame, may_miss=isinstance(message, Notification))
+            self._outbox.put(frame, may_miss=may_miss)
 
     def attach(self, outbox: Outbox, *, after: int | None = None, primed: bool = False) -> None:
         """Hands over to a new connection, which first gets what came after the event numbered `after`.
@@ -104,7 +107,7 @@ class Stream:
 
     def wake(self) -> None:
         if self._outbox is not None:
-            self._outbox.wake()
+            self._outbox.when_woken()
 
     def close(self) -> None:
         """Ends the connection, if any; the stream can be resumed."""

@@ -288,13 +288,18 @@ class Subscriptions:
     def _tell_all(self, topic: Topic, update: ResourceUpdated) -> None:
         """Those who use one spelling are told the very same, and what many see alike is asked once."""
         itself = _is_itself(topic, update.uri)
+        seen: dict[tuple[str, int], Layout] = {}
         layouts: dict[int, tuple[Layout, bool]] = {}
         changes: dict[str, ResourceUpdated] = {}
         told = 0
         for listener, spelling in self._watchers.hearers(topic):
-            layout = self._catalogue.layout(listener.caller)
-            if id(layout) not in layouts:
-                layouts[id(layout)] = layout, _may_hear(layout, topic, update.uri)
+            caller = listener.caller
+            whose = caller.endpoint, id(caller.principal)
+            layout = seen.get(whose)
+            if layout is None:
+                layout = seen[whose] = self._catalogue.layout(caller)
+                if id(layout) not in layouts:
+                    layouts[id(layout)] = layout, _may_hear(layout, topic, update.uri)
             if layouts[id(layout)][1]:
                 uri = spelling if itself else layout.space(topic.link.upstream).expose_uri(update.uri)
                 if uri not in changes:

@@ -218,6 +218,11 @@ def encode(message: Message) -> bytes:
     return one_line(_encoder.encode(message))
 
 
+def with_param(notification: bytes, member: bytes) -> bytes:
+    """An encoded notification that has `params`, with one member more in them: `"name":value`."""
+    return b"%b,%b}}" % (notification[:-2], member)
+
+
 def raw(value: object) -> Raw:
     """`value` as raw JSON. Takes what msgspec encodes, `Raw` inside included."""
     return Raw(_encoder.encode(value))

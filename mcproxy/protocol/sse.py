@@ -105,13 +105,16 @@ class EventDecoder:
 
 def encode_event(data: bytes, *, event: str | None = None, id: str | None = None, retry: int | None = None) -> bytes:
     """One event. `data` must be one line; `event` and `id` are ours, never a peer's (a line break is refused)."""
-    parts: list[bytes] = []
-    for name, value in (("event", event), ("id", id), ("retry", retry)):
-        if value is not None:
-            line = f"{name}: {value}"
-            if "\n" in line or "\r" in line:
-                raise ValueError(f"a line break in the field {name!r}")
-            parts.append(line.encode())
-    if b"\n" in data or b"\r" in data:
+    fields = ""
+    if event is not None:
+        fields = f"event: {event}\n"
+    if id is not None:
+        fields += f"id: {id}\n"
+    if retry is not None:
+        fields += f"retry: {retry}\n"
+    if fields.count("\n") != (event is not None) + (id is not None) + (retry is not None) or "\r" in fields:
+        raise ValueError(f"a line break in a field of an event: {fields!r}")
+    # `in` takes several times as long: it first tries whether it is given a number.
+    if data.find(b"\n") >= 0 or data.find(b"\r") >= 0:
         raise ValueError("a line break in the data of an event")
-    return b"\n".join([*parts, b"data: " + data, b"", b""])
+    return b"%bdata: %b\n\n" % (fields.encode(), data)

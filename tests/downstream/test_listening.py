@@ -77,11 +77,13 @@ async def test_the_acknowledgement_comes_first_and_all_is_tagged_with_the_reques
             acknowledged = await events.message()
             assert acknowledged["method"] == "notifications/subscriptions/acknowledged"
             assert acknowledged["params"]["notifications"] == {**TOOLS, "resourceSubscriptions": ["a://b"]}
-            signal(gateway, ListChanged(Kind.TOOLS), ResourceUpdated("a://b", {"_meta": raw({"k": 1})}))
-            changed, updated = await events.message(), await events.message()
+            more, plain = {"_meta": raw({"k": 1})}, {"title": raw("t")}
+            signal(gateway, ListChanged(Kind.TOOLS), ResourceUpdated("a://b", more), ResourceUpdated("a://c", plain))
+            changed, updated, other = [await events.message() for _ in range(3)]
             assert changed["method"] == "notifications/tools/list_changed"
             assert updated["params"]["uri"] == "a://b"
             assert updated["params"]["_meta"] == {"k": 1, SUBSCRIPTION: id}
+            assert other["params"] == {"title": "t", "uri": "a://c", "_meta": {SUBSCRIPTION: id}}
             for message in (acknowledged, changed):
                 assert message["params"]["_meta"][SUBSCRIPTION] == id
 

@@ -83,10 +83,20 @@ async def test_a_wake_refills() -> None:
         written.append(frames)
         box.close()
 
+    box.refill = refill
     with anyio.fail_after(5):
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(partial(pump, box, write, refill=refill))
+            tasks.start_soon(pump, box, write)
             await looked.wait()
             signals.append(b"change")
             box.wake()
     assert written == [b"change"]
+
+
+async def test_a_closed_box_asks_for_nothing_that_it_could_not_take() -> None:
+    box = outbox()
+    asked: list[str] = []
+    box.refill = partial(asked.append, "more")
+    box.close()
+    assert box.take() == b""
+    assert asked == []

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from mcproxy.call import ANONYMOUS, InputRequest, ListChanged, McpError, Notice, Principal
+from mcproxy.downstream.changes import as_notification
 from mcproxy.downstream.session_ids import MAX_LENGTH, Opening, Remembered, UnknownSession, seal, unseal
 from mcproxy.downstream.sessions import Session, Sessions, TooManySessions
 from mcproxy.protocol.jsonrpc import raw
@@ -192,7 +193,7 @@ async def test_notices_are_filtered_by_level_as_it_is_when_they_come() -> None:
         session.set_log_level("debug")
         session.signal(Notice("notifications/message", {"n": raw(2)}, "debug"))
         session.signal(Notice("notifications/elicitation/complete", {}))
-        assert [notification.method for notification in session.changes.take()] == [
+        assert [as_notification(change).method for change in session.changes.take()] == [
             "notifications/message",
             "notifications/elicitation/complete",
         ]
