@@ -62,7 +62,6 @@ from mcproxy.protocol.methods import (
     Method,
 )
 from mcproxy.protocol.tasks import TASK_ID, TASK_STATUS, related_task, without_tasks
-from mcproxy.settings import UpstreamTimeouts
 from mcproxy.upstream.attribution import Ambiguous, Attribution, Caused, Causes, Nobody
 from mcproxy.upstream.link import Hop, Link, NotAccepted, Pipe, Rejected, Unreachable, task_group
 from mcproxy.upstream.questions import Questions
@@ -189,7 +188,7 @@ class Conversation:
                 call.method,
                 params,
                 self._send,
-                _timeouts(row, self._hop.spec.timeouts),
+                self._hop.timeouts(row),
                 on_progress=partial(call.client.notify, PROGRESS) if row.may_ask else None,
                 send_cancel=self._say_cancelled,
                 id=id,
@@ -359,9 +358,3 @@ def messages(data: bytes) -> list[Message | InvalidMessage]:
         return [parse(data)] if batch is None else batch
     except InvalidMessage as invalid:
         return [invalid]
-
-
-def _timeouts(row: Method, limits: UpstreamTimeouts) -> Timeouts:
-    if row.waits:
-        return Timeouts(limits.total, limits.total)
-    return Timeouts(limits.idle if row.lists is None else limits.list, limits.total)

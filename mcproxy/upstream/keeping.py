@@ -129,7 +129,7 @@ class KeptLink:
 
     def adopt(self, spec: Upstream) -> None:
         """Goes by other settings from now on, over the same link."""
-        self._hop.spec = spec
+        self._hop.adopt(spec)
 
     def finish(self) -> None:
         """Makes no other link than the one there is; without one, stops."""

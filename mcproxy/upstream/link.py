@@ -16,8 +16,10 @@ from anyio.abc import TaskGroup
 from msgspec.structs import replace
 
 from mcproxy.call import Call, Change, Credentials, Hearing, Listener, Outcome, Owner, ServerIdentity
+from mcproxy.channel import Timeouts
 from mcproxy.metrics import Metrics
 from mcproxy.protocol.jsonrpc import ErrorObject, Message, Params
+from mcproxy.protocol.methods import Method
 from mcproxy.settings import Upstream
 from mcproxy.upstream.redaction import Redaction
 from mcproxy.upstream.tail import Tail
@@ -65,12 +67,22 @@ class Underway:
     step: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class _Patience:
+    """What the settings say of waiting for answers, read once: each call goes by it."""
+
+    call: Timeouts
+    list: Timeouts
+    task: Timeouts
+    """For the result of a task, which may say nothing until it is there."""
+
+
 @dataclass(slots=True, eq=False)
 class Hop:
     """What a link needs to know: whom to reach, for whom, and where to say what it hears between calls."""
 
     spec: Upstream
-    """As of now: a reload that needs no other link puts another in its place. All else stays as it is."""
+    """As of now: a reload that needs no other link has it `adopt` another. All else stays as it is."""
     metrics: Metrics
     publish: Callable[[Change | Hearing], None]
     ownership: Ownership | None = None
@@ -82,11 +94,29 @@ class Hop:
     """For whatever a peer said, before an operator or a client reads it in a sentence of ours (R44)."""
     stderr: Tail = field(init=False)
     underway: Underway = field(init=False)
+    _patience: _Patience = field(init=False)
 
     def __post_init__(self) -> None:
+        self.adopt(self.spec)
         self.redact = Redaction.of(self.spec, self.credentials.headers.values() if self.credentials is not None else ())
         self.stderr = Tail(self.redact)
         self.underway = Underway()
+
+    def adopt(self, spec: Upstream) -> None:
+        """Goes by other settings from now on."""
+        self.spec = spec
+        limits = spec.timeouts
+        self._patience = _Patience(
+            call=Timeouts(limits.idle, limits.total),
+            list=Timeouts(limits.list, limits.total),
+            task=Timeouts(limits.total, limits.total),
+        )
+
+    def timeouts(self, row: Method) -> Timeouts:
+        """How long an answer to such a request may take."""
+        if row.waits:
+            return self._patience.task
+        return self._patience.call if row.lists is None else self._patience.list
 
     @property
     def owner(self) -> Owner:

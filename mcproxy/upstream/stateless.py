@@ -144,7 +144,6 @@ class Conversation:
             return self._failed(call, f"{error}", Reason.UNAVAILABLE)
 
     async def _exchange(self, row: Method, call: Call) -> Response | ErrorResponse:
-        limits = self._hop.spec.timeouts
         id = self._requests.mint()
         if call.caller.log_level is not None:
             self._causes.begin(id, call)
@@ -154,7 +153,7 @@ class Conversation:
                 call.method,
                 _enveloped(call, id if row.may_ask else None),
                 self._send,
-                Timeouts(limits.idle if row.lists is None else limits.list, limits.total),
+                self._hop.timeouts(row),
                 on_progress=partial(call.client.notify, PROGRESS) if row.may_ask else None,
                 send_cancel=self._send_cancel,
                 id=id,

@@ -86,7 +86,7 @@ class Supervisor:
         delays: Callable[[int], float] = backoff.delay,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._spec = spec
+        self._adopt(spec)
         self._on_event = on_event
         self._metrics = metrics
         self._places = (Places(spec.max_connections), places or Places(proxy.limits.max_connections_total))
@@ -144,7 +144,7 @@ class Supervisor:
                     await self._quiet.wait()
 
     async def __call__(self, call: Call) -> Outcome:
-        if self._in_flight >= self._spec.max_in_flight:
+        if self._in_flight >= self._max_in_flight:
             return self._unavailable(f"busy: {self._in_flight} calls are in flight (max_in_flight)")
         self._in_flight += 1
         try:
@@ -161,10 +161,15 @@ class Supervisor:
 
     def reconfigure(self, spec: Upstream) -> None:
         """Goes by settings that differ from those before in no key that takes another link."""
-        self._spec = spec
+        self._adopt(spec)
         self._places[0].limit = spec.max_connections
         for kept in self._links():
             kept.adopt(spec)
+
+    def _adopt(self, spec: Upstream) -> None:
+        self._spec = spec
+        self._max_in_flight = spec.max_in_flight
+        self._one_for_all = spec.connection != "session" and not spec.credentials.forward
 
     def retire(self, grace: float) -> None:
         """Says nothing more, connects to nothing more, and goes with its last call, or after `grace` seconds."""
@@ -186,6 +191,8 @@ class Supervisor:
         yield from list(self._owned.values())
 
     def _link_for(self, call: Call) -> KeptLink | Failed:
+        if self._one_for_all and call.over is None:
+            return self._shared
         key = call.over or owner(self._spec, call.caller)
         if key is None and self._spec.credentials.forward and METHODS[call.method].answerer is Answerer.UPSTREAM:
             # R39: what lists for everybody answers nobody; the gateway said before what to bring.
