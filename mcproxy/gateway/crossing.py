@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import anyio
+from anyio import TaskHandle
 from msgspec import Raw
 
 from mcproxy import settings
@@ -87,8 +88,8 @@ class Crossing:
         self.id: str | None = None
         """By which its client's retries find it, once it has been parked."""
         self.principal: Final = call.caller.principal
-        self.scope: Final = anyio.CancelScope()
-        """Around the call to the upstream."""
+        self.carrier: TaskHandle[None] | None = None
+        """The task in which the call goes to the upstream."""
         self.round = 0
         """How often it was resumed; a ticket is good for one round."""
         self.outcome: Outcome | None = None
@@ -98,7 +99,8 @@ class Crossing:
         self._questions: dict[str, _Question] = {}
         self._asked = 0
         self._missed: Backlog[tuple[str, Params]] = Backlog(limits.max_kept_messages, limits.max_kept_bytes)
-        self._stirred = anyio.Event()
+        self._stirred: anyio.Event | None = None
+        """For who waits now."""
 
     @property
     def requests(self) -> dict[str, InputRequest]:
@@ -106,7 +108,8 @@ class Crossing:
         return {key: question.request for key, question in self._questions.items()}
 
     async def stirred(self) -> None:
-        """Returns when the upstream asked for something next, or the call ended."""
+        """Returns when the upstream asked for something next, or the call ended. For one at a time."""
+        self._stirred = anyio.Event()
         await self._stirred.wait()
 
     def land(self, outcome: Outcome) -> None:
@@ -116,6 +119,11 @@ class Crossing:
             for question in self._questions.values():
                 question.settle(McpError(INVALID_REQUEST, "the call that this was asked for is over"))
             self._stir()
+
+    def cancel(self) -> None:
+        """Ends the call, if it is not over."""
+        if self.outcome is None and self.carrier is not None:
+            self.carrier.cancel()
 
     def park(self) -> None:
         self._attached = None
@@ -179,8 +187,8 @@ class Crossing:
                 self._questions.pop(key).settle(refusal)
 
     def _stir(self) -> None:
-        self._stirred.set()
-        self._stirred = anyio.Event()
+        if self._stirred is not None:
+            self._stirred.set()
 
 
 def _is_refusal(outcome: Outcome) -> bool:

@@ -92,7 +92,7 @@ class Parking:
             client = Unaskable(call)
             return client.declared.told(await handler(replace(call, client=client)))
         crossing = Crossing(call, self._limits)
-        self._tasks.start_soon(_carry, crossing, handler, call)
+        crossing.carrier = self._tasks.start_soon(_carry, crossing, handler, call, name=call.method)
         return await self._accompany(crossing)
 
     async def resume(self, parked: Parked, call: Call) -> Outcome | Pause:
@@ -142,8 +142,7 @@ class Parking:
             raise _busy("max_parked_per_principal")
 
     def _end(self, crossing: Crossing) -> None:
-        if crossing.outcome is None:
-            crossing.scope.cancel()
+        crossing.cancel()
         if crossing.id is not None:
             self._places.pop(crossing.id, None)
             self._expiries.pop(crossing.id, None)
@@ -167,8 +166,7 @@ class Parking:
 
 async def _carry(crossing: Crossing, handler: Handler, call: Call) -> None:
     try:
-        with crossing.scope:
-            crossing.land(await contained(handler)(replace(call, client=crossing)))
+        crossing.land(await contained(handler)(replace(call, client=crossing)))
     finally:
         crossing.land(STOPPED)
 
