@@ -60,6 +60,8 @@ class Catalogue:
         self._max_views = max_views
         self._outlooks: OrderedDict[OutlookKey, Outlook] = OrderedDict()
         """Those that were asked for last, at the end."""
+        self._latest: tuple[Caller, Outlook] | None = None
+        """The very last: one call asks for it several times on its way."""
         self._views: LRUCache[ViewKey, View] = LRUCache(max_views)
         self._restricted: LRUCache[tuple[str, Standing], Layout] = LRUCache(max_views)
 
@@ -71,6 +73,7 @@ class Catalogue:
         self._vetted.clear()
         self._exposures.clear()
         self._max_views = max_views
+        self._latest = None
         self._outlooks.clear()
         self._views = LRUCache(max_views)
         self._restricted = LRUCache(max_views)
@@ -120,6 +123,11 @@ class Catalogue:
 
     def outlook(self, caller: Caller) -> Outlook:
         """What `caller` sees, and where it leads. A look-up, unless something changed since."""
+        if self._latest is None or self._latest[0] is not caller:
+            self._latest = caller, self._looked_up(caller)
+        return self._latest[1]
+
+    def _looked_up(self, caller: Caller) -> Outlook:
         standing = self._policy.standing(caller.principal)
         key = (caller.endpoint, standing, self._owners(caller), dialect(caller.version))
         outlook = self._outlooks.get(key)
@@ -268,6 +276,7 @@ class Catalogue:
             self._invalidate(link.owner)
 
     def _invalidate(self, owner: Owner) -> None:
+        self._latest = None
         if owner is None:
             self._outlooks.clear()
             self._views.clear()

@@ -119,6 +119,22 @@ def test_outlooks_that_were_not_asked_for_lately_give_way() -> None:
     assert made.outlook(caller(ANN)) is not first
 
 
+def test_what_changes_while_a_call_is_on_its_way_holds_at_once_for_its_caller() -> None:
+    made, same = catalogue({"default": "allow", "roles": {"ops": {}}}, {"up": {}}), caller()
+    before = made.outlook(same)
+    assert made.outlook(same) is before
+    listed(made, "up", annotations={"readOnlyHint": True})
+    assert way(made, same).repeatable
+    connect(made, "up", {"tasks": {}})
+    assert way(made, same).has_tasks
+    made.reconfigure({}, Policy(Rules(), readings=lambda uri: [uri], spelled=lambda glob: [glob]), 10)
+    assert made.outlook(same).way(Kind.TOOLS, "up__push") is None
+    made.reconfigure(layouts(settings_of({"up": {}}).upstreams, 64), Policy(Rules(), readings=list, spelled=list), 10)
+    assert way(made, same).has_tasks
+    made.retire(LinkKey("up", None))
+    assert made.outlook(same).way(Kind.TOOLS, "up__push") is None
+
+
 def test_a_name_is_aimed_where_its_call_goes_before_what_is_hidden_from_the_caller() -> None:
     """Two upstreams without a prefix have a tool of one name: the first shows it, to those who may use it."""
     made = catalogue(ROLES, {"first": {"prefix": ""}, "second": {"prefix": ""}})
