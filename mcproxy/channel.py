@@ -102,6 +102,8 @@ class Requests:
     While anybody waits there is one alarm, set no later than the first of their deadlines.
     """
 
+    __slots__ = ("_alarm", "_alarm_at", "_last_id", "_pending")
+
     def __init__(self) -> None:
         self._pending: dict[RequestId, _Pending] = {}
         self._last_id = 0

@@ -30,6 +30,8 @@ _TOLD_AS: Final = {kind.changed: kind for kind in Kind}
 
 
 class Changes:
+    __slots__ = ("_changes", "_most", "_most_said", "_notices")
+
     def __init__(self, limits: Limits) -> None:
         self._most = limits.max_subscriptions_per_session + limits.max_tasks_per_session + len(Kind)
         self._changes: dict[State, State] = {}

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from anyio.abc import TaskGroup
 
 from mcproxy.call import Audience, Caller, Handler, Principal
+from mcproxy.downstream.keep_alive import KeepAlive
 from mcproxy.metrics import Metrics
 from mcproxy.protocol.headers import MirroredParameter
 from mcproxy.sealing import Sealer
@@ -32,3 +33,8 @@ class Edge:
     """Whether anybody wants to know of which trace a request is."""
     mirrored: Callable[[Caller, str], Sequence[MirroredParameter]] = lambda caller, tool: ()
     """The parameters of a tool, by its exposed name, that come in headers too, as far as that is known."""
+    keep_alive: KeepAlive = field(init=False)
+    """Of all event streams."""
+
+    def __post_init__(self) -> None:
+        self.keep_alive = KeepAlive(lambda: self.proxy.keep_alive)

@@ -30,6 +30,19 @@ class EventStream:
     `over` is called once, when nothing is written any more.
     """
 
+    __slots__ = (
+        "_chunks",
+        "_edge",
+        "_ended",
+        "_loop",
+        "_outbox",
+        "_over",
+        "_scheduled",
+        "_sent",
+        "_waiter",
+        "written",
+    )
+
     def __init__(
         self,
         request: http.Request,
@@ -45,35 +58,43 @@ class EventStream:
         self._over = over
         self._sent = edge.metrics.bytes_out.labels(transport)
         self._loop = asyncio.get_running_loop()
-        self._ended: asyncio.Future[None] = self._loop.create_future()
+        self._waiter: asyncio.Future[None] | None = None
+        self._ended = False
         self._scheduled = False
         self._chunks = request.begin(200, {**_HEADERS, **headers} if headers else _HEADERS)
         self._chunks.ready, self._chunks.gone = self._stir, self._end
         outbox.when_woken = self._stir
-        self._written = self._loop.time()
-        self._beat = self._loop.call_later(edge.proxy.keep_alive, self._keep_alive)
+        self.written = self._loop.time()
+        edge.keep_alive.add(self)
         if request.gone:
             self._end()
         self._stir()
 
     async def ended(self) -> http.Streamed:
-        """Returns when nothing is written any more. Cancelled, it hangs up."""
-        try:
-            await asyncio.shield(self._ended)
-        finally:
-            if not self._ended.done():
-                self._chunks.reset()
-                self._end()
+        """Returns when nothing is written any more; once at most. Cancelled, it hangs up."""
+        if not self._ended:
+            self._waiter = self._loop.create_future()
+            try:
+                await self._waiter
+            finally:
+                if not self._ended:
+                    self._chunks.reset()
+                    self._end()
         return http.Streamed()
 
+    def keep_alive(self) -> None:
+        # To whoever does not take what there is, a sign of life is no help.
+        if not (self._chunks.full or self._ended):
+            self._write(KEEP_ALIVE)
+
     def _stir(self) -> None:
-        if not (self._scheduled or self._ended.done()):
+        if not (self._scheduled or self._ended):
             self._scheduled = True
             self._loop.call_soon(self._flush)
 
     def _flush(self) -> None:
         outbox = self._outbox
-        while not (self._chunks.full or self._ended.done()):
+        while not (self._chunks.full or self._ended):
             frames = outbox.take()
             if frames:
                 self._write(frames)
@@ -85,24 +106,17 @@ class EventStream:
         self._scheduled = False
 
     def _write(self, frames: bytes) -> None:
-        self._written = self._loop.time()
+        self.written = self._loop.time()
         self._chunks.write(frames)
         self._sent.inc(len(frames))
 
-    def _keep_alive(self) -> None:
-        due = self._written + self._edge.proxy.keep_alive
-        if self._loop.time() >= due:
-            # To whoever does not take what there is, a sign of life is no help.
-            if not self._chunks.full:
-                self._write(KEEP_ALIVE)
-            due = self._loop.time() + self._edge.proxy.keep_alive
-        self._beat = self._loop.call_at(due, self._keep_alive)
-
     def _end(self) -> None:
-        if self._ended.done():
+        if self._ended:
             return
-        self._ended.set_result(None)
-        self._beat.cancel()
+        self._ended = True
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+        self._edge.keep_alive.discard(self)
         self._outbox.discard()
         if self._over is not None:
             self._over()

@@ -88,10 +88,10 @@ class Listener:
         self._edge = edge
         self._identify = identify
         self._sessions = Sessions(edge)
-        streams = OpenStreams(edge)
-        self._stateless = StatelessHttp(edge, streams)
-        self._streamable = Streamable(edge, self._sessions, streams)
-        self._event_streams = EventStreams(edge, self._sessions, streams)
+        self._streams = OpenStreams(edge)
+        self._stateless = StatelessHttp(edge, self._streams)
+        self._streamable = Streamable(edge, self._sessions, self._streams)
+        self._event_streams = EventStreams(edge, self._sessions, self._streams)
         self._router = http.Router([*self._routes(), *extra_routes])
         self._answers = _traced(self._routed) if edge.traced else self._routed
         self._sent = edge.metrics.sent("http")
@@ -130,6 +130,7 @@ class Listener:
             while self._present:
                 self._quiet.clear()
                 await self._quiet.wait()
+            await self._streams.closed()
         self._stateless.abandon()
         self._sessions.abandon()
 

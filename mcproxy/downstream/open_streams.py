@@ -5,6 +5,7 @@ Those that answer a call are not among them: calls have limits of their own. Ope
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,17 +27,33 @@ class OpenStreams:
     def __init__(self, edge: Edge) -> None:
         self._edge = edge
         self._of_principal: Counter[str] = Counter()
+        self._none = asyncio.Event()
 
-    @contextmanager
-    def one(self, principal: Principal) -> Iterator[None]:
-        """For as long as it is open. Raises TooManyStreams."""
+    def open(self, principal: Principal) -> None:
+        """Counts one more, until it is closed. Raises TooManyStreams."""
         most = self._edge.proxy.limits.max_streams_per_principal
         if self._of_principal[principal.name] >= most:
             raise TooManyStreams(most)
         self._of_principal[principal.name] += 1
+
+    def close(self, principal: Principal) -> None:
+        self._of_principal[principal.name] -= 1
+        if not self._of_principal[principal.name]:
+            del self._of_principal[principal.name]
+        if not self._of_principal:
+            self._none.set()
+
+    @contextmanager
+    def one(self, principal: Principal) -> Iterator[None]:
+        """For as long as it is open. Raises TooManyStreams."""
+        self.open(principal)
         try:
             yield
         finally:
-            self._of_principal[principal.name] -= 1
-            if not self._of_principal[principal.name]:
-                del self._of_principal[principal.name]
+            self.close(principal)
+
+    async def closed(self) -> None:
+        """Returns once none is open."""
+        while self._of_principal:
+            self._none.clear()
+            await self._none.wait()

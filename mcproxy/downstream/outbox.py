@@ -18,6 +18,8 @@ class Outbox:
     `refill` is called whenever it is found empty, and may put into it what waits elsewhere.
     """
 
+    __slots__ = ("_closed", "_frames", "_limits", "_size", "refill", "when_woken")
+
     def __init__(self, limits: Limits) -> None:
         self.when_woken: Callable[[], None] = _nobody
         self.refill: Callable[[], None] = _nobody

@@ -76,7 +76,28 @@ class Cancellable(Protocol):
 class Session:
     """One handshake session, as its client's listener (`call.Listener`) and as the owner of its calls."""
 
-    def __init__(self, id: str, caller: Caller, transport: str, streams: Streams, edge: Edge, now: float) -> None:
+    __slots__ = (
+        "_abandoned",
+        "_ask_timeout",
+        "_caller",
+        "_draining",
+        "_idle",
+        "_most_at_once",
+        "calls",
+        "changes",
+        "id",
+        "issued",
+        "line",
+        "open_streams",
+        "requests",
+        "streams",
+        "transport",
+        "used",
+    )
+
+    def __init__(
+        self, id: str, issued: int, caller: Caller, transport: str, streams: Streams, edge: Edge, now: float
+    ) -> None:
         self.id = id
         self.transport = transport
         self.streams = streams
@@ -86,11 +107,13 @@ class Session:
         self.line: Line = streams.listening
         self.used = now
         self.open_streams = 0
+        self.issued = issued
+        """When its id was sealed: a Unix time in seconds."""
         self._caller = caller
         self._ask_timeout = edge.proxy.ask_timeout
         self._most_at_once = edge.proxy.limits.max_calls_per_session
-        self._idle = asyncio.Event()
-        self._idle.set()
+        self._idle: asyncio.Event | None = None
+        """Made by who waits for it."""
         self._draining = False
         self._abandoned = False
 
@@ -115,6 +138,10 @@ class Session:
     def full(self) -> bool:
         """Whether as many calls are in flight as may be."""
         return len(self.calls) >= self._most_at_once
+
+    def is_of(self, principal: Principal, endpoint: str) -> bool:
+        """Whether it was opened by that principal at that endpoint."""
+        return principal.name == self._caller.principal.name and endpoint == self._caller.endpoint
 
     def authenticated_as(self, principal: Principal) -> None:
         """Takes over what the latest request said of the same principal: roles and scopes may have changed."""
@@ -155,18 +182,21 @@ class Session:
     def begin(self, key: Hashable, call: Cancellable) -> None:
         """Enters a call that is carried out. `key` is its request's id, or anything for a notification."""
         self.calls[key] = call
-        self._idle.clear()
 
     def finish(self, key: Hashable) -> None:
         del self.calls[key]
         if not self.calls:
-            self._idle.set()
+            if self._idle is not None:
+                self._idle.set()
+                self._idle = None
             if self._draining:
                 self.line.close()
 
     async def idle(self) -> None:
         """Returns once no call is in flight."""
-        await self._idle.wait()
+        while self.calls:
+            self._idle = self._idle or asyncio.Event()
+            await self._idle.wait()
 
     def drain(self) -> None:
         """Admits no more calls, and hangs up as soon as none is in flight (requirement R9)."""
@@ -206,8 +236,9 @@ class Sessions:
         self._wall = wall
         self._randomness = randomness
         self._live: dict[str, Session] = {}
-        self._known: dict[tuple[str, str, str], Remembered] = {}
-        """What the ids of live sessions say, by id, principal and endpoint."""
+        self._by_id: dict[str, Session] = {}
+        """Those that live, as well: an id is opened but once."""
+        self._new_name = lambda: randomness(6).hex()
         self._of_principal: Counter[str] = Counter()
         # As long as ids last, and no more of them than may live: what its owner ended must not come back.
         self._ended: TTLCache[str, None] = TTLCache(self._limits.max_sessions, self._limits.session_lifetime, clock)
@@ -239,13 +270,11 @@ class Sessions:
         self, id: str, transport: str, principal: Principal, endpoint: str, credentials: Credentials | None = None
     ) -> Session:
         """The session with that id, opened again if need be. Raises UnknownSession and TooManySessions."""
-        remembered = self._opened(id, principal, endpoint)
-        session = self._live.get(remembered.key)
-        too_old = self._wall() - remembered.issued > self._limits.session_lifetime
-        if too_old or (session is None and remembered.key in self._ended):
+        session = self._by_id.get(id)
+        if session is None or not session.is_of(principal, endpoint):
+            session = self._opened(id, transport, principal, endpoint, credentials)
+        elif self._is_too_old(session.issued):
             raise UnknownSession
-        if session is None:
-            session = self._enter(id, transport, principal, endpoint, remembered, credentials)
         session.authenticated_as(principal)
         if credentials is not None:
             self.bring(session, credentials)
@@ -258,17 +287,18 @@ class Sessions:
             session.brings(credentials)
             self._edge.audience.join(session)
 
-    def _opened(self, id: str, principal: Principal, endpoint: str) -> Remembered:
-        """What an id says to a principal at an endpoint; that of a live session is opened but once."""
-        sought = (id, principal.name, endpoint)
-        known = self._known.get(sought)
-        if known is not None:
-            return known
+    def _opened(
+        self, id: str, transport: str, principal: Principal, endpoint: str, credentials: Credentials | None
+    ) -> Session:
+        """The session that an id speaks of, opened again. Raises UnknownSession and TooManySessions."""
         remembered = unseal(self._edge.sealer, principal, endpoint, id)
-        session = self._live.get(remembered.key)
-        if session is not None and session.id == id:
-            self._known[sought] = remembered
-        return remembered
+        if self._is_too_old(remembered.issued) or remembered.key in self._ended:
+            raise UnknownSession
+        live = self._live.get(remembered.key)
+        return live or self._enter(id, transport, principal, endpoint, remembered, credentials)
+
+    def _is_too_old(self, issued: int) -> bool:
+        return self._wall() - issued > self._limits.session_lifetime
 
     def end(self, session: Session) -> None:
         """Ends a session for good, whose client knows its id: it is unknown from now on. Idempotent."""
@@ -281,7 +311,7 @@ class Sessions:
         caller = session.caller
         if caller.session is None or self._live.pop(caller.session, None) is None:
             return
-        self._known.pop((session.id, caller.principal.name, caller.endpoint), None)
+        del self._by_id[session.id]
         name = caller.principal.name
         self._of_principal[name] -= 1
         if not self._of_principal[name]:
@@ -305,15 +335,20 @@ class Sessions:
     @contextmanager
     def streaming(self, session: Session) -> Iterator[None]:
         """While a stream to the session's client is open: the session is not idle then."""
-        streams = self._edge.metrics.streams.labels(session.transport, _ERA, session.caller.version)
-        session.open_streams += 1
-        streams.inc()
+        self.stream_opened(session)
         try:
             yield
         finally:
-            session.open_streams -= 1
-            session.used = self._clock()
-            streams.dec()
+            self.stream_closed(session)
+
+    def stream_opened(self, session: Session) -> None:
+        session.open_streams += 1
+        self._edge.metrics.streams.labels(session.transport, _ERA, session.caller.version).inc()
+
+    def stream_closed(self, session: Session) -> None:
+        session.open_streams -= 1
+        session.used = self._clock()
+        self._edge.metrics.streams.labels(session.transport, _ERA, session.caller.version).dec()
 
     def drain(self) -> None:
         self._draining = True
@@ -350,9 +385,10 @@ class Sessions:
             credentials=credentials,
             transport=transport,
         )
-        streams = Streams(self._limits, lambda: self._randomness(6).hex())
-        session = Session(id, caller, transport, streams, self._edge, self._clock())
+        streams = Streams(self._limits, self._new_name)
+        session = Session(id, remembered.issued, caller, transport, streams, self._edge, self._clock())
         self._live[remembered.key] = session
+        self._by_id[id] = session
         self._of_principal[principal.name] += 1
         self._edge.metrics.sessions.labels(transport, _ERA, caller.version).inc()
         self._edge.audience.join(session)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from contextlib import ExitStack
+from functools import partial
 from typing import Final
 
 from mcproxy.call import McpError, Principal
@@ -79,14 +79,16 @@ class Streamable:
         if not read_accept(request.fields.joined("accept")).events:
             raise Refusal(406, INVALID_REQUEST, "GET opens an event stream: accept text/event-stream")
         session = self._session(request, principal, endpoint)
-        with self._streams.one(principal):
-            stream, after = _resumed(session, request.fields.get(_RESUME))
-            outbox = Outbox(self._edge.proxy.limits)
-            outbox.put(KEEP_ALIVE)
-            stream.attach(outbox, after=after, primed=after is None and polls(session.caller.version))
-            if session.draining:
-                session.drain()
-            return await _written(self._edge, self._sessions, request, session, stream, outbox).ended()
+        stream, after = _resumed(session, request.fields.get(_RESUME))
+        self._streams.open(principal)
+        outbox = Outbox(self._edge.proxy.limits)
+        outbox.put(KEEP_ALIVE)
+        stream.attach(outbox, after=after, primed=after is None and polls(session.caller.version))
+        if session.draining:
+            session.drain()
+        over = partial(self._streams.close, principal)
+        _written(self._edge, self._sessions, request, session, stream, outbox, over)
+        return http.Streamed()
 
     async def delete(self, request: http.Request, principal: Principal, endpoint: str) -> http.Answered:
         self._sessions.end(self._session(request, principal, endpoint))
@@ -225,15 +227,26 @@ class Exchange:
 
 
 def _written(
-    edge: Edge, sessions: Sessions, request: http.Request, session: Session, stream: Stream, outbox: Outbox
+    edge: Edge,
+    sessions: Sessions,
+    request: http.Request,
+    session: Session,
+    stream: Stream,
+    outbox: Outbox,
+    over: Callable[[], None] = lambda: None,
 ) -> EventStream:
     """Begins to answer a request with a stream, attached to `outbox`. While it is open, the session is not idle."""
     if stream is session.streams.listening:
         outbox.refill = session.tell_changes
-    open_for_client = ExitStack()
-    open_for_client.callback(stream.detach, outbox)
-    open_for_client.enter_context(sessions.streaming(session))
-    return EventStream(request, edge, TRANSPORT, outbox, over=open_for_client.close)
+    sessions.stream_opened(session)
+    closed = partial(_closed, sessions, session, stream, outbox, over)
+    return EventStream(request, edge, TRANSPORT, outbox, over=closed)
+
+
+def _closed(sessions: Sessions, session: Session, stream: Stream, outbox: Outbox, over: Callable[[], None]) -> None:
+    stream.detach(outbox)
+    sessions.stream_closed(session)
+    over()
 
 
 def _one(answers: list[Response | ErrorResponse]) -> bytes:

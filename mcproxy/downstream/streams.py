@@ -6,7 +6,6 @@ A stream outlives its connections; the newest one has it. Opens no connection an
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
@@ -34,17 +33,20 @@ class _Kept(NamedTuple):
 class Replay:
     """The last events of all streams of a session. What is over the limits is forgotten, oldest first."""
 
+    __slots__ = ("_kept", "_most", "_most_bytes", "_size")
+
     def __init__(self, limits: Limits) -> None:
         self._most = limits.replay_events
         self._most_bytes = limits.replay_bytes
-        self._kept: deque[_Kept] = deque()
+        # No deque, which takes 700 bytes: there is one of these for every client, and mostly nothing in it.
+        self._kept: list[_Kept] = []
         self._size = 0
 
     def keep(self, stream: str, number: int, frame: bytes) -> None:
         self._kept.append(_Kept(stream, number, frame))
         self._size += len(frame)
         while len(self._kept) > self._most or self._size > self._most_bytes:
-            self._size -= len(self._kept.popleft().frame)
+            self._size -= len(self._kept.pop(0).frame)
 
     def after(self, stream: str, number: int) -> list[bytes]:
         return [kept.frame for kept in self._kept if kept.stream == stream and kept.number > number]
@@ -55,6 +57,8 @@ class Replay:
 
 class Stream:
     """One event stream. `name` is unique among all that this session ever had."""
+
+    __slots__ = ("_number", "_outbox", "_replay", "finished", "name")
 
     def __init__(self, name: str, replay: Replay) -> None:
         self.name = name
@@ -117,6 +121,8 @@ class Stream:
 
 class Streams:
     """All event streams of a session: the one that listens (GET), and one for each POST answered by a stream."""
+
+    __slots__ = ("_answering", "_new_name", "_replay", "listening")
 
     def __init__(self, limits: Limits, new_name: Callable[[], str]) -> None:
         self._replay = Replay(limits)

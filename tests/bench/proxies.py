@@ -23,7 +23,7 @@ NOTHING: Final = "do-nothing"
 NGINX: Final = "nginx"
 DIRECT: Final = "direct"
 _MANY: Final = 100_000
-_LIMITS: Final = ("max_calls_per_session", "max_sessions", "max_sessions_per_principal")
+_LIMITS: Final = ("max_calls_per_session", "max_sessions", "max_sessions_per_principal", "max_streams_per_principal")
 """Bounds that a load of one client would meet are out of its way."""
 
 

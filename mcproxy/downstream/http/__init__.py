@@ -1,11 +1,20 @@
 """HTTP/1.1 (RFC 9110, RFC 9112), server side, no more of it than a gateway needs. Knows no MCP.
 
-A handler is given a `Request` and returns a `Response`, or the end of one that it wrote as a stream (`Request.begin`).
+A handler is given a `Request` and returns a `Response`, or `Streamed` where it began a stream (`Request.begin`).
 """
 
 from mcproxy.downstream.http.connection import Bounds
 from mcproxy.downstream.http.fields import Fields
-from mcproxy.downstream.http.messages import Answered, BodyCut, BodyTooLarge, Handler, Request, Response, Streamed
+from mcproxy.downstream.http.messages import (
+    Answered,
+    BodyCut,
+    BodyTooLarge,
+    Chunks,
+    Handler,
+    Request,
+    Response,
+    Streamed,
+)
 from mcproxy.downstream.http.routes import MethodNotAllowed, NotFound, Route, RoutedHandler, Router
 from mcproxy.downstream.http.server import Server
 
@@ -14,6 +23,7 @@ __all__ = [
     "BodyCut",
     "BodyTooLarge",
     "Bounds",
+    "Chunks",
     "Fields",
     "Handler",
     "MethodNotAllowed",

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
-from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import chain
@@ -20,7 +19,7 @@ import structlog
 
 from mcproxy.downstream.http.fields import Fields
 from mcproxy.downstream.http.heads import WITHOUT_BODY, head
-from mcproxy.downstream.http.messages import Answered, Handler, Request, Response
+from mcproxy.downstream.http.messages import Answered, Handler, Request, Response, Streamed
 
 log = structlog.get_logger()
 
@@ -85,7 +84,7 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport
         self._parser = httptools.HttpRequestParser(self)
         self._bounds = owner.bounds
-        self._waiting: deque[Request] = deque()
+        self._waiting: list[Request] = []
         self._served: Request | None = None
         self._chunks: _Chunks | None = None
         self._waiter: asyncio.Future[None] | None = None
@@ -152,19 +151,24 @@ class Connection(asyncio.Protocol):
     @property
     def busy(self) -> bool:
         """Whether a request is being served, or waits to be."""
-        return self._served is not None or bool(self._waiting)
+        return self._served is not None or self._chunks is not None or bool(self._waiting)
 
     async def serve(self) -> None:
-        """Has one request after the other handled, until the connection is lost or ends."""
+        """Has one request after the other handled, until the connection is lost, or streams on without a handler."""
         while not self._lost:
-            if not self._waiting:
+            if self.full or not self._waiting:
                 await self._stirred()
                 continue
-            request = self._served = self._waiting.popleft()
-            self._finish(request, await self._answered(request))
-            request.when_gone = self._served = self._chunks = None
-            while self.full and not self._lost:
-                await self._stirred()
+            request = self._served = self._waiting.pop(0)
+            answer = await self._answered(request)
+            request.when_gone = self._served = None
+            if isinstance(answer, Streamed) and self._chunks is not None and not self._chunks.over:
+                # Streams may idle for hours, and are many: a task for each would cost more than all the rest of it.
+                self._serving = False
+                request.drop()
+                return
+            self._finish(request, answer)
+            self._chunks = None
 
     async def _answered(self, request: Request) -> Answered:
         """One that crashes its handler costs itself an answer, and nobody else anything."""
@@ -326,7 +330,18 @@ class Connection(asyncio.Protocol):
         self.write(head(status, refusal.fields, {}, framing=framing, close=True) + refusal.body)
         self._linger()
 
+    def streamed(self) -> None:
+        """A stream has ended; where its handler is still there, it says so itself."""
+        if self._served is None and not self._lost:
+            self._chunks = None
+            self._idle_since = self._loop.time()
+            self._move_on(heard_out=self._receiving is None)
+            if self._waiting:
+                self._proceed()
+
     def _proceed(self) -> None:
+        if self._chunks is not None and self._served is None:
+            return  # its turn comes after the stream
         if not self._serving:
             self._serving = True
             self._owner.serve(self)
@@ -342,13 +357,15 @@ class Connection(asyncio.Protocol):
                 self.reset()  # its handler crashed in the middle of a stream
                 return
             self._respond(request, answer)
-        if not self._last:
-            if not request.whole:
-                request.drop()
-        elif request.whole:
-            self.close()
-        else:
+        if not request.whole:
             request.drop()
+        self._move_on(heard_out=request.whole)
+
+    def _move_on(self, *, heard_out: bool) -> None:
+        """To the next request, or to the end where that was the last."""
+        if self._last and heard_out:
+            self.close()
+        elif self._last:
             self._linger()
 
     def _respond(self, request: Request, response: Response) -> None:
@@ -404,30 +421,31 @@ class _Chunks:
     def __init__(self, connection: Connection, *, chunked: bool) -> None:
         self.ready: Callable[[], None] = _nothing
         self.gone: Callable[[], None] = _nothing
+        self.over = False
         self._connection = connection
         self._chunked = chunked
-        self._over = False
 
     @property
     def full(self) -> bool:
         return self._connection.full
 
     def write(self, data: bytes) -> None:
-        if self._over or not data:
+        if self.over or not data:
             return
         self._connection.write(b"%x\r\n%b\r\n" % (len(data), data) if self._chunked else data)
 
     def end(self) -> None:
-        if not self._over:
-            self._over = True
+        if not self.over:
+            self.over = True
             self._connection.write(b"0\r\n\r\n" if self._chunked else b"")
+            self._connection.streamed()
 
     def reset(self) -> None:
         self._connection.reset()
 
     def leave(self) -> None:
-        if not self._over:
-            self._over = True
+        if not self.over:
+            self.over = True
             self.gone()
 
 

@@ -80,7 +80,7 @@ class Line(Protocol):
 
 
 class Streamed:
-    """Stands for a response that its handler has written."""
+    """Stands for a response that its handler has begun to write. It goes on for as long as its chunks do."""
 
 
 class Request:

@@ -280,6 +280,55 @@ async def test_a_stream_is_sent_in_chunks_as_it_is_written() -> None:
         assert (await visitor.ask(GET)).status == 200
 
 
+async def test_a_stream_goes_on_without_its_handler_and_the_next_request_waits_for_its_end() -> None:
+    begun: list[http.Chunks] = []
+
+    async def stream(request: http.Request) -> http.Answered:
+        if request.target == "/next":
+            return http.Response(200, b"next")
+        begun.append(request.begin(200, {}))
+        return http.Streamed()
+
+    async with serving(stream) as running, running.visited() as visitor:
+        await visitor.ask(GET)
+        await visitor.say(b"GET /next HTTP/1.1\r\nHost: here\r\n\r\n")
+        running.server.drain()
+        (chunks,) = begun
+        chunks.write(b"one")
+        assert await visitor.chunk() == b"one"
+        chunks.end()
+        assert await visitor.chunk() == b""
+        assert (await visitor.answer()).body == b"next"
+        assert await visitor.rest() == b""
+
+
+async def test_a_connection_whose_stream_went_on_without_its_handler_serves_again() -> None:
+    begun: list[http.Chunks] = []
+
+    async def stream(request: http.Request) -> http.Answered:
+        begun.append(request.begin(200, {}))
+        return http.Streamed()
+
+    async with visiting(stream) as visitor:
+        for number in range(2):
+            assert (await visitor.ask(GET)).status == 200
+            begun[number].end()
+            assert await visitor.chunk() == b""
+
+
+async def test_a_stream_without_a_handler_says_that_its_client_has_left() -> None:
+    gone = anyio.Event()
+
+    async def stream(request: http.Request) -> http.Answered:
+        request.begin(200, {}).gone = gone.set
+        return http.Streamed()
+
+    async with serving(stream) as running:
+        async with running.visited() as visitor:
+            await visitor.ask(GET)
+        await gone.wait()
+
+
 async def test_a_stream_to_a_client_of_http_1_0_ends_with_its_connection() -> None:
     async def stream(request: http.Request) -> http.Answered:
         chunks = request.begin(200, {})
