@@ -22,7 +22,7 @@ import anyio
 import structlog
 import typer
 
-from mcproxy import __version__, logs, systemd
+from mcproxy import __version__, descriptors, logs, systemd
 from mcproxy.app import App, running, serve_http, serve_stdio
 from mcproxy.call import ANONYMOUS, Connected, Principal, UpstreamEvent
 from mcproxy.cli.explain import endpoint_key, explained, known_roles, present
@@ -135,6 +135,7 @@ def serve(
 
     configuration = load()
     _set_up_logs(configuration)
+    descriptors.raise_limit()
     _run((_serve_stdio if stdio else _serve_http)(configuration, load))
 
 

@@ -1,15 +1,17 @@
-"""Runs one command and leaves nothing of it behind: `python -I -S reaper.py LIFELINE COMMAND [ARGUMENT...]`.
+"""Runs one command and leaves nothing of it behind: `python -I -S reaper.py LIFELINE FILES COMMAND [ARGUMENT...]`.
 
 Stands between the gateway and a child that speaks over stdio, and touches neither stdin, stdout nor stderr. It adopts
 whatever the command leaves orphaned (PR_SET_CHILD_SUBREAPER), so that what `npx` and `uvx` start is found again.
 LIFELINE is a pipe that only the gateway holds open: when it closes, by intent or because the gateway was killed, all
 is killed at once. PR_SET_PDEATHSIG alone could not do this: it reaches the direct child only, and here it covers
 the one case left, the death of this process. SIGTERM goes on to the command's process group. Exits as the command did.
+FILES is the soft limit of open files that the command gets.
 """
 
 import contextlib
 import ctypes
 import os
+import resource
 import select
 import signal
 import sys
@@ -20,12 +22,12 @@ NOT_FOUND = 127
 
 
 def main(arguments: list[str]) -> None:
-    lifeline, command = int(arguments[0]), arguments[1:]
+    lifeline, files, command = int(arguments[0]), int(arguments[1]), arguments[2:]
     os.set_inheritable(lifeline, False)
     _close_all_but_stdio_and(lifeline)
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
     wakeup = _wake_on(signal.SIGCHLD, signal.SIGTERM)
-    child = _start(command)
+    child = _start(command, files)
     _let_go_of_stdio()
     status = _watch(child, lifeline, wakeup)
     _kill_all(child)
@@ -53,7 +55,7 @@ def _wake_on(*signals: signal.Signals) -> int:
     return reader
 
 
-def _start(command: list[str]) -> int:
+def _start(command: list[str], files: int) -> int:
     reaper = os.getpid()
     child = os.fork()
     if child:
@@ -66,6 +68,7 @@ def _start(command: list[str]) -> int:
             os._exit(NOT_FOUND)
         for ignored in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them, and exec would pass that on
             signal.signal(ignored, signal.SIG_DFL)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (files, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
         os.execvp(command[0], command)  # noqa: S606  no shell: that is the point
     except OSError as error:
         os.write(2, f"cannot run {command[0]}: {error.strerror}\n".encode())

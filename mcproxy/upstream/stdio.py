@@ -21,6 +21,7 @@ import anyio.lowlevel
 import structlog
 from anyio.abc import ByteReceiveStream, Process
 
+from mcproxy.descriptors import AT_START
 from mcproxy.protocol.jsonrpc import Message, encode
 from mcproxy.settings import Upstream
 from mcproxy.upstream.inlet import Inlet, opened
@@ -90,7 +91,7 @@ def locate(spec: Upstream, env: Mapping[str, str]) -> str:
 
 
 async def _start(spec: Upstream, command: str, env: Mapping[str, str], lifeline: int, stdin: int) -> Process:
-    reaper = [sys.executable, "-I", "-S", str(REAPER), str(lifeline)]
+    reaper = [sys.executable, "-I", "-S", str(REAPER), str(lifeline), str(AT_START)]
     try:
         return await anyio.open_process(
             [*reaper, command, *spec.args],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -14,6 +15,7 @@ import pytest
 
 from mcproxy import __version__
 from mcproxy.cli.commands import main
+from tests.processes import command_line, descendants
 
 SECRET = "ghp_" + "a1B2c3D4e5" * 3
 
@@ -181,6 +183,18 @@ def test_r9_a_signal_to_end_stops_the_gateway_with_0(config: Path, number: signa
         gateway.send_signal(number)
         _, rest = gateway.communicate(timeout=20)
     assert gateway.returncode == 0, rest
+
+
+def test_r54_a_gateway_takes_as_many_descriptors_as_it_may_and_its_children_get_what_it_was_given(config: Path) -> None:
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    serve = f'ulimit -S -n 256; exec "{sys.executable}" -m mcproxy serve -c "{config}"'
+    with subprocess.Popen(["sh", "-c", serve], stderr=subprocess.PIPE, text=True) as gateway:
+        wait_for("upstream connected", gateway)
+        (child,) = (pid for pid in descendants(gateway.pid) if "reaper" not in command_line(pid))
+        limits = [resource.prlimit(pid, resource.RLIMIT_NOFILE) for pid in (gateway.pid, child)]
+        gateway.terminate()
+        gateway.communicate(timeout=20)
+    assert limits == [(hard, hard), (256, hard)]
 
 
 def test_r9_a_terminal_that_closes_ends_the_gateway_that_was_started_on_it(config: Path) -> None:

@@ -159,7 +159,7 @@ async def test_r13_a_child_that_closes_its_output_and_lives_on_fails_its_calls()
 def test_r13_a_child_inherits_nothing_but_its_stdio() -> None:
     held, lifeline = os.pipe()
     leaked, other_end = os.pipe()
-    command = [sys.executable, "-I", "-S", str(REAPER), str(held), "sh", "-c", "ls /proc/$$/fd"]
+    command = [sys.executable, "-I", "-S", str(REAPER), str(held), "64", "sh", "-c", "ls /proc/$$/fd"]
     ran = subprocess.run(command, pass_fds=(held, leaked, other_end), stdout=subprocess.PIPE, check=True)
     assert ran.stdout.split() == [b"0", b"1", b"2"]
     for descriptor in (held, lifeline, leaked, other_end):
@@ -526,7 +526,7 @@ async def test_a_notification_is_sent_on_as_one() -> None:
 def test_the_reaper_exits_as_its_command_did() -> None:
     held, lifeline = os.pipe()
     for script, status in (("exit 7", 7), ("kill -SEGV $$", -signal.SIGSEGV)):
-        command = [sys.executable, "-I", "-S", str(REAPER), str(held), "sh", "-c", script]
+        command = [sys.executable, "-I", "-S", str(REAPER), str(held), "64", "sh", "-c", script]
         assert subprocess.run(command, pass_fds=(held,), check=False).returncode == status
     os.close(held)
     os.close(lifeline)
