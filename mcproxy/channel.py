@@ -10,7 +10,6 @@ import asyncio
 import math
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import cast
 
 import anyio
 import msgspec
@@ -68,8 +67,10 @@ class _Pending:
         self.holds = 0
         self.expired = False
         self._waiter: asyncio.Future[None] | None = None
-        self._task = cast("asyncio.Task[object]", asyncio.current_task())
-        self._cancelling = self._task.cancelling()
+        task = asyncio.current_task()
+        assert task is not None
+        self._task = task
+        self._cancelling = task.cancelling()
 
     def touch(self, now: float) -> None:
         if not self.expired:
