@@ -8,7 +8,8 @@
 | handshake | stateless | the client is asked while its call lasts, which is made again each round (`driving`)      |
 | handshake | handshake | `Client.ask`, and nothing to do here                                                      |
 
-Which kind the upstream is shows in what it does: it returns `InputRequired`, or it asks.
+Which kind the upstream is shows in what it does: it returns `InputRequired`, or it asks. Where its link is known to be
+stateless before, a call is not made ready to be parked.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from mcproxy.call import Call, Failed, Handler, InputRequest, InputRequired, Out
 from mcproxy.gateway.coalescing import Sleep
 from mcproxy.gateway.crossing import lacking
 from mcproxy.gateway.driving import driven
-from mcproxy.gateway.parking import Clock, Parking, Pause
+from mcproxy.gateway.parking import AsksByResults, Clock, Parking, Pause
 from mcproxy.gateway.tickets import Continuation, Parked, Relayed, Tickets, refused
 from mcproxy.gateway.visiting import is_unwilling, visits
 from mcproxy.metrics import Metrics
@@ -55,6 +56,7 @@ class Bridge:
         sealer: Sealer,
         owner: Owner,
         check: Check,
+        asks_by_results: AsksByResults,
         metrics: Metrics,
         clock: Clock = time.time,
         sleep: Sleep = anyio.sleep,
@@ -67,7 +69,7 @@ class Bridge:
         self._clock = clock
         self._sleep = sleep
         self._mint = mint
-        self._parking = Parking(limits, metrics, clock, sleep, mint)
+        self._parking = Parking(limits, asks_by_results, metrics, clock, sleep, mint)
 
     def reconfigure(self, limits: settings.Bridge) -> None:
         self._limits = limits

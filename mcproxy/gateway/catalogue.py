@@ -25,6 +25,7 @@ from mcproxy.catalog.merging import EMPTY, Exposure, Listing, Shown, Snapshot, V
 from mcproxy.catalog.naming import Layout, Refused, Space
 from mcproxy.gateway.outlook import Aim, Outlook, Way
 from mcproxy.protocol.capabilities import tells_changes
+from mcproxy.protocol.eras import Era
 from mcproxy.protocol.jsonrpc import Params, raw
 from mcproxy.protocol.methods import Kind
 from mcproxy.protocol.tasks import Dialect, dialect, offer, takes_tool_calls
@@ -165,6 +166,11 @@ class Catalogue:
         """What the upstream said of itself when it last connected."""
         snapshot = self._snapshots.get(link)
         return snapshot.identity if snapshot else None
+
+    def era(self, link: LinkKey) -> Era | None:
+        """Of a link that is up; None of one that is not, which may be of another when it is back."""
+        identity = self.identity(link) if self.is_up(link) else None
+        return identity.era if identity else None
 
     def announces(self, link: LinkKey, capability: str) -> bool:
         identity = self.identity(link)

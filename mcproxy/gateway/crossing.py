@@ -67,7 +67,7 @@ class Declared:
 
 
 class Unaskable:
-    """The upstream's `Client` during a call of one that can be asked nothing: it is told things, and that is all."""
+    """The upstream's `Client` during a call in which nothing can be asked: it is told things, and that is all."""
 
     def __init__(self, call: Call) -> None:
         self._client = call.client

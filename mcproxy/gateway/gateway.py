@@ -134,7 +134,13 @@ class Gateway:
         )
         self._levels = Levels(self._catalogue, self._upstreams, self._listeners, proxy.list_wait)
         self._bridge = Bridge(
-            proxy.bridge, sealer, self._resolver.owner, self._resolver.check_allowed, metrics, sleep=sleep
+            proxy.bridge,
+            sealer,
+            self._resolver.owner,
+            self._resolver.check_allowed,
+            self._resolver.asks_by_results,
+            metrics,
+            sleep=sleep,
         )
         self._leases = Leases(proxy.limits.session_idle, proxy.limits.max_credentials_per_principal)
         self._sleep = sleep

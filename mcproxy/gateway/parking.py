@@ -27,6 +27,9 @@ from mcproxy.protocol.methods import INPUT_CAPABILITIES
 Clock = Callable[[], float]
 """Unix time in seconds."""
 
+AsksByResults = Callable[[Call], bool]
+"""Whether the upstream of a call is known to ask by its results alone."""
+
 ASKABLE: Final = frozenset(INPUT_CAPABILITIES.values())
 """Client capabilities by which a client can be asked something."""
 
@@ -50,9 +53,16 @@ class Parking:
     """`mint` makes the ids of calls: unguessable, and never the same again."""
 
     def __init__(
-        self, limits: settings.Bridge, metrics: Metrics, clock: Clock, sleep: Sleep, mint: Callable[[], str]
+        self,
+        limits: settings.Bridge,
+        asks_by_results: AsksByResults,
+        metrics: Metrics,
+        clock: Clock,
+        sleep: Sleep,
+        mint: Callable[[], str],
     ) -> None:
         self._limits = limits
+        self._asks_by_results = asks_by_results
         self._clock = clock
         self._sleep = sleep
         self._mint = mint
@@ -87,8 +97,9 @@ class Parking:
         """
         if self._tasks is None:
             return await handler(call)
-        if ASKABLE.isdisjoint(call.caller.capabilities):
-            # Nothing can be asked, so that nothing is parked: the call needs no task that may outlive its request.
+        if ASKABLE.isdisjoint(call.caller.capabilities) or self._asks_by_results(call):
+            # Nothing is asked meanwhile, so that nothing is parked: the call needs no task that may outlive its
+            # request. Should its upstream come back in the other era before it is sent, what it asks is refused.
             client = Unaskable(call)
             return client.declared.told(await handler(replace(call, client=client)))
         crossing = Crossing(call, self._limits)

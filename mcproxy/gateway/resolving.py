@@ -20,7 +20,7 @@ from mcproxy.gateway.catalogue import Catalogue
 from mcproxy.gateway.outlook import Outlook, Way
 from mcproxy.gateway.task_ids import TaskIds
 from mcproxy.metrics import UNKNOWN
-from mcproxy.protocol.eras import STATELESS_VERSIONS
+from mcproxy.protocol.eras import STATELESS_VERSIONS, Era
 from mcproxy.protocol.jsonrpc import (
     EMPTY_OBJECT,
     INVALID_PARAMS,
@@ -103,6 +103,24 @@ class Resolver:
                 self._task_ids.find(subject, call.caller)
             case Subject.REFERENCE | None:
                 pass
+
+    def asks_by_results(self, call: Call) -> bool:
+        """Whether the link that a call will go over is known, and of the era that asks by results alone."""
+        row = METHODS[call.method]
+        if row.subject_key is None:
+            return False
+        subject = parse_text(call.params.get(row.subject_key, b"")) or ""
+        match row.subject:
+            case Subject.TOOL | Subject.PROMPT:
+                way = self._catalogue.outlook(call.caller).way(_NAMED[row.subject], subject)
+                space = None if way is None else way.space
+            case Subject.RESOURCE:
+                found = self._catalogue.view(call.caller).resource(subject)
+                space = None if found is None else found[0]
+            case Subject.REFERENCE | Subject.TASK | None:
+                space = None
+        link = None if space is None else self._catalogue.link(space, call.caller)
+        return link is not None and self._catalogue.era(link) is Era.STATELESS
 
     def resource(self, uri: str, call: Call) -> tuple[Space, str]:
         """Whose resource a URI is, and what the upstream calls it. Raises McpError."""

@@ -153,6 +153,8 @@ class World:
     limits: settings.Bridge
     owner: str = "up"
     """The upstream that now has what calls are about."""
+    asks_by_results: bool = False
+    """Whether it is known to."""
 
     @property
     def parked(self) -> int:
@@ -213,8 +215,8 @@ async def bridged(handler: Handler, **limits: object) -> AsyncIterator[World]:
         return world.owner
 
     bridge = Bridge(
-        bounds, Sealer(b"secret"), owner, lambda call: None, metrics, time.clock, time.sleep,
-        lambda: f"id-{next(numbers)}",
+        bounds, Sealer(b"secret"), owner, lambda call: None, lambda call: world.asks_by_results, metrics, time.clock,
+        time.sleep, lambda: f"id-{next(numbers)}",
     )  # fmt: skip
     world = World(bridge, stack([contained, bridge.bridged], handler), time, metrics, bounds)
     async with anyio.create_task_group() as tasks:

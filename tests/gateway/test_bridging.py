@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NoReturn
 
+import anyio
 import pytest
 from mcp_types import InputRequiredResult, methods
 
@@ -217,21 +218,50 @@ async def test_a_call_that_crashes_harms_no_other() -> None:
         assert answers_in(await world.retry(paused, answers_to(paused))) == [ROOTS]
 
 
-async def test_while_it_does_not_run_calls_go_straight_through() -> None:
-    class Edge(FakeClient):
-        async def ask(self, request: InputRequest) -> NoReturn:
-            raise McpError(INVALID_REQUEST, "no way to ask")
+class Edge(FakeClient):
+    """The way back of a stateless client: results alone."""
 
+    async def ask(self, request: InputRequest) -> NoReturn:
+        raise McpError(INVALID_REQUEST, "no way to ask")
+
+
+async def test_while_it_does_not_run_calls_go_straight_through() -> None:
     async def owner(call: Call) -> str:
         return "up"
 
     async with bridged(echo) as running:
-        bridge = Bridge(settings.Bridge(), Sealer(b"secret"), owner, lambda call: None, Metrics())
+        bridge = Bridge(settings.Bridge(), Sealer(b"secret"), owner, lambda call: None, lambda call: False, Metrics())
         idle = replace(running, handler=bridge.bridged(echo))
         assert answers_in(await idle.call()) == []
         idle = replace(running, handler=bridge.bridged(asking(roots())))
         with pytest.raises(McpError, match="no way to ask"):
             await idle.call(client=Edge())
+
+
+async def test_a_call_that_is_known_to_ask_by_results_alone_stays_in_the_task_of_its_request() -> None:
+    tasks = list[int]()
+
+    async def noting(call: Call) -> Outcome:
+        tasks.append(anyio.get_current_task().id)
+        return await relaying(call)
+
+    async with bridged(noting) as world:
+        world.asks_by_results = True
+        paused = await world.call()
+        assert isinstance(paused, InputRequired)
+        assert decoded(await world.retry(paused, {"who": ACCEPTED}))["answers"] == {"who": ACCEPTED}
+    assert tasks == [anyio.get_current_task().id] * 2
+
+
+async def test_an_upstream_that_comes_back_in_the_other_era_under_a_call_is_told_that_it_cannot_ask() -> None:
+    tool = Tool(asking(roots()))
+    async with bridged(tool) as world:
+        world.asks_by_results = True
+        assert error(await world.call(client=Edge())).message == "no way to ask"
+        world.asks_by_results = False
+        paused = await world.asked()
+        assert answers_in(await world.retry(paused, answers_to(paused))) == [ROOTS]
+    assert (tool.runs, world.parked) == (2, 0)
 
 
 # What a client did not declare.

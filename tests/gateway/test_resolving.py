@@ -1,0 +1,71 @@
+"""The twin of `mcproxy.gateway.resolving`, where calls do not show it: what is known of their upstream before."""
+
+from __future__ import annotations
+
+import pytest
+
+from mcproxy.access.policy import Policy
+from mcproxy.call import ANONYMOUS, Call, Caller, ServerIdentity
+from mcproxy.catalog.merging import Entry, Listing
+from mcproxy.catalog.naming import Space, layouts
+from mcproxy.gateway.catalogue import Catalogue, LinkKey
+from mcproxy.gateway.resolving import Resolver
+from mcproxy.gateway.task_ids import TaskIds
+from mcproxy.protocol.eras import LATEST, LATEST_HANDSHAKE, Era
+from mcproxy.protocol.jsonrpc import raw
+from mcproxy.protocol.methods import Kind
+from mcproxy.sealing import Sealer
+from mcproxy.settings import Policy as Rules
+from tests.fakes.upstream import FakeClient, settings_of, tool
+
+LINK = LinkKey("up", None)
+CAPABILITIES = {"tools": raw({}), "resources": raw({})}
+
+
+class World:
+    """One upstream with a tool `push`, and a resolver before it."""
+
+    def __init__(self) -> None:
+        policy = Policy(Rules(), readings=lambda uri: [uri], spelled=lambda glob: [glob])
+        self.catalogue = Catalogue(layouts(settings_of({"up": {}}).upstreams, 64), policy, 10)
+        self.resolver = Resolver(self.catalogue, _reach, TaskIds(self.catalogue, Sealer(b"secret")))
+
+    def connect(self, era: Era, version: str) -> None:
+        self.catalogue.connect(LINK, ServerIdentity(era, version, CAPABILITIES))
+        self.catalogue.replace(LINK, Kind.TOOLS, Listing((Entry("push", raw(tool("push"))),)))
+
+    def asks_by_results(self, method: str = "tools/call", **params: object) -> bool:
+        raw_params = {key: raw(value) for key, value in (params or {"name": "up__push"}).items()}
+        return self.resolver.asks_by_results(Call(method, raw_params, Caller(ANONYMOUS, LATEST), FakeClient()))
+
+
+async def _reach(space: Space, kind: Kind, call: Call) -> None:
+    raise AssertionError("nobody is asked")
+
+
+def test_an_upstream_asks_by_results_alone_while_a_stateless_link_to_it_is_up() -> None:
+    world = World()
+    assert not world.asks_by_results()
+    world.connect(Era.STATELESS, LATEST)
+    assert world.asks_by_results()
+    world.catalogue.disconnect(LINK)
+    assert not world.asks_by_results()
+    world.connect(Era.HANDSHAKE, LATEST_HANDSHAKE)
+    assert not world.asks_by_results()
+
+
+@pytest.mark.parametrize(
+    ("method", "params", "known"),
+    [
+        ("resources/read", {"uri": "up+file:///x"}, True),
+        ("resources/read", {"uri": "file:///x"}, False),
+        ("tools/call", {"name": "up__other"}, False),
+        ("tools/call", {"name": 7}, False),
+        ("prompts/get", {"name": "up__push"}, False),
+        ("tasks/result", {"taskId": "made up"}, False),
+    ],
+)
+def test_of_a_call_that_may_go_nowhere_it_is_not_known(method: str, params: dict[str, object], known: bool) -> None:
+    world = World()
+    world.connect(Era.STATELESS, LATEST)
+    assert world.asks_by_results(method, **params) is known
