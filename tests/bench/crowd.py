@@ -97,7 +97,9 @@ async def run(port: int, era: Era, sessions: int, upstream: int, updates: int) -
 
 
 async def _arrive(crowd: Crowd, tasks: TaskGroup) -> None:
-    tasks.start_soon(crowd.hear, await crowd.open())
+    stream = await crowd.open()
+    stream.raise_for_status()
+    tasks.start_soon(crowd.hear, stream)
 
 
 def say(text: str) -> None:

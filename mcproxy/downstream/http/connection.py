@@ -163,12 +163,19 @@ class Connection(asyncio.Protocol):
             answer = await self._answered(request)
             request.when_gone = self._served = None
             if isinstance(answer, Streamed) and self._chunks is not None and not self._chunks.over:
-                # Streams may idle for hours, and are many: a task for each would cost more than all the rest of it.
-                self._serving = False
-                request.drop()
+                self._leave_alone(request)
                 return
             self._finish(request, answer)
             self._chunks = None
+
+    def _leave_alone(self, request: Request) -> None:
+        """Has a stream go on without its handler.
+
+        Streams may idle for hours, and are many: a task for each, and what it was asked by, are more than all the rest.
+        """
+        self._serving = False
+        self._fields, self._said = Fields(), []
+        request.drop()
 
     async def _answered(self, request: Request) -> Answered:
         """One that crashes its handler costs itself an answer, and nobody else anything."""
