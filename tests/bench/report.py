@@ -27,7 +27,7 @@ Written by `make bench`. Each proxy has one core for itself, the load (`wrk`) an
 proxies take turns, and each number is the median of the ratios of their turns, with the lowest and the highest in
 parentheses: 1 is as much as the other. Of throughput more is better, of all else less.
 
-*Do-nothing* is a reverse proxy of thirty lines on the same libraries (aiohttp, uvloop): it reads the body, sends it on
+*Do-nothing* is a reverse proxy of thirty lines on aiohttp and uvloop: it reads the body, sends it on
 and returns the answer. *Processor* is the time of the process and its children for one call, an upstream over stdio
 not included. *Added* is the time that a client waits beyond what it waits for the upstream without a proxy. A `<`
 stands where the other proxy left more of its core idle than mcproxy did: it could have done more than it was asked.
