@@ -102,7 +102,7 @@ class Listener:
         """Answers any request: what raises a refusal is refused, with its JSON-RPC error."""
         self._present += 1
         try:
-            return await self._answers(request)
+            response = await self._answers(request)
         except Refusal as refusal:
             return refused(refusal)
         except TooManyStreams as refusal:
@@ -112,6 +112,10 @@ class Listener:
         except http.MethodNotAllowed as refusal:
             sentence = f"{request.path!r}: Method Not Allowed"
             return error(405, McpError(INVALID_REQUEST, sentence), headers={"Allow": refusal.allowed})
+        else:
+            if isinstance(response, http.Response) and response.fields.get("Content-Type") == JSON:
+                self._sent.inc(len(response.body))
+            return response
         finally:
             self._present -= 1
             if not self._present:
@@ -155,18 +159,16 @@ class Listener:
             http.Route("POST", paths.messages, self._post_message),
         ]
 
-    async def _routed(self, request: http.Request) -> http.Answered:
-        preflight = self._admitted(request)
-        if preflight is not None:
-            return preflight
+    def _routed(self, request: http.Request) -> Awaitable[http.Answered]:
+        """Preflights are answered before anybody asks who is there (R57)."""
+        self._check_admitted(request)
+        if request.method == "OPTIONS" and "access-control-request-method" in request.fields:
+            return _preflight(request)
         handler, found = self._router.find(request)
-        response = await handler(request, found)
-        if isinstance(response, http.Response) and response.fields.get("Content-Type") == JSON:
-            self._sent.inc(len(response.body))
-        return response
+        return handler(request, found)
 
-    def _admitted(self, request: http.Request) -> http.Response | None:
-        """Checks Host and Origin, and answers preflights before anybody asks who is there (R42, R57)."""
+    def _check_admitted(self, request: http.Request) -> None:
+        """Checks Host and Origin (R42, R57). Raises Refusal."""
         proxy, host = self._edge.proxy, request.fields.get("host", "")
         if not (admits_host(host, proxy.allowed_hosts) or admits_host(host, (), _bound(self._edge, request))):
             raise Refusal(421, INVALID_REQUEST, f"the Host {host!r} is not served here (proxy.allowed_hosts)")
@@ -175,10 +177,6 @@ class Listener:
             if not admits_origin(origin, host, proxy.allowed_origins):
                 raise Refusal(403, INVALID_REQUEST, f"the Origin {origin!r} is not allowed (proxy.allowed_origins)")
             request.added = cors_headers(origin)
-        if request.method == "OPTIONS" and "access-control-request-method" in request.fields:
-            requested = request.fields.joined("access-control-request-headers")
-            return http.Response(204, fields=preflight_headers(requested))
-        return None
 
     async def _post(self, request: http.Request, found: Found) -> http.Answered:
         principal = await self._identify(request)
@@ -262,6 +260,10 @@ def _check_method(request: http.Request) -> None:
     """GET and DELETE are of the handshake eras alone (2026-07-28, streamable-http). Raises Refusal."""
     if _names_stateless(request):
         raise Refusal(405, INVALID_REQUEST, "this protocol version has POST alone", headers={"Allow": "POST"})
+
+
+async def _preflight(request: http.Request) -> http.Response:
+    return http.Response(204, fields=preflight_headers(request.fields.joined("access-control-request-headers")))
 
 
 def _traced(answers: http.Handler) -> http.Handler:

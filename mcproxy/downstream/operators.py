@@ -74,9 +74,7 @@ class _Elsewhere:
     def __init__(self, transport: asyncio.BaseTransport | None) -> None:
         self._transport = transport
 
-    @property
-    def most(self) -> int:
-        return 0
+    most = 0
 
     @property
     def gone(self) -> bool:

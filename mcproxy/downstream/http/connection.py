@@ -63,9 +63,8 @@ class Owner(Protocol):
     refuse: Refuse
     bounds: Bounds
 
-    @property
-    def closing(self) -> bool:
-        """Whether no connection serves another request."""
+    closing: bool
+    """Whether no connection serves another request."""
 
     def opened(self, connection: Connection) -> None: ...
 
@@ -84,6 +83,8 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport
         self._parser = httptools.HttpRequestParser(self)
         self._bounds = owner.bounds
+        self.most = owner.bounds.max_body
+        """Bytes that a body may have."""
         self._waiting: list[Request] = []
         self._served: Request | None = None
         self._chunks: _Chunks | None = None
@@ -108,6 +109,8 @@ class Connection(asyncio.Protocol):
         self._said: list[tuple[bytes, bytes]] = []
         self._fields = Fields()
         """What the lines of the request before this one say."""
+        self._hosts = 0
+        """How many of them name the host."""
         self._refusal: tuple[int, str] | None = None
 
     # messages.Line
@@ -144,11 +147,6 @@ class Connection(asyncio.Protocol):
     # for its owner
 
     @property
-    def most(self) -> int:
-        """Bytes that a body may have."""
-        return self._bounds.max_body
-
-    @property
     def busy(self) -> bool:
         """Whether a request is being served, or waits to be."""
         return self._served is not None or self._chunks is not None or bool(self._waiting)
@@ -157,10 +155,16 @@ class Connection(asyncio.Protocol):
         """Has one request after the other handled, until the connection is lost, or streams on without a handler."""
         while not self._lost:
             if self.full or not self._waiting:
-                await self._stirred()
+                self._waiter = self._loop.create_future()
+                await self._waiter
                 continue
             request = self._served = self._waiting.pop(0)
-            answer = await self._answered(request)
+            try:
+                answer = await self._owner.handler(request)
+            except Exception:
+                # It costs itself an answer, and nobody else anything.
+                log.exception("a request crashed", path=request.path)
+                answer = self._owner.refuse(500, "internal error of the gateway: see its log")
             request.when_gone = self._served = None
             if isinstance(answer, Streamed) and self._chunks is not None and not self._chunks.over:
                 self._leave_alone(request)
@@ -176,14 +180,6 @@ class Connection(asyncio.Protocol):
         self._serving = False
         self._fields, self._said = Fields(), []
         request.drop()
-
-    async def _answered(self, request: Request) -> Answered:
-        """One that crashes its handler costs itself an answer, and nobody else anything."""
-        try:
-            return await self._owner.handler(request)
-        except Exception:
-            log.exception("a request crashed", path=request.path)
-            return self._owner.refuse(500, "internal error of the gateway: see its log")
 
     def expire(self, now: float) -> None:
         """Ends it where it has been idle for too long."""
@@ -279,15 +275,15 @@ class Connection(asyncio.Protocol):
         if self._lines != self._said:
             # A client mostly says the same of itself with each request.
             self._fields, self._said = _fields(self._lines), self._lines
+            self._hosts = len(self._fields.all("host"))
         fields = self._fields
         length = None if "transfer-encoding" in fields else self._length
         request = Request(self, parser.get_method().decode(), _origin_form(self._target), fields, length)
         request.is_last = not parser.should_keep_alive()
         request.is_old = request.is_last and parser.get_http_version() == "1.0"
-        hosts = len(fields.all("host"))
         if since > MAX_HEAD and len(self._target) + sum(map(len, chain(*self._lines))) > MAX_HEAD:
             self._blame(431, TOO_LARGE)
-        elif hosts != 1 and not (hosts == 0 and request.is_old):
+        elif self._hosts != 1 and not (self._hosts == 0 and request.is_old):
             self._blame(400, "there must be one header Host")  # RFC 9112, section 3.2
         elif len(self._waiting) >= MOST_WAITING:
             self._blame(429, f"more than {MOST_WAITING} requests wait on this connection")
@@ -388,9 +384,12 @@ class Connection(asyncio.Protocol):
             self.write(start + body)
 
     def _is_last(self, request: Request) -> bool:
+        if request.is_last or self._closing or self._owner.closing:
+            return True
+        if request.whole:
+            return False
         unread = request.unread
-        few = unread is not None and unread <= LAST_BYTES
-        return request.is_last or self._closing or self._owner.closing or not few
+        return unread is None or unread > LAST_BYTES
 
     def _linger(self) -> None:
         """Ends what it says, and takes what still comes for a moment: a reset might overtake the answer."""
@@ -413,13 +412,6 @@ class Connection(asyncio.Protocol):
     def _stir(self) -> None:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
-
-    async def _stirred(self) -> None:
-        self._waiter = self._loop.create_future()
-        try:
-            await self._waiter
-        finally:
-            self._waiter = None
 
 
 class _Chunks:

@@ -59,9 +59,8 @@ class Chunks(Protocol):
 class Line(Protocol):
     """What a request came by, and its response goes by."""
 
-    @property
-    def most(self) -> int:
-        """Bytes that a body may have."""
+    most: int
+    """Bytes that a body may have."""
 
     @property
     def gone(self) -> bool:

@@ -33,7 +33,7 @@ class Server:
         self.bounds = bounds
         self._tasks = tasks
         self._connections: set[Connection] = set()
-        self._closing = False
+        self.closing = False
         self._listening: asyncio.Server | None = None
         self._emptied = asyncio.Event()
 
@@ -60,7 +60,7 @@ class Server:
 
     def drain(self) -> None:
         """Takes no more connections, and ends those that are idle; the others serve what they were asked."""
-        self._closing = True
+        self.closing = True
         if self._listening is not None:
             self._listening.close()
         for connection in list(self._connections):
@@ -79,10 +79,6 @@ class Server:
             connection.reset()
 
     # connection.Owner
-
-    @property
-    def closing(self) -> bool:
-        return self._closing
 
     def opened(self, connection: Connection) -> None:
         self._connections.add(connection)
