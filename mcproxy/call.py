@@ -238,10 +238,14 @@ class ResourceUpdated:
         """Bytes of `params`."""
         return size_of(self.params)
 
+    @property
+    def told(self) -> Notification:
+        return Notification(RESOURCE_UPDATED, {**self.params, "uri": raw(self.uri)})
+
     @cached_property
     def notification(self) -> bytes:
         """As its hearers are told, encoded."""
-        return encode(Notification(RESOURCE_UPDATED, {**self.params, "uri": raw(self.uri)}))
+        return encode(self.told)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,8 @@ from typing import Final, assert_never
 
 from mcproxy.backlog import Backlog
 from mcproxy.call import Change, ListChanged, Notice, ResourceUpdated, TaskChanged
-from mcproxy.protocol.jsonrpc import Notification, encode, raw, size_of
-from mcproxy.protocol.methods import RESOURCE_UPDATED, Kind
+from mcproxy.protocol.jsonrpc import Notification, encode, size_of
+from mcproxy.protocol.methods import Kind
 from mcproxy.settings import Limits
 
 AT_ONCE: Final = 64
@@ -30,41 +30,48 @@ _TOLD_AS: Final = {kind.changed: kind for kind in Kind}
 
 
 class Changes:
-    __slots__ = ("_changes", "_most", "_most_said", "_notices")
+    __slots__ = ("_changes", "_limits", "_most", "_most_said", "_notices")
 
     def __init__(self, limits: Limits) -> None:
         self._most = limits.max_subscriptions_per_session + limits.max_tasks_per_session + len(Kind)
-        self._changes: dict[State, State] = {}
-        most_bytes = limits.max_queued_bytes // _SHARE
-        self._most_said = most_bytes // self._most
+        self._changes: dict[str | ListChanged | TaskChanged, State] = {}
+        """By what they are changes of: an update by its URI, whose hash is at hand, the others by themselves."""
+        self._most_said = limits.max_queued_bytes // _SHARE // self._most
         """Bytes of `params` that an update may bring."""
-        self._notices: Backlog[Notice] = Backlog(limits.max_queued_messages, most_bytes)
+        self._notices: Backlog[Notice] | None = None
+        """Most hear of none."""
+        self._limits = limits
 
     def __len__(self) -> int:
-        return len(self._changes) + len(self._notices)
+        return len(self._changes) + len(self._notices or ())
 
     def note(self, change: Change) -> None:
-        if isinstance(change, Notice):
+        # An update may concern thousands, and `match` takes several times as long.
+        if isinstance(change, ResourceUpdated):
+            self._changes[change.uri] = change if change.size <= self._most_said else ResourceUpdated(change.uri)
+        elif isinstance(change, ListChanged):
+            told = ListChanged(_TOLD_AS[change.kind.changed])
+            self._changes[told] = told
+        elif isinstance(change, Notice):
+            if self._notices is None:
+                self._notices = Backlog(self._limits.max_queued_messages, self._limits.max_queued_bytes // _SHARE)
             self._notices.put(change, size_of(change.params))
-            return
-        match change:
-            case ResourceUpdated() if change.size > self._most_said:
-                change = ResourceUpdated(change.uri)
-            case TaskChanged(params=params) if size_of(params) > self._most_said:
-                return
-            case ListChanged(kind=kind):
-                change = ListChanged(_TOLD_AS[kind.changed])
-            case _:
-                pass
-        self._changes[change] = change
+        elif size_of(change.params) <= self._most_said:
+            self._changes[change] = change
         if len(self._changes) > self._most:
             del self._changes[next(iter(self._changes))]
 
     def take(self) -> list[Change]:
         """The next of them, at most AT_ONCE."""
-        notices = [self._notices.take() for _ in range(min(AT_ONCE, len(self._notices)))]
-        changes = [self._changes.pop(key) for key in list(islice(self._changes, AT_ONCE - len(notices)))]
-        return [*notices, *changes]
+        taken: list[Change] = []
+        while self._notices and len(taken) < AT_ONCE:
+            taken.append(self._notices.take())
+        if len(taken) + len(self._changes) <= AT_ONCE:
+            taken += self._changes.values()
+            self._changes.clear()
+        else:
+            taken += map(self._changes.pop, list(islice(self._changes, AT_ONCE - len(taken))))
+        return taken
 
 
 def encoded(change: Change) -> bytes:
@@ -76,8 +83,8 @@ def as_notification(change: Change) -> Notification:
     match change:
         case ListChanged(kind=kind):
             return Notification(kind.changed, {})
-        case ResourceUpdated(uri=uri, params=params):
-            return Notification(RESOURCE_UPDATED, {**params, "uri": raw(uri)})
+        case ResourceUpdated():
+            return change.told
         case TaskChanged(method=method, params=params) | Notice(method=method, params=params):
             return Notification(method, params)
         case _:

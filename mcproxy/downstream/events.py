@@ -101,7 +101,7 @@ class EventStream:
             if outbox.drained:
                 self._chunks.end()
                 self._end()
-            elif not frames:
+            elif not outbox.may_have_more:
                 break
         self._scheduled = False
 

@@ -27,7 +27,7 @@ from mcproxy.call import (
     ResourceUpdated,
     TaskChanged,
 )
-from mcproxy.downstream.changes import Changes, as_notification
+from mcproxy.downstream.changes import AT_ONCE, Changes, as_notification
 from mcproxy.downstream.edge import Edge
 from mcproxy.downstream.sessions import SHUTTING_DOWN
 from mcproxy.downstream.stateless import Admitted, Answer, answer
@@ -55,7 +55,7 @@ from mcproxy.protocol.methods import ACKNOWLEDGED, DISCOVER, LISTEN, LISTEN_FLAG
 from mcproxy.protocol.tasks import LISTEN_TASKS, NEEDED, UNDECLARED, listened, listening_for, offer
 from mcproxy.settings import Limits
 
-AT_ONCE: Final = 16
+SUBSCRIBED_AT_ONCE: Final = 16
 """How many resources of one stream are subscribed at the same time."""
 
 _flag = msgspec.json.Decoder(bool)
@@ -76,11 +76,12 @@ class Filter:
         return frozenset(kind for flag in self.flags for kind in LISTEN_FLAGS[flag])
 
     def admits(self, change: Change) -> bool:
+        # An update may concern thousands, and `match` takes several times as long.
+        if isinstance(change, ResourceUpdated):
+            return bool(self.uris)
         match change:
             case ListChanged(kind=kind):
                 return kind in self.kinds
-            case ResourceUpdated():
-                return bool(self.uris)
             case TaskChanged(id=id):
                 return id in self.tasks
             case Notice():
@@ -175,11 +176,14 @@ class Subscription:
         """Whether the client has still to be told something, and has the acknowledgement."""
         return self._acknowledged and len(self._changes) > 0
 
-    def tell_changes(self) -> None:
-        """Sends some of it."""
-        if self._acknowledged:
-            for change in self._changes.take():
-                self._line.put(self._told(change), may_miss=True)
+    def tell_changes(self) -> bool:
+        """Sends some of it; whether there may be more."""
+        if not self._acknowledged:
+            return False
+        changes = self._changes.take()
+        for change in changes:
+            self._line.put(self._told(change), may_miss=True)
+        return len(changes) == AT_ONCE
 
     async def run(self) -> None:
         """Subscribes, acknowledges, and lasts until `close`; the answer is the last. Cancelled, it says nothing."""
@@ -228,7 +232,7 @@ class Subscription:
     async def _agreed(self) -> tuple[str, ...]:
         """The resources whose upstreams agreed, in the order of the request."""
         agreed: set[str] = set()
-        limiter = anyio.CapacityLimiter(AT_ONCE)
+        limiter = anyio.CapacityLimiter(SUBSCRIBED_AT_ONCE)
 
         async def subscribe(uri: str) -> None:
             async with limiter:

@@ -15,14 +15,16 @@ from mcproxy.settings import Limits
 class Outbox:
     """`when_woken` is called whenever whoever drains it should look, though there may be nothing.
 
-    `refill` is called whenever it is found empty, and may put into it what waits elsewhere.
+    `refill` is called whenever it is found empty, to put into it what waits elsewhere; it says whether more may wait.
     """
 
-    __slots__ = ("_closed", "_frames", "_limits", "_size", "refill", "when_woken")
+    __slots__ = ("_closed", "_frames", "_limits", "_size", "may_have_more", "refill", "when_woken")
 
     def __init__(self, limits: Limits) -> None:
         self.when_woken: Callable[[], None] = _nobody
-        self.refill: Callable[[], None] = _nobody
+        self.refill: Callable[[], bool] = _nothing
+        self.may_have_more = False
+        """Whether there may be something to take after what was taken last."""
         self._limits = limits
         self._frames: list[bytes] = []
         self._size = 0
@@ -75,8 +77,7 @@ class Outbox:
 
     def take(self) -> bytes:
         """All frames at once."""
-        if not (self._frames or self._closed):
-            self.refill()
+        self.may_have_more = bool(self._frames) or (not self._closed and self.refill())
         taken = b"".join(self._frames)
         self._frames.clear()
         self._size = 0
@@ -102,3 +103,7 @@ async def pump(outbox: Outbox, write: Callable[[bytes], Awaitable[None]]) -> Non
 
 def _nobody() -> None:
     return
+
+
+def _nothing() -> bool:
+    return False

@@ -74,10 +74,12 @@ class Pipe:
     def close(self) -> None:
         self.outbox.close()
 
-    def refill(self) -> None:
-        """Puts changes into the outbox, once the client has shown that it is ready for them."""
-        if self.session is not None and self._spoken_to:
-            self.session.tell_changes()
+    def refill(self) -> bool:
+        """Puts changes into the outbox, once the client has shown that it is ready for them.
+
+        Whether there may be more.
+        """
+        return self.session is not None and self._spoken_to and self.session.tell_changes()
 
     def end(self) -> None:
         """The connection is gone, and the session with it, whose id its client never saw."""

@@ -23,7 +23,7 @@ from msgspec.structs import replace
 from mcproxy.call import Caller, Change, Credentials, InputRequest, McpError, Notice, Principal, Reason
 from mcproxy.channel import PeerGone, Requests
 from mcproxy.downstream.asking import ask
-from mcproxy.downstream.changes import Changes, encoded
+from mcproxy.downstream.changes import AT_ONCE, Changes, encoded
 from mcproxy.downstream.edge import Edge
 from mcproxy.downstream.session_ids import KEY_BYTES, Opening, Remembered, UnknownSession, seal, unseal
 from mcproxy.downstream.streams import Streams
@@ -79,10 +79,10 @@ class Session:
     __slots__ = (
         "_abandoned",
         "_ask_timeout",
-        "_caller",
         "_draining",
         "_idle",
         "_most_at_once",
+        "caller",
         "calls",
         "changes",
         "id",
@@ -109,17 +109,13 @@ class Session:
         self.open_streams = 0
         self.issued = issued
         """When its id was sealed: a Unix time in seconds."""
-        self._caller = caller
+        self.caller = caller
         self._ask_timeout = edge.proxy.ask_timeout
         self._most_at_once = edge.proxy.limits.max_calls_per_session
         self._idle: asyncio.Event | None = None
         """Made by who waits for it."""
         self._draining = False
         self._abandoned = False
-
-    @property
-    def caller(self) -> Caller:
-        return self._caller
 
     @property
     def draining(self) -> bool:
@@ -141,19 +137,19 @@ class Session:
 
     def is_of(self, principal: Principal, endpoint: str) -> bool:
         """Whether it was opened by that principal at that endpoint."""
-        return principal.name == self._caller.principal.name and endpoint == self._caller.endpoint
+        return principal.name == self.caller.principal.name and endpoint == self.caller.endpoint
 
     def authenticated_as(self, principal: Principal) -> None:
         """Takes over what the latest request said of the same principal: roles and scopes may have changed."""
-        if principal is not self._caller.principal and principal != self._caller.principal:
-            self._caller = replace(self._caller, principal=principal)
+        if principal is not self.caller.principal and principal != self.caller.principal:
+            self.caller = replace(self.caller, principal=principal)
 
     def brings(self, credentials: Credentials) -> None:
         """Goes by other credentials for upstreams from the next call on."""
-        self._caller = replace(self._caller, credentials=credentials)
+        self.caller = replace(self.caller, credentials=credentials)
 
     def set_log_level(self, level: str) -> None:
-        self._caller = replace(self._caller, log_level=level)
+        self.caller = replace(self.caller, log_level=level)
 
     def signal(self, change: Change) -> None:
         if isinstance(change, Notice) and change.level is not None and not self.hears(change.level):
@@ -162,12 +158,14 @@ class Session:
         self.line.wake()
 
     def hears(self, level: str) -> bool:
-        return is_audible(level, self._caller.log_level)
+        return is_audible(level, self.caller.log_level)
 
-    def tell_changes(self) -> None:
-        """Puts some of what the client has still to be told on its line."""
-        for change in self.changes.take():
+    def tell_changes(self) -> bool:
+        """Puts some of what the client has still to be told on its line; whether there may be more."""
+        changes = self.changes.take()
+        for change in changes:
             self.line.put(encoded(change), may_miss=True)
+        return len(changes) == AT_ONCE
 
     async def ask(self, request: InputRequest) -> Raw:
         if not self.line.connected:
@@ -177,7 +175,7 @@ class Session:
     async def ask_on(self, send: Callable[[Message], None], request: InputRequest) -> Raw:
         if len(self.requests) >= self._most_at_once:
             raise McpError(INTERNAL_ERROR, "the client has too many questions to answer already")
-        return await ask(self.requests, self._caller, request, send, self._ask_timeout)
+        return await ask(self.requests, self.caller, request, send, self._ask_timeout)
 
     def begin(self, key: Hashable, call: Cancellable) -> None:
         """Enters a call that is carried out. `key` is its request's id, or anything for a notification."""

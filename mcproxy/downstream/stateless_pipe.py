@@ -66,13 +66,17 @@ class StatelessPipe:
         self._calls[id].cancel()
         return True
 
-    def tell_changes(self) -> None:
-        """Sends news of one subscription, so that what waits to be written stays little; they take turns."""
+    def tell_changes(self) -> bool:
+        """Sends news of one subscription, so that what waits to be written stays little; they take turns.
+
+        Whether there may be more.
+        """
         for id, subscription in self._subscriptions.items():
             if subscription.has_news:
                 subscription.tell_changes()
                 self._subscriptions[id] = self._subscriptions.pop(id)
-                return
+                return True
+        return False
 
     def drain(self) -> None:
         """Admits nothing more, and ends the streams of changes; calls go on (requirement R9)."""

@@ -113,9 +113,8 @@ async def _write(pipe: Pipe, stateless: StatelessPipe, stdout: int, edge: Edge, 
             await _write_all(stdout, frames)
         sent.inc(len(frames))
 
-    def refill() -> None:
-        pipe.refill()
-        stateless.tell_changes()
+    def refill() -> bool:
+        return any([pipe.refill(), stateless.tell_changes()])
 
     try:
         pipe.outbox.refill = refill

@@ -7,7 +7,9 @@ A stream outlives its connections; the newest one has it. Opens no connection an
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from mcproxy.downstream.outbox import Outbox
 from mcproxy.protocol.jsonrpc import Message, Notification, encode
@@ -24,7 +26,7 @@ class UnknownEvent(Exception):
     """A `Last-Event-ID` that nothing can be resumed from: too old, or never given out."""
 
 
-class _Kept(NamedTuple):
+class _Kept(msgspec.Struct, frozen=True, gc=False):
     stream: str
     number: int
     frame: bytes
@@ -71,17 +73,13 @@ class Stream:
     def connected(self) -> bool:
         return self._outbox is not None and not self._outbox.closed
 
-    @property
-    def _id(self) -> str:
-        return f"{self.name}-{self._number}"
-
     def send(self, message: Message) -> None:
         self.put(encode(message), may_miss=isinstance(message, Notification))
 
     def put(self, message: bytes, *, may_miss: bool) -> None:
         """Sends what is encoded already."""
         self._number += 1
-        frame = encode_event(message, id=self._id)
+        frame = encode_event(message, id=f"{self.name}-{self._number}")
         self._replay.keep(self.name, self._number, frame)
         if self._outbox is not None:
             self._outbox.put(frame, may_miss=may_miss)
@@ -94,7 +92,7 @@ class Stream:
         self.close()
         self._outbox = outbox
         if primed:
-            outbox.restore([encode_event(b"", id=self._id, retry=RETRY)])
+            outbox.restore([encode_event(b"", id=f"{self.name}-{self._number}", retry=RETRY)])
         if after is not None:
             outbox.restore(self._replay.after(self.name, after))
         if self.finished:

@@ -288,6 +288,7 @@ class Subscriptions:
     def _tell_all(self, topic: Topic, update: ResourceUpdated) -> None:
         """Those who use one spelling are told the very same, and what many see alike is asked once."""
         itself = _is_itself(topic, update.uri)
+        # By identity: all that is told apart so is kept for as long as this takes.
         seen: dict[tuple[str, int], Layout] = {}
         layouts: dict[int, tuple[Layout, bool]] = {}
         changes: dict[str, ResourceUpdated] = {}

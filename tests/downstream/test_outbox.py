@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import anyio
 import pytest
 
@@ -73,11 +71,12 @@ async def test_a_wake_refills() -> None:
     signals: list[bytes] = []
     looked = anyio.Event()
 
-    def refill() -> None:
+    def refill() -> bool:
         looked.set()
         for frame in signals:
             box.put(frame)
         signals.clear()
+        return False
 
     async def write(frames: bytes) -> None:
         written.append(frames)
@@ -95,8 +94,13 @@ async def test_a_wake_refills() -> None:
 
 async def test_a_closed_box_asks_for_nothing_that_it_could_not_take() -> None:
     box = outbox()
-    asked: list[str] = []
-    box.refill = partial(asked.append, "more")
+    asked = []
+
+    def refill() -> bool:
+        asked.append(True)
+        return False
+
+    box.refill = refill
     box.close()
     assert box.take() == b""
     assert asked == []

@@ -127,7 +127,7 @@ class Connection(asyncio.Protocol):
     def begin(self, request: Request, status: int, fields: Mapping[str, str]) -> _Chunks:
         assert request is self._served, "a request is answered once, and in its turn"
         assert self._chunks is None, "it is being answered already"
-        self._chunks = chunks = _Chunks(self, chunked=not request.is_old)
+        self._chunks = chunks = _Chunks(self, self._transport, chunked=not request.is_old)
         self._last = self._is_last(request) or request.is_old
         framing = b"" if request.is_old else b"Transfer-Encoding: chunked\r\n"
         self.write(head(status, fields, request.added, framing=framing, close=self._last))
@@ -417,11 +417,12 @@ class Connection(asyncio.Protocol):
 class _Chunks:
     """Implements `messages.Chunks`. A client of HTTP/1.0 knows no chunks: the end of the connection is their end."""
 
-    def __init__(self, connection: Connection, *, chunked: bool) -> None:
+    def __init__(self, connection: Connection, transport: asyncio.Transport, *, chunked: bool) -> None:
         self.ready: Callable[[], None] = _nothing
         self.gone: Callable[[], None] = _nothing
         self.over = False
         self._connection = connection
+        self._transport = transport
         self._chunked = chunked
 
     @property
@@ -429,9 +430,8 @@ class _Chunks:
         return self._connection.full
 
     def write(self, data: bytes) -> None:
-        if self.over or not data:
-            return
-        self._connection.write(b"%x\r\n%b\r\n" % (len(data), data) if self._chunked else data)
+        if data and not self.over:
+            self._transport.write(b"%x\r\n%b\r\n" % (len(data), data) if self._chunked else data)
 
     def end(self) -> None:
         if not self.over:
