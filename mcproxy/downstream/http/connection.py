@@ -178,7 +178,7 @@ class Connection(asyncio.Protocol):
         Streams may idle for hours, and are many: a task for each, and what it was asked by, are more than all the rest.
         """
         self._serving = False
-        self._fields, self._said = Fields(), []
+        self._fields, self._said, self._hosts = Fields(), [], 0
         request.drop()
 
     def expire(self, now: float) -> None:

@@ -316,6 +316,20 @@ async def test_a_connection_whose_stream_went_on_without_its_handler_serves_agai
             assert await visitor.chunk() == b""
 
 
+async def test_a_request_after_such_a_stream_has_to_name_its_host_too() -> None:
+    begun: list[http.Chunks] = []
+
+    async def stream(request: http.Request) -> http.Answered:
+        begun.append(request.begin(200, {}))
+        return http.Streamed()
+
+    async with visiting(stream) as visitor:
+        await visitor.ask(GET)
+        begun[0].end()
+        assert await visitor.chunk() == b""
+        assert (await visitor.ask(b"GET /x HTTP/1.1\r\n\r\n")).status == 400
+
+
 async def test_a_stream_without_a_handler_says_that_its_client_has_left() -> None:
     gone = anyio.Event()
 
