@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -62,10 +63,9 @@ async def serve_http(
     the same admission, without identity. Raises OSError where it cannot listen.
     """
     proxy = edge.proxy
-    bounds = http.Bounds(proxy.limits.max_body_bytes, proxy.connection_idle, proxy.write_timeout)
     listener = Listener(edge, identify, extra_routes)
     async with anyio.create_task_group() as tasks:
-        server = http.Server(listener.handle, _turned_away, bounds, tasks)
+        server = http.Server(listener.handle, _turned_away, partial(_bounds, edge), tasks)
         port = await server.listen(proxy.host, proxy.port, tls)
         tasks.start_soon(server.sweep)
         tasks.start_soon(listener.sweep)
@@ -282,6 +282,13 @@ def _traced(answers: http.Handler) -> http.Handler:
 def _turned_away(status: int, sentence: str) -> http.Response:
     code = INTERNAL_ERROR if status == 500 else INVALID_REQUEST
     return error(status, McpError(code, sentence))
+
+
+def _bounds(edge: Edge) -> http.Bounds:
+    limits = edge.proxy.limits
+    return http.Bounds(
+        limits.max_body_bytes, edge.proxy.connection_idle, edge.proxy.write_timeout, limits.max_connections
+    )
 
 
 def _bound(edge: Edge, request: http.Request) -> set[str]:

@@ -27,8 +27,6 @@ RESTART: Final = (
     "paths",
     "secret",
     "tracing",
-    "connection_idle",
-    "limits.max_body_bytes",
 )
 """Keys of `proxy` that the process is made with: their old values stay in force until it starts anew."""
 

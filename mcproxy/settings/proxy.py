@@ -16,6 +16,8 @@ class Limits(Section):
 
     max_body_bytes: Bytes = 16 * 1024 * 1024
     """The largest message that a client may send."""
+    max_connections: Count = 20_000
+    """Connections of clients over HTTP at once; one more is told so, and closed."""
     max_sessions: Count = 10_000
     """Handshake sessions that live at once."""
     max_sessions_per_principal: Count = 10_000

@@ -68,13 +68,13 @@ def test_r49_the_order_of_upstreams_is_that_of_the_lists() -> None:
 
 
 def test_r49_what_the_listener_is_made_with_stays_in_force() -> None:
-    old = settings(port=1, limits={"max_body_bytes": 5, "max_batch": 5}, paths={"mcp": "/a"})
-    new = settings(port=2, limits={"max_body_bytes": 6, "max_batch": 6}, paths={"mcp": "/b"}, keep_alive=3)
+    old = settings(port=1, limits={"max_batch": 5}, paths={"mcp": "/a"})
+    new = settings(port=2, limits={"max_batch": 6}, paths={"mcp": "/b"}, keep_alive=3)
     difference = diff(old, new)
-    assert difference.restart == ("proxy.limits.max_body_bytes", "proxy.paths.mcp", "proxy.port")
+    assert difference.restart == ("proxy.paths.mcp", "proxy.port")
     assert difference.proxy == ("keep_alive", "limits.max_batch")
     forced = in_force(old, new).proxy
-    assert (forced.port, forced.limits.max_body_bytes, forced.paths.mcp) == (1, 5, "/a")
+    assert (forced.port, forced.paths.mcp) == (1, "/a")
     assert (forced.limits.max_batch, forced.keep_alive) == (6, 3)
 
 

@@ -46,14 +46,16 @@ Refuse = Callable[[int, str], Response]
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """`max_body` in bytes, of one request; the others in seconds.
-
-    `idle`: without a request, or with part of a head. `write_timeout`: with nothing taken of what was sent.
-    """
+    """What a connection goes by from its beginning to its end."""
 
     max_body: int
+    """Bytes of one request's body."""
     idle: float
+    """Seconds without a request, or with part of a head."""
     write_timeout: float
+    """Seconds with nothing taken of what was sent."""
+    connections: int
+    """How many there may be."""
 
 
 class Owner(Protocol):
@@ -61,7 +63,9 @@ class Owner(Protocol):
 
     handler: Handler
     refuse: Refuse
-    bounds: Bounds
+
+    @property
+    def bounds(self) -> Bounds: ...
 
     closing: bool
     """Whether no connection serves another request."""
@@ -225,7 +229,7 @@ class Connection(asyncio.Protocol):
         if self._since_body > MAX_HEAD:
             self._blame(431, TOO_LARGE)
         if self._refusal is not None:
-            self._turn_away(*self._refusal)
+            self.turn_away(*self._refusal)
         elif self._waiting and self._served is None:
             self._proceed()
 
@@ -320,7 +324,7 @@ class Connection(asyncio.Protocol):
         """The first fault is the one that is told: what comes after may follow from it."""
         self._refusal = self._refusal or (status, sentence)
 
-    def _turn_away(self, status: int, sentence: str) -> None:
+    def turn_away(self, status: int, sentence: str) -> None:
         """Hears no more. What it was heard to ask for is answered, and where that is nothing, why."""
         self._closing = True
         if self._receiving is not None and self._receiving in (self._served, *self._waiting):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
@@ -15,6 +16,8 @@ from mcproxy.downstream.http.messages import Handler
 
 SWEEPS: Final = 4
 """How often, in the time that a connection may idle, idle ones are looked for."""
+TURNED_AWAY: Final = 64
+"""Connections too many that are told so at the same time; further ones are hung up on."""
 BACKLOG: Final = 1024
 """Connections that may wait to be accepted."""
 HANDSHAKE: Final = 20.0
@@ -24,13 +27,13 @@ HANDSHAKE: Final = 20.0
 class Server:
     """Hands requests to `handler`. `refuse` says what is answered to those that do not reach it.
 
-    Connections are served in `tasks`.
+    `bounds` are asked for with each connection. Connections are served in `tasks`.
     """
 
-    def __init__(self, handler: Handler, refuse: Refuse, bounds: Bounds, tasks: TaskGroup) -> None:
+    def __init__(self, handler: Handler, refuse: Refuse, bounds: Callable[[], Bounds], tasks: TaskGroup) -> None:
         self.handler = handler
         self.refuse = refuse
-        self.bounds = bounds
+        self._bounds = bounds
         self._tasks = tasks
         self._connections: set[Connection] = set()
         self.closing = False
@@ -80,8 +83,17 @@ class Server:
 
     # connection.Owner
 
+    @property
+    def bounds(self) -> Bounds:
+        return self._bounds()
+
     def opened(self, connection: Connection) -> None:
         self._connections.add(connection)
+        excess = len(self._connections) - self.bounds.connections
+        if excess > TURNED_AWAY:
+            connection.reset()
+        elif excess > 0:
+            connection.turn_away(503, "too many connections are open (limits.max_connections); try again later")
 
     def lost(self, connection: Connection) -> None:
         self._connections.discard(connection)

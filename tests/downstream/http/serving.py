@@ -11,7 +11,7 @@ from anyio.abc import SocketStream
 
 from mcproxy.downstream import http
 
-BOUNDS = http.Bounds(max_body=100_000, idle=60, write_timeout=60)
+BOUNDS = http.Bounds(max_body=100_000, idle=60, write_timeout=60, connections=100)
 
 
 def refuse(status: int, sentence: str) -> http.Response:
@@ -101,7 +101,7 @@ class Serving:
 async def serving(handler: http.Handler = echo, bounds: http.Bounds = BOUNDS) -> AsyncIterator[Serving]:
     with anyio.fail_after(10):
         async with anyio.create_task_group() as tasks:
-            server = http.Server(handler, refuse, bounds, tasks)
+            server = http.Server(handler, refuse, lambda: bounds, tasks)
             port = await server.listen("127.0.0.1", 0, None)
             tasks.start_soon(server.sweep)
             yield Serving(server, port)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 
 import anyio
 import pytest
@@ -145,7 +146,7 @@ async def test_r8_what_nobody_reads_yet_is_not_taken_without_end() -> None:
         await go_on.wait()
         return http.Response(200)
 
-    async with visiting(slow, http.Bounds(2 * much, 60, 60)) as visitor:
+    async with visiting(slow, replace(BOUNDS, max_body=2 * much)) as visitor:
         await visitor.say(post(b"", length=much))
         with anyio.move_on_after(0.5):
             while sent < much:
@@ -249,7 +250,7 @@ async def test_r8_an_idle_connection_is_ended_and_one_that_is_served_is_not() ->
         await release.wait()
         return http.Response(200)
 
-    bounds = http.Bounds(BOUNDS.max_body, 0.05, 60)
+    bounds = replace(BOUNDS, idle=0.05)
     async with serving(slow, bounds) as running, running.visited() as busy, running.visited() as idle:
         await busy.say(GET)
         assert await idle.rest() == b""
@@ -401,7 +402,7 @@ async def test_r8_a_client_that_takes_nothing_is_hung_up_on() -> None:
         await gone.wait()
         return http.Streamed()
 
-    async with visiting(flood, http.Bounds(BOUNDS.max_body, 60, 0.05)) as visitor:
+    async with visiting(flood, replace(BOUNDS, write_timeout=0.05)) as visitor:
         await visitor.say(GET)
         await gone.wait()
 
@@ -454,3 +455,12 @@ async def test_r9_draining_ends_what_is_idle_and_lets_the_rest_be_answered() -> 
         assert await busy.rest() == b""
         with pytest.raises(OSError, match="onnect"):
             await anyio.connect_tcp("127.0.0.1", running.port)
+
+
+async def test_r54_one_connection_too_many_is_told_so_and_the_others_are_served() -> None:
+    async with serving(bounds=replace(BOUNDS, connections=1)) as running, running.visited() as first:
+        assert (await first.ask(GET)).status == 200
+        async with running.visited() as second:
+            answer = await second.answer()
+            assert (answer.status, answer.fields["connection"]) == (503, "close")
+        assert (await first.ask(GET)).status == 200
