@@ -17,8 +17,8 @@ edge where it enters.
  access | catalog | channel | tracing
  call | sealing
  configuration                                the file, and what it becomes
- settings | metrics | logs | systemd | propagation
- protocol
+ settings | metrics | logs | systemd | propagation | descriptors
+ protocol | tallies
 
 Five nouns: `Call` (method, params, caller, the way back), `Client` (the way back while the call lasts: `notify`
 and `ask`), `Outcome` (complete, input required, failed), link (a live connection to one upstream, of one era) and
