@@ -60,12 +60,13 @@ class Replay:
 class Stream:
     """One event stream. `name` is unique among all that this session ever had."""
 
-    __slots__ = ("_number", "_outbox", "_replay", "finished", "name")
+    __slots__ = ("_beginning", "_number", "_outbox", "_replay", "finished", "name")
 
     def __init__(self, name: str, replay: Replay) -> None:
         self.name = name
         self.finished = False
         self._replay = replay
+        self._beginning = f"id: {name}-".encode()
         self._number = 0
         self._outbox: Outbox | None = None
 
@@ -77,9 +78,9 @@ class Stream:
         self.put(encode(message), may_miss=isinstance(message, Notification))
 
     def put(self, message: bytes, *, may_miss: bool) -> None:
-        """Sends what is encoded already."""
+        """Sends what is encoded already, in one line: as `encode_event` has it, in a fraction of the time."""
         self._number += 1
-        frame = encode_event(message, id=f"{self.name}-{self._number}")
+        frame = b"%b%d\ndata: %b\n\n" % (self._beginning, self._number, message)
         self._replay.keep(self.name, self._number, frame)
         if self._outbox is not None:
             self._outbox.put(frame, may_miss=may_miss)
