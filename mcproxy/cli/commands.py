@@ -7,6 +7,7 @@ prints. Nothing but MCP, or the result, is ever written to stdout.
 from __future__ import annotations
 
 import dataclasses
+import gc
 import importlib.util
 import json
 import os
@@ -264,6 +265,13 @@ def _started(app: App, url: str, status_page: str | None) -> None:
         say(banner(url, settings, status_page))
     else:
         log.info("serving", url=url + settings.proxy.paths.mcp, **({"status_page": status_page} if status_page else {}))
+    _spare_what_stays()
+
+
+def _spare_what_stays() -> None:
+    """Takes what there is by now out of the rounds of the garbage collector: it stays, and they hold up calls."""
+    gc.collect()
+    gc.freeze()
 
 
 async def _check(settings: Settings, as_json: bool, *, strict: bool) -> int:
