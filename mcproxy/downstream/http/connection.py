@@ -20,6 +20,7 @@ import structlog
 from mcproxy.downstream.http.fields import Fields
 from mcproxy.downstream.http.heads import WITHOUT_BODY, head
 from mcproxy.downstream.http.messages import Answered, Handler, Request, Response, Streamed
+from mcproxy.downstream.http.reading import read_fields, read_target
 
 log = structlog.get_logger()
 
@@ -278,11 +279,11 @@ class Connection(asyncio.Protocol):
             return
         if self._lines != self._said:
             # A client mostly says the same of itself with each request.
-            self._fields, self._said = _fields(self._lines), self._lines
+            self._fields, self._said = read_fields(self._lines), self._lines
             self._hosts = len(self._fields.all("host"))
         fields = self._fields
         length = None if "transfer-encoding" in fields else self._length
-        request = Request(self, parser.get_method().decode(), _origin_form(self._target), fields, length)
+        request = Request(self, parser.get_method().decode(), read_target(self._target), fields, length)
         request.is_last = not parser.should_keep_alive()
         request.is_old = request.is_last and parser.get_http_version() == "1.0"
         if since > MAX_HEAD and len(self._target) + sum(map(len, chain(*self._lines))) > MAX_HEAD:
@@ -454,46 +455,3 @@ class _Chunks:
 
 def _nothing() -> None:
     return
-
-
-def _fields(lines: list[tuple[bytes, bytes]]) -> Fields:
-    known = _KNOWN
-    read = {known.get(name) or _text(name).lower(): value.decode("utf-8", "surrogateescape") for name, value in lines}
-    if len(read) == len(lines):
-        return Fields(read)
-    return Fields.of((_text(name), _text(value)) for name, value in lines)
-
-
-def _text(data: bytes) -> str:
-    return data.decode(errors="surrogateescape")
-
-
-def _origin_form(target: bytes) -> str:
-    """RFC 9112, section 3.2: a server must take whole URLs as well, as proxies are sent them."""
-    if not target.startswith((b"/", b"*")):
-        url = httptools.parse_url(target)
-        target = (url.path or b"/") + (b"?" + url.query if url.query else b"")
-    return target.decode(errors="replace")
-
-
-_KNOWN: Final = {
-    spelled.encode(): name
-    for name in (
-        "accept",
-        "accept-encoding",
-        "authorization",
-        "connection",
-        "content-type",
-        "host",
-        "last-event-id",
-        "mcp-method",
-        "mcp-name",
-        "mcp-protocol-version",
-        "mcp-session-id",
-        "origin",
-        "transfer-encoding",
-        "user-agent",
-    )
-    for spelled in (name, name.title(), name.title().replace("Mcp-Protocol", "MCP-Protocol"))
-}
-"""Names that come with most requests, as they are mostly spelled."""
