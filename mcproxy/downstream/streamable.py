@@ -122,7 +122,10 @@ class Streamable:
             return http.Response(202)
         exchange = Exchange(self._edge, self._sessions, session, request, accepted, answered(batch))
         receive_batch(self._edge, session, batch, exchange)
-        await exchange.finished()
+        try:
+            await exchange.finished()
+        finally:
+            exchange.seal()
         return await exchange.response(encode_batch)
 
     def _session(self, request: http.Request, principal: Principal, endpoint: str) -> Session:

@@ -188,7 +188,7 @@ class Connection(asyncio.Protocol):
 
     def expire(self, now: float) -> None:
         """Ends it where it has been idle for too long."""
-        if not self.busy and now - self._idle_since > self._bounds.idle:
+        if not (self.busy or self._closing) and now - self._idle_since > self._bounds.idle:
             self.close()
 
     def close(self) -> None:
@@ -362,7 +362,9 @@ class Connection(asyncio.Protocol):
             return
         if isinstance(answer, Response):
             if self._chunks is not None:
-                self.reset()  # its handler crashed in the middle of a stream
+                # Its handler crashed in the middle of a stream: whoever writes it is told, and its client.
+                self._chunks.leave()
+                self.reset()
                 return
             self._respond(request, answer)
         if not request.whole:

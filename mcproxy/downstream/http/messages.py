@@ -111,7 +111,7 @@ class Request:
         self._line = line
         self._length = length
         self._too_large = length is not None and length > line.most
-        self._body: list[bytes] = []
+        self._body: bytes | bytearray = b""
 
     @property
     def path(self) -> str:
@@ -171,7 +171,7 @@ class Request:
         """The whole body, if it has come and is not too large."""
         if not self.whole or self._too_large:
             return None
-        return self._body[0] if len(self._body) == 1 else b"".join(self._body)
+        return bytes(self._body)
 
     async def body(self) -> bytes:
         """Raises BodyTooLarge and BodyCut. Waits for as long as the client takes: to stop, cancel."""
@@ -195,11 +195,17 @@ class Request:
     def feed(self, data: bytes) -> None:
         self._size += len(data)
         if self._size > self._line.most and not self._too_large:
-            self._too_large, self._body = True, []
+            self._too_large, self._body = True, b""
             self._stir()
         if self._too_large or self._unwanted:
             return
-        self._body.append(data)
+        # Put together as it comes: pieces may be of a byte each, and many times that as objects.
+        if not self._body:
+            self._body = data
+        elif isinstance(self._body, bytearray):
+            self._body += data
+        else:
+            self._body = bytearray(self._body + data)
         if self._size > MOST_UNREAD and self._waiter is None:
             self._line.hold_back(True)
 
@@ -214,7 +220,7 @@ class Request:
 
     def drop(self) -> None:
         """Nobody reads on: what still comes of the body is thrown away."""
-        self._unwanted, self._body = True, []
+        self._unwanted, self._body = True, b""
         self._line.hold_back(False)
 
     def _stir(self) -> None:

@@ -40,6 +40,11 @@ class Server:
         self._listening: asyncio.Server | None = None
         self._emptied = asyncio.Event()
 
+    @property
+    def connections(self) -> int:
+        """How many there are."""
+        return len(self._connections)
+
     async def listen(self, host: str, port: int, tls: ssl.SSLContext | None) -> int:
         """Returns the port. Raises OSError where it cannot listen."""
         self._listening = await asyncio.get_running_loop().create_server(

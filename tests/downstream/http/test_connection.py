@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from contextlib import suppress
 from dataclasses import replace
 
@@ -357,8 +358,12 @@ async def test_a_stream_to_a_client_of_http_1_0_ends_with_its_connection() -> No
 
 
 async def test_a_stream_whose_handler_crashes_is_not_taken_for_whole() -> None:
+    told = anyio.Event()
+
     async def crash(request: http.Request) -> http.Answered:
-        request.begin(200, {}).write(b"one")
+        chunks = request.begin(200, {})
+        chunks.gone = told.set
+        chunks.write(b"one")
         raise RuntimeError("boom")
 
     async with visiting(crash) as visitor:
@@ -366,6 +371,7 @@ async def test_a_stream_whose_handler_crashes_is_not_taken_for_whole() -> None:
             await visitor.ask(GET)
             assert await visitor.chunk() == b"one"
             assert await visitor.chunk() is None, "it ends without an end"
+    assert told.is_set(), "and whoever wrote it knows"
 
 
 async def test_r23_a_stream_says_when_its_client_does_not_keep_up_and_when_it_does_again() -> None:
@@ -464,3 +470,35 @@ async def test_r54_one_connection_too_many_is_told_so_and_the_others_are_served(
             answer = await second.answer()
             assert (answer.status, answer.fields["connection"]) == (503, "close")
         assert (await first.ask(GET)).status == 200
+
+
+def test_r8_a_body_in_small_pieces_takes_no_more_room_than_it_has() -> None:
+    class Nowhere:
+        most = 1 << 30
+
+        def hold_back(self, full: bool) -> None:
+            return
+
+    size = 400_000
+    request = http.Request(Nowhere(), "POST", "/x", http.Fields(), None)  # type: ignore[arg-type]  # it has no client
+    tracemalloc.start()
+    for _ in range(size // 4):
+        request.feed(bytes(4))
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    request.finish()
+    assert request.received == bytes(size)
+    assert held < 2 * size
+
+
+async def test_r8_looking_for_idle_connections_gives_one_that_ends_no_more_time() -> None:
+    async def answer(request: http.Request) -> http.Response:
+        return http.Response(200, bytes(8_000_000))
+
+    bounds = replace(BOUNDS, idle=0.04, write_timeout=0.2)
+    async with serving(answer, bounds) as running, running.visited() as visitor:
+        await visitor.say(b"GET /x HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n")
+        while not running.server.connections:
+            await anyio.lowlevel.checkpoint()
+        while running.server.connections:
+            await anyio.wait_all_tasks_blocked()
