@@ -192,6 +192,7 @@ class Metrics:
         self.event_loop_lag = Gauge(
             "mcproxy_event_loop_lag_seconds", "By how much the event loop was late of late, at most.", registry=r
         )
+        self.tasks = Gauge("mcproxy_tasks", "Tasks of the event loop.", registry=r)
         self.build = Info("mcproxy_build", "The version of the gateway, and of what it runs on.", registry=r)
         self.build.info({"version": __version__, "python": platform.python_version()})
         ProcessCollector(registry=r)

@@ -1,7 +1,10 @@
-"""How late the event loop is: what an operator looks at when everybody waits and nothing seems to be wrong."""
+"""How late the event loop is, and how much it has to do: what an operator looks at when everybody waits and nothing
+seems to be wrong.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
@@ -23,7 +26,9 @@ async def beat(
     sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
     clock: Callable[[], float] = time.perf_counter,
 ) -> None:
-    """Publishes by how much the latest of the last KEPT beats was late, until cancelled."""
+    """Publishes by how much the latest of the last KEPT beats was late, and the number of tasks, until cancelled."""
+    loop = asyncio.get_running_loop()
+    metrics.tasks.set_function(lambda: len(asyncio.all_tasks(loop)))
     late: deque[float] = deque(maxlen=KEPT)
     while True:
         began = clock()

@@ -51,3 +51,15 @@ async def test_what_is_long_ago_counts_no_more() -> None:
 
 async def test_a_beat_that_comes_early_is_not_late() -> None:
     assert await lag_after([-INTERVAL / 2]) == 0
+
+
+async def test_tasks_are_counted_when_somebody_asks() -> None:
+    registry = CollectorRegistry()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(beat, Metrics(registry))
+        await anyio.wait_all_tasks_blocked()
+        before = registry.get_sample_value("mcproxy_tasks")
+        tasks.start_soon(anyio.sleep_forever)
+        assert before is not None
+        assert registry.get_sample_value("mcproxy_tasks") == before + 1
+        tasks.cancel_scope.cancel()

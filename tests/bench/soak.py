@@ -1,9 +1,9 @@
-"""A gateway for long under all at once: `python -m tests.bench.soak [--minutes 30]`.
+"""A gateway for long under all at once: `python -m tests.bench.soak [--minutes 30] [--calls]`.
 
-Both eras, calls, reads, lists and progress, HTTP and stdio upstreams; meanwhile an upstream restarts, the
-configuration is reloaded, sessions are abandoned, a crowd comes and goes, and clients ask for much and read nothing.
-Prints a table of throughput, p99, memory and open files over time; ends with 1 where answers were wrong or one of
-the two grew.
+Both eras, calls, reads, lists and progress, HTTP and stdio upstreams, or 100 B calls alone; meanwhile an upstream
+restarts, the configuration is reloaded, sessions are abandoned, a crowd comes and goes, and clients ask for much and
+read nothing. Prints, in Markdown, throughput, times, memory, open files and tasks minute by minute; ends with 1 where
+answers were wrong or one of the last three grew.
 """
 
 from __future__ import annotations
@@ -11,11 +11,13 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import signal
 import socket
 import sys
+import urllib.request
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -27,8 +29,9 @@ from typing import Any, Final
 from mcproxy.protocol.eras import Era
 from tests.bench import asking, load
 from tests.bench.answers import KEPT
-from tests.bench.asking import NUMBER
+from tests.bench.asking import NUMBER, Ask
 from tests.bench.gathering import gathered
+from tests.bench.machine import this_machine
 from tests.bench.proxies import Scene, configuration, gateway
 from tests.bench.rounds import available_cores, upstream
 from tests.bench.running import Cores, end_on_sigterm, free_port, running, split
@@ -37,7 +40,11 @@ from tests.bench.workloads import Asking, call, listing, read
 
 SLICE: Final = 10
 """Seconds of load between two looks at the gateway."""
+MINUTE: Final = 60 // SLICE
+"""Looks of one line."""
 CONNECTIONS: Final = 32
+CALLERS: Final = 64
+"""Connections where there are calls alone."""
 ABANDONED: Final = 50
 """Sessions that are opened and left, each slice."""
 CROWD: Final = 100
@@ -54,12 +61,15 @@ class Look:
 
     second: int
     rate: float
+    p50: float
+    """Seconds."""
     p99: float
     """Seconds."""
     failures: int
     resident: int
     """Bytes."""
     files: int
+    tasks: int
 
 
 def grown(values: Sequence[float]) -> float:
@@ -71,27 +81,37 @@ def grown(values: Sequence[float]) -> float:
 def verdict(looks: Sequence[Look]) -> list[str]:
     """What was not well."""
     wrong = sum(look.failures for look in looks)
-    memory_growth = grown([look.resident for look in looks])
-    file_growth = grown([look.files for look in looks])
-    complaints = {
-        f"{wrong} answers were wrong or missing": wrong > 0,
-        f"memory grew to {memory_growth:.2f} of what it was": memory_growth > GROWTH,
-        f"open files grew to {file_growth:.2f} of what they were": file_growth > GROWTH,
+    growth = {
+        "memory": grown([look.resident for look in looks]),
+        "open files": grown([look.files for look in looks]),
+        "tasks": grown([look.tasks for look in looks]),
     }
-    return [complaint for complaint, true in complaints.items() if true]
+    complaints = [f"{wrong} answers were wrong or missing"] if wrong else []
+    return complaints + [f"{what}: {share:.2f} of what it was" for what, share in growth.items() if share > GROWTH]
 
 
 def table(looks: Sequence[Look]) -> Iterator[str]:
-    yield "| second | calls/s | p99, ms | wrong | RSS, MiB | open files |"
-    yield "| ---: | ---: | ---: | ---: | ---: | ---: |"
-    yield from map(line, looks)
+    """A line for each minute."""
+    yield "| minute | calls/s | p50, ms | p99, ms | wrong | RSS, MiB | open files | tasks |"
+    yield "| ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |"
+    for start in range(0, len(looks), MINUTE):
+        yield line(start // MINUTE + 1, looks[start : start + MINUTE])
 
 
-def line(look: Look) -> str:
+def line(minute: int, looks: Sequence[Look]) -> str:
+    """The median of a minute's looks, but all that was wrong, and the longest p99."""
     return (
-        f"| {look.second} | {look.rate:.0f} | {look.p99 * 1e3:.1f} | {look.failures} "
-        f"| {look.resident / 2**20:.1f} | {look.files} |"
+        f"| {minute} | {median(look.rate for look in looks):.0f} | {median(look.p50 for look in looks) * 1e3:.1f} "
+        f"| {max(look.p99 for look in looks) * 1e3:.1f} | {sum(look.failures for look in looks)} "
+        f"| {median(look.resident for look in looks) / 2**20:.1f} | {median(look.files for look in looks):.0f} "
+        f"| {median(look.tasks for look in looks):.0f} |"
     )
+
+
+def summary(looks: Sequence[Look]) -> str:
+    """What of the table is asked about first."""
+    shares = sorted(look.p99 / look.p50 for look in looks)
+    return f"p99 in terms of p50, slice by slice: median {median(shares):.2f}, {shares[0]:.2f} to {shares[-1]:.2f}"
 
 
 class Disturbances:
@@ -172,21 +192,29 @@ def _url(port: int) -> str:
     return f"http://127.0.0.1:{port}/mcp"
 
 
-def plan(port: int) -> load.Plan:
+def mixture(port: int) -> load.Plan:
     """All kinds of requests in both eras, in turn."""
     everywhere: Mapping[str, Sequence[Asking]] = {
         "u0": (call(), call(64 * 1024), call(steps=3), read(f"bench://fresh/{NUMBER}"), read(f"{KEPT}1"), listing(1)),
         "child": (call(), call(steps=3)),
     }
     asks = [ask(f"{name}__", f"{name}+") for name, kinds in everywhere.items() for ask in kinds]
+    return planned(port, asks, CONNECTIONS)
+
+
+def calls(port: int) -> load.Plan:
+    return planned(port, [call()("u0__", "")], CALLERS)
+
+
+def planned(port: int, asks: Sequence[Ask], connections: int) -> load.Plan:
     session = asking.open_session(port)
     posts = [asking.post(ask, era, session if era is Era.HANDSHAKE else None) for ask in asks for era in Era]
     for ask in asks:
         asking.answered(port, ask, Era.STATELESS)
-    return load.Plan(port, [post.wire(port) for post in posts], asks[0].mark, asks[0].at_least, CONNECTIONS)
+    return load.Plan(port, [post.wire(port) for post in posts], asks[0].mark, asks[0].at_least, connections)
 
 
-def soak(seconds: int, cores: Cores) -> Iterator[Look]:
+def soak(seconds: int, plan: Callable[[int], load.Plan], cores: Cores) -> Iterator[Look]:
     with TemporaryDirectory() as name, ExitStack() as stack:
         folder = Path(name)
         shaky = Shaky(folder, cores)
@@ -213,22 +241,44 @@ def _slices(
             loading = pool.submit(load.run, plan, SLICE, folder, cores.others)
             disturbances.happen(number)
             done = loading.result()
-            rate = done.answers / done.seconds
-            yield Look((number + 1) * SLICE, rate, done.p99, done.failures, memory(pid).resident, descriptors(pid))
+            yield Look(
+                second=(number + 1) * SLICE,
+                rate=done.answers / done.seconds,
+                p50=done.p50,
+                p99=done.p99,
+                failures=done.failures,
+                resident=memory(pid).resident,
+                files=descriptors(pid),
+                tasks=tasks(plan.port),
+            )
             if done.failures:
                 print(f"such as: {done.sample}", file=sys.stderr)
+
+
+def tasks(port: int) -> int:
+    """How many tasks a gateway says that it has."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=asking.PATIENCE) as response:
+        found = re.search(rb"^mcproxy_tasks (\S+)", response.read(), re.MULTILINE)
+    assert found is not None, "it does not say"
+    return int(float(found[1]))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.soak", description=__doc__)
     parser.add_argument("--minutes", type=float, default=30)
+    parser.add_argument("--calls", action="store_true", help="100 B calls of both eras alone")
+    arguments = parser.parse_args()
     end_on_sigterm()
-    seconds = int(parser.parse_args().minutes * 60)
     looks: list[Look] = []
-    print("\n".join(table([])))
-    for look in soak(max(SLICE, seconds), split(available_cores())):
+    plan, connections = (calls, CALLERS) if arguments.calls else (mixture, CONNECTIONS)
+    for look in soak(max(SLICE, int(arguments.minutes * 60)), plan, split(available_cores())):
         looks.append(look)
-        print(line(look), flush=True)
+        print(look, file=sys.stderr, flush=True)
+    machine = this_machine()
+    what = "100 B calls" if arguments.calls else "all kinds of requests"
+    print(f"{what} of both eras over {connections} connections; mcproxy at {machine.commit}, {machine.day}\n")
+    print("\n".join(table(looks)))
+    print(f"\n{summary(looks)}")
     complaints = verdict(looks)
     print("\n".join(complaints) or "all well")
     sys.exit(1 if complaints else 0)

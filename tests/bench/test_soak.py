@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from tests.bench.soak import Look, grown, table, verdict
+from tests.bench.soak import MINUTE, Look, grown, summary, table, verdict
 
 
-def look(second: int, resident: float = 1.0, files: int = 40, failures: int = 0) -> Look:
-    return Look(second, 100.0, 0.02, failures, int(resident * 2**20), files)
+def look(second: int, resident: float = 1.0, files: int = 40, failures: int = 0, p99: float = 0.02) -> Look:
+    return Look(second, 100.0, 0.01, p99, failures, int(resident * 2**20), files, tasks=files)
 
 
 def test_growth_is_that_of_the_last_quarter_over_the_first_warm_one() -> None:
@@ -21,14 +21,24 @@ def test_a_steady_run_is_well() -> None:
     assert verdict([look(second) for second in range(8)]) == []
 
 
-def test_wrong_answers_memory_and_files_are_each_complained_of() -> None:
+def test_wrong_answers_memory_files_and_tasks_are_each_complained_of() -> None:
     growing = [look(second, resident=100 + 20 * second, files=40 + 10 * second, failures=1) for second in range(8)]
     assert verdict(growing) == [
         "8 answers were wrong or missing",
-        "memory grew to 1.53 of what it was",
-        "open files grew to 1.62 of what they were",
+        "memory: 1.53 of what it was",
+        "open files: 1.62 of what it was",
+        "tasks: 1.62 of what it was",
     ]
 
 
-def test_a_look_is_a_line() -> None:
-    assert list(table([look(10)]))[-1] == "| 10 | 100 | 20.0 | 0 | 1.0 | 40 |"
+def test_a_minute_is_a_line_with_the_longest_wait_of_it() -> None:
+    looks = [look(10 * number, failures=1, p99=0.02 + number / 1000) for number in range(MINUTE + 1)]
+    assert list(table(looks))[-2:] == [
+        "| 1 | 100 | 10.0 | 25.0 | 6 | 1.0 | 40 | 40 |",
+        "| 2 | 100 | 10.0 | 26.0 | 1 | 1.0 | 40 | 40 |",
+    ]
+
+
+def test_the_summary_sets_the_longest_waits_against_the_usual_one() -> None:
+    looks = [look(10, p99=0.01), look(20, p99=0.02), look(30, p99=0.05)]
+    assert summary(looks) == "p99 in terms of p50, slice by slice: median 2.00, 1.00 to 5.00"
