@@ -9,6 +9,7 @@ from anyio.abc import TaskGroup
 
 from mcproxy.call import Audience, Caller, Handler, Principal
 from mcproxy.downstream.keep_alive import KeepAlive
+from mcproxy.downstream.patience import Patience
 from mcproxy.metrics import Metrics
 from mcproxy.protocol.headers import MirroredParameter
 from mcproxy.sealing import Sealer
@@ -35,6 +36,9 @@ class Edge:
     """The parameters of a tool, by its exposed name, that come in headers too, as far as that is known."""
     keep_alive: KeepAlive = field(init=False)
     """Of all event streams."""
+    patience: Patience = field(init=False)
+    """For all answers, of clients that take events: a stream begins where the first word is that late."""
 
     def __post_init__(self) -> None:
         self.keep_alive = KeepAlive(lambda: self.proxy.keep_alive)
+        self.patience = Patience(lambda: self.proxy.stream_after)

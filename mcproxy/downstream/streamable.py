@@ -162,11 +162,10 @@ class Exchange:
         self._owed = owed
         self._sealed = False
         self._finished: asyncio.Event | None = None
-        self._late: asyncio.TimerHandle | None = None
         if accepted.events and not accepted.json:
             self._begin_stream()
         elif accepted.events:
-            self._late = asyncio.get_running_loop().call_later(edge.proxy.stream_after, self._begin_stream)
+            edge.patience.begin(self)
         request.when_gone = self.seal
 
     def send(self, message: Message) -> None:
@@ -192,8 +191,10 @@ class Exchange:
     def seal(self) -> None:
         """The form is settled, or the client gone: no stream begins any more."""
         self._sealed = True
-        if self._late is not None:
-            self._late.cancel()
+        self._edge.patience.end(self)
+
+    def waited(self) -> None:
+        self._begin_stream()
 
     async def finished(self) -> None:
         """Returns when all that is owed has come, or the client is gone."""
