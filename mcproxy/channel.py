@@ -10,6 +10,7 @@ import asyncio
 import math
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import anyio
 import msgspec
@@ -55,22 +56,20 @@ class Timeouts(msgspec.Struct, frozen=True):
     total: float
 
 
-class _Pending:
+class _Pending(msgspec.Struct, eq=False):
     """One wait, of the task that makes it."""
 
-    def __init__(self, now: float, timeouts: Timeouts, on_progress: Callable[[Params], None] | None) -> None:
-        self.started = now
-        self.timeouts = timeouts
-        self.deadline = now + min(timeouts.idle, timeouts.total)
-        self.on_progress = on_progress
-        self.answer: Response | ErrorResponse | Exception | None = None
-        self.holds = 0
-        self.expired = False
-        self._waiter: asyncio.Future[None] | None = None
-        task = asyncio.current_task()
-        assert task is not None
-        self._task = task
-        self._cancelling = task.cancelling()
+    task: asyncio.Task[Any]
+    cancelling: int
+    """How often the task was asked to end before."""
+    timeouts: Timeouts
+    started: float
+    deadline: float
+    on_progress: Callable[[Params], None] | None
+    answer: Response | ErrorResponse | Exception | None = None
+    holds: int = 0
+    expired: bool = False
+    waiter: asyncio.Future[None] | None = None
 
     def touch(self, now: float) -> None:
         if not self.expired:
@@ -80,34 +79,32 @@ class _Pending:
     def settle(self, answer: Response | ErrorResponse | Exception) -> None:
         if self.answer is None:
             self.answer = answer
-            if self._waiter is not None and not self._waiter.done():
-                self._waiter.set_result(None)
-
-    def settled(self) -> asyncio.Future[None]:
-        self._waiter = asyncio.get_running_loop().create_future()
-        return self._waiter
+            if self.waiter is not None and not self.waiter.done():
+                self.waiter.set_result(None)
 
     def expire(self) -> None:
         """Ends the wait wherever it is, as `asyncio.timeout` does."""
         self.expired, self.deadline = True, math.inf
-        self._task.cancel()
+        self.task.cancel()
 
     def takes_back(self) -> bool:
         """Whether the task was cancelled because this had expired, and for nothing else."""
-        return self.expired and self._task.uncancel() <= self._cancelling
+        return self.expired and self.task.uncancel() <= self.cancelling
 
 
 class Requests:
     """The table of one connection. Ids are minted here, counting up, and serve as progress tokens too.
 
-    While anybody waits there is one alarm, set no later than the first of their deadlines.
+    While anybody waits there is one alarm, set no later than the first of their deadlines. It outlives the wait that
+    it was set for: mostly another has begun by then, and to set one for each would cost more than to look once.
     """
 
-    __slots__ = ("_alarm", "_alarm_at", "_last_id", "_pending")
+    __slots__ = ("_alarm", "_alarm_at", "_last_id", "_loop", "_pending")
 
     def __init__(self) -> None:
         self._pending: dict[RequestId, _Pending] = {}
         self._last_id = 0
+        self._loop = asyncio.get_running_loop()
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_at = math.inf
 
@@ -139,30 +136,34 @@ class Requests:
         """
         if id is None:
             id = self.mint()
-        pending = _Pending(asyncio.get_running_loop().time(), timeouts, on_progress)
-        self._pending[id] = pending
+        pending = self._pending[id] = self._begun(timeouts, on_progress)
         if pending.deadline < self._alarm_at:
             self._wake_by(pending.deadline)
         try:
             await send(Request(id, method, params))
             if pending.answer is None:
-                await pending.settled()
+                pending.waiter = self._loop.create_future()
+                await pending.waiter
         except BaseException as error:
             if not (pending.takes_back() and isinstance(error, asyncio.CancelledError)):
                 raise
         finally:
             del self._pending[id]
-            if not self._pending:
-                self._rest()
             if pending.answer is None and send_cancel is not None:
                 await _say_cancelled(send_cancel, id, "timed out" if pending.expired else "no longer wanted")
         answer = pending.answer
         if answer is None:
-            elapsed = _now() - pending.started
+            elapsed = self._loop.time() - pending.started
             raise RequestTimeout(elapsed, "total" if elapsed >= timeouts.total else "idle")
         if isinstance(answer, Exception):
             raise answer
         return answer
+
+    def _begun(self, timeouts: Timeouts, on_progress: Callable[[Params], None] | None) -> _Pending:
+        task = asyncio.current_task(self._loop)
+        assert task is not None
+        now = self._loop.time()
+        return _Pending(task, task.cancelling(), timeouts, now, now + min(timeouts.idle, timeouts.total), on_progress)
 
     def settle(self, answer: Response | ErrorResponse) -> bool:
         """Hands an answer to whoever waits for it. False where nobody does: late, or never asked for."""
@@ -193,7 +194,7 @@ class Requests:
         pending = self._pending.get(token) if token is not None else None
         if pending is None or pending.on_progress is None or pending.answer is not None:
             return False
-        pending.touch(_now())
+        pending.touch(self._loop.time())
         pending.on_progress({key: value for key, value in params.items() if key != META_PROGRESS_TOKEN})
         return True
 
@@ -211,23 +212,19 @@ class Requests:
     def _hold(self, held: Iterable[_Pending], change: int) -> None:
         for pending in held:
             pending.holds += change
-            pending.touch(_now())
+            pending.touch(self._loop.time())
             self._wake_by(pending.deadline)
-
-    def _rest(self) -> None:
-        if self._alarm is not None:
-            self._alarm.cancel()
-        self._alarm, self._alarm_at = None, math.inf
 
     def _wake_by(self, when: float) -> None:
         if when < self._alarm_at:
-            self._rest()
-            self._alarm, self._alarm_at = asyncio.get_running_loop().call_at(when, self._wake), when
+            if self._alarm is not None:
+                self._alarm.cancel()
+            self._alarm, self._alarm_at = self._loop.call_at(when, self._wake), when
 
     def _wake(self) -> None:
         """Ends the waits whose time has come, and comes back for the others."""
         self._alarm, self._alarm_at = None, math.inf
-        now = _now()
+        now = self._loop.time()
         for pending in self._pending.values():
             if pending.deadline <= now:
                 pending.expire()
@@ -236,12 +233,9 @@ class Requests:
 
 def with_progress_token(params: Params, token: RequestId) -> Params:
     """`params` of a request that asks for reports of its progress."""
-    meta = parse_object(params["_meta"]) if "_meta" in params else {}
-    return {**params, "_meta": raw({**meta, META_PROGRESS_TOKEN: token})}
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()
+    if "_meta" in params:
+        return {**params, "_meta": raw({**parse_object(params["_meta"]), META_PROGRESS_TOKEN: token})}
+    return {**params, "_meta": raw({META_PROGRESS_TOKEN: token})}
 
 
 async def _say_cancelled(send: Send, id: RequestId, reason: str) -> None:

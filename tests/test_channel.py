@@ -67,6 +67,18 @@ async def test_r46_each_wait_ends_at_its_own_time_whoever_began_first() -> None:
     assert [params["requestId"] for params in peer.cancelled] == [raw(3), raw(1), raw(2)]
 
 
+async def test_r46_a_wait_that_began_while_the_alarm_of_an_earlier_one_stood_ends_in_time() -> None:
+    requests, peer = Requests(), Peer()
+    answering = Peer(lambda request: _settle(requests, request))
+    with anyio.fail_after(5):
+        for standing, timeouts in ((0.05, Timeouts(0.1, 60)), (60, QUICK)):
+            await ask(requests, answering, Timeouts(standing, standing))
+            started = anyio.current_time()
+            with pytest.raises(RequestTimeout):
+                await ask(requests, peer, timeouts)
+            assert timeouts.idle <= anyio.current_time() - started < 1
+
+
 async def test_r46_progress_renews_the_wait_and_does_not_lengthen_the_total() -> None:
     requests, reports = Requests(), list[Params]()
     peer = Peer()
