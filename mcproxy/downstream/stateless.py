@@ -12,6 +12,7 @@ from typing import Final, assert_never
 
 import msgspec
 from msgspec import Raw
+from msgspec.structs import replace
 
 from mcproxy import __version__
 from mcproxy.call import (
@@ -27,13 +28,24 @@ from mcproxy.call import (
     Principal,
 )
 from mcproxy.downstream.edge import Edge
-from mcproxy.protocol.envelope import SERVED_VERSIONS, Envelope, InvalidEnvelope, check_version, dressed, unwrap
+from mcproxy.protocol.envelope import (
+    LONGEST_REMEMBERED,
+    META,
+    SERVED_VERSIONS,
+    InvalidEnvelope,
+    check_version,
+    dressed,
+    meta_of,
+    read,
+    set_apart,
+)
 from mcproxy.protocol.eras import META_PROGRESS_TOKEN, Era
 from mcproxy.protocol.headers import (
     Fields,
     HeaderMismatch,
     check_parameter_headers,
     check_standard_headers,
+    mirrored_name,
 )
 from mcproxy.protocol.jsonrpc import (
     INTERNAL_ERROR,
@@ -102,18 +114,60 @@ def admit(
     Raises McpError: -32602 for the envelope, -32020 for the headers, -32022 for the version, -32601 for the method.
     """
     try:
-        envelope, params = unwrap(request.params)
-        if fields is not None:
-            check_standard_headers(fields, envelope.version, request.method, params)
-        check_version(envelope.version)
+        introduction, token = _introduction(request.params, principal, endpoint, "stdio" if fields is None else "http")
+        caller = introduction.caller
+        if credentials is not None:
+            caller = replace(caller, credentials=credentials)
+        if fields is None:
+            check_version(caller.version)
+        else:
+            _check_head(edge, caller, request, fields)
         row = _row(request.method)
-        caller = _caller(envelope, principal, endpoint, credentials, "stdio" if fields is None else "http")
-        if fields is not None:
-            _check_parameters(edge, caller, row, params, fields)
     except (InvalidEnvelope, HeaderMismatch) as refusal:
         error = refusal.error
         raise McpError(error.code, error.message, error.data) from refusal
-    return Admitted(request.id, row, params, caller, envelope.progress_token)
+    params = dict(request.params)
+    if introduction.meta is None:
+        del params[META]
+    else:
+        params[META] = introduction.meta
+    return Admitted(request.id, row, params, caller, token)
+
+
+class _Introduction(msgspec.Struct, frozen=True, eq=False):
+    """What a client says with its requests of itself."""
+
+    caller: Caller
+    """But for the credentials that it brought, which are remembered nowhere."""
+    meta: Raw | None
+    """What else is in its `_meta`."""
+    progress_token: RequestId | None
+
+
+def _introduction(
+    params: Params, principal: Principal, endpoint: str, transport: str
+) -> tuple[_Introduction, RequestId | None]:
+    """And the token of its progress. Raises InvalidEnvelope."""
+    meta, token = set_apart(meta_of(params))
+    introduced = _introduced if len(meta) <= LONGEST_REMEMBERED else _introduced.__wrapped__
+    introduction = introduced(meta, principal, endpoint, transport)
+    return introduction, introduction.progress_token if token is None else token
+
+
+@lru_cache(256)
+def _introduced(meta: bytes, principal: Principal, endpoint: str, transport: str) -> _Introduction:
+    """Most clients say the same with each request; what is known of a caller is then found by its identity."""
+    said, kept = read(meta)
+    caller = Caller(
+        principal,
+        said.version,
+        said.capabilities,
+        said.info,
+        endpoint,
+        log_level=said.log_level,
+        transport=transport,
+    )
+    return _Introduction(caller, kept, said.progress_token)
 
 
 async def respond(edge: Edge, admitted: Admitted, send: Send) -> None:
@@ -173,33 +227,23 @@ def _current_code(code: int) -> int:
     return code
 
 
+def _check_head(edge: Edge, caller: Caller, request: Request, fields: Fields) -> None:
+    """Checks the headers, and the version between them. Raises HeaderMismatch and InvalidEnvelope.
+
+    Those of a tool's own parameters are checked as far as they are known.
+    """
+    name = mirrored_name(request.method, request.params)
+    check_standard_headers(fields, caller.version, request.method, name)
+    check_version(caller.version)
+    if name is not None and METHODS[request.method].subject is Subject.TOOL:
+        check_parameter_headers(fields, edge.mirrored(caller, name), request.params.get("arguments"))
+
+
 def _row(method: str) -> Method:
     row = METHODS.get(method)
     if row is None or row.notification or row.era is Era.HANDSHAKE:
         raise McpError(METHOD_NOT_FOUND, f"Method not found: {method}")
     return row
-
-
-def _caller(
-    envelope: Envelope, principal: Principal, endpoint: str, credentials: Credentials | None, transport: str
-) -> Caller:
-    return Caller(
-        principal,
-        envelope.version,
-        envelope.capabilities,
-        envelope.info,
-        endpoint,
-        log_level=envelope.log_level,
-        credentials=credentials,
-        transport=transport,
-    )
-
-
-def _check_parameters(edge: Edge, caller: Caller, row: Method, params: Params, fields: Fields) -> None:
-    """Checks the headers of a tool's own parameters, as far as they are known. Raises HeaderMismatch."""
-    if row.subject is Subject.TOOL and row.subject_key is not None:
-        mirrored = edge.mirrored(caller, parse_text(params.get(row.subject_key, b"")) or "")
-        check_parameter_headers(fields, mirrored, params.get("arguments"))
 
 
 class _Way:

@@ -64,19 +64,29 @@ class InvalidEnvelope(Exception):
         self.error = error
 
 
-def unwrap(params: Params) -> tuple[Envelope, Params]:
-    """The envelope of a request, and its params without it.
+def meta_of(params: Params) -> bytes:
+    """The `_meta` of a request. Raises InvalidEnvelope where it has none (basic, "_meta")."""
+    return bytes(_required(params, META))
 
-    The version is not judged here: see `check_version`. Raises InvalidEnvelope (basic, "_meta").
+
+def set_apart(meta: bytes) -> tuple[bytes, RequestId | None]:
+    """A `_meta` without its progress token, and that: what else a client says is mostly what it said before.
+
+    Raises InvalidEnvelope.
     """
-    meta = bytes(_required(params, META))
-    envelope, kept = _read_again(meta) if len(meta) <= _LONGEST_REMEMBERED else _read(meta)
-    rest = {key: value for key, value in params.items() if key != META}
-    return envelope, rest if kept is None else {**rest, META: kept}
+    if meta.find(META_PROGRESS_TOKEN.encode()) < 0:
+        return meta, None
+    members = _parsed(META, meta)
+    token = _progress_token(members)
+    members.pop(META_PROGRESS_TOKEN, None)
+    return bytes(raw(members)), token
 
 
-def _read(data: bytes) -> tuple[Envelope, Raw | None]:
-    """The envelope in a `_meta`, and what else is in there. Of the same bytes it is always the same."""
+def read(data: bytes) -> tuple[Envelope, Raw | None]:
+    """The envelope in a `_meta`, and what else is in there. Of the same bytes it is always the same.
+
+    The version is not judged here: see `check_version`. Raises InvalidEnvelope.
+    """
     meta = _parsed(META, data)
     envelope = Envelope(
         version=_version(meta),
@@ -89,10 +99,8 @@ def _read(data: bytes) -> tuple[Envelope, Raw | None]:
     return envelope, raw(kept) if kept else None
 
 
-_read_again: Final = lru_cache(256)(_read)
-"""Most clients say the same of themselves with each request."""
-_LONGEST_REMEMBERED: Final = 2048
-"""Bytes."""
+LONGEST_REMEMBERED: Final = 2048
+"""Bytes of a `_meta` of which it is worth remembering what it says."""
 
 
 def says_version(params: Params) -> bool:
@@ -100,7 +108,7 @@ def says_version(params: Params) -> bool:
     if META not in params:
         return False
     meta = bytes(params[META])
-    return _names_version_again(meta) if len(meta) <= _LONGEST_REMEMBERED else _names_version(meta)
+    return _names_version_again(meta) if len(meta) <= LONGEST_REMEMBERED else _names_version(meta)
 
 
 def _names_version(meta: bytes) -> bool:
@@ -156,7 +164,7 @@ def dressed(result: Params, *, absent: Params, own: Params, server: bytes) -> Pa
     `server` is an Implementation object as JSON (basic, "_meta").
     """
     given = bytes(result.get(META, EMPTY_OBJECT))
-    meta = _signed_again(given, server) if len(given) <= _LONGEST_REMEMBERED else _signed(given, server)
+    meta = _signed_again(given, server) if len(given) <= LONGEST_REMEMBERED else _signed(given, server)
     return {**absent, **result, META: meta, **own}
 
 

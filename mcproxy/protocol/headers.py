@@ -86,16 +86,19 @@ def decode_value(value: str) -> str | None:
 
 def standard_headers(version: str, method: str, params: Params) -> dict[str, str]:
     """The headers that every request carries."""
-    name = _mirrored_name(method, params)
+    name = mirrored_name(method, params)
     mirrored = {} if name is None else {NAME: encode_value(name)}
     return {VERSION: version, METHOD: method, **mirrored}
 
 
-def check_standard_headers(fields: Fields, version: str, method: str, params: Params) -> None:
-    """Raises HeaderMismatch where a header is not what `standard_headers` says ("Server Validation")."""
+def check_standard_headers(fields: Fields, version: str, method: str, name: str | None) -> None:
+    """Raises HeaderMismatch where a header is not what `standard_headers` says ("Server Validation").
+
+    `name` is the request's `mirrored_name`.
+    """
     _check(VERSION, _given(fields, VERSION), version)
     _check(METHOD, _given(fields, METHOD), method)
-    name, value = _mirrored_name(method, params), _given(fields, NAME)
+    value = _given(fields, NAME)
     if name is not None:
         _check(NAME, None if value is None else _decoded(NAME, value), name)
 
@@ -136,7 +139,8 @@ def _may_be_annotated(schema: bytes) -> bool:
     return ANNOTATION.encode() in schema or b"\\u00" in schema
 
 
-def _mirrored_name(method: str, params: Params) -> str | None:
+def mirrored_name(method: str, params: Params) -> str | None:
+    """What a request is about, where its method has that in a header too."""
     row = METHODS.get(method)
     if row is None or row.subject_key is None:
         return None
@@ -146,9 +150,11 @@ def _mirrored_name(method: str, params: Params) -> str | None:
 def _given(fields: Fields, header: str) -> str | None:
     """The value of a header. One given twice is refused: others may read the other."""
     values = fields(header.lower())
+    if not values:
+        return None
     if len(values) > 1:
         raise HeaderMismatch(f"{header} is given more than once")
-    return values[0].strip(" \t") if values else None
+    return values[0].strip(" \t")
 
 
 def _decoded(header: str, value: str) -> str:

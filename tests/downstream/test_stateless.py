@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcproxy.call import ANONYMOUS, Caller, Complete, InputRequest, McpError
+from mcproxy.call import ANONYMOUS, Caller, Complete, Credentials, InputRequest, McpError, Principal
 from mcproxy.downstream import http
 from mcproxy.downstream.edge import Edge
 from mcproxy.downstream.stateless import admit, respond
-from mcproxy.protocol.eras import HOP_META
+from mcproxy.protocol.eras import HOP_META, META_CLIENT_CAPABILITIES
 from mcproxy.protocol.headers import Fields, MirroredParameter
 from mcproxy.protocol.jsonrpc import HEADER_MISMATCH, Message, Request, parse_object, raw
 from mcproxy.protocol.methods import METHODS
@@ -125,3 +125,44 @@ async def test_r32_what_a_result_holds_passes_byte_for_byte() -> None:
         await respond(edge, admit(edge, call("t", {}), ANONYMOUS, ""), sent.append)
     assert b'[{"type":"odd" , "n":1.0e+2}]' in bytes(raw(sent[0].result))
     assert b'{"deep":[ 1 ]}' in bytes(raw(sent[0].result))
+
+
+def saying(meta: Any, id: int = 1) -> Request:
+    return Request(id, "tools/call", {"name": raw("t"), "_meta": raw(meta)})
+
+
+async def test_a_client_that_says_the_same_again_is_the_same_caller() -> None:
+    async with edge_of(FakeGateway()) as edge:
+        first = admit(edge, saying(ENVELOPE), ANONYMOUS, "")
+        again = admit(edge, saying({**ENVELOPE, "progressToken": 2}, 2), ANONYMOUS, "")
+        assert again.caller is first.caller
+        assert (first.progress_token, again.progress_token) == (None, 2)
+
+
+@pytest.mark.parametrize("change", ["principal", "scopes", "endpoint", "transport", "capabilities"])
+async def test_whoever_differs_in_anything_is_another_caller(change: str) -> None:
+    one = Principal("a", scopes=frozenset({"x"}))
+    who = {"principal": Principal("b"), "scopes": replace(one, scopes=frozenset())}.get(change, one)
+    endpoint = "up" if change == "endpoint" else ""
+    said = {**ENVELOPE, META_CLIENT_CAPABILITIES: {"roots": {}}} if change == "capabilities" else ENVELOPE
+    async with edge_of(FakeGateway()) as edge:
+        first = admit(edge, saying(ENVELOPE), one, "").caller
+        other = admit(edge, saying(said), who, endpoint, fields("t") if change == "transport" else None).caller
+        assert other != first
+        assert (other.principal, other.endpoint) == (who, endpoint)
+        assert other.transport == ("http" if change == "transport" else "stdio")
+        assert ("roots" in other.capabilities) == (change == "capabilities")
+
+
+async def test_r44_what_a_client_brings_for_upstreams_is_of_its_own_request_alone() -> None:
+    async with edge_of(FakeGateway()) as edge:
+        own = Credentials("k", {"x-key": "secret"})
+        assert admit(edge, saying(ENVELOPE), ANONYMOUS, "", None, own).caller.credentials is own
+        assert admit(edge, saying(ENVELOPE), ANONYMOUS, "").caller.credentials is None
+
+
+async def test_r32_what_else_a_client_says_in_meta_goes_on_however_long() -> None:
+    async with edge_of(FakeGateway()) as edge:
+        for trace in ("x", "x" * 5000):
+            params = admit(edge, saying({**ENVELOPE, "com.example/x": trace}), ANONYMOUS, "").params
+            assert params == {"name": raw("t"), "_meta": raw({"com.example/x": trace})}

@@ -6,14 +6,17 @@ import json
 from typing import Any
 
 import pytest
+from msgspec import Raw
 
 from mcproxy.protocol.envelope import (
     Envelope,
     InvalidEnvelope,
     check_version,
     dressed,
+    meta_of,
+    read,
+    set_apart,
     undressed,
-    unwrap,
     with_meta,
     wrap,
 )
@@ -38,30 +41,46 @@ def params(meta: Any, **members: Any) -> Params:
     return {key: raw(value) for key, value in {**members, "_meta": meta}.items()}
 
 
+def unwrap(params: Params) -> tuple[Envelope, Raw | None]:
+    return read(meta_of(params))
+
+
 def test_what_was_wrapped_is_unwrapped_with_the_types_of_the_token_kept() -> None:
     for token in (7, "7"):
         envelope = Envelope(V2026_07_28, {"roots": raw({})}, raw({"name": "c", "version": "1"}), "debug", token)
-        assert unwrap(wrap({"name": raw("t")}, envelope)) == (envelope, {"name": raw("t")})
+        wrapped = wrap({"name": raw("t")}, envelope)
+        assert wrapped["name"] == raw("t")
+        assert unwrap(wrapped) == (envelope, None)
 
 
 def test_an_envelope_without_what_is_optional_is_whole() -> None:
-    assert unwrap(params(REQUIRED)) == (Envelope(V2026_07_28), {})
+    assert unwrap(params(REQUIRED)) == (Envelope(V2026_07_28), None)
 
 
-@pytest.mark.parametrize("padding", [0, 5000])
-def test_what_is_said_again_is_read_the_same_whatever_the_rest_of_the_request(padding: int) -> None:
-    said = {**REQUIRED, "com.example/x": "x" * padding}
-    first = unwrap(params(said, name="a"))
-    second = unwrap(params(said, name="b"))
-    assert first[0] == second[0]
-    assert first[1]["_meta"] == second[1]["_meta"] == raw({"com.example/x": "x" * padding})
-    assert (first[1]["name"], second[1]["name"]) == (raw("a"), raw("b"))
+def test_what_is_said_beside_any_token_of_progress_is_the_same_bytes() -> None:
+    apart = [set_apart(bytes(raw({"progressToken": token, **REQUIRED}))) for token in (1, "1", 2)]
+    assert apart == [(bytes(raw(REQUIRED)), token) for token in (1, "1", 2)]
+
+
+@pytest.mark.parametrize("meta", [REQUIRED, {**REQUIRED, "x": {"progressToken": 1}}, {"x": "progressToken"}])
+def test_where_there_is_no_token_nothing_is_set_apart(meta: Any) -> None:
+    said, token = set_apart(bytes(raw(meta)))
+    assert token is None
+    assert json.loads(said) == meta
+
+
+def test_a_token_under_an_escaped_name_is_read_with_the_rest() -> None:
+    escaped = bytes(raw({**REQUIRED, "progressToken": 7})).replace(b"progressToken", rb"progressT\u006fken")
+    said, token = set_apart(escaped)
+    assert (said, token) == (escaped, None)
+    assert read(said)[0].progress_token == 7
 
 
 def test_r32_other_keys_of_meta_pass() -> None:
     trace = {"traceparent": "00-1-2-01", "com.example/x": [1, {"y": None}]}
     _, rest = unwrap(params({**REQUIRED, **trace, META_SUBSCRIPTION: 1}))
-    assert json.loads(bytes(rest["_meta"])) == trace
+    assert rest is not None
+    assert json.loads(bytes(rest)) == trace
 
 
 @pytest.mark.parametrize(

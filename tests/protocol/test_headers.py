@@ -87,7 +87,7 @@ def test_standard_headers_are_what_is_checked() -> None:
     for name in ("ünï", "=?base64?x?=", " "):
         params = {"name": raw(name)}
         fields = standard_headers(VERSION, "tools/call", params)
-        check_standard_headers(came(fields.items()), VERSION, "tools/call", params)
+        check_standard_headers(came(fields.items()), VERSION, "tools/call", name)
 
 
 def test_only_what_names_a_tool_a_prompt_or_a_resource_has_a_name_header() -> None:
@@ -100,14 +100,14 @@ def test_only_what_names_a_tool_a_prompt_or_a_resource_has_a_name_header() -> No
 
 def test_names_are_compared_without_case_and_values_without_white_space_around() -> None:
     fields = [("mcp-protocol-version", VERSION), ("MCP-METHOD", " tools/call\t"), ("mCp-NaMe", "  echo ")]
-    check_standard_headers(came(fields), VERSION, "tools/call", CALL)
+    check_standard_headers(came(fields), VERSION, "tools/call", "echo")
 
 
 @pytest.mark.parametrize("missing", FIELDS)
 def test_a_missing_standard_header_is_a_mismatch(missing: str) -> None:
     fields = [(name, value) for name, value in FIELDS.items() if name != missing]
     with pytest.raises(HeaderMismatch, match=missing) as mismatch:
-        check_standard_headers(came(fields), VERSION, "tools/call", CALL)
+        check_standard_headers(came(fields), VERSION, "tools/call", "echo")
     assert mismatch.value.error.code == HEADER_MISMATCH
 
 
@@ -122,12 +122,12 @@ def test_a_missing_standard_header_is_a_mismatch(missing: str) -> None:
 )
 def test_another_value_than_the_bodys_is_a_mismatch(wrong: dict[str, str]) -> None:
     with pytest.raises(HeaderMismatch):
-        check_standard_headers(came({**FIELDS, **wrong}.items()), VERSION, "tools/call", CALL)
+        check_standard_headers(came({**FIELDS, **wrong}.items()), VERSION, "tools/call", "echo")
 
 
 def test_a_header_given_twice_is_a_mismatch() -> None:
     with pytest.raises(HeaderMismatch, match="more than once"):
-        check_standard_headers(came([*FIELDS.items(), ("mcp-name", "echo")]), VERSION, "tools/call", CALL)
+        check_standard_headers(came([*FIELDS.items(), ("mcp-name", "echo")]), VERSION, "tools/call", "echo")
 
 
 def test_annotated_parameters_are_found_along_properties() -> None:
