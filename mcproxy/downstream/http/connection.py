@@ -17,8 +17,8 @@ from typing import Any, Final, Protocol, cast
 import httptools
 import structlog
 
-from mcproxy.downstream.http.fields import Fields
 from mcproxy.downstream.http.heads import WITHOUT_BODY, head
+from mcproxy.downstream.http.known import MOST_KNOWN, KnownHead, known_head
 from mcproxy.downstream.http.messages import Answered, Handler, Request, Response, Streamed
 from mcproxy.downstream.http.reading import read_fields, read_target
 
@@ -111,11 +111,13 @@ class Connection(asyncio.Protocol):
         self._target = b""
         self._lines: list[tuple[bytes, bytes]] = []
         self._length = 0
-        self._said: list[tuple[bytes, bytes]] = []
-        self._fields = Fields()
-        """What the lines of the request before this one say."""
-        self._hosts = 0
-        """How many of them name the host."""
+        self._between = True
+        """Whether the parser has read its last request to the end, and nothing behind it."""
+        self._begun: bytes | None = None
+        """What the parser reads, where a request begins with it and its head has not been read yet."""
+        self._known: list[KnownHead] = []
+        self._missing = 0
+        """Bytes of the body of a request that the parser has not heard of."""
         self._refusal: tuple[int, str] | None = None
 
     # messages.Line
@@ -183,11 +185,12 @@ class Connection(asyncio.Protocol):
         Streams may idle for hours, and are many: a task for each, and what it was asked by, are more than all the rest.
         """
         self._serving = False
-        self._fields, self._said, self._hosts = Fields(), [], 0
+        self._known.clear()
         request.drop()
 
     def expire(self, now: float) -> None:
-        """Ends it where it has been idle for too long."""
+        """Ends it where it has been idle for too long, and in any case forgets what its client said of itself."""
+        self._known.clear()
         if not (self.busy or self._closing) and now - self._idle_since > self._bounds.idle:
             self.close()
 
@@ -217,13 +220,47 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._closing:
             return
+        if self._missing:
+            data = self._hear_body(data)
+        if data and not (self._between and self._recognise(data)):
+            self._parse(data)
+        if self._waiting and self._served is None and not self._closing:
+            self._proceed()
+
+    def _recognise(self, data: bytes) -> bool:
+        """Takes a request whose head is known, as far as it has come. The parser hears nothing of it."""
+        for known in self._known:
+            if data.startswith(known.before):
+                found = known.body_in(data)
+                if found is not None and len(self._waiting) < MOST_WAITING:
+                    length, body = found
+                    self._receiving = request = Request(self, known.method, known.target, known.fields, length)
+                    self._waiting.append(request)
+                    self._missing = length
+                    self._hear_body(body)
+                    return True
+        return False
+
+    def _hear_body(self, data: bytes) -> bytes:
+        """Of a request whose head was known. Returns what is behind it."""
+        assert self._receiving is not None
+        body = data[: self._missing]
+        self._missing -= len(body)
+        self._receiving.feed(body)
+        if not self._missing:
+            self._receiving.finish()
+            self._receiving = None
+        return data[len(body) :]
+
+    def _parse(self, data: bytes) -> None:
         self._since_body += len(data)
+        self._begun = data if self._between else None
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
             self._parser = httptools.HttpRequestParser(self)
             if self._refusal is None:
-                self.data_received(self._declined + data[upgrade.args[0] :])
+                self._parse(self._declined + data[upgrade.args[0] :])
                 return
         except httptools.HttpParserError as error:
             self._blame(400, f"this is not HTTP: {error}")
@@ -231,8 +268,6 @@ class Connection(asyncio.Protocol):
             self._blame(431, TOO_LARGE)
         if self._refusal is not None:
             self.turn_away(*self._refusal)
-        elif self._waiting and self._served is None:
-            self._proceed()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._lost = self._closing = True
@@ -262,6 +297,9 @@ class Connection(asyncio.Protocol):
 
     # httptools.HttpRequestParser
 
+    def on_message_begin(self) -> None:
+        self._between = False
+
     def on_url(self, url: bytes) -> None:
         self._target += url
 
@@ -277,26 +315,30 @@ class Connection(asyncio.Protocol):
         if parser.should_upgrade():
             self._decline_upgrade(parser.get_method())
             return
-        if self._lines != self._said:
-            # A client mostly says the same of itself with each request.
-            self._fields, self._said = read_fields(self._lines), self._lines
-            self._hosts = len(self._fields.all("host"))
-        fields = self._fields
+        fields = read_fields(self._lines)
+        hosts = len(fields.all("host"))
         length = None if "transfer-encoding" in fields else self._length
         request = Request(self, parser.get_method().decode(), read_target(self._target), fields, length)
         request.is_last = not parser.should_keep_alive()
         request.is_old = request.is_last and parser.get_http_version() == "1.0"
         if since > MAX_HEAD and len(self._target) + sum(map(len, chain(*self._lines))) > MAX_HEAD:
             self._blame(431, TOO_LARGE)
-        elif self._hosts != 1 and not (self._hosts == 0 and request.is_old):
+        elif hosts != 1 and not (hosts == 0 and request.is_old):
             self._blame(400, "there must be one header Host")  # RFC 9112, section 3.2
         elif len(self._waiting) >= MOST_WAITING:
             self._blame(429, f"more than {MOST_WAITING} requests wait on this connection")
         if self._refusal is None:
             self._receiving = request
             self._waiting.append(request)
+            if self._begun is not None and len(self._known) < MOST_KNOWN and not request.is_last:
+                self._remember(self._begun, request)
         # What comes behind the body is no header: RFC 9110, section 6.5.1.
-        self._target, self._lines, self._length = b"", [], 0
+        self._target, self._lines, self._length, self._begun = b"", [], 0, None
+
+    def _remember(self, begun: bytes, request: Request) -> None:
+        known = known_head(begun, len(self._lines) + 1, request.method, request.target, request.fields)
+        if known is not None:
+            self._known.append(known)
 
     def on_body(self, body: bytes) -> None:
         self._since_body = 0
@@ -308,6 +350,7 @@ class Connection(asyncio.Protocol):
         if self._lines:
             self._lines = []  # trailers
         if self._receiving is not None:
+            self._between = not self._receiving.is_last
             self._receiving.finish()
             self._receiving = None
 

@@ -62,9 +62,12 @@ class Server:
         """Ends connections that idle for too long, for ever."""
         while True:
             await anyio.sleep(self.bounds.idle / SWEEPS)
-            now = asyncio.get_running_loop().time()
-            for connection in list(self._connections):
-                connection.expire(now)
+            self.expire(asyncio.get_running_loop().time())
+
+    def expire(self, now: float) -> None:
+        """Ends connections that have been idle for too long, and has the others forget heads that they know."""
+        for connection in list(self._connections):
+            connection.expire(now)
 
     def drain(self) -> None:
         """Takes no more connections, and ends those that are idle; the others serve what they were asked."""

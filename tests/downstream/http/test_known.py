@@ -1,0 +1,145 @@
+"""Heads that a client repeats: what is known of them, and that nothing is taken for one that is none."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from mcproxy.downstream import http
+from mcproxy.downstream.http.known import LONGEST_KNOWN, MOST_KNOWN, KnownHead, known_head
+from tests.downstream.http.serving import BOUNDS, echo, post, serving, visiting
+
+BEFORE = b"POST /x HTTP/1.1\r\nHost: here\r\nContent-Length: "
+BEHIND = b"\r\nAccept: */*\r\n\r\n"
+
+
+def remembered(head: bytes, lines: int = 3) -> KnownHead | None:
+    return known_head(head + b"body", lines, "POST", "/x", http.Fields({"host": "here"}))
+
+
+@pytest.mark.parametrize("length", [0, 4, 12345])
+def test_a_head_is_known_whatever_the_length(length: int) -> None:
+    known = remembered(BEFORE + b"4" + BEHIND)
+    assert known is not None
+    body = bytes(length)
+    assert known.body_in(BEFORE + b"%d" % length + BEHIND + body) == (length, body)
+
+
+def test_a_body_may_still_be_to_come_and_nothing_may_follow_it() -> None:
+    known = remembered(BEFORE + b"4" + BEHIND)
+    assert known is not None
+    assert known.body_in(BEFORE + b"4" + BEHIND + b"bo") == (4, b"bo")
+    assert known.body_in(BEFORE + b"4" + BEHIND + b"bodyGET") is None
+
+
+@pytest.mark.parametrize("digits", [b"", b"+4", b"-4", b" 4", b"4 ", b"4x", b"4,4", b"4\r\nX: 4", b"9" * 20, b"\xb2"])
+def test_a_length_is_of_digits_alone(digits: bytes) -> None:
+    known = remembered(BEFORE + b"4" + BEHIND)
+    assert known is not None
+    assert known.body_in(BEFORE + digits + BEHIND) is None
+
+
+@pytest.mark.parametrize(
+    ("head", "lines"),
+    [
+        (b"GET /x HTTP/1.1\r\nHost: here\r\n\r\n", 1),
+        (BEFORE + b"4" + BEHIND[:-2], 3),
+        (BEFORE + b"4x" + BEHIND, 3),
+        (BEFORE + b"4" + BEHIND, 2),
+        (BEFORE + b"4\r\nX: a\nAccept: */*\r\n\r\n", 3),
+        (BEFORE + b"4\r\nX: a\rAccept: */*\r\n\r\n", 3),
+        (BEFORE + b"4\r\nAccept: */*\n\n" + BEHIND, 3),
+        (b"\r\n\r\n" + BEFORE + b"4" + BEHIND, 3),
+        (BEFORE + b"4\r\nX: " + b"x" * LONGEST_KNOWN + b"\r\n\r\n", 3),
+    ],
+)
+def test_what_is_not_plainly_a_head_of_the_lines_that_were_read_is_not_remembered(head: bytes, lines: int) -> None:
+    assert remembered(head, lines) is None
+
+
+# On a connection
+
+
+@pytest.mark.anyio
+async def test_requests_with_the_same_head_are_told_apart_by_their_bodies_and_bring_the_same_fields() -> None:
+    heard: list[http.Request] = []
+
+    async def handler(request: http.Request) -> http.Response:
+        heard.append(request)
+        return await echo(request)
+
+    async with visiting(handler) as visitor:
+        for body in (b"one", b"three", b"", b"x" * 1000):
+            assert (await visitor.ask(post(body))).body == b"POST /x " + body
+    assert all(request.fields is heard[0].fields for request in heard)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("seed", range(20))
+async def test_what_comes_in_any_pieces_is_read_the_same_whether_its_head_is_known_or_not(seed: int) -> None:
+    chance = random.Random(seed)
+    bodies = [bytes(chance.choices(b"ab\r\n", k=chance.choice((0, 3, 40, 2000)))) for _ in range(12)]
+    lines = [chance.choice(((), (b"Accept: a/b",), (b"X: y", b"Expect: nothing"))) for _ in bodies]
+    said = b"".join(post(body, *more) for body, more in zip(bodies, lines, strict=True))
+    cuts = sorted(chance.choices(range(len(said)), k=chance.choice((3, 20, 60))))
+    async with visiting() as visitor:
+        assert (await visitor.ask(post(b"first"))).body == b"POST /x first"
+        for start, end in zip([0, *cuts], [*cuts, len(said)], strict=True):
+            await visitor.say(said[start:end])
+        assert [(await visitor.answer()).body for _ in bodies] == [b"POST /x " + body for body in bodies]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    "said",
+    [
+        post(b"body").replace(b": 4", b": 4x"),
+        post(b"body").replace(b": 4", b": +4"),
+        post(b"body").replace(b": 4", b": 4\r\nContent-Length: 5"),
+        post(b"body", b"Transfer-Encoding: chunked"),
+        post(b"body") + b"\x00\r\n\r\n",
+    ],
+)
+async def test_behind_a_known_head_as_well_what_is_no_request_is_refused(said: bytes) -> None:
+    async with visiting() as visitor:
+        assert (await visitor.ask(post(b"body"))).status == 200
+        await visitor.say(said + post(b"more"))
+        assert b"more" not in await visitor.rest()
+
+
+@pytest.mark.anyio
+async def test_a_request_that_says_that_it_is_the_last_is_the_last_each_time() -> None:
+    last = post(b"body", b"Connection: close")
+    async with visiting() as visitor:
+        await visitor.say(last)
+        assert (await visitor.answer()).fields["connection"] == "close"
+        assert await visitor.rest() == b""
+
+
+@pytest.mark.anyio
+async def test_r8_a_body_over_the_limit_is_refused_behind_a_known_head_too() -> None:
+    async with visiting() as visitor:
+        assert (await visitor.ask(post(b"body"))).status == 200
+        answer = await visitor.ask(post(b"", length=BOUNDS.max_body + 1))
+        assert (answer.status, answer.fields["connection"]) == (413, "close")
+
+
+@pytest.mark.anyio
+async def test_r54_no_more_than_some_heads_are_remembered_and_none_for_long() -> None:
+    heard: list[http.Request] = []
+
+    async def handler(request: http.Request) -> http.Response:
+        heard.append(request)
+        return await echo(request)
+
+    async with serving(handler) as running, running.visited() as visitor:
+        for number in (*range(MOST_KNOWN + 1), 0, MOST_KNOWN):
+            await visitor.ask(post(b"body", b"X: %d" % number))
+        kept, over = heard[-2:]
+        assert kept.fields is heard[0].fields
+        assert over.fields is not heard[MOST_KNOWN].fields
+        running.server.expire(0)
+        await visitor.ask(post(b"body", b"X: 0"))
+        assert heard[-1].fields is not kept.fields
+        assert heard[-1].fields == kept.fields
