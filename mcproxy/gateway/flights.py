@@ -6,10 +6,9 @@ would have got the same: anything that depended on who asked is for the one who 
 
 from __future__ import annotations
 
-from contextlib import suppress
+import asyncio
 from dataclasses import dataclass, field
 
-import anyio
 from msgspec import Raw
 
 from mcproxy.call import Call, Complete, Failed, InputRequest, InputRequired, McpError, Outcome
@@ -25,7 +24,7 @@ class Waiter:
 
     call: Call
     reader: Key
-    released: anyio.Event = field(default_factory=anyio.Event)
+    released: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
 
 class Flight:
@@ -36,11 +35,11 @@ class Flight:
         self.leader = leader
         self.watch = watch
         """What has reported every change of the resource since before the read began."""
-        self.scope = anyio.CancelScope()
-        """Around the call to the upstream."""
+        self.read: asyncio.Task[None] | None = None
+        """What makes the call to the upstream, once that has begun."""
         self.public = False
         """Whether the outcome, once it is there, may be given to everybody."""
-        self._waiting = [leader]
+        self._waiting = {leader: None}
         self._outcome: Outcome | None = None
         self.asked = False
         """Whether the upstream asked the leader for anything: the outcome is then the leader's alone."""
@@ -51,17 +50,16 @@ class Flight:
         return bool(self._waiting) and not self.asked and self._outcome is None
 
     def board(self, waiter: Waiter) -> None:
-        self._waiting.append(waiter)
+        self._waiting[waiter] = None
 
     async def wait(self, waiter: Waiter) -> Outcome | None:
         """The outcome for one who is on board; None where it must read for itself. The last to go ends the read."""
         try:
-            await waiter.released.wait()
+            await waiter.released
         finally:
-            with suppress(ValueError):
-                self._waiting.remove(waiter)
+            self._waiting.pop(waiter, None)
             if not self._waiting and self._outcome is None:
-                self.scope.cancel()
+                self._end()
         return self._outcome if self._is_for(waiter) else None
 
     def land(self, outcome: Outcome, *, public: bool) -> None:
@@ -71,7 +69,7 @@ class Flight:
     def release(self) -> None:
         """Lets everybody go, with what outcome there is."""
         for waiter in self._waiting:
-            waiter.released.set()
+            _release(waiter)
 
     def notify(self, method: str, params: Params) -> None:
         """Progress concerns all who wait; a log message is at the level, and of the matters, of the leader."""
@@ -83,12 +81,16 @@ class Flight:
         """Puts the question to the leader. The outcome then depends on its answer, so that the others go."""
         self.asked = True
         for waiter in [waiter for waiter in self._waiting if waiter is not self.leader]:
-            self._waiting.remove(waiter)
-            waiter.released.set()
+            del self._waiting[waiter]
+            _release(waiter)
         if not self._waiting:
-            self.scope.cancel()
+            self._end()
             raise McpError(INVALID_REQUEST, "the client that began this read is gone")
         return await self.leader.call.client.ask(request)
+
+    def _end(self) -> None:
+        if self.read is not None:
+            self.read.cancel()
 
     def _is_for(self, waiter: Waiter) -> bool:
         if waiter is self.leader:
@@ -101,6 +103,12 @@ class Flight:
                 return not self.asked and same_reader and _declare_alike(waiter.call, self.leader.call)
             case InputRequired() | None:
                 return False
+
+
+def _release(waiter: Waiter) -> None:
+    # One who was cancelled is on board until its task has run.
+    if not waiter.released.done():
+        waiter.released.set_result(None)
 
 
 def _declare_alike(one: Call, other: Call) -> bool:

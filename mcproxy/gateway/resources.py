@@ -6,6 +6,7 @@ out: it reads upstream, in tasks of its own, and passes on what upstreams report
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -14,7 +15,6 @@ from functools import partial
 from typing import Protocol, assert_never
 
 import anyio
-from anyio.abc import TaskGroup
 from msgspec.structs import replace
 
 from mcproxy import settings
@@ -106,7 +106,7 @@ class CachedUpstream:
 class Running:
     """What there is while the cache runs: whose tasks its reads are, and where it subscribes."""
 
-    tasks: TaskGroup
+    tasks: asyncio.TaskGroup
     subscriptions: Subscriptions
 
 
@@ -131,7 +131,7 @@ class ReadCache:
 
     async def run(self, subscriptions: Subscriptions) -> None:
         """Reads upstream for whoever waits, until cancelled."""
-        async with anyio.create_task_group() as tasks:
+        async with asyncio.TaskGroup() as tasks:
             self._running = Running(tasks, subscriptions)
             try:
                 await anyio.sleep_forever()
@@ -236,19 +236,20 @@ class ReadCache:
             aboard = reads.board(key, reader, call)
             self._metrics.cache_reads.labels(upstream.name, "miss" if aboard.leads else "coalesced").inc()
             if aboard.leads:
-                self._running.tasks.start_soon(self._fly, upstream, reads, aboard.flight)
+                self._begin(self._running.tasks, upstream, reads, aboard.flight)
             outcome = await aboard.flight.wait(aboard.waiter)
             if outcome is not None:
                 return outcome
         return await upstream(call)
 
+    def _begin(self, tasks: asyncio.TaskGroup, upstream: Upstream, reads: Reads, flight: Flight) -> None:
+        flight.read = tasks.create_task(self._fly(upstream, reads, flight))
+        # Not at the end of the task itself: one that is cancelled before its first step never runs.
+        flight.read.add_done_callback(lambda _: reads.abandon(flight))
+
     async def _fly(self, upstream: Upstream, reads: Reads, flight: Flight) -> None:
-        try:
-            with flight.scope:
-                outcome = await contained(upstream)(replace(flight.leader.call, client=flight))
-                self._land(upstream.name, reads, flight, outcome)
-        finally:
-            reads.abandon(flight)
+        outcome = await contained(upstream)(replace(flight.leader.call, client=flight))
+        self._land(upstream.name, reads, flight, outcome)
 
     def _land(self, name: str, reads: Reads, flight: Flight, outcome: Outcome) -> None:
         kept = reads.land(flight, outcome, self._now())
@@ -282,7 +283,7 @@ class ReadCache:
         for watch in turnover.ended:
             self._running.subscriptions.unwatch(_topic(watch), watch, watch.uri)
         if turnover.began is not None:
-            self._running.tasks.start_soon(self._watch, self._running.subscriptions, reads, turnover.began)
+            self._running.tasks.create_task(self._watch(self._running.subscriptions, reads, turnover.began))
 
     async def _watch(self, subscriptions: Subscriptions, reads: Reads, watch: Watch) -> None:
         """Has the upstream report changes. Where it does not, the entry lives by its TTL alone."""
