@@ -172,12 +172,12 @@ class Metrics:
         self.list_bytes = Gauge(
             "mcproxy_list_bytes", "Bytes of the entries an upstream offers.", ("upstream", "kind"), registry=r
         )
-        self.cache_reads = Counter(
+        self.cache_reads = counter(
             "mcproxy_cache_reads",
             "Reads of resources by how they were answered: hit, miss, stale, coalesced (with another's fetch).",
             ("upstream", "answer"),
-            registry=r,
         )
+        r.register(self.cache_reads)
         self.cache_evictions = Counter(
             "mcproxy_cache_evictions", "Cached reads that gave way to others.", ("upstream",), registry=r
         )
@@ -248,6 +248,6 @@ class Metrics:
             if isinstance(instrument, MetricWrapperBase):
                 with suppress(ValueError):  # it has no such label
                     instrument.remove_by_labels({"upstream": upstream})
-        for tally in (self.requests, self.duration, self.upstream_duration, self.own_duration):
-            tally.forget(upstream)
+            elif isinstance(instrument, Tally):
+                instrument.forget(upstream)
         self.calls.subjects.forget(upstream)

@@ -7,8 +7,8 @@ would have got the same: anything that depended on who asked is for the one who 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
 
+import msgspec
 from msgspec import Raw
 
 from mcproxy.call import Call, Complete, Failed, InputRequest, InputRequired, McpError, Outcome
@@ -18,13 +18,12 @@ from mcproxy.protocol.jsonrpc import INVALID_REQUEST, Params
 from mcproxy.protocol.methods import PROGRESS
 
 
-@dataclass(eq=False, slots=True)
-class Waiter:
+class Waiter(msgspec.Struct, frozen=True, eq=False):
     """A caller on board. `reader` is the key of what is its own."""
 
     call: Call
     reader: Key
-    released: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    released: asyncio.Future[None] = msgspec.field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
 
 class Flight:

@@ -9,13 +9,12 @@ it is not kept, and nobody comes aboard who began to read after the change (requ
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from itertools import islice
-from operator import attrgetter
 from typing import Final
 
+import msgspec
 from cachetools import LRUCache
 from msgspec import Raw
 from msgspec.structs import replace
@@ -46,16 +45,14 @@ _PART: Final = re.compile("[/?#]")
 _FOREVER: Final = float("inf")
 
 
-@dataclass(frozen=True, slots=True)
-class Hit:
+class Hit(msgspec.Struct, frozen=True):
     """A result that is there."""
 
     result: Complete
     stale: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Aboard:
+class Aboard(msgspec.Struct, frozen=True):
     """The caller waits for `flight`; where it leads, the flight has still to be begun."""
 
     flight: Flight
@@ -63,12 +60,12 @@ class Aboard:
     leads: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Kept:
-    """What keeping a result led to: how many entries gave way, and which watches change."""
+class Kept(msgspec.Struct, frozen=True):
+    """What keeping a result led to: whether it has a place, how many entries gave way, and which watches change."""
 
+    placed: bool = False
     evicted: int = 0
-    watches: Turnover = field(default_factory=Turnover)
+    watches: Turnover = Turnover()
 
 
 class Reads:
@@ -104,7 +101,7 @@ class Reads:
         if uri is None or len(uri) > MAX_URI or _has_many_parts(uri):
             return None
         principal = None if self._spec.cache.shared else call.caller.principal.name
-        return Key(self._spec.name, owner(self._spec, call.caller), uri, principal)
+        return Key(owner(self._spec, call.caller), uri, principal)
 
     def find(self, reader: Key, now: float) -> Hit | None:
         """What there is to give: while it is fresh, or while the link is known to be down."""
@@ -120,11 +117,11 @@ class Reads:
         entry = self._entry(reader, now)
         return None if entry is None else _hit(entry, now)
 
-    def flight_keys(self, reader: Key) -> Iterator[Key]:
+    def flight_keys(self, reader: Key) -> Sequence[Key]:
         """Under which keys to read with others: everybody's first where the last result was public, then one's own."""
         if reader.principal is not None and reader.for_everybody in self._public:
-            yield reader.for_everybody
-        yield reader
+            return reader.for_everybody, reader
+        return (reader,)
 
     def board(self, key: Key, reader: Key, call: Call) -> Aboard:
         """A place on the flight under `key`, or at the head of a new one."""
@@ -211,8 +208,11 @@ class Reads:
 
     def _entry(self, reader: Key, now: float) -> Entry | None:
         """The freshest of what `reader` may have."""
-        held = [entry for key in (reader.for_everybody, reader) if (entry := self._alive(key, now)) is not None]
-        return max(held, key=attrgetter("fresh_until"), default=None)
+        own = self._alive(reader, now)
+        public = own if reader.principal is None else self._alive(reader.for_everybody, now)
+        if own is None or (public is not None and public.fresh_until >= own.fresh_until):
+            return public
+        return own
 
     def _alive(self, key: Key, now: float) -> Entry | None:
         entry = self.shelf.get(key)
@@ -234,14 +234,12 @@ class Reads:
             self._public[key] = len(key.uri)
         turnover = self._watch(key)
         fresh_until = now + self._life(flight, hints)
-        entry = Entry(
-            result=Complete(_copied(outcome.result), outcome.is_error, Findings()),
-            fresh_until=fresh_until,
-            stale_until=fresh_until + self._spec.cache.stale_if_error,
-            ttl_given=hints.ttl is not None,
-        )
-        evicted = self.shelf.put(key, entry) if entry.stale_until > now else 0
-        return Kept(evicted, turnover)
+        stale_until = fresh_until + self._spec.cache.stale_if_error
+        if stale_until <= now:
+            return Kept(watches=turnover)
+        kept = Complete(_copied(outcome.result), outcome.is_error, Findings())
+        evicted = self.shelf.put(key, Entry(kept, fresh_until, stale_until, ttl_given=hints.ttl is not None))
+        return Kept(True, evicted, turnover)
 
     def _life(self, flight: Flight, hints: Hints) -> float:
         """In seconds: until told otherwise, else as the upstream says, else as configured, else none."""
@@ -264,9 +262,10 @@ class Reads:
 
     def _drop(self, reader: Key) -> None:
         """Drops what a later answer has taken the place of."""
+        everybody = reader.for_everybody
         self.shelf.drop(reader)
-        self.shelf.drop(reader.for_everybody)
-        self._public.pop(reader.for_everybody, None)
+        self.shelf.drop(everybody)
+        self._public.pop(everybody, None)
 
     def _remove(self, flight: Flight) -> bool:
         """Whether the flight was still to be found: no invalidation came since it began."""

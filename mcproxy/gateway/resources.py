@@ -82,9 +82,10 @@ class Cause(Enum):
 
 @dataclass(frozen=True, slots=True)
 class CachedUpstream:
-    """`upstream`, with its calls answered by `handler`."""
+    """`upstream`, with its calls of `methods` answered by `handler`."""
 
     upstream: Upstream
+    methods: frozenset[str]
     handler: Handler
 
     @property
@@ -96,7 +97,7 @@ class CachedUpstream:
         return self.upstream.status
 
     def __call__(self, call: Call) -> Awaitable[Outcome]:
-        return self.handler(call)
+        return self.handler(call) if call.method in self.methods else self.upstream(call)
 
     def release(self, owner: str) -> None:
         self.upstream.release(owner)
@@ -165,7 +166,8 @@ class ReadCache:
         reads = self._reads[upstream.name]
         self._metrics.cache_bytes.labels(upstream.name).set_function(lambda: reads.shelf.bytes)
         self._metrics.cache_entries.labels(upstream.name).set_function(lambda: len(reads.shelf))
-        return CachedUpstream(upstream, partial(self._answer, upstream, reads))
+        methods = _concerned(self._specs[upstream.name])
+        return CachedUpstream(upstream, methods, partial(self._answer, upstream, reads))
 
     def on_event(self, event: UpstreamEvent) -> None:
         """Forgets what `event` makes doubtful. To be told before any client is."""
@@ -206,8 +208,8 @@ class ReadCache:
                 assert_never(change)
 
     def _answer(self, upstream: Upstream, reads: Reads, call: Call) -> Awaitable[Outcome]:
-        row = METHODS.get(call.method)
-        if row is None or self._running is None:
+        row = METHODS[call.method]
+        if self._running is None:
             return upstream(call)
         if row.cacheable:
             return self._read(upstream, reads, call, row)
@@ -253,11 +255,16 @@ class ReadCache:
 
     def _land(self, name: str, reads: Reads, flight: Flight, outcome: Outcome) -> None:
         kept = reads.land(flight, outcome, self._now())
-        self._metrics.cache_evictions.labels(name).inc(kept.evicted)
+        if kept.placed:
+            self._metrics.cache_evictions.labels(name).inc(kept.evicted)
+            self._fit()
+        self._turn(reads, kept.watches)
+
+    def _fit(self) -> None:
+        """Has all shelves together hold no more than they may."""
         by_shelf = {each.shelf: name for name, each in self._reads.items()}
         for shelf in fit(by_shelf, self._limits.max_bytes):
             self._metrics.cache_evictions.labels(by_shelf[shelf]).inc()
-        self._turn(reads, kept.watches)
 
     async def _write(self, upstream: Upstream, call: Call) -> Outcome:
         try:
@@ -270,10 +277,7 @@ class ReadCache:
                 reads.changed()
 
     def _may_write(self, name: str, call: Call, row: Method) -> bool:
-        if not self._specs[name].cache.invalidate_on_tool_calls:
-            return False
-        if row.subject is not Subject.TOOL or row.subject_key is None:
-            return False
+        assert row.subject_key is not None
         tool = parse_text(call.params.get(row.subject_key, b""))
         return tool is None or not self._read_only(name, owner(self._specs[name], call.caller), tool)
 
@@ -297,6 +301,13 @@ class ReadCache:
     def _counted(self, name: str, hit: Hit) -> Outcome:
         self._metrics.cache_reads.labels(name, "stale" if hit.stale else "hit").inc()
         return hit.result
+
+
+def _concerned(spec: settings.Upstream) -> frozenset[str]:
+    """The methods whose calls the cache answers, or has to know of."""
+    writes = spec.cache.invalidate_on_tool_calls
+    rows = METHODS.values()
+    return frozenset(row.name for row in rows if row.cacheable or (writes and row.subject is Subject.TOOL))
 
 
 def _topic(watch: Watch) -> Topic:

@@ -7,12 +7,13 @@ Knows no clock: which entries are still good is for the reader to judge.
 from __future__ import annotations
 
 import sys
+from collections import OrderedDict
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 from operator import attrgetter
-from typing import Final, NamedTuple
+from typing import Final
 
-from cachetools import LRUCache
+import msgspec
+from msgspec.structs import replace
 
 from mcproxy.call import Complete, Owner
 from mcproxy.catalog.uris import canonical
@@ -22,10 +23,9 @@ _OVERHEAD: Final = 1024
 """Bytes that an entry takes beside its URI and its result, rounded up."""
 
 
-class Key(NamedTuple):
-    """Which resource, over whose link, for whom."""
+class Key(msgspec.Struct, frozen=True, cache_hash=True):
+    """Which resource of the upstream, over whose link, for whom."""
 
-    upstream: str
     owner: Owner
     uri: str
     principal: str | None
@@ -33,11 +33,10 @@ class Key(NamedTuple):
 
     @property
     def for_everybody(self) -> Key:
-        return Key(self.upstream, self.owner, self.uri, None)
+        return self if self.principal is None else Key(self.owner, self.uri, None)
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(msgspec.Struct, frozen=True):
     """A result and its times on the reader's clock: good until `fresh_until`, good in need until `stale_until`."""
 
     result: Complete
@@ -53,43 +52,47 @@ class Shelf:
     """The entries of one upstream, by key and by the canonical spelling of their URI."""
 
     def __init__(self, max_bytes: int) -> None:
-        self._entries: LRUCache[Key, Entry] = LRUCache(max_bytes, getsizeof=attrgetter("weight"))
+        self.bytes = 0
+        """That the entries weigh together."""
+        self._max_bytes = max_bytes
+        self._entries: OrderedDict[Key, Entry] = OrderedDict()
+        """The least used first."""
         self._by_uri: dict[str, set[Key]] = {}
 
     def __len__(self) -> int:
         return len(self._entries)
 
-    @property
-    def bytes(self) -> int:
-        return int(self._entries.currsize)
-
     def get(self, key: Key) -> Entry | None:
         """The entry, which is the most recently used from now on."""
-        return self._entries.get(key)
+        entry = self._entries.get(key)
+        if entry is not None:
+            self._entries.move_to_end(key)
+        return entry
 
     def put(self, key: Key, entry: Entry) -> int:
         """Places the entry and returns how many gave way. What is larger than the whole shelf is not placed."""
         self.drop(key)
         # It may be there twice: as it came, and in the names of the endpoint that showed it last.
         weight = _OVERHEAD + 2 * (sys.getsizeof(key.uri) + size_of(entry.result.result))
-        if weight > self._entries.maxsize:
+        if weight > self._max_bytes:
             return 0
         evicted = 0
-        while self.bytes + weight > self._entries.maxsize:
+        while self.bytes + weight > self._max_bytes:
             self.evict()
             evicted += 1
         self._entries[key] = replace(entry, weight=weight)
+        self.bytes += weight
         self._by_uri.setdefault(canonical(key.uri), set()).add(key)
         return evicted
 
     def evict(self) -> None:
         """Drops the least used entry."""
-        key, _ = self._entries.popitem()
-        self._forget(key)
+        self._forget(*self._entries.popitem(last=False))
 
     def drop(self, key: Key) -> None:
-        if self._entries.pop(key, None) is not None:
-            self._forget(key)
+        entry = self._entries.pop(key, None)
+        if entry is not None:
+            self._forget(key, entry)
 
     def drop_uri(self, uri: str) -> None:
         """Drops what was read of `uri`, a canonical spelling, whoever it is for."""
@@ -98,6 +101,7 @@ class Shelf:
 
     def clear(self) -> None:
         self._entries.clear()
+        self.bytes = 0
         self._by_uri.clear()
 
     def age(self, owner: Owner, now: float, stale_for: float) -> None:
@@ -110,7 +114,8 @@ class Shelf:
             else:
                 self.drop(key)
 
-    def _forget(self, key: Key) -> None:
+    def _forget(self, key: Key, entry: Entry) -> None:
+        self.bytes -= entry.weight
         uri = canonical(key.uri)
         self._by_uri[uri].discard(key)
         if not self._by_uri[uri]:

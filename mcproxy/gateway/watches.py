@@ -6,8 +6,9 @@ Bounded for each upstream: the least used watch gives way. Decides only; subscri
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass
 from typing import NoReturn
+
+import msgspec
 
 from mcproxy.call import ANONYMOUS, Caller, Change, InputRequest, McpError
 from mcproxy.protocol.eras import LATEST
@@ -43,8 +44,7 @@ class Watch:
         raise McpError(METHOD_NOT_FOUND, "the cache answers no questions")
 
 
-@dataclass(frozen=True, slots=True)
-class Turnover:
+class Turnover(msgspec.Struct, frozen=True):
     """What changed among the watches: at most one begins, and those it took the place of end."""
 
     began: Watch | None = None

@@ -26,6 +26,8 @@ class Hints:
     public: bool = False
 
 
+_number = msgspec.json.Decoder(float)
+
 UNSAID: Final = Hints()
 """Of what says nothing."""
 
@@ -40,12 +42,12 @@ def least(pages: Iterable[Hints]) -> Hints:
 
 def read_hints(result: Params) -> Hints:
     """The hints of a result. A TTL that makes no sense counts as 0, as the negative does."""
-    public = parse_text(result.get("cacheScope", b"")) == "public"
+    public = "cacheScope" in result and parse_text(result["cacheScope"]) == "public"
     return Hints(_seconds(result["ttlMs"]) if "ttlMs" in result else None, public)
 
 
 def _seconds(ttl_ms: Raw) -> float:
     try:
-        return min(max(0.0, msgspec.json.decode(ttl_ms, type=float) / 1000), LONGEST_TTL)
+        return min(max(0.0, _number.decode(ttl_ms) / 1000), LONGEST_TTL)
     except msgspec.MsgspecError:
         return 0.0
