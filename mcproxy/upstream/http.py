@@ -90,7 +90,7 @@ class Response(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def content_type(self) -> str:
-        return self.body.head.fields.get("content-type", "").partition(";")[0].strip().lower()
+        return self.body.head.content_type
 
     def release(self) -> None:
         """For when all that matters has been read: the connection serves again if the rest comes soon."""

@@ -97,7 +97,8 @@ class Supervisor:
         self._in_flight = 0
         self._undecided = 0
         """How many of those in flight do not know yet over which link they go."""
-        self._quiet = anyio.Event()
+        self._quiet: anyio.Event | None = None
+        """Set when no call is in flight, for whoever waits for it."""
         self._retired = anyio.Event()
         self._grace = 0.0
         self._tasks: TaskGroup | None = None
@@ -152,11 +153,11 @@ class Supervisor:
             if isinstance(link, Failed):
                 return link
             if link is self._shared and METHODS[call.method].may_ask and self._is_asked_in_handshakes(call.caller):
-                link = await self._of_their_era()
+                link = link if link.era is Era.HANDSHAKE else await self._of_their_era()
             return await link(call)
         finally:
             self._in_flight -= 1
-            if not self._in_flight:
+            if not self._in_flight and self._quiet is not None:
                 self._quiet.set()
 
     def reconfigure(self, spec: Upstream) -> None:

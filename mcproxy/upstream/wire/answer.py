@@ -108,6 +108,11 @@ class Answer:
         if self._waiter is not None:
             self._stir(self._waiter)
 
+    def give(self, head: Head, body: bytes) -> None:
+        """All of it at once."""
+        self._unread, self._size, self.whole = [body], len(body), True
+        self.begin(head)
+
     def feed(self, data: bytes) -> None:
         self._size += len(data)
         if self._dropping:

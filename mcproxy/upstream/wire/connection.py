@@ -14,6 +14,7 @@ import httptools
 
 from mcproxy.upstream.wire.answer import Answer, Broken
 from mcproxy.upstream.wire.heads import read_head
+from mcproxy.upstream.wire.recognition import Recognition
 
 MAX_HEAD: Final = 64 * 1024
 """Bytes that may come on end and be no body: heads, those of interim responses, trailers, and what parts chunks."""
@@ -22,11 +23,20 @@ LAST_MOMENT: Final = 1.0
 
 
 class Connection(asyncio.Protocol):
-    """`when_free` hears that it can carry another exchange; `when_lost`, once, that it never will again."""
+    """`when_free` hears that it can carry another exchange; `when_lost`, once, that it never will again.
 
-    def __init__(self, when_free: Callable[[Connection], None], when_lost: Callable[[Connection], None]) -> None:
+    `recognition` is of the server at its other end.
+    """
+
+    def __init__(
+        self,
+        when_free: Callable[[Connection], None],
+        when_lost: Callable[[Connection], None],
+        recognition: Recognition | None = None,
+    ) -> None:
         self._when_free = when_free
         self._when_lost = when_lost
+        self._recognition = recognition or Recognition()
         self._transport: asyncio.Transport
         self._parser = httptools.HttpResponseParser(self)
         self._answer: Answer | None = None
@@ -90,7 +100,23 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._lost:
             return
-        self._heard = True
+        answer, is_first, self._heard = self._answer, not self._heard, True
+        # The parser stands between two answers here, and still does after one of which it has seen nothing.
+        known = self._recognition.recognised(data) if is_first and answer is not None else None
+        if answer is not None and known is not None:
+            answer.give(*known)
+            self._free()
+            return
+        self._parse(data)
+        if self._fault is not None:
+            self._transport.abort()
+            self._lose(self._fault)
+        elif answer is not None and answer.whole and not self._lost:
+            if is_first:
+                self._recognition.remember(answer.head, data)
+            self._free()
+
+    def _parse(self, data: bytes) -> None:
         self._since_body += len(data)
         try:
             self._parser.feed_data(data)
@@ -100,11 +126,6 @@ class Connection(asyncio.Protocol):
             self._blame(f"what it says is not HTTP: {error}")
         if self._since_body > MAX_HEAD:
             self._blame(f"its headers are larger than {MAX_HEAD} bytes")
-        if self._fault is not None:
-            self._transport.abort()
-            self._lose(self._fault)
-        elif self._answer is not None and self._answer.whole and not self._lost:
-            self._free()
 
     def eof_received(self) -> None:
         answer = self._answer

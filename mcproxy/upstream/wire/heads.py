@@ -22,7 +22,8 @@ _KNOWN: Final = {
     for spelled in (name, name.title())
 }
 """Names that come with most responses, as they are mostly spelled."""
-_WITHOUT_BODY: Final = frozenset({204, 304})
+WITHOUT_BODY: Final = frozenset({204, 304})
+"""Statuses of answers that have none, whatever their heads say (RFC 9110, section 15)."""
 
 
 class Head(msgspec.Struct, frozen=True):
@@ -31,15 +32,13 @@ class Head(msgspec.Struct, frozen=True):
     status: int
     reason: str
     fields: Mapping[str, str]
-    """By name, in lower case."""
+    """By name, in lower case. Of the body's length the connection knows."""
+    content_type: str
+    """Without parameters, in lower case."""
+    lasts_until_close: bool
+    """Whether nothing but the end of the connection says where the body ends (RFC 9112, section 6.3)."""
     cookies: tuple[str, ...] = ()
     """Each `Set-Cookie`."""
-
-    @property
-    def lasts_until_close(self) -> bool:
-        """Whether nothing but the end of the connection says where the body ends (RFC 9112, section 6.3)."""
-        framed = "content-length" in self.fields or "transfer-encoding" in self.fields
-        return not framed and self.status not in _WITHOUT_BODY
 
 
 def read_head(status: int, reason: bytes, fields: Sequence[tuple[bytes, bytes]]) -> Head:
@@ -50,7 +49,10 @@ def read_head(status: int, reason: bytes, fields: Sequence[tuple[bytes, bytes]])
         read.setdefault(key, text)
         if key == "set-cookie":
             cookies.append(text)
-    return Head(status, reason.decode("utf-8", "replace"), read, tuple(cookies))
+    framed = read.pop("content-length", None) is not None or "transfer-encoding" in read
+    content_type = read.get("content-type", "").partition(";")[0].strip().lower()
+    lasts = not framed and status not in WITHOUT_BODY
+    return Head(status, reason.decode("utf-8", "replace"), read, content_type, lasts, tuple(cookies))
 
 
 def write_head(method: str, url: URL, fields: Mapping[str, str]) -> bytes:

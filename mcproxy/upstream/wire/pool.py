@@ -18,6 +18,7 @@ from yarl import URL
 from mcproxy.upstream.wire.answer import Answer, Broken
 from mcproxy.upstream.wire.connection import Connection
 from mcproxy.upstream.wire.heads import end_head
+from mcproxy.upstream.wire.recognition import Recognition
 
 LONGEST_IDLE: Final = 15.0
 """Seconds that a connection waits for another request; servers mostly give up later."""
@@ -49,6 +50,7 @@ class Pool:
         """For which each was made."""
         self._idle: dict[Connection, float] = {}
         self._expiry: asyncio.TimerHandle | None = None
+        self._recognition = Recognition()
 
     @property
     def idle(self) -> int:
@@ -100,7 +102,7 @@ class Pool:
                     happy_eyeballs_delay=HAPPY_EYEBALLS_DELAY,
                 )
                 _, connection = await loop.create_connection(
-                    lambda: Connection(self._keep, self._forget),
+                    lambda: Connection(self._keep, self._forget, self._recognition),
                     sock=connected,
                     ssl=self._context() if url.scheme == "https" else None,
                     server_hostname=url.raw_host if url.scheme == "https" else None,
