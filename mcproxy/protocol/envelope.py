@@ -127,6 +127,11 @@ def check_version(version: str) -> None:
 
 def wrap(params: Params, envelope: Envelope) -> Params:
     """`params` as a request carries them on the next hop, with `envelope` in their `_meta`."""
+    return put_on(params, written(envelope), envelope.progress_token)
+
+
+def written(envelope: Envelope) -> bytes:
+    """As a JSON object, but for its token of progress."""
     members: dict[str, object] = {
         META_VERSION: envelope.version,
         META_CLIENT_CAPABILITIES: envelope.capabilities,
@@ -135,9 +140,16 @@ def wrap(params: Params, envelope: Envelope) -> Params:
         members[META_CLIENT_INFO] = envelope.info
     if envelope.log_level is not None:
         members[META_LOG_LEVEL] = envelope.log_level
-    if envelope.progress_token is not None:
-        members[META_PROGRESS_TOKEN] = envelope.progress_token
-    return with_meta(params, members)
+    return bytes(raw(members))
+
+
+def put_on(params: Params, envelope: bytes, token: RequestId | None) -> Params:
+    """`params` with what was `written` in their `_meta`, the rest of it as it was, and a token of progress, if any."""
+    if token is not None:
+        envelope = b'%b,"%b":%b}' % (envelope[:-1], META_PROGRESS_TOKEN.encode(), raw(token))
+    if META in params:
+        return with_meta(params, parse_object(envelope))
+    return {**params, META: Raw(envelope)}
 
 
 def with_meta(params: Params, members: Mapping[str, object]) -> Params:

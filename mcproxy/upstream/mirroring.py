@@ -5,12 +5,10 @@ Remembers what the lists that pass by say of it, and takes out of them the tools
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
 from typing import Final
 
 import msgspec
 import structlog
-from cachetools import LRUCache
 from msgspec import Raw
 
 from mcproxy.protocol.headers import InvalidAnnotation, MirroredParameter, mirrored_parameters, parameter_headers
@@ -20,7 +18,7 @@ from mcproxy.protocol.methods import METHODS, Kind, Subject
 log = structlog.get_logger()
 
 MOST_TOOLS: Final = 10_000
-"""Annotated tools that are remembered; the least used give way, and are asked for again where needed."""
+"""Annotated tools that are remembered; the first listed give way, and are asked for again where needed."""
 
 _tools = msgspec.json.Decoder(list[Raw])
 
@@ -30,7 +28,7 @@ class Mirrored:
 
     def __init__(self, upstream: str) -> None:
         self._upstream = upstream
-        self._tools: MutableMapping[str, tuple[MirroredParameter, ...]] = LRUCache(MOST_TOOLS)
+        self._tools: dict[str, tuple[MirroredParameter, ...]] = {}
 
     def headers(self, method: str, params: Params) -> dict[str, str]:
         """The headers that the parameters of this request have."""
@@ -64,10 +62,11 @@ class Mirrored:
         return True
 
     def _remember(self, name: str, parameters: tuple[MirroredParameter, ...]) -> None:
+        self._tools.pop(name, None)
         if parameters:
             self._tools[name] = parameters
-        else:
-            self._tools.pop(name, None)
+            if len(self._tools) > MOST_TOOLS:
+                del self._tools[next(iter(self._tools))]
 
 
 def next_page(page: Params) -> Params | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager
-from functools import partial
+from functools import lru_cache, partial
 from typing import Final, assert_never
 
 import anyio
@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from mcproxy.call import Call, Caller, Complete, Failed, Outcome, Party, Reason, ServerIdentity
 from mcproxy.channel import GOODBYE, PeerGone, Requests, RequestTimeout, Send, Timeouts
-from mcproxy.protocol.envelope import Envelope, wrap
+from mcproxy.protocol.envelope import LONGEST_REMEMBERED, Envelope, put_on, wrap, written
 from mcproxy.protocol.eras import LATEST, STATELESS_VERSIONS, Era
 from mcproxy.protocol.jsonrpc import (
     INTERNAL_ERROR,
@@ -33,6 +33,8 @@ from mcproxy.protocol.jsonrpc import (
     Response,
     parse,
     parse_id,
+    parse_object,
+    raw,
 )
 from mcproxy.protocol.methods import (
     CANCELLED,
@@ -131,8 +133,21 @@ class Conversation:
         row = METHODS[call.method]
         if row.era is Era.HANDSHAKE or call.method in self._answers:
             return await self._answers.get(call.method, _agree)(call)
+        id = self._requests.mint()
+        if call.caller.log_level is not None:
+            self._causes.begin(id, call)
+        self._in_flight += 1
         try:
-            return self._outcome(row, call, await self._exchange(row, call))
+            answer = await self._requests.exchange(
+                call.method,
+                _enveloped(call, id if row.may_ask else None),
+                self._send,
+                self._hop.timeouts(row),
+                on_progress=partial(call.client.notify, PROGRESS) if row.may_ask else None,
+                send_cancel=self._send_cancel,
+                id=id,
+            )
+            return self._outcome(row, call, answer)
         except NotAccepted as error:
             self.leave(str(error))
             raise
@@ -142,22 +157,6 @@ class Conversation:
             return self._failed(call, f"{malformed}", Reason.PROTOCOL_ERROR)
         except Rejected as error:
             return self._failed(call, f"{error}", Reason.UNAVAILABLE)
-
-    async def _exchange(self, row: Method, call: Call) -> Response | ErrorResponse:
-        id = self._requests.mint()
-        if call.caller.log_level is not None:
-            self._causes.begin(id, call)
-        self._in_flight += 1
-        try:
-            return await self._requests.exchange(
-                call.method,
-                _enveloped(call, id if row.may_ask else None),
-                self._send,
-                self._hop.timeouts(row),
-                on_progress=partial(call.client.notify, PROGRESS) if row.may_ask else None,
-                send_cancel=self._send_cancel,
-                id=id,
-            )
         finally:
             self._causes.end(id)
             self._in_flight -= 1
@@ -263,8 +262,16 @@ def _enveloped(call: Call, token: RequestId | None) -> Params:
     But for tasks of another revision, which mean nothing in this one.
     """
     caller = call.caller
-    declared = shared(caller.capabilities, caller.version, LATEST)
-    return wrap(call.params, Envelope(LATEST, declared, probing.OURSELVES.info, caller.log_level, token))
+    capabilities = bytes(raw(caller.capabilities))
+    declaration = _declaration if len(capabilities) <= LONGEST_REMEMBERED else _declaration.__wrapped__
+    return put_on(call.params, declaration(capabilities, caller.version, caller.log_level), token)
+
+
+@lru_cache(256)
+def _declaration(capabilities: bytes, version: str, log_level: str | None) -> bytes:
+    """Most callers declare the same as others, and as before."""
+    declared = shared(parse_object(capabilities), version, LATEST)
+    return written(Envelope(LATEST, declared, probing.OURSELVES.info, log_level))
 
 
 async def _agree(call: Call) -> Outcome:

@@ -80,20 +80,17 @@ class _Posts:
         """Raises NotAccepted, PeerGone or Rejected."""
         return self._requester.request("POST", self._url, self._headers(request, mirrored), encode(request))
 
-    async def take(self, response: HttpResponse, receive: Callable[[bytes], bool]) -> None:
+    def whole(self, response: HttpResponse) -> Awaitable[bytes]:
+        """The one message of a response in JSON. Raises PeerGone or Rejected."""
+        return read(response, self._limit)
+
+    async def take_events(self, response: HttpResponse, receive: Callable[[bytes], bool]) -> None:
         """Hands over each message of a response, until it ends or breaks off, or one is said to have been the last.
 
-        Raises PeerGone or Rejected.
+        Raises Rejected, as well where it is no event stream.
         """
-        match response.content_type:
-            case "application/json":
-                receive(await read(response, self._limit))
-            case "text/event-stream":
-                await self._take_events(response, receive)
-            case _:
-                raise await self.rejection(response)
-
-    async def _take_events(self, response: HttpResponse, receive: Callable[[bytes], bool]) -> None:
+        if response.content_type != EVENTS:
+            raise await self.rejection(response)
         decoder = EventDecoder(self._limit)
         try:
             async for chunk in response.body:
@@ -140,8 +137,6 @@ async def _first_answer(posts: _Posts, response: HttpResponse) -> Response | Err
     """The answer to the probe, whatever the status. Raises Older, PeerGone or Rejected."""
     if not response.ok:
         return await _first_refusal(posts, response)
-    if response.content_type not in (JSON, EVENTS):
-        raise Older(str(await posts.rejection(response)))
     answers: list[Response | ErrorResponse] = []
 
     def receive(data: bytes) -> bool:
@@ -150,7 +145,13 @@ async def _first_answer(posts: _Posts, response: HttpResponse) -> Response | Err
             answers.append(message)
         return bool(answers)
 
-    await posts.take(response, receive)
+    match response.content_type:
+        case "application/json":
+            receive(await posts.whole(response))
+        case "text/event-stream":
+            await posts.take_events(response, receive)
+        case _:
+            raise Older(str(await posts.rejection(response)))
     if not answers:
         raise Older(f"{QUESTION.method} was answered with no JSON-RPC response")
     return answers[0]
@@ -211,10 +212,12 @@ class _Stateless:
         assert isinstance(message, Request), "this transport says nothing but requests"
         response = await self._posts.post(message, self._mirrored.headers(message.method, message.params))
         try:
-            if response.ok:
-                await self._posts.take(response, partial(self._receive, message.id))
-            else:
+            if not response.ok:
                 await self._refused(response, message)
+            elif response.content_type == JSON:
+                self.conversation.receive(await self._posts.whole(response), message.id)
+            else:
+                await self._posts.take_events(response, partial(self._receive, message.id))
             if not self.conversation.settled(message.id):
                 # streamable-http: "Resumable SSE streams via `Last-Event-ID` are not supported" (requirement R5).
                 raise PeerGone("the response ended without the answer")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from mcproxy.protocol.jsonrpc import Params, first_level, raw
-from mcproxy.upstream.mirroring import Mirrored, next_page
+from mcproxy.upstream.mirroring import MOST_TOOLS, Mirrored, next_page
 from tests.upstream.support import decoded
 
 
@@ -55,3 +55,12 @@ def test_what_is_no_list_of_tools_passes() -> None:
 def test_the_empty_cursor_is_a_cursor() -> None:
     assert next_page(first_level({"nextCursor": ""})) == {"cursor": raw("")}
     assert next_page(first_level({"tools": []})) is None
+
+
+def test_beyond_so_many_annotated_tools_the_first_listed_give_way() -> None:
+    mirrored = Mirrored("u")
+    mirrored.note(first_level({"tools": [tool("first", a="A"), tool("second", a="A")]}))
+    mirrored.note(first_level({"tools": [tool("first", a="A")]}))
+    mirrored.note(first_level({"tools": [tool(f"t{number}", a="A") for number in range(MOST_TOOLS - 1)]}))
+    assert mirrored.headers("tools/call", call("first", a="1")) == {"Mcp-Param-A": "1"}
+    assert mirrored.headers("tools/call", call("second", a="1")) == {}
