@@ -11,13 +11,15 @@ from fnmatch import fnmatchcase
 from typing import Final
 
 import msgspec
+from msgspec import Raw
 
 from mcproxy.protocol.jsonrpc import Params
 from mcproxy.settings import Content
 
 _ANYTHING: Final = ("*",)
 _CONTENTS: Final = "contents"
-_MAY_BE_BLOB: Final = (b'"blob"', b"\\u00")
+_BLOB: Final = b'"blob"'
+_ESCAPED: Final = b"\\u00"
 """JSON may spell a key's letters so."""
 
 
@@ -33,7 +35,7 @@ _parts = msgspec.json.Decoder(list[_Part])
 def fault(rules: Content, result: Params) -> str | None:
     """What is wrong with the result of `resources/read`, and the setting that says so; None where nothing is."""
     contents = result.get(_CONTENTS)
-    if contents is None or not _concerned(rules, bytes(contents)):
+    if contents is None or not _concerned(rules, contents):
         return None
     try:
         parts = _parts.decode(contents)
@@ -42,10 +44,13 @@ def fault(rules: Content, result: Params) -> str | None:
     return next((found for part in parts for found in _faults(rules, part)), None)
 
 
-def _concerned(rules: Content, contents: bytes) -> bool:
+def _concerned(rules: Content, contents: Raw) -> bool:
     if rules.types != _ANYTHING or rules.max_bytes is not None:
         return True
-    return rules.check_blobs and any(sign in contents for sign in _MAY_BE_BLOB)
+    # bytes() would ask first, by way of an exception, whether it was given a number.
+    text = b"".join((contents,))
+    # One byte is found many times as fast as several.
+    return rules.check_blobs and (text.find(_BLOB) >= 0 or (text.find(b"\\") >= 0 and text.find(_ESCAPED) >= 0))
 
 
 def _faults(rules: Content, part: _Part) -> Iterator[str]:

@@ -32,6 +32,7 @@ _BACKSLASH: Final = _ESCAPED[:1]
 _PRIVATE: Final = raw("private")
 
 _items = msgspec.json.Decoder(list[Raw])
+_objects = msgspec.json.Decoder(list[Params])
 
 
 class Rewriter:
@@ -40,7 +41,8 @@ class Rewriter:
     def __init__(self, rename: Rename) -> None:
         uri = _text(rename)
         meta = _members({"ui": _members({"resourceUri": uri}), "ui/resourceUri": uri})
-        located = _members({"uri": uri, "_meta": meta})
+        place: Edits = {"uri": uri, "_meta": meta}
+        located = _members(place)
         blocks: dict[str, Edit] = {
             "resource": _members({"resource": located, "_meta": meta}),
             "resource_link": located,
@@ -53,7 +55,7 @@ class Rewriter:
         self._shapes: dict[Shape, Edits] = {
             Shape.PLAIN: _hinted({"_meta": meta}),
             Shape.CONTENT: _hinted({"content": content, "_meta": meta}),
-            Shape.CONTENTS: {"contents": _each(located), **_hinted({"_meta": meta})},
+            Shape.CONTENTS: {"contents": _members_of_each(place), **_hinted({"_meta": meta})},
             Shape.MESSAGES: _hinted({"messages": _each(message), "_meta": meta}),
             Shape.TASK: _hinted(
                 {"result": _members({"content": content, "_meta": meta}), "inputRequests": questions, "_meta": meta}
@@ -259,6 +261,23 @@ def _each(edit: Edit) -> Edit:
         return raw(changed)
 
     return edit_each
+
+
+def _members_of_each(edits: Edits) -> Edit:
+    """Edits some members of every object of an array, which is read in one go."""
+    one_by_one = _each(_members(edits))
+
+    def edit(value: Raw) -> Raw:
+        try:
+            items = _objects.decode(value)
+        except (msgspec.MsgspecError, RecursionError):
+            return one_by_one(value)
+        changed = [_changed(edits, item) for item in items]
+        if all(after is before for after, before in zip(changed, items, strict=True)):
+            return value
+        return raw(changed)
+
+    return edit
 
 
 def _values(edit: Edit) -> Edit:

@@ -11,6 +11,10 @@ from typing import Final
 from urllib.parse import quote, unquote
 
 _URI: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?://([^/?#]*))?(.*)", re.DOTALL)
+_SPELT_SO: Final = re.compile(
+    r"[a-z][a-z0-9+.-]*:(?://[a-z0-9_.~:\[\]@!$&'()*+,;=-]*/|(?!//))[A-Za-z0-9_.~:/?#\[\]@!$&'()*+,;=-]*"
+)
+"""What is `canonical` as it is: most URIs are."""
 _PERCENT: Final = re.compile(r"%[0-9a-fA-F]{2}")
 _KEPT: Final = "%:/?#[]@!$&'()*+,;=~"
 """What RFC 3986 reserves, and what is encoded already."""
@@ -31,6 +35,8 @@ MAX_READINGS: Final = 64
 def canonical(uri: str) -> str:
     """The one spelling that all of these share: scheme and host in any case, an empty path or `/`, and anything
     outside RFC 3986 percent-encoded or not (requirement R63)."""
+    if _SPELT_SO.fullmatch(uri):
+        return uri
     match = _URI.fullmatch(uri)
     if match is None:
         return _quoted(uri)

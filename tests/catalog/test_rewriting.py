@@ -52,6 +52,11 @@ def test_r27_links_and_embedded_resources_of_a_tool_result() -> None:
     }
 
 
+def test_r27_contents_beside_something_that_is_none_are_renamed_all_the_same() -> None:
+    contents = [7, {"uri": "file:///a"}, {"uri": 3}]
+    assert rewritten(Shape.CONTENTS, {"contents": contents}) == {"contents": [7, {"uri": "gh+file:///a"}, {"uri": 3}]}
+
+
 def test_r27_contents_of_a_read() -> None:
     contents = [{"uri": "file:///a", "text": "A"}, {"uri": "file:///b", "blob": "Qg=="}]
     assert rewritten(Shape.CONTENTS, {"contents": contents}) == {

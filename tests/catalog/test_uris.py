@@ -55,6 +55,12 @@ def test_r63_what_the_first_sdk_makes_of_a_uri_is_the_same_uri(head: str, tail: 
     assert canonical(respelled) == canonical(head + tail)
 
 
+@given(st.from_regex(r"[a-zA-Z]{1,2}:(//[a-zA-Z.@:]*)?", fullmatch=True), st.text("aZ9/:%?#@.~", max_size=8))
+def test_what_needs_no_respelling_is_found_to_be_spelt_so_by_the_same_rules(head: str, rest: str) -> None:
+    # With something to encode at its end, it is taken apart in any case.
+    assert canonical(f"{head}{rest}x/é") == canonical(f"{head}{rest}x/") + "%C3%A9"
+
+
 @given(st.text())
 def test_any_text_has_a_plain_form(text: str) -> None:
     assert isinstance(plain(text), str)
