@@ -6,8 +6,7 @@ and no stream can be resumed.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Coroutine, Mapping
+from collections.abc import Awaitable, Mapping
 from typing import Final
 
 from mcproxy.call import McpError, Principal, Reason
@@ -56,12 +55,13 @@ class StatelessHttp:
         self._replies: set[Reply] = set()
         self._draining = False
 
-    async def post(
+    def post(
         self, request: http.Request, incoming: Incoming, principal: Principal, endpoint: str
-    ) -> http.Answered:
+    ) -> Awaitable[http.Answered]:
+        """Raises Refusal."""
         if isinstance(incoming, Notification):
             # streamable-http: none is defined for this direction; what comes all the same is accepted.
-            return http.Response(202)
+            return _at_once(http.Response(202))
         if not isinstance(incoming, Request):
             raise Refusal(400, INVALID_REQUEST, "the body must be a single request or notification")
         accepted = check_accept(request)
@@ -70,12 +70,11 @@ class StatelessHttp:
             admitted = admit(self._edge, incoming, principal, endpoint, request.fields.all, own)
             self._check_open()
             if admitted.stays_open:
-                return await self._listen(request, admitted, accepted)
+                return self._listening(request, admitted, accepted)
         except McpError as refusal:
-            status = 503 if refusal.reason is Reason.UNAVAILABLE else _STATUS.get(refusal.code, 400)
-            return error(status, refusal, incoming.id)
+            return _at_once(_refused(refusal, incoming.id))
         reply = Reply(self._edge, request, admitted.id, accepted, self._replies)
-        return await reply.carry(respond(self._edge, admitted, reply.send))
+        return reply.carry(respond(self._edge, admitted, reply.send))
 
     def drain(self) -> None:
         """Admits nothing more, and ends the streams of changes at once (requirement R9)."""
@@ -87,6 +86,12 @@ class StatelessHttp:
         """Cuts off the requests that outlast the gateway's grace; each is answered an error (requirement R9)."""
         for reply in self._replies:
             reply.abandon()
+
+    async def _listening(self, request: http.Request, admitted: Admitted, accepted: Accepted) -> http.Answered:
+        try:
+            return await self._listen(request, admitted, accepted)
+        except McpError as refusal:
+            return _refused(refusal, admitted.id)
 
     async def _listen(self, request: http.Request, admitted: Admitted, accepted: Accepted) -> http.Answered:
         if not accepted.events:
@@ -113,6 +118,15 @@ class StatelessHttp:
             raise McpError(INTERNAL_ERROR, sentence, reason=Reason.UNAVAILABLE)
 
 
+async def _at_once(response: http.Response) -> http.Answered:
+    return response
+
+
+def _refused(refusal: McpError, id: RequestId) -> http.Response:
+    status = 503 if refusal.reason is Reason.UNAVAILABLE else _STATUS.get(refusal.code, 400)
+    return error(status, refusal, id)
+
+
 class Reply:
     """What one POST is answered with, which decides late between JSON and events (requirements R55, R62).
 
@@ -120,10 +134,21 @@ class Reply:
     It is one of `under_way` for as long as its work is.
     """
 
+    __slots__ = (
+        "_accepted",
+        "_answer",
+        "_edge",
+        "_events",
+        "_id",
+        "_outbox",
+        "_request",
+        "_under_way",
+        "_work",
+    )
+
     def __init__(
         self, edge: Edge, request: http.Request, id: RequestId, accepted: Accepted, under_way: set[Reply]
     ) -> None:
-        self.outbox = Outbox(edge.proxy.limits)
         self._edge = edge
         self._request = request
         self._id = id
@@ -131,8 +156,15 @@ class Reply:
         self._under_way = under_way
         self._answer: Answer | None = None
         self._events: EventStream | None = None
-        self._late: asyncio.TimerHandle | None = None
+        self._outbox: Outbox | None = None
         self._work: InPlace | None = None
+
+    @property
+    def outbox(self) -> Outbox:
+        """What goes on its stream. Most have none."""
+        if self._outbox is None:
+            self._outbox = Outbox(self._edge.proxy.limits)
+        return self._outbox
 
     def send(self, message: Message) -> None:
         """Takes notifications, and then the answer; what comes after it is dropped."""
@@ -164,7 +196,7 @@ class Reply:
         self.send(ErrorResponse(self._id, ErrorObject(INTERNAL_ERROR, CUT_OFF)))
         self._stop()
 
-    async def carry(self, work: Coroutine[object, object, None]) -> http.Answered:
+    async def carry(self, work: Awaitable[None]) -> http.Answered:
         """Does `work`, which sends the answer, while its client waits; the client's leaving cancels it (R25)."""
         self._request.when_gone = self._stop
         self._under_way.add(self)
@@ -172,18 +204,20 @@ class Reply:
             if not self._accepted.json:
                 self._begin_stream()
             elif self._accepted.events:
-                loop = asyncio.get_running_loop()
-                self._late = loop.call_later(self._edge.proxy.stream_after, self._begin_stream)
+                self._edge.patience.begin(self)
             with InPlace() as self._work:
                 await work
         finally:
             # streamable-http, Cancellation: the hang-up is the cancel; nothing may follow it.
-            if self._late is not None:
-                self._late.cancel()
+            self._edge.patience.end(self)
             self._under_way.remove(self)
         if self._events is not None:
             return await self._events.ended()
         return http.Response(202) if self._answer is None else json(encode(self._answer), _status(self._answer))
+
+    def waited(self) -> None:
+        if self._answer is None:
+            self._begin_stream()
 
     def _stop(self) -> None:
         if self._work is not None:
