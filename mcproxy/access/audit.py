@@ -19,7 +19,7 @@ import anyio.to_thread
 import structlog
 
 from mcproxy.access.journal import Journal
-from mcproxy.access.records import Clean, Record, cleaning, line
+from mcproxy.access.records import Lines, Record
 from mcproxy.call import McpError, Reason
 from mcproxy.metrics import Metrics
 from mcproxy.protocol.jsonrpc import INTERNAL_ERROR
@@ -69,7 +69,7 @@ class Audit:
         """What waits to be written goes to the file that is given now."""
         self._spec = spec
         self._failing = False
-        self._clean: Clean = cleaning(secrets)
+        self._lines = Lines(secrets, spec.redact)
         self._file = self._opening(spec) if spec.file is not None else None
 
     @property
@@ -152,9 +152,9 @@ class Audit:
 
     def _append(self, records: Sequence[Record]) -> None:
         """In a thread."""
-        file, clean, redact = self._file, self._clean, self._spec.redact
+        file, lines = self._file, self._lines
         if file is not None:
-            file.append(b"".join(line(record, clean, redact) for record in records))
+            file.append(b"".join(map(lines, records)))
 
     def _failed(self, error: OSError) -> None:
         if not self._failing:

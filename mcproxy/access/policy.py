@@ -35,8 +35,7 @@ Standing = frozenset[str]
 Spellings = Callable[[str], Collection[str]]
 
 
-@dataclass(frozen=True, slots=True)
-class RuleName:
+class RuleName(msgspec.Struct, frozen=True):
     """A rule, as people find it."""
 
     role: str
@@ -51,8 +50,7 @@ class RuleName:
         return f"roles.{self.role}.{self.effect}, rule {self.number}{where}"
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(msgspec.Struct, frozen=True):
     allowed: bool
     rule: RuleName | None = None
     """None where no rule spoke of it, and the default decided."""

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import fnmatch
 import json
-import random
 import re
 from collections.abc import Callable, Collection, Iterable
 from datetime import UTC, datetime
 from functools import lru_cache, partial
-from typing import Final, Literal, assert_never
+from random import getrandbits
+from typing import Final, Literal, Protocol
 
 import msgspec
 from msgspec import Raw
 
 from mcproxy.access.policy import Decision
-from mcproxy.call import Call, Caller, Complete, Failed, InputRequired, Outcome
+from mcproxy.call import Call, Caller, Failed, Outcome
 from mcproxy.logs import MIN_SECRET, REDACTED
 from mcproxy.protocol.envelope import META
 from mcproxy.protocol.jsonrpc import InvalidMessage, RequestId, parse_object, parse_text, size_of
@@ -53,8 +53,8 @@ _USER: Final = re.compile(r"(?<=://)[^/?#\s@]*@")
 _QUERY: Final = re.compile(r"(?<=[?&;])([^=&;#\s]{1,200})=[^&;#\s]+")
 _TRACE: Final = re.compile(r"[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}.*")
 
-SESSION: Final = "audit session"
-"""What the digest of a session's key is for."""
+_FRACTIONS: Final = tuple(f".{thousandth:03}+00:00" for thousandth in range(1000))
+"""Ends of a time, by its milliseconds."""
 
 _encoder = msgspec.json.Encoder()
 
@@ -63,14 +63,18 @@ Digest = Callable[[str, bytes], str]
 """A text for a payload and a purpose, which only who has the gateway's key can make."""
 
 
-class Seen(msgspec.Struct, frozen=True):
-    """What a call was about."""
+class Seen(Protocol):
+    """What a call was about, as its caller sees it, and what the policy says of that."""
 
-    upstream: str
-    subject: str
-    """In the upstream's own names."""
-    decision: Decision | None
-    upstream_seconds: float
+    @property
+    def upstream(self) -> str: ...
+
+    @property
+    def own(self) -> str:
+        """In the upstream's own names."""
+
+    @property
+    def decision(self) -> Decision | None: ...
 
 
 class End(msgspec.Struct, frozen=True):
@@ -100,41 +104,46 @@ class Record(msgspec.Struct, frozen=True):
     code: int | None
     """Of the error."""
     seconds: float
+    upstream_seconds: float
     size_in: int
     size_out: int
     arguments_hash: str | None = None
     arguments: Raw | None = None
 
 
+class Digests:
+    """What stands in records for what they may not tell: the same for the same. Remembers the latest sessions'."""
+
+    def __init__(self, digest: Digest) -> None:
+        self.arguments: Final = partial(digest, "audit arguments")
+        self.session: Final = lru_cache(REMEMBERED)(lambda key: digest("audit session", key.encode()))
+
+
 def recorded(
-    call: Call, seen: Seen, end: End, arguments: Literal["hash", "redacted", "none"], digest: Digest
+    call: Call, seen: Seen, end: End, arguments: Literal["hash", "redacted", "none"], digests: Digests
 ) -> Record:
     """What there is to say of a call; `arguments` is how much is told of them."""
-    given = call.params.get("arguments") if arguments != "none" else None
-    session = call.caller.session
+    params, caller, notes = call.params, call.caller, call.notes
+    code, size = _gist(end.outcome)
+    given = params.get("arguments") if arguments != "none" else None
     return Record(
         at=end.at,
-        trace=call.notes.trace or trace_id(call.params) or f"{random.getrandbits(128):032x}",  # an id, and no secret
+        trace=notes.trace or trace_id(params) or getrandbits(128).to_bytes(16).hex(),  # an id, and no secret
         id=call.id,
-        caller=call.caller,
-        session=None if session is None else digest(SESSION, session.encode()),
+        caller=caller,
+        session=None if caller.session is None else digests.session(caller.session),
         method=call.method,
         seen=seen,
         outcome=end.label,
-        code=end.outcome.error.code if isinstance(end.outcome, Failed) else None,
+        code=code,
         seconds=end.seconds,
-        size_in=sum(map(len, call.params.values())),
-        size_out=0 if end.outcome is None else _size(end.outcome),
-        arguments_hash=None if given is None else digest("audit arguments", bytes(given)),
+        upstream_seconds=notes.upstream_seconds,
+        size_in=sum(map(len, params.values())),
+        size_out=size,
+        arguments_hash=None if given is None else digests.arguments(given),
         # Without the copy a short text would keep the whole message that it came in.
         arguments=given.copy() if arguments == "redacted" and given is not None and len(given) <= MAX_SHOWN else None,
     )
-
-
-def remembering(digest: Digest) -> Digest:
-    """`digest`, which remembers those of the latest sessions: each has many calls."""
-    known = lru_cache(REMEMBERED)(partial(digest, SESSION))
-    return lambda purpose, payload: known(payload) if purpose == SESSION else digest(purpose, payload)
 
 
 def trace_id(params: dict[str, Raw]) -> str | None:
@@ -163,23 +172,12 @@ def cleaning(secrets: Iterable[str]) -> Clean:
     return lambda text: clean(text[:MAX_READ])
 
 
-class _Line(msgspec.Struct, omit_defaults=True, kw_only=True):
-    """What is written of a record: what is None, there is no word of."""
+class _Own(msgspec.Struct, omit_defaults=True, kw_only=True):
+    """What is written of one record alone. What is None, there is no word of."""
 
     time: str
     trace: str
     id: RequestId | None = None
-    principal: str
-    roles: list[str] | None = None
-    session: str | None = None
-    client: str | None = None
-    version: str
-    endpoint: str | None = None
-    method: str
-    upstream: str | None = None
-    subject: str | None = None
-    allowed: bool | None = None
-    rule: str | None = None
     outcome: str
     code: int | None = None
     ms: float
@@ -190,46 +188,94 @@ class _Line(msgspec.Struct, omit_defaults=True, kw_only=True):
     arguments: object = None
 
 
-def line(record: Record, clean: Clean, redact: Collection[str] = ()) -> bytes:
-    """The record as it is written, its line end included. `redact` are globs of names of arguments."""
-    caller, seen = record.caller, record.seen
-    roles, decision = caller.principal.roles, seen.decision
-    written = _Line(
-        time=_moment(record.at),
-        trace=record.trace,
-        id=clean(record.id) if isinstance(record.id, str) else record.id,
-        principal=clean(caller.principal.name),
-        roles=sorted(map(clean, roles)) if roles else None,
-        session=record.session,
-        client=None if caller.info is None else clean(_said(caller.info)) or None,
-        version=clean(caller.version),
-        endpoint=clean(caller.endpoint) or None,
-        method=clean(record.method),
-        upstream=seen.upstream or None,
-        subject=clean(seen.subject) or None,
-        allowed=None if decision is None else decision.allowed,
-        rule=None if decision is None or decision.rule is None else str(decision.rule),
-        outcome=record.outcome,
-        code=record.code,
-        ms=_milliseconds(record.seconds),
-        upstream_ms=_milliseconds(seen.upstream_seconds),
-        bytes_in=record.size_in,
-        bytes_out=record.size_out,
-        arguments_hash=record.arguments_hash,
-        arguments=None if record.arguments is None else _shown(record.arguments, clean, _hidden(redact)),
-    )
-    return _ascii(written) + b"\n"
+class _Who(msgspec.Struct, omit_defaults=True, kw_only=True):
+    principal: str
+    roles: list[str] | None = None
+    session: str | None = None
+    client: str | None = None
+    version: str
+    endpoint: str | None = None
 
 
-def _ascii(written: _Line) -> bytes:
-    """JSON that holds nothing but what is printed as it is."""
+class _What(msgspec.Struct, omit_defaults=True):
+    method: str
+    upstream: str | None = None
+    subject: str | None = None
+    allowed: bool | None = None
+    rule: str | None = None
+
+
+class Lines:
+    """Called with a record, the line that is written of it, its line end included.
+
+    What many records have in common, who called and what, is put in words once. `redact` are globs of arguments' names.
+    """
+
+    def __init__(self, secrets: Iterable[str], redact: Collection[str] = ()) -> None:
+        self._clean = cleaning(secrets)
+        self._hides = _hiding(redact)
+        self._who = lru_cache(REMEMBERED)(self._of_caller)
+        self._what = lru_cache(REMEMBERED)(self._of_subject)
+
+    def __call__(self, record: Record) -> bytes:
+        caller, seen, id = record.caller, record.seen, record.id
+        own = _Own(
+            time=_moment(record.at),
+            trace=record.trace,
+            id=self._clean(id) if isinstance(id, str) else id,
+            outcome=record.outcome,
+            code=record.code,
+            ms=_milliseconds(record.seconds),
+            upstream_ms=_milliseconds(record.upstream_seconds),
+            bytes_in=record.size_in,
+            bytes_out=record.size_out,
+            arguments_hash=record.arguments_hash,
+            arguments=None if record.arguments is None else _shown(record.arguments, self._clean, self._hides),
+        )
+        principal, client = caller.principal, b"" if caller.info is None else bytes(caller.info)
+        # What is remembered is limited in bytes as well: no text of a peer is longer than what is looked at.
+        who = self._who if len(client) <= MAX_READ else self._of_caller
+        return b"{%b,%b,%b}\n" % (
+            _members(own),
+            who(principal.name, principal.roles, record.session, client, caller.version[:MAX_READ], caller.endpoint),
+            self._what(record.method[:MAX_READ], seen.upstream, seen.own[:MAX_READ], seen.decision),
+        )
+
+    def _of_caller(
+        self, name: str, roles: frozenset[str], session: str | None, client: bytes, version: str, endpoint: str
+    ) -> bytes:
+        return _members(
+            _Who(
+                principal=self._clean(name),
+                roles=sorted(map(self._clean, roles)) if roles else None,
+                session=session,
+                client=self._clean(_said(client)) or None,
+                version=self._clean(version),
+                endpoint=self._clean(endpoint) or None,
+            )
+        )
+
+    def _of_subject(self, method: str, upstream: str, own: str, decision: Decision | None) -> bytes:
+        return _members(
+            _What(
+                method=self._clean(method),
+                upstream=upstream or None,
+                subject=self._clean(own) or None,
+                allowed=None if decision is None else decision.allowed,
+                rule=None if decision is None or decision.rule is None else str(decision.rule),
+            )
+        )
+
+
+def _members(part: _Own | _Who | _What) -> bytes:
+    """The members of its JSON, in nothing but what is printed as it is."""
     try:
-        data = _encoder.encode(written)
+        data = _encoder.encode(part)
     except UnicodeEncodeError:
         data = None  # half a surrogate pair, which only the slower way can write
-    if data is not None and data.isascii():
-        return data.replace(b"\x7f", b"\\u007f")
-    return json.dumps(msgspec.to_builtins(written)).replace("\x7f", "\\u007f").encode()
+    if data is None or not data.isascii():
+        data = json.dumps(msgspec.to_builtins(part)).encode()
+    return data[1:-1].replace(b"\x7f", b"\\u007f")
 
 
 def _milliseconds(seconds: float) -> float:
@@ -239,7 +285,7 @@ def _milliseconds(seconds: float) -> float:
 
 def _moment(at: float) -> str:
     seconds = int(at)
-    return f"{_second(seconds)}.{int((at - seconds) * 1000):03}+00:00"
+    return _second(seconds) + _FRACTIONS[int((at - seconds) * 1000)]
 
 
 @lru_cache(1)
@@ -248,14 +294,13 @@ def _second(at: int) -> str:
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 
-def _size(outcome: Outcome) -> int:
-    match outcome:
-        case Complete(result=result) | InputRequired(result=result):
-            return size_of(result)
-        case Failed(error=error):
-            return len(error.message) + len(error.data or b"")
-        case _:
-            assert_never(outcome)
+def _gist(outcome: Outcome | None) -> tuple[int | None, int]:
+    """The code of its error, and how many bytes it has."""
+    if outcome is None:
+        return None, 0
+    if isinstance(outcome, Failed):
+        return outcome.error.code, len(outcome.error.message) + len(outcome.error.data or b"")
+    return None, size_of(outcome.result)
 
 
 class _Info(msgspec.Struct):
@@ -266,7 +311,7 @@ class _Info(msgspec.Struct):
 _info = msgspec.json.Decoder(_Info)
 
 
-def _said(info: Raw) -> str:
+def _said(info: bytes) -> str:
     """What a client calls itself: anybody may call itself anything."""
     try:
         members = _info.decode(info)
@@ -275,7 +320,7 @@ def _said(info: Raw) -> str:
     return " ".join(text for text in (members.name, members.version) if isinstance(text, str) and text)
 
 
-def _hidden(redact: Collection[str]) -> Callable[[str], bool]:
+def _hiding(redact: Collection[str]) -> Callable[[str], bool]:
     globs = re.compile("|".join(map(fnmatch.translate, redact)) or r"(?!)")
     return lambda name: _NAMES.search(name) is not None or globs.match(name) is not None
 

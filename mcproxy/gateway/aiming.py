@@ -7,9 +7,9 @@ call goes, `resolving` says.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
-from mcproxy.access.policy import Decision
 from mcproxy.call import Call
 from mcproxy.catalog.merging import View
 from mcproxy.catalog.naming import SEPARATOR
@@ -24,8 +24,7 @@ MAX_UNLISTED: Final = 256
 
 
 Aims = Callable[[Call], Aim]
-Judges = Callable[[Call], tuple[Aim, Decision | None]]
-"""What a call is aimed at, whether its caller may see that or not, and what the policy says of it."""
+"""What a call is aimed at, and maybe what the policy says of it."""
 
 
 class Aiming:
@@ -84,12 +83,13 @@ class Aiming:
             found = self._catalogue.whole_view(call.caller).resource(uri)
         return Aim(kind=Kind.RESOURCES, own=uri) if found is None else Aim(found[0].upstream, Kind.RESOURCES, found[1])
 
-    def judged(self, call: Call) -> tuple[Aim, Decision | None]:
+    def judged(self, call: Call) -> Aim:
         """With what the policy says of it; None where it has nothing to say."""
         aim = self(call)
         if aim.decision is not None or aim.kind is None or not aim.upstream:
-            return aim, aim.decision
-        return aim, self._catalogue.decision(call.caller, aim, _readable(call.params.get("arguments", b"{}")))
+            return aim
+        arguments = _readable(call.params.get("arguments", b"{}"))
+        return replace(aim, decision=self._catalogue.decision(call.caller, aim, arguments))
 
 
 def _readable(data: bytes) -> Params:

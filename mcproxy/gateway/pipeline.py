@@ -16,7 +16,7 @@ import structlog
 
 from mcproxy.access.audit import Audit
 from mcproxy.access.limits import Ask, Exceeded, Limits
-from mcproxy.access.records import Digest, End, Seen, recorded, remembering, trace_id
+from mcproxy.access.records import Digest, Digests, End, recorded, trace_id
 from mcproxy.call import (
     Call,
     Complete,
@@ -30,7 +30,7 @@ from mcproxy.call import (
     Stage,
     Upstream,
 )
-from mcproxy.gateway.aiming import Aims, Judges
+from mcproxy.gateway.aiming import Aims
 from mcproxy.logs import about
 from mcproxy.metrics import UNKNOWN, Metrics
 from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, LIMIT_EXCEEDED, ErrorObject
@@ -121,13 +121,13 @@ def counted(metrics: Metrics, label: Label, clock: Callable[[], float] = time.pe
     return stage
 
 
-def audited(audit: Audit, judges: Judges, digest: Digest, clock: Callable[[], float] = time.perf_counter) -> Stage:
+def audited(audit: Audit, judges: Aims, digest: Digest, clock: Callable[[], float] = time.perf_counter) -> Stage:
     """Has every call written down, whatever becomes of it."""
-    digest = remembering(digest)
+    digests = Digests(digest)
 
     def stage(handler: Handler) -> Handler:
         async def auditing(call: Call) -> Outcome:
-            (aim, decision), at, began = judges(call), audit.clock(), clock()
+            seen, at, began = judges(call), audit.clock(), clock()
             try:
                 await audit.begin()
             except McpError as refusal:
@@ -139,8 +139,7 @@ def audited(audit: Audit, judges: Judges, digest: Digest, clock: Callable[[], fl
             finally:
                 label = _CANCELLED if outcome is None else _label_of(outcome)
                 end = End(at, clock() - began, label, outcome)
-                seen = Seen(aim.upstream, aim.own, decision, call.notes.upstream_seconds)
-                audit.end(recorded(call, seen, end, audit.spec.arguments, digest))
+                audit.end(recorded(call, seen, end, audit.spec.arguments, digests))
 
         return auditing if audit.on else handler
 

@@ -14,8 +14,9 @@ import pytest
 import structlog.testing
 
 from mcproxy.access.audit import MOST_AT_ONCE, Audit
-from mcproxy.access.records import End, Record, Seen, recorded
+from mcproxy.access.records import Digests, End, Record, recorded
 from mcproxy.call import ANONYMOUS, Call, Caller, McpError, Reason
+from mcproxy.gateway.outlook import Aim
 from mcproxy.metrics import Metrics
 from mcproxy.protocol.eras import LATEST
 from mcproxy.sealing import Sealer
@@ -75,7 +76,7 @@ class Desk:
 
 def a_record(subject: str) -> Record:
     call = Call("tools/call", {}, Caller(ANONYMOUS, LATEST), FakeClient())
-    return recorded(call, Seen("up", subject, None, 0), End(0, 0, "ok", None), "hash", Sealer(b"key").digest)
+    return recorded(call, Aim("up", own=subject), End(0, 0, "ok", None), "hash", Digests(Sealer(b"key").digest))
 
 
 @asynccontextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 
 import pytest
 from hypothesis import given
@@ -10,15 +11,22 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from mcproxy.access.policy import Decision, RuleName
-from mcproxy.access.records import MAX_SHOWN, MAX_TEXT, End, Record, Seen, cleaning, line, recorded, trace_id
+from mcproxy.access.records import MAX_READ, MAX_SHOWN, MAX_TEXT, Digests, End, Lines, Record, recorded, trace_id
 from mcproxy.call import Call, Caller, Complete, Failed, Party, Principal, Reason
 from mcproxy.protocol.eras import LATEST
 from mcproxy.protocol.jsonrpc import ErrorObject, Params, first_level, raw
 from mcproxy.sealing import Sealer
 from tests.fakes.upstream import FakeClient
 
-digest = Sealer(b"a key").digest
+digests = Digests(Sealer(b"a key").digest)
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
+
+
+@dataclass(frozen=True)
+class About:
+    upstream: str = ""
+    own: str = ""
+    decision: Decision | None = None
 
 
 def params(**members: object) -> Params:
@@ -35,11 +43,12 @@ def call(method: str = "tools/call", session: str | None = "the-session-key", **
 def record(made: Call, subject: str = "push", arguments: str = "redacted") -> Record:
     decision = Decision(False, RuleName("reader", "deny", 2, "mcproxy.yaml:12"))
     end = End(1_000_000_000, 0.25, "ok", Complete(first_level({"content": []})))
-    return recorded(made, Seen("gh", subject, decision, 0.2), end, arguments, digest)  # type: ignore[arg-type]  # a word
+    made.notes.upstream_seconds = 0.2
+    return recorded(made, About("gh", subject, decision), end, arguments, digests)  # type: ignore[arg-type]  # a word
 
 
 def written(made: Record, *secrets: str, redact: tuple[str, ...] = ()) -> dict[str, object]:
-    text = line(made, cleaning(secrets), redact)
+    text = Lines(secrets, redact)(made)
     assert text.endswith(b"\n")
     members: dict[str, object] = json.loads(text)
     return members
@@ -48,7 +57,7 @@ def written(made: Record, *secrets: str, redact: tuple[str, ...] = ()) -> dict[s
 @pytest.mark.parametrize("name", ["h\udc80lf", "ünïcode", "\x7f\u2028"])
 def test_what_is_no_ascii_is_written_in_ascii(name: str) -> None:
     made = record(call(arguments={}))
-    text = line(replace(made, caller=replace(made.caller, principal=Principal(name))), cleaning([]))
+    text = Lines([])(replace(made, caller=replace(made.caller, principal=Principal(name))))
     assert text.isascii()
     assert b"\x7f" not in text
     assert json.loads(text)["principal"] == name
@@ -92,7 +101,7 @@ def test_a_record_says_who_what_how_it_was_decided_and_how_it_went() -> None:
 def test_a_failure_says_its_code_and_nothing_of_its_sentence() -> None:
     failed = Failed(ErrorObject(-32602, "secret sauce"), Party.CLIENT, Reason.DENIED)
     end = End(0, 0, "denied", failed)
-    found = written(recorded(call(), Seen("", "", None, 0), end, "hash", digest))
+    found = written(recorded(call(), About(), end, "hash", digests))
     assert (found["outcome"], found["code"]) == ("denied", -32602)
     assert "sauce" not in str(found)
 
@@ -127,7 +136,7 @@ SENTINEL = "s3ntinel-0xDEADBEEF"
     ],
 )
 def test_r44_no_secret_is_written_by_its_name_or_by_its_look(arguments: dict[str, object]) -> None:
-    text = line(record(call(arguments=arguments)), cleaning([]), ["mine"]).decode()
+    text = Lines([], ["mine"])(record(call(arguments=arguments))).decode()
     assert SENTINEL not in text
     assert SENTINEL.replace("-", "") not in text
 
@@ -147,14 +156,14 @@ def test_r44_a_uri_is_written_without_its_user_and_the_values_of_its_query() -> 
 def test_whatever_peers_write_a_record_is_one_line_of_plain_ascii(name: str, subject: str, argument: str) -> None:
     made = record(call(name, arguments={argument: [argument]}), subject)
     caller = replace(made.caller, info=raw({"name": name, "version": subject}))
-    text = line(replace(made, caller=caller, id=name), cleaning([]))
+    text = Lines([])(replace(made, caller=caller, id=name))
     assert all(0x20 <= byte < 0x7F for byte in text[:-1])
     assert text[-1:] == b"\n"
 
 
 def test_a_forged_line_stays_inside_its_text() -> None:
     forged = 'x\n{"principal": "root"}\u2028\x7f\x1b[2J'
-    text = line(record(call(), forged), cleaning([]))
+    text = Lines([])(record(call(), forged))
     assert text.count(b"\n") == 1
     assert json.loads(text)["subject"] == forged
 
@@ -177,3 +186,21 @@ def test_a_client_that_says_nothing_of_use_is_left_out(info: bytes) -> None:
 def test_a_call_that_belongs_to_no_trace_gets_one_of_its_own(parent: object) -> None:
     assert trace_id(params(_meta={"traceparent": parent})) is None
     assert len(str(written(record(call(_meta={"traceparent": parent})))["trace"])) == 32
+
+
+def test_what_records_have_in_common_is_remembered_and_what_they_have_not_is_not_mixed_up() -> None:
+    lines, calls = Lines([]), [call(), call("prompts/get"), call(session=None), call(session="another")]
+    callers = [
+        replace(calls[0].caller, principal=Principal("bob")),
+        replace(calls[0].caller, principal=Principal("ann", frozenset({"c"}))),
+        replace(calls[0].caller, info=raw({"name": "guest"})),
+        replace(calls[0].caller, info=raw({"name": "x" * 2 * MAX_READ})),
+        replace(calls[0].caller, version="2024-11-05"),
+        replace(calls[0].caller, endpoint="gl"),
+    ]
+    allowed = Decision(True)
+    calls += [replace(calls[0], caller=caller) for caller in callers]
+    made = [replace(record(each), trace=TRACE) for each in calls]
+    made += [replace(made[0], seen=seen) for seen in (About("gl", "push"), About("gh"), About("gh", "push", allowed))]
+    assert [lines(each) for each in made * 2] == [Lines([])(each) for each in made * 2]
+    assert len({lines(each) for each in made}) == len(made)

@@ -345,4 +345,4 @@ async def test_without_an_audit_there_is_no_stage_for_it() -> None:
         return Complete({})
 
     off = Audit(AuditSettings(), Metrics())
-    assert audited(off, lambda call: (Aim(), None), lambda purpose, payload: "")(handler) is handler
+    assert audited(off, lambda call: Aim(), lambda purpose, payload: "")(handler) is handler
