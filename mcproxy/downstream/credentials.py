@@ -5,7 +5,7 @@ Nothing of it goes further than that: what is passed on upstream is made from sc
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Awaitable, Collection, Mapping, Sequence
 from typing import Any, Final
 
 from mcproxy.access.identity import Fault, Identity, NotIdentified
@@ -38,20 +38,21 @@ class Credentials:
         self._edge = edge
         self._identity = identity
 
-    async def __call__(self, request: http.Request) -> Principal:
+    def __call__(self, request: http.Request) -> Principal | Awaitable[Principal]:
+        if self._identity.required:
+            return self._identified(request)
+        proxy = self._edge.proxy
+        # R42 after a reload, which may take authentication out and leaves the listener there.
+        if not (is_loopback(proxy.host) or proxy.insecure):
+            fault = NotIdentified(Fault.MISSING, "nobody is let in from outside without authentication")
+            raise self._refusal(request, fault)
+        return ANONYMOUS
+
+    async def _identified(self, request: http.Request) -> Principal:
         try:
-            if not self._identity.required:
-                self._check_door()
-                return ANONYMOUS
             return await self._identity.identify(_Presented(self._edge, request))
         except NotIdentified as refusal:
             raise self._refusal(request, refusal) from refusal
-
-    def _check_door(self) -> None:
-        """R42 after a reload, which may take authentication out and leaves the listener there. Raises NotIdentified."""
-        proxy = self._edge.proxy
-        if not (is_loopback(proxy.host) or proxy.insecure):
-            raise NotIdentified(Fault.MISSING, "nobody is let in from outside without authentication")
 
     def _refusal(self, request: http.Request, refusal: NotIdentified) -> Refusal:
         if refusal.fault is Fault.UNAVAILABLE:

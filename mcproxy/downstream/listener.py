@@ -14,12 +14,14 @@ from typing import Final
 from urllib.parse import urlsplit
 
 import anyio
+import msgspec
 
 from mcproxy.call import AGGREGATE, ANONYMOUS, McpError, Principal
 from mcproxy.downstream import http
 from mcproxy.downstream.admission import admits_host, admits_origin, cors_headers, preflight_headers
 from mcproxy.downstream.edge import Edge
 from mcproxy.downstream.handshake import opens
+from mcproxy.downstream.heading import Heading, heading
 from mcproxy.downstream.open_streams import OpenStreams, TooManyStreams
 from mcproxy.downstream.opening import Incoming, read, speaks_stateless
 from mcproxy.downstream.responses import JSON, Refusal, error, refused
@@ -28,23 +30,35 @@ from mcproxy.downstream.sse import EventStreams
 from mcproxy.downstream.stateless_http import StatelessHttp
 from mcproxy.downstream.streamable import Streamable
 from mcproxy.propagation import arrived, picked
-from mcproxy.protocol.eras import STATELESS_VERSIONS
-from mcproxy.protocol.headers import VERSION
 from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, INVALID_REQUEST, InvalidMessage
+from mcproxy.settings import Proxy
 from mcproxy.settings.endpoints import key_of
 
 Found = Mapping[str, str]
 """What the names in a route's path stood for."""
-Identify = Callable[[http.Request], Awaitable[Principal]]
-"""Says who sends a request. Raises Refusal where that cannot be told, with the headers that say what is missing."""
+Identify = Callable[[http.Request], Principal | Awaitable[Principal]]
+"""Says who sends a request, at once where nobody has to be asked.
+
+Raises Refusal where that cannot be told, with the headers that say what is missing.
+"""
 
 LAST_WORDS: Final = 0.5
 """Seconds beyond the grace for responses to be taken."""
 
-_VERSION: Final = VERSION.lower()
+
+class Standing(msgspec.Struct, frozen=True):
+    """What follows from a head and the settings: whom it is for, once it has been let in."""
+
+    proxy: Proxy
+    method: str
+    target: str
+    handler: http.RoutedHandler
+    found: Found
+    added: Mapping[str, str]
+    """Header fields of the response."""
 
 
-async def anonymous(request: http.Request) -> Principal:
+def anonymous(request: http.Request) -> Principal:
     return ANONYMOUS
 
 
@@ -94,6 +108,7 @@ class Listener:
         self._event_streams = EventStreams(edge, self._sessions, self._streams)
         self._router = http.Router([*self._routes(), *extra_routes])
         self._answers = _traced(self._routed) if edge.traced else self._routed
+        self._received = edge.metrics.received("http")
         self._sent = edge.metrics.sent("http")
         self._present = 0
         self._quiet = asyncio.Event()
@@ -102,7 +117,7 @@ class Listener:
         """Answers any request: what raises a refusal is refused, with its JSON-RPC error."""
         self._present += 1
         try:
-            response = await self._answers(request)
+            return await self._answers(request)
         except Refusal as refusal:
             return refused(refusal)
         except TooManyStreams as refusal:
@@ -112,10 +127,6 @@ class Listener:
         except http.MethodNotAllowed as refusal:
             sentence = f"{request.path!r}: Method Not Allowed"
             return error(405, McpError(INVALID_REQUEST, sentence), headers={"Allow": refusal.allowed})
-        else:
-            if isinstance(response, http.Response) and response.fields.get("Content-Type") == JSON:
-                self._sent.inc(len(response.body))
-            return response
         finally:
             self._present -= 1
             if not self._present:
@@ -161,50 +172,84 @@ class Listener:
 
     def _routed(self, request: http.Request) -> Awaitable[http.Answered]:
         """Preflights are answered before anybody asks who is there (R57)."""
-        self._check_admitted(request)
-        if request.method == "OPTIONS" and "access-control-request-method" in request.fields:
-            return _preflight(request)
-        handler, found = self._router.find(request)
-        return handler(request, found)
+        standing: Standing | None = request.fields.noted.get(self)
+        if (
+            standing is None
+            or standing.proxy is not self._edge.proxy
+            or standing.target != request.target
+            or standing.method != request.method
+        ):
+            standing = request.fields.noted[self] = self._standing(request)
+        request.added = standing.added
+        return standing.handler(request, standing.found)
 
-    def _check_admitted(self, request: http.Request) -> None:
-        """Checks Host and Origin (R42, R57). Raises Refusal."""
+    def _standing(self, request: http.Request) -> Standing:
+        """Raises Refusal, http.NotFound and http.MethodNotAllowed."""
+        added = self._admitted(request)
+        if request.method == "OPTIONS" and "access-control-request-method" in request.fields:
+            return Standing(self._edge.proxy, request.method, request.target, _preflight, {}, added)
+        handler, found = self._router.find(request)
+        return Standing(self._edge.proxy, request.method, request.target, handler, found, added)
+
+    def _admitted(self, request: http.Request) -> Mapping[str, str]:
+        """Checks Host and Origin (R42, R57), and says what browsers are told. Raises Refusal."""
         proxy, host = self._edge.proxy, request.fields.get("host", "")
         if not (admits_host(host, proxy.allowed_hosts) or admits_host(host, (), _bound(self._edge, request))):
             raise Refusal(421, INVALID_REQUEST, f"the Host {host!r} is not served here (proxy.allowed_hosts)")
-        if "origin" in request.fields:
-            origin = request.fields["origin"]
-            if not admits_origin(origin, host, proxy.allowed_origins):
-                raise Refusal(403, INVALID_REQUEST, f"the Origin {origin!r} is not allowed (proxy.allowed_origins)")
-            request.added = cors_headers(origin)
+        if "origin" not in request.fields:
+            return {}
+        origin = request.fields["origin"]
+        if not admits_origin(origin, host, proxy.allowed_origins):
+            raise Refusal(403, INVALID_REQUEST, f"the Origin {origin!r} is not allowed (proxy.allowed_origins)")
+        return cors_headers(origin)
 
     async def _post(self, request: http.Request, found: Found) -> http.Answered:
-        principal = await self._identify(request)
-        endpoint = self._endpoint(found, principal)
-        incoming = await self._read(request, "http")
-        if _is_stateless(request, incoming):
-            return await self._stateless.post(request, incoming, principal, endpoint)
-        return await self._streamable.post(request, incoming, principal, endpoint)
+        principal = self._identify(request)
+        if not isinstance(principal, Principal):
+            principal = await principal
+        endpoint = self._endpoint(found, principal) if found else AGGREGATE
+        head = heading(request.fields)
+        body = _body(request, head)
+        if body is None:
+            body = await self._late_body(request)
+        self._received.inc(len(body))
+        incoming = _message(body)
+        # versioning: a request says its era in its body, or in its header and is no handshake.
+        if speaks_stateless(incoming) or (head.is_stateless and not opens(incoming)):
+            answer = await self._stateless.post(request, incoming, principal, endpoint)
+        else:
+            answer = await self._streamable.post(request, incoming, principal, endpoint)
+        if isinstance(answer, http.Response):
+            self._sent.inc(len(answer.body))
+        return answer
 
     async def _get(self, request: http.Request, found: Found) -> http.Answered:
-        principal = await self._identify(request)
+        principal = await self._principal(request)
         endpoint = self._endpoint(found, principal)
         _check_method(request)
         return await self._streamable.get(request, principal, endpoint)
 
     async def _delete(self, request: http.Request, found: Found) -> http.Answered:
-        principal = await self._identify(request)
+        principal = await self._principal(request)
         endpoint = self._endpoint(found, principal)
         _check_method(request)
         return await self._streamable.delete(request, principal, endpoint)
 
     async def _get_events(self, request: http.Request, found: Found) -> http.Answered:
-        principal = await self._identify(request)
+        principal = await self._principal(request)
         return await self._event_streams.get(request, principal, self._endpoint(found, principal))
 
     async def _post_message(self, request: http.Request, found: Found) -> http.Answered:
-        principal = await self._identify(request)
-        return await self._event_streams.post(request, await self._read(request, "sse"), principal)
+        principal = await self._principal(request)
+        body = _body(request, heading(request.fields))
+        if body is None:
+            body = await self._late_body(request)
+        self._edge.metrics.received("sse").inc(len(body))
+        return await self._event_streams.post(request, _message(body), principal)
+
+    async def _principal(self, request: http.Request) -> Principal:
+        principal = self._identify(request)
+        return principal if isinstance(principal, Principal) else await principal
 
     def _endpoint(self, found: Found, principal: Principal) -> str:
         """Raises Refusal where there is none, or none for `principal`: that must look the same (requirement R38)."""
@@ -215,54 +260,47 @@ class Listener:
             raise Refusal(404, INVALID_REQUEST, "no server of that name is behind this gateway")
         return endpoint
 
-    async def _read(self, request: http.Request, transport: str) -> Incoming:
-        """The message in a request's body. Raises Refusal."""
-        if request.content_type != JSON:
-            sentence = f"the header Content-Type must be {JSON}, not {request.content_type!r}"
-            raise Refusal(415, INVALID_REQUEST, sentence)
-        if request.fields.get("content-encoding", "identity").lower() != "identity":
-            sentence = "the body must not be compressed"
-            raise Refusal(415, INVALID_REQUEST, sentence, headers={"Accept-Encoding": "identity"})
-        body = request.received
-        if body is None:
-            body = await _whole_body(request, self._edge.proxy.read_timeout)
-        self._edge.metrics.received(transport).inc(len(body))
+    async def _late_body(self, request: http.Request) -> bytes:
+        """That of a request which has not come whole yet. Raises Refusal."""
+        patience = self._edge.proxy.read_timeout
         try:
-            return read(body)
-        except InvalidMessage as invalid:
-            raise Refusal(400, invalid.code, invalid.reason) from invalid
+            async with asyncio.timeout(patience):
+                return await request.body()
+        except TimeoutError as late:
+            sentence = f"the message did not arrive within {patience:g} s (read_timeout)"
+            raise Refusal(408, INVALID_REQUEST, sentence) from late
+        except http.BodyTooLarge as large:
+            raise Refusal(413, INVALID_REQUEST, "the body is too large (limits.max_body_bytes)") from large
+        except http.BodyCut as cut:
+            raise Refusal(400, INVALID_REQUEST, "the body is not what its headers say, or is cut short") from cut
 
 
-async def _whole_body(request: http.Request, patience: float) -> bytes:
+def _body(request: http.Request, head: Heading) -> bytes | None:
+    """That of a request which brings a message, if it has come. Raises Refusal where it is of another type."""
+    if head.content_type != JSON:
+        sentence = f"the header Content-Type must be {JSON}, not {head.content_type!r}"
+        raise Refusal(415, INVALID_REQUEST, sentence)
+    if head.encoding != "identity":
+        sentence = "the body must not be compressed"
+        raise Refusal(415, INVALID_REQUEST, sentence, headers={"Accept-Encoding": "identity"})
+    return request.received
+
+
+def _message(body: bytes) -> Incoming:
     """Raises Refusal."""
     try:
-        async with asyncio.timeout(patience):
-            return await request.body()
-    except TimeoutError as late:
-        sentence = f"the message did not arrive within {patience:g} s (read_timeout)"
-        raise Refusal(408, INVALID_REQUEST, sentence) from late
-    except http.BodyTooLarge as large:
-        raise Refusal(413, INVALID_REQUEST, "the body is too large (limits.max_body_bytes)") from large
-    except http.BodyCut as cut:
-        raise Refusal(400, INVALID_REQUEST, "the body is not what its headers say, or is cut short") from cut
-
-
-def _is_stateless(request: http.Request, incoming: Incoming) -> bool:
-    """Whether a POST opens in the era of 2026-07-28: its body says so, or its header and no handshake (versioning)."""
-    return speaks_stateless(incoming) or (_names_stateless(request) and not opens(incoming))
-
-
-def _names_stateless(request: http.Request) -> bool:
-    return request.fields.get(_VERSION) in STATELESS_VERSIONS
+        return read(body)
+    except InvalidMessage as invalid:
+        raise Refusal(400, invalid.code, invalid.reason) from invalid
 
 
 def _check_method(request: http.Request) -> None:
     """GET and DELETE are of the handshake eras alone (2026-07-28, streamable-http). Raises Refusal."""
-    if _names_stateless(request):
+    if heading(request.fields).is_stateless:
         raise Refusal(405, INVALID_REQUEST, "this protocol version has POST alone", headers={"Allow": "POST"})
 
 
-async def _preflight(request: http.Request) -> http.Response:
+async def _preflight(request: http.Request, _: Found) -> http.Response:
     return http.Response(204, fields=preflight_headers(request.fields.joined("access-control-request-headers")))
 
 

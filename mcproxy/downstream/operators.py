@@ -41,7 +41,9 @@ class Operators:
         if not admits_host(host, self._edge.proxy.allowed_hosts, {self._settings().admin.host}):
             raise web.HTTPMisdirectedRequest(text=f"the Host {host!r} is not served here (proxy.allowed_hosts)\n")
         try:
-            principal = await self._credentials(_shown(request))
+            principal = self._credentials(_shown(request))
+            if not isinstance(principal, Principal):
+                principal = await principal
         except Refusal as refusal:
             if refusal.status != web.HTTPUnauthorized.status_code:
                 raise web.HTTPForbidden(text=f"{refusal}\n") from refusal

@@ -69,12 +69,10 @@ def read_accept(header: str | None) -> Accepted:
     )
 
 
-def check_accept(request: http.Request) -> Accepted:
-    """The forms that a POST may be answered in. Raises Refusal where there is none."""
-    accepted = read_accept(request.fields.joined("accept"))
+def check_accept(accepted: Accepted) -> None:
+    """Raises Refusal where a POST may be answered in neither form."""
     if not (accepted.json or accepted.events):
         raise Refusal(406, INVALID_REQUEST, "accept application/json, text/event-stream, or both")
-    return accepted
 
 
 def _range(entry: str) -> str | None:

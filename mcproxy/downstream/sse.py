@@ -14,10 +14,11 @@ from mcproxy.downstream import http
 from mcproxy.downstream.edge import Edge
 from mcproxy.downstream.events import EventStream
 from mcproxy.downstream.forwarding import brought
+from mcproxy.downstream.heading import heading
 from mcproxy.downstream.open_streams import OpenStreams
 from mcproxy.downstream.opening import Incoming
 from mcproxy.downstream.pipe import Pipe
-from mcproxy.downstream.responses import Refusal, read_accept
+from mcproxy.downstream.responses import Refusal
 from mcproxy.downstream.session_ids import KEY_BYTES
 from mcproxy.downstream.sessions import SHUTTING_DOWN, Sessions
 from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, INVALID_REQUEST
@@ -44,7 +45,7 @@ class EventStreams:
         self._draining = False
 
     async def get(self, request: http.Request, principal: Principal, endpoint: str) -> http.Answered:
-        if not read_accept(request.fields.joined("accept")).events:
+        if not heading(request.fields).accepted.events:
             raise Refusal(406, INVALID_REQUEST, "GET opens an event stream: accept text/event-stream")
         self._check_room(principal)
         token = self._randomness(KEY_BYTES).hex()

@@ -14,6 +14,7 @@ from mcproxy.downstream import http
 from mcproxy.downstream.edge import Edge
 from mcproxy.downstream.events import EventStream
 from mcproxy.downstream.forwarding import brought
+from mcproxy.downstream.heading import heading
 from mcproxy.downstream.in_place import InPlace
 from mcproxy.downstream.listening import Subscription
 from mcproxy.downstream.open_streams import OpenStreams
@@ -64,7 +65,8 @@ class StatelessHttp:
             return _at_once(http.Response(202))
         if not isinstance(incoming, Request):
             raise Refusal(400, INVALID_REQUEST, "the body must be a single request or notification")
-        accepted = check_accept(request)
+        accepted = heading(request.fields).accepted
+        check_accept(accepted)
         try:
             own = brought(self._edge, principal, request)
             admitted = admit(self._edge, incoming, principal, endpoint, request.fields.all, own)

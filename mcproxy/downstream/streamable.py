@@ -20,14 +20,16 @@ from mcproxy.downstream.edge import Edge
 from mcproxy.downstream.events import EventStream
 from mcproxy.downstream.forwarding import brought
 from mcproxy.downstream.handshake import greet, opens, serve, take
+from mcproxy.downstream.heading import SESSION_HEADER, heading
 from mcproxy.downstream.open_streams import OpenStreams
 from mcproxy.downstream.opening import Batch, Incoming
 from mcproxy.downstream.outbox import Outbox
-from mcproxy.downstream.responses import Accepted, Refusal, check_accept, failure, json, read_accept
+from mcproxy.downstream.responses import Accepted, Refusal, check_accept, failure, json
 from mcproxy.downstream.session_ids import UnknownSession
 from mcproxy.downstream.sessions import Session, Sessions, TooManySessions
 from mcproxy.downstream.streams import Stream, UnknownEvent
 from mcproxy.protocol.eras import HANDSHAKE_VERSIONS, polls
+from mcproxy.protocol.headers import VERSION
 from mcproxy.protocol.jsonrpc import (
     INVALID_REQUEST,
     UNSUPPORTED_PROTOCOL_VERSION,
@@ -40,12 +42,8 @@ from mcproxy.protocol.jsonrpc import (
 from mcproxy.protocol.sse import KEEP_ALIVE, encode_event
 
 TRANSPORT: Final = "http"
-SESSION_HEADER: Final = "Mcp-Session-Id"
-VERSION_HEADER: Final = "MCP-Protocol-Version"
 RESUME_HEADER: Final = "Last-Event-ID"
 
-_SESSION: Final = SESSION_HEADER.lower()
-_VERSION: Final = VERSION_HEADER.lower()
 _RESUME: Final = RESUME_HEADER.lower()
 
 
@@ -60,7 +58,8 @@ class Streamable:
     async def post(
         self, request: http.Request, incoming: Incoming, principal: Principal, endpoint: str
     ) -> http.Answered:
-        accepted = check_accept(request)
+        accepted = heading(request.fields).accepted
+        check_accept(accepted)
         if not isinstance(incoming, list) and opens(incoming):
             assert isinstance(incoming, Request)
             return await self._open(request, incoming, accepted, principal, endpoint)
@@ -76,7 +75,7 @@ class Streamable:
 
     async def get(self, request: http.Request, principal: Principal, endpoint: str) -> http.Answered:
         """Opens the session's listening stream, or resumes any stream of it. The newest connection wins."""
-        if not read_accept(request.fields.joined("accept")).events:
+        if not heading(request.fields).accepted.events:
             raise Refusal(406, INVALID_REQUEST, "GET opens an event stream: accept text/event-stream")
         session = self._session(request, principal, endpoint)
         stream, after = _resumed(session, request.fields.get(_RESUME))
@@ -129,8 +128,10 @@ class Streamable:
         return await exchange.response(encode_batch)
 
     def _session(self, request: http.Request, principal: Principal, endpoint: str) -> Session:
-        _check_version(request.fields.joined(_VERSION))
-        id = request.fields.get(_SESSION)
+        head = heading(request.fields)
+        if not head.fits_sessions:
+            raise _no_such_version(head.version)
+        id = head.session
         if not id:
             sentence = f"the header {SESSION_HEADER} is missing: open a session with initialize, and send its id"
             raise Refusal(400, INVALID_REQUEST, sentence)
@@ -257,14 +258,12 @@ def _one(answers: list[Response | ErrorResponse]) -> bytes:
     return encode(answers[0])
 
 
-def _check_version(version: str | None) -> None:
+def _no_such_version(version: str | None) -> Refusal:
     # transports, Protocol Version Header: "invalid or unsupported ... MUST respond with 400 Bad Request".
-    if version is not None and version not in HANDSHAKE_VERSIONS:
-        supported = ", ".join(HANDSHAKE_VERSIONS)
-        sentence = f"the header {VERSION_HEADER} names no version of a session; supported: {supported}"
-        # Headers may hold bytes that are no text.
-        data = {"supported": HANDSHAKE_VERSIONS, "requested": version.encode(errors="replace").decode()}
-        raise Refusal(400, UNSUPPORTED_PROTOCOL_VERSION, sentence, data=data)
+    sentence = f"the header {VERSION} names no version of a session; supported: {', '.join(HANDSHAKE_VERSIONS)}"
+    # Headers may hold bytes that are no text.
+    data = {"supported": HANDSHAKE_VERSIONS, "requested": (version or "").encode(errors="replace").decode()}
+    return Refusal(400, UNSUPPORTED_PROTOCOL_VERSION, sentence, data=data)
 
 
 def _resumed(session: Session, last_event_id: str | None) -> tuple[Stream, int | None]:

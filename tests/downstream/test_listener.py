@@ -14,11 +14,15 @@ import pytest
 
 from mcproxy.call import Principal
 from mcproxy.downstream import http as server
-from mcproxy.settings import Limits
-from tests.downstream.client import EventReader, RawClient, client_of, initialize, request
+from mcproxy.settings import Limits, Proxy
+from tests.downstream.client import EventReader, RawClient, client_of, initialize, notification, request
 from tests.fakes.gateway import FakeGateway, Held, Served, quick, served
 
 pytestmark = pytest.mark.anyio
+
+
+def allowing(setting: str, value: str) -> Proxy:
+    return Proxy.model_validate({**quick().model_dump(), setting: [value]})
 
 
 @pytest.mark.parametrize(
@@ -38,6 +42,50 @@ async def test_r42_a_foreign_host_or_origin_is_named_with_its_setting(
             assert value in sentence
             assert setting in sentence
         assert gateway.gateway.calls == []
+
+
+@pytest.mark.parametrize(
+    ("header", "value", "setting", "status"),
+    [
+        ("Host", "good.example", "allowed_hosts", 421),
+        ("Origin", "https://good.example", "allowed_origins", 403),
+    ],
+)
+async def test_r49_a_reload_judges_hosts_and_origins_anew_on_connections_that_go_on(
+    header: str, value: str, setting: str, status: int
+) -> None:
+    async with served(proxy=allowing(setting, value)) as gateway, client_of(gateway) as client:
+        await client.open()
+        client.headers[header] = value
+        for proxy, expected in (
+            (gateway.edge.proxy, 202),
+            (quick(), status),
+            (allowing(setting, "*"), 202),
+            (allowing(setting, "other.example"), status),
+        ):
+            gateway.edge.proxy = proxy
+            for _ in range(2):
+                assert await client.tell(notification("notifications/initialized")) == expected
+
+
+async def test_the_same_fields_with_another_method_or_target_are_another_request() -> None:
+    async with served() as gateway:
+        host, _, port = gateway.url.removeprefix("http://").partition(":")
+        body = json.dumps(request(1, "ping")).encode()
+        asked = [
+            ("POST", "/mcp", 400),
+            ("POST", "/nowhere", 404),
+            ("PUT", "/mcp", 405),
+            ("POST", "/servers/down/mcp", 404),
+            ("DELETE", "/mcp", 400),
+            ("POST", "/mcp", 400),
+        ]
+        with anyio.fail_after(5):
+            async with await anyio.connect_tcp(host, int(port)) as connection:
+                for method, path, status in asked:
+                    head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+                    await connection.send(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+                    assert int((await connection.receive()).split()[1]) == status
 
 
 async def test_r57_a_preflight_is_answered_before_anybody_asks_who_is_there() -> None:

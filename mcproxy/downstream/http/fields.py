@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
 Line = tuple[str, str]
 
@@ -12,14 +12,19 @@ NONE: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class Fields(dict[str, str]):
-    """The first value of each name, which is in lower case; of names that came more than once, `all` knows the rest."""
+    """The first value of each name, which is in lower case; of names that came more than once, `all` knows the rest.
 
-    __slots__ = ("_repeated",)
+    They are of one connection alone, and the same object for as long as its client says the same.
+    """
+
+    __slots__ = ("_repeated", "noted")
 
     def __init__(self, first: Mapping[str, str] = NONE, repeated: Sequence[Line] = ()) -> None:
         """`repeated` are all lines in their order, where a name came more than once."""
         super().__init__(first)
         self._repeated: Final = repeated
+        self.noted: Final[dict[object, Any]] = {}
+        """What was found out about them, each under a key of whoever found it: not to find it out again."""
 
     @classmethod
     def of(cls, lines: Iterable[Line]) -> Fields:
