@@ -6,11 +6,11 @@ client did not declare; seals nothing, times nothing, and starts no task.
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, field
 from typing import Final
 
 import anyio
-from anyio import TaskHandle
 from msgspec import Raw
 
 from mcproxy import settings
@@ -88,7 +88,7 @@ class Crossing:
         self.id: str | None = None
         """By which its client's retries find it, once it has been parked."""
         self.principal: Final = call.caller.principal
-        self.carrier: TaskHandle[None] | None = None
+        self.carrier: asyncio.Task[None] | None = None
         """The task in which the call goes to the upstream."""
         self.round = 0
         """How often it was resumed; a ticket is good for one round."""
@@ -99,7 +99,7 @@ class Crossing:
         self._questions: dict[str, _Question] = {}
         self._asked = 0
         self._missed: Backlog[tuple[str, Params]] = Backlog(limits.max_kept_messages, limits.max_kept_bytes)
-        self._stirred: anyio.Event | None = None
+        self._stirred: asyncio.Event | None = None
         """For who waits now."""
 
     @property
@@ -109,7 +109,7 @@ class Crossing:
 
     async def stirred(self) -> None:
         """Returns when the upstream asked for something next, or the call ended. For one at a time."""
-        self._stirred = anyio.Event()
+        self._stirred = asyncio.Event()
         await self._stirred.wait()
 
     def land(self, outcome: Outcome) -> None:

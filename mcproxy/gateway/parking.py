@@ -6,12 +6,12 @@ client's in sight, so their number and their time are bounded here, and nobody w
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
 import anyio
-from anyio.abc import TaskGroup
 from msgspec.structs import replace
 
 from mcproxy import settings
@@ -66,7 +66,7 @@ class Parking:
         self._clock = clock
         self._sleep = sleep
         self._mint = mint
-        self._tasks: TaskGroup | None = None
+        self._tasks: asyncio.TaskGroup | None = None
         self._places: dict[str, Crossing] = {}
         """All that were ever parked and are not over, those with a request attached too: they keep their place."""
         self._expiries: dict[str, float] = {}
@@ -84,7 +84,7 @@ class Parking:
 
     async def run(self) -> None:
         """Carries calls, and ends those whose time is over, until cancelled."""
-        async with anyio.create_task_group() as self._tasks:
+        async with asyncio.TaskGroup() as self._tasks:
             try:
                 await self._expire()
             finally:
@@ -103,7 +103,9 @@ class Parking:
             client = Unaskable(call)
             return client.declared.told(await handler(replace(call, client=client)))
         crossing = Crossing(call, self._limits)
-        crossing.carrier = self._tasks.start_soon(_carry, crossing, handler, call, name=call.method)
+        crossing.carrier = self._tasks.create_task(_carry(crossing, handler, call), name=call.method)
+        # A task that is cancelled before its first step never comes to its own end.
+        crossing.carrier.add_done_callback(lambda _: crossing.land(STOPPED))
         return await self._accompany(crossing)
 
     async def resume(self, parked: Parked, call: Call) -> Outcome | Pause:
@@ -176,10 +178,7 @@ class Parking:
 
 
 async def _carry(crossing: Crossing, handler: Handler, call: Call) -> None:
-    try:
-        crossing.land(await contained(handler)(replace(call, client=crossing)))
-    finally:
-        crossing.land(STOPPED)
+    crossing.land(await contained(handler)(replace(call, client=crossing)))
 
 
 def _busy(setting: str) -> McpError:

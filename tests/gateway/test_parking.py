@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from mcproxy.call import Call, Complete, Failed, InputRequired, Outcome, Reason
 from mcproxy.gateway.crossing import Crossing
+from mcproxy.gateway.parking import STOPPED
 from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS
 from tests.fakes.bridging import (
     ACCEPTED,
@@ -202,6 +203,29 @@ async def test_a_gateway_that_stops_says_so_to_whoever_waits() -> None:
     outcome = error(await world.retry(paused, answers_to(paused)))
     assert outcome.code == INTERNAL_ERROR
     assert "stopped" in outcome.message
+
+
+@pytest.mark.parametrize("turns", range(4))
+async def test_a_gateway_that_stops_says_so_to_calls_under_way_however_young(turns: int) -> None:
+    outcomes: list[Outcome] = []
+
+    async def script(call: Call) -> Outcome:
+        await anyio.sleep_forever()
+        raise AssertionError
+
+    async with anyio.create_task_group() as tasks:
+        async with bridged(Tool(script)) as world:
+
+            async def call() -> None:
+                outcomes.append(await world.call())
+
+            tasks.start_soon(call)
+            for _ in range(turns):
+                await anyio.lowlevel.checkpoint()
+        with anyio.fail_after(5):
+            await quiet()
+            tasks.cancel_scope.cancel()
+    assert outcomes == [STOPPED]
 
 
 async def test_r25_a_client_that_hangs_up_on_its_retry_ends_the_call_and_frees_its_place() -> None:
