@@ -215,7 +215,7 @@ class Listener:
         self._received.inc(len(body))
         incoming = _message(body)
         # versioning: a request says its era in its body, or in its header and is no handshake.
-        if speaks_stateless(incoming) or (head.is_stateless and not opens(incoming)):
+        if (head.is_stateless and not opens(incoming)) or speaks_stateless(incoming):
             answer = await self._stateless.post(request, incoming, principal, endpoint)
         else:
             answer = await self._streamable.post(request, incoming, principal, endpoint)

@@ -27,6 +27,7 @@ from mcproxy.call import (
     Outcome,
     Principal,
 )
+from mcproxy.downstream import http
 from mcproxy.downstream.edge import Edge
 from mcproxy.protocol.envelope import (
     LONGEST_REMEMBERED,
@@ -41,7 +42,6 @@ from mcproxy.protocol.envelope import (
 )
 from mcproxy.protocol.eras import META_PROGRESS_TOKEN, Era
 from mcproxy.protocol.headers import (
-    Fields,
     HeaderMismatch,
     check_parameter_headers,
     check_standard_headers,
@@ -85,6 +85,10 @@ _RESERVED: Final = range(-32099, -32019)
 """The codes that the specification keeps for itself (basic, "Error Codes")."""
 
 
+_AGREED: Final = "what of the last body they agreed with"
+"""Noted with the fields of a head, which mostly comes again with the same."""
+
+
 class Admitted(msgspec.Struct, frozen=True, eq=False):
     """A request that may be served."""
 
@@ -106,7 +110,7 @@ def admit(
     request: Request,
     principal: Principal,
     endpoint: str,
-    fields: Fields | None = None,
+    fields: http.Fields | None = None,
     credentials: Credentials | None = None,
 ) -> Admitted:
     """The first checks, in the order of who is most to blame. `fields` are the HTTP headers, if any came.
@@ -227,16 +231,19 @@ def _current_code(code: int) -> int:
     return code
 
 
-def _check_head(edge: Edge, caller: Caller, request: Request, fields: Fields) -> None:
+def _check_head(edge: Edge, caller: Caller, request: Request, fields: http.Fields) -> None:
     """Checks the headers, and the version between them. Raises HeaderMismatch and InvalidEnvelope.
 
     Those of a tool's own parameters are checked as far as they are known.
     """
     name = mirrored_name(request.method, request.params)
-    check_standard_headers(fields, caller.version, request.method, name)
+    body = (caller.version, request.method, name)
+    if fields.noted.get(_AGREED) != body:
+        check_standard_headers(fields.all, *body)
+        fields.noted[_AGREED] = body
     check_version(caller.version)
     if name is not None and METHODS[request.method].subject is Subject.TOOL:
-        check_parameter_headers(fields, edge.mirrored(caller, name), request.params.get("arguments"))
+        check_parameter_headers(fields.all, edge.mirrored(caller, name), request.params.get("arguments"))
 
 
 def _row(method: str) -> Method:

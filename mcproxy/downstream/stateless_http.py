@@ -69,7 +69,7 @@ class StatelessHttp:
         check_accept(accepted)
         try:
             own = brought(self._edge, principal, request)
-            admitted = admit(self._edge, incoming, principal, endpoint, request.fields.all, own)
+            admitted = admit(self._edge, incoming, principal, endpoint, request.fields, own)
             self._check_open()
             if admitted.stays_open:
                 return self._listening(request, admitted, accepted)

@@ -15,8 +15,8 @@ from mcproxy.call import ANONYMOUS, Caller, Complete, Credentials, InputRequest,
 from mcproxy.downstream import http
 from mcproxy.downstream.edge import Edge
 from mcproxy.downstream.stateless import admit, respond
-from mcproxy.protocol.eras import HOP_META, META_CLIENT_CAPABILITIES
-from mcproxy.protocol.headers import Fields, MirroredParameter
+from mcproxy.protocol.eras import HOP_META, META_CLIENT_CAPABILITIES, META_VERSION
+from mcproxy.protocol.headers import MirroredParameter
 from mcproxy.protocol.jsonrpc import HEADER_MISMATCH, Message, Request, parse_object, raw
 from mcproxy.protocol.methods import METHODS
 from tests.downstream.modern import ENVELOPE, headers_of
@@ -42,10 +42,10 @@ def call(name: str, arguments: Any) -> Request:
     return Request(1, "tools/call", {key: raw(value) for key, value in params.items()})
 
 
-def fields(name: str, **params: str) -> Fields:
+def fields(name: str, **params: str) -> http.Fields:
     mirrored = {f"Mcp-Param-{key}": value for key, value in params.items()}
     headers = {**headers_of(message(1, "tools/call", {"name": name})), **mirrored}
-    return http.Fields.of(headers.items()).all
+    return http.Fields.of(headers.items())
 
 
 async def test_a_header_of_a_tools_parameter_must_be_its_argument() -> None:
@@ -166,3 +166,27 @@ async def test_r32_what_else_a_client_says_in_meta_goes_on_however_long() -> Non
         for trace in ("x", "x" * 5000):
             params = admit(edge, saying({**ENVELOPE, "com.example/x": trace}), ANONYMOUS, "").params
             assert params == {"name": raw("t"), "_meta": raw({"com.example/x": trace})}
+
+
+@pytest.mark.parametrize("wrong", ["version", "method", "name"])
+async def test_headers_that_agreed_with_one_body_are_compared_with_each_other_one(wrong: str) -> None:
+    head = fields("t")
+    said = {**ENVELOPE, META_VERSION: "2026-07-29"} if wrong == "version" else ENVELOPE
+    params = {"name": raw("other" if wrong == "name" else "t"), "_meta": raw(said)}
+    other = Request(2, "prompts/get" if wrong == "method" else "tools/call", params)
+    async with edge_of(FakeGateway()) as edge:
+        for _ in range(2):
+            admit(edge, saying(ENVELOPE), ANONYMOUS, "", head)
+            with pytest.raises(McpError) as refusal:
+                admit(edge, other, ANONYMOUS, "", head)
+            assert refusal.value.code == HEADER_MISMATCH
+
+
+async def test_headers_of_a_tools_parameters_are_compared_with_each_body() -> None:
+    head = fields("t", Region="eu")
+    async with edge_of(FakeGateway()) as bare:
+        edge = knowing(bare, REGION)
+        for _ in range(2):
+            admit(edge, call("t", {"region": "eu"}), ANONYMOUS, "", head)
+            with pytest.raises(McpError):
+                admit(edge, call("t", {"region": "us"}), ANONYMOUS, "", head)
