@@ -82,6 +82,39 @@ class Owner(Protocol):
 class Connection(asyncio.Protocol):
     """Implements `messages.Line`."""
 
+    __slots__ = (  # there are many connections, and each request asks for most of these
+        "_begun",
+        "_between",
+        "_bounds",
+        "_chunks",
+        "_closing",
+        "_deadline",
+        "_declined",
+        "_facts",
+        "_held_back",
+        "_idle_since",
+        "_known",
+        "_last",
+        "_length",
+        "_lines",
+        "_loop",
+        "_lost",
+        "_missing",
+        "_owner",
+        "_parser",
+        "_receiving",
+        "_refusal",
+        "_served",
+        "_serving",
+        "_since_body",
+        "_target",
+        "_transport",
+        "_waiter",
+        "_waiting",
+        "full",
+        "most",
+    )
+
     def __init__(self, owner: Owner) -> None:
         self._owner = owner
         self._loop = asyncio.get_running_loop()
@@ -232,13 +265,15 @@ class Connection(asyncio.Protocol):
         for known in self._known:
             if data.startswith(known.before):
                 found = known.body_in(data)
-                if found is not None and len(self._waiting) < MOST_WAITING:
-                    length, body = found
-                    self._receiving = request = Request(self, known.method, known.target, known.fields, length)
-                    self._waiting.append(request)
-                    self._missing = length
-                    self._hear_body(body)
-                    return True
+                if found is None or found[0] > self.most or len(self._waiting) >= MOST_WAITING:
+                    continue
+                length, body = found
+                missing = length - len(body)
+                request = Request(self, known.method, known.target, known.fields, length, body, len(body), not missing)
+                self._waiting.append(request)
+                if missing:
+                    self._receiving, self._missing = request, missing
+                return True
         return False
 
     def _hear_body(self, data: bytes) -> bytes:
@@ -319,6 +354,7 @@ class Connection(asyncio.Protocol):
         hosts = len(fields.all("host"))
         length = None if "transfer-encoding" in fields else self._length
         request = Request(self, parser.get_method().decode(), read_target(self._target), fields, length)
+        request.too_large = length is not None and length > self.most
         request.is_last = not parser.should_keep_alive()
         request.is_old = request.is_last and parser.get_http_version() == "1.0"
         if since > MAX_HEAD and len(self._target) + sum(map(len, chain(*self._lines))) > MAX_HEAD:

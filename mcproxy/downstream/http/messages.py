@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
 from functools import lru_cache
-from types import MappingProxyType
 from typing import Any, Final, Protocol
 from urllib.parse import parse_qsl, unquote
 
-from mcproxy.downstream.http.fields import Fields
+import msgspec
+
+from mcproxy.downstream.http.fields import NONE, Fields
 
 MOST_UNREAD: Final = 256 * 1024
 """Bytes of a body that wait for somebody to read it; its client is made to wait beyond."""
@@ -27,13 +27,12 @@ class BodyCut(Exception):
     """The connection ended, or ceased to be HTTP, before the body was whole."""
 
 
-@dataclass(frozen=True, slots=True)
-class Response:
+class Response(msgspec.Struct, frozen=True):
     """`fields` are header fields, but for those that say how long the body is."""
 
     status: int
     body: bytes = b""
-    fields: Mapping[str, str] = field(default_factory=dict)
+    fields: Mapping[str, str] = NONE
 
 
 class Chunks(Protocol):
@@ -82,36 +81,35 @@ class Streamed:
     """Stands for a response that its handler has begun to write. It goes on for as long as its chunks do."""
 
 
-class Request:
+class Request(msgspec.Struct, eq=False):
     """`target` is what was asked for, as it stood in the request's first line, without scheme and host.
 
-    `length` are the bytes of its body, where that is known.
+    `length` are the bytes of its body, where that is known; `come` is what has come of it and is wanted, of `size`.
     """
 
-    is_old = False
-    """Whether it is of HTTP/1.0."""
-    is_last = False
-    """Whether its client wants the connection to end with it."""
-    whole = False
+    line: Line
+    method: str
+    target: str
+    fields: Fields
+    length: int | None = 0
+    come: bytes | bytearray = b""
+    size: int = 0
+    whole: bool = False
     """Whether all of it has come."""
-    added: Mapping[str, str] = MappingProxyType({})
+    too_large: bool = False
+    """Whether its body is larger than one may be; nothing of it is kept."""
+    is_last: bool = False
+    """Whether its client wants the connection to end with it."""
+    is_old: bool = False
+    """Whether it is of HTTP/1.0."""
+    added: Mapping[str, str] = NONE
     """Header fields of whatever it is answered with."""
     when_gone: Callable[[], None] | None = None
     """Called where its client leaves before it is answered; its handler runs on."""
 
-    _size = 0
-    _unwanted = False
-    _cut = False
+    _unwanted: bool = False
+    _cut: bool = False
     _waiter: asyncio.Future[None] | None = None
-
-    def __init__(self, line: Line, method: str, target: str, fields: Fields, length: int | None = 0) -> None:
-        self.method = method
-        self.target = target
-        self.fields = fields
-        self._line = line
-        self._length = length
-        self._too_large = length is not None and length > line.most
-        self._body: bytes | bytearray = b""
 
     @property
     def path(self) -> str:
@@ -152,40 +150,40 @@ class Request:
         """How many bytes of it are still to come; None where that is not known."""
         if self.whole:
             return 0
-        return None if self._length is None else self._length - self._size
+        return None if self.length is None else self.length - self.size
 
     @property
     def gone(self) -> bool:
         """Whether its client has left."""
-        return self._line.gone
+        return self.line.gone
 
     def fact(self, name: str) -> Any:
-        return self._line.fact(name)
+        return self.line.fact(name)
 
     def begin(self, status: int, fields: Mapping[str, str]) -> Chunks:
         """Begins a response whose length is not known; nothing else answers this request."""
-        return self._line.begin(self, status, fields)
+        return self.line.begin(self, status, fields)
 
     @property
     def received(self) -> bytes | None:
         """The whole body, if it has come and is not too large."""
-        if not self.whole or self._too_large:
+        if not self.whole or self.too_large:
             return None
-        return bytes(self._body)
+        return bytes(self.come)
 
     async def body(self) -> bytes:
         """Raises BodyTooLarge and BodyCut. Waits for as long as the client takes: to stop, cancel."""
-        waits = not (self.whole or self._size or self._too_large)
+        waits = not (self.whole or self.size or self.too_large)
         if waits and self.fields.get("expect", "").lower() == "100-continue":
-            self._line.invite()
-        while not (self.whole or self._too_large or self._cut):
-            self._line.hold_back(False)
+            self.line.invite()
+        while not (self.whole or self.too_large or self._cut):
+            self.line.hold_back(False)
             self._waiter = asyncio.get_running_loop().create_future()
             try:
                 await self._waiter
             finally:
                 self._waiter = None
-        if self._too_large:
+        if self.too_large:
             raise BodyTooLarge
         body = self.received
         if body is None:
@@ -193,21 +191,21 @@ class Request:
         return body
 
     def feed(self, data: bytes) -> None:
-        self._size += len(data)
-        if self._size > self._line.most and not self._too_large:
-            self._too_large, self._body = True, b""
+        self.size += len(data)
+        if self.size > self.line.most and not self.too_large:
+            self.too_large, self.come = True, b""
             self._stir()
-        if self._too_large or self._unwanted:
+        if self.too_large or self._unwanted:
             return
         # Put together as it comes: pieces may be of a byte each, and many times that as objects.
-        if not self._body:
-            self._body = data
-        elif isinstance(self._body, bytearray):
-            self._body += data
+        if not self.come:
+            self.come = data
+        elif isinstance(self.come, bytearray):
+            self.come += data
         else:
-            self._body = bytearray(self._body + data)
-        if self._size > MOST_UNREAD and self._waiter is None:
-            self._line.hold_back(True)
+            self.come = bytearray(self.come + data)
+        if self.size > MOST_UNREAD and self._waiter is None:
+            self.line.hold_back(True)
 
     def finish(self) -> None:
         self.whole = True
@@ -220,8 +218,8 @@ class Request:
 
     def drop(self) -> None:
         """Nobody reads on: what still comes of the body is thrown away."""
-        self._unwanted, self._body = True, b""
-        self._line.hold_back(False)
+        self._unwanted, self.come = True, b""
+        self.line.hold_back(False)
 
     def _stir(self) -> None:
         if self._waiter is not None and not self._waiter.done():
