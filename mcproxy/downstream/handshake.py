@@ -26,11 +26,10 @@ from mcproxy.call import (
     Reason,
 )
 from mcproxy.downstream.edge import Edge
-from mcproxy.downstream.in_place import InPlace
 from mcproxy.downstream.opening import Incoming
 from mcproxy.downstream.session_ids import Opening, kept
 from mcproxy.downstream.sessions import CUT_OFF, SHUTTING_DOWN, Session, Sessions
-from mcproxy.protocol.envelope import undressed
+from mcproxy.protocol.envelope import META, undressed
 from mcproxy.protocol.eras import HOP_META, META_PROGRESS_TOKEN, META_SERVER_INFO, negotiate
 from mcproxy.protocol.jsonrpc import (
     EMPTY_OBJECT,
@@ -56,6 +55,11 @@ from mcproxy.protocol.methods import CANCELLED, LOG_MESSAGE, METHODS, PROGRESS, 
 
 Answer = Response | ErrorResponse
 
+_OPENING: Final = frozenset(row.name for row in METHODS.values() if row.opens)
+_CALLS: Final = frozenset(
+    row.name for row in METHODS.values() if not row.notification and row.answerer is not Answerer.EDGE
+)
+
 
 class Outlet(Protocol):
     """Where all that belongs to one request goes: it asks and notifies there, and is answered there."""
@@ -69,7 +73,7 @@ class Outlet(Protocol):
 
 def opens(message: Incoming) -> bool:
     """Whether this is the request that opens a session."""
-    return isinstance(message, Request) and message.method in METHODS and METHODS[message.method].opens
+    return isinstance(message, Request) and message.method in _OPENING
 
 
 async def greet(
@@ -102,9 +106,9 @@ def receive(edge: Edge, session: Session, message: Message, outlet: Outlet) -> N
     """Takes one message of an open session. Of these, a request alone uses `outlet`, and always finishes it."""
     match message:
         case Request():
-            call = _taken(session, message, outlet)
+            call = taken(session, message, outlet)
             if call is not None:
-                session.begin(message.id, edge.tasks.create_task(_carry_out(edge, session, message.id, call, outlet)))
+                session.begin(message.id, edge.tasks.create_task(carry_out(edge, session, message.id, call, outlet)))
         case _:
             take(edge, session, message)
 
@@ -118,15 +122,6 @@ def take(edge: Edge, session: Session, message: Notification | Response | ErrorR
             session.requests.settle(message)
         case _:
             assert_never(message)
-
-
-async def serve(edge: Edge, session: Session, request: Request, outlet: Outlet) -> None:
-    """As `receive`, of a request that is carried out in the task at hand, to its end."""
-    call = _taken(session, request, outlet)
-    if call is not None:
-        with InPlace() as work:
-            session.begin(request.id, work)
-            await _carry_out(edge, session, request.id, call, outlet)
 
 
 def refuse(id: RequestId | None, refusal: McpError, outlet: Outlet) -> None:
@@ -145,12 +140,12 @@ def answer_early(request: Request) -> Answer:
 _OWN_ANSWERS: Final[dict[str, Params]] = {"ping": {}}
 
 
-def _taken(session: Session, request: Request, outlet: Outlet) -> Call | None:
-    """The call that a request is; None where it has been answered already."""
+def taken(session: Session, request: Request, outlet: Outlet) -> Call | None:
+    """The call that a request is, to be carried out; None where it has been answered already."""
     try:
-        own = _own_answer(session, request)
-        if own is None:
+        if request.method in _CALLS:
             return _call(session, request, outlet)
+        own = _own_answer(request)
     except McpError as refusal:
         refuse(request.id, refusal, outlet)
         return None
@@ -159,39 +154,38 @@ def _taken(session: Session, request: Request, outlet: Outlet) -> Call | None:
     return None
 
 
-def _own_answer(session: Session, request: Request) -> Params | None:
-    """The answer that the session gives by itself, or None for what is a call. Raises McpError where it is neither."""
-    row = METHODS.get(request.method)
+def _own_answer(request: Request) -> Params:
+    """The answer to what is no call. Raises McpError."""
     if request.method in _OWN_ANSWERS:
         return _OWN_ANSWERS[request.method]
-    if row is not None and row.opens:
+    if request.method in _OPENING:
         raise McpError(INVALID_REQUEST, f"{request.method} again: this session is open already")
-    if row is None or row.notification or row.answerer is Answerer.EDGE:
-        raise McpError(METHOD_NOT_FOUND, f"Method not found: {request.method}")
+    raise McpError(METHOD_NOT_FOUND, f"Method not found: {request.method}")
+
+
+def _call(session: Session, request: Request, outlet: Outlet) -> Call:
+    """Raises McpError where it cannot be one now."""
     if session.draining:
         raise McpError(INTERNAL_ERROR, SHUTTING_DOWN, reason=Reason.UNAVAILABLE)
     if request.id in session.calls:
         raise McpError(INVALID_REQUEST, f"the id {request.id!r} is that of a request still in flight")
     if session.full:
         raise McpError(INTERNAL_ERROR, "busy: too many calls at once (max_calls_per_session)")
-    return None
+    params, token = request.params, None
+    if META in params:
+        params, token = _without_hop_meta(params)
+    return Call(request.method, params, session.caller, _Way(session, outlet, token), session, id=request.id)
 
 
-def _call(session: Session, request: Request | Notification, outlet: Outlet | None) -> Call:
-    params, token = _without_hop_meta(request.params)
-    client = _Mute() if outlet is None else _Way(session, outlet, token)
-    id = request.id if isinstance(request, Request) else None
-    return Call(request.method, params, session.caller, client, session, id=id)
-
-
-async def _carry_out(edge: Edge, session: Session, id: RequestId, call: Call, outlet: Outlet) -> None:
+async def carry_out(edge: Edge, session: Session, id: RequestId, call: Call, outlet: Outlet) -> None:
+    """Carries out a call that was `taken` and that the session has begun, to its end."""
     way = call.client
     assert isinstance(way, _Way)
     answer: Answer | None = None
     try:
         answer = _answer(id, await edge.handler(call))
     finally:
-        way.close()
+        way.closed = True
         # cancellation: "SHOULD NOT send a response for the cancelled request"; this one its client did not cancel.
         if answer is None and session.abandoned:
             answer = ErrorResponse(id, ErrorObject(INTERNAL_ERROR, CUT_OFF))
@@ -224,9 +218,10 @@ def _take_notification(edge: Edge, session: Session, notification: Notification)
     if row is None or not row.notification or session.draining or session.full:
         return
     try:
-        call = _call(session, notification, None)
+        params, _ = _without_hop_meta(notification.params)
     except McpError:
         return
+    call = Call(notification.method, params, session.caller, _Mute(), session)
     key = object()
     session.begin(key, edge.tasks.create_task(_pass_on(edge, session, key, call)))
 
@@ -264,16 +259,19 @@ class _Mute:
 
 
 class _Way:
-    """The way back of one call (`call.Client`), open until its outcome."""
+    """The way back of one call (`call.Client`)."""
+
+    __slots__ = ("_outlet", "closed", "session", "token")
 
     def __init__(self, session: Session, outlet: Outlet, token: Raw | None) -> None:
         self.session = session
         self.token = token
+        self.closed = False
+        """Whether there is an outcome, after which nothing follows."""
         self._outlet = outlet
-        self._closed = False
 
     def notify(self, method: str, params: Params) -> None:
-        if self._closed:
+        if self.closed:
             return
         prepare = _PREPARED.get(method)
         prepared = params if prepare is None else prepare(self, params)
@@ -281,12 +279,9 @@ class _Way:
             self._outlet.send(Notification(method, prepared))
 
     async def ask(self, request: InputRequest) -> Raw:
-        if self._closed:
+        if self.closed:
             raise McpError(INVALID_REQUEST, f"{request.method} after the end of the call that it belongs to")
         return await self.session.ask_on(self._outlet.send, request)
-
-    def close(self) -> None:
-        self._closed = True
 
 
 def _with_token(way: _Way, params: Params) -> Params | None:

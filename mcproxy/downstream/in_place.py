@@ -9,6 +9,8 @@ from types import TracebackType
 class InPlace:
     """Entered around the work, by the task that does it. Once cancelled, leaving it stops the cancellation."""
 
+    __slots__ = ("_cancelled", "_over", "_task")
+
     def __init__(self) -> None:
         task = asyncio.current_task()
         assert task is not None

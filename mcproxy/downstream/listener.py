@@ -180,12 +180,13 @@ class Listener:
             or standing.method != request.method
         ):
             standing = request.fields.noted[self] = self._standing(request)
-        request.added = standing.added
+        else:
+            request.added = standing.added
         return standing.handler(request, standing.found)
 
     def _standing(self, request: http.Request) -> Standing:
         """Raises Refusal, http.NotFound and http.MethodNotAllowed."""
-        added = self._admitted(request)
+        request.added = added = self._admitted(request)
         if request.method == "OPTIONS" and "access-control-request-method" in request.fields:
             return Standing(self._edge.proxy, request.method, request.target, _preflight, {}, added)
         handler, found = self._router.find(request)
@@ -218,7 +219,7 @@ class Listener:
         if (head.is_stateless and not opens(incoming)) or speaks_stateless(incoming):
             answer = await self._stateless.post(request, incoming, principal, endpoint)
         else:
-            answer = await self._streamable.post(request, incoming, principal, endpoint)
+            answer = await self._streamable.post(request, head, incoming, principal, endpoint)
         if isinstance(answer, http.Response):
             self._sent.inc(len(answer.body))
         return answer

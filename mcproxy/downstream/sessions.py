@@ -79,12 +79,12 @@ class Session:
     __slots__ = (
         "_abandoned",
         "_ask_timeout",
-        "_draining",
         "_idle",
         "_most_at_once",
         "caller",
         "calls",
         "changes",
+        "draining",
         "id",
         "issued",
         "line",
@@ -114,12 +114,9 @@ class Session:
         self._most_at_once = edge.proxy.limits.max_calls_per_session
         self._idle: asyncio.Event | None = None
         """Made by who waits for it."""
-        self._draining = False
+        self.draining = False
+        """Whether it admits no more calls."""
         self._abandoned = False
-
-    @property
-    def draining(self) -> bool:
-        return self._draining
 
     @property
     def abandoned(self) -> bool:
@@ -141,7 +138,7 @@ class Session:
 
     def authenticated_as(self, principal: Principal) -> None:
         """Takes over what the latest request said of the same principal: roles and scopes may have changed."""
-        if principal is not self.caller.principal and principal != self.caller.principal:
+        if principal != self.caller.principal:
             self.caller = replace(self.caller, principal=principal)
 
     def brings(self, credentials: Credentials) -> None:
@@ -187,7 +184,7 @@ class Session:
             if self._idle is not None:
                 self._idle.set()
                 self._idle = None
-            if self._draining:
+            if self.draining:
                 self.line.close()
 
     async def idle(self) -> None:
@@ -198,7 +195,7 @@ class Session:
 
     def drain(self) -> None:
         """Admits no more calls, and hangs up as soon as none is in flight (requirement R9)."""
-        self._draining = True
+        self.draining = True
         if not self.calls:
             self.line.close()
 
@@ -273,7 +270,8 @@ class Sessions:
             session = self._opened(id, transport, principal, endpoint, credentials)
         elif self._is_too_old(session.issued):
             raise UnknownSession
-        session.authenticated_as(principal)
+        if principal is not session.caller.principal:
+            session.authenticated_as(principal)
         if credentials is not None:
             self.bring(session, credentials)
         session.used = self._clock()
@@ -296,7 +294,7 @@ class Sessions:
         return live or self._enter(id, transport, principal, endpoint, remembered, credentials)
 
     def _is_too_old(self, issued: int) -> bool:
-        return self._wall() - issued > self._limits.session_lifetime
+        return self._wall() - issued > self._edge.proxy.limits.session_lifetime
 
     def end(self, session: Session) -> None:
         """Ends a session for good, whose client knows its id: it is unknown from now on. Idempotent."""

@@ -19,8 +19,9 @@ from mcproxy.downstream.batches import answered, check_batch, encode_batch, rece
 from mcproxy.downstream.edge import Edge
 from mcproxy.downstream.events import EventStream
 from mcproxy.downstream.forwarding import brought
-from mcproxy.downstream.handshake import greet, opens, serve, take
-from mcproxy.downstream.heading import SESSION_HEADER, heading
+from mcproxy.downstream.handshake import carry_out, greet, opens, take, taken
+from mcproxy.downstream.heading import SESSION_HEADER, Heading, heading
+from mcproxy.downstream.in_place import InPlace
 from mcproxy.downstream.open_streams import OpenStreams
 from mcproxy.downstream.opening import Batch, Incoming
 from mcproxy.downstream.outbox import Outbox
@@ -56,28 +57,33 @@ class Streamable:
         self._streams = streams
 
     async def post(
-        self, request: http.Request, incoming: Incoming, principal: Principal, endpoint: str
+        self, request: http.Request, head: Heading, incoming: Incoming, principal: Principal, endpoint: str
     ) -> http.Answered:
-        accepted = heading(request.fields).accepted
+        accepted = head.accepted
         check_accept(accepted)
-        if not isinstance(incoming, list) and opens(incoming):
+        if opens(incoming):
             assert isinstance(incoming, Request)
             return await self._open(request, incoming, accepted, principal, endpoint)
-        session = self._session(request, principal, endpoint)
+        session = self._session(request, head, principal, endpoint)
         if isinstance(incoming, list):
             return await self._post_batch(request, session, incoming, accepted)
         if not isinstance(incoming, Request):
             take(self._edge, session, incoming)
             return http.Response(202)
         exchange = Exchange(self._edge, self._sessions, session, request, accepted, 1)
-        await serve(self._edge, session, incoming, exchange)
-        return await exchange.response(_one)
+        call = taken(session, incoming, exchange)
+        if call is not None:
+            with InPlace() as work:
+                session.begin(incoming.id, work)
+                await carry_out(self._edge, session, incoming.id, call, exchange)
+        return exchange.whole(_one) if exchange.events is None else await exchange.events.ended()
 
     async def get(self, request: http.Request, principal: Principal, endpoint: str) -> http.Answered:
         """Opens the session's listening stream, or resumes any stream of it. The newest connection wins."""
-        if not heading(request.fields).accepted.events:
+        head = heading(request.fields)
+        if not head.accepted.events:
             raise Refusal(406, INVALID_REQUEST, "GET opens an event stream: accept text/event-stream")
-        session = self._session(request, principal, endpoint)
+        session = self._session(request, head, principal, endpoint)
         stream, after = _resumed(session, request.fields.get(_RESUME))
         self._streams.open(principal)
         outbox = Outbox(self._edge.proxy.limits)
@@ -90,7 +96,7 @@ class Streamable:
         return http.Streamed()
 
     async def delete(self, request: http.Request, principal: Principal, endpoint: str) -> http.Answered:
-        self._sessions.end(self._session(request, principal, endpoint))
+        self._sessions.end(self._session(request, heading(request.fields), principal, endpoint))
         return http.Response(204)
 
     async def _open(
@@ -125,18 +131,18 @@ class Streamable:
             await exchange.finished()
         finally:
             exchange.seal()
-        return await exchange.response(encode_batch)
+        return exchange.whole(encode_batch) if exchange.events is None else await exchange.events.ended()
 
-    def _session(self, request: http.Request, principal: Principal, endpoint: str) -> Session:
-        head = heading(request.fields)
+    def _session(self, request: http.Request, head: Heading, principal: Principal, endpoint: str) -> Session:
         if not head.fits_sessions:
             raise _no_such_version(head.version)
         id = head.session
         if not id:
             sentence = f"the header {SESSION_HEADER} is missing: open a session with initialize, and send its id"
             raise Refusal(400, INVALID_REQUEST, sentence)
+        own = brought(self._edge, principal, request) if self._edge.forwarded else None
         try:
-            return self._sessions.find(id, TRANSPORT, principal, endpoint, brought(self._edge, principal, request))
+            return self._sessions.find(id, TRANSPORT, principal, endpoint, own)
         except UnknownSession as error:
             raise Refusal(404, INVALID_REQUEST, "Session not found: open a new one with initialize") from error
         except TooManySessions as error:
@@ -149,12 +155,27 @@ class Exchange:
     JSON where the answer comes first; a stream where something else does, or nothing for a while.
     """
 
+    __slots__ = (
+        "_accepted",
+        "_answers",
+        "_edge",
+        "_finished",
+        "_owed",
+        "_request",
+        "_sealed",
+        "_session",
+        "_sessions",
+        "_stream",
+        "events",
+    )
+
     def __init__(
         self, edge: Edge, sessions: Sessions, session: Session, request: http.Request, accepted: Accepted, owed: int
     ) -> None:
+        self.events: EventStream | None = None
+        """What it has become, where that is no JSON."""
         self._answers: list[Response | ErrorResponse] = []
         self._stream: Stream | None = None
-        self._events: EventStream | None = None
         self._edge = edge
         self._sessions = sessions
         self._session = session
@@ -203,10 +224,8 @@ class Exchange:
         if self._owed:
             await self._finished.wait()
 
-    async def response(self, encoded: Callable[[list[Response | ErrorResponse]], bytes]) -> http.Answered:
-        """What the client is answered. Called once nothing is owed; returns when a stream, if any, is written."""
-        if self._events is not None:
-            return await self._events.ended()
+    def whole(self, encoded: Callable[[list[Response | ErrorResponse]], bytes]) -> http.Response:
+        """What the client is answered that takes no stream, once nothing is owed."""
         if not self._answers:
             # cancellation: no response follows a cancelled request.
             return http.Response(202)
@@ -218,7 +237,7 @@ class Exchange:
         stream.attach(outbox, primed=polls(self._session.caller.version))
         for answer in self._answers:
             stream.send(answer)
-        self._events = _written(self._edge, self._sessions, self._request, self._session, stream, outbox)
+        self.events = _written(self._edge, self._sessions, self._request, self._session, stream, outbox)
         self.seal()
         return stream
 

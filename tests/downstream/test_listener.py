@@ -104,6 +104,15 @@ async def test_r57_a_preflight_is_answered_before_anybody_asks_who_is_there() ->
             assert "Mcp-Session-Id" in response.headers["Access-Control-Allow-Headers"]
 
 
+async def test_r57_a_page_may_read_why_it_was_refused_too() -> None:
+    async with served() as gateway, aiohttp.ClientSession() as http:
+        for path in ("/nowhere", "/servers/down/mcp", "/mcp"):
+            for _ in range(2):
+                async with http.post(gateway.url + path, headers={"Origin": "http://localhost:6274"}) as response:
+                    assert response.status >= 400
+                    assert response.headers["Access-Control-Allow-Origin"] == "http://localhost:6274"
+
+
 @pytest.mark.parametrize("accept", ["application/json", "text/event-stream"])
 async def test_r57_responses_expose_the_session_id_to_pages(accept: str) -> None:
     async with (
