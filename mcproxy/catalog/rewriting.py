@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Raw
 from msgspec.structs import replace
 
-from mcproxy.call import Complete, Failed, InputRequest, InputRequired, Outcome
+from mcproxy.call import Complete, Failed, Findings, InputRequest, InputRequired, Outcome
 from mcproxy.protocol.jsonrpc import InvalidMessage, Params, parse_object, parse_text, raw
 from mcproxy.protocol.methods import Kind, Shape
 from mcproxy.protocol.tasks import META_RELATED_TASK, TASK, TASK_ID
@@ -70,9 +70,10 @@ class Rewriter:
     def outcome(self, shape: Shape, outcome: Outcome) -> Outcome:
         """`outcome` in the names of the endpoint; an upstream's error is its own, and passes."""
         match outcome:
-            case Complete():
-                renamed = self._renamed(shape, outcome)
-                return replace(outcome, result={**outcome.result, **renamed}) if renamed else outcome
+            case Complete(result=result, findings=found):
+                edits = self._shapes[shape]
+                renamed = _changes(edits, result) if found is None else self._remembered(edits, result, found)
+                return replace(outcome, result={**result, **renamed}) if renamed else outcome
             case InputRequired():
                 return self._input_required(outcome)
             case Failed():
@@ -80,13 +81,10 @@ class Rewriter:
             case _:
                 assert_never(outcome)
 
-    def _renamed(self, shape: Shape, outcome: Complete) -> Params:
+    def _remembered(self, edits: Edits, result: Params, found: Findings) -> Params:
         """The members that are others: a look-up, where they were found before."""
-        found = outcome.findings
-        if found is None:
-            return _changes(self._shapes[shape], outcome.result)
         if found.renamed_by is not self:
-            found.renamed_by, found.renamed = self, _changes(self._shapes[shape], outcome.result)
+            found.renamed_by, found.renamed = self, _changes(edits, result)
         return found.renamed
 
     def result(self, shape: Shape, result: Params) -> Params:

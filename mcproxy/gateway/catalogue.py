@@ -28,7 +28,7 @@ from mcproxy.protocol.capabilities import tells_changes
 from mcproxy.protocol.eras import Era
 from mcproxy.protocol.jsonrpc import Params, raw
 from mcproxy.protocol.methods import Kind
-from mcproxy.protocol.tasks import Dialect, dialect, offer, takes_tool_calls
+from mcproxy.protocol.tasks import Dialect, Support, dialect, offer, takes_tool_calls
 
 
 class LinkKey(NamedTuple):
@@ -308,14 +308,18 @@ class Catalogue:
         self, layout: Layout, standing: Standing, owners: tuple[str, ...], version: str, kind: Kind, shown: Shown
     ) -> Way:
         decision = self._policy.decide_whatever(standing, _item(shown.upstream, kind, shown.own, shown.entry))
-        link = self._known(shown.upstream, owners)
+        space, link = layout.space(shown.upstream), self._known(shown.upstream, owners)
+        has_tasks = link is not None and self.tasks(link, version) is not None
         return Way(
-            space=layout.space(shown.upstream),
+            space=space,
             shown=shown,
             aim=Aim(shown.upstream, kind, shown.own, shown.entry, decision),
             own=raw(shown.own),
+            label=(shown.upstream, shown.key),
             repeatable=kind is Kind.TOOLS and is_repeatable(shown.entry),
-            has_tasks=link is not None and self.tasks(link, version) is not None,
+            has_tasks=has_tasks,
+            deferred=dialect(version) is not Dialect.CORE if has_tasks else shown.task_support is Support.REQUIRED,
+            takes_credentials=bool(space.spec.credentials.forward),
         )
 
     def _view(self, caller: Caller, standing: Standing | None) -> View:

@@ -42,10 +42,16 @@ class Way:
     aim: Aim
     own: Raw
     """The upstream's own name of it, as JSON."""
+    label: tuple[str, str]
+    """As in `Notes.label`."""
     repeatable: bool
     """As in `Call.repeatable`."""
     has_tasks: bool
     """Whether its upstream and those who look have the same kind of tasks."""
+    deferred: bool
+    """Whether a task may answer who does not ask for one."""
+    takes_credentials: bool
+    """Whether its upstream is called with its callers' own."""
 
 
 class Outlook:

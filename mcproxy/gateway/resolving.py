@@ -36,7 +36,7 @@ from mcproxy.protocol.methods import METHODS, Kind, Method, Subject
 Reach = Callable[[Space, Kind, Call], Awaitable[None]]
 """Makes one attempt to learn an upstream's list. Raises McpError where the upstream is not there."""
 
-_NAMED: Final = {Subject.TOOL: Kind.TOOLS, Subject.PROMPT: Kind.PROMPTS}
+_NAMED: Final[dict[Subject | None, Kind]] = {Subject.TOOL: Kind.TOOLS, Subject.PROMPT: Kind.PROMPTS}
 _NULL: Final = Raw(b"null")
 _ARGUMENTS: Final = "arguments"
 _NOUNS: Final = {Kind.TOOLS: "tool", Kind.PROMPTS: "prompt"}
@@ -50,17 +50,26 @@ class Target(msgspec.Struct, frozen=True):
     way: Way | None = None
     """Of a tool or prompt: what is the same for each of its calls."""
 
-    @property
-    def repeatable(self) -> bool:
-        """As in `Call.repeatable`."""
-        return self.way is not None and self.way.repeatable
-
 
 class Resolver:
     def __init__(self, catalogue: Catalogue, reach: Reach, task_ids: TaskIds) -> None:
         self._catalogue = catalogue
         self._reach = reach
         self._task_ids = task_ids
+
+    def named(self, row: Method, call: Call, outlook: Outlook) -> Target | None:
+        """Of what is called by a name, and listed. `outlook` is the caller's. Raises McpError as `target` does."""
+        kind = _NAMED.get(row.subject)
+        if kind is None or row.subject_key is None:
+            return None
+        way = outlook.way(kind, _text(row.subject_key, call.params.get(row.subject_key, _NULL)))
+        return None if way is None else self._along(way, row, call)
+
+    def _along(self, way: Way, row: Method, call: Call) -> Target:
+        assert row.subject_key is not None
+        call.notes.label = way.label
+        params = call.params if way.aim.decision is not None else self._judged(row, way, call)
+        return Target(way.space, {**params, row.subject_key: way.own}, way)
 
     async def target(self, row: Method, call: Call, outlook: Outlook) -> Target:
         """`outlook` is the caller's. Raises McpError where the subject is missing, unknown, or its upstream is away."""
@@ -70,9 +79,7 @@ class Resolver:
         match row.subject:
             case Subject.TOOL | Subject.PROMPT:
                 kind, name = _NAMED[row.subject], _text(row.subject_key, subject)
-                way = outlook.way(kind, name) or await self._late(kind, name, call)
-                call.notes.label = way.shown.upstream, way.shown.key
-                return Target(way.space, {**self._judged(row, way, call), row.subject_key: way.own}, way)
+                return self._along(outlook.way(kind, name) or await self._late(kind, name, call), row, call)
             case Subject.RESOURCE:
                 space, own = self.resource(_text(row.subject_key, subject), call)
                 call.notes.label = space.upstream, ""

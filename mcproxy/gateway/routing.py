@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from typing import assert_never
+from functools import partial
 
 from msgspec.structs import replace
 
@@ -48,30 +48,37 @@ class Router:
         self._metrics = metrics
         self._clock = clock
         self._rewriters: dict[str, Rewriter] = {}
+        self._routes = {row.name: route for row in METHODS.values() if (route := self._route(row)) is not None}
 
     def __call__(self, call: Call) -> Awaitable[Outcome]:
-        row = METHODS.get(call.method)
-        if row is None:
+        route = self._routes.get(call.method)
+        if route is None:
             raise McpError(METHOD_NOT_FOUND, f"Method not found: {call.method}")
+        return route(call)
+
+    def _route(self, row: Method) -> Handler | None:
+        """Who answers such calls; None where no calls go through the gateway."""
+        if row.answerer is Answerer.UPSTREAM:
+            return partial(self._forward, row)
+        # What of a transport's own is no affair of a transport's, the edge asks the gateway.
+        answer = self._answers.get(row.name)
+        assert answer is not None or row.answerer is Answerer.EDGE
+        return None if answer is None else partial(self._answer, row, answer)
+
+    def _answer(self, row: Method, answer: Handler, call: Call) -> Awaitable[Outcome]:
+        _check_offered(row, self._catalogue.outlook(call.caller))
+        return answer(call)
+
+    def _forward(self, row: Method, call: Call) -> Awaitable[Outcome]:
         outlook = self._catalogue.outlook(call.caller)
         _check_offered(row, outlook)
-        match row.answerer:
-            case Answerer.UPSTREAM:
-                return self._forward(row, call, outlook)
-            case Answerer.GATEWAY:
-                return self._answers[row.name](call)
-            case Answerer.EDGE if row.name in self._answers:
-                # What of it is no affair of a transport's, the edge asks the gateway.
-                return self._answers[row.name](call)
-            case Answerer.EDGE:
-                raise McpError(METHOD_NOT_FOUND, f"{call.method} is no call that goes through the gateway")
-            case _:
-                assert_never(row.answerer)
+        target = self._resolver.named(row, call, outlook)
+        return self._find(row, call, outlook) if target is None else self._relay(target, row, call)
 
-    async def _forward(self, row: Method, call: Call, outlook: Outlook) -> Outcome:
+    async def _find(self, row: Method, call: Call, outlook: Outlook) -> Outcome:
+        """The outcome of a call whose target is told by no name, or a name that is not listed yet."""
         target = await self._resolver.target(row, call, outlook)
-        check_brought(target.space, call.caller)
-        outcome = await self._tasks.relayed(target, row, call, self._exchange)
+        outcome = await self._relay(target, row, call)
         if row.subject is Subject.RESOURCE and row.subject_key is not None:
             outcome = _checked(target.space, row, outcome)
             outcome = respelled(outcome, target.params[row.subject_key], call.params[row.subject_key])
@@ -79,33 +86,43 @@ class Router:
             outcome = kept_private(outcome)
         return outcome
 
-    async def _exchange(self, target: Target, row: Method, call: Call) -> Outcome:
-        if target.space.transparent:
-            call = replace(call, params=target.params, repeatable=target.repeatable)
-            return marked(row.shape, await self._send(target.space, row, call))
-        rewriter = self._rewriter(target.space)
-        call = translated(call, target.params, rewriter, repeatable=target.repeatable)
-        outcome = await self._send(target.space, row, call)
-        return rewriter.outcome(row.shape, marked(row.shape, outcome))
+    def _relay(self, target: Target, row: Method, call: Call) -> Awaitable[Outcome]:
+        if target.way is None or target.way.takes_credentials:
+            check_brought(target.space, call.caller)
+        return self._tasks.relayed(target, row, call, self._exchange)
 
-    def _rewriter(self, space: Space) -> Rewriter:
+    def _exchange(self, target: Target, row: Method, call: Call) -> Awaitable[Outcome]:
+        repeatable = target.way is not None and target.way.repeatable
+        rewriter = self._rewriter(target.space)
+        if rewriter is None:
+            call = replace(call, params=target.params, repeatable=repeatable)
+        else:
+            call = translated(call, target.params, rewriter, repeatable=repeatable)
+        return self._carry(target.space.upstream, row, call, rewriter)
+
+    def _rewriter(self, space: Space) -> Rewriter | None:
+        """None where there is nothing to put into other names."""
+        if not space.slug:
+            return None
         rewriter = self._rewriters.get(space.slug)
         if rewriter is None:
             rewriter = self._rewriters[space.slug] = Rewriter(space.expose_uri)
         return rewriter
 
-    async def _send(self, space: Space, row: Method, call: Call) -> Outcome:
-        upstream = self._upstreams.get(space.upstream)
+    async def _carry(self, name: str, row: Method, call: Call, rewriter: Rewriter | None) -> Outcome:
+        """To an upstream and back."""
+        upstream = self._upstreams.get(name)
         if upstream is None:
-            sentence = f"upstream {space.upstream!r} is no longer configured"
+            sentence = f"upstream {name!r} is no longer configured"
             raise McpError(INTERNAL_ERROR, sentence, reason=Reason.UNAVAILABLE)
         began = self._clock()
         try:
-            return await upstream(call)
+            outcome = marked(row.shape, await upstream(call))
         finally:
             took = self._clock() - began
-            self._metrics.calls.over_upstream(space.upstream, row.name, took, call.notes.trace)
+            self._metrics.calls.over_upstream(name, row.name, took, call.notes.trace)
             call.notes.upstream_seconds += took
+        return outcome if rewriter is None else rewriter.outcome(row.shape, outcome)
 
 
 def _check_offered(row: Method, outlook: Outlook) -> None:

@@ -82,10 +82,10 @@ class Tasks:
         if way is None or not row.deferrable:
             about_task = row.subject is Subject.TASK
             return self._about_task(target, row, call, exchange) if about_task else exchange(target, row, call)
+        if not way.deferred and TASK not in call.params:
+            return exchange(target, row, call)
         if not way.has_tasks:
             return self._without_tasks(target, way, row, call, exchange)
-        if dialect(call.caller.version) is Dialect.CORE and TASK not in call.params:
-            return exchange(target, row, call)
         return self._with_tasks(target, way, row, call, exchange)
 
     async def _about_task(self, target: Target, row: Method, call: Call, exchange: Exchange) -> Outcome:
