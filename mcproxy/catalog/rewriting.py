@@ -30,7 +30,7 @@ _HINT: Final = b"resource"
 _ESCAPED: Final = b"\\u00"
 """JSON may spell a key's letters so; then looking for the key among the bytes proves nothing."""
 
-_BACKSLASH: Final = _ESCAPED[:1]
+_BACKSLASH: Final = _ESCAPED[0]
 
 _PRIVATE: Final = raw("private")
 
@@ -189,7 +189,7 @@ def _hinted(edits: Edits) -> Edits:
 
 def _where_hinted(edit: Edit) -> Edit:
     def edit_hinted(value: Raw) -> Raw:
-        # bytes() would ask first, by way of an exception, whether it was given a number.
+        # bytes(), and `in` with bytes, would ask first, by way of an exception, whether they were given a number.
         text = b"".join((value,))
         # Of several bytes the last ones are found several times as fast as the first, and one byte is faster still.
         if text.rfind(_HINT) >= 0 or (_BACKSLASH in text and text.rfind(_ESCAPED) >= 0):
