@@ -137,8 +137,7 @@ class Client(Protocol):
         """
 
 
-@dataclass(slots=True, eq=False)
-class Notes:
+class Notes(msgspec.Struct, eq=False):
     """What is found out about a call on its way, for those who count it and write it down."""
 
     upstream_seconds: float = 0

@@ -48,32 +48,61 @@ class Subjects:
         self._known.pop(upstream, None)
 
 
-class Calls:
-    """Counts calls. With `trace`, their times point to an example of them."""
+class Account:
+    """What is counted of the calls of one method, of an upstream and a subject. With `trace`, times have an example."""
+
+    __slots__ = ("_duration", "_labels", "_outcomes", "_own", "_own_duration", "_requests")
 
     def __init__(
-        self, requests: Tally[Count], duration: Tally[Spread], upstream: Tally[Spread], own: Tally[Spread]
+        self, labels: tuple[str, str, str], requests: Tally[Count], duration: Spread, own: Tally[Spread]
     ) -> None:
+        self._labels = labels
+        self._requests = requests
+        self._outcomes: dict[str, Count] = {}
+        self._duration = duration
+        self._own = own
+        self._own_duration: Spread | None = None
+
+    def over(self, outcome: str, seconds: float, trace: str | None = None) -> None:
+        count = self._outcomes.get(outcome)
+        if count is None:
+            count = self._outcomes[outcome] = self._requests.labels(*self._labels, outcome)
+        count.inc()
+        self._duration.observe(seconds, trace)
+
+    def took_ourselves(self, seconds: float, trace: str | None = None) -> None:
+        """What a call took that its upstream did not."""
+        if self._own_duration is None:
+            self._own_duration = self._own.labels(self._labels[0])
+        self._own_duration.observe(seconds if seconds > 0 else 0.0, trace)
+
+
+class Calls:
+    """Counts calls. To be asked for an account when a call is over: what is forgotten meanwhile is begun anew."""
+
+    def __init__(self, requests: Tally[Count], duration: Tally[Spread], own: Tally[Spread]) -> None:
         self.subjects: Final = Subjects(1000)
         self.running = 0
         """Those that are not over."""
         self._requests = requests
         self._duration = duration
-        self._upstream = upstream
         self._own = own
+        self._accounts: dict[tuple[str, str, str], Account] = {}
 
-    def over(
-        self, upstream: str, method: str, subject: str, outcome: str, seconds: float, trace: str | None = None
-    ) -> None:
-        self._requests.labels(upstream, method, self.subjects.label(upstream, subject), outcome).inc()
-        self._duration.labels(upstream, method).observe(seconds, trace)
+    def account(self, upstream: str, method: str, subject: str) -> Account:
+        """A look-up, for a subject that has series of its own."""
+        return self._accounts.get((upstream, method, subject)) or self._opened(upstream, method, subject)
 
-    def over_upstream(self, upstream: str, method: str, seconds: float, trace: str | None = None) -> None:
-        self._upstream.labels(upstream, method).observe(seconds, trace)
+    def _opened(self, upstream: str, method: str, subject: str) -> Account:
+        labels = upstream, method, self.subjects.label(upstream, subject)
+        if labels not in self._accounts:
+            duration = self._duration.labels(upstream, method)
+            self._accounts[labels] = Account(labels, self._requests, duration, self._own)
+        return self._accounts[labels]
 
-    def took_ourselves(self, upstream: str, seconds: float, trace: str | None = None) -> None:
-        """What a call took that its upstream did not."""
-        self._own.labels(upstream).observe(max(0.0, seconds), trace)
+    def forget(self, upstream: str) -> None:
+        self.subjects.forget(upstream)
+        self._accounts = {labels: account for labels, account in self._accounts.items() if labels[0] != upstream}
 
 
 class Metrics:
@@ -101,7 +130,7 @@ class Metrics:
         )
         for tally in (self.requests, self.duration, self.upstream_duration, self.own_duration):
             r.register(tally)
-        self.calls = Calls(self.requests, self.duration, self.upstream_duration, self.own_duration)
+        self.calls = Calls(self.requests, self.duration, self.own_duration)
         self.in_flight = Gauge("mcproxy_requests_in_flight", "Calls without an outcome yet.", registry=r)
         self.in_flight.set_function(lambda: self.calls.running)
         self.upstream_up = Gauge("mcproxy_upstream_up", "1 while the upstream is connected.", ("upstream",), registry=r)
@@ -250,4 +279,4 @@ class Metrics:
                     instrument.remove_by_labels({"upstream": upstream})
             elif isinstance(instrument, Tally):
                 instrument.forget(upstream)
-        self.calls.subjects.forget(upstream)
+        self.calls.forget(upstream)

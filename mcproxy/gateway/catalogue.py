@@ -83,6 +83,10 @@ class Catalogue:
         """All that an endpoint has, whoever looks. One that does not exist has nothing."""
         return self._layouts.get(endpoint) or Layout(endpoint, ())
 
+    def has(self, upstream: str) -> bool:
+        """Whether there is such an upstream, whoever looks."""
+        return upstream in self._layouts
+
     def layout(self, caller: Caller) -> Layout:
         """What `caller`'s endpoint has for it. To who may use nothing of an upstream, the upstream does not exist."""
         return self._layout(caller.endpoint, self._standing(caller))
@@ -276,7 +280,7 @@ class Catalogue:
         self._invalidate(link.owner)
 
     def _put(self, link: LinkKey, snapshot: Snapshot) -> None:
-        if link.upstream in self._layouts:
+        if self.has(link.upstream):
             self._snapshots[link] = snapshot
             self._owned.setdefault(link.owner, set()).add(link)
             self._invalidate(link.owner)

@@ -99,22 +99,24 @@ def _facts(call: Call) -> dict[str, object]:
 def counted(metrics: Metrics, label: Label, clock: Callable[[], float] = time.perf_counter) -> Stage:
     """Counts calls by outcome, and times them."""
 
+    calls = metrics.calls
+
     def stage(handler: Handler) -> Handler:
         async def counting(call: Call) -> Outcome:
-            method = call.method if call.method in METHODS else UNKNOWN
             began, outcome_label = clock(), _CANCELLED
-            metrics.calls.running += 1
+            calls.running += 1
             try:
                 outcome = await handler(call)
                 outcome_label = _label_of(outcome)
+                return outcome
             finally:
+                calls.running -= 1
                 upstream, subject = label(call)
-                metrics.calls.running -= 1
+                account = calls.account(upstream, call.method if call.method in METHODS else UNKNOWN, subject)
                 seconds, notes = clock() - began, call.notes
-                metrics.calls.over(upstream, method, subject, outcome_label, seconds, notes.trace)
+                account.over(outcome_label, seconds, notes.trace)
                 if notes.upstream_seconds and not notes.asked:
-                    metrics.calls.took_ourselves(upstream, seconds - notes.upstream_seconds, notes.trace)
-            return outcome
+                    account.took_ourselves(seconds - notes.upstream_seconds, notes.trace)
 
         return counting
 
@@ -206,10 +208,8 @@ def _too_much(exceeded: Exceeded) -> McpError:
 
 def _label_of(outcome: Outcome) -> str:
     match outcome:
-        case Complete(is_error=True):
-            return "tool_error"
-        case Complete():
-            return "ok"
+        case Complete(is_error=is_error):
+            return "tool_error" if is_error else "ok"
         case InputRequired():
             return "input_required"
         case Failed(reason=reason):

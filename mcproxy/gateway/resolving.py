@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 from msgspec import Raw
 
-from mcproxy.call import AGGREGATE, Call, McpError, Reason
+from mcproxy.call import Call, McpError, Reason
 from mcproxy.catalog.naming import Space
 from mcproxy.catalog.uris import is_legal
 from mcproxy.gateway.catalogue import Catalogue
@@ -143,8 +143,9 @@ class Resolver:
 
     def label(self, call: Call) -> tuple[str, str]:
         """The upstream and the subject of a call as metric labels: known names alone (requirement R52)."""
-        if call.notes.label is not None and self._catalogue.configured(AGGREGATE).shows(call.notes.label[0]):
-            return call.notes.label
+        noted = call.notes.label
+        if noted is not None and self._catalogue.has(noted[0]):
+            return noted
         row = METHODS.get(call.method)
         if row is None or row.subject_key is None or row.subject is None:
             return "", ""

@@ -120,7 +120,7 @@ class Router:
             outcome = marked(row.shape, await upstream(call))
         finally:
             took = self._clock() - began
-            self._metrics.calls.over_upstream(name, row.name, took, call.notes.trace)
+            self._metrics.upstream_duration.labels(name, row.name).observe(took, call.notes.trace)
             call.notes.upstream_seconds += took
         return outcome if rewriter is None else rewriter.outcome(row.shape, outcome)
 
