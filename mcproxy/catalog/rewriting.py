@@ -7,7 +7,7 @@ says passes as it is: judging an upstream's messages is the client's affair.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Final, assert_never
+from typing import Final
 
 import msgspec
 from msgspec import Raw
@@ -69,17 +69,11 @@ class Rewriter:
 
     def outcome(self, shape: Shape, outcome: Outcome) -> Outcome:
         """`outcome` in the names of the endpoint; an upstream's error is its own, and passes."""
-        match outcome:
-            case Complete(result=result, findings=found):
-                edits = self._shapes[shape]
-                renamed = _changes(edits, result) if found is None else self._remembered(edits, result, found)
-                return replace(outcome, result={**result, **renamed}) if renamed else outcome
-            case InputRequired():
-                return self._input_required(outcome)
-            case Failed():
-                return outcome
-            case _:
-                assert_never(outcome)
+        if isinstance(outcome, Complete):
+            edits, result, found = self._shapes[shape], outcome.result, outcome.findings
+            renamed = _changes(edits, result) if found is None else self._remembered(edits, result, found)
+            return replace(outcome, result={**result, **renamed}) if renamed else outcome
+        return self._input_required(outcome) if isinstance(outcome, InputRequired) else outcome
 
     def _remembered(self, edits: Edits, result: Params, found: Findings) -> Params:
         """The members that are others: a look-up, where they were found before."""
@@ -170,11 +164,9 @@ def kept_private(outcome: Outcome) -> Outcome:
     return replace(outcome, result={**outcome.result, "cacheScope": _PRIVATE})
 
 
-def marked(shape: Shape, outcome: Outcome) -> Outcome:
-    """`outcome`, told to be a tool's own failure where its result says so."""
-    if shape is Shape.CONTENT and isinstance(outcome, Complete) and is_error(outcome.result):
-        return replace(outcome, is_error=True)
-    return outcome
+def marked(outcome: Outcome) -> Outcome:
+    """The outcome of a tool, told to be its own failure where its result says so."""
+    return replace(outcome, is_error=True) if isinstance(outcome, Complete) and is_error(outcome.result) else outcome
 
 
 def is_error(result: Params) -> bool:
@@ -207,9 +199,8 @@ def _changed(edits: Edits, members: Params) -> Params:
 def _changes(edits: Edits, members: Params) -> Params:
     """The members that are others, edited."""
     changes: Params = {}
-    for key, edit in edits.items():
-        before = members.get(key)
-        if before is not None and (after := edit(before)) is not before:
+    for key in edits:
+        if key in members and (after := edits[key](members[key])) is not members[key]:
             changes[key] = after
     return changes
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Final, Protocol, assert_never
 
 import structlog
@@ -80,7 +79,7 @@ def attributed(handler: Handler) -> Handler:
     """Has every line that is logged on the way say which call it belongs to."""
 
     async def attributing(call: Call) -> Outcome:
-        token = about.set(partial(_facts, call))
+        token = about.set(lambda: _facts(call))
         try:
             return await handler(call)
         finally:
@@ -208,8 +207,8 @@ def _too_much(exceeded: Exceeded) -> McpError:
 
 def _label_of(outcome: Outcome) -> str:
     match outcome:
-        case Complete(is_error=is_error):
-            return "tool_error" if is_error else "ok"
+        case Complete():
+            return "tool_error" if outcome.is_error else "ok"
         case InputRequired():
             return "input_required"
         case Failed(reason=reason):

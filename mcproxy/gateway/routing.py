@@ -117,11 +117,13 @@ class Router:
             raise McpError(INTERNAL_ERROR, sentence, reason=Reason.UNAVAILABLE)
         began = self._clock()
         try:
-            outcome = marked(row.shape, await upstream(call))
+            outcome = await upstream(call)
         finally:
             took = self._clock() - began
             self._metrics.upstream_duration.labels(name, row.name).observe(took, call.notes.trace)
             call.notes.upstream_seconds += took
+        if row.may_fail:
+            outcome = marked(outcome)
         return outcome if rewriter is None else rewriter.outcome(row.shape, outcome)
 
 

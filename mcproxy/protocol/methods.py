@@ -127,6 +127,8 @@ class Method:
     """Whether it may be answered by a task, which gives the result later."""
     waits: bool = False
     """Whether its answer comes when some other work is done, without a sign of life before."""
+    may_fail: bool = False
+    """Whether its result may say that a tool failed (`isError`)."""
     hinted: bool = False
     """Whether its stateless result says how long it may be cached, and by whom (2026-07-28, caching)."""
 
@@ -152,7 +154,7 @@ METHODS: Final[dict[str, Method]] = {
         Method("prompts/list", _G, lists=Kind.PROMPTS, capability="prompts", safe_to_repeat=True, hinted=True),
         Method(
             "tools/call", _U, Subject.TOOL, "name", shape=Shape.CONTENT, may_ask=True, capability="tools",
-            deferrable=True,
+            deferrable=True, may_fail=True,
         ),
         Method(
             "resources/read", _U, Subject.RESOURCE, "uri", shape=Shape.CONTENTS, may_ask=True, cacheable=True,
@@ -172,7 +174,7 @@ METHODS: Final[dict[str, Method]] = {
         Method("tasks/get", _U, Subject.TASK, "taskId", shape=Shape.TASK, safe_to_repeat=True),
         Method(
             "tasks/result", _U, Subject.TASK, "taskId", shape=Shape.CONTENT, may_ask=True, safe_to_repeat=True,
-            waits=True, era=_H,
+            waits=True, may_fail=True, era=_H,
         ),
         Method("tasks/update", _U, Subject.TASK, "taskId", era=_S),
         Method("tasks/cancel", _U, Subject.TASK, "taskId", shape=Shape.TASK),

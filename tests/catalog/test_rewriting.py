@@ -183,12 +183,7 @@ def test_entries_keep_all_but_their_key_and_their_apps_uri() -> None:
 def test_a_tools_own_failure_is_told(result: bytes, expected: bool) -> None:
     members = parse_object(result)
     assert is_error(members) is expected
-    assert marked(Shape.CONTENT, Complete(members)) == Complete(members, expected)
-
-
-def test_only_tools_fail_by_themselves() -> None:
-    outcome = Complete(first_level({"isError": True}))
-    assert marked(Shape.CONTENTS, outcome) is outcome
+    assert marked(Complete(members)) == Complete(members, expected)
 
 
 @given(st.lists(st.one_of(links, embedded, others)))

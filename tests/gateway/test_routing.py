@@ -68,6 +68,18 @@ async def test_a_tool_is_called_by_its_own_name_with_everything_else_as_given() 
         assert h["a"].count("tools/call") == 0
 
 
+@pytest.mark.parametrize(
+    ("method", "params"), [("tools/call", {"name": "a__ask"}), ("prompts/get", {"name": "a__greet"})]
+)
+async def test_only_tools_fail_by_themselves(method: str, params: Mapping[str, object]) -> None:
+    async with house(stocked("a")) as h:
+        await h.ready()
+        h["a"].answers[method] = lambda call: complete(isError=True)
+        outcome = await ask(h, method, params)
+        assert isinstance(outcome, Complete)
+        assert outcome.is_error is (method == "tools/call")
+
+
 async def test_r48_a_call_is_one_upstream_request() -> None:
     async with house(stocked("a")) as h:
         await h.ready()
