@@ -10,10 +10,11 @@ import asyncio
 import math
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 import anyio
 import msgspec
+from msgspec import Raw
 
 from mcproxy.protocol.eras import META_PROGRESS_TOKEN
 from mcproxy.protocol.jsonrpc import (
@@ -32,6 +33,8 @@ from mcproxy.protocol.methods import CANCELLED
 
 GOODBYE = 1.0
 """Seconds that telling a peer of a cancellation may take."""
+
+_PROGRESS_ALONE: Final = b'{"%b":%%d}' % META_PROGRESS_TOKEN.encode()
 
 Send = Callable[[Message], Awaitable[None]]
 
@@ -235,7 +238,8 @@ def with_progress_token(params: Params, token: RequestId) -> Params:
     """`params` of a request that asks for reports of its progress."""
     if "_meta" in params:
         return {**params, "_meta": raw({**parse_object(params["_meta"]), META_PROGRESS_TOKEN: token})}
-    return {**params, "_meta": raw({META_PROGRESS_TOKEN: token})}
+    meta = Raw(_PROGRESS_ALONE % token) if isinstance(token, int) else raw({META_PROGRESS_TOKEN: token})
+    return {**params, "_meta": meta}
 
 
 async def _say_cancelled(send: Send, id: RequestId, reason: str) -> None:

@@ -61,7 +61,8 @@ class Causes:
         """Notes that the server is done with a call: what comes next is not of it."""
         if id is not None:
             self._calls.pop(id, None)
-            self._given_up.pop(id, None)
+            if self._given_up:
+                self._given_up.pop(id, None)
 
     def of(self, id: RequestId) -> Attribution:
         """Who caused what arrived on the response stream of request `id`."""

@@ -6,10 +6,10 @@ Opens with `initialize`, sends calls, takes whatever the server says. Opens no c
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Final, assert_never
+from typing import Any, Final, assert_never
 
 import anyio
 from anyio.abc import TaskGroup
@@ -162,15 +162,35 @@ class Conversation:
         except (NotAccepted, PeerGone, RequestTimeout) as error:
             raise Unreachable(f"initialize: {error}") from error
 
-    async def __call__(self, call: Call) -> Outcome:
+    def __call__(self, call: Call) -> Coroutine[Any, Any, Outcome]:
         if self.over:
             raise NotAccepted(self._leaving or self._how)
+        row = METHODS[call.method]
+        return self._inform(call) if row.notification else self._exchange(row, call)
+
+    async def _inform(self, call: Call) -> Outcome:
         try:
-            row = METHODS[call.method]
-            if row.notification:
-                await self._tell(Notification(call.method, call.params))
-                return Complete({})
-            return self._outcome(call, await self._exchange(row, call))
+            await self._tell(Notification(call.method, call.params))
+        except NotAccepted as error:
+            self.leave(str(error))
+            raise
+        except Rejected as error:
+            return self._failed(call, f"{error}", Reason.UNAVAILABLE)
+        return Complete({})
+
+    async def _exchange(self, row: Method, call: Call) -> Outcome:
+        id = self._requests.mint()
+        self._causes.begin(id, call)
+        try:
+            answer = await self._requests.exchange(
+                call.method,
+                with_progress_token(call.params, id) if row.may_ask else call.params,
+                self._send,
+                self._hop.timeouts(row),
+                on_progress=partial(call.client.notify, PROGRESS) if row.may_ask else None,
+                send_cancel=self._say_cancelled,
+                id=id,
+            )
         except NotAccepted as error:
             self.leave(str(error))
             raise
@@ -178,25 +198,11 @@ class Conversation:
             return self._failed(call, f"{late}", Reason.TIMEOUT)
         except Rejected as error:
             return self._failed(call, f"{error}", Reason.UNAVAILABLE)
-
-    async def _exchange(self, row: Method, call: Call) -> Response | ErrorResponse:
-        id = self._requests.mint()
-        params = with_progress_token(call.params, id) if row.may_ask else call.params
-        self._causes.begin(id, call)
-        try:
-            return await self._requests.exchange(
-                call.method,
-                params,
-                self._send,
-                self._hop.timeouts(row),
-                on_progress=partial(call.client.notify, PROGRESS) if row.may_ask else None,
-                send_cancel=self._say_cancelled,
-                id=id,
-            )
         finally:
             self._causes.end(id)
             if self.over and not len(self._requests):
                 self._drained.set()
+        return self._outcome(call, answer)
 
     async def _tell(self, message: Message) -> None:
         """Sends what has no answer. Raises PeerGone where it is not taken in time."""

@@ -101,6 +101,15 @@ class Response(msgspec.Struct, frozen=True, eq=False):
         self.body.close()
 
 
+class _Head(msgspec.Struct, frozen=True):
+    """That of a request, as it was written."""
+
+    method: str
+    url: URL
+    headers: Headers
+    written: bytes
+
+
 class Requester:
     """Requests of one link to one server, with the link's headers and the cookies that it was given (R39)."""
 
@@ -109,6 +118,7 @@ class Requester:
         self._hop = hop
         self._own = {**_by_name(_OWN_FIELDS.items()), **_by_name(hop.headers.items())}
         self._heads: dict[tuple[str, URL, Headers], bytes] = {}
+        self._last = _Head("", URL(), (), b"")
         self._cookies: aiohttp.CookieJar | None = None
 
     async def request(
@@ -149,9 +159,12 @@ class Requester:
             raise Rejected(f"more than {MAX_REDIRECTS} redirects")
 
     def _head(self, method: str, url: URL, headers: Headers) -> bytes:
-        """Most requests of a link begin as others did before."""
+        """Most requests of a link begin as others did before, and many as the last."""
         if self._cookies is not None or departing.get():
             return self._written(method, url, headers)
+        last = self._last
+        if last.headers is headers and last.url is url and last.method == method:
+            return last.written
         key = (method, url, headers)
         head = self._heads.get(key)
         if head is None:
@@ -161,6 +174,7 @@ class Requester:
             if len(self._heads) >= MOST_HEADS:
                 self._heads.clear()
             self._heads[key] = head
+        self._last = _Head(method, url, headers, head)
         return head
 
     def _written(self, method: str, url: URL, headers: Headers) -> bytes:

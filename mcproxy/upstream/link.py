@@ -6,7 +6,7 @@ named `connected` are async context managers that give one, over which `Link` is
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -153,7 +153,7 @@ class Link(Protocol):
     def over(self) -> bool:
         """Whether the connection has ended; every call is then NotAccepted."""
 
-    async def __call__(self, call: Call) -> Outcome:
+    def __call__(self, call: Call) -> Awaitable[Outcome]:
         """Raises NotAccepted, or PeerGone where the connection ended and nobody knows what became of the call."""
 
     async def ended(self) -> str:

@@ -16,7 +16,7 @@ from yarl import URL
 
 from mcproxy.upstream.wire.answer import LAST_BYTES, MOST_UNREAD, Answer, Broken, TooLarge
 from mcproxy.upstream.wire.connection import MAX_HEAD, Connection
-from mcproxy.upstream.wire.heads import end_head, write_head
+from mcproxy.upstream.wire.heads import write_head, write_request
 
 pytestmark = pytest.mark.anyio
 
@@ -55,14 +55,17 @@ class Bench:
         self.transport = FakeTransport()
         self.freed = 0
         self.lost = 0
+        self.ignored = 0
+        """How often it was lost without a word on what was asked."""
         self.connection = Connection(self._free, self._lose)
         self.connection.connection_made(self.transport)
 
     def _free(self, connection: Connection) -> None:
         self.freed += 1
 
-    def _lose(self, connection: Connection) -> None:
+    def _lose(self, connection: Connection, silently: bool) -> None:
         self.lost += 1
+        self.ignored += silently
 
     async def answer(self, *pieces: bytes) -> Answer:
         """The answer to a request, `pieces` being what the server says before anybody looks."""
@@ -184,6 +187,7 @@ async def test_a_server_that_hangs_up_before_its_answer_is_told_from_one_that_ha
     with pytest.raises(Broken) as half:
         await answer.read(5)
     assert (nothing.value.silent, half.value.silent) == (True, False)
+    assert (silent.ignored, begun.ignored) == (1, 0)
 
 
 async def test_what_came_before_the_end_can_still_be_read() -> None:
@@ -326,12 +330,12 @@ def test_r20_a_header_never_becomes_two(name: str, value: str) -> None:
 
 def test_a_request_names_its_host_and_target_as_they_go_over_the_wire() -> None:
     head = write_head("POST", URL("http://bücher.example:8080/ö?q=a b#part"), {"X-Name": "größe"})
-    assert (head + end_head(b"abc")).decode().split("\r\n") == [
+    assert write_request(head, b"abc").decode().split("\r\n") == [
         "POST /%C3%B6?q=a+b HTTP/1.1",
         "Host: xn--bcher-kva.example:8080",
         "X-Name: größe",
         "Content-Length: 3",
         "",
-        "",
+        "abc",
     ]
     assert b"Host: [::1]\r\n" in write_head("GET", URL("http://[::1]/"), {})

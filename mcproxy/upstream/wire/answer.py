@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final, Protocol
 
-from mcproxy.upstream.wire.heads import Head
+from mcproxy.upstream.wire.heads import NOTHING_YET, Head
 
 MOST_UNREAD: Final = 256 * 1024
 """Bytes of a body that wait for their reader; the server is made to wait beyond."""
@@ -43,14 +43,14 @@ class Carrier(Protocol):
 class Answer:
     """Read by one task, which releases or closes it."""
 
-    head: Head
-    """Once it has begun."""
+    __slots__ = ("_carrier", "_dropping", "_error", "_loop", "_size", "_unread", "_waiter", "head", "whole")
 
-    def __init__(self, carrier: Carrier) -> None:
-        self.has_begun = False
+    def __init__(self, carrier: Carrier, loop: asyncio.AbstractEventLoop) -> None:
+        self.head: Head = NOTHING_YET
         self.whole = False
         """Whether all of it has come."""
         self._carrier = carrier
+        self._loop = loop
         self._unread: list[bytes] = []
         self._size = 0
         self._dropping = False
@@ -61,7 +61,7 @@ class Answer:
         """Is done when more has come, or the end. Raises Broken where nothing will."""
         if self._error is not None:
             raise self._error
-        self._waiter = asyncio.get_running_loop().create_future()
+        self._waiter = self._loop.create_future()
         return self._waiter
 
     async def next(self) -> bytes:
@@ -104,13 +104,14 @@ class Answer:
             self._carrier.abort()
 
     def begin(self, head: Head) -> None:
-        self.head, self.has_begun = head, True
+        self.head = head
         if self._waiter is not None:
             self._stir(self._waiter)
 
     def give(self, head: Head, body: bytes) -> None:
         """All of it at once."""
-        self._unread, self._size, self.whole = [body], len(body), True
+        self._unread.append(body)
+        self._size, self.whole = len(body), True
         self.begin(head)
 
     def feed(self, data: bytes) -> None:

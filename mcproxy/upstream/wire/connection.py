@@ -13,7 +13,7 @@ from typing import Final, cast
 import httptools
 
 from mcproxy.upstream.wire.answer import Answer, Broken
-from mcproxy.upstream.wire.heads import read_head
+from mcproxy.upstream.wire.heads import NOTHING_YET, read_head
 from mcproxy.upstream.wire.recognition import Recognition
 
 MAX_HEAD: Final = 64 * 1024
@@ -25,18 +25,20 @@ LAST_MOMENT: Final = 1.0
 class Connection(asyncio.Protocol):
     """`when_free` hears that it can carry another exchange; `when_lost`, once, that it never will again.
 
-    `recognition` is of the server at its other end.
+    The latter hears too whether the server hung up without a word on what it was asked. `recognition` is of that
+    server.
     """
 
     def __init__(
         self,
         when_free: Callable[[Connection], None],
-        when_lost: Callable[[Connection], None],
+        when_lost: Callable[[Connection, bool], None],
         recognition: Recognition | None = None,
     ) -> None:
         self._when_free = when_free
         self._when_lost = when_lost
         self._recognition = recognition or Recognition()
+        self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport
         self._parser = httptools.HttpResponseParser(self)
         self._answer: Answer | None = None
@@ -53,11 +55,11 @@ class Connection(asyncio.Protocol):
     async def exchange(self, request: bytes) -> Answer:
         """Sends a request and waits for the head of its answer. Cancelled, it ends the connection. Raises Broken."""
         assert self._answer is None, "one exchange at a time"
-        self._answer = answer = Answer(self)
+        self._answer = answer = Answer(self, self._loop)
         self._heard, self._since_body = False, 0
         self._transport.write(request)
         try:
-            while not answer.has_begun:
+            while answer.head is NOTHING_YET:
                 await answer.stirred()
         except BaseException:
             self.abort()
@@ -70,7 +72,7 @@ class Connection(asyncio.Protocol):
         if self._last_moment is None:
             answer.drop()
             self.resume()
-            self._last_moment = asyncio.get_running_loop().call_later(LAST_MOMENT, self.abort)
+            self._last_moment = self._loop.call_later(LAST_MOMENT, self.abort)
 
     def abort(self) -> None:
         """Ends the connection at once, and with it what is under way on it."""
@@ -102,11 +104,12 @@ class Connection(asyncio.Protocol):
             return
         answer, is_first, self._heard = self._answer, not self._heard, True
         # The parser stands between two answers here, and still does after one of which it has seen nothing.
-        known = self._recognition.recognised(data) if is_first and answer is not None else None
-        if answer is not None and known is not None:
-            answer.give(*known)
-            self._free()
-            return
+        if is_first and answer is not None:
+            known = self._recognition.recognised(data)
+            if known is not None:
+                answer.give(*known)
+                self._free()
+                return
         self._parse(data)
         if self._fault is not None:
             self._transport.abort()
@@ -129,12 +132,12 @@ class Connection(asyncio.Protocol):
 
     def eof_received(self) -> None:
         answer = self._answer
-        if answer is not None and answer.has_begun and answer.head.lasts_until_close:
+        if answer is not None and answer.head.lasts_until_close:
             answer.finish()
-        self._lose("the server closed it")
+        self._lose("the server closed it", by_server=True)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._lose(str(exc) if exc is not None and str(exc) else "the server closed it")
+        self._lose(str(exc) if exc is not None and str(exc) else "the server closed it", by_server=True)
 
     # httptools.HttpResponseParser
 
@@ -184,7 +187,7 @@ class Connection(asyncio.Protocol):
             self._forget_last_moment(self._last_moment)
         self._when_free(self)
 
-    def _lose(self, how: str) -> None:
+    def _lose(self, how: str, *, by_server: bool = False) -> None:
         if self._lost:
             return
         self._lost = True
@@ -192,7 +195,7 @@ class Connection(asyncio.Protocol):
             self._forget_last_moment(self._last_moment)
         if self._answer is not None and not self._answer.whole:
             self._answer.fail(Broken(how, silent=not self._heard))
-        self._when_lost(self)
+        self._when_lost(self, by_server and self._answer is not None and not self._heard)
 
     def _forget_last_moment(self, moment: asyncio.TimerHandle) -> None:
         moment.cancel()

@@ -41,6 +41,10 @@ class Head(msgspec.Struct, frozen=True):
     """Each `Set-Cookie`."""
 
 
+NOTHING_YET: Final = Head(0, "", {}, "", lasts_until_close=False)
+"""Of an answer that has not begun."""
+
+
 def read_head(status: int, reason: bytes, fields: Sequence[tuple[bytes, bytes]]) -> Head:
     read: dict[str, str] = {}
     cookies: list[str] = []
@@ -56,7 +60,7 @@ def read_head(status: int, reason: bytes, fields: Sequence[tuple[bytes, bytes]])
 
 
 def write_head(method: str, url: URL, fields: Mapping[str, str]) -> bytes:
-    """The head of a request, but for its end (`end_head`). Raises ValueError for what cannot be sent."""
+    """The head of a request, but for its end. Raises ValueError for what cannot be sent."""
     lines = [f"{method} {url.raw_path_qs} HTTP/1.1\r\nHost: {url.host_port_subcomponent}\r\n"]
     for name, value in fields.items():
         if _NAME.fullmatch(name) is None or _FORBIDDEN.search(value) is not None:
@@ -65,6 +69,6 @@ def write_head(method: str, url: URL, fields: Mapping[str, str]) -> bytes:
     return "".join(lines).encode()
 
 
-def end_head(body: bytes | None) -> bytes:
-    """What comes between the fields of a request and its body, if it has one."""
-    return b"\r\n" if body is None else b"Content-Length: %d\r\n\r\n" % len(body)
+def write_request(head: bytes, body: bytes | None) -> bytes:
+    """A whole request, of which `write_head` made the head."""
+    return b"%b\r\n" % head if body is None else b"%bContent-Length: %d\r\n\r\n%b" % (head, len(body), body)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
+from collections.abc import Awaitable
 from typing import Final
 
 import anyio
@@ -17,7 +18,7 @@ from yarl import URL
 
 from mcproxy.upstream.wire.answer import Answer, Broken
 from mcproxy.upstream.wire.connection import Connection
-from mcproxy.upstream.wire.heads import end_head
+from mcproxy.upstream.wire.heads import write_request
 from mcproxy.upstream.wire.recognition import Recognition
 
 LONGEST_IDLE: Final = 15.0
@@ -42,6 +43,7 @@ class Pool:
     """`patience`: seconds that connecting may take. `most_idle`: connections that may wait for requests."""
 
     def __init__(self, patience: float, most_idle: int, longest_idle: float = LONGEST_IDLE) -> None:
+        self._loop = asyncio.get_running_loop()
         self._patience = patience
         self._most_idle = most_idle
         self._longest_idle = longest_idle
@@ -57,24 +59,28 @@ class Pool:
         """How many connections wait for a request."""
         return len(self._idle)
 
-    async def request(self, method: str, url: URL, head: bytes, body: bytes | None = None) -> Answer:
+    def request(self, method: str, url: URL, head: bytes, body: bytes | None = None) -> Awaitable[Answer]:
         """Sends what `write_head` made, and `body`.
 
         Raises Unreached where nothing was sent, and Broken where nobody knows what became of it.
         """
-        request = head + end_head(body) + (body or b"")
+        request = write_request(head, body)
         kept = self._take(url)
         if kept is None:
-            return await (await self._connect(url)).exchange(request)
+            return self._exchange_anew(url, request)
+        return self._exchange_again(kept, url, request) if method in _REPEATABLE else kept.exchange(request)
+
+    async def _exchange_anew(self, url: URL, request: bytes) -> Answer:
+        return await (await self._connect(url)).exchange(request)
+
+    async def _exchange_again(self, kept: Connection, url: URL, request: bytes) -> Answer:
+        """On another connection where this one has been closed meanwhile."""
         try:
             return await kept.exchange(request)
         except Broken as broken:
             if not broken.silent:
                 raise
-            self._close_idle()  # where one has been closed meanwhile, so have the others
-            if method not in _REPEATABLE:
-                raise
-        return await (await self._connect(url)).exchange(request)
+        return await self._exchange_anew(url, request)
 
     def close(self) -> None:
         """Ends every connection."""
@@ -94,14 +100,13 @@ class Pool:
         return None
 
     async def _connect(self, url: URL) -> Connection:
-        loop = asyncio.get_running_loop()
         try:
             with anyio.fail_after(self._patience):
                 connected = await start_connection(
-                    await loop.getaddrinfo(url.raw_host or "", url.port or 0, type=socket.SOCK_STREAM),
+                    await self._loop.getaddrinfo(url.raw_host or "", url.port or 0, type=socket.SOCK_STREAM),
                     happy_eyeballs_delay=HAPPY_EYEBALLS_DELAY,
                 )
-                _, connection = await loop.create_connection(
+                _, connection = await self._loop.create_connection(
                     lambda: Connection(self._keep, self._forget, self._recognition),
                     sock=connected,
                     ssl=self._context() if url.scheme == "https" else None,
@@ -121,21 +126,23 @@ class Pool:
         if len(self._idle) >= self._most_idle:
             connection.close()
             return
-        now = asyncio.get_running_loop().time()
+        now = self._loop.time()
         self._idle[connection] = now
         if self._expiry is None:
             self._expire_at(now + self._longest_idle)
 
-    def _forget(self, connection: Connection) -> None:
+    def _forget(self, connection: Connection, silently: bool) -> None:
         self._urls.pop(connection, None)
         self._idle.pop(connection, None)
+        if silently:
+            self._close_idle()  # where one has been closed meanwhile, so have the others
 
     def _expire_at(self, when: float) -> None:
-        self._expiry = asyncio.get_running_loop().call_at(when, self._expire)
+        self._expiry = self._loop.call_at(when, self._expire)
 
     def _expire(self) -> None:
         """Closes what has waited too long, oldest first, and comes back for the rest."""
-        horizon = asyncio.get_running_loop().time() - self._longest_idle
+        horizon = self._loop.time() - self._longest_idle
         for connection, since in list(self._idle.items()):
             if since > horizon:
                 self._expire_at(since + self._longest_idle)

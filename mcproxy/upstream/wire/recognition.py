@@ -13,10 +13,7 @@ from mcproxy.upstream.wire.heads import WITHOUT_BODY, Head
 
 LONGEST: Final = 4096
 """Bytes of a head that is remembered."""
-_MOST_DIGITS: Final = 15
-"""Of a length: no overflow is near."""
-
-_LENGTH: Final = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]{1,%d})(?=[ \t]*\r\n)" % _MOST_DIGITS, re.IGNORECASE)
+_LENGTH: Final = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]{1,15})(?=[ \t]*(?:\r\n|\Z))", re.IGNORECASE)
 
 
 class Recognition:
@@ -27,28 +24,25 @@ class Recognition:
     def __init__(self) -> None:
         self._head: Head | None = None
         self._before = self._after = b""
+        """What stands before and after the digits."""
 
     def recognised(self, data: bytes) -> tuple[Head, bytes] | None:
         """The head and the body, where `data` is one whole answer that begins as the one remembered did."""
-        if self._head is None or not data.startswith(self._before):
+        if self._head is None:
             return None
-        start = len(self._before)
-        end = data.find(self._after, start, start + _MOST_DIGITS + len(self._after))
-        if end < 0:
+        head, end, body = data.partition(b"\r\n\r\n")
+        if not end or head != b"%b%d%b" % (self._before, len(body), self._after):
             return None
-        digits, body = data[start:end], end + len(self._after)
-        if not digits.isdigit() or int(digits) != len(data) - body:
-            return None
-        return self._head, data[body:]
+        return self._head, body
 
     def remember(self, head: Head, data: bytes) -> None:
         """Takes note of `data`, in which a parser found one whole answer, with this head, and no other final one."""
-        end = data.find(b"\r\n\r\n", 0, LONGEST) + 4
-        lengths = list(_LENGTH.finditer(data, 0, end)) if end > 3 else []
+        said, _, body = data.partition(b"\r\n\r\n")
+        lengths = list(_LENGTH.finditer(said)) if len(said) <= LONGEST else []
         # Where the first head is that of an interim answer (RFC 9110, section 15.2), what follows it is no body.
-        if len(lengths) != 1 or head.status in WITHOUT_BODY or not data.startswith(b"HTTP/1.1 %d " % head.status):
+        if len(lengths) != 1 or head.status in WITHOUT_BODY or not said.startswith(b"HTTP/1.1 %d " % head.status):
             return
-        if "transfer-encoding" in head.fields or int(lengths[0][1]) != len(data) - end:
+        if "transfer-encoding" in head.fields or int(lengths[0][1]) != len(body):
             return
         self._head = head
-        self._before, self._after = data[: lengths[0].start(1)], data[lengths[0].end(1) : end]
+        self._before, self._after = said[: lengths[0].start(1)], said[lengths[0].end(1) :]
