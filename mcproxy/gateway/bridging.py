@@ -23,12 +23,12 @@ import anyio
 from msgspec.structs import replace
 
 from mcproxy import settings
-from mcproxy.call import Call, Failed, Handler, InputRequest, InputRequired, Outcome
+from mcproxy.call import Call, Complete, Failed, Handler, InputRequest, InputRequired, Outcome
 from mcproxy.gateway.coalescing import Sleep
-from mcproxy.gateway.crossing import lacking
+from mcproxy.gateway.crossing import Unaskable, lacking
 from mcproxy.gateway.driving import driven
 from mcproxy.gateway.parking import AsksByResults, Clock, Parking, Pause
-from mcproxy.gateway.tickets import Continuation, Parked, Relayed, Tickets, refused
+from mcproxy.gateway.tickets import Parked, Relayed, Tickets, refused
 from mcproxy.gateway.visiting import is_unwilling, visits
 from mcproxy.metrics import Metrics
 from mcproxy.protocol.eras import STATELESS_VERSIONS
@@ -96,12 +96,19 @@ class Bridge:
         return outcome
 
     async def _answer_by_results(self, handler: Handler, call: Call) -> Outcome:
-        continuation = self._tickets.open(call, self._clock())
-        if continuation is None:
-            outcome = await self._parking.begin(handler, call)
+        outcome: Outcome | Pause
+        made = await self._continued(call) if REQUEST_STATE in call.params else call
+        if isinstance(made, Parked):
+            outcome = await self._parking.resume(made, call)
+        elif self._parking.may_park(made):
+            outcome = await self._parking.begin(handler, made)
         else:
-            outcome = await self._carry_on(handler, call, continuation)
+            # Should its upstream come back in the other era before the call is sent, what it asks is refused.
+            client = Unaskable(made)
+            outcome = client.told(await handler(replace(made, client=client)))
         match outcome:
+            case Complete():
+                return outcome
             case Pause(parked=parked, requests=requests, expires=expires):
                 return input_required(requests, self._tickets.issue(call, parked, expires))
             case InputRequired():
@@ -111,16 +118,17 @@ class Bridge:
             case _:
                 return outcome
 
-    async def _carry_on(self, handler: Handler, call: Call, continuation: Continuation) -> Outcome | Pause:
-        match continuation:
+    async def _continued(self, call: Call) -> Call | Parked:
+        """What a retry continues: a call that waits here, or itself with its upstream's own state. Raises McpError."""
+        match self._tickets.open(call, self._clock()):
             case Relayed(upstream=upstream, state=state):
                 if await self._owner(call) != upstream:
                     raise refused("is of another server than the one that answers now: make the call again, without it")
-                return await self._parking.begin(handler, call.with_params({**call.params, REQUEST_STATE: raw(state)}))
-            case Parked():
+                return call.with_params({**call.params, REQUEST_STATE: raw(state)})
+            case Parked() as parked:
                 self._check(call)
-                return await self._parking.resume(continuation, call)
-            case _:
+                return parked
+            case continuation:
                 assert_never(continuation)
 
     async def _relay(self, call: Call, required: InputRequired) -> Outcome:

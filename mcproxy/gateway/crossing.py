@@ -69,16 +69,25 @@ class Declared:
 class Unaskable:
     """The upstream's `Client` during a call in which nothing can be asked: it is told things, and that is all."""
 
+    __slots__ = ("_call", "_declared")
+
     def __init__(self, call: Call) -> None:
-        self._client = call.client
-        self.declared: Final = Declared(call.caller.capabilities)
+        self._call = call
+        self._declared: Declared | None = None
+        """Once something was to be asked."""
 
     def notify(self, method: str, params: Params) -> None:
-        self._client.notify(method, params)
+        self._call.client.notify(method, params)
 
     async def ask(self, request: InputRequest) -> Raw:
-        self.declared.check(request)
-        return await self._client.ask(request)
+        if self._declared is None:
+            self._declared = Declared(self._call.caller.capabilities)
+        self._declared.check(request)
+        return await self._call.client.ask(request)
+
+    def told(self, outcome: Outcome) -> Outcome:
+        """As `Declared.told`."""
+        return outcome if self._declared is None else self._declared.told(outcome)
 
 
 class Crossing:

@@ -7,7 +7,7 @@ client's in sight, so their number and their time are bounded here, and nobody w
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from mcproxy import settings
 from mcproxy.call import Call, Failed, Handler, InputRequest, McpError, Outcome, Party, Reason
 from mcproxy.gateway.coalescing import Sleep
-from mcproxy.gateway.crossing import Crossing, Unaskable
+from mcproxy.gateway.crossing import Crossing
 from mcproxy.gateway.pipeline import contained
 from mcproxy.gateway.tickets import Parked, refused
 from mcproxy.metrics import Metrics
@@ -90,23 +90,25 @@ class Parking:
             finally:
                 self._tasks = None
 
-    async def begin(self, handler: Handler, call: Call) -> Outcome | Pause:
-        """A call from its start to its outcome or to its first pause. Raises McpError where it may not be parked.
+    def may_park(self, call: Call) -> bool:
+        """Whether a call may have to wait for its client. Any other needs no task that may outlive its request.
 
-        While this does not run nothing can be parked, and the call goes straight through.
+        While this does not run nothing can be parked.
         """
-        if self._tasks is None:
-            return await handler(call)
-        if ASKABLE.isdisjoint(call.caller.capabilities) or self._asks_by_results(call):
-            # Nothing is asked meanwhile, so that nothing is parked: the call needs no task that may outlive its
-            # request. Should its upstream come back in the other era before it is sent, what it asks is refused.
-            client = Unaskable(call)
-            return client.declared.told(await handler(replace(call, client=client)))
+        return (
+            self._tasks is not None
+            and not ASKABLE.isdisjoint(call.caller.capabilities)
+            and not self._asks_by_results(call)
+        )
+
+    def begin(self, handler: Handler, call: Call) -> Awaitable[Outcome | Pause]:
+        """A call from its start to its outcome or to its first pause. Raises McpError where it may not be parked."""
+        assert self._tasks is not None, "see `may_park`"
         crossing = Crossing(call, self._limits)
         crossing.carrier = self._tasks.create_task(_carry(crossing, handler, call), name=call.method)
         # A task that is cancelled before its first step never comes to its own end.
         crossing.carrier.add_done_callback(lambda _: crossing.land(STOPPED))
-        return await self._accompany(crossing)
+        return self._accompany(crossing)
 
     async def resume(self, parked: Parked, call: Call) -> Outcome | Pause:
         """A parked call from its client's retry to its outcome or to the next pause. Raises McpError."""

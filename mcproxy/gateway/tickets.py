@@ -58,10 +58,8 @@ class Tickets:
         ticket = _Ticket(_binding(call), expires, continuation)
         return self._sealer.seal(_PURPOSE, _encoder.encode(ticket))
 
-    def open(self, call: Call, now: float) -> Continuation | None:
-        """What `call` continues; None where it carries no ticket. Raises McpError where its ticket is not good."""
-        if REQUEST_STATE not in call.params:
-            return None
+    def open(self, call: Call, now: float) -> Continuation:
+        """What `call`, which carries a ticket, continues. Raises McpError where that is not good."""
         try:
             ticket = _tickets.decode(self._sealer.open(_PURPOSE, parse_text(call.params[REQUEST_STATE]) or ""))
         except (Unsealable, msgspec.MsgspecError) as error:

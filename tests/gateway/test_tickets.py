@@ -46,10 +46,6 @@ def test_a_retry_continues_what_its_ticket_says(continuation: Relayed | Parked) 
     assert tickets().open(carrying(a_call(), token), NOW) == continuation
 
 
-def test_a_call_without_a_ticket_continues_nothing() -> None:
-    assert tickets().open(a_call(inputResponses={}), NOW) is None
-
-
 def test_what_changes_between_attempts_does_not_matter() -> None:
     token = tickets().issue(a_call(_meta={"traceparent": "1"}, requestState="older"), RELAYED, NOW + 1)
     retry = a_call(_meta={"traceparent": "2"}, inputResponses={"1": {}})
