@@ -7,6 +7,7 @@ there are, and what is kept of callers is bounded. Waits for nothing: what is to
 from __future__ import annotations
 
 import fnmatch
+import math
 import re
 from collections import OrderedDict
 from collections.abc import Collection, Iterable
@@ -22,24 +23,11 @@ DAY: Final = 86400
 ANY_MOMENT: Final = 1.0
 """Seconds to wait for a call to end: nobody knows when one does."""
 
+SWEEP: Final = 1.0
+"""Seconds after which who is idle is looked for again."""
+
 Key = tuple[str, ...]
 """A limit's name, and what it counts apart."""
-
-
-class Ask(msgspec.Struct, frozen=True):
-    """Who wants to use what, in its upstream's own names."""
-
-    principal: Principal
-    upstream: str = ""
-    """Empty where it is for no upstream in particular."""
-    tool: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Grant:
-    """What a call holds until it ends."""
-
-    running: tuple[Key, ...] = ()
 
 
 class Exceeded(Exception):
@@ -67,8 +55,8 @@ class _Rule:
             return "tool" not in per or tool is not None
         return tool is not None and self.tools.match(tool) is not None
 
-    def key(self, ask: Ask) -> Key:
-        values = {"principal": ask.principal.name, "upstream": ask.upstream, "tool": f"{ask.upstream}\0{ask.tool}"}
+    def key(self, caller: Principal, upstream: str, tool: str | None) -> Key:
+        values = {"principal": caller.name, "upstream": upstream, "tool": f"{upstream}\0{tool}"}
         return (self.name, *(values[part] for part in self.limit.per))
 
     def allowance(self, roles: Collection[str]) -> Allowance:
@@ -76,12 +64,31 @@ class _Rule:
         return _most(held) if held else self.limit
 
 
-@dataclass(frozen=True, slots=True)
-class _Charge:
-    """What one rule says of a call."""
+class _Count(msgspec.Struct):
+    """What was counted for a key."""
+
+    kept: bool = False
+    """Whether the next call of that key counts here."""
+    running: int = 0
+    day: float = 0
+    """The number of the day, from 1970, that `today` is of."""
+    today: int = 0
+    full_at: float = -math.inf
+    """When its bucket will be full again, had it no more calls: all that a bucket is (as in GCRA)."""
+
+    def is_idle(self, now: float, day: float) -> bool:
+        """Whether it says nothing."""
+        return self.full_at <= now and not self.running and not (self.today and self.day == day)
+
+
+class _Charge(msgspec.Struct):
+    """What one rule says of every call by one caller to one tool, and where it is counted."""
 
     key: Key
-    allowance: Allowance
+    count: _Count
+    at_once: int | None
+    daily: int | None
+    rate: float | None
     burst: int
 
     @property
@@ -89,8 +96,13 @@ class _Charge:
         return self.key[0]
 
 
-@dataclass(frozen=True, slots=True)
-class _Bill:
+class Grant(msgspec.Struct, frozen=True):
+    """What a call holds until it ends."""
+
+    running: tuple[_Charge, ...] = ()
+
+
+class _Bill(msgspec.Struct, frozen=True):
     """What all rules say of every call by one caller to one tool."""
 
     charges: tuple[_Charge, ...]
@@ -105,11 +117,11 @@ class Limits:
     """`now` is steady, in seconds; `utc` is the Unix time."""
 
     def __init__(self, rates: Rates) -> None:
-        self._full_at: OrderedDict[Key, float] = OrderedDict()
-        """When the bucket of a key will be full again, had it no more calls: all that a bucket is (as in GCRA)."""
-        self._running: dict[Key, int] = {}
-        self._today: OrderedDict[Key, int] = OrderedDict()
-        self._day = 0
+        self._counts: OrderedDict[Key, _Count] = OrderedDict()
+        """Those of who called last, at the end."""
+        self._apart: dict[Key, _Count] = {}
+        """Those that had to give way, and have calls that run."""
+        self._swept = -math.inf
         self._rules: list[_Rule] = []
         self._max_keys = 0
         self.reconfigure(rates)
@@ -119,82 +131,90 @@ class Limits:
         self._max_keys = rates.max_keys
         self._rules = [_Rule(name, limit, *_patterns(limit)) for name, limit in rates.rules.items()]
         self._bills: OrderedDict[_Account, _Bill] = OrderedDict()
-        """Those that were asked for last, at the end."""
 
     def __bool__(self) -> bool:
         return bool(self._rules)
 
-    def admit(self, ask: Ask, now: float, utc: float) -> Grant:
-        """Counts a call, which is over when its grant is released. Raises Exceeded, and then nothing was counted."""
-        self._turn_to(int(utc // DAY))
-        bill = self._bill(ask)
+    def admit(self, caller: Principal, upstream: str, tool: str | None, now: float, utc: float) -> Grant:
+        """Counts a call, which is over when its grant is released. Raises Exceeded, and then nothing was counted.
+
+        `upstream` is empty where it is for none in particular; `tool` is its upstream's own name of it.
+        """
+        account = (caller.name, caller.roles, upstream, tool)
+        bill = self._bills.get(account) or self._billed(account, caller)
         for charge in bill.charges:
-            self._check(charge, now, utc)
+            if not charge.count.kept:
+                charge.count = self._count(charge.key)
+            _check(charge, now, utc)
         for charge in bill.charges:
-            self._take(charge, now)
-        self._forget(now)
+            self._counts.move_to_end(charge.key)
+            _take(charge, now, utc)
+        if now - self._swept >= SWEEP or len(self._counts) > self._max_keys:
+            self._sweep(now, utc)
         return bill.grant
 
     def release(self, grant: Grant) -> None:
-        for key in grant.running:
-            self._running[key] -= 1
-            if not self._running[key]:
-                del self._running[key]
+        for charge in grant.running:
+            count = charge.count
+            count.running -= 1
+            if not count.running and not count.kept:
+                del self._apart[charge.key]
 
-    def _bill(self, ask: Ask) -> _Bill:
-        account = (ask.principal.name, ask.principal.roles, ask.upstream, ask.tool)
-        bill = self._bills.get(account)
-        if bill is None:
-            bill = self._bills[account] = self._billed(ask)
-            if len(self._bills) > self._max_keys:
-                self._bills.popitem(last=False)
-        self._bills.move_to_end(account)
+    def _billed(self, account: _Account, caller: Principal) -> _Bill:
+        _, _, upstream, tool = account
+        rules = [rule for rule in self._rules if rule.concerns(upstream, tool)]
+        charges = tuple(_charge(rule.key(caller, upstream, tool), rule.allowance(caller.roles)) for rule in rules)
+        bill = _Bill(charges, Grant(tuple(charge for charge in charges if charge.at_once is not None)))
+        self._bills[account] = bill
+        if len(self._bills) > self._max_keys:
+            self._bills.popitem(last=False)
         return bill
 
-    def _billed(self, ask: Ask) -> _Bill:
-        rules = [rule for rule in self._rules if rule.concerns(ask.upstream, ask.tool)]
-        charges = tuple(_charge(rule.key(ask), rule.allowance(ask.principal.roles)) for rule in rules)
-        return _Bill(charges, Grant(tuple(charge.key for charge in charges if charge.allowance.at_once is not None)))
+    def _count(self, key: Key) -> _Count:
+        """The one that is kept for a key, from now on."""
+        count = self._counts.get(key)
+        if count is None:
+            count = self._counts[key] = self._apart.pop(key) if key in self._apart else _Count()
+            count.kept = True
+        return count
 
-    def _check(self, charge: _Charge, now: float, utc: float) -> None:
-        allowed, key = charge.allowance, charge.key
-        if allowed.at_once is not None and self._running.get(key, 0) >= allowed.at_once:
-            raise Exceeded(charge.limit, f"at most {allowed.at_once} calls at once", ANY_MOMENT)
-        if allowed.daily is not None and self._today.get(key, 0) >= allowed.daily:
-            raise Exceeded(charge.limit, f"at most {allowed.daily} calls a day (UTC)", DAY - utc % DAY)
-        if allowed.rate is not None and (wait := self._wait(key, allowed.rate, charge.burst, now)) > 0:
-            raise Exceeded(charge.limit, f"at most {charge.burst} calls at a time, and {_said(allowed.rate)}", wait)
-
-    def _wait(self, key: Key, rate: float, burst: int, now: float) -> float:
-        """How long until the bucket holds a call."""
-        return max(self._full_at.get(key, now), now) - now - (burst - 1) / rate
-
-    def _take(self, charge: _Charge, now: float) -> None:
-        allowed, key = charge.allowance, charge.key
-        if allowed.at_once is not None:
-            self._running[key] = self._running.get(key, 0) + 1
-        if allowed.daily is not None:
-            self._today[key] = self._today.get(key, 0) + 1
-            self._today.move_to_end(key)
-        if allowed.rate is not None:
-            self._full_at[key] = max(self._full_at.get(key, now), now) + 1 / allowed.rate
-            self._full_at.move_to_end(key)
-
-    def _forget(self, now: float) -> None:
-        """A bucket that is full says nothing. Of those that came last, no more are kept than may be."""
-        while self._full_at and (len(self._full_at) > self._max_keys or next(iter(self._full_at.values())) <= now):
-            self._full_at.popitem(last=False)
-        while len(self._today) > self._max_keys:
-            self._today.popitem(last=False)
-
-    def _turn_to(self, day: int) -> None:
-        if day != self._day:
-            self._day = day
-            self._today.clear()
+    def _sweep(self, now: float, utc: float) -> None:
+        """Forgets who did not call for so long that it makes no difference, and of the others who are too many."""
+        self._swept, counts = now, self._counts
+        while counts and (len(counts) > self._max_keys or next(iter(counts.values())).is_idle(now, utc // DAY)):
+            key, count = counts.popitem(last=False)
+            count.kept = False
+            if count.running:
+                self._apart[key] = count
 
 
 def _charge(key: Key, allowed: Allowance) -> _Charge:
-    return _Charge(key, allowed, 0 if allowed.rate is None else _burst(allowed))
+    burst = 0 if allowed.rate is None else _burst(allowed)
+    return _Charge(key, _Count(), allowed.at_once, allowed.daily, allowed.rate, burst)
+
+
+def _check(charge: _Charge, now: float, utc: float) -> None:
+    """Raises Exceeded."""
+    count, at_once, daily, rate, burst = charge.count, charge.at_once, charge.daily, charge.rate, charge.burst
+    if at_once is not None and count.running >= at_once:
+        raise Exceeded(charge.limit, f"at most {at_once} calls at once", ANY_MOMENT)
+    if daily is not None and count.today >= daily and count.day == utc // DAY:
+        raise Exceeded(charge.limit, f"at most {daily} calls a day (UTC)", DAY - utc % DAY)
+    # How long until the bucket holds a call.
+    if rate is not None and (wait := count.full_at - now - (burst - 1) / rate) > 0:
+        raise Exceeded(charge.limit, f"at most {burst} calls at a time, and {_said(rate)}", wait)
+
+
+def _take(charge: _Charge, now: float, utc: float) -> None:
+    count, rate = charge.count, charge.rate
+    if charge.at_once is not None:
+        count.running += 1
+    if charge.daily is not None:
+        day = utc // DAY
+        count.today = count.today + 1 if count.day == day else 1
+        count.day = day
+    if rate is not None:
+        count.full_at = (count.full_at if count.full_at > now else now) + 1 / rate
 
 
 def _burst(allowed: Allowance) -> int:

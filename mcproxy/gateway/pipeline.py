@@ -14,7 +14,7 @@ from typing import Final, Protocol, assert_never
 import structlog
 
 from mcproxy.access.audit import Audit
-from mcproxy.access.limits import Ask, Exceeded, Limits
+from mcproxy.access.limits import Exceeded, Limits
 from mcproxy.access.records import Digest, Digests, End, recorded, trace_id
 from mcproxy.call import (
     Call,
@@ -184,7 +184,7 @@ def limited(
             aim = aims(call)
             tool = aim.own if aim.upstream and aim.kind is Kind.TOOLS else None
             try:
-                grant = limits.admit(Ask(call.caller.principal, aim.upstream, tool), clock(), calendar())
+                grant = limits.admit(call.caller.principal, aim.upstream, tool, clock(), calendar())
             except Exceeded as exceeded:
                 metrics.limited.labels(aim.upstream, exceeded.limit).inc()
                 raise _too_much(exceeded) from exceeded

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from mcproxy.access.limits import DAY, Ask, Exceeded, Limits
+from mcproxy.access.limits import DAY, Exceeded, Limits
 from mcproxy.call import Principal
 from mcproxy.settings.rates import Rates
 
@@ -18,8 +18,11 @@ def limits(max_keys: int = 1000, **rules: dict[str, object]) -> Limits:
     return Limits(Rates.model_validate({"rules": rules, "max_keys": max_keys}))
 
 
+Ask = tuple[Principal, str, str | None]
+
+
 def ask(name: str = "ann", upstream: str = "gh", tool: str | None = "push", roles: tuple[str, ...] = ()) -> Ask:
-    return Ask(Principal(name, frozenset(roles)), upstream, tool)
+    return Principal(name, frozenset(roles)), upstream, tool
 
 
 def admitted(limits: Limits, ask: Ask, now: float, times: int = 1, utc: float = MIDNIGHT) -> int:
@@ -27,7 +30,7 @@ def admitted(limits: Limits, ask: Ask, now: float, times: int = 1, utc: float = 
     count = 0
     for _ in range(times):
         try:
-            limits.admit(ask, now, utc)
+            limits.admit(*ask, now, utc)
         except Exceeded:
             continue
         count += 1
@@ -36,7 +39,7 @@ def admitted(limits: Limits, ask: Ask, now: float, times: int = 1, utc: float = 
 
 def refusal(limits: Limits, ask: Ask, now: float, utc: float = MIDNIGHT) -> Exceeded:
     with pytest.raises(Exceeded) as caught:
-        limits.admit(ask, now, utc)
+        limits.admit(*ask, now, utc)
     return caught.value
 
 
@@ -50,7 +53,7 @@ def test_a_bucket_gives_its_burst_at_once_and_then_its_rate() -> None:
 
 def test_who_waits_as_long_as_it_was_told_gets_in() -> None:
     bucket = limits(r={"rate": "1/m"})
-    bucket.admit(ask(), 7, MIDNIGHT)
+    bucket.admit(*ask(), 7, MIDNIGHT)
     told = refusal(bucket, ask(), 17)
     assert (told.limit, told.retry_after) == ("r", 50)
     assert "1 a minute" in told.sentence
@@ -99,8 +102,8 @@ def test_a_list_counts_for_a_limit_on_everything_alone() -> None:
 
 def test_calls_at_once_are_bounded_until_they_end() -> None:
     two = limits(r={"at_once": 2, "per": ["principal"]})
-    first = two.admit(ask(), 0, MIDNIGHT)
-    second = two.admit(ask(), 0, MIDNIGHT)
+    first = two.admit(*ask(), 0, MIDNIGHT)
+    second = two.admit(*ask(), 0, MIDNIGHT)
     assert refusal(two, ask(), 0).retry_after == 1
     assert admitted(two, ask("bob"), 0) == 1
     two.release(first)
@@ -136,10 +139,26 @@ def test_a_role_is_allowed_its_own_and_several_the_most_of_each() -> None:
 def test_what_is_kept_of_callers_is_bounded_and_the_idle_are_forgotten() -> None:
     some = limits(10, r={"rate": "1/s", "daily": 9, "at_once": 9, "per": ["principal"]})
     for number in range(100):
-        some.release(some.admit(ask(f"p{number}"), 0, MIDNIGHT))
-    assert (len(some._full_at), len(some._today), len(some._running)) == (10, 10, 0)
-    some.release(some.admit(ask("last"), 60, MIDNIGHT + DAY))
-    assert (len(some._full_at), len(some._today), len(some._running)) == (1, 1, 0)
+        some.release(some.admit(*ask(f"p{number}"), 0, MIDNIGHT))
+    assert (len(some._counts), len(some._apart)) == (10, 0)
+    some.release(some.admit(*ask("last"), 60, MIDNIGHT + DAY))
+    assert (len(some._counts), len(some._apart)) == (1, 0)
+
+
+def test_a_count_that_gives_way_still_knows_what_runs() -> None:
+    some = limits(2, r={"at_once": 1, "per": ["principal"]})
+    first = some.admit(*ask("first"), 0, MIDNIGHT)
+    for number in range(10):
+        some.release(some.admit(*ask(f"p{number}"), 0, MIDNIGHT))
+    assert len(some._apart) == 1
+    assert admitted(some, ask("first"), 0) == 0
+    some.release(first)
+    assert len(some._apart) == 0
+    again = some.admit(*ask("first"), 0, MIDNIGHT)
+    some.admit(*ask("p0"), 0, MIDNIGHT)
+    some.admit(*ask("p1"), 0, MIDNIGHT)
+    some.release(again)
+    assert admitted(some, ask("first"), 0, times=2) == 1
 
 
 def test_other_numbers_count_on_with_what_was_counted() -> None:
