@@ -7,16 +7,19 @@ refused, whatever else might do. Reads no body, and says nothing of what was sho
 from __future__ import annotations
 
 import ipaddress
+import math
 import re
 import time
 from collections.abc import Callable, Collection, Sequence
 from enum import Enum
 from typing import Final, Protocol
 
+import msgspec
+
 from mcproxy.access.fetching import Fetch, fetch
 from mcproxy.access.issuers import KeysUnavailable, Spawn
 from mcproxy.access.keys import KeyRing, digest
-from mcproxy.access.tokens import InsufficientScope, InvalidToken, Tokens
+from mcproxy.access.tokens import InsufficientScope, InvalidToken, Tokens, Verified
 from mcproxy.call import ANONYMOUS, Principal
 from mcproxy.settings.authentication import RESERVED, Authentication, Certificates, Forwarded
 
@@ -47,6 +50,16 @@ class NotIdentified(Exception):
         super().__init__(sentence)
         self.fault = fault
         self.sentence = sentence
+
+
+class Identified(msgspec.Struct, frozen=True, eq=False):
+    """Who asks, and for how long the same request says so: see `Identity.vouches`. Times are Unix times in seconds."""
+
+    principal: Principal
+    settings: Authentication
+    since: float = -math.inf
+    until: float = math.inf
+    token: Verified | None = None
 
 
 class Presented(Protocol):
@@ -102,18 +115,26 @@ class Identity:
         """Fetches issuers' keys before the first token comes."""
         self._tokens.prepare()
 
-    async def identify(self, presented: Presented) -> Principal:
+    def vouches(self, found: Identified) -> bool:
+        """Whether who was identified would be once more, if it showed the very same."""
+        return (
+            found.settings is self._settings
+            and found.since <= self._wall() < found.until
+            and (found.token is None or found.token.is_current)
+        )
+
+    async def identify(self, presented: Presented) -> Identified:
         """Raises NotIdentified."""
-        if not self.required:
-            return ANONYMOUS
-        principal = _forwarded(presented, self._settings.forwarded)
-        if principal is None and (secret := self._secret(presented)) is not None:
-            principal = await self._bearer(secret, presented)
-        if principal is None:
-            principal = _certified(presented, self._settings.certificates)
-        if principal is None:
-            raise NotIdentified(Fault.MISSING, f"who calls must say who it is: {self._ways()}")
-        return principal
+        settings = self._settings
+        if not settings.required:
+            return Identified(ANONYMOUS, settings)
+        if (principal := _forwarded(presented, settings.forwarded)) is not None:
+            return Identified(principal, settings)
+        if (secret := self._secret(presented)) is not None:
+            return await self._bearer(secret, presented)
+        if (principal := _certified(presented, settings.certificates)) is not None:
+            return Identified(principal, settings)
+        raise NotIdentified(Fault.MISSING, f"who calls must say who it is: {self._ways()}")
 
     def _secret(self, presented: Presented) -> str | None:
         """The one key or token of a request. Raises NotIdentified."""
@@ -131,16 +152,16 @@ class Identity:
             raise NotIdentified(Fault.INVALID, "the header Authorization is not `Bearer` and a key or a token")
         return bearer["token"]
 
-    async def _bearer(self, secret: str, presented: Presented) -> Principal:
-        hashed = digest(secret)
+    async def _bearer(self, secret: str, presented: Presented) -> Identified:
+        settings, hashed = self._settings, digest(secret)
         if (holder := self._keys.find(hashed)) is not None:
-            if holder.expires is not None and holder.expires <= self._wall():
+            if holder.expires <= self._wall():
                 raise NotIdentified(Fault.INVALID, "the key has expired")
-            return holder.principal
-        if not self._settings.oauth.issuers:
+            return Identified(holder.principal, settings, until=holder.expires)
+        if not settings.oauth.issuers:
             raise NotIdentified(Fault.INVALID, "the key is not known")
         try:
-            return await self._tokens.principal(secret, hashed, presented.is_audience)
+            token = await self._tokens.verified(secret, hashed, presented.is_audience)
         except InvalidToken as invalid:
             raise NotIdentified(Fault.INVALID, str(invalid)) from invalid
         except InsufficientScope as lacking:
@@ -148,6 +169,7 @@ class Identity:
         except KeysUnavailable as unavailable:
             sentence = "the keys of the token's issuer cannot be had at present; try again"
             raise NotIdentified(Fault.UNAVAILABLE, sentence) from unavailable
+        return Identified(token.principal, settings, token.since, token.until, token)
 
     def _ways(self) -> str:
         settings = self._settings
@@ -160,7 +182,7 @@ class Identity:
 
 def _forwarded(presented: Presented, settings: Forwarded) -> Principal | None:
     """Who a proxy says it is; None where nobody that we trust says anything. Raises NotIdentified."""
-    if not _is_trusted(presented.peer, settings):
+    if not (settings.trusted and _is_trusted(presented.peer, settings)):
         return None
     match presented.header(settings.user_header):
         case []:
@@ -173,7 +195,7 @@ def _forwarded(presented: Presented, settings: Forwarded) -> Principal | None:
 
 
 def _is_trusted(peer: str | None, settings: Forwarded) -> bool:
-    if peer is None or not settings.trusted:
+    if peer is None:
         return False
     address = ipaddress.ip_address(peer.partition("%")[0])
     if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:

@@ -7,6 +7,7 @@ the others, however long it takes. Reads no header.
 from __future__ import annotations
 
 import hashlib
+import math
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,10 +24,10 @@ _BYTES: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Whose a key is. `expires` is a Unix time in seconds."""
+    """Whose a key is. `expires` is a Unix time in seconds; infinite for never."""
 
     principal: Principal
-    expires: float | None
+    expires: float
 
 
 def make() -> str:
@@ -49,4 +50,4 @@ class KeyRing:
 
 def _holder(name: str, key: Key) -> Holder:
     principal = Principal(name, roles=frozenset(key.roles), attributes=(("key", key.sha256[:12]),))
-    return Holder(principal, None if key.expires is None else key.expires.timestamp())
+    return Holder(principal, math.inf if key.expires is None else key.expires.timestamp())

@@ -67,6 +67,20 @@ class Verified:
     source: KeySet
     keys: Keys
 
+    @property
+    def is_current(self) -> bool:
+        """Whether its issuer still has the keys that it was held against."""
+        return self.keys is self.source.keys
+
+    @property
+    def since(self) -> float:
+        """From when on it is good: a Unix time, as `until`."""
+        return max(self.bounds.nbf or 0, self.bounds.iat or 0) - self.source.issuer.leeway
+
+    @property
+    def until(self) -> float:
+        return self.bounds.exp + self.source.issuer.leeway
+
 
 class Tokens:
     """`spawn` starts tasks that fetch keys. `wall` is the time in seconds from 1970."""
@@ -98,17 +112,17 @@ class Tokens:
         for source in self._sources.values():
             source.refresh()
 
-    async def principal(self, token: str, hashed: bytes, is_audience: IsAudience) -> Principal:
-        """Who a token was given to; `hashed` stands for it. `is_audience` says whether an `aud` is what is asked.
+    async def verified(self, token: str, hashed: bytes, is_audience: IsAudience) -> Verified:
+        """A good token; `hashed` stands for it. `is_audience` says whether an `aud` is what is asked.
 
         Raises InvalidToken, InsufficientScope, and KeysUnavailable where that cannot be told.
         """
         verified = self._verified.get(hashed)
-        if verified is None or verified.keys is not verified.source.keys:
+        if verified is None or not verified.is_current:
             verified = self._verified[hashed] = await self._verify(token)
         self._check_bounds(verified, is_audience)
         self._check_scopes(verified.principal)
-        return verified.principal
+        return verified
 
     async def _verify(self, token: str) -> Verified:
         if len(token) > self._oauth.max_token_bytes:
@@ -165,9 +179,9 @@ class Tokens:
 
     def _check_bounds(self, verified: Verified, is_audience: IsAudience) -> None:
         now, issuer, bounds = self._wall(), verified.source.issuer, verified.bounds
-        if bounds.exp <= now - issuer.leeway:
+        if now >= verified.until:
             raise InvalidToken("the token has expired")
-        if max(bounds.nbf or 0, bounds.iat or 0) > now + issuer.leeway:
+        if now < verified.since:
             raise InvalidToken("the token is not good yet")
         named = [bounds.aud] if isinstance(bounds.aud, str) else bounds.aud
         # security-considerations: servers "MUST only accept tokens specifically intended for themselves".

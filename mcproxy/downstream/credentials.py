@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Collection, Mapping, Sequence
 from typing import Any, Final
 
-from mcproxy.access.identity import Fault, Identity, NotIdentified
+import msgspec
+
+from mcproxy.access.identity import Fault, Identified, Identity, NotIdentified
 from mcproxy.call import ANONYMOUS, Principal
 from mcproxy.downstream import http
 from mcproxy.downstream.admission import is_loopback
@@ -16,6 +18,7 @@ from mcproxy.downstream.edge import Edge
 from mcproxy.downstream.metadata import challenge, is_audience
 from mcproxy.downstream.responses import Refusal
 from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, INVALID_REQUEST
+from mcproxy.settings import Proxy
 
 _STATUS: Final = {
     Fault.MISSING: 401,
@@ -31,6 +34,14 @@ _RETRY_AFTER: Final = "10"
 _ALTERNATIVES: Final = {"DNS": "dns", "email": "email", "URI": "uri"}
 
 
+class _Noted(msgspec.Struct, frozen=True):
+    """Who sends requests to a target with certain header fields, over the connection that those are of."""
+
+    found: Identified
+    proxy: Proxy
+    target: str
+
+
 class Credentials:
     """Says who sends a request (`listener.Identify`)."""
 
@@ -39,9 +50,14 @@ class Credentials:
         self._identity = identity
 
     def __call__(self, request: http.Request) -> Principal | Awaitable[Principal]:
-        if self._identity.required:
-            return self._identified(request)
         proxy = self._edge.proxy
+        if self._identity.required:
+            # Only who was identified is noted. The target and the proxy say which audience a token must be for.
+            noted: _Noted | None = request.fields.noted.get(self)
+            known = noted is not None and noted.proxy is proxy and noted.target == request.target
+            if noted is not None and known and self._identity.vouches(noted.found):
+                return noted.found.principal
+            return self._identified(request)
         # R42 after a reload, which may take authentication out and leaves the listener there.
         if not (is_loopback(proxy.host) or proxy.insecure):
             fault = NotIdentified(Fault.MISSING, "nobody is let in from outside without authentication")
@@ -49,10 +65,13 @@ class Credentials:
         return ANONYMOUS
 
     async def _identified(self, request: http.Request) -> Principal:
+        proxy = self._edge.proxy
         try:
-            return await self._identity.identify(_Presented(self._edge, request))
+            found = await self._identity.identify(_Presented(self._edge, request))
         except NotIdentified as refusal:
             raise self._refusal(request, refusal) from refusal
+        request.fields.noted[self] = _Noted(found, proxy, request.target)
+        return found.principal
 
     def _refusal(self, request: http.Request, refusal: NotIdentified) -> Refusal:
         if refusal.fault is Fault.UNAVAILABLE:

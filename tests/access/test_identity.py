@@ -13,7 +13,7 @@ from mcproxy.access.identity import Fault, Identity, NotIdentified
 from mcproxy.access.keys import digest
 from mcproxy.call import ANONYMOUS, Principal
 from mcproxy.settings.authentication import Authentication
-from tests.access.test_issuers import ISSUER, JWKS, Web, jwks
+from tests.access.test_issuers import ISSUER, JWKS, Clock, Web, jwks
 from tests.access.test_tokens import HERE, NOW, signed
 from tests.fakes.issuer import pair
 
@@ -60,7 +60,7 @@ async def ask(
             known = Authentication.model_validate(settings)
             identity = Identity(known, tasks.start_soon, web, lambda: NOW)
             try:
-                return await identity.identify(Shown(headers, peer, certificate))
+                return (await identity.identify(Shown(headers, peer, certificate))).principal
             except NotIdentified as refusal:
                 found = refusal
     raise found
@@ -246,11 +246,55 @@ async def test_other_settings_count_from_the_next_request_on() -> None:
         async with anyio.create_task_group() as tasks:
             identity = Identity(Authentication.model_validate(KEYS), tasks.start_soon)
             shown = Shown([bearer("the-key")])
-            assert (await identity.identify(shown)).name == "bot"
+            assert (await identity.identify(shown)).principal.name == "bot"
             another = {"keys": {"bot": [{"sha256": digest("another").hex()}]}}
             identity.reconfigure(Authentication.model_validate(another))
             with pytest.raises(NotIdentified):
                 await identity.identify(shown)
+
+
+async def test_who_was_identified_is_vouched_for_until_a_reload_whatever_that_says() -> None:
+    async with anyio.create_task_group() as tasks:
+        identity = Identity(Authentication.model_validate(KEYS), tasks.start_soon)
+        found = await identity.identify(Shown([bearer("the-key")]))
+        assert identity.vouches(found)
+        identity.reconfigure(Authentication.model_validate(KEYS))
+        assert not identity.vouches(found)
+        assert identity.vouches(await identity.identify(Shown([bearer("the-key")])))
+
+
+async def test_who_was_identified_is_vouched_for_until_what_it_showed_expires() -> None:
+    clock = Clock(NOW)
+    keys = {"keys": {"bot": [{**KEY, "expires": "2027-01-15T08:00:01Z"}]}}
+    async with anyio.create_task_group() as tasks:
+        settings = Authentication.model_validate({**keys, **TOKENS})
+        identity = Identity(settings, tasks.start_soon, Web({JWKS: jwks(pair())}), clock)
+        key = await identity.identify(Shown([bearer("the-key")]))
+        token = await identity.identify(Shown([bearer(signed(nbf=NOW, exp=NOW + 100))]))
+        leeway = settings.oauth.issuers[0].leeway
+        for passed, good in (
+            (0, (True, True)),
+            (1, (False, True)),
+            (99, (False, True)),
+            (100 + leeway, (False, False)),
+        ):
+            clock.now = NOW + passed
+            assert (identity.vouches(key), identity.vouches(token)) == good
+        clock.now = NOW - leeway - 1
+        assert not identity.vouches(token)
+
+
+async def test_a_token_is_vouched_for_until_its_issuer_has_other_keys() -> None:
+    async with anyio.create_task_group() as tasks:
+        web = Web({JWKS: jwks(pair())})
+        settings = Authentication.model_validate({"oauth": {**TOKENS["oauth"], "keys_cooldown": 1e-9}})
+        identity = Identity(settings, tasks.start_soon, web, lambda: NOW)
+        found = await identity.identify(Shown([bearer(signed())]))
+        assert identity.vouches(found)
+        web.pages[JWKS] = jwks(pair("another"))
+        with pytest.raises(NotIdentified):
+            await identity.identify(Shown([bearer(signed(pair("stolen")))]))
+        assert not identity.vouches(found)
 
 
 async def test_who_asks_over_stdio_is_configured() -> None:

@@ -275,6 +275,26 @@ async def test_r42_a_reload_that_takes_authentication_out_lets_nobody_in_from_ou
         await client.open()
 
 
+async def test_a_key_that_a_reload_takes_out_is_refused_from_the_next_request_on() -> None:
+    async with served(authentication=KEYS) as gateway, client_of(gateway) as client:
+        client.headers.update(ANN)
+        await client.open()
+        for status in (200, 200, 401, 401):
+            if status == 401:
+                gateway.identity.reconfigure(KEYS.model_copy(update={"keys": {"bob": KEYS.keys["bob"]}}))
+            async with client.post(request(1, "ping")) as response:
+                assert response.status == status
+
+
+async def test_a_token_is_for_what_it_names_whatever_the_connection_had_it_for_before() -> None:
+    async with protected() as (gateway, issuer, client):
+        headers = {"Authorization": f"Bearer {issuer.token(f'{gateway.url}/servers/up/mcp')}"}
+        for path, status in (("/servers/up/mcp", 200), ("/mcp", 401)) * 2:
+            client.url = gateway.url + path
+            async with client.post(initialize(), **headers) as response:
+                assert response.status == status
+
+
 # What belongs to whom
 
 
