@@ -70,6 +70,9 @@ class Principal:
     attributes: tuple[tuple[str, str], ...] = ()
     """What else is known of it, by name: what a token claims, say."""
 
+    def __hash__(self) -> int:
+        return hash(self.name)
+
 
 ANONYMOUS = Principal("anonymous")
 

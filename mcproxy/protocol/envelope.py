@@ -25,7 +25,6 @@ from mcproxy.protocol.eras import (
     STATELESS_VERSIONS,
 )
 from mcproxy.protocol.jsonrpc import (
-    EMPTY_OBJECT,
     INVALID_PARAMS,
     UNSUPPORTED_PROTOCOL_VERSION,
     ErrorObject,
@@ -43,6 +42,9 @@ META: Final = "_meta"
 
 SERVED_VERSIONS: Final = (*STATELESS_VERSIONS, *reversed(HANDSHAKE_VERSIONS))
 """All that an endpoint serves, newest first: what `supported` and `supportedVersions` name."""
+
+
+_TOKEN: Final = bytes(raw(META_PROGRESS_TOKEN))
 
 
 class Envelope(msgspec.Struct, frozen=True):
@@ -74,7 +76,7 @@ def set_apart(meta: bytes) -> tuple[bytes, RequestId | None]:
 
     Raises InvalidEnvelope.
     """
-    if meta.find(META_PROGRESS_TOKEN.encode()) < 0:
+    if meta.find(_TOKEN) < 0:
         return meta, None
     members = _parsed(META, meta)
     token = _progress_token(members)
@@ -146,7 +148,7 @@ def written(envelope: Envelope) -> bytes:
 def put_on(params: Params, envelope: bytes, token: RequestId | None) -> Params:
     """`params` with what was `written` in their `_meta`, the rest of it as it was, and a token of progress, if any."""
     if token is not None:
-        envelope = b'%b,"%b":%b}' % (envelope[:-1], META_PROGRESS_TOKEN.encode(), raw(token))
+        envelope = b"%b,%b:%b}" % (envelope[:-1], _TOKEN, raw(token))
     if META in params:
         return with_meta(params, parse_object(envelope))
     return {**params, META: Raw(envelope)}
@@ -175,7 +177,7 @@ def dressed(result: Params, *, absent: Params, own: Params, server: bytes) -> Pa
 
     `server` is an Implementation object as JSON (basic, "_meta").
     """
-    given = bytes(result.get(META, EMPTY_OBJECT))
+    given = bytes(result[META]) if META in result else b"{}"
     meta = _signed_again(given, server) if len(given) <= LONGEST_REMEMBERED else _signed(given, server)
     return {**absent, **result, META: meta, **own}
 

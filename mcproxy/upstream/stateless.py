@@ -199,7 +199,7 @@ class Conversation:
 
     def receive(self, data: bytes, cause: RequestId | None = None) -> None:
         """Takes a message as its bytes. `cause` is the request on whose own response it came."""
-        if not data.strip():
+        if not data or data.isspace():
             return
         try:
             self.take(parse(data), cause)
