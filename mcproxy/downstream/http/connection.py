@@ -19,7 +19,7 @@ import structlog
 
 from mcproxy.downstream.http.heads import WITHOUT_BODY, head
 from mcproxy.downstream.http.known import MOST_KNOWN, KnownHead, known_head
-from mcproxy.downstream.http.messages import Answered, Handler, Request, Response, Streamed
+from mcproxy.downstream.http.messages import Handler, Request, Response
 from mcproxy.downstream.http.reading import read_fields, read_target
 
 log = structlog.get_logger()
@@ -206,11 +206,17 @@ class Connection(asyncio.Protocol):
                 log.exception("a request crashed", path=request.path)
                 answer = self._owner.refuse(500, "internal error of the gateway: see its log")
             request.when_gone = self._served = None
-            if isinstance(answer, Streamed) and self._chunks is not None and not self._chunks.over:
+            if isinstance(answer, Response):
+                self._respond(request, answer)
+            elif self._chunks is not None and not self._chunks.over:
                 self._leave_alone(request)
                 return
-            self._finish(request, answer)
             self._chunks = None
+            self._idle_since = self._loop.time()
+            if not request.whole:
+                request.drop()
+            if self._last:
+                self._end(heard_out=request.whole)
 
     def _leave_alone(self, request: Request) -> None:
         """Has a stream go on without its handler.
@@ -422,7 +428,8 @@ class Connection(asyncio.Protocol):
         if self._served is None and not self._lost:
             self._chunks = None
             self._idle_since = self._loop.time()
-            self._move_on(heard_out=self._receiving is None)
+            if self._last:
+                self._end(heard_out=self._receiving is None)
             if self._waiting:
                 self._proceed()
 
@@ -435,39 +442,31 @@ class Connection(asyncio.Protocol):
         elif self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
-    def _finish(self, request: Request, answer: Answered) -> None:
-        self._idle_since = self._loop.time()
-        if self._lost:
-            return
-        if isinstance(answer, Response):
-            if self._chunks is not None:
-                # Its handler crashed in the middle of a stream: whoever writes it is told, and its client.
-                self._chunks.leave()
-                self.reset()
-                return
-            self._respond(request, answer)
-        if not request.whole:
-            request.drop()
-        self._move_on(heard_out=request.whole)
-
-    def _move_on(self, *, heard_out: bool) -> None:
-        """To the next request, or to the end where that was the last."""
-        if self._last and heard_out:
+    def _end(self, *, heard_out: bool) -> None:
+        """After the last request."""
+        if heard_out:
             self.close()
-        elif self._last:
+        elif not self._lost:
             self._linger()
 
     def _respond(self, request: Request, response: Response) -> None:
+        if self._chunks is not None:
+            # Its handler crashed in the middle of a stream: whoever writes it is told, and its client.
+            self._chunks.leave()
+            self.reset()
+            return
+        if self._lost:
+            return
         self._last = self._is_last(request)
         body = response.body
         framing = b"" if response.status in WITHOUT_BODY else b"Content-Length: %d\r\n" % len(body)
         start = head(response.status, response.fields, request.added, framing=framing, close=self._last)
         if request.method == "HEAD":
-            self.write(start)
+            self._transport.write(start)
         elif len(body) > MUCH:
             self._transport.writelines((start, body))
         else:
-            self.write(start + body)
+            self._transport.write(start + body)
 
     def _is_last(self, request: Request) -> bool:
         if request.is_last or self._closing or self._owner.closing:

@@ -21,15 +21,18 @@ _FORBIDDEN: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
 def head(status: int, fields: Mapping[str, str], added: Mapping[str, str], *, framing: bytes, close: bool) -> bytes:
     """`framing` is the line that says how long the body is."""
-    more = _lines(tuple(added.items())) if added else b""
+    start = _start(status, int(time.time()), tuple(fields.items()))
+    if not (added or close):
+        return start + framing + b"\r\n"
     end = b"Connection: close\r\n\r\n" if close else b"\r\n"
-    return b"".join((_start(status, int(time.time())), framing, _lines(tuple(fields.items())), more, end))
+    return b"".join((start, framing, _lines(tuple(added.items())), end))
 
 
-@lru_cache(64)
-def _start(status: int, now: int) -> bytes:
+@lru_cache(256)
+def _start(status: int, now: int, fields: tuple[tuple[str, str], ...]) -> bytes:
     """RFC 9110, section 6.6.1: who has a clock MUST send the date."""
-    return f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\nDate: {formatdate(now, usegmt=True)}\r\n".encode()
+    line = f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\nDate: {formatdate(now, usegmt=True)}\r\n"
+    return line.encode() + _lines(fields)
 
 
 @lru_cache(256)
