@@ -39,6 +39,7 @@ from mcproxy.protocol.jsonrpc import (
     Request,
     Response,
     encode,
+    encode_whole,
 )
 from mcproxy.protocol.sse import KEEP_ALIVE, encode_event
 
@@ -274,7 +275,7 @@ def _closed(sessions: Sessions, session: Session, stream: Stream, outbox: Outbox
 
 
 def _one(answers: list[Response | ErrorResponse]) -> bytes:
-    return encode(answers[0])
+    return encode_whole(answers[0])
 
 
 def _no_such_version(version: str | None) -> Refusal:

@@ -197,7 +197,9 @@ def undressed(result: Params) -> Params:
     """
     if "resultType" not in result:
         return result
-    rest = {key: value for key, value in result.items() if key not in _OF_EVERY_RESULT}
+    rest = result.copy()
+    for member in _OF_EVERY_RESULT:
+        rest.pop(member, None)
     if META not in rest:
         return rest
     meta = _readable(rest.pop(META))
@@ -205,7 +207,7 @@ def undressed(result: Params) -> Params:
     return {**rest, META: raw(meta)} if meta else rest
 
 
-_OF_EVERY_RESULT: Final = frozenset({"resultType", "ttlMs", "cacheScope"})
+_OF_EVERY_RESULT: Final = ("resultType", "ttlMs", "cacheScope")
 
 
 def _readable(meta: bytes | Raw) -> Params:

@@ -134,26 +134,28 @@ _encoder = msgspec.json.Encoder()
 def parse(data: bytes | Raw) -> Message:
     """Reads one message. Raises InvalidMessage (JSON-RPC 2.0, section 5.1)."""
     try:
-        _check_unicode(data)
-        plain = _plain.decode(data)
+        text = bytes(data)
+        if not text.isascii():
+            text.decode()
+        plain = _plain.decode(text)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return _read_closely(data)
-    id, result = plain.id, plain.result
-    if plain.method is not UNSET and id is UNSET:
-        return Notification(plain.method, plain.params or {})
+    id, method = plain.id, plain.method
+    if method is not UNSET and id is UNSET:
+        return Notification(method, plain.params or {})
     if id is UNSET or id is None:
         return _read_closely(data)
-    if plain.method is not UNSET:
-        return Request(id, plain.method, plain.params or {})
-    if plain.error is UNSET and result is not UNSET:
-        return Response(id, result)
+    if method is not UNSET:
+        return Request(id, method, plain.params or {})
+    if plain.error is UNSET and plain.result is not UNSET:
+        return Response(id, plain.result)
     return _read_closely(data)
 
 
 def _read_closely(data: bytes | Raw) -> Message:
     """The same of a message that something is wrong with, or that is no call and no success."""
     try:
-        _check_unicode(data)
+        bytes(data).decode()
         envelope = _envelope.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         if _is_json(data):
@@ -218,6 +220,11 @@ def parse_id(data: bytes | Raw) -> RequestId | None:
 def encode(message: Message) -> bytes:
     """One message as one line of JSON, without its line end: fit for stdio and for one SSE `data` field."""
     return one_line(_encoder.encode(message))
+
+
+def encode_whole(message: Message) -> bytes:
+    """One message as JSON, with whatever line breaks its parts came with: fit for a body of HTTP."""
+    return _encoder.encode(message)
 
 
 def with_param(notification: bytes, member: bytes) -> bytes:
@@ -309,12 +316,6 @@ def _read_error(member: Raw, id: RequestId | None) -> ErrorObject:
     except (msgspec.MsgspecError, RecursionError) as reason:
         raise InvalidMessage(INVALID_REQUEST, f"malformed error: {_reason(reason)}", id) from reason
     return ErrorObject(error.code, error.message, None if error.data is UNSET else error.data)
-
-
-def _check_unicode(data: bytes | Raw) -> None:
-    text = data if isinstance(data, bytes) else bytes(data)
-    if not text.isascii():
-        text.decode()
 
 
 def _is_json(data: bytes | Raw) -> bool:

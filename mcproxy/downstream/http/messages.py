@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from functools import lru_cache
 from typing import Any, Final, Protocol
 from urllib.parse import parse_qsl, unquote
 
@@ -126,11 +125,6 @@ class Request(msgspec.Struct, eq=False):
         return dict(reversed(parse_qsl(self.target.partition("?")[2], keep_blank_values=True)))
 
     @property
-    def content_type(self) -> str:
-        """The media type alone, in lower case; empty where none is said."""
-        return _media_type(self.fields.get("content-type", ""))
-
-    @property
     def scheme(self) -> str:
         return "http" if self.fact("ssl_object") is None else "https"
 
@@ -228,11 +222,6 @@ class Request(msgspec.Struct, eq=False):
 
 Answered = Response | Streamed
 Handler = Callable[[Request], Awaitable[Answered]]
-
-
-@lru_cache(64)
-def _media_type(content_type: str) -> str:
-    return content_type.partition(";")[0].strip().lower()
 
 
 def _address(found: object) -> tuple[str, int] | None:
