@@ -63,6 +63,10 @@ class Changes:
 
     def take(self) -> list[Change]:
         """The next of them, at most AT_ONCE."""
+        if self._notices is None and len(self._changes) <= AT_ONCE:
+            changes: list[Change] = list(self._changes.values())
+            self._changes.clear()
+            return changes
         taken: list[Change] = []
         while self._notices and len(taken) < AT_ONCE:
             taken.append(self._notices.take())

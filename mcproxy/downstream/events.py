@@ -98,7 +98,7 @@ class EventStream:
             frames = outbox.take()
             if frames:
                 self._write(frames)
-            if outbox.drained:
+            if outbox.closed and outbox.drained:
                 self._chunks.end()
                 self._end()
             elif not outbox.may_have_more:

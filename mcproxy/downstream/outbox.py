@@ -18,7 +18,7 @@ class Outbox:
     `refill` is called whenever it is found empty, to put into it what waits elsewhere; it says whether more may wait.
     """
 
-    __slots__ = ("_closed", "_frames", "_limits", "_size", "may_have_more", "refill", "when_woken")
+    __slots__ = ("_frames", "_limits", "_size", "closed", "may_have_more", "refill", "when_woken")
 
     def __init__(self, limits: Limits) -> None:
         self.when_woken: Callable[[], None] = _nobody
@@ -28,32 +28,31 @@ class Outbox:
         self._limits = limits
         self._frames: list[bytes] = []
         self._size = 0
-        self._closed = False
+        self.closed = False
+        """Whether it takes no more."""
 
     def __len__(self) -> int:
         return len(self._frames)
 
     @property
-    def closed(self) -> bool:
-        """Whether it takes no more."""
-        return self._closed
-
-    @property
     def drained(self) -> bool:
         """Whether nothing is left to write, nor will be."""
-        return self._closed and not self._frames
+        return self.closed and not self._frames
 
     def put(self, frame: bytes, *, may_miss: bool = False) -> None:
-        if self._closed:
+        if self.closed:
             return
         # One frame always fits: how large a message may be is decided where it comes in.
-        if self._frames and not self._has_room(frame):
+        first = not self._frames
+        if not (first or self._has_room(frame)):
             if not may_miss:
                 self.discard()
             return
         self._frames.append(frame)
         self._size += len(frame)
-        self.when_woken()
+        # Who drains it has been woken for those before.
+        if first:
+            self.when_woken()
 
     def restore(self, frames: list[bytes]) -> None:
         """Puts what is bounded elsewhere: the events of a stream that is resumed."""
@@ -63,7 +62,7 @@ class Outbox:
 
     def close(self) -> None:
         """Takes no more; what is in it can still be drained."""
-        self._closed = True
+        self.closed = True
         self.wake()
 
     def discard(self) -> None:
@@ -77,7 +76,7 @@ class Outbox:
 
     def take(self) -> bytes:
         """All frames at once."""
-        self.may_have_more = bool(self._frames) or (not self._closed and self.refill())
+        self.may_have_more = bool(self._frames) or (not self.closed and self.refill())
         taken = b"".join(self._frames)
         self._frames.clear()
         self._size = 0

@@ -187,7 +187,8 @@ class Reply:
     def put(self, notification: bytes, *, may_miss: bool) -> None:
         """Takes one that is encoded already."""
         if self._answer is None and self._accepted.events:
-            self._begin_stream()
+            if self._events is None:
+                self._begin_stream()
             self.outbox.put(encode_event(notification), may_miss=may_miss)
 
     def wake(self) -> None:

@@ -289,23 +289,24 @@ class Subscriptions:
         """Those who use one spelling are told the very same, and what many see alike is asked once."""
         itself = _is_itself(topic, update.uri)
         # By identity: all that is told apart so is kept for as long as this takes.
-        seen: dict[tuple[str, int], Layout] = {}
+        heard: dict[tuple[str, int, str], ResourceUpdated | None] = {}
         layouts: dict[int, tuple[Layout, bool]] = {}
         changes: dict[str, ResourceUpdated] = {}
         told = 0
         for listener, spelling in self._watchers.hearers(topic):
             caller = listener.caller
-            whose = caller.endpoint, id(caller.principal)
-            layout = seen.get(whose)
-            if layout is None:
-                layout = seen[whose] = self._catalogue.layout(caller)
+            whose = caller.endpoint, id(caller.principal), spelling
+            if whose not in heard:
+                layout = self._catalogue.layout(caller)
                 if id(layout) not in layouts:
                     layouts[id(layout)] = layout, _may_hear(layout, topic, update.uri)
-            if layouts[id(layout)][1]:
-                uri = spelling if itself else layout.space(topic.link.upstream).expose_uri(update.uri)
-                if uri not in changes:
-                    changes[uri] = _update(uri, update.params)
-                listener.signal(changes[uri])
+                heard[whose] = None
+                if layouts[id(layout)][1]:
+                    uri = spelling if itself else layout.space(topic.link.upstream).expose_uri(update.uri)
+                    heard[whose] = changes.get(uri) or changes.setdefault(uri, _update(uri, update.params))
+            change = heard[whose]
+            if change is not None:
+                listener.signal(change)
                 told += 1
         self._listeners.count(topic.link.upstream, update, told)
 
