@@ -68,6 +68,8 @@ class Audit:
     def reconfigure(self, spec: settings.Audit, secrets: Iterable[str]) -> None:
         """What waits to be written goes to the file that is given now."""
         self._spec = spec
+        self._must_keep = spec.fail == "closed"
+        self._most = spec.max_queued
         self._failing = False
         self._lines = Lines(secrets, spec.redact)
         self._file = self._opening(spec) if spec.file is not None else None
@@ -80,26 +82,32 @@ class Audit:
     def spec(self) -> settings.Audit:
         return self._spec
 
-    async def begin(self) -> None:
-        """Before each call. Raises McpError where its record could not be kept, and must be (`fail: closed`)."""
-        if self._spec.fail == "closed":
-            with anyio.move_on_after(self._spec.patience):
-                while self._failing or self._is_full():
-                    await self._went.wait()
-            if self._failing or self._is_full():
-                sentence = "the gateway cannot write its audit log, and serves no call without: ask who operates it"
-                raise McpError(INTERNAL_ERROR, sentence, reason=Reason.UNAVAILABLE)
+    def begins(self) -> bool:
+        """Before each call. False where its record could not be kept, and must be (`fail: closed`): see `wait`."""
+        if self._must_keep and (self._failing or self._is_full()):
+            return False
         self._running += 1
+        return True
+
+    async def wait(self) -> None:
+        """Until a call begins of which `begins` said that it does not. Raises McpError after `patience`."""
+        with anyio.move_on_after(self._spec.patience):
+            while self._failing or self._is_full():
+                await self._went.wait()
+        if not self.begins():
+            sentence = "the gateway cannot write its audit log, and serves no call without: ask who operates it"
+            raise McpError(INTERNAL_ERROR, sentence, reason=Reason.UNAVAILABLE)
 
     def end(self, record: Record) -> None:
         """After each call that began. Never blocks."""
         self._running -= 1
-        if self._spec.fail == "open" and len(self._queue) >= self._spec.max_queued:
+        queue = self._queue
+        if len(queue) >= self._most and not self._must_keep:
             self._lose(1, "too many of them wait to be written")
             return
-        if not self._queue:
+        if not queue:
             self._came.set()
-        self._queue.append(record)
+        queue.append(record)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -114,7 +122,7 @@ class Audit:
                 await self._write_last()
 
     def _is_full(self) -> bool:
-        return self._running + len(self._queue) >= self._spec.max_queued
+        return self._running + len(self._queue) >= self._most
 
     async def _run(self) -> None:
         """Begins with no record, to see whether the file can be written at all."""

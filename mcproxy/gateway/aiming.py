@@ -23,6 +23,14 @@ MAX_UNLISTED: Final = 256
 """Characters of a name that no upstream vouches for: it is counted under, and kept."""
 
 
+_KINDS: Final = {Subject.TOOL: Kind.TOOLS, Subject.PROMPT: Kind.PROMPTS}
+_NAMED: Final = {
+    row.name: (_KINDS[row.subject], row.subject_key)
+    for row in METHODS.values()
+    if row.subject in _KINDS and row.subject_key is not None
+}
+"""By method: the list that its subject is in by name, and the member of `params` that says the name."""
+
 Aims = Callable[[Call], Aim]
 """What a call is aimed at, and maybe what the policy says of it."""
 
@@ -39,15 +47,19 @@ class Aiming:
         self._beyond = beyond
 
     def __call__(self, call: Call) -> Aim:
+        named = _NAMED.get(call.method)
+        if named is None:
+            return self._unnamed(call)
+        kind, key = named
+        return self._named(kind, parse_text(call.params.get(key, b"")) or "", call)
+
+    def _unnamed(self, call: Call) -> Aim:
+        """Of what is in no list by name."""
         row = METHODS.get(call.method)
-        if row is None or row.subject is None or row.subject_key is None:
+        if row is None or row.subject_key is None:
             return Aim()
         subject = call.params.get(row.subject_key, b"")
         match row.subject:
-            case Subject.TOOL:
-                return self._named(Kind.TOOLS, parse_text(subject) or "", call)
-            case Subject.PROMPT:
-                return self._named(Kind.PROMPTS, parse_text(subject) or "", call)
             case Subject.RESOURCE:
                 return self._resource(parse_text(subject) or "", call)
             case Subject.REFERENCE:
@@ -59,6 +71,8 @@ class Aiming:
                 id = parse_text(subject) or ""
                 task = self._task_ids.open(id, call.caller)
                 return Aim(own=id) if task is None else Aim(task.link.upstream, own=task.id)
+            case Subject.TOOL | Subject.PROMPT | None:
+                return Aim()
 
     def _named(self, kind: Kind, name: str, call: Call) -> Aim:
         outlook = self._catalogue.outlook(call.caller)

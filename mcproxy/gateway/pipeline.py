@@ -43,6 +43,7 @@ Label = Callable[[Call], tuple[str, str]]
 MAX_ID: Final = 64
 """Characters of a request's id that are logged."""
 
+_TOOLS: Final = Kind.TOOLS
 _CANCELLED: Final = Reason.CANCELLED.value
 
 CRASHED: Final = Failed(ErrorObject(INTERNAL_ERROR, "internal error of the gateway: see its log"), Party.GATEWAY)
@@ -129,10 +130,11 @@ def audited(audit: Audit, judges: Aims, digest: Digest, clock: Callable[[], floa
     def stage(handler: Handler) -> Handler:
         async def auditing(call: Call) -> Outcome:
             seen, at, began = judges(call), audit.clock(), clock()
-            try:
-                await audit.begin()
-            except McpError as refusal:
-                return Failed(refusal.error(), Party.GATEWAY, refusal.reason)
+            if not audit.begins():
+                try:
+                    await audit.wait()
+                except McpError as refusal:
+                    return Failed(refusal.error(), Party.GATEWAY, refusal.reason)
             outcome: Outcome | None = None
             try:
                 outcome = await handler(call)
@@ -182,7 +184,7 @@ def limited(
             if row is None or (row.subject is None and row.lists is None):
                 return await handler(call)
             aim = aims(call)
-            tool = aim.own if aim.upstream and aim.kind is Kind.TOOLS else None
+            tool = aim.own if aim.upstream and aim.kind is _TOOLS else None
             try:
                 grant = limits.admit(call.caller.principal, aim.upstream, tool, clock(), calendar())
             except Exceeded as exceeded:

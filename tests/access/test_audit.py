@@ -61,9 +61,13 @@ class Desk:
     def metric(self, name: str) -> float | None:
         return self.metrics.registry.get_sample_value(f"mcproxy_audit_{name}")
 
+    async def begin(self) -> None:
+        if not self.audit.begins():
+            await self.audit.wait()
+
     async def note(self, subject: str) -> None:
         with anyio.fail_after(5):
-            await self.audit.begin()
+            await self.begin()
         self.audit.end(a_record(subject))
 
     async def written(self, count: int) -> None:
@@ -151,7 +155,7 @@ async def test_closed_a_full_disk_loses_nothing_and_refuses_calls_before_they_be
         await d.note("kept")
         await d.sleeper.slept(1)
         with pytest.raises(McpError, match="serves no call without") as refused:
-            await d.audit.begin()
+            await d.begin()
         assert refused.value.reason is Reason.UNAVAILABLE
         d.disk.full = False
         d.sleeper.wake()
@@ -165,15 +169,15 @@ async def test_closed_a_file_that_can_never_be_written_lets_no_call_begin() -> N
     async with desk(Disk(full=True), fail="closed") as d:
         await d.sleeper.slept(1)
         with pytest.raises(McpError):
-            await d.audit.begin()
+            await d.begin()
 
 
 async def test_closed_calls_that_run_have_their_place_in_the_queue() -> None:
     async with desk(fail="closed", max_queued=2) as d:
-        await d.audit.begin()
-        await d.audit.begin()
+        await d.begin()
+        await d.begin()
         with pytest.raises(McpError):
-            await d.audit.begin()
+            await d.begin()
         d.audit.end(a_record("one"))
         await d.written(1)
         await d.note("two")
@@ -183,7 +187,7 @@ async def test_closed_calls_that_run_have_their_place_in_the_queue() -> None:
 
 async def test_closed_a_call_waits_for_room_no_longer_than_it_may() -> None:
     async with desk(fail="closed", max_queued=1, patience=5) as d:
-        await d.audit.begin()
+        await d.begin()
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(d.note, "second")
             await quiet()
