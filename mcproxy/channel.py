@@ -29,7 +29,7 @@ from mcproxy.protocol.jsonrpc import (
     parse_object,
     raw,
 )
-from mcproxy.protocol.methods import CANCELLED
+from mcproxy.protocol.methods import CANCELLED, PROGRESS
 
 GOODBYE = 1.0
 """Seconds that telling a peer of a cancellation may take."""
@@ -68,7 +68,7 @@ class _Pending(msgspec.Struct, eq=False):
     timeouts: Timeouts
     started: float
     deadline: float
-    on_progress: Callable[[Params], None] | None
+    notify: Callable[[str, Params], None] | None
     answer: Response | ErrorResponse | Exception | None = None
     holds: int = 0
     expired: bool = False
@@ -126,20 +126,20 @@ class Requests:
         send: Send,
         timeouts: Timeouts,
         *,
-        on_progress: Callable[[Params], None] | None = None,
+        notify: Callable[[str, Params], None] | None = None,
         send_cancel: Send | None = None,
         id: RequestId | None = None,
     ) -> Response | ErrorResponse:
         """Sends a request and waits for its answer.
 
         `send` may return at once, or carry the exchange until the answer has been settled. Each report of progress
-        (without its token) goes to `on_progress` and renews `idle`; `params` ask for it (`with_progress_token`).
+        (without its token) goes to `notify` and renews `idle`; `params` ask for it (`with_progress_token`).
         Where the wait ends without an answer, `send_cancel` (if any) gets `notifications/cancelled`.
         `id` is minted where none is given. Raises PeerGone, RequestTimeout, and whatever `send` raises.
         """
         if id is None:
             id = self.mint()
-        pending = self._pending[id] = self._begun(timeouts, on_progress)
+        pending = self._pending[id] = self._begun(timeouts, notify)
         if pending.deadline < self._alarm_at:
             self._wake_by(pending.deadline)
         try:
@@ -162,11 +162,11 @@ class Requests:
             raise answer
         return answer
 
-    def _begun(self, timeouts: Timeouts, on_progress: Callable[[Params], None] | None) -> _Pending:
+    def _begun(self, timeouts: Timeouts, notify: Callable[[str, Params], None] | None) -> _Pending:
         task = asyncio.current_task(self._loop)
         assert task is not None
         now = self._loop.time()
-        return _Pending(task, task.cancelling(), timeouts, now, now + min(timeouts.idle, timeouts.total), on_progress)
+        return _Pending(task, task.cancelling(), timeouts, now, now + min(timeouts.idle, timeouts.total), notify)
 
     def settle(self, answer: Response | ErrorResponse) -> bool:
         """Hands an answer to whoever waits for it. False where nobody does: late, or never asked for."""
@@ -195,10 +195,10 @@ class Requests:
         """Takes a `notifications/progress`. False where its token is not of a request in flight."""
         token = parse_id(params.get(META_PROGRESS_TOKEN, b""))
         pending = self._pending.get(token) if token is not None else None
-        if pending is None or pending.on_progress is None or pending.answer is not None:
+        if pending is None or pending.notify is None or pending.answer is not None:
             return False
         pending.touch(self._loop.time())
-        pending.on_progress({key: value for key, value in params.items() if key != META_PROGRESS_TOKEN})
+        pending.notify(PROGRESS, {key: value for key, value in params.items() if key != META_PROGRESS_TOKEN})
         return True
 
     def fail(self, id: RequestId, error: Exception) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from mcproxy.channel import PeerGone, Requests, RequestTimeout, Timeouts
 from mcproxy.protocol.jsonrpc import Message, Notification, Params, Request, Response, raw
+from mcproxy.protocol.methods import PROGRESS
 
 pytestmark = pytest.mark.anyio
 
@@ -35,8 +36,13 @@ class Peer:
 
 
 async def ask(requests: Requests, peer: Peer, timeouts: Timeouts, *, progress: list[Params] | None = None) -> object:
+    def notify(method: str, params: Params) -> None:
+        assert method == PROGRESS
+        assert progress is not None
+        progress.append(params)
+
     return await requests.exchange(
-        "m", {}, peer.send, timeouts, on_progress=None if progress is None else progress.append, send_cancel=peer.send
+        "m", {}, peer.send, timeouts, notify=notify if progress is not None else None, send_cancel=peer.send
     )
 
 

@@ -6,9 +6,8 @@ Opens with `initialize`, sends calls, takes whatever the server says. Opens no c
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
-from functools import partial
 from typing import Any, Final, assert_never
 
 import anyio
@@ -187,7 +186,7 @@ class Conversation:
                 with_progress_token(call.params, id) if row.may_ask else call.params,
                 self._send,
                 self._hop.timeouts(row),
-                on_progress=partial(call.client.notify, PROGRESS) if row.may_ask else None,
+                notify=call.client.notify if row.may_ask else None,
                 send_cancel=self._say_cancelled,
                 id=id,
             )
@@ -357,10 +356,10 @@ def _identity(answer: Response | ErrorResponse) -> ServerIdentity:
     return ServerIdentity(Era.HANDSHAKE, version, capabilities, answer.result.get("serverInfo"), instructions)
 
 
-def messages(data: bytes) -> list[Message | InvalidMessage]:
+def messages(data: bytes) -> Sequence[Message | InvalidMessage]:
     """One message, or the members of a batch (2025-03-26)."""
     try:
-        batch = None if data.startswith(b"{") else parse_batch(data)
-        return [parse(data)] if batch is None else batch
+        batch = None if data[:1] == b"{" else parse_batch(data)
+        return (parse(data),) if batch is None else batch
     except InvalidMessage as invalid:
-        return [invalid]
+        return (invalid,)

@@ -209,8 +209,9 @@ class Requester:
 
 async def read(response: Response, limit: int) -> bytes:
     """The whole body. Raises Rejected over `limit` bytes, PeerGone where it breaks off."""
+    body = response.body
     try:
-        return await response.body.read(limit)
+        return body.rest(limit) if body.whole else await body.read(limit)
     except TooLarge as error:
         raise Rejected(f"an answer is larger than {limit} bytes (max_message_bytes)") from error
     except Broken as error:

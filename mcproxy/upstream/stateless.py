@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Final, assert_never
 
 import anyio
@@ -143,7 +143,7 @@ class Conversation:
                 _enveloped(call, id if row.may_ask else None),
                 self._send,
                 self._hop.timeouts(row),
-                on_progress=partial(call.client.notify, PROGRESS) if row.may_ask else None,
+                notify=call.client.notify if row.may_ask else None,
                 send_cancel=self._send_cancel,
                 id=id,
             )

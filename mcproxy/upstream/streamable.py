@@ -27,7 +27,7 @@ from mcproxy.protocol.jsonrpc import (
     Message,
     Request,
     RequestId,
-    encode,
+    encode_whole,
     parse,
 )
 from mcproxy.protocol.sse import Event, EventDecoder, EventTooLarge
@@ -144,7 +144,7 @@ class _Streamable:
         return self._carry(message) if isinstance(message, Request) else self._deliver(message)
 
     async def _deliver(self, message: Message) -> None:
-        response = await self._request("POST", self._posting(), encode(message))
+        response = await self._request("POST", self._posting(), encode_whole(message))
         try:
             if not response.ok:
                 await self._refused(response, None)
@@ -154,7 +154,7 @@ class _Streamable:
     async def _carry(self, request: Request) -> None:
         """POSTs a request, and reads its response until it is settled (transports, Sending Messages)."""
         try:
-            response = await self._requester.request("POST", self._url, self._posting(), encode(request))
+            response = await self._requester.request("POST", self._url, self._posting(), encode_whole(request))
             try:
                 await self._read(response, request.id)
             finally:

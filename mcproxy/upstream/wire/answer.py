@@ -93,6 +93,12 @@ class Answer:
                 return b"".join(body)
             await self.stirred()
 
+    def rest(self, limit: int) -> bytes:
+        """What is not read yet of an answer that is whole. Raises TooLarge over `limit` bytes."""
+        if self._size > limit:
+            raise TooLarge
+        return b"".join(self._taken())
+
     def release(self) -> None:
         """Lets the connection serve again as soon as the rest has come, or gives it up where that takes long."""
         if not self.whole:
