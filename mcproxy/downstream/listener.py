@@ -79,9 +79,9 @@ async def serve_http(
     proxy = edge.proxy
     listener = Listener(edge, identify, extra_routes)
     async with anyio.create_task_group() as tasks:
-        server = http.Server(listener.handle, _turned_away, partial(_bounds, edge), tasks)
+        server = http.Server(listener.handle, _turned_away, partial(_bounds, edge))
+        await tasks.start(server.run)
         port = await server.listen(proxy.host, proxy.port, tls)
-        tasks.start_soon(server.sweep)
         tasks.start_soon(listener.sweep)
         try:
             started(_base_url("http" if tls is None else "https", proxy.host, port))

@@ -19,7 +19,7 @@ import structlog
 
 from mcproxy.downstream.http.heads import WITHOUT_BODY, head
 from mcproxy.downstream.http.known import MOST_KNOWN, KnownHead, known_head
-from mcproxy.downstream.http.messages import Handler, Request, Response
+from mcproxy.downstream.http.messages import Answered, Handler, Request, Response
 from mcproxy.downstream.http.reading import read_fields, read_target
 
 log = structlog.get_logger()
@@ -193,8 +193,12 @@ class Connection(asyncio.Protocol):
 
     async def serve(self) -> None:
         """Has one request after the other handled, until the connection is lost, or streams on without a handler."""
+        request: Request | None
+        answer: Answered | None
         while not self._lost:
             if self.full or not self._waiting:
+                # Nothing of the request before outlasts it.
+                request = answer = None
                 self._waiter = self._loop.create_future()
                 await self._waiter
                 continue

@@ -8,8 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-import anyio
-from anyio.abc import TaskGroup
+from anyio.abc import TaskStatus
 
 from mcproxy.downstream.http.connection import Bounds, Connection, Refuse
 from mcproxy.downstream.http.messages import Handler
@@ -27,14 +26,14 @@ HANDSHAKE: Final = 20.0
 class Server:
     """Hands requests to `handler`. `refuse` says what is answered to those that do not reach it.
 
-    `bounds` are asked for with each connection. Connections are served in `tasks`.
+    `bounds` are asked for with each connection.
     """
 
-    def __init__(self, handler: Handler, refuse: Refuse, bounds: Callable[[], Bounds], tasks: TaskGroup) -> None:
+    def __init__(self, handler: Handler, refuse: Refuse, bounds: Callable[[], Bounds]) -> None:
         self.handler = handler
         self.refuse = refuse
         self._bounds = bounds
-        self._tasks = tasks
+        self._tasks: asyncio.TaskGroup | None = None
         self._connections: set[Connection] = set()
         self.closing = False
         self._listening: asyncio.Server | None = None
@@ -58,11 +57,14 @@ class Server:
         taken: int = self._listening.sockets[0].getsockname()[1]
         return taken
 
-    async def sweep(self) -> None:
-        """Ends connections that idle for too long, for ever."""
-        while True:
-            await anyio.sleep(self.bounds.idle / SWEEPS)
-            self.expire(asyncio.get_running_loop().time())
+    async def run(self, *, task_status: TaskStatus[None]) -> None:
+        """Serves connections, and ends those that idle for too long, until cancelled. Begins before it listens."""
+        # Not anyio's group: what that keeps of each task is more than all the rest of a connection that idles.
+        async with asyncio.TaskGroup() as self._tasks:
+            task_status.started()
+            while True:
+                await asyncio.sleep(self.bounds.idle / SWEEPS)
+                self.expire(asyncio.get_running_loop().time())
 
     def expire(self, now: float) -> None:
         """Ends connections that have been idle for too long, and has the others forget heads that they know."""
@@ -109,4 +111,5 @@ class Server:
             self._emptied.set()
 
     def serve(self, connection: Connection) -> None:
-        self._tasks.start_soon(connection.serve)
+        assert self._tasks is not None, "it runs before it listens"
+        self._tasks.create_task(connection.serve())

@@ -101,9 +101,9 @@ class Serving:
 async def serving(handler: http.Handler = echo, bounds: http.Bounds = BOUNDS) -> AsyncIterator[Serving]:
     with anyio.fail_after(10):
         async with anyio.create_task_group() as tasks:
-            server = http.Server(handler, refuse, lambda: bounds, tasks)
+            server = http.Server(handler, refuse, lambda: bounds)
+            await tasks.start(server.run)
             port = await server.listen("127.0.0.1", 0, None)
-            tasks.start_soon(server.sweep)
             yield Serving(server, port)
             await server.close(0)
             tasks.cancel_scope.cancel()

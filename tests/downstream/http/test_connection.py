@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+import weakref
 from contextlib import suppress
 from dataclasses import replace
 
@@ -242,6 +243,40 @@ async def test_a_handler_that_crashes_costs_its_request_alone() -> None:
         assert answer.status == 500
         assert b"boom" not in answer.body
         assert (await visitor.ask(GET)).status == 200
+
+
+async def test_nothing_of_a_request_outlasts_its_answer() -> None:
+    class Added(dict[str, str]):
+        """Can be referred to weakly."""
+
+    seen: list[weakref.ref[Added]] = []
+
+    async def handler(request: http.Request) -> http.Response:
+        request.added = added = Added()
+        seen.append(weakref.ref(added))
+        return http.Response(200)
+
+    async with visiting(handler) as visitor:
+        await visitor.ask(post(b"body"))
+        await anyio.wait_all_tasks_blocked()
+        assert [there() for there in seen] == [None]
+
+
+async def test_what_is_being_handled_ends_with_the_server() -> None:
+    arrived, ended = anyio.Event(), anyio.Event()
+
+    async def handler(request: http.Request) -> http.Response:
+        arrived.set()
+        try:
+            await anyio.sleep_forever()
+        finally:
+            ended.set()
+        return http.Response(200)
+
+    async with visiting(handler) as visitor:
+        await visitor.say(GET)
+        await arrived.wait()
+    assert ended.is_set()
 
 
 async def test_r8_an_idle_connection_is_ended_and_one_that_is_served_is_not() -> None:
