@@ -5,6 +5,8 @@ Of anything else that a client sends nothing goes upstream (requirement R40), an
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import msgspec
 
 from mcproxy.call import Credentials, Principal
@@ -14,11 +16,28 @@ from mcproxy.downstream.responses import Refusal
 from mcproxy.protocol.jsonrpc import INVALID_REQUEST
 
 
+class _Brought(msgspec.Struct, frozen=True):
+    """What header fields bring of somebody, where `forwarded` are looked for."""
+
+    principal: Principal
+    forwarded: Collection[str]
+    credentials: Credentials | None
+
+
 def brought(edge: Edge, principal: Principal, request: http.Request) -> Credentials | None:
     """None where it brings nothing of that kind. Raises Refusal where a header came twice."""
+    fields, forwarded = request.fields, edge.forwarded
+    noted: _Brought | None = fields.noted.get(_Brought)
+    if noted is None or noted.forwarded is not forwarded or noted.principal is not principal:
+        credentials = _read(edge, principal, fields)
+        noted = fields.noted[_Brought] = _Brought(principal, forwarded, credentials)
+    return noted.credentials
+
+
+def _read(edge: Edge, principal: Principal, fields: http.Fields) -> Credentials | None:
     found: dict[str, str] = {}
     for name in edge.forwarded:
-        values = request.fields.all(name)
+        values = fields.all(name)
         if len(values) > 1:
             raise Refusal(400, INVALID_REQUEST, f"the header {name} came twice")
         if values and values[0]:

@@ -279,7 +279,8 @@ class Sessions:
 
     def bring(self, session: Session, credentials: Credentials | None) -> None:
         """Takes over what the latest request brought; one that brings nothing changes nothing."""
-        if credentials is not None and credentials != session.caller.credentials:
+        known = session.caller.credentials
+        if credentials is not None and credentials is not known and credentials != known:
             session.brings(credentials)
             self._edge.audience.join(session)
 
