@@ -6,6 +6,7 @@ client has still to be told is a set. Knows no transport.
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from typing import Final, Protocol, assert_never
 
@@ -30,7 +31,7 @@ from mcproxy.call import (
 from mcproxy.downstream.changes import AT_ONCE, Changes, as_notification
 from mcproxy.downstream.edge import Edge
 from mcproxy.downstream.sessions import SHUTTING_DOWN
-from mcproxy.downstream.stateless import Admitted, Answer, answer
+from mcproxy.downstream.stateless import Admitted, answer
 from mcproxy.protocol.capabilities import tells_changes
 from mcproxy.protocol.envelope import META, with_meta
 from mcproxy.protocol.eras import META_SUBSCRIPTION
@@ -155,7 +156,9 @@ class Subscription:
         self._changes = Changes(edge.proxy.limits)
         self._filter = Filter()
         self._acknowledged = False
-        self._closed = anyio.Event()
+        self._closing = False
+        self._closed: asyncio.Event | None = None
+        """Made by who waits for it."""
 
     def set_log_level(self, level: str) -> None:
         """Does nothing: log messages belong to requests."""
@@ -185,32 +188,50 @@ class Subscription:
             self._line.put(self._told(change), may_miss=True)
         return len(changes) == AT_ONCE
 
+    @property
+    def lasts(self) -> bool:
+        """Whether it is acknowledged, and has not ended."""
+        return self._acknowledged
+
     async def run(self) -> None:
-        """Subscribes, acknowledges, and lasts until `close`; the answer is the last. Cancelled, it says nothing."""
-        self._edge.audience.join(self)
+        """Begins, and lasts until `close`. Cancelled, it says nothing."""
         try:
-            self._line.send(await self._answer())
+            await self.begin()
+            if self.lasts:
+                self._closed = asyncio.Event()
+                await self._closed.wait()
         finally:
-            self._acknowledged = False
-            self._edge.audience.leave(self)
+            self.end()
 
-    def close(self) -> None:
-        """Ends the stream with its closing result (subscriptions, "Graceful Closure")."""
-        self._closed.set()
-
-    async def _answer(self) -> Answer:
+    async def begin(self) -> None:
+        """Subscribes and acknowledges, or answers why not. `end` is due in any case."""
+        self._edge.audience.join(self)
         try:
             await self._subscribe()
         except McpError as refusal:
-            return ErrorResponse(self._admitted.id, refusal.error())
-        if self._closed.is_set():
-            return ErrorResponse(self._admitted.id, ErrorObject(INTERNAL_ERROR, SHUTTING_DOWN))
+            self._line.send(ErrorResponse(self._admitted.id, refusal.error()))
+            return
+        if self._closing:
+            self._line.send(ErrorResponse(self._admitted.id, ErrorObject(INTERNAL_ERROR, SHUTTING_DOWN)))
+            return
+        self._acknowledged = True
         honoured = {"notifications": raw(self._filter.members())}
         self._line.send(Notification(ACKNOWLEDGED, with_meta(honoured, self._tag)))
-        self._acknowledged = True
         self._line.wake()
-        await self._closed.wait()
-        return answer(self._edge, self._admitted, Complete(with_meta({}, self._tag)))
+
+    def close(self) -> None:
+        """Ends the stream with its closing result (subscriptions, "Graceful Closure")."""
+        self._closing = True
+        if self._acknowledged:
+            self._acknowledged = False
+            self._line.send(answer(self._edge, self._admitted, Complete(with_meta({}, self._tag))))
+        if self._closed is not None:
+            self._closed.set()
+
+    def end(self) -> None:
+        """Nothing is told any more. Idempotent."""
+        self._acknowledged = False
+        self._edge.audience.leave(self)
 
     async def _subscribe(self) -> None:
         """Settles what is honoured. Until then nothing is noted that might not be. Raises McpError."""

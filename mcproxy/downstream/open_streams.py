@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 from mcproxy.call import McpError, Principal, Reason
 from mcproxy.downstream.edge import Edge
@@ -42,15 +40,6 @@ class OpenStreams:
             del self._of_principal[principal.name]
         if not self._of_principal:
             self._none.set()
-
-    @contextmanager
-    def one(self, principal: Principal) -> Iterator[None]:
-        """For as long as it is open. Raises TooManyStreams."""
-        self.open(principal)
-        try:
-            yield
-        finally:
-            self.close(principal)
 
     async def closed(self) -> None:
         """Returns once none is open."""

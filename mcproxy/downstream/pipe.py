@@ -7,7 +7,6 @@ no bytes of the connection itself.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import ExitStack
 
 from mcproxy.call import Credentials, McpError, Principal
 from mcproxy.channel import PeerGone
@@ -48,7 +47,6 @@ class Pipe:
         self._frame = frame
         self._opening = False
         self._spoken_to = False
-        self._streaming = ExitStack()
 
     @property
     def connected(self) -> bool:
@@ -84,8 +82,8 @@ class Pipe:
     def end(self) -> None:
         """The connection is gone, and the session with it, whose id its client never saw."""
         self.close()
-        self._streaming.close()
         if self.session is not None:
+            self._sessions.stream_closed(self.session)
             self._sessions.leave(self.session)
 
     def bring(self, credentials: Credentials | None) -> None:
@@ -125,7 +123,7 @@ class Pipe:
             self._sessions.leave(session)
             return
         session.line = self
-        self._streaming.enter_context(self._sessions.streaming(session))
+        self._sessions.stream_opened(session)
         self.session = session
         self.send(response)
 

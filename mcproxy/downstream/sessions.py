@@ -11,8 +11,7 @@ import asyncio
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable
 from typing import Final, Protocol
 
 import anyio
@@ -329,16 +328,8 @@ class Sessions:
             await anyio.sleep(self._limits.session_idle / SWEEPS)
             self.expire()
 
-    @contextmanager
-    def streaming(self, session: Session) -> Iterator[None]:
-        """While a stream to the session's client is open: the session is not idle then."""
-        self.stream_opened(session)
-        try:
-            yield
-        finally:
-            self.stream_closed(session)
-
     def stream_opened(self, session: Session) -> None:
+        """Until it is closed, the session is not idle."""
         session.open_streams += 1
         self._edge.metrics.streams.labels(session.transport, _ERA, session.caller.version).inc()
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from mcproxy.call import Principal
@@ -48,6 +49,7 @@ class EventStreams:
         if not heading(request.fields).accepted.events:
             raise Refusal(406, INVALID_REQUEST, "GET opens an event stream: accept text/event-stream")
         self._check_room(principal)
+        self._streams.open(principal)
         token = self._randomness(KEY_BYTES).hex()
         pipe = Pipe(self._edge, self._sessions, TRANSPORT, principal, endpoint, _frame)
         pipe.bring(brought(self._edge, principal, request))
@@ -55,12 +57,8 @@ class EventStreams:
         where = f"{self._edge.proxy.paths.messages}?session_id={token}"
         pipe.outbox.refill = pipe.refill
         pipe.outbox.put(encode_event(where.encode(), event="endpoint"))
-        try:
-            with self._streams.one(principal):
-                return await EventStream(request, self._edge, TRANSPORT, pipe.outbox).ended()
-        finally:
-            del self._pipes[token]
-            pipe.end()
+        EventStream(request, self._edge, TRANSPORT, pipe.outbox, over=partial(self._end, token))
+        return http.Streamed()
 
     async def post(self, request: http.Request, incoming: Incoming, principal: Principal) -> http.Answered:
         pipe = self._pipes.get(request.query.get("session_id", ""))
@@ -70,10 +68,15 @@ class EventStreams:
         await pipe.receive(incoming)
         return http.Response(202, b"Accepted", {"Content-Type": "text/plain; charset=utf-8"})
 
+    def _end(self, token: str) -> None:
+        pipe = self._pipes.pop(token)
+        self._streams.close(pipe.principal)
+        pipe.end()
+
     def drain(self) -> None:
         """Ends the streams that no session was opened on; the others end with their calls."""
         self._draining = True
-        for pipe in self._pipes.values():
+        for pipe in list(self._pipes.values()):
             if pipe.session is None:
                 pipe.close()
 

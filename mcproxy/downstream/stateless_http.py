@@ -6,8 +6,11 @@ and no stream can be resumed.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Final
+
+from prometheus_client import Gauge
 
 from mcproxy.call import McpError, Principal, Reason
 from mcproxy.downstream import http
@@ -81,7 +84,7 @@ class StatelessHttp:
     def drain(self) -> None:
         """Admits nothing more, and ends the streams of changes at once (requirement R9)."""
         self._draining = True
-        for subscription in self._subscriptions:
+        for subscription in list(self._subscriptions):
             subscription.close()
 
     def abandon(self) -> None:
@@ -99,15 +102,23 @@ class StatelessHttp:
         if not accepted.events:
             raise Refusal(406, INVALID_REQUEST, f"{admitted.row.name} opens an event stream: accept text/event-stream")
         self._check_room()
-        with self._streams.one(admitted.caller.principal):
-            reply = Reply(self._edge, request, admitted.id, accepted, self._replies)
-            subscription = Subscription(self._edge, admitted, reply)
-            reply.outbox.refill = subscription.tell_changes
-            self._subscriptions.add(subscription)
-            try:
-                return await reply.carry(subscription.run())
-            finally:
-                self._subscriptions.remove(subscription)
+        reply = Reply(self._edge, request, admitted.id, accepted, self._replies)
+        subscription = Subscription(self._edge, admitted, reply)
+        self._streams.open(admitted.caller.principal)
+        self._subscriptions.add(subscription)
+        reply.outbox.refill = subscription.tell_changes
+        reply.over = partial(self._end, subscription)
+        try:
+            return await reply.carry(subscription.begin())
+        finally:
+            if not subscription.lasts:
+                self._end(subscription)
+
+    def _end(self, subscription: Subscription) -> None:
+        if subscription in self._subscriptions:
+            self._subscriptions.remove(subscription)
+            self._streams.close(subscription.caller.principal)
+            subscription.end()
 
     def _check_open(self) -> None:
         if self._draining:
@@ -146,6 +157,7 @@ class Reply:
         "_request",
         "_under_way",
         "_work",
+        "over",
     )
 
     def __init__(
@@ -160,6 +172,8 @@ class Reply:
         self._events: EventStream | None = None
         self._outbox: Outbox | None = None
         self._work: InPlace | None = None
+        self.over: Callable[[], None] | None = None
+        """Called when its stream, if any, is over: where no answer comes of the work, it goes on by itself."""
 
     @property
     def outbox(self) -> Outbox:
@@ -211,11 +225,12 @@ class Reply:
             with InPlace() as self._work:
                 await work
         finally:
+            self._work = None
             # streamable-http, Cancellation: the hang-up is the cancel; nothing may follow it.
             self._edge.patience.end(self)
             self._under_way.remove(self)
         if self._events is not None:
-            return await self._events.ended()
+            return http.Streamed() if self._answer is None else await self._events.ended()
         return http.Response(202) if self._answer is None else json(encode(self._answer), _status(self._answer))
 
     def waited(self) -> None:
@@ -228,9 +243,17 @@ class Reply:
 
     def _begin_stream(self) -> None:
         if self._events is None:
-            streams = self._edge.metrics.streams.labels(TRANSPORT, Era.STATELESS.value, LATEST)
-            streams.inc()
-            self._events = EventStream(self._request, self._edge, TRANSPORT, self.outbox, over=streams.dec)
+            self._streams.inc()
+            self._events = EventStream(self._request, self._edge, TRANSPORT, self.outbox, over=self._ended)
+
+    def _ended(self) -> None:
+        self._streams.dec()
+        if self.over is not None:
+            self.over()
+
+    @property
+    def _streams(self) -> Gauge:
+        return self._edge.metrics.streams.labels(TRANSPORT, Era.STATELESS.value, LATEST)
 
 
 def _status(answer: Answer) -> int:

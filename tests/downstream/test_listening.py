@@ -30,7 +30,7 @@ from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, ErrorObject, first_level, p
 from mcproxy.protocol.methods import Kind
 from mcproxy.settings import Limits
 from tests.downstream.modern import PREFIX, SUBSCRIPTION, modern_client_of, request
-from tests.fakes.gateway import FakeGateway, Held, Served, quick, served
+from tests.fakes.gateway import FakeGateway, Held, Served, nobody_waits, quick, served
 
 pytestmark = pytest.mark.anyio
 
@@ -395,3 +395,15 @@ def test_a_filter_keeps_what_it_knows_and_each_resource_once() -> None:
 def test_a_filter_of_nothing_is_one() -> None:
     assert read_filter({"notifications": raw({})}, Limits()) == Filter()
     assert not Filter().members()
+
+
+async def test_r54_a_stream_goes_on_without_a_task_and_ends_with_its_connection() -> None:
+    with anyio.fail_after(5):
+        async with served() as gateway, modern_client_of(gateway) as client:
+            async with client.stream(listen({"resourceSubscriptions": ["a://b"]})) as events:
+                await events.message()
+                await nobody_waits()
+                signal(gateway, ResourceUpdated("a://b"))
+                assert (await events.message())["params"]["uri"] == "a://b"
+            await streams_are(gateway, 0)
+            assert gateway.gateway.present == []

@@ -108,10 +108,11 @@ async def test_r54_idle_sessions_go_and_busy_ones_stay() -> None:
     async with store(session_idle=10) as s:
         idle, calling, listening = s.open(), s.open(), s.open()
         calling.begin(1, anyio.CancelScope())
-        with s.sessions.streaming(listening):
-            s.clock.now += 11
-            s.sessions.expire()
-            assert s.gateway.left == [idle]
+        s.sessions.stream_opened(listening)
+        s.clock.now += 11
+        s.sessions.expire()
+        assert s.gateway.left == [idle]
+        s.sessions.stream_closed(listening)
         calling.finish(1)
 
 

@@ -16,7 +16,7 @@ from mcproxy.downstream.outbox import Outbox
 from mcproxy.protocol.methods import Kind
 from mcproxy.settings import Limits
 from tests.downstream.client import EventReader, initialize, notification, request
-from tests.fakes.gateway import FakeGateway, Held, Served, asking, quick, served
+from tests.fakes.gateway import FakeGateway, Held, Served, asking, nobody_waits, quick, served
 
 pytestmark = pytest.mark.anyio
 
@@ -181,3 +181,10 @@ async def test_r54_nothing_is_held_of_what_a_client_left_unread() -> None:
 def _outboxes() -> list[Outbox]:
     """All of them, those that only the garbage collector will end included."""
     return [found for found in gc.get_objects() if isinstance(found, Outbox)]
+
+
+async def test_r54_a_stream_goes_on_without_a_task() -> None:
+    with anyio.fail_after(5):
+        async with served() as gateway, streaming(gateway) as client:
+            await nobody_waits()
+            await client.open()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
@@ -221,3 +222,9 @@ async def served(
             await up.wait()
             yield Served(urls[0], edge, gateway, identity, stop, stopped)
             stop.set()
+
+
+async def nobody_waits() -> None:
+    """Returns once no connection has a task of its own."""
+    while any("Connection.serve" in repr(task.get_coro()) for task in asyncio.all_tasks()):
+        await anyio.lowlevel.checkpoint()
