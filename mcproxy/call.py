@@ -21,6 +21,7 @@ from mcproxy.protocol.eras import Era
 from mcproxy.protocol.jsonrpc import ErrorObject, Notification, Params, RequestId, encode, raw, size_of
 from mcproxy.protocol.methods import RESOURCE_UPDATED, Kind
 from mcproxy.settings import Upstream as Spec
+from mcproxy.settings.policy import Effect
 
 
 class McpError(Exception):
@@ -140,6 +141,45 @@ class Client(Protocol):
         """
 
 
+class RuleName(msgspec.Struct, frozen=True):
+    """A rule of the policy, as people find it."""
+
+    role: str
+    effect: Effect
+    number: int
+    """From 1, in its list."""
+    place: str | None = None
+    """`FILE:LINE`."""
+
+    def __str__(self) -> str:
+        where = f" ({self.place})" if self.place else ""
+        return f"roles.{self.role}.{self.effect}, rule {self.number}{where}"
+
+
+class Decision(msgspec.Struct, frozen=True):
+    """What the policy says of a call, or of what may be called."""
+
+    allowed: bool
+    rule: RuleName | None = None
+    """None where no rule spoke of it, and the default decided."""
+
+
+@dataclass(frozen=True, slots=True)
+class Aim:
+    """What a call is about, in its upstream's own names."""
+
+    upstream: str = ""
+    """Empty where it is about no upstream that the caller sees."""
+    kind: Kind | None = None
+    """None for a task, and where it is about nothing."""
+    own: str = ""
+    """The upstream's own name of it; what the caller wrote, where that is no upstream's."""
+    entry: Raw | None = field(default=None, compare=False)
+    """Its entry in a list, where it has one."""
+    decision: Decision | None = field(default=None, compare=False)
+    """What the policy says of it whatever the arguments; None where they decide, or nobody has asked yet."""
+
+
 class Notes(msgspec.Struct, eq=False):
     """What is found out about a call on its way, for those who count it and write it down."""
 
@@ -151,6 +191,8 @@ class Notes(msgspec.Struct, eq=False):
     """The id of its trace, where one is recorded."""
     label: tuple[str, str] | None = None
     """The upstream and the tool or prompt that it went to, in its caller's names; None before it was found."""
+    aim: Aim | None = None
+    """What it is about, once that was found in its caller's view."""
 
 
 class Call(msgspec.Struct, frozen=True):

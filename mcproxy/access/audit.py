@@ -68,6 +68,7 @@ class Audit:
     def reconfigure(self, spec: settings.Audit, secrets: Iterable[str]) -> None:
         """What waits to be written goes to the file that is given now."""
         self._spec = spec
+        self.arguments = spec.arguments
         self._must_keep = spec.fail == "closed"
         self._most = spec.max_queued
         self._failing = False
@@ -77,10 +78,6 @@ class Audit:
     @property
     def on(self) -> bool:
         return self._file is not None
-
-    @property
-    def spec(self) -> settings.Audit:
-        return self._spec
 
     def begins(self) -> bool:
         """Before each call. False where its record could not be kept, and must be (`fail: closed`): see `wait`."""

@@ -17,11 +17,11 @@ import msgspec
 import re2
 from cachetools import LRUCache
 
-from mcproxy.call import Principal
+from mcproxy.call import Decision, Principal, RuleName
 from mcproxy.protocol.jsonrpc import Params
 from mcproxy.protocol.methods import Kind
 from mcproxy.settings import policy as settings
-from mcproxy.settings.policy import EFFECTS, EVERYONE, Effect
+from mcproxy.settings.policy import EFFECTS, EVERYONE
 
 MAX_TEXT: Final = 4096
 """Characters of an argument that a pattern is held against."""
@@ -33,27 +33,6 @@ Standing = frozenset[str]
 """The roles of a caller that make a difference: callers of one standing may use the same."""
 
 Spellings = Callable[[str], Collection[str]]
-
-
-class RuleName(msgspec.Struct, frozen=True):
-    """A rule, as people find it."""
-
-    role: str
-    effect: Effect
-    number: int
-    """From 1, in its list."""
-    place: str | None = None
-    """`FILE:LINE`."""
-
-    def __str__(self) -> str:
-        where = f" ({self.place})" if self.place else ""
-        return f"roles.{self.role}.{self.effect}, rule {self.number}{where}"
-
-
-class Decision(msgspec.Struct, frozen=True):
-    allowed: bool
-    rule: RuleName | None = None
-    """None where no rule spoke of it, and the default decided."""
 
 
 @dataclass(frozen=True, slots=True)

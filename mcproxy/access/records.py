@@ -13,13 +13,12 @@ from collections.abc import Callable, Collection, Iterable
 from datetime import UTC, datetime
 from functools import lru_cache, partial
 from random import getrandbits
-from typing import Final, Literal, Protocol
+from typing import Final, Literal
 
 import msgspec
 from msgspec import Raw
 
-from mcproxy.access.policy import Decision
-from mcproxy.call import Call, Caller, Failed, Outcome
+from mcproxy.call import Aim, Call, Caller, Decision, Failed, Outcome
 from mcproxy.logs import MIN_SECRET, REDACTED
 from mcproxy.protocol.envelope import META
 from mcproxy.protocol.jsonrpc import InvalidMessage, RequestId, parse_object, parse_text, size_of
@@ -53,28 +52,11 @@ _USER: Final = re.compile(r"(?<=://)[^/?#\s@]*@")
 _QUERY: Final = re.compile(r"(?<=[?&;])([^=&;#\s]{1,200})=[^&;#\s]+")
 _TRACE: Final = re.compile(r"[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}.*")
 
-_FRACTIONS: Final = tuple(f".{thousandth:03}+00:00" for thousandth in range(1000))
-"""Ends of a time, by its milliseconds."""
-
 _encoder = msgspec.json.Encoder()
 
 Clean = Callable[[str], str]
 Digest = Callable[[str, bytes], str]
 """A text for a payload and a purpose, which only who has the gateway's key can make."""
-
-
-class Seen(Protocol):
-    """What a call was about, as its caller sees it, and what the policy says of that."""
-
-    @property
-    def upstream(self) -> str: ...
-
-    @property
-    def own(self) -> str:
-        """In the upstream's own names."""
-
-    @property
-    def decision(self) -> Decision | None: ...
 
 
 class End(msgspec.Struct, frozen=True):
@@ -99,7 +81,7 @@ class Record(msgspec.Struct, frozen=True):
     session: str | None
     """A digest of the session's key."""
     method: str
-    seen: Seen
+    seen: Aim
     outcome: str
     code: int | None
     """Of the error."""
@@ -120,7 +102,7 @@ class Digests:
 
 
 def recorded(
-    call: Call, seen: Seen, end: End, arguments: Literal["hash", "redacted", "none"], digests: Digests
+    call: Call, seen: Aim, end: End, arguments: Literal["hash", "redacted", "none"], digests: Digests
 ) -> Record:
     """What there is to say of a call; `arguments` is how much is told of them."""
     params, caller, notes = call.params, call.caller, call.notes
@@ -220,13 +202,13 @@ class Lines:
     def __call__(self, record: Record) -> bytes:
         caller, seen, id = record.caller, record.seen, record.id
         own = _Own(
-            time=_moment(record.at),
+            time=_moment(int(record.at * 1000)),
             trace=record.trace,
             id=self._clean(id) if isinstance(id, str) else id,
             outcome=record.outcome,
             code=record.code,
-            ms=_milliseconds(record.seconds),
-            upstream_ms=_milliseconds(record.upstream_seconds),
+            ms=round(record.seconds * 1_000_000) / 1000,
+            upstream_ms=round(record.upstream_seconds * 1_000_000) / 1000,
             bytes_in=record.size_in,
             bytes_out=record.size_out,
             arguments_hash=record.arguments_hash,
@@ -278,20 +260,10 @@ def _members(part: _Own | _Who | _What) -> bytes:
     return data[1:-1].replace(b"\x7f", b"\\u007f")
 
 
-def _milliseconds(seconds: float) -> float:
-    """To the microsecond."""
-    return round(seconds * 1_000_000) / 1000
-
-
-def _moment(at: float) -> str:
-    seconds = int(at)
-    return _second(seconds) + _FRACTIONS[int((at - seconds) * 1000)]
-
-
 @lru_cache(1)
-def _second(at: int) -> str:
-    """Most records are of the same second as the one before."""
-    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+def _moment(milliseconds: int) -> str:
+    """A Unix time. Under load, many records are of the same millisecond."""
+    return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="milliseconds")
 
 
 def _gist(outcome: Outcome | None) -> tuple[int | None, int]:

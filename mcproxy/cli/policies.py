@@ -14,8 +14,8 @@ from typing import Annotated, Any, Literal
 import typer
 from pydantic import Field, ValidationError
 
-from mcproxy.access.policy import Decision, Item, Policy
-from mcproxy.call import Principal
+from mcproxy.access.policy import Item, Policy
+from mcproxy.call import Decision, Principal
 from mcproxy.catalog.naming import SEPARATOR, Layout, Space, layouts
 from mcproxy.catalog.uris import readings, spellings
 from mcproxy.cli.explain import endpoint_key, known_roles

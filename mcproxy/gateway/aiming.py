@@ -10,11 +10,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from mcproxy.call import Call
+from mcproxy.call import Aim, Call
 from mcproxy.catalog.merging import View
 from mcproxy.catalog.naming import SEPARATOR
 from mcproxy.gateway.catalogue import Catalogue
-from mcproxy.gateway.outlook import Aim
 from mcproxy.gateway.task_ids import TaskIds
 from mcproxy.protocol.jsonrpc import InvalidMessage, Params, parse_object, parse_text
 from mcproxy.protocol.methods import METHODS, Kind, Subject
@@ -77,7 +76,10 @@ class Aiming:
     def _named(self, kind: Kind, name: str, call: Call) -> Aim:
         outlook = self._catalogue.outlook(call.caller)
         way = outlook.way(kind, name)
-        return way.aim if way is not None else self._unseen(kind, name, call, outlook.view)
+        if way is None:
+            return self._unseen(kind, name, call, outlook.view)
+        call.notes.aim = way.aim
+        return way.aim
 
     def _unseen(self, kind: Kind, name: str, call: Call, view: View) -> Aim:
         if self._beyond:

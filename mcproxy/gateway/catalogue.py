@@ -17,13 +17,13 @@ from cachetools import LRUCache
 from msgspec import Raw
 
 from mcproxy.access.pins import UNPINNED, Pins
-from mcproxy.access.policy import Decision, Item, Policy, Standing
-from mcproxy.call import AGGREGATE, Caller, Owner, Principal, ServerIdentity, owner
+from mcproxy.access.policy import Item, Policy, Standing
+from mcproxy.call import AGGREGATE, Aim, Caller, Decision, Owner, Principal, ServerIdentity, owner
 from mcproxy.catalog.annotations import is_destructive, is_read_only, is_repeatable
 from mcproxy.catalog.freshness import DOUBTFUL, NOT_LISTED, Freshness
 from mcproxy.catalog.merging import EMPTY, Exposure, Listing, Shown, Snapshot, View, expose, merge, relayed
 from mcproxy.catalog.naming import Layout, Refused, Space
-from mcproxy.gateway.outlook import Aim, Outlook, Way
+from mcproxy.gateway.outlook import Outlook, Way
 from mcproxy.protocol.capabilities import tells_changes
 from mcproxy.protocol.eras import Era
 from mcproxy.protocol.jsonrpc import Params, raw

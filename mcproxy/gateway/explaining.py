@@ -10,11 +10,9 @@ from dataclasses import dataclass
 
 from msgspec import Raw
 
-from mcproxy.access.policy import Decision
-from mcproxy.call import AGGREGATE, Caller, Upstream
+from mcproxy.call import AGGREGATE, Aim, Caller, Decision, Upstream
 from mcproxy.catalog.naming import Layout, Space
 from mcproxy.gateway.catalogue import Catalogue, LinkKey
-from mcproxy.gateway.outlook import Aim
 from mcproxy.protocol.jsonrpc import Params
 from mcproxy.protocol.methods import METHODS, Kind, Subject
 

@@ -7,30 +7,14 @@ there is to know. Decides nothing: `catalogue` makes these from what it knows, a
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from msgspec import Raw
 
-from mcproxy.access.policy import Decision
+from mcproxy.call import Aim
 from mcproxy.catalog.merging import Shown, View
 from mcproxy.catalog.naming import Space
 from mcproxy.protocol.methods import Kind
-
-
-@dataclass(frozen=True, slots=True)
-class Aim:
-    """What a call is about."""
-
-    upstream: str = ""
-    """Empty where it is about no upstream that the caller sees."""
-    kind: Kind | None = None
-    """None for a task, and where it is about nothing."""
-    own: str = ""
-    """The upstream's own name of it; what the caller wrote, where that is no upstream's."""
-    entry: Raw | None = field(default=None, compare=False)
-    """Its entry in a list, where it has one."""
-    decision: Decision | None = field(default=None, compare=False)
-    """What the policy says of it whatever the arguments; None where they decide, or nobody has asked yet."""
 
 
 @dataclass(frozen=True, slots=True)

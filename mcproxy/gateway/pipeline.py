@@ -142,7 +142,7 @@ def audited(audit: Audit, judges: Aims, digest: Digest, clock: Callable[[], floa
             finally:
                 label = _CANCELLED if outcome is None else _label_of(outcome)
                 end = End(at, clock() - began, label, outcome)
-                audit.end(recorded(call, seen, end, audit.spec.arguments, digests))
+                audit.end(recorded(call, seen, end, audit.arguments, digests))
 
         return auditing if audit.on else handler
 
@@ -183,7 +183,7 @@ def limited(
             row = METHODS.get(call.method)
             if row is None or (row.subject is None and row.lists is None):
                 return await handler(call)
-            aim = aims(call)
+            aim = call.notes.aim or aims(call)
             tool = aim.own if aim.upstream and aim.kind is _TOOLS else None
             try:
                 grant = limits.admit(call.caller.principal, aim.upstream, tool, clock(), calendar())

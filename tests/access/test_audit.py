@@ -15,8 +15,7 @@ import structlog.testing
 
 from mcproxy.access.audit import MOST_AT_ONCE, Audit
 from mcproxy.access.records import Digests, End, Record, recorded
-from mcproxy.call import ANONYMOUS, Call, Caller, McpError, Reason
-from mcproxy.gateway.outlook import Aim
+from mcproxy.call import ANONYMOUS, Aim, Call, Caller, McpError, Reason
 from mcproxy.metrics import Metrics
 from mcproxy.protocol.eras import LATEST
 from mcproxy.sealing import Sealer

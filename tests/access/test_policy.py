@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from mcproxy.access.policy import Decision, Item, Policy, RuleName
-from mcproxy.call import ANONYMOUS, Principal
+from mcproxy.access.policy import Item, Policy
+from mcproxy.call import ANONYMOUS, Decision, Principal, RuleName
 from mcproxy.catalog.uris import readings, spellings
 from mcproxy.protocol.jsonrpc import Params, raw
 from mcproxy.protocol.methods import Kind

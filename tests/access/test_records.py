@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from mcproxy.access.policy import Decision, RuleName
 from mcproxy.access.records import MAX_READ, MAX_SHOWN, MAX_TEXT, Digests, End, Lines, Record, recorded, trace_id
-from mcproxy.call import Call, Caller, Complete, Failed, Party, Principal, Reason
+from mcproxy.call import Aim, Call, Caller, Complete, Decision, Failed, Party, Principal, Reason, RuleName
 from mcproxy.protocol.eras import LATEST
 from mcproxy.protocol.jsonrpc import ErrorObject, Params, first_level, raw
 from mcproxy.sealing import Sealer
@@ -20,13 +18,6 @@ from tests.fakes.upstream import FakeClient
 
 digests = Digests(Sealer(b"a key").digest)
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
-
-
-@dataclass(frozen=True)
-class About:
-    upstream: str = ""
-    own: str = ""
-    decision: Decision | None = None
 
 
 def params(**members: object) -> Params:
@@ -44,7 +35,7 @@ def record(made: Call, subject: str = "push", arguments: str = "redacted") -> Re
     decision = Decision(False, RuleName("reader", "deny", 2, "mcproxy.yaml:12"))
     end = End(1_000_000_000, 0.25, "ok", Complete(first_level({"content": []})))
     made.notes.upstream_seconds = 0.2
-    return recorded(made, About("gh", subject, decision), end, arguments, digests)  # type: ignore[arg-type]  # a word
+    return recorded(made, Aim("gh", own=subject, decision=decision), end, arguments, digests)  # type: ignore[arg-type]  # a word
 
 
 def written(made: Record, *secrets: str, redact: tuple[str, ...] = ()) -> dict[str, object]:
@@ -101,7 +92,7 @@ def test_a_record_says_who_what_how_it_was_decided_and_how_it_went() -> None:
 def test_a_failure_says_its_code_and_nothing_of_its_sentence() -> None:
     failed = Failed(ErrorObject(-32602, "secret sauce"), Party.CLIENT, Reason.DENIED)
     end = End(0, 0, "denied", failed)
-    found = written(recorded(call(), About(), end, "hash", digests))
+    found = written(recorded(call(), Aim(), end, "hash", digests))
     assert (found["outcome"], found["code"]) == ("denied", -32602)
     assert "sauce" not in str(found)
 
@@ -201,6 +192,9 @@ def test_what_records_have_in_common_is_remembered_and_what_they_have_not_is_not
     allowed = Decision(True)
     calls += [replace(calls[0], caller=caller) for caller in callers]
     made = [replace(record(each), trace=TRACE) for each in calls]
-    made += [replace(made[0], seen=seen) for seen in (About("gl", "push"), About("gh"), About("gh", "push", allowed))]
+    made += [
+        replace(made[0], seen=seen)
+        for seen in (Aim("gl", own="push"), Aim("gh"), Aim("gh", own="push", decision=allowed))
+    ]
     assert [lines(each) for each in made * 2] == [Lines([])(each) for each in made * 2]
     assert len({lines(each) for each in made}) == len(made)

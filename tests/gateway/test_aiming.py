@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mcproxy.call import AGGREGATE, ANONYMOUS, Call, Caller
+from mcproxy.call import AGGREGATE, ANONYMOUS, Aim, Call, Caller
 from mcproxy.gateway.aiming import MAX_UNLISTED
-from mcproxy.gateway.outlook import Aim
 from mcproxy.protocol.eras import LATEST_HANDSHAKE
 from mcproxy.protocol.jsonrpc import raw
 from mcproxy.protocol.methods import Kind

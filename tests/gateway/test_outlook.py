@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from mcproxy.access.policy import Decision, Policy
-from mcproxy.call import AGGREGATE, Call, Caller, Principal, ServerIdentity
+from mcproxy.access.policy import Policy
+from mcproxy.call import AGGREGATE, Call, Caller, Decision, Principal, ServerIdentity
 from mcproxy.catalog.merging import Entry, Listing
 from mcproxy.catalog.naming import layouts
 from mcproxy.gateway.aiming import Aiming

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from mcproxy.access.audit import Audit
 from mcproxy.call import (
     ANONYMOUS,
+    Aim,
     Call,
     Caller,
     Complete,
@@ -27,7 +28,6 @@ from mcproxy.call import (
     Reason,
     Stage,
 )
-from mcproxy.gateway.outlook import Aim
 from mcproxy.gateway.pipeline import attributed, audited, contained, counted, stack
 from mcproxy.logs import about
 from mcproxy.metrics import Metrics
