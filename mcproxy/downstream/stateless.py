@@ -36,7 +36,6 @@ from mcproxy.protocol.envelope import (
     InvalidEnvelope,
     check_version,
     dressed,
-    meta_of,
     read,
     set_apart,
 )
@@ -85,10 +84,6 @@ _RESERVED: Final = range(-32099, -32019)
 """The codes that the specification keeps for itself (basic, "Error Codes")."""
 
 
-_AGREED: Final = "what of the last body they agreed with"
-"""Noted with the fields of a head, which mostly comes again with the same."""
-
-
 class Admitted(msgspec.Struct, frozen=True, eq=False):
     """A request that may be served."""
 
@@ -122,11 +117,7 @@ def admit(
         caller = introduction.caller
         if credentials is not None:
             caller = replace(caller, credentials=credentials)
-        if fields is None:
-            check_version(caller.version)
-        else:
-            _check_head(edge, caller, request, fields)
-        row = _row(request.method)
+        row = _row(caller.version, request.method) if fields is None else _row_agreed(edge, caller, request, fields)
     except (InvalidEnvelope, HeaderMismatch) as refusal:
         error = refusal.error
         raise McpError(error.code, error.message, error.data) from refusal
@@ -152,7 +143,7 @@ def _introduction(
     params: Params, principal: Principal, endpoint: str, transport: str
 ) -> tuple[_Introduction, RequestId | None]:
     """And the token of its progress. Raises InvalidEnvelope."""
-    meta, token = set_apart(meta_of(params))
+    meta, token = set_apart(params)
     introduced = _introduced if len(meta) <= LONGEST_REMEMBERED else _introduced.__wrapped__
     introduction = introduced(meta, principal, endpoint, transport)
     return introduction, introduction.progress_token if token is None else token
@@ -189,10 +180,10 @@ def answer(edge: Edge, admitted: Admitted, outcome: Outcome) -> Answer:
     """An outcome as a client of this era is told it."""
     match outcome:
         case Complete(result=result):
-            absent = _HINTED if admitted.row.hinted else _COMPLETE
-            return Response(admitted.id, _signed(edge, result, absent, _OWN_MEMBERS.get(admitted.row.name, {})))
+            absent, own = _HINTED if admitted.row.hinted else _COMPLETE, _OWN_MEMBERS.get(admitted.row.name, {})
+            return Response(admitted.id, dressed(result, absent, own, server=_implementation(edge.proxy.name)))
         case InputRequired(result=result) if admitted.row.may_ask:
-            return Response(admitted.id, _signed(edge, result, _INPUT_REQUIRED, {}))
+            return Response(admitted.id, dressed(result, _INPUT_REQUIRED, {}, server=_implementation(edge.proxy.name)))
         case InputRequired():
             # mrtr, Supported Requests: "MUST NOT ... on any other client requests".
             sentence = f"the upstream needs input for {admitted.row.name}, which may not ask for any"
@@ -218,10 +209,6 @@ _HINTED: Final = first_level({"resultType": "complete", "ttlMs": 0, "cacheScope"
 _INPUT_REQUIRED: Final = first_level({"resultType": "input_required"})
 
 
-def _signed(edge: Edge, result: Params, absent: Params, own: Params) -> Params:
-    return dressed(result, absent=absent, own=own, server=_implementation(edge.proxy.name))
-
-
 def _current_code(code: int) -> int:
     """`code` as this revision has it: no older one, nor one of another hop, MUST be emitted (basic, "Error Codes")."""
     if code == RESOURCE_NOT_FOUND:
@@ -231,22 +218,48 @@ def _current_code(code: int) -> int:
     return code
 
 
-def _check_head(edge: Edge, caller: Caller, request: Request, fields: http.Fields) -> None:
-    """Checks the headers, and the version between them. Raises HeaderMismatch and InvalidEnvelope.
+class _Agreement(msgspec.Struct, frozen=True, eq=False):
+    """Of what the fields of a head agreed with when they came last; most come again with the same."""
+
+    version: str
+    row: Method
+    subject: Raw | None
+    """As the body had it; None where it was none, which is then looked at each time."""
+    name: str | None
+    """The same, read."""
+
+
+def _row_agreed(edge: Edge, caller: Caller, request: Request, fields: http.Fields) -> Method:
+    """The row of a request whose headers say what its body says. Raises HeaderMismatch, and what `_row` does.
 
     Those of a tool's own parameters are checked as far as they are known.
     """
+    agreed: _Agreement | None = fields.noted.get(_Agreement)
+    if (
+        agreed is None
+        or agreed.row.name != request.method
+        or agreed.version != caller.version
+        or (agreed.row.subject_key is not None and agreed.subject != request.params.get(agreed.row.subject_key))
+    ):
+        agreed = fields.noted[_Agreement] = _agreement(caller.version, request, fields)
+    if agreed.name is not None and agreed.row.subject is Subject.TOOL:
+        mirrored = edge.mirrored(caller, agreed.name)
+        if mirrored:
+            check_parameter_headers(fields.all, mirrored, request.params.get("arguments"))
+    return agreed.row
+
+
+def _agreement(version: str, request: Request, fields: http.Fields) -> _Agreement:
     name = mirrored_name(request.method, request.params)
-    body = (caller.version, request.method, name)
-    if fields.noted.get(_AGREED) != body:
-        check_standard_headers(fields.all, *body)
-        fields.noted[_AGREED] = body
-    check_version(caller.version)
-    if name is not None and METHODS[request.method].subject is Subject.TOOL:
-        check_parameter_headers(fields.all, edge.mirrored(caller, name), request.params.get("arguments"))
+    check_standard_headers(fields.all, version, request.method, name)
+    row = _row(version, request.method)
+    subject = None if row.subject_key is None or name is None else request.params[row.subject_key].copy()
+    return _Agreement(version, row, subject, name)
 
 
-def _row(method: str) -> Method:
+def _row(version: str, method: str) -> Method:
+    """Raises InvalidEnvelope for the version, and McpError for the method."""
+    check_version(version)
     row = METHODS.get(method)
     if row is None or row.notification or row.era is Era.HANDSHAKE:
         raise McpError(METHOD_NOT_FOUND, f"Method not found: {method}")

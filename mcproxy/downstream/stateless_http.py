@@ -71,7 +71,7 @@ class StatelessHttp:
         accepted = heading(request.fields).accepted
         check_accept(accepted)
         try:
-            own = brought(self._edge, principal, request)
+            own = brought(self._edge, principal, request) if self._edge.forwarded else None
             admitted = admit(self._edge, incoming, principal, endpoint, request.fields, own)
             self._check_open()
             if admitted.stays_open:

@@ -66,16 +66,12 @@ class InvalidEnvelope(Exception):
         self.error = error
 
 
-def meta_of(params: Params) -> bytes:
-    """The `_meta` of a request. Raises InvalidEnvelope where it has none (basic, "_meta")."""
-    return bytes(_required(params, META))
+def set_apart(params: Params) -> tuple[bytes, RequestId | None]:
+    """The `_meta` of a request without its progress token, and that: what else it says is mostly what others said.
 
-
-def set_apart(meta: bytes) -> tuple[bytes, RequestId | None]:
-    """A `_meta` without its progress token, and that: what else a client says is mostly what it said before.
-
-    Raises InvalidEnvelope.
+    Raises InvalidEnvelope (basic, "_meta").
     """
+    meta = bytes(_required(params, META))
     if meta.find(_TOKEN) < 0:
         return meta, None
     members = _parsed(META, meta)
@@ -172,7 +168,7 @@ def without_hop_meta(params: Params) -> Params:
     return {**rest, META: raw(kept)} if kept else rest
 
 
-def dressed(result: Params, *, absent: Params, own: Params, server: bytes) -> Params:
+def dressed(result: Params, absent: Params, own: Params, *, server: bytes) -> Params:
     """`result` with members of `absent` that it lacks, those of `own` whatever it has, and whose it is in its `_meta`.
 
     `server` is an Implementation object as JSON (basic, "_meta").

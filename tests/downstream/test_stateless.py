@@ -182,6 +182,17 @@ async def test_headers_that_agreed_with_one_body_are_compared_with_each_other_on
             assert refusal.value.code == HEADER_MISMATCH
 
 
+@pytest.mark.parametrize("name", [1, None, ["t"]])
+async def test_a_subject_that_is_no_name_is_looked_at_each_time(name: Any) -> None:
+    head = fields("t")
+    odd = Request(2, "tools/call", {"name": raw(name), "_meta": raw(ENVELOPE)})
+    async with edge_of(FakeGateway()) as edge:
+        for _ in range(2):
+            assert admit(edge, odd, ANONYMOUS, "", head).params == {"name": raw(name)}
+            with pytest.raises(McpError):
+                admit(edge, call("other", {}), ANONYMOUS, "", head)
+
+
 async def test_headers_of_a_tools_parameters_are_compared_with_each_body() -> None:
     head = fields("t", Region="eu")
     async with edge_of(FakeGateway()) as bare:

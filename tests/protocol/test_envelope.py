@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 from msgspec import Raw
+from msgspec.structs import replace
 
 from mcproxy.protocol.envelope import (
     Envelope,
     InvalidEnvelope,
     check_version,
     dressed,
-    meta_of,
     read,
     set_apart,
     undressed,
@@ -42,7 +42,9 @@ def params(meta: Any, **members: Any) -> Params:
 
 
 def unwrap(params: Params) -> tuple[Envelope, Raw | None]:
-    return read(meta_of(params))
+    said, token = set_apart(params)
+    envelope, rest = read(said)
+    return (envelope if token is None else replace(envelope, progress_token=token)), rest
 
 
 def test_what_was_wrapped_is_unwrapped_with_the_types_of_the_token_kept() -> None:
@@ -58,20 +60,20 @@ def test_an_envelope_without_what_is_optional_is_whole() -> None:
 
 
 def test_what_is_said_beside_any_token_of_progress_is_the_same_bytes() -> None:
-    apart = [set_apart(bytes(raw({"progressToken": token, **REQUIRED}))) for token in (1, "1", 2)]
+    apart = [set_apart(params({"progressToken": token, **REQUIRED})) for token in (1, "1", 2)]
     assert apart == [(bytes(raw(REQUIRED)), token) for token in (1, "1", 2)]
 
 
 @pytest.mark.parametrize("meta", [REQUIRED, {**REQUIRED, "x": {"progressToken": 1}}, {"x": "progressToken"}])
 def test_where_there_is_no_token_nothing_is_set_apart(meta: Any) -> None:
-    said, token = set_apart(bytes(raw(meta)))
+    said, token = set_apart(params(meta))
     assert token is None
     assert json.loads(said) == meta
 
 
 def test_a_token_under_an_escaped_name_is_read_with_the_rest() -> None:
     escaped = bytes(raw({**REQUIRED, "progressToken": 7})).replace(b"progressToken", rb"progressT\u006fken")
-    said, token = set_apart(escaped)
+    said, token = set_apart({"_meta": Raw(escaped)})
     assert (said, token) == (escaped, None)
     assert read(said)[0].progress_token == 7
 
@@ -140,7 +142,7 @@ def test_meta_is_set_beside_what_is_there_and_over_what_is_no_object() -> None:
 def test_a_result_keeps_its_own_members_and_gets_those_it_lacks() -> None:
     result = first_level({"resultType": "x/custom", "n": 1, "_meta": {"k": 1}})
     absent, own = first_level({"resultType": "complete", "ttlMs": 0}), first_level({"n": 2})
-    worn = dressed(result, absent=absent, own=own, server=b'{"name":"s"}')
+    worn = dressed(result, absent, own, server=b'{"name":"s"}')
     assert json.loads(bytes(raw(worn))) == {
         "resultType": "x/custom",
         "n": 2,
