@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Final
@@ -52,10 +52,11 @@ class Space:
     """What of it the endpoint selects; None for all."""
     permits: Permits = to_all
     """What of it those who look may use."""
+    upstream: str = field(init=False, compare=False)
+    """Its name."""
 
-    @property
-    def upstream(self) -> str:
-        return self.spec.name
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "upstream", self.spec.name)
 
     @property
     def transparent(self) -> bool:

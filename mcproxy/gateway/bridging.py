@@ -91,9 +91,9 @@ class Bridge:
 
     async def _answer_by_asking(self, handler: Handler, call: Call) -> Outcome:
         outcome = await handler(call)
-        if isinstance(outcome, InputRequired):
-            return await driven(handler, call, outcome, self._limits.max_rounds, self._sleep, self._mint)
-        return outcome
+        if isinstance(outcome, Complete) or not isinstance(outcome, InputRequired):
+            return outcome
+        return await driven(handler, call, outcome, self._limits.max_rounds, self._sleep, self._mint)
 
     async def _answer_by_results(self, handler: Handler, call: Call) -> Outcome:
         outcome: Outcome | Pause

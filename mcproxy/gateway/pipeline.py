@@ -208,9 +208,9 @@ def _too_much(exceeded: Exceeded) -> McpError:
 
 
 def _label_of(outcome: Outcome) -> str:
+    if isinstance(outcome, Complete):
+        return "tool_error" if outcome.is_error else "ok"
     match outcome:
-        case Complete():
-            return "tool_error" if outcome.is_error else "ok"
         case InputRequired():
             return "input_required"
         case Failed(reason=reason):

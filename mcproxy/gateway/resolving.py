@@ -36,7 +36,9 @@ from mcproxy.protocol.methods import METHODS, Kind, Method, Subject
 Reach = Callable[[Space, Kind, Call], Awaitable[None]]
 """Makes one attempt to learn an upstream's list. Raises McpError where the upstream is not there."""
 
-_NAMED: Final[dict[Subject | None, Kind]] = {Subject.TOOL: Kind.TOOLS, Subject.PROMPT: Kind.PROMPTS}
+NAMED: Final[dict[Subject | None, Kind]] = {Subject.TOOL: Kind.TOOLS, Subject.PROMPT: Kind.PROMPTS}
+"""What is called by its name, by the list that has it."""
+
 _NULL: Final = Raw(b"null")
 _ARGUMENTS: Final = "arguments"
 _NOUNS: Final = {Kind.TOOLS: "tool", Kind.PROMPTS: "prompt"}
@@ -57,19 +59,12 @@ class Resolver:
         self._reach = reach
         self._task_ids = task_ids
 
-    def named(self, row: Method, call: Call, outlook: Outlook) -> Target | None:
-        """Of what is called by a name, and listed. `outlook` is the caller's. Raises McpError as `target` does."""
-        kind = _NAMED.get(row.subject)
-        if kind is None or row.subject_key is None:
-            return None
-        way = outlook.way(kind, _text(row.subject_key, call.params.get(row.subject_key, _NULL)))
-        return None if way is None else self._along(way, row, call)
-
-    def _along(self, way: Way, row: Method, call: Call) -> Target:
+    def named(self, kind: Kind, row: Method, call: Call, outlook: Outlook) -> Target | None:
+        """Of what is called by its name, where that is listed. `outlook` is the caller's. Raises McpError."""
         assert row.subject_key is not None
-        call.notes.label = way.label
-        params = call.params if way.aim.decision is not None else self._judged(row, way, call)
-        return Target(way.space, {**params, row.subject_key: way.own}, way)
+        name = parse_text(call.params.get(row.subject_key, _NULL))
+        way = outlook.way(kind, name) if name is not None else None
+        return None if way is None else self._along(way, row, call)
 
     async def target(self, row: Method, call: Call, outlook: Outlook) -> Target:
         """`outlook` is the caller's. Raises McpError where the subject is missing, unknown, or its upstream is away."""
@@ -78,7 +73,7 @@ class Resolver:
         subject = call.params.get(row.subject_key, _NULL)
         match row.subject:
             case Subject.TOOL | Subject.PROMPT:
-                kind, name = _NAMED[row.subject], _text(row.subject_key, subject)
+                kind, name = NAMED[row.subject], _text(row.subject_key, subject)
                 return self._along(outlook.way(kind, name) or await self._late(kind, name, call), row, call)
             case Subject.RESOURCE:
                 space, own = self.resource(_text(row.subject_key, subject), call)
@@ -92,6 +87,12 @@ class Resolver:
                 space = self._catalogue.layout(call.caller).space(task.link.upstream)
                 return Target(space, {**call.params, row.subject_key: raw(task.id)})
 
+    def _along(self, way: Way, row: Method, call: Call) -> Target:
+        assert row.subject_key is not None
+        call.notes.label = way.label
+        params = call.params if way.aim.decision is not None else self._judged(row, way, call)
+        return Target(way.space, {**params, row.subject_key: way.own}, way)
+
     async def owner(self, call: Call) -> str:
         """The name of the upstream that a call about a subject goes to. Raises McpError."""
         return (await self.target(METHODS[call.method], call, self._catalogue.outlook(call.caller))).space.upstream
@@ -103,7 +104,7 @@ class Resolver:
         subject = parse_text(call.params.get(row.subject_key, b"")) or ""
         match row.subject:
             case Subject.TOOL | Subject.PROMPT:
-                self._check_named(row, _NAMED[row.subject], subject, call)
+                self._check_named(row, NAMED[row.subject], subject, call)
             case Subject.RESOURCE:
                 self.resource(subject, call)
             case Subject.TASK:
@@ -119,7 +120,7 @@ class Resolver:
         subject = parse_text(call.params.get(row.subject_key, b"")) or ""
         match row.subject:
             case Subject.TOOL | Subject.PROMPT:
-                way = self._catalogue.outlook(call.caller).way(_NAMED[row.subject], subject)
+                way = self._catalogue.outlook(call.caller).way(NAMED[row.subject], subject)
                 space = None if way is None else way.space
             case Subject.RESOURCE:
                 found = self._catalogue.view(call.caller).resource(subject)
@@ -156,7 +157,7 @@ class Resolver:
             task = self._task_ids.open(subject, call.caller)
             return (task.link.upstream if task else UNKNOWN), ""
         view = self._catalogue.view(call.caller)
-        kind = _NAMED.get(row.subject)
+        kind = NAMED.get(row.subject)
         if kind is None:
             found = view.resource(subject)
             return (found[0].upstream if found else UNKNOWN), ""

@@ -19,12 +19,12 @@ from mcproxy.catalog.rewriting import Rewriter, kept_private, marked, respelled
 from mcproxy.gateway.catalogue import Catalogue
 from mcproxy.gateway.leases import check_brought
 from mcproxy.gateway.outlook import Outlook
-from mcproxy.gateway.resolving import Resolver, Target
+from mcproxy.gateway.resolving import NAMED, Resolver, Target
 from mcproxy.gateway.tasks import Tasks
 from mcproxy.gateway.translation import translated
 from mcproxy.metrics import Metrics
 from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, METHOD_NOT_FOUND, ErrorObject
-from mcproxy.protocol.methods import METHODS, Answerer, Method, Shape, Subject
+from mcproxy.protocol.methods import METHODS, Answerer, Kind, Method, Shape, Subject
 
 
 class Router:
@@ -57,26 +57,27 @@ class Router:
         return route(call)
 
     def _route(self, row: Method) -> Handler | None:
-        """Who answers such calls; None where no calls go through the gateway."""
-        if row.answerer is Answerer.UPSTREAM:
-            return partial(self._forward, row)
-        # What of a transport's own is no affair of a transport's, the edge asks the gateway.
-        answer = self._answers.get(row.name)
-        assert answer is not None or row.answerer is Answerer.EDGE
-        return None if answer is None else partial(self._answer, row, answer)
+        """Who answers such calls; None where they do not go through the gateway."""
+        if row.answerer is not Answerer.UPSTREAM:
+            # Of a transport's own, the edge asks the gateway what is no affair of a transport's.
+            answer = self._answers.get(row.name)
+            assert answer is not None or row.answerer is Answerer.EDGE
+            return None if answer is None else partial(self._answer, row, answer)
+        kind = NAMED.get(row.subject)
+        return partial(self._find, row) if kind is None else partial(self._call, kind, row)
 
     def _answer(self, row: Method, answer: Handler, call: Call) -> Awaitable[Outcome]:
         _check_offered(row, self._catalogue.outlook(call.caller))
         return answer(call)
 
-    def _forward(self, row: Method, call: Call) -> Awaitable[Outcome]:
+    def _call(self, kind: Kind, row: Method, call: Call) -> Awaitable[Outcome]:
+        """What is listed is called at once; for what is not, an upstream may have to be asked."""
+        target = self._resolver.named(kind, row, call, self._catalogue.outlook(call.caller))
+        return self._find(row, call) if target is None else self._relay(target, row, call)
+
+    async def _find(self, row: Method, call: Call) -> Outcome:
         outlook = self._catalogue.outlook(call.caller)
         _check_offered(row, outlook)
-        target = self._resolver.named(row, call, outlook)
-        return self._find(row, call, outlook) if target is None else self._relay(target, row, call)
-
-    async def _find(self, row: Method, call: Call, outlook: Outlook) -> Outcome:
-        """The outcome of a call whose target is told by no name, or a name that is not listed yet."""
         target = await self._resolver.target(row, call, outlook)
         outcome = await self._relay(target, row, call)
         if row.subject is Subject.RESOURCE and row.subject_key is not None:
