@@ -67,17 +67,20 @@ class _Pending(msgspec.Struct, eq=False):
     """How often the task was asked to end before."""
     timeouts: Timeouts
     started: float
-    deadline: float
+    heard: float
+    """When there was a sign of life last."""
     notify: Callable[[str, Params], None] | None
     answer: Response | ErrorResponse | Exception | None = None
     holds: int = 0
     expired: bool = False
     waiter: asyncio.Future[None] | None = None
 
-    def touch(self, now: float) -> None:
-        if not self.expired:
-            patience = math.inf if self.holds else self.timeouts.idle
-            self.deadline = min(now + patience, self.started + self.timeouts.total)
+    @property
+    def deadline(self) -> float:
+        if self.expired:
+            return math.inf
+        patience = math.inf if self.holds else self.timeouts.idle
+        return min(self.heard + patience, self.started + self.timeouts.total)
 
     def settle(self, answer: Response | ErrorResponse | Exception) -> None:
         if self.answer is None:
@@ -87,7 +90,7 @@ class _Pending(msgspec.Struct, eq=False):
 
     def expire(self) -> None:
         """Ends the wait wherever it is, as `asyncio.timeout` does."""
-        self.expired, self.deadline = True, math.inf
+        self.expired = True
         self.task.cancel()
 
     def takes_back(self) -> bool:
@@ -140,8 +143,9 @@ class Requests:
         if id is None:
             id = self.mint()
         pending = self._pending[id] = self._begun(timeouts, notify)
-        if pending.deadline < self._alarm_at:
-            self._wake_by(pending.deadline)
+        deadline = pending.deadline
+        if deadline < self._alarm_at:
+            self._wake_by(deadline)
         try:
             await send(Request(id, method, params))
             if pending.answer is None:
@@ -166,7 +170,7 @@ class Requests:
         task = asyncio.current_task(self._loop)
         assert task is not None
         now = self._loop.time()
-        return _Pending(task, task.cancelling(), timeouts, now, now + min(timeouts.idle, timeouts.total), notify)
+        return _Pending(task, task.cancelling(), timeouts, now, now, notify)
 
     def settle(self, answer: Response | ErrorResponse) -> bool:
         """Hands an answer to whoever waits for it. False where nobody does: late, or never asked for."""
@@ -197,8 +201,10 @@ class Requests:
         pending = self._pending.get(token) if token is not None else None
         if pending is None or pending.notify is None or pending.answer is not None:
             return False
-        pending.touch(self._loop.time())
-        pending.notify(PROGRESS, {key: value for key, value in params.items() if key != META_PROGRESS_TOKEN})
+        pending.heard = self._loop.time()
+        report = params.copy()
+        del report[META_PROGRESS_TOKEN]
+        pending.notify(PROGRESS, report)
         return True
 
     def fail(self, id: RequestId, error: Exception) -> None:
@@ -215,7 +221,7 @@ class Requests:
     def _hold(self, held: Iterable[_Pending], change: int) -> None:
         for pending in held:
             pending.holds += change
-            pending.touch(self._loop.time())
+            pending.heard = self._loop.time()
             self._wake_by(pending.deadline)
 
     def _wake_by(self, when: float) -> None:

@@ -7,12 +7,14 @@ from typing import Final
 import msgspec
 
 KEEP_ALIVE: Final = b":\n\n"
+_LINE_FEED, _CARRIAGE_RETURN = b"\n\r"  # as numbers, which is what bytes are searched for at once
 
 
 class Event(msgspec.Struct, frozen=True):
     """One dispatched event. `id` is the last event id in force, `retry` the milliseconds asked for in this event."""
 
-    data: str
+    data: bytes
+    """UTF-8."""
     event: str = "message"
     id: str | None = None
     retry: int | None = None
@@ -33,7 +35,7 @@ class EventDecoder:
         self._first = True
         self._data: list[bytes] = []
         self._size = 0
-        self._event = ""
+        self._event = b""
         self._id: str | None = None
         self._retry: int | None = None
 
@@ -41,9 +43,14 @@ class EventDecoder:
         """The events that `chunk` completes, in order."""
         events: list[Event] = []
         for line in self._lines(chunk):
-            event = self._take(line)
-            if event is not None:
-                events.append(event)
+            if line[:6] == b"data: ":
+                self._take_data(line[6:])
+            elif line:
+                self._take(line)
+            elif self._data or self._retry is not None:
+                events.append(self._dispatched())
+            else:
+                self._event = b""
         return events
 
     def _lines(self, chunk: bytes) -> list[bytes]:
@@ -52,51 +59,58 @@ class EventDecoder:
             chunk = chunk.removeprefix(b"\n")
         if not chunk:
             return []
-        self._after_cr = chunk.endswith(b"\r")
-        if b"\r" in chunk:
+        if _CARRIAGE_RETURN in chunk:
+            self._after_cr = chunk.endswith(b"\r")
             chunk = chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-        head, *rest = chunk.split(b"\n")
-        self._pending.append(head)
-        self._pending_size += len(head)
-        self._check(self._pending_size)
-        if not rest:
-            return []
-        lines = [b"".join(self._pending), *rest[:-1]]
-        self._pending = [rest[-1]]
-        self._pending_size = len(rest[-1])
-        self._check(self._pending_size)
+        lines = chunk.split(b"\n")
+        if self._pending_size:
+            self._pend(lines[0])
+            if len(lines) == 1:
+                return []
+            lines[0] = b"".join(self._pending)
+            self._pending, self._pending_size = [], 0
+        last = lines.pop()
+        if last:
+            self._pend(last)
+        if self._first and lines:
+            self._first = False
+            lines[0] = lines[0].removeprefix(b"\xef\xbb\xbf")
         return lines
 
-    def _take(self, line: bytes) -> Event | None:
-        if self._first:
-            self._first = False
-            line = line.removeprefix(b"\xef\xbb\xbf")
-        if not line:
-            return self._dispatch()
+    def _pend(self, piece: bytes) -> None:
+        """Keeps a piece of a line that has not ended."""
+        self._pending.append(piece)
+        self._pending_size += len(piece)
+        self._check(self._pending_size)
+
+    def _take(self, line: bytes) -> None:
         name, _, value = line.partition(b":")
         value = value.removeprefix(b" ")
         match name:
             case b"data":
-                self._size += len(value) + 1
-                self._check(self._size)
-                self._data.append(value)
+                self._take_data(value)
             case b"event":
-                self._event = value.decode(errors="replace")
+                self._event = value
             case b"id" if b"\0" not in value:
                 self._id = value.decode(errors="replace")
             case b"retry" if value.isdigit() and len(value) <= 9:
                 self._retry = int(value)
             case _:
                 pass
-        return None
 
-    def _dispatch(self) -> Event | None:
-        data, event, retry = self._data, self._event, self._retry
-        if not data and retry is None:
-            self._event = ""
-            return None
-        self._data, self._event, self._retry, self._size = [], "", None, 0
-        return Event(b"\n".join(data).decode("utf-8", "replace"), event or "message", self._id, retry)
+    def _take_data(self, value: bytes) -> None:
+        self._size += len(value) + 1
+        self._check(self._size)
+        self._data.append(value)
+
+    def _dispatched(self) -> Event:
+        data, name = b"\n".join(self._data), self._event
+        if not data.isascii():
+            data = data.decode("utf-8", "replace").encode()
+        event = "message" if name in (b"message", b"") else name.decode("utf-8", "replace")
+        retry, self._retry = self._retry, None
+        self._data, self._event, self._size = [], b"", 0
+        return Event(data, event, self._id, retry)
 
     def _check(self, size: int) -> None:
         if size > self._limit:
@@ -105,8 +119,7 @@ class EventDecoder:
 
 def encode_event(data: bytes, *, event: str | None = None, id: str | None = None, retry: int | None = None) -> bytes:
     """One event. `data` must be one line; `event` and `id` are ours, never a peer's (a line break is refused)."""
-    # `in` takes several times as long: it first tries whether it is given a number.
-    if data.find(b"\n") >= 0 or data.find(b"\r") >= 0:
+    if _LINE_FEED in data or _CARRIAGE_RETURN in data:
         raise ValueError("a line break in the data of an event")
     if event is None and id is None and retry is None:
         return b"data: %b\n\n" % data

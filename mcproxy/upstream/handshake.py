@@ -228,26 +228,31 @@ class Conversation:
 
     def receive(self, data: bytes, cause: RequestId | None = None) -> None:
         """Takes a message as its bytes. `cause` is the request on whose own response stream it came."""
-        if self._is_lost or not data.strip():
+        if self._is_lost or not data or data.isspace():
             return
         for message in messages(data):
             self.take(message, cause)
 
     def take(self, message: Message | InvalidMessage, cause: RequestId | None = None) -> None:
-        match message:
-            case Response() | ErrorResponse():
-                self._requests.settle(message)
-                self._causes.answered(message.id)
-            case Request():
-                self._questions.take(message, self._attribute(message, cause), own_stream=cause is not None)
+        match message:  # what comes most first: to find that a struct is of another class takes long
+            case Response():
+                self._on_answer(message)
             case Notification():
                 self._on.get(message.method, self._on_change)(message, cause)
+            case ErrorResponse():
+                self._on_answer(message)
+            case Request():
+                self._questions.take(message, self._attribute(message, cause), own_stream=cause is not None)
             case InvalidMessage():
                 self._hop.count_junk()
                 if message.id is not None:
                     self._requests.fail(message.id, Rejected(f"the answer is malformed: {message.reason}"))
             case _:
                 assert_never(message)
+
+    def _on_answer(self, answer: Response | ErrorResponse) -> None:
+        self._requests.settle(answer)
+        self._causes.answered(answer.id)
 
     def _attribute(self, message: Request | Notification, cause: RequestId | None) -> Attribution:
         task = related_task(message.params)
@@ -320,10 +325,10 @@ class Conversation:
             self._hop.publish(ListChanged(kind))
 
     def _outcome(self, call: Call, answer: Response | ErrorResponse) -> Outcome:
-        if isinstance(answer, ErrorResponse):
-            self._visits.note_required(answer.error, call.listener)
-            return Failed(self._hop.redacted(answer.error), Party.UPSTREAM)
-        return Complete(answer.result)
+        if isinstance(answer, Response):
+            return Complete(answer.result)
+        self._visits.note_required(answer.error, call.listener)
+        return Failed(self._hop.redacted(answer.error), Party.UPSTREAM)
 
     def _failed(self, call: Call, why: str, reason: Reason) -> Failed:
         sentence = f"upstream {self._hop.spec.name!r}, {call.method}: {why}"

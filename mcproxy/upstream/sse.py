@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager, closing
 
-import anyio.lowlevel
 from yarl import URL
 
 from mcproxy.channel import PeerGone
@@ -43,7 +42,6 @@ async def _events(response: Response, limit: int) -> AsyncGenerator[Event, None]
     async for chunk in response.body:
         for event in decoder.feed(chunk):
             yield event
-        await anyio.lowlevel.checkpoint()  # a stream that never pauses leaves turns to others (R1)
 
 
 async def _endpoint(events: AsyncIterator[Event], base: URL) -> URL:
@@ -51,7 +49,7 @@ async def _endpoint(events: AsyncIterator[Event], base: URL) -> URL:
     try:
         async for event in events:
             if event.event == "endpoint":
-                endpoint = base.join(URL(event.data))
+                endpoint = base.join(URL(event.data.decode()))
                 if origin(endpoint) != origin(base):
                     raise Unreachable(f"its endpoint is at another origin: {endpoint.origin()}")
                 return endpoint
@@ -82,7 +80,7 @@ class _Stream:
         try:
             async for event in self._events:
                 if event.event == "message" and event.data:
-                    receive(event.data.encode())
+                    receive(event.data)
         except EventTooLarge as error:
             return f"{error} (max_message_bytes)"
         except Broken as error:

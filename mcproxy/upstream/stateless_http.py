@@ -95,7 +95,7 @@ class _Posts:
         try:
             async for chunk in response.body:
                 for event in decoder.feed(chunk):
-                    if event.data and event.event == "message" and receive(event.data.encode()):
+                    if event.data and event.event == "message" and receive(event.data):
                         return
         except EventTooLarge as error:
             raise Rejected(f"{error} (max_message_bytes)") from error

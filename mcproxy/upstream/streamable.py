@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Final
 
 import anyio
-import anyio.lowlevel
 from anyio.abc import TaskGroup
 from msgspec.structs import replace
 from yarl import URL
@@ -27,13 +26,15 @@ from mcproxy.protocol.jsonrpc import (
     Message,
     Request,
     RequestId,
+    Response,
     encode_whole,
     parse,
 )
 from mcproxy.protocol.sse import Event, EventDecoder, EventTooLarge
 from mcproxy.upstream import backoff
 from mcproxy.upstream.handshake import Conversation, messages
-from mcproxy.upstream.http import AUTHENTICATION, EVENTS, JSON, Headers, Requester, Response, excerpt, read, session
+from mcproxy.upstream.http import AUTHENTICATION, EVENTS, JSON, Headers, Requester, excerpt, read, session
+from mcproxy.upstream.http import Response as HttpResponse
 from mcproxy.upstream.link import Hop, Link, NotAccepted, Rejected, task_group
 from mcproxy.upstream.wire.answer import Broken
 
@@ -163,7 +164,7 @@ class _Streamable:
         except (NotAccepted, PeerGone, Rejected) as error:
             self._conversation.fail(request.id, error)
 
-    async def _read(self, response: Response, id: RequestId) -> None:
+    async def _read(self, response: HttpResponse, id: RequestId) -> None:
         if self._session is None:
             self._keep_session(response)
         if not response.ok:
@@ -180,15 +181,19 @@ class _Streamable:
 
     def _take_body(self, body: bytes, id: RequestId) -> None:
         for message in messages(body):
-            if isinstance(message, ErrorResponse):
-                if session_is_lost(200, b"", message, had_session=self._session is not None):
-                    raise self._lost(message.error.message)
-                message = replace(message, id=id if message.id is None else message.id)
-            self._conversation.take(message, id)
+            self._conversation.take(message if isinstance(message, Response) else self._checked(message, id), id)
         if not self._conversation.settled(id):
             raise PeerGone("the response holds no answer to the request")
 
-    async def _follow(self, response: Response, id: RequestId | None, position: Position) -> Position:
+    def _checked(self, message: Message | InvalidMessage, id: RequestId) -> Message | InvalidMessage:
+        """`message`, an error of no request as that of request `id`. Raises NotAccepted where the session is lost."""
+        if not isinstance(message, ErrorResponse):
+            return message
+        if session_is_lost(200, b"", message, had_session=self._session is not None):
+            raise self._lost(message.error.message)
+        return replace(message, id=id if message.id is None else message.id)
+
+    async def _follow(self, response: HttpResponse, id: RequestId | None, position: Position) -> Position:
         """Reads an event stream to its end, or to the answer to `id`; returns how far it came."""
         decoder = EventDecoder(self._hop.spec.max_message_bytes)
         try:
@@ -196,10 +201,9 @@ class _Streamable:
                 for event in decoder.feed(chunk):
                     position = position.after(event)
                     if event.data and event.event == "message":
-                        self._conversation.receive(event.data.encode(), id)
+                        self._conversation.receive(event.data, id)
                 if id is not None and self._conversation.settled(id):
                     break
-                await anyio.lowlevel.checkpoint()  # a stream that never pauses leaves turns to others (R1)
         except EventTooLarge as error:
             raise Rejected(f"{error} (max_message_bytes)") from error
         except Broken:
@@ -244,7 +248,7 @@ class _Streamable:
             # a stream that its server keeps closing is reopened ever more slowly (requirement R6)
             await anyio.sleep(min(position.wait(failures), self._hop.spec.timeouts.total))
 
-    async def _follow_unasked(self, response: Response, position: Position) -> Position:
+    async def _follow_unasked(self, response: HttpResponse, position: Position) -> Position:
         if not response.ok:
             self._hear(Hearing.LOST)
             return position
@@ -264,17 +268,17 @@ class _Streamable:
             self._hearing = hearing
             self._hop.publish(hearing)
 
-    def _offers_stream(self, response: Response, opened: bool) -> bool:
+    def _offers_stream(self, response: HttpResponse, opened: bool) -> bool:
         """405 says that there is none (transports, Listening for Messages); other refusals are taken as much."""
         if opened and response.status == 404:
             self._conversation.leave("the upstream lost the session")
         return _is_event_stream(response) or response.status >= 500
 
-    async def _get(self, position: Position) -> Response:
+    async def _get(self, position: Position) -> HttpResponse:
         resumption = () if position.last_id is None else ((LAST_EVENT, position.last_id),)
         return await self._request("GET", (*self._headers(), ("Accept", EVENTS), *resumption))
 
-    async def _request(self, method: str, headers: Headers, body: bytes | None = None) -> Response:
+    async def _request(self, method: str, headers: Headers, body: bytes | None = None) -> HttpResponse:
         try:
             return await self._requester.request(method, self._url, headers, body)
         except NotAccepted as unreachable:
@@ -294,7 +298,7 @@ class _Streamable:
         known = ((SESSION, self._session), (VERSION, self._conversation.version))
         return tuple((name, value) for name, value in known if value is not None)
 
-    def _keep_session(self, response: Response) -> None:
+    def _keep_session(self, response: HttpResponse) -> None:
         id = response.fields.get(SESSION.lower())
         if id is None or not response.ok:
             return
@@ -302,7 +306,7 @@ class _Streamable:
             raise Rejected("its session id holds other than visible ASCII characters, or too many")
         self._session, self._post_headers = id, None
 
-    async def _refused(self, response: Response, id: RequestId | None) -> None:
+    async def _refused(self, response: HttpResponse, id: RequestId | None) -> None:
         """Makes of an HTTP error what it is: a lost session, the upstream's own error, or no MCP at all."""
         body = await excerpt(response)
         error = _error_in(body)
@@ -323,14 +327,14 @@ class _Streamable:
         self._conversation.leave(reason)
         return NotAccepted(reason)
 
-    def _release(self, response: Response, *, reusable: bool) -> None:
+    def _release(self, response: HttpResponse, *, reusable: bool) -> None:
         if reusable and not self._conversation.over:
             response.release()
         else:
             response.close()
 
 
-def _is_event_stream(response: Response) -> bool:
+def _is_event_stream(response: HttpResponse) -> bool:
     return response.ok and response.content_type == EVENTS
 
 

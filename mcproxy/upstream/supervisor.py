@@ -150,10 +150,11 @@ class Supervisor:
         self._in_flight += 1
         try:
             link = self._link_for(call)
-            if isinstance(link, Failed):
+            if link is self._shared:
+                if METHODS[call.method].may_ask and self._is_asked_in_handshakes(call.caller):
+                    link = link if link.era is Era.HANDSHAKE else await self._of_their_era()
+            elif isinstance(link, Failed):
                 return link
-            if link is self._shared and METHODS[call.method].may_ask and self._is_asked_in_handshakes(call.caller):
-                link = link if link.era is Era.HANDSHAKE else await self._of_their_era()
             return await link(call)
         finally:
             self._in_flight -= 1

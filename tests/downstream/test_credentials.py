@@ -340,7 +340,9 @@ async def test_r39_posts_beside_an_event_stream_are_its_principals() -> None:
             assert where is not None
             statuses = []
             for headers in ({}, BOB, ANN):
-                async with http.post(gateway.url + where.data, json=request(1, "ping"), headers=headers) as response:
+                async with http.post(
+                    gateway.url + where.data.decode(), json=request(1, "ping"), headers=headers
+                ) as response:
                     statuses.append(response.status)
             assert statuses == [401, 404, 202]
 
@@ -351,10 +353,14 @@ async def test_a_token_for_an_event_stream_is_good_for_its_posts() -> None:
         async with client.http.get(f"{gateway.url}/servers/up/sse", headers=headers) as stream:
             where = await EventReader(stream).next()
             assert where is not None
-            async with client.http.post(gateway.url + where.data, json=initialize(), headers=headers) as response:
+            async with client.http.post(
+                gateway.url + where.data.decode(), json=initialize(), headers=headers
+            ) as response:
                 assert response.status == 202
             other = {"Authorization": f"Bearer {issuer.token(client.url)}"}
-            async with client.http.post(gateway.url + where.data, json=initialize(), headers=other) as response:
+            async with client.http.post(
+                gateway.url + where.data.decode(), json=initialize(), headers=other
+            ) as response:
                 assert response.status == 401
 
 

@@ -48,7 +48,7 @@ async def streaming(gateway: Served, path: str = "/sse", **headers: str) -> Asyn
         first = await events.next()
         assert first is not None
         assert first.event == "endpoint"
-        yield SseClient(http, events, gateway.url + first.data)
+        yield SseClient(http, events, gateway.url + first.data.decode())
 
 
 @pytest.mark.parametrize("path", ["/sse", "/servers/up/sse"])
@@ -125,7 +125,7 @@ async def test_a_batch_is_answered_as_one() -> None:
             await client.post([request(1, "ping"), request(2, "tools/list")])
             event = await client.events.next()
             assert event is not None
-            assert event.data.startswith("[")
+            assert event.data.startswith(b"[")
 
 
 async def by_header(request: Request) -> Principal:

@@ -209,7 +209,7 @@ async def test_streams_of_2025_11_25_begin_with_an_event_to_come_back_to() -> No
             async with client.post(request(1, "ping"), accept="text/event-stream") as response:
                 first = await EventReader(response).next()
             assert first is not None
-            assert (first.data, bool(first.id), bool(first.retry)) == ("", True, True)
+            assert (first.data, bool(first.id), bool(first.retry)) == (b"", True, True)
 
 
 async def test_r25_cancelling_reaches_exactly_the_call_that_is_meant() -> None:

@@ -35,7 +35,7 @@ async def test_what_was_sent_without_a_connection_is_there_for_the_next() -> Non
     stream = streams().open()
     stream.send(answer(1))
     (event,) = await read(stream, after=0)
-    assert '"id":1' in event.data
+    assert b'"id":1' in event.data
 
 
 async def test_only_what_came_after_the_event_is_replayed_and_only_of_its_stream() -> None:
@@ -46,7 +46,7 @@ async def test_only_what_came_after_the_event_is_replayed_and_only_of_its_stream
     events = await read(one, after=0)
     resumed, after = both.resume(events[0].id or "")
     assert resumed is one
-    assert ['"id":3' in event.data for event in await read(resumed, after)] == [True]
+    assert [b'"id":3' in event.data for event in await read(resumed, after)] == [True]
 
 
 async def test_event_ids_are_unique_among_all_streams() -> None:
@@ -66,7 +66,7 @@ async def test_the_oldest_events_are_forgotten(limits: dict[str, int]) -> None:
         stream.send(answer(id))
     events = await read(stream, after=0)
     assert 1 <= len(events) <= 3
-    assert '"id":49' in events[-1].data
+    assert b'"id":49' in events[-1].data
 
 
 async def test_the_newest_connection_has_the_stream() -> None:

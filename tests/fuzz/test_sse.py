@@ -48,4 +48,6 @@ def test_what_is_encoded_is_what_is_decoded(events: list[tuple[str, str, str, in
     stream = b"".join(
         KEEP_ALIVE + encode_event(data.encode(), event=name, id=id, retry=retry) for data, name, id, retry in events
     )
-    assert decoded(stream, cuts, limit=1_000_000) == [Event(*event) for event in events]
+    assert decoded(stream, cuts, limit=1_000_000) == [
+        Event(data.encode(), name, id, retry) for data, name, id, retry in events
+    ]

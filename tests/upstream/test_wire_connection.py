@@ -194,9 +194,9 @@ async def test_what_came_before_the_end_can_still_be_read() -> None:
     bench = Bench()
     answer = await bench.answer(BEGUN)
     bench.connection.connection_lost(ConnectionResetError("reset by peer"))
-    assert await answer.next() == b"he"
+    assert await anext(answer) == b"he"
     with pytest.raises(Broken, match="reset by peer"):
-        await answer.next()
+        await anext(answer)
 
 
 async def test_a_body_without_a_length_lasts_until_the_server_closes() -> None:
@@ -287,7 +287,7 @@ async def test_r23_a_body_that_nobody_takes_makes_its_server_wait() -> None:
     assert bench.transport.reading
     bench.feed([b"y"])
     assert not bench.transport.reading
-    assert len(await answer.next()) == MOST_UNREAD + 1
+    assert len(await anext(answer)) == MOST_UNREAD + 1
     assert bench.transport.reading
 
 
@@ -301,7 +301,7 @@ async def test_r23_a_connection_is_free_when_all_has_come_and_reads_on_whatever_
     again = await bench.answer(BEGUN)
     answer.close()
     assert len(await answer.read(size)) == size
-    assert (bench.transport.ended, await again.next()) == (None, b"he")
+    assert (bench.transport.ended, await anext(again)) == (None, b"he")
 
 
 async def test_trailers_without_end_are_not_taken_in() -> None:

@@ -64,21 +64,16 @@ class Answer:
         self._waiter = self._loop.create_future()
         return self._waiter
 
-    async def next(self) -> bytes:
-        """What has come of the body, as soon as there is some; nothing (b"") at the end. Raises Broken."""
-        while not (self._unread or self.whole):
-            await self.stirred()
-        return b"".join(self._taken())
-
     def __aiter__(self) -> Answer:
-        """The body as it comes, read with `next`."""
+        """The body as it comes: all that is there each time, so that whoever asks for more waits. Raises Broken."""
         return self
 
     async def __anext__(self) -> bytes:
-        chunk = await self.next()
-        if not chunk:
+        while not (self._unread or self.whole):
+            await self.stirred()
+        if not self._unread:
             raise StopAsyncIteration
-        return chunk
+        return b"".join(self._taken())
 
     async def read(self, limit: int) -> bytes:
         """The whole body. Raises TooLarge over `limit` bytes, and Broken."""
