@@ -52,6 +52,9 @@ _USER: Final = re.compile(r"(?<=://)[^/?#\s@]*@")
 _QUERY: Final = re.compile(r"(?<=[?&;])([^=&;#\s]{1,200})=[^&;#\s]+")
 _TRACE: Final = re.compile(r"[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}.*")
 
+_FRACTIONS: Final = tuple(f".{thousandth:03}+00:00" for thousandth in range(1000))
+"""Ends of a time, by its milliseconds."""
+
 _encoder = msgspec.json.Encoder()
 
 Clean = Callable[[str], str]
@@ -202,7 +205,7 @@ class Lines:
     def __call__(self, record: Record) -> bytes:
         caller, seen, id = record.caller, record.seen, record.id
         own = _Own(
-            time=_moment(int(record.at * 1000)),
+            time=_moment(record.at),
             trace=record.trace,
             id=self._clean(id) if isinstance(id, str) else id,
             outcome=record.outcome,
@@ -260,10 +263,15 @@ def _members(part: _Own | _Who | _What) -> bytes:
     return data[1:-1].replace(b"\x7f", b"\\u007f")
 
 
+def _moment(at: float) -> str:
+    seconds = int(at)
+    return _second(seconds) + _FRACTIONS[int((at - seconds) * 1000)]
+
+
 @lru_cache(1)
-def _moment(milliseconds: int) -> str:
-    """A Unix time. Under load, many records are of the same millisecond."""
-    return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="milliseconds")
+def _second(at: int) -> str:
+    """Most records are of the same second as the one before."""
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 
 def _gist(outcome: Outcome | None) -> tuple[int | None, int]:
