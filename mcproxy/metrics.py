@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, GCCollector, Hi
 from prometheus_client.metrics import MetricWrapperBase
 
 from mcproxy import __version__
-from mcproxy.tallies import Count, Spread, Tally, counter, histogram
+from mcproxy.tallies import Count, Spread, Tally, counter, gauge, histogram
 
 UNKNOWN: Final = "unknown"
 """The label for what has no name that we know."""
@@ -162,7 +162,8 @@ class Metrics:
         self.sessions = Gauge(
             "mcproxy_sessions", "Live handshake sessions.", ("transport", "era", "version"), registry=r
         )
-        self.streams = Gauge("mcproxy_streams", "Open event streams.", ("transport", "era", "version"), registry=r)
+        self.streams = gauge("mcproxy_streams", "Open event streams.", ("transport", "era", "version"))
+        r.register(self.streams)
         self.bytes_in = counter("mcproxy_received_bytes", "Bytes of messages from clients.", ("transport",))
         self.bytes_out = counter("mcproxy_sent_bytes", "Bytes of messages to clients.", ("transport",))
         r.register(self.bytes_in)
@@ -277,6 +278,6 @@ class Metrics:
             if isinstance(instrument, MetricWrapperBase):
                 with suppress(ValueError):  # it has no such label
                     instrument.remove_by_labels({"upstream": upstream})
-            elif isinstance(instrument, Tally):
+            elif isinstance(instrument, Tally) and instrument.labelnames[0] == "upstream":
                 instrument.forget(upstream)
         self.calls.forget(upstream)

@@ -32,7 +32,7 @@ class Tally(Generic[S]):
         self._kind = kind
         self._name = name
         self._documentation = documentation
-        self._labelnames = tuple(labels)
+        self.labelnames = tuple(labels)
         self._start = start
         self._series: dict[tuple[str, ...], S] = {}
 
@@ -53,7 +53,7 @@ class Tally(Generic[S]):
     def collect(self) -> Iterable[Metric]:
         family = Metric(self._name, self._documentation, self._kind)
         for values, series in self._series.items():
-            labels = dict(zip(self._labelnames, values, strict=True))
+            labels = dict(zip(self.labelnames, values, strict=True))
             for sample in series.samples():
                 named = sample._replace(name=self._name + sample.name, labels={**labels, **sample.labels})
                 family.samples.append(named)
@@ -75,6 +75,24 @@ class Count:
     def samples(self) -> Iterator[Sample]:
         yield Sample("_total", {}, self._value)
         yield Sample("_created", {}, self._created)
+
+
+class Level:
+    """One series of a gauge."""
+
+    __slots__ = ("_value",)
+
+    def __init__(self) -> None:
+        self._value = 0.0
+
+    def inc(self) -> None:
+        self._value += 1
+
+    def dec(self) -> None:
+        self._value -= 1
+
+    def samples(self) -> Iterator[Sample]:
+        yield Sample("", {}, self._value)
 
 
 class Spread:
@@ -110,6 +128,10 @@ class Spread:
 
 def counter(name: str, documentation: str, labels: Sequence[str]) -> Tally[Count]:
     return Tally("counter", name, documentation, labels, Count)
+
+
+def gauge(name: str, documentation: str, labels: Sequence[str]) -> Tally[Level]:
+    return Tally("gauge", name, documentation, labels, Level)
 
 
 def histogram(name: str, documentation: str, labels: Sequence[str], bounds: Sequence[float]) -> Tally[Spread]:

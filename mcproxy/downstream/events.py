@@ -85,7 +85,9 @@ class EventStream:
     def keep_alive(self) -> None:
         # To whoever does not take what there is, a sign of life is no help.
         if not (self._chunks.full or self._ended):
-            self._write(KEEP_ALIVE)
+            self.written = self._loop.time()
+            self._chunks.write(KEEP_ALIVE)
+            self._sent.inc(len(KEEP_ALIVE))
 
     def _stir(self) -> None:
         if not (self._scheduled or self._ended):
@@ -96,19 +98,16 @@ class EventStream:
         outbox = self._outbox
         while not (self._chunks.full or self._ended):
             frames = outbox.take()
-            if frames:
-                self._write(frames)
+            self._sent.inc(len(frames))
             if outbox.closed and outbox.drained:
-                self._chunks.end()
+                self._chunks.end(frames)
                 self._end()
-            elif not outbox.may_have_more:
                 break
-        self._scheduled = False
-
-    def _write(self, frames: bytes) -> None:
+            self._chunks.write(frames)
+            if not outbox.may_have_more:
+                break
         self.written = self._loop.time()
-        self._chunks.write(frames)
-        self._sent.inc(len(frames))
+        self._scheduled = False
 
     def _end(self) -> None:
         if self._ended:

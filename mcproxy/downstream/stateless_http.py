@@ -10,8 +10,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Final
 
-from prometheus_client import Gauge
-
 from mcproxy.call import McpError, Principal, Reason
 from mcproxy.downstream import http
 from mcproxy.downstream.edge import Edge
@@ -42,6 +40,7 @@ from mcproxy.protocol.jsonrpc import (
     encode,
 )
 from mcproxy.protocol.sse import encode_event
+from mcproxy.tallies import Level
 
 TRANSPORT: Final = "http"
 
@@ -252,7 +251,7 @@ class Reply:
             self.over()
 
     @property
-    def _streams(self) -> Gauge:
+    def _streams(self) -> Level:
         return self._edge.metrics.streams.labels(TRANSPORT, Era.STATELESS.value, LATEST)
 
 

@@ -13,11 +13,13 @@ import msgspec
 
 from mcproxy.downstream.outbox import Outbox
 from mcproxy.protocol.jsonrpc import Message, Notification, encode
-from mcproxy.protocol.sse import encode_event
 from mcproxy.settings import Limits
 
 RETRY: Final = 1000
 """Milliseconds that a client should wait before it comes back for the rest of a stream."""
+
+FEW: Final = 16
+"""Streams of answers for which it is not worth looking which of them nothing is kept of any more."""
 
 _LISTENING, _ANSWERING = "g", "p"
 
@@ -93,7 +95,7 @@ class Stream:
         self.close()
         self._outbox = outbox
         if primed:
-            outbox.restore([encode_event(b"", id=f"{self.name}-{self._number}", retry=RETRY)])
+            outbox.restore([b"%b%d\nretry: %d\ndata: \n\n" % (self._beginning, self._number, RETRY)])
         if after is not None:
             outbox.restore(self._replay.after(self.name, after))
         if self.finished:
@@ -121,17 +123,21 @@ class Stream:
 class Streams:
     """All event streams of a session: the one that listens (GET), and one for each POST answered by a stream."""
 
-    __slots__ = ("_answering", "_new_name", "_replay", "listening")
+    __slots__ = ("_answering", "_enough", "_new_name", "_replay", "listening")
 
     def __init__(self, limits: Limits, new_name: Callable[[], str]) -> None:
         self._replay = Replay(limits)
         self._new_name = new_name
         self.listening = Stream(_LISTENING + new_name(), self._replay)
         self._answering: dict[str, Stream] = {}
+        self._enough = FEW
 
     def open(self) -> Stream:
         """A stream for the answer to one POST."""
-        self._forget_finished()
+        if len(self._answering) >= self._enough:
+            self._forget_finished()
+            # Not each time: what is still kept would be looked through for every answer.
+            self._enough = 2 * len(self._answering) + FEW
         stream = Stream(_ANSWERING + self._new_name(), self._replay)
         self._answering[stream.name] = stream
         return stream

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 from itertools import count
 
 import pytest
 
 from mcproxy.downstream.outbox import Outbox
-from mcproxy.downstream.streams import Stream, Streams, UnknownEvent
+from mcproxy.downstream.streams import FEW, Stream, Streams, UnknownEvent
 from mcproxy.protocol.jsonrpc import Notification, Response
 from mcproxy.protocol.sse import Event, EventDecoder
 from mcproxy.settings import Limits
@@ -90,6 +91,15 @@ async def test_a_finished_stream_is_forgotten_with_its_last_event() -> None:
     session.open().send(answer(2))
     with pytest.raises(UnknownEvent):
         session.resume(f"{name}-0")
+
+
+async def test_r54_of_answers_that_nothing_is_kept_of_no_more_than_a_few_are_remembered() -> None:
+    session = streams(replay_events=4)
+    for number in range(1000):
+        stream = session.open()
+        stream.send(answer(number))
+        stream.finish()
+    assert sum(isinstance(each, Stream) for each in gc.get_referents(*gc.get_referents(session))) <= 2 * (FEW + 4)
 
 
 async def test_a_listening_stream_of_an_earlier_life_goes_on_from_now() -> None:

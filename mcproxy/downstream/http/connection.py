@@ -167,10 +167,10 @@ class Connection(asyncio.Protocol):
     def begin(self, request: Request, status: int, fields: Mapping[str, str]) -> _Chunks:
         assert request is self._served, "a request is answered once, and in its turn"
         assert self._chunks is None, "it is being answered already"
-        self._chunks = chunks = _Chunks(self, self._transport, chunked=not request.is_old)
         self._last = self._is_last(request) or request.is_old
         framing = b"" if request.is_old else b"Transfer-Encoding: chunked\r\n"
-        self.write(head(status, fields, request.added, framing=framing, close=self._last))
+        start = head(status, fields, request.added, framing=framing, close=self._last)
+        self._chunks = chunks = _Chunks(self, self._transport, start, chunked=not request.is_old)
         return chunks
 
     def invite(self) -> None:
@@ -506,12 +506,14 @@ class Connection(asyncio.Protocol):
 class _Chunks:
     """Implements `messages.Chunks`. A client of HTTP/1.0 knows no chunks: the end of the connection is their end."""
 
-    def __init__(self, connection: Connection, transport: asyncio.Transport, *, chunked: bool) -> None:
+    def __init__(self, connection: Connection, transport: asyncio.Transport, start: bytes, *, chunked: bool) -> None:
         self.ready: Callable[[], None] = _nothing
         self.gone: Callable[[], None] = _nothing
         self.over = False
         self._connection = connection
         self._transport = transport
+        self._start = start
+        """The head, until it goes with the first piece: each write is a call of the system."""
         self._chunked = chunked
 
     @property
@@ -519,14 +521,19 @@ class _Chunks:
         return self._connection.full
 
     def write(self, data: bytes) -> None:
-        if data and not self.over:
-            self._transport.write(b"%x\r\n%b\r\n" % (len(data), data) if self._chunked else data)
+        if not self.over:
+            start, self._start = self._start, b""
+            self._transport.write(start + self._framed(data))
 
-    def end(self) -> None:
+    def end(self, data: bytes = b"") -> None:
         if not self.over:
             self.over = True
-            self._connection.write(b"0\r\n\r\n" if self._chunked else b"")
+            end = b"0\r\n\r\n" if self._chunked else b""
+            self._transport.write(self._start + self._framed(data) + end)
             self._connection.streamed()
+
+    def _framed(self, data: bytes) -> bytes:
+        return b"%x\r\n%b\r\n" % (len(data), data) if data and self._chunked else data
 
     def reset(self) -> None:
         self._connection.reset()

@@ -46,9 +46,11 @@ class Chunks(Protocol):
     def full(self) -> bool:
         """Whether the client should first take what was written."""
 
-    def write(self, data: bytes) -> None: ...
+    def write(self, data: bytes) -> None:
+        """What is empty has the head of the response go alone; else it goes with what is written first."""
 
-    def end(self) -> None: ...
+    def end(self, data: bytes = b"") -> None:
+        """`data` is the last."""
 
     def reset(self) -> None:
         """Hangs up, so that nobody takes what was written for the whole."""

@@ -297,6 +297,24 @@ async def test_r8_an_idle_connection_is_ended_and_one_that_is_served_is_not() ->
 # Streams
 
 
+def begun_at_once(request: http.Request) -> http.Chunks:
+    chunks = request.begin(200, {})
+    chunks.write(b"")
+    return chunks
+
+
+async def test_the_head_the_last_piece_and_the_end_of_a_stream_go_together() -> None:
+    async def stream(request: http.Request) -> http.Answered:
+        request.begin(200, {}).end(b"all")
+        return http.Streamed()
+
+    async with visiting(stream) as visitor:
+        answer = await visitor.ask(GET)
+        assert answer.fields["transfer-encoding"] == "chunked"
+        assert [await visitor.chunk(), await visitor.chunk()] == [b"all", b""]
+        assert (await visitor.ask(GET)).status == 200
+
+
 async def test_a_stream_is_sent_in_chunks_as_it_is_written() -> None:
     go_on = anyio.Event()
 
@@ -323,7 +341,7 @@ async def test_a_stream_goes_on_without_its_handler_and_the_next_request_waits_f
     async def stream(request: http.Request) -> http.Answered:
         if request.target == "/next":
             return http.Response(200, b"next")
-        begun.append(request.begin(200, {}))
+        begun.append(begun_at_once(request))
         return http.Streamed()
 
     async with serving(stream) as running, running.visited() as visitor:
@@ -343,7 +361,7 @@ async def test_a_connection_whose_stream_went_on_without_its_handler_serves_agai
     begun: list[http.Chunks] = []
 
     async def stream(request: http.Request) -> http.Answered:
-        begun.append(request.begin(200, {}))
+        begun.append(begun_at_once(request))
         return http.Streamed()
 
     async with visiting(stream) as visitor:
@@ -357,7 +375,7 @@ async def test_a_request_after_such_a_stream_has_to_name_its_host_too() -> None:
     begun: list[http.Chunks] = []
 
     async def stream(request: http.Request) -> http.Answered:
-        begun.append(request.begin(200, {}))
+        begun.append(begun_at_once(request))
         return http.Streamed()
 
     async with visiting(stream) as visitor:
@@ -371,7 +389,7 @@ async def test_a_stream_without_a_handler_says_that_its_client_has_left() -> Non
     gone = anyio.Event()
 
     async def stream(request: http.Request) -> http.Answered:
-        request.begin(200, {}).gone = gone.set
+        begun_at_once(request).gone = gone.set
         return http.Streamed()
 
     async with serving(stream) as running:
