@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, Protocol, assert_never
 
+import msgspec
 from msgspec import Raw
 
 from mcproxy import __version__
@@ -258,17 +259,14 @@ class _Mute:
         raise McpError(INVALID_REQUEST, f"{request.method} outside of a client's request")
 
 
-class _Way:
+class _Way(msgspec.Struct, eq=False):
     """The way back of one call (`call.Client`)."""
 
-    __slots__ = ("_outlet", "closed", "session", "token")
-
-    def __init__(self, session: Session, outlet: Outlet, token: Raw | None) -> None:
-        self.session = session
-        self.token = token
-        self.closed = False
-        """Whether there is an outcome, after which nothing follows."""
-        self._outlet = outlet
+    session: Session
+    outlet: Outlet
+    token: Raw | None
+    closed: bool = False
+    """Whether there is an outcome, after which nothing follows."""
 
     def notify(self, method: str, params: Params) -> None:
         if self.closed:
@@ -276,12 +274,12 @@ class _Way:
         prepare = _PREPARED.get(method)
         prepared = params if prepare is None else prepare(self, params)
         if prepared is not None:
-            self._outlet.send(Notification(method, prepared))
+            self.outlet.send(Notification(method, prepared))
 
     async def ask(self, request: InputRequest) -> Raw:
         if self.closed:
             raise McpError(INVALID_REQUEST, f"{request.method} after the end of the call that it belongs to")
-        return await self.session.ask_on(self._outlet.send, request)
+        return await self.session.ask_on(self.outlet.send, request)
 
 
 def _with_token(way: _Way, params: Params) -> Params | None:

@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from mcproxy.downstream import http
-from mcproxy.downstream.responses import Accepted, read_accept
+from mcproxy.downstream.responses import JSON, Accepted, read_accept
 from mcproxy.protocol.eras import HANDSHAKE_VERSIONS, STATELESS_VERSIONS
 from mcproxy.protocol.headers import VERSION
 
@@ -25,6 +25,8 @@ class Heading(msgspec.Struct, frozen=True):
     """The media type alone, in lower case; empty where none is said."""
     encoding: str
     """Of the body."""
+    is_readable: bool
+    """Whether a body like that is read here."""
     accepted: Accepted
     version: str | None
     """That of the protocol; several, where it came more than once."""
@@ -44,9 +46,12 @@ def heading(fields: http.Fields) -> Heading:
 
 def _read(fields: http.Fields) -> Heading:
     version = fields.joined(_VERSION)
+    content_type = fields.get("content-type", "").partition(";")[0].strip().lower()
+    encoding = fields.get("content-encoding", "identity").lower()
     return Heading(
-        content_type=fields.get("content-type", "").partition(";")[0].strip().lower(),
-        encoding=fields.get("content-encoding", "identity").lower(),
+        content_type=content_type,
+        encoding=encoding,
+        is_readable=content_type == JSON and encoding == "identity",
         accepted=read_accept(fields.joined("accept")),
         version=version,
         is_stateless=fields.get(_VERSION) in STATELESS_VERSIONS,

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from types import TracebackType
+from typing import Any
 
 
 class InPlace:
     """Entered around the work, by the task that does it. Once cancelled, leaving it stops the cancellation."""
 
-    __slots__ = ("_cancelled", "_over", "_task")
-
-    def __init__(self) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._task = task
-        self._cancelled = False
-        self._over = False
+    _task: asyncio.Task[Any]
+    _cancelled = False
+    _over = False
 
     def cancel(self) -> None:
         """Idempotent, and without effect once the work is over."""
@@ -25,6 +21,9 @@ class InPlace:
             self._task.cancel()
 
     def __enter__(self) -> InPlace:
+        task = asyncio.current_task()
+        assert task is not None
+        self._task = task
         return self
 
     def __exit__(

@@ -111,7 +111,8 @@ class Listener:
         self._received = edge.metrics.received("http")
         self._sent = edge.metrics.sent("http")
         self._present = 0
-        self._quiet = asyncio.Event()
+        self._quiet: asyncio.Event | None = None
+        """Made by who waits for nobody to be present."""
 
     async def handle(self, request: http.Request) -> http.Answered:
         """Answers any request: what raises a refusal is refused, with its JSON-RPC error."""
@@ -129,7 +130,7 @@ class Listener:
             return error(405, McpError(INVALID_REQUEST, sentence), headers={"Allow": refusal.allowed})
         finally:
             self._present -= 1
-            if not self._present:
+            if self._quiet is not None and not self._present:
                 self._quiet.set()
 
     async def sweep(self) -> None:
@@ -143,7 +144,7 @@ class Listener:
         self._sessions.drain()
         with anyio.move_on_after(self._edge.proxy.shutdown_grace):
             while self._present:
-                self._quiet.clear()
+                self._quiet = asyncio.Event()
                 await self._quiet.wait()
             await self._streams.closed()
         self._stateless.abandon()
@@ -210,7 +211,9 @@ class Listener:
             principal = await principal
         endpoint = self._endpoint(found, principal) if found else AGGREGATE
         head = heading(request.fields)
-        body = _body(request, head)
+        if not head.is_readable:
+            raise _unreadable(head)
+        body = request.received
         if body is None:
             body = await self._late_body(request)
         self._received.inc(len(body))
@@ -242,9 +245,10 @@ class Listener:
 
     async def _post_message(self, request: http.Request, found: Found) -> http.Answered:
         principal = await self._principal(request)
-        body = _body(request, heading(request.fields))
-        if body is None:
-            body = await self._late_body(request)
+        head = heading(request.fields)
+        if not head.is_readable:
+            raise _unreadable(head)
+        body = await self._late_body(request)
         self._edge.metrics.received("sse").inc(len(body))
         return await self._event_streams.post(request, _message(body), principal)
 
@@ -262,7 +266,7 @@ class Listener:
         return endpoint
 
     async def _late_body(self, request: http.Request) -> bytes:
-        """That of a request which has not come whole yet. Raises Refusal."""
+        """That of a request which may not have come whole yet. Raises Refusal."""
         patience = self._edge.proxy.read_timeout
         try:
             async with asyncio.timeout(patience):
@@ -276,15 +280,12 @@ class Listener:
             raise Refusal(400, INVALID_REQUEST, "the body is not what its headers say, or is cut short") from cut
 
 
-def _body(request: http.Request, head: Heading) -> bytes | None:
-    """That of a request which brings a message, if it has come. Raises Refusal where it is of another type."""
+def _unreadable(head: Heading) -> Refusal:
     if head.content_type != JSON:
         sentence = f"the header Content-Type must be {JSON}, not {head.content_type!r}"
-        raise Refusal(415, INVALID_REQUEST, sentence)
-    if head.encoding != "identity":
-        sentence = "the body must not be compressed"
-        raise Refusal(415, INVALID_REQUEST, sentence, headers={"Accept-Encoding": "identity"})
-    return request.received
+        return Refusal(415, INVALID_REQUEST, sentence)
+    sentence = "the body must not be compressed"
+    return Refusal(415, INVALID_REQUEST, sentence, headers={"Accept-Encoding": "identity"})
 
 
 def _message(body: bytes) -> Incoming:

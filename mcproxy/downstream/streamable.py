@@ -71,13 +71,13 @@ class Streamable:
         if not isinstance(incoming, Request):
             take(self._edge, session, incoming)
             return http.Response(202)
-        exchange = Exchange(self._edge, self._sessions, session, request, accepted, 1)
+        exchange = Exchange(self._edge, self._sessions, session, request, accepted)
         call = taken(session, incoming, exchange)
         if call is not None:
             with InPlace() as work:
                 session.begin(incoming.id, work)
                 await carry_out(self._edge, session, incoming.id, call, exchange)
-        return exchange.whole(_one) if exchange.events is None else await exchange.events.ended()
+        return exchange.whole() if exchange.events is None else await exchange.events.ended()
 
     async def get(self, request: http.Request, principal: Principal, endpoint: str) -> http.Answered:
         """Opens the session's listening stream, or resumes any stream of it. The newest connection wins."""
@@ -126,13 +126,13 @@ class Streamable:
         if not answered(batch):
             take_batch(self._edge, session, batch)
             return http.Response(202)
-        exchange = Exchange(self._edge, self._sessions, session, request, accepted, answered(batch))
+        exchange = Exchange(self._edge, self._sessions, session, request, accepted, batch)
         receive_batch(self._edge, session, batch, exchange)
         try:
             await exchange.finished()
         finally:
             exchange.seal()
-        return exchange.whole(encode_batch) if exchange.events is None else await exchange.events.ended()
+        return exchange.whole() if exchange.events is None else await exchange.events.ended()
 
     def _session(self, request: http.Request, head: Heading, principal: Principal, endpoint: str) -> Session:
         if not head.fits_sessions:
@@ -161,6 +161,7 @@ class Exchange:
         "_answers",
         "_edge",
         "_finished",
+        "_is_batch",
         "_owed",
         "_request",
         "_sealed",
@@ -171,7 +172,13 @@ class Exchange:
     )
 
     def __init__(
-        self, edge: Edge, sessions: Sessions, session: Session, request: http.Request, accepted: Accepted, owed: int
+        self,
+        edge: Edge,
+        sessions: Sessions,
+        session: Session,
+        request: http.Request,
+        accepted: Accepted,
+        batch: Batch | None = None,
     ) -> None:
         self.events: EventStream | None = None
         """What it has become, where that is no JSON."""
@@ -182,7 +189,8 @@ class Exchange:
         self._session = session
         self._request = request
         self._accepted = accepted
-        self._owed = owed
+        self._is_batch = batch is not None
+        self._owed = 1 if batch is None else answered(batch)
         self._sealed = False
         self._finished: asyncio.Event | None = None
         if accepted.events and not accepted.json:
@@ -225,12 +233,12 @@ class Exchange:
         if self._owed:
             await self._finished.wait()
 
-    def whole(self, encoded: Callable[[list[Response | ErrorResponse]], bytes]) -> http.Response:
+    def whole(self) -> http.Response:
         """What the client is answered that takes no stream, once nothing is owed."""
         if not self._answers:
             # cancellation: no response follows a cancelled request.
             return http.Response(202)
-        return json(encoded(self._answers))
+        return json(encode_batch(self._answers) if self._is_batch else encode_whole(self._answers[0]))
 
     def _begin_stream(self) -> Stream:
         self._stream = stream = self._session.streams.open()
@@ -272,10 +280,6 @@ def _closed(sessions: Sessions, session: Session, stream: Stream, outbox: Outbox
     stream.detach(outbox)
     sessions.stream_closed(session)
     over()
-
-
-def _one(answers: list[Response | ErrorResponse]) -> bytes:
-    return encode_whole(answers[0])
 
 
 def _no_such_version(version: str | None) -> Refusal:

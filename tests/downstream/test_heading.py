@@ -17,7 +17,7 @@ def test_fields_are_read_once_and_others_for_themselves() -> None:
 
 
 def test_what_is_not_said_means_what_the_specification_has_it_mean() -> None:
-    assert heading(Fields()) == Heading("", "identity", Accepted(True, True), None, False, True, None)
+    assert heading(Fields()) == Heading("", "identity", False, Accepted(True, True), None, False, True, None)
 
 
 @pytest.mark.parametrize("said", ["application/json", "Application/JSON; charset=utf-8", " application/json ;x"])
