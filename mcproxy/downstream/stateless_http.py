@@ -38,6 +38,7 @@ from mcproxy.protocol.jsonrpc import (
     RequestId,
     Response,
     encode,
+    encode_whole,
 )
 from mcproxy.protocol.sse import encode_event
 from mcproxy.tallies import Level
@@ -230,7 +231,7 @@ class Reply:
             self._under_way.remove(self)
         if self._events is not None:
             return http.Streamed() if self._answer is None else await self._events.ended()
-        return http.Response(202) if self._answer is None else json(encode(self._answer), _status(self._answer))
+        return http.Response(202) if self._answer is None else json(encode_whole(self._answer), _status(self._answer))
 
     def waited(self) -> None:
         if self._answer is None:

@@ -30,7 +30,7 @@ from mcproxy.protocol.jsonrpc import (
     Request,
     RequestId,
     Response,
-    encode,
+    encode_whole,
     parse,
 )
 from mcproxy.protocol.methods import METHODS, Kind, Subject
@@ -73,16 +73,13 @@ class _Posts:
     def __init__(self, hop: Hop, requester: Requester) -> None:
         assert hop.spec.url is not None
         self._url = URL(hop.spec.url)
-        self._limit = hop.spec.max_message_bytes
+        self.limit = hop.spec.max_message_bytes
+        """Bytes of a message."""
         self._requester = requester
 
     def post(self, request: Request, mirrored: Mapping[str, str]) -> Awaitable[HttpResponse]:
         """Raises NotAccepted, PeerGone or Rejected."""
-        return self._requester.request("POST", self._url, self._headers(request, mirrored), encode(request))
-
-    def whole(self, response: HttpResponse) -> Awaitable[bytes]:
-        """The one message of a response in JSON. Raises PeerGone or Rejected."""
-        return read(response, self._limit)
+        return self._requester.request("POST", self._url, self._headers(request, mirrored), encode_whole(request))
 
     async def take_events(self, response: HttpResponse, receive: Callable[[bytes], bool]) -> None:
         """Hands over each message of a response, until it ends or breaks off, or one is said to have been the last.
@@ -91,7 +88,7 @@ class _Posts:
         """
         if response.content_type != EVENTS:
             raise await self.rejection(response)
-        decoder = EventDecoder(self._limit)
+        decoder = EventDecoder(self.limit)
         try:
             async for chunk in response.body:
                 for event in decoder.feed(chunk):
@@ -147,7 +144,7 @@ async def _first_answer(posts: _Posts, response: HttpResponse) -> Response | Err
 
     match response.content_type:
         case "application/json":
-            receive(await posts.whole(response))
+            receive(await read(response, posts.limit))
         case "text/event-stream":
             await posts.take_events(response, receive)
         case _:
@@ -215,7 +212,7 @@ class _Stateless:
             if not response.ok:
                 await self._refused(response, message)
             elif response.content_type == JSON:
-                self.conversation.receive(await self._posts.whole(response), message.id)
+                self.conversation.receive(await read(response, self._posts.limit), message.id)
             else:
                 await self._posts.take_events(response, partial(self._receive, message.id))
             if not self.conversation.settled(message.id):
