@@ -177,7 +177,9 @@ class Aim:
     entry: Raw | None = field(default=None, compare=False)
     """Its entry in a list, where it has one."""
     decision: Decision | None = field(default=None, compare=False)
-    """What the policy says of it whatever the arguments; None where they decide, or nobody has asked yet."""
+    """What the policy says of it; None where that hangs on arguments, or nobody has asked yet."""
+    judge: Callable[[Params], Decision] | None = field(default=None, compare=False)
+    """What the policy says of it with certain arguments, where somebody has asked."""
 
 
 class Notes(msgspec.Struct, eq=False):

@@ -56,6 +56,9 @@ class Holds(Enum):
     """Of a value that it cannot judge."""
 
 
+# A member costs more to find by its name in the class than most tests do.
+_YES, _NO, _UNCLEAR = Holds
+
 Test = Callable[[object], Holds]
 Match = Callable[[str], object]
 
@@ -81,15 +84,15 @@ class _Rule:
         return self.matches[item.kind](spelling) is not None
 
     def allows(self, arguments: Params) -> bool:
-        return all(_test(test, arguments, name) is Holds.YES for name, test in self.tests.items())
+        return all(_test(test, arguments, name) is _YES for name, test in self.tests.items())
 
     def denies(self, arguments: Params) -> bool:
         """On the safe side: what cannot be judged is denied."""
-        return all(_test(test, arguments, name) is not Holds.NO for name, test in self.tests.items())
+        return all(_test(test, arguments, name) is not _NO for name, test in self.tests.items())
 
 
 @dataclass(frozen=True, slots=True)
-class _Verdict:
+class Verdict:
     """The rules about an item, as far as arguments may still decide between them."""
 
     deny: tuple[_Rule, ...]
@@ -97,6 +100,7 @@ class _Verdict:
     default: Decision
 
     def given(self, arguments: Params) -> Decision:
+        """With certain arguments."""
         for rule in self.deny:
             if rule.denies(arguments):
                 return Decision(False, rule.name)
@@ -115,11 +119,12 @@ class _Verdict:
         return self.default
 
     def whatever(self) -> Decision | None:
+        """What no argument can change; None where the arguments decide."""
         hangs_on_arguments = any(rule.tests for rule in (*self.deny, *self.allow))
         return None if hangs_on_arguments else self.at_best()
 
 
-_UNREADABLE: Final = _Verdict((), (), Decision(False))
+_UNREADABLE: Final = Verdict((), (), Decision(False))
 """Of a URI that nobody can judge."""
 
 
@@ -142,7 +147,7 @@ class Policy:
         self._roles = frozenset({*policy.roles, *others})
         self._everyone: Standing = frozenset({EVERYONE}) & self._roles
         self._about: LRUCache[tuple[Standing, str], tuple[_Rule, ...]] = LRUCache(policy.max_views)
-        self._verdicts: LRUCache[tuple[Standing, Item], _Verdict] = LRUCache(policy.max_decisions)
+        self._verdicts: LRUCache[tuple[Standing, Item], Verdict] = LRUCache(policy.max_decisions)
 
     def standing(self, principal: Principal) -> Standing:
         if not self._roles:
@@ -160,14 +165,20 @@ class Policy:
 
     def foresee(self, standing: Standing, item: Item) -> Decision:
         """Whether it may be used with some arguments: then it is shown."""
-        return self._verdict(standing, item).at_best()
+        return self.verdict(standing, item).at_best()
+
+    def verdict(self, standing: Standing, item: Item) -> Verdict:
+        """What the rules say of an item, as far as that is the same for all arguments."""
+        key = (standing, item)
+        kept = self._verdicts.get(key)
+        if kept is None:
+            kept = self._judged(standing, item)
+            if len(item.name) <= MAX_NAME:
+                self._verdicts[key] = kept
+        return kept
 
     def decide(self, standing: Standing, item: Item, arguments: Params) -> Decision:
-        return self._verdict(standing, item).given(arguments)
-
-    def decide_whatever(self, standing: Standing, item: Item) -> Decision | None:
-        """What no argument can change; None where the arguments decide."""
-        return self._verdict(standing, item).whatever()
+        return self.verdict(standing, item).given(arguments)
 
     def _reaches(self, rules: Iterable[_Rule], kind: Kind) -> bool:
         rules = [rule for rule in rules if rule.globs[kind]]
@@ -182,16 +193,7 @@ class Policy:
             self._about[key] = tuple(rule for rule in held if rule.upstreams(upstream) is not None)
         return self._about[key]
 
-    def _verdict(self, standing: Standing, item: Item) -> _Verdict:
-        key = (standing, item)
-        kept = self._verdicts.get(key)
-        if kept is None:
-            kept = self._judged(standing, item)
-            if len(item.name) <= MAX_NAME:
-                self._verdicts[key] = kept
-        return kept
-
-    def _judged(self, standing: Standing, item: Item) -> _Verdict:
+    def _judged(self, standing: Standing, item: Item) -> Verdict:
         rules = self._rules_about(standing, item.upstream)
         spellings = self._readings(item.name) if item.kind in URIS else (item.name,)
         verdicts = [self._read(rules, item, spelling) for spelling in spellings]
@@ -199,11 +201,11 @@ class Policy:
             return _UNREADABLE
         return next((verdict for verdict in verdicts if not verdict.at_best().allowed), verdicts[0])
 
-    def _read(self, rules: Iterable[_Rule], item: Item, spelling: str) -> _Verdict:
+    def _read(self, rules: Iterable[_Rule], item: Item, spelling: str) -> Verdict:
         concerned = [rule for rule in rules if rule.concerns(item, spelling)]
         deny = tuple(rule for rule in concerned if rule.name.effect == "deny")
         allow = tuple(rule for rule in concerned if rule.name.effect == "allow")
-        return _Verdict(deny, allow, self._default)
+        return Verdict(deny, allow, self._default)
 
 
 def _compiled(policy: settings.Policy, role: str, spelled: Spellings) -> Iterator[_Rule]:
@@ -236,12 +238,14 @@ def _match(globs: Collection[str]) -> Match:
 def _compile(condition: settings.Condition) -> Test:
     """All that a condition says, in one test."""
     tests = list(_tests(condition))
+    if len(tests) == 1:
+        return tests[0]
 
     def test(value: object) -> Holds:
-        results = {each(value) for each in tests}
-        if Holds.NO in results:
-            return Holds.NO
-        return Holds.UNCLEAR if Holds.UNCLEAR in results else Holds.YES
+        results = [each(value) for each in tests]
+        if _NO in results:
+            return _NO
+        return _UNCLEAR if _UNCLEAR in results else _YES
 
     return test
 
@@ -263,7 +267,7 @@ def _one_of(values: Iterable[settings.Scalar]) -> Test:
 
     def test(value: object) -> Holds:
         if not isinstance(value, bool | int | float | str):
-            return Holds.NO
+            return _NO
         return _holds((isinstance(value, bool), value) in wanted)
 
     return test
@@ -274,7 +278,7 @@ def _matching(pattern: str) -> Test:
 
     def test(value: object) -> Holds:
         if not isinstance(value, str) or len(value) > MAX_TEXT:
-            return Holds.UNCLEAR
+            return _UNCLEAR
         return _holds(compiled.fullmatch(value) is not None)
 
     return test
@@ -283,21 +287,21 @@ def _matching(pattern: str) -> Test:
 def _at_most(limit: float) -> Test:
     def test(value: object) -> Holds:
         if isinstance(value, bool) or not isinstance(value, int | float):
-            return Holds.UNCLEAR
+            return _UNCLEAR
         return _holds(value <= limit)
 
     return test
 
 
 def _holds(met: bool) -> Holds:
-    return Holds.YES if met else Holds.NO
+    return _YES if met else _NO
 
 
 def _test(test: Test, arguments: Params, name: str) -> Holds:
     """An argument that is not given meets no condition."""
     if name not in arguments:
-        return Holds.NO
+        return _NO
     try:
         return test(msgspec.json.decode(arguments[name]))
     except (msgspec.MsgspecError, RecursionError):
-        return Holds.UNCLEAR
+        return _UNCLEAR

@@ -7,7 +7,6 @@ call goes, `resolving` says.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Final
 
 from mcproxy.call import Aim, Call
@@ -105,7 +104,11 @@ class Aiming:
         if aim.decision is not None or aim.kind is None or not aim.upstream:
             return aim
         arguments = _readable(call.params.get("arguments", b"{}"))
-        return replace(aim, decision=self._catalogue.decision(call.caller, aim, arguments))
+        if aim.judge is not None:
+            decision = aim.judge(arguments)
+        else:
+            decision = self._catalogue.decision(call.caller, aim, arguments)
+        return Aim(aim.upstream, aim.kind, aim.own, aim.entry, decision)
 
 
 def _readable(data: bytes) -> Params:

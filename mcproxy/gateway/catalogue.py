@@ -311,13 +311,13 @@ class Catalogue:
     def _way(
         self, layout: Layout, standing: Standing, owners: tuple[str, ...], version: str, kind: Kind, shown: Shown
     ) -> Way:
-        decision = self._policy.decide_whatever(standing, _item(shown.upstream, kind, shown.own, shown.entry))
+        verdict = self._policy.verdict(standing, _item(shown.upstream, kind, shown.own, shown.entry))
         space, link = layout.space(shown.upstream), self._known(shown.upstream, owners)
         has_tasks = link is not None and self.tasks(link, version) is not None
         return Way(
             space=space,
             shown=shown,
-            aim=Aim(shown.upstream, kind, shown.own, shown.entry, decision),
+            aim=Aim(shown.upstream, kind, shown.own, shown.entry, verdict.whatever(), verdict.given),
             own=raw(shown.own),
             label=(shown.upstream, shown.key),
             repeatable=kind is Kind.TOOLS and is_repeatable(shown.entry),

@@ -181,7 +181,7 @@ class Resolver:
             arguments = parse_object(call.params.get(_ARGUMENTS, EMPTY_OBJECT))
         except InvalidMessage as error:
             raise _unknown(Kind.TOOLS, name, denied=True) from error
-        if not self._catalogue.decision(call.caller, aim, arguments).allowed:
+        if aim.judge is None or not aim.judge(arguments).allowed:
             raise _unknown(Kind.TOOLS, name, denied=True)
         # A key that comes twice was judged once: what goes on is what was judged.
         return {**call.params, _ARGUMENTS: raw(arguments)}
