@@ -143,9 +143,6 @@ class Requests:
         if id is None:
             id = self.mint()
         pending = self._pending[id] = self._begun(timeouts, notify)
-        deadline = pending.deadline
-        if deadline < self._alarm_at:
-            self._wake_by(deadline)
         try:
             await send(Request(id, method, params))
             if pending.answer is None:
@@ -170,6 +167,9 @@ class Requests:
         task = asyncio.current_task(self._loop)
         assert task is not None
         now = self._loop.time()
+        deadline = now + min(timeouts.idle, timeouts.total)
+        if deadline < self._alarm_at:
+            self._wake_by(deadline)
         return _Pending(task, task.cancelling(), timeouts, now, now, notify)
 
     def settle(self, answer: Response | ErrorResponse) -> bool:

@@ -45,6 +45,8 @@ class EventDecoder:
         for line in self._lines(chunk):
             if line[:6] == b"data: ":
                 self._take_data(line[6:])
+            elif line == b"event: message":
+                self._event = b"message"
             elif line:
                 self._take(line)
             elif self._data or self._retry is not None:

@@ -234,11 +234,11 @@ async def excerpt(response: Response) -> bytes:
 
 def _unpacked(response: Response) -> Response:
     """`response`, unless its body is not what it stands for. Raises Rejected."""
-    encoding = response.body.head.fields.get("content-encoding")
-    if encoding is None or encoding.strip().lower() in ("", "identity"):
+    packing = response.body.head.packing
+    if not packing:
         return response
     response.close()
-    raise Rejected(f"it compresses what it says ({encoding[:20]!r}), though it was asked not to", response.status)
+    raise Rejected(f"it compresses what it says ({packing[:20]!r}), though it was asked not to", response.status)
 
 
 def _redirect(response: Response) -> URL | None:

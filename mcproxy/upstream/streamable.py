@@ -157,27 +157,17 @@ class _Streamable:
         try:
             response = await self._requester.request("POST", self._url, self._posting(), encode_whole(request))
             try:
-                await self._read(response, request.id)
+                if self._session is None:
+                    self._keep_session(response)
+                if response.ok and response.content_type == JSON:
+                    self._take_body(await read(response, self._hop.spec.max_message_bytes), request.id)
+                else:
+                    await self._take_other(response, request.id)
             finally:
                 if not response.body.whole:
                     self._release(response, reusable=self._conversation.settled(request.id))
         except (NotAccepted, PeerGone, Rejected) as error:
             self._conversation.fail(request.id, error)
-
-    async def _read(self, response: HttpResponse, id: RequestId) -> None:
-        if self._session is None:
-            self._keep_session(response)
-        if not response.ok:
-            await self._refused(response, id)
-            return
-        match response.content_type:
-            case "application/json":
-                self._take_body(await read(response, self._hop.spec.max_message_bytes), id)
-            case "text/event-stream":
-                position = await self._follow(response, id, Position())
-                await self._resume(id, position)
-            case _:
-                raise self._requester.rejection(response, await excerpt(response))
 
     def _take_body(self, body: bytes, id: RequestId) -> None:
         for message in messages(body):
@@ -192,6 +182,16 @@ class _Streamable:
         if session_is_lost(200, b"", message, had_session=self._session is not None):
             raise self._lost(message.error.message)
         return replace(message, id=id if message.id is None else message.id)
+
+    async def _take_other(self, response: HttpResponse, id: RequestId) -> None:
+        """What is no success in JSON."""
+        if not response.ok:
+            await self._refused(response, id)
+        elif response.content_type == EVENTS:
+            position = await self._follow(response, id, Position())
+            await self._resume(id, position)
+        else:
+            raise self._requester.rejection(response, await excerpt(response))
 
     async def _follow(self, response: HttpResponse, id: RequestId | None, position: Position) -> Position:
         """Reads an event stream to its end, or to the answer to `id`; returns how far it came."""

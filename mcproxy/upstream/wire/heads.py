@@ -35,13 +35,15 @@ class Head(msgspec.Struct, frozen=True):
     """By name, in lower case. Of the body's length the connection knows."""
     content_type: str
     """Without parameters, in lower case."""
+    packing: str
+    """How the body is compressed, in lower case; empty where it is not (RFC 9110, section 8.4)."""
     lasts_until_close: bool
     """Whether nothing but the end of the connection says where the body ends (RFC 9112, section 6.3)."""
     cookies: tuple[str, ...] = ()
     """Each `Set-Cookie`."""
 
 
-NOTHING_YET: Final = Head(0, "", {}, "", lasts_until_close=False)
+NOTHING_YET: Final = Head(0, "", {}, "", "", lasts_until_close=False)
 """Of an answer that has not begun."""
 
 
@@ -55,8 +57,17 @@ def read_head(status: int, reason: bytes, fields: Sequence[tuple[bytes, bytes]])
             cookies.append(text)
     framed = read.pop("content-length", None) is not None or "transfer-encoding" in read
     content_type = read.get("content-type", "").partition(";")[0].strip().lower()
+    packing = read.get("content-encoding", "").strip().lower()
     lasts = not framed and status not in WITHOUT_BODY
-    return Head(status, reason.decode("utf-8", "replace"), read, content_type, lasts, tuple(cookies))
+    return Head(
+        status,
+        reason.decode("utf-8", "replace"),
+        read,
+        content_type,
+        "" if packing == "identity" else packing,
+        lasts,
+        tuple(cookies),
+    )
 
 
 def write_head(method: str, url: URL, fields: Mapping[str, str]) -> bytes:
