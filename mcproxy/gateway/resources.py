@@ -252,6 +252,8 @@ class ReadCache:
     async def _fly(self, upstream: Upstream, reads: Reads, flight: Flight) -> None:
         outcome = await contained(upstream)(replace(flight.leader.call, client=flight))
         self._land(upstream.name, reads, flight, outcome)
+        # Here already: those who wait need no turn of the loop for the task to end.
+        flight.release()
 
     def _land(self, name: str, reads: Reads, flight: Flight, outcome: Outcome) -> None:
         kept = reads.land(flight, outcome, self._now())
