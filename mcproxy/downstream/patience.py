@@ -42,12 +42,17 @@ class Patience:
         self._waiting.pop(waiting, None)
 
     def _look(self) -> None:
-        loop = asyncio.get_running_loop()
-        now = loop.time()
-        for waiting, _ in list(takewhile(lambda entry: entry[1] <= now, self._waiting.items())):
-            if self._waiting.pop(waiting, None) is not None:
-                waiting.waited()
+        now = asyncio.get_running_loop().time()
+        try:
+            for waiting, _ in list(takewhile(lambda entry: entry[1] <= now, self._waiting.items())):
+                if self._waiting.pop(waiting, None) is not None:
+                    waiting.waited()
+        finally:
+            self._look_again()
+
+    def _look_again(self) -> None:
+        """When the first of who still waits has waited, whatever became of the others."""
         first = next(iter(self._waiting.values()), None)
         self._alarmed = first is not None
         if first is not None:
-            loop.call_at(first, self._look)
+            asyncio.get_running_loop().call_at(first, self._look)

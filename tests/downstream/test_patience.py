@@ -75,6 +75,27 @@ async def test_who_is_told_may_end_others_and_begin_again() -> None:
     assert other.waits == []
 
 
+async def test_one_that_fails_takes_nothing_from_the_others() -> None:
+    @dataclass(eq=False)
+    class Failing:
+        def waited(self) -> None:
+            raise ZeroDivisionError
+
+    failures: list[object] = []
+    loop = asyncio.get_running_loop()
+    handler = loop.get_exception_handler()
+    loop.set_exception_handler(lambda _, context: failures.append(context["exception"]))
+    try:
+        patience, answer = Patience(lambda: SECONDS), Answer()
+        patience.begin(Failing())
+        patience.begin(answer)
+        with anyio.fail_after(5):
+            await answer.late.wait()
+    finally:
+        loop.set_exception_handler(handler)
+    assert [type(failure) for failure in failures] == [ZeroDivisionError]
+
+
 async def test_a_reload_that_shortens_the_wait_holds_for_who_comes_after() -> None:
     seconds = [60.0]
     patience, answer = Patience(lambda: seconds[0]), Answer()
