@@ -269,9 +269,8 @@ class Listener:
         """That of a request which may not have come whole yet. Raises Refusal."""
         patience = self._edge.proxy.read_timeout
         try:
-            async with asyncio.timeout(patience):
-                return await request.body()
-        except TimeoutError as late:
+            return await request.body(patience)
+        except http.BodyLate as late:
             sentence = f"the message did not arrive within {patience:g} s (read_timeout)"
             raise Refusal(408, INVALID_REQUEST, sentence) from late
         except http.BodyTooLarge as large:

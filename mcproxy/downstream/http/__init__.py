@@ -8,6 +8,7 @@ from mcproxy.downstream.http.fields import Fields
 from mcproxy.downstream.http.messages import (
     Answered,
     BodyCut,
+    BodyLate,
     BodyTooLarge,
     Chunks,
     Handler,
@@ -21,6 +22,7 @@ from mcproxy.downstream.http.server import Server
 __all__ = [
     "Answered",
     "BodyCut",
+    "BodyLate",
     "BodyTooLarge",
     "Bounds",
     "Chunks",

@@ -38,12 +38,10 @@ class KnownHead:
 
         Of `data` it must be known that it begins with `before`. None as well where more than the body has come.
         """
-        behind, start = self._behind, len(self.before)
-        end = data.find(behind, start, start + _DIGITS + len(behind))
-        digits = data[start:end]
-        if end < 0 or not digits.isdigit():
+        digits, behind, body = data[len(self.before) :].partition(self._behind)
+        if not behind or len(digits) > _DIGITS or not digits.isdigit():
             return None
-        length, body = int(digits), data[end + len(behind) :]
+        length = int(digits)
         return None if len(body) > length else (length, body)
 
 

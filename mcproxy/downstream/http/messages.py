@@ -22,6 +22,10 @@ class BodyTooLarge(Exception):
     """A body over the server's limit."""
 
 
+class BodyLate(Exception):
+    """A body that took longer than whoever reads it waits."""
+
+
 class BodyCut(Exception):
     """The connection ended, or ceased to be HTTP, before the body was whole."""
 
@@ -167,24 +171,29 @@ class Request(msgspec.Struct, eq=False):
             return None
         return bytes(self.come)
 
-    async def body(self) -> bytes:
-        """Raises BodyTooLarge and BodyCut. Waits for as long as the client takes: to stop, cancel."""
-        waits = not (self.whole or self.size or self.too_large)
-        if waits and self.fields.get("expect", "").lower() == "100-continue":
-            self.line.invite()
-        while not (self.whole or self.too_large or self._cut):
-            self.line.hold_back(False)
-            self._waiter = asyncio.get_running_loop().create_future()
-            try:
-                await self._waiter
-            finally:
-                self._waiter = None
+    async def body(self, patience: float) -> bytes:
+        """Raises BodyTooLarge, BodyCut, and BodyLate where it is not whole after `patience` seconds."""
+        if not (self.whole or self.too_large or self._cut):
+            await self._stirred(patience)
         if self.too_large:
             raise BodyTooLarge
-        body = self.received
-        if body is None:
-            raise BodyCut
-        return body
+        if self.whole:
+            return bytes(self.come)
+        raise BodyCut if self._cut else BodyLate
+
+    async def _stirred(self, patience: float) -> None:
+        """Returns when all of the body has come, or no more will, or after so many seconds."""
+        if not self.size and self.fields.get("expect", "").lower() == "100-continue":
+            self.line.invite()
+        self.line.hold_back(False)
+        loop = asyncio.get_running_loop()
+        self._waiter = loop.create_future()
+        late = loop.call_later(patience, self._stir)
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+            late.cancel()
 
     def feed(self, data: bytes) -> None:
         self.size += len(data)

@@ -11,6 +11,7 @@ from anyio.abc import SocketStream
 
 from mcproxy.downstream import http
 
+PATIENCE = 60
 BOUNDS = http.Bounds(max_body=100_000, idle=60, write_timeout=60, connections=100)
 
 
@@ -21,7 +22,7 @@ def refuse(status: int, sentence: str) -> http.Response:
 async def echo(request: http.Request) -> http.Response:
     """Says what it was asked for, and by whom."""
     try:
-        body = await request.body()
+        body = await request.body(PATIENCE)
     except http.BodyTooLarge:
         return http.Response(413)
     except http.BodyCut:

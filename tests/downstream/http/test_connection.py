@@ -12,7 +12,7 @@ import pytest
 
 from mcproxy.downstream import http
 from mcproxy.downstream.http.connection import LAST_BYTES, MAX_HEAD, MOST_WAITING
-from tests.downstream.http.serving import BOUNDS, echo, post, serving, visiting
+from tests.downstream.http.serving import BOUNDS, PATIENCE, echo, post, serving, visiting
 
 pytestmark = pytest.mark.anyio
 
@@ -213,6 +213,17 @@ async def test_a_handler_hears_that_its_client_has_left_and_runs_on() -> None:
         await ended.wait()
 
 
+async def test_r8_a_body_that_does_not_come_is_not_waited_for_without_end() -> None:
+    async def handler(request: http.Request) -> http.Response:
+        with pytest.raises(http.BodyLate):
+            await request.body(0.01)
+        return http.Response(408)
+
+    async with visiting(handler) as visitor:
+        assert (await visitor.ask(post(b"bo", length=4))).status == 408
+        assert (await visitor.ask(b"dy" + post(b"bo", length=4))).status == 408
+
+
 async def test_a_body_that_its_client_leaves_behind_is_cut() -> None:
     arrived = anyio.Event()
     cut = anyio.Event()
@@ -220,7 +231,7 @@ async def test_a_body_that_its_client_leaves_behind_is_cut() -> None:
     async def handler(request: http.Request) -> http.Response:
         arrived.set()
         try:
-            await request.body()
+            await request.body(PATIENCE)
         except http.BodyCut:
             cut.set()
         return http.Response(400)
