@@ -54,9 +54,12 @@ class Space:
     """What of it those who look may use."""
     upstream: str = field(init=False, compare=False)
     """Its name."""
+    takes_credentials: bool = field(init=False, compare=False)
+    """Whether it is called with its callers' own."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "upstream", self.spec.name)
+        object.__setattr__(self, "takes_credentials", bool(self.spec.credentials.forward))
 
     @property
     def transparent(self) -> bool:

@@ -306,7 +306,8 @@ class Catalogue:
 
     def _found(self, caller: Caller, standing: Standing) -> Outlook:
         view = self._view(caller, self._standing(caller))
-        return Outlook(view, partial(self._way, view.layout, standing, self._owners(caller), caller.version))
+        lead = partial(self._way, view.layout, standing, self._owners(caller), caller.version)
+        return Outlook(view, lead, for_all=self.same_for_all(caller.endpoint))
 
     def _way(
         self, layout: Layout, standing: Standing, owners: tuple[str, ...], version: str, kind: Kind, shown: Shown
@@ -323,7 +324,6 @@ class Catalogue:
             repeatable=kind is Kind.TOOLS and is_repeatable(shown.entry),
             has_tasks=has_tasks,
             deferred=dialect(version) is not Dialect.CORE if has_tasks else shown.task_support is Support.REQUIRED,
-            takes_credentials=bool(space.spec.credentials.forward),
         )
 
     def _view(self, caller: Caller, standing: Standing | None) -> View:

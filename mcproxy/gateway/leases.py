@@ -92,7 +92,7 @@ class Leases:
 
 def check_brought(space: Space, caller: Caller) -> None:
     """Raises McpError where `caller` did not bring the credentials that an upstream is called with."""
-    if not space.spec.credentials.forward:
+    if not space.takes_credentials:
         return
     own = caller.credentials
     missing = space.spec.credentials.missing(own.headers if own is not None else ())

@@ -34,15 +34,15 @@ class Way:
     """Whether its upstream and those who look have the same kind of tasks."""
     deferred: bool
     """Whether a task may answer who does not ask for one."""
-    takes_credentials: bool
-    """Whether its upstream is called with its callers' own."""
 
 
 class Outlook:
     """`lead` finds out about what is shown."""
 
-    def __init__(self, view: View, lead: Callable[[Kind, Shown], Way]) -> None:
+    def __init__(self, view: View, lead: Callable[[Kind, Shown], Way], *, for_all: bool) -> None:
         self.view = view
+        self.for_all = for_all
+        """Whether all callers may use the same there."""
         self._lead = lead
         self._ways: dict[Kind, dict[str, Way]] = {kind: {} for kind in Kind}
         """Of names that are shown alone."""

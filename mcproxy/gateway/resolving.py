@@ -66,6 +66,14 @@ class Resolver:
         way = outlook.way(kind, name) if name is not None else None
         return None if way is None else self._along(way, row, call)
 
+    def located(self, row: Method, call: Call, outlook: Outlook) -> Target:
+        """Of what is called by its URI. `outlook` is the caller's. Raises McpError where it is missing or unknown."""
+        assert row.subject_key is not None
+        uri = _text(row.subject_key, call.params.get(row.subject_key, _NULL))
+        space, own = outlook.view.resource(uri) or self.resource(uri, call)
+        call.notes.label = space.upstream, ""
+        return Target(space, {**call.params, row.subject_key: raw(own)})
+
     async def target(self, row: Method, call: Call, outlook: Outlook) -> Target:
         """`outlook` is the caller's. Raises McpError where the subject is missing, unknown, or its upstream is away."""
         assert row.subject is not None
@@ -76,9 +84,7 @@ class Resolver:
                 kind, name = NAMED[row.subject], _text(row.subject_key, subject)
                 return self._along(outlook.way(kind, name) or await self._late(kind, name, call), row, call)
             case Subject.RESOURCE:
-                space, own = self.resource(_text(row.subject_key, subject), call)
-                call.notes.label = space.upstream, ""
-                return Target(space, {**call.params, row.subject_key: raw(own)})
+                return self.located(row, call, outlook)
             case Subject.REFERENCE:
                 space, reference = await self._reference(subject, call, outlook)
                 return Target(space, {**call.params, row.subject_key: raw(reference)})

@@ -24,7 +24,7 @@ from mcproxy.gateway.tasks import Tasks
 from mcproxy.gateway.translation import translated
 from mcproxy.metrics import Metrics
 from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, METHOD_NOT_FOUND, ErrorObject
-from mcproxy.protocol.methods import METHODS, Answerer, Kind, Method, Shape, Subject
+from mcproxy.protocol.methods import METHODS, Answerer, Kind, Method, Subject
 
 
 class Router:
@@ -63,6 +63,8 @@ class Router:
             answer = self._answers.get(row.name)
             assert answer is not None or row.answerer is Answerer.EDGE
             return None if answer is None else partial(self._answer, row, answer)
+        if row.subject is Subject.RESOURCE:
+            return partial(self._read, row)
         kind = NAMED.get(row.subject)
         return partial(self._find, row) if kind is None else partial(self._call, kind, row)
 
@@ -78,19 +80,26 @@ class Router:
     async def _find(self, row: Method, call: Call) -> Outcome:
         outlook = self._catalogue.outlook(call.caller)
         _check_offered(row, outlook)
-        target = await self._resolver.target(row, call, outlook)
-        outcome = await self._relay(target, row, call)
-        if row.subject is Subject.RESOURCE and row.subject_key is not None:
-            outcome = _checked(target.space, row, outcome)
-            outcome = respelled(outcome, target.params[row.subject_key], call.params[row.subject_key])
-        if row.hinted and not self._catalogue.same_for_all(call.caller.endpoint):
-            outcome = kept_private(outcome)
-        return outcome
+        return await self._relay(await self._resolver.target(row, call, outlook), row, call)
 
     def _relay(self, target: Target, row: Method, call: Call) -> Awaitable[Outcome]:
-        if target.way is None or target.way.takes_credentials:
+        if target.space.takes_credentials:
             check_brought(target.space, call.caller)
         return self._tasks.relayed(target, row, call, self._exchange)
+
+    async def _read(self, row: Method, call: Call) -> Outcome:
+        outlook = self._catalogue.outlook(call.caller)
+        _check_offered(row, outlook)
+        target = self._resolver.located(row, call, outlook)
+        space = target.space
+        if space.takes_credentials:
+            check_brought(space, call.caller)
+        outcome = await self._exchange(target, row, call)
+        if isinstance(outcome, Complete):
+            outcome = _checked(space, outcome)
+            return outcome if self._catalogue.outlook(call.caller).for_all else kept_private(outcome)
+        assert row.subject_key is not None
+        return respelled(outcome, target.params[row.subject_key], call.params[row.subject_key])
 
     def _exchange(self, target: Target, row: Method, call: Call) -> Awaitable[Outcome]:
         repeatable = target.way is not None and target.way.repeatable
@@ -133,10 +142,8 @@ def _check_offered(row: Method, outlook: Outlook) -> None:
         raise McpError(METHOD_NOT_FOUND, f"Method not found: {row.name}: no server here offers {row.capability}")
 
 
-def _checked(space: Space, row: Method, outcome: Outcome) -> Outcome:
-    """`outcome`; a failure where it is content that its upstream may not send."""
-    if row.shape is not Shape.CONTENTS or not isinstance(outcome, Complete):
-        return outcome
+def _checked(space: Space, outcome: Complete) -> Complete | Failed:
+    """What was read; a failure where it is content that its upstream may not send."""
     findings = outcome.findings
     if findings is not None and findings.sound:
         return outcome
