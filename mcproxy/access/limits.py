@@ -147,7 +147,10 @@ class Limits:
                 charge.count = self._count(charge.key)
             _check(charge, now, utc)
         for charge in bill.charges:
-            self._counts.move_to_end(charge.key)
+            if charge.count.kept:
+                self._counts.move_to_end(charge.key)
+            else:
+                self._keep(charge)
             _take(charge, now, utc)
         if now - self._swept >= SWEEP or len(self._counts) > self._max_keys:
             self._sweep(now, utc)
@@ -171,12 +174,13 @@ class Limits:
         return bill
 
     def _count(self, key: Key) -> _Count:
-        """The one that is kept for a key, from now on."""
-        count = self._counts.get(key)
-        if count is None:
-            count = self._counts[key] = self._apart.pop(key) if key in self._apart else _Count()
-            count.kept = True
-        return count
+        """What was counted for a key. A new one is not kept: who is refused leaves nothing behind."""
+        return self._counts.get(key) or self._apart.get(key) or _Count()
+
+    def _keep(self, charge: _Charge) -> None:
+        self._apart.pop(charge.key, None)
+        self._counts[charge.key] = charge.count
+        charge.count.kept = True
 
     def _sweep(self, now: float, utc: float) -> None:
         """Forgets who did not call for so long that it makes no difference, and of the others who are too many."""

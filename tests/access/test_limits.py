@@ -145,6 +145,16 @@ def test_what_is_kept_of_callers_is_bounded_and_the_idle_are_forgotten() -> None
     assert (len(some._counts), len(some._apart)) == (1, 0)
 
 
+def test_who_is_refused_leaves_nothing_behind_and_takes_nobodys_place() -> None:
+    some = limits(3, tool={"rate": "1/h", "per": ["tool"]}, caller={"rate": "1/h", "burst": 2, "per": ["principal"]})
+    assert admitted(some, ask(tool="push"), 0) == 1
+    assert admitted(some, ask(tool="pull"), 0) == 1
+    before = list(some._counts)
+    assert [admitted(some, ask(tool=f"made-up-{number}"), 0) for number in range(100)] == [0] * 100
+    assert list(some._counts) == before
+    assert refusal(some, ask("bob", tool="push"), 0).limit == "tool"
+
+
 def test_a_count_that_gives_way_still_knows_what_runs() -> None:
     some = limits(2, r={"at_once": 1, "per": ["principal"]})
     first = some.admit(*ask("first"), 0, MIDNIGHT)
