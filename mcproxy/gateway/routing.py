@@ -130,7 +130,8 @@ class Router:
             outcome = await upstream(call)
         finally:
             took = self._clock() - began
-            self._metrics.upstream_duration.labels(name, row.name).observe(took, call.notes.trace)
+            if name in self._upstreams:  # or its series, which are gone, would come back (R52)
+                self._metrics.upstream_duration.labels(name, row.name).observe(took, call.notes.trace)
             call.notes.upstream_seconds += took
         if row.may_fail:
             outcome = marked(outcome)

@@ -155,6 +155,21 @@ async def test_r52_a_call_is_counted_by_what_it_went_to_unless_its_upstream_is_n
         assert h.metrics.registry.get_sample_value("mcproxy_requests_total", series) == 1
 
 
+async def test_r52_a_call_that_ends_after_its_upstream_went_brings_no_series_of_it_back() -> None:
+    a, b = offering("a", "x"), offering("b", "x")
+    async with house(a, b) as h:
+        await h.ready()
+        a.gate.shut()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(partial(h.call, "tools/call", name="a__x"))
+            await a.gate.holds(1)
+            reconfigure(h, b)
+            h.metrics.forget("a")
+            a.gate.open()
+        families = h.metrics.registry.collect()
+        assert "a" not in {sample.labels.get("upstream") for family in families for sample in family.samples}
+
+
 async def test_r10_what_is_connected_anew_stays_listed_and_is_told_of_only_if_it_lists_otherwise() -> None:
     a, same, other = offering("a", "x"), offering("a", "x"), offering("a", "y")
     async with house(a) as h:
