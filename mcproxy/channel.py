@@ -10,6 +10,7 @@ import asyncio
 import math
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
+from contextvars import Context
 from typing import Any, Final
 
 import anyio
@@ -228,7 +229,8 @@ class Requests:
         if when < self._alarm_at:
             if self._alarm is not None:
                 self._alarm.cancel()
-            self._alarm, self._alarm_at = self._loop.call_at(when, self._wake), when
+            # In nobody's context: the alarm outlasts the call that it is set in.
+            self._alarm, self._alarm_at = self._loop.call_at(when, self._wake, context=Context()), when
 
     def _wake(self) -> None:
         """Ends the waits whose time has come, and comes back for the others."""

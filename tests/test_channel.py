@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import math
+import weakref
 from collections.abc import Callable
+from contextvars import ContextVar
 
 import anyio
 import pytest
@@ -14,6 +17,7 @@ from mcproxy.protocol.methods import PROGRESS
 
 pytestmark = pytest.mark.anyio
 
+CALL: ContextVar[object] = ContextVar("CALL")
 QUICK = Timeouts(0.01, 60)
 SLOW = Timeouts(60, 60)
 
@@ -141,6 +145,18 @@ async def test_r25_a_wait_that_is_cancelled_is_taken_back_and_one_that_is_over_i
     assert scope.cancelled_caught
     assert answering.cancelled == []
     assert peer.cancelled == [{"requestId": raw(2), "reason": raw("no longer wanted")}]
+
+
+async def test_an_alarm_that_stands_holds_nothing_of_the_call_that_it_was_set_in() -> None:
+    requests, answering = Requests(), Peer(lambda request: _settle(requests, request))
+    call = Peer()
+    token = CALL.set(call)
+    await ask(requests, answering, SLOW)
+    CALL.reset(token)
+    held = weakref.ref(call)
+    del call, token
+    gc.collect()
+    assert held() is None
 
 
 async def test_waits_without_end_need_no_alarm() -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 
 import anyio
@@ -12,6 +15,7 @@ from mcproxy.downstream.patience import Patience
 
 pytestmark = pytest.mark.anyio
 
+CALL: ContextVar[object] = ContextVar("CALL")
 SECONDS = 0.02
 SLACK = 0.002
 """Loops count in milliseconds."""
@@ -96,10 +100,27 @@ async def test_one_that_fails_takes_nothing_from_the_others() -> None:
     assert [type(failure) for failure in failures] == [ZeroDivisionError]
 
 
-async def test_a_reload_that_shortens_the_wait_holds_for_who_comes_after() -> None:
+async def test_a_reload_that_shortens_the_wait_holds_for_who_waits_as_soon_as_another_comes() -> None:
     seconds = [60.0]
-    patience, answer = Patience(lambda: seconds[0]), Answer()
+    patience, over, before, after = Patience(lambda: seconds[0]), Answer(), Answer(), Answer()
+    patience.begin(over)
+    patience.end(over)
+    patience.begin(before)
     seconds[0] = SECONDS
-    patience.begin(answer)
+    patience.begin(after)
     with anyio.fail_after(5):
-        await answer.late.wait()
+        await before.late.wait()
+        await after.late.wait()
+    assert over.waits == []
+
+
+async def test_an_alarm_that_stands_holds_nothing_of_the_call_that_it_was_set_in() -> None:
+    patience, over, about = Patience(lambda: 60), Answer(), Answer()
+    token = CALL.set(about)
+    patience.begin(over)
+    CALL.reset(token)
+    patience.end(over)
+    held = weakref.ref(about)
+    del about, token
+    gc.collect()
+    assert held() is None
