@@ -42,29 +42,43 @@ class EventDecoder:
     def feed(self, chunk: bytes) -> list[Event]:
         """The events that `chunk` completes, in order."""
         events: list[Event] = []
-        for line in self._lines(chunk):
-            if line[:6] == b"data: ":
-                self._take_data(line[6:])
-            elif line == b"event: message":
-                self._event = b"message"
-            elif line:
+        chunk = self._with_line_feeds(chunk)
+        if not (self._pending_size or self._data or self._event or self._retry):
+            *blocks, chunk = chunk.split(b"\n\n")
+            for block in blocks:
+                data = _alone(block)
+                if data is None:
+                    self._take_lines(block + b"\n\n", events)
+                else:
+                    self._first = False
+                    self._check(len(data) + 1)
+                    events.append(Event(_as_utf8(data), id=self._id))
+        if chunk:
+            self._take_lines(chunk, events)
+        return events
+
+    def _with_line_feeds(self, chunk: bytes) -> bytes:
+        """`chunk` as if its lines ended with nothing else."""
+        if self._after_cr and chunk:
+            self._after_cr = False
+            chunk = chunk.removeprefix(b"\n")
+        if _CARRIAGE_RETURN in chunk:
+            self._after_cr = chunk.endswith(b"\r")
+            chunk = chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        return chunk
+
+    def _take_lines(self, text: bytes, events: list[Event]) -> None:
+        for line in self._lines(text):
+            if line:
                 self._take(line)
             elif self._data or self._retry is not None:
                 events.append(self._dispatched())
             else:
                 self._event = b""
-        return events
 
-    def _lines(self, chunk: bytes) -> list[bytes]:
-        if self._after_cr and chunk:
-            self._after_cr = False
-            chunk = chunk.removeprefix(b"\n")
-        if not chunk:
-            return []
-        if _CARRIAGE_RETURN in chunk:
-            self._after_cr = chunk.endswith(b"\r")
-            chunk = chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-        lines = chunk.split(b"\n")
+    def _lines(self, text: bytes) -> list[bytes]:
+        """Those that `text` ends."""
+        lines = text.split(b"\n")
         if self._pending_size:
             self._pend(lines[0])
             if len(lines) == 1:
@@ -106,9 +120,7 @@ class EventDecoder:
         self._data.append(value)
 
     def _dispatched(self) -> Event:
-        data, name = b"\n".join(self._data), self._event
-        if not data.isascii():
-            data = data.decode("utf-8", "replace").encode()
+        data, name = _as_utf8(b"\n".join(self._data)), self._event
         event = "message" if name in (b"message", b"") else name.decode("utf-8", "replace")
         retry, self._retry = self._retry, None
         self._data, self._event, self._size = [], b"", 0
@@ -117,6 +129,21 @@ class EventDecoder:
     def _check(self, size: int) -> None:
         if size > self._limit:
             raise EventTooLarge(f"an event is larger than {self._limit} bytes")
+
+
+def _as_utf8(data: bytes) -> bytes:
+    return data if data.isascii() else data.decode("utf-8", "replace").encode()
+
+
+def _alone(block: bytes) -> bytes | None:
+    """The data of an event that is nothing but one line of it, and at most called what it is called anyway."""
+    if block[:21] == b"event: message\ndata: ":
+        data = block[21:]
+    elif block[:6] == b"data: ":
+        data = block[6:]
+    else:
+        return None
+    return None if _LINE_FEED in data else data
 
 
 def encode_event(data: bytes, *, event: str | None = None, id: str | None = None, retry: int | None = None) -> bytes:

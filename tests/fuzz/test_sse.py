@@ -12,7 +12,14 @@ from mcproxy.protocol.sse import KEEP_ALIVE, Event, EventDecoder, EventTooLarge,
 LIMIT = 64
 FIELDS = [b"data:", b"data: x", b"data", b"event: e", b"id: 1", b"id: a\0b", b"retry: 10", b"retry: x", b"retry:\xb2"]
 BREAKS = [b"\n", b"\r", b"\r\n", b"\n\n", b":", b"\xef\xbb\xbf", b"\xff", b"x" * (LIMIT + 1), KEEP_ALIVE]
-FRAGMENTS = st.sampled_from([*FIELDS, *BREAKS])
+WHOLE = [
+    b"data: x\n\n",
+    b"event: message\ndata: \xff\n\n",
+    b"event: e\ndata: x\n\n",
+    b"id: 2\r\ndata: x\r\n\r\n",
+    b"data: x\r\r",
+]
+FRAGMENTS = st.sampled_from([*FIELDS, *BREAKS, *WHOLE])
 STREAMS = st.lists(FRAGMENTS | st.binary(max_size=8), max_size=24).map(b"".join)
 CUTS = st.lists(st.integers(0, 200), max_size=12)
 ONE_LINE = st.text(st.characters(exclude_characters="\r\n\0", codec="utf-8"))
@@ -33,6 +40,12 @@ def decoded(stream: bytes, cuts: list[int], limit: int) -> list[Event] | None:
 @given(STREAMS, CUTS)
 def test_where_a_stream_is_cut_changes_nothing(stream: bytes, cuts: list[int]) -> None:
     assert decoded(stream, cuts, limit=10_000) == decoded(stream, [], limit=10_000)
+
+
+@settings(max_examples=500, deadline=None)
+@given(STREAMS)
+def test_a_stream_that_comes_byte_by_byte_says_the_same_as_one_that_comes_at_once(stream: bytes) -> None:
+    assert decoded(stream, list(range(len(stream))), limit=10_000) == decoded(stream, [], limit=10_000)
 
 
 @settings(max_examples=300, deadline=None)
