@@ -113,7 +113,7 @@ def admit(
     Raises McpError: -32602 for the envelope, -32020 for the headers, -32022 for the version, -32601 for the method.
     """
     try:
-        introduction, token = _introduction(request.params, principal, endpoint, "stdio" if fields is None else "http")
+        introduction, token = _introduction(request.params, principal, endpoint, fields)
         caller = introduction.caller
         if credentials is not None:
             caller = replace(caller, credentials=credentials)
@@ -132,6 +132,8 @@ def admit(
 class _Introduction(msgspec.Struct, frozen=True, eq=False):
     """What a client says with its requests of itself."""
 
+    said: Raw
+    """The `_meta` that it said it by."""
     caller: Caller
     """But for the credentials that it brought, which are remembered nowhere."""
     meta: Raw | None
@@ -140,12 +142,20 @@ class _Introduction(msgspec.Struct, frozen=True, eq=False):
 
 
 def _introduction(
-    params: Params, principal: Principal, endpoint: str, transport: str
+    params: Params, principal: Principal, endpoint: str, fields: http.Fields | None
 ) -> tuple[_Introduction, RequestId | None]:
     """And the token of its progress. Raises InvalidEnvelope."""
+    last: _Introduction | None = None if fields is None else fields.noted.get(_Introduction)
+    if last is not None and last.said == params.get(META):
+        caller = last.caller
+        if caller.principal is principal and caller.endpoint == endpoint:
+            return last, last.progress_token
     meta, token = set_apart(params)
-    introduced = _introduced if len(meta) <= LONGEST_REMEMBERED else _introduced.__wrapped__
-    introduction = introduced(meta, principal, endpoint, transport)
+    is_short = len(meta) <= LONGEST_REMEMBERED
+    introduced = _introduced if is_short else _introduced.__wrapped__
+    introduction = introduced(meta, principal, endpoint, "stdio" if fields is None else "http")
+    if fields is not None and is_short:
+        fields.noted[_Introduction] = introduction
     return introduction, introduction.progress_token if token is None else token
 
 
@@ -162,7 +172,7 @@ def _introduced(meta: bytes, principal: Principal, endpoint: str, transport: str
         log_level=said.log_level,
         transport=transport,
     )
-    return _Introduction(caller, kept, said.progress_token)
+    return _Introduction(Raw(meta), caller, kept, said.progress_token)
 
 
 async def respond(edge: Edge, admitted: Admitted, send: Send) -> None:

@@ -238,8 +238,8 @@ class Gateway:
 
     def mirrored(self, caller: Caller, tool: str) -> tuple[MirroredParameter, ...]:
         """The parameters of a tool that the caller sees which come in headers too."""
-        shown = self._catalogue.view(caller).find(Kind.TOOLS, tool)
-        return () if shown is None else shown.mirrored
+        way = self._catalogue.outlook(caller).way(Kind.TOOLS, tool)
+        return () if way is None else way.shown.mirrored
 
     def unapproved(self) -> list[Refused]:
         """What upstreams offer over links that all share, and is not as `access.pins` has it approved."""

@@ -201,3 +201,22 @@ async def test_headers_of_a_tools_parameters_are_compared_with_each_body() -> No
             admit(edge, call("t", {"region": "eu"}), ANONYMOUS, "", head)
             with pytest.raises(McpError):
                 admit(edge, call("t", {"region": "us"}), ANONYMOUS, "", head)
+
+
+@pytest.mark.parametrize("change", ["principal", "endpoint", "capabilities", "token"])
+async def test_a_client_that_says_other_things_with_the_same_head_is_another_caller(change: str) -> None:
+    head = fields("t")
+    one = Principal("a", scopes=frozenset({"x"}))
+    who = replace(one, scopes=frozenset()) if change == "principal" else one
+    endpoint = "up" if change == "endpoint" else ""
+    said = {**ENVELOPE, META_CLIENT_CAPABILITIES: {"roots": {}}} if change == "capabilities" else ENVELOPE
+    token = {"progressToken": 7} if change == "token" else {}
+    async with edge_of(FakeGateway()) as edge:
+        for _ in range(2):
+            first = admit(edge, saying(ENVELOPE), one, "", head)
+            assert (first.caller.principal, first.caller.endpoint) == (one, "")
+            assert (first.caller.capabilities, first.progress_token) == ({}, None)
+            other = admit(edge, saying({**said, **token}), who, endpoint, head)
+            assert (other.caller.principal, other.caller.endpoint) == (who, endpoint)
+            assert ("roots" in other.caller.capabilities) == (change == "capabilities")
+            assert other.progress_token == (7 if change == "token" else None)
