@@ -37,6 +37,9 @@ AT_ONCE: Final = 8
 BEFORE: Final = 0.2
 """The part of the time after which growth counts: until then caches fill."""
 
+REPEATED: Final = 0.3
+"""The part of requests that come behind the one that they were made from."""
+
 _STATUS: Final = re.compile(rb"HTTP/1\.[01] (\d{3}) ")
 _BROKEN: Final = re.compile(r"Traceback|crashed|never retrieved|unhandled", re.IGNORECASE)
 
@@ -190,13 +193,17 @@ async def opened(url: str) -> bytes:
     return found[1]
 
 
-async def exchange(url: str, data: bytes) -> list[int]:
-    """The statuses of all answers that come before it hangs up."""
+async def exchange(url: str, *said: bytes) -> list[int]:
+    """The statuses of all answers that come before it hangs up. Each is said after an answer to what is before it."""
     received = b""
     async with await connected(url) as stream:
         with anyio.move_on_after(PATIENCE) as scope:
             try:
-                await stream.send(data)
+                *first, last = said
+                for data in first:
+                    await stream.send(data)
+                    received += await stream.receive()
+                await stream.send(last)
                 while len(received) < 1 << 20:
                     received += await stream.receive()
                     scope.deadline = min(scope.deadline, anyio.current_time() + AFTERWARDS)
@@ -215,8 +222,11 @@ async def fuzz(running: Gateway, seconds: float, chance: Chance) -> Report:
 
     async def attack() -> None:
         while time.monotonic() - began < seconds:
-            data = mutated(chance, samples)
-            statuses = await exchange(running.url, data)
+            sample = chance.choice(samples)
+            data = mutated(chance, [sample])
+            # Behind a request that is like it, a head may be taken for one that is known.
+            before = [sample] if chance.random() < REPEATED else []
+            statuses = await exchange(running.url, *before, data)
             report.sent += 1
             report.statuses.update(statuses)
             if 500 in statuses:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
+import re
+from collections.abc import Iterable
 
+import anyio
 import pytest
 
 from mcproxy.downstream import http
+from mcproxy.downstream.http.connection import Connection, Refuse
 from mcproxy.downstream.http.known import LONGEST_KNOWN, MOST_KNOWN, KnownHead, known_head
-from tests.downstream.http.serving import BOUNDS, echo, post, serving, visiting
+from tests.downstream.http.serving import BOUNDS, echo, post, refuse, serving, visiting
+from tests.fuzz.http import mutated
 
 BEFORE = b"POST /x HTTP/1.1\r\nHost: here\r\nContent-Length: "
 BEHIND = b"\r\nAccept: */*\r\n\r\n"
@@ -88,6 +94,76 @@ async def test_what_comes_in_any_pieces_is_read_the_same_whether_its_head_is_kno
         for start, end in zip([0, *cuts], [*cuts, len(said)], strict=True):
             await visitor.say(said[start:end])
         assert [(await visitor.answer()).body for _ in bodies] == [b"POST /x " + body for body in bodies]
+
+
+class Said:
+    """A transport, and the owner of its connection, that note what is answered."""
+
+    bounds = BOUNDS
+
+    def __init__(self, tasks: asyncio.TaskGroup) -> None:
+        self.answered = b""
+        self.handler: http.Handler = echo
+        self.refuse: Refuse = refuse
+        self.closing = False
+        self._tasks = tasks
+
+    def write(self, data: bytes) -> None:
+        self.answered += re.sub(rb"Date: .*", b"", data)
+
+    def writelines(self, pieces: Iterable[bytes]) -> None:
+        self.write(b"".join(pieces))
+
+    def close(self) -> None:
+        self.answered += b"(closed)"
+
+    write_eof = abort = close
+
+    def can_write_eof(self) -> bool:
+        return True
+
+    def get_extra_info(self, name: str) -> None:
+        return
+
+    def pause_reading(self) -> None:
+        return
+
+    def resume_reading(self) -> None:
+        return
+
+    def opened(self, connection: Connection) -> None:
+        return
+
+    def lost(self, connection: Connection) -> None:
+        return
+
+    def serve(self, connection: Connection) -> None:
+        self._tasks.create_task(connection.serve())
+
+
+async def answered(*said: bytes) -> bytes:
+    """What is answered to the last of it."""
+    async with asyncio.TaskGroup() as tasks:
+        there = Said(tasks)
+        connection = Connection(there)
+        connection.connection_made(there)  # type: ignore[arg-type]  # it has what is used of a transport
+        for data in said:
+            there.answered = b""
+            connection.data_received(data)
+            for _ in range(30):
+                await anyio.lowlevel.checkpoint()
+        connection.connection_lost(None)
+        return there.answered
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("seed", range(50))
+async def test_what_is_nearly_a_known_head_is_taken_for_what_its_parser_takes_it_for(seed: int) -> None:
+    chance = random.Random(seed)
+    sample = post(b"body\r\n\r\nmore", b"Accept: */*", b"Authorization: Bearer x")
+    for _ in range(40):
+        data = mutated(chance, [sample])
+        assert await answered(sample, data) == await answered(data), data
 
 
 @pytest.mark.anyio
