@@ -98,7 +98,9 @@ class EventStream:
         outbox = self._outbox
         while not (self._chunks.full or self._ended):
             frames = outbox.take()
-            self._sent.inc(len(frames))
+            if frames:
+                self.written = self._loop.time()
+                self._sent.inc(len(frames))
             if outbox.closed and outbox.drained:
                 self._chunks.end(frames)
                 self._end()
@@ -106,7 +108,6 @@ class EventStream:
             self._chunks.write(frames)
             if not outbox.may_have_more:
                 break
-        self.written = self._loop.time()
         self._scheduled = False
 
     def _end(self) -> None:

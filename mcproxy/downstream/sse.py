@@ -49,10 +49,11 @@ class EventStreams:
         if not heading(request.fields).accepted.events:
             raise Refusal(406, INVALID_REQUEST, "GET opens an event stream: accept text/event-stream")
         self._check_room(principal)
+        own = brought(self._edge, principal, request)
         self._streams.open(principal)
         token = self._randomness(KEY_BYTES).hex()
         pipe = Pipe(self._edge, self._sessions, TRANSPORT, principal, endpoint, _frame)
-        pipe.bring(brought(self._edge, principal, request))
+        pipe.bring(own)
         self._pipes[token] = pipe
         where = f"{self._edge.proxy.paths.messages}?session_id={token}"
         pipe.outbox.refill = pipe.refill

@@ -145,6 +145,30 @@ async def test_r7_an_idle_stream_has_keep_alives() -> None:
             assert await client.events.response.content.readuntil(b":\n\n")
 
 
+async def test_r7_a_stream_on_which_nothing_comes_has_keep_alives_however_much_its_client_says() -> None:
+    async def post_on_and_on(client: SseClient) -> None:
+        while True:
+            await client.post(notification("notifications/progress"))
+
+    with anyio.fail_after(5):
+        async with served(proxy=quick(keep_alive=0.25)) as gateway, streaming(gateway) as client:
+            await client.open()
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(post_on_and_on, client)
+                await client.events.response.content.readuntil(b":\n\n")
+                tasks.cancel_scope.cancel()
+
+
+async def test_a_stream_that_is_refused_for_what_it_brings_does_not_count() -> None:
+    twice = [("Accept", "text/event-stream"), ("X-Token", "one"), ("X-Token", "other")]
+    async with served(proxy=quick(Limits(max_streams_per_principal=1))) as gateway, aiohttp.ClientSession() as http:
+        gateway.edge.forwarded = frozenset({"x-token"})
+        async with http.get(f"{gateway.url}/sse", headers=twice) as response:
+            assert response.status == 400
+        async with streaming(gateway):
+            pass
+
+
 async def test_streams_are_limited() -> None:
     async with (
         served(proxy=quick(Limits(max_sessions=1))) as gateway,
