@@ -164,8 +164,7 @@ class Decision(msgspec.Struct, frozen=True):
     """None where no rule spoke of it, and the default decided."""
 
 
-@dataclass(frozen=True, slots=True)
-class Aim:
+class Aim(msgspec.Struct, frozen=True):
     """What a call is about, in its upstream's own names."""
 
     upstream: str = ""
@@ -174,11 +173,11 @@ class Aim:
     """None for a task, and where it is about nothing."""
     own: str = ""
     """The upstream's own name of it; what the caller wrote, where that is no upstream's."""
-    entry: Raw | None = field(default=None, compare=False)
+    entry: Raw | None = None
     """Its entry in a list, where it has one."""
-    decision: Decision | None = field(default=None, compare=False)
+    decision: Decision | None = None
     """What the policy says of it; None where that hangs on arguments, or nobody has asked yet."""
-    judge: Callable[[Params], Decision] | None = field(default=None, compare=False)
+    judge: Callable[[Params], Decision] | None = None
     """What the policy says of it with certain arguments, where somebody has asked."""
 
 

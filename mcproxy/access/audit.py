@@ -159,7 +159,7 @@ class Audit:
         """In a thread."""
         file, lines = self._file, self._lines
         if file is not None:
-            file.append(b"".join(map(lines, records)))
+            file.append(b"".join(map(lines.line, records)))
 
     def _failed(self, error: OSError) -> None:
         if not self._failing:

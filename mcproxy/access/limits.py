@@ -140,20 +140,21 @@ class Limits:
 
         `upstream` is empty where it is for none in particular; `tool` is its upstream's own name of it.
         """
+        day = utc // DAY
         account = (caller.name, caller.roles, upstream, tool)
         bill = self._bills.get(account) or self._billed(account, caller)
         for charge in bill.charges:
             if not charge.count.kept:
                 charge.count = self._count(charge.key)
-            _check(charge, now, utc)
+            _check(charge, now, utc, day)
         for charge in bill.charges:
             if charge.count.kept:
                 self._counts.move_to_end(charge.key)
             else:
                 self._keep(charge)
-            _take(charge, now, utc)
+            _take(charge, now, day)
         if now - self._swept >= SWEEP or len(self._counts) > self._max_keys:
-            self._sweep(now, utc)
+            self._sweep(now, day)
         return bill.grant
 
     def release(self, grant: Grant) -> None:
@@ -182,10 +183,10 @@ class Limits:
         self._counts[charge.key] = charge.count
         charge.count.kept = True
 
-    def _sweep(self, now: float, utc: float) -> None:
+    def _sweep(self, now: float, day: float) -> None:
         """Forgets who did not call for so long that it makes no difference, and of the others who are too many."""
         self._swept, counts = now, self._counts
-        while counts and (len(counts) > self._max_keys or next(iter(counts.values())).is_idle(now, utc // DAY)):
+        while counts and (len(counts) > self._max_keys or next(iter(counts.values())).is_idle(now, day)):
             key, count = counts.popitem(last=False)
             count.kept = False
             if count.running:
@@ -197,24 +198,23 @@ def _charge(key: Key, allowed: Allowance) -> _Charge:
     return _Charge(key, _Count(), allowed.at_once, allowed.daily, allowed.rate, burst)
 
 
-def _check(charge: _Charge, now: float, utc: float) -> None:
+def _check(charge: _Charge, now: float, utc: float, day: float) -> None:
     """Raises Exceeded."""
     count, at_once, daily, rate, burst = charge.count, charge.at_once, charge.daily, charge.rate, charge.burst
     if at_once is not None and count.running >= at_once:
         raise Exceeded(charge.limit, f"at most {at_once} calls at once", ANY_MOMENT)
-    if daily is not None and count.today >= daily and count.day == utc // DAY:
+    if daily is not None and count.today >= daily and count.day == day:
         raise Exceeded(charge.limit, f"at most {daily} calls a day (UTC)", DAY - utc % DAY)
     # How long until the bucket holds a call.
     if rate is not None and (wait := count.full_at - now - (burst - 1) / rate) > 0:
         raise Exceeded(charge.limit, f"at most {burst} calls at a time, and {_said(rate)}", wait)
 
 
-def _take(charge: _Charge, now: float, utc: float) -> None:
+def _take(charge: _Charge, now: float, day: float) -> None:
     count, rate = charge.count, charge.rate
     if charge.at_once is not None:
         count.running += 1
     if charge.daily is not None:
-        day = utc // DAY
         count.today = count.today + 1 if count.day == day else 1
         count.day = day
     if rate is not None:

@@ -59,6 +59,9 @@ class Holds(Enum):
 # A member costs more to find by its name in the class than most tests do.
 _YES, _NO, _UNCLEAR = Holds
 
+_NUMBERS: Final = (int, float)
+_SCALARS: Final = (bool, int, float, str)
+
 Test = Callable[[object], Holds]
 Match = Callable[[str], object]
 
@@ -266,7 +269,7 @@ def _one_of(values: Iterable[settings.Scalar]) -> Test:
     wanted = {(isinstance(value, bool), value) for value in values}
 
     def test(value: object) -> Holds:
-        if not isinstance(value, bool | int | float | str):
+        if not isinstance(value, _SCALARS):
             return _NO
         return _holds((isinstance(value, bool), value) in wanted)
 
@@ -286,7 +289,7 @@ def _matching(pattern: str) -> Test:
 
 def _at_most(limit: float) -> Test:
     def test(value: object) -> Holds:
-        if isinstance(value, bool) or not isinstance(value, int | float):
+        if isinstance(value, bool) or not isinstance(value, _NUMBERS):
             return _UNCLEAR
         return _holds(value <= limit)
 

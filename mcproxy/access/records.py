@@ -191,9 +191,9 @@ class _What(msgspec.Struct, omit_defaults=True):
 
 
 class Lines:
-    """Called with a record, the line that is written of it, its line end included.
+    """Puts records in words: once what many have in common, who called and what.
 
-    What many records have in common, who called and what, is put in words once. `redact` are globs of arguments' names.
+    `redact` are globs of names of arguments.
     """
 
     def __init__(self, secrets: Iterable[str], redact: Collection[str] = ()) -> None:
@@ -202,7 +202,8 @@ class Lines:
         self._who = lru_cache(REMEMBERED)(self._of_caller)
         self._what = lru_cache(REMEMBERED)(self._of_subject)
 
-    def __call__(self, record: Record) -> bytes:
+    def line(self, record: Record) -> bytes:
+        """What is written of a record, the line end included."""
         caller, seen, id = record.caller, record.seen, record.id
         own = _Own(
             time=_moment(record.at),

@@ -21,6 +21,7 @@ MAX_UNLISTED: Final = 256
 """Characters of a name that no upstream vouches for: it is counted under, and kept."""
 
 
+_NOTHING: Final = Aim()
 _KINDS: Final = {Subject.TOOL: Kind.TOOLS, Subject.PROMPT: Kind.PROMPTS}
 _NAMED: Final = {
     row.name: (_KINDS[row.subject], row.subject_key)
@@ -55,7 +56,7 @@ class Aiming:
         """Of what is in no list by name."""
         row = METHODS.get(call.method)
         if row is None or row.subject_key is None:
-            return Aim()
+            return _NOTHING
         subject = call.params.get(row.subject_key, b"")
         match row.subject:
             case Subject.RESOURCE:
@@ -70,7 +71,7 @@ class Aiming:
                 task = self._task_ids.open(id, call.caller)
                 return Aim(own=id) if task is None else Aim(task.link.upstream, own=task.id)
             case Subject.TOOL | Subject.PROMPT | None:
-                return Aim()
+                return _NOTHING
 
     def _named(self, kind: Kind, name: str, call: Call) -> Aim:
         outlook = self._catalogue.outlook(call.caller)
@@ -94,7 +95,10 @@ class Aiming:
 
     def _resource(self, uri: str, call: Call) -> Aim:
         found = self._catalogue.view(call.caller).resource(uri)
-        if found is None and self._beyond:
+        if found is not None:
+            call.notes.aim = aim = Aim(found[0].upstream, Kind.RESOURCES, found[1])
+            return aim
+        if self._beyond:
             found = self._catalogue.whole_view(call.caller).resource(uri)
         return Aim(kind=Kind.RESOURCES, own=uri) if found is None else Aim(found[0].upstream, Kind.RESOURCES, found[1])
 

@@ -39,7 +39,7 @@ def record(made: Call, subject: str = "push", arguments: str = "redacted") -> Re
 
 
 def written(made: Record, *secrets: str, redact: tuple[str, ...] = ()) -> dict[str, object]:
-    text = Lines(secrets, redact)(made)
+    text = Lines(secrets, redact).line(made)
     assert text.endswith(b"\n")
     members: dict[str, object] = json.loads(text)
     return members
@@ -48,7 +48,7 @@ def written(made: Record, *secrets: str, redact: tuple[str, ...] = ()) -> dict[s
 @pytest.mark.parametrize("name", ["h\udc80lf", "ünïcode", "\x7f\u2028"])
 def test_what_is_no_ascii_is_written_in_ascii(name: str) -> None:
     made = record(call(arguments={}))
-    text = Lines([])(replace(made, caller=replace(made.caller, principal=Principal(name))))
+    text = Lines([]).line(replace(made, caller=replace(made.caller, principal=Principal(name))))
     assert text.isascii()
     assert b"\x7f" not in text
     assert json.loads(text)["principal"] == name
@@ -127,7 +127,7 @@ SENTINEL = "s3ntinel-0xDEADBEEF"
     ],
 )
 def test_r44_no_secret_is_written_by_its_name_or_by_its_look(arguments: dict[str, object]) -> None:
-    text = Lines([], ["mine"])(record(call(arguments=arguments))).decode()
+    text = Lines([], ["mine"]).line(record(call(arguments=arguments))).decode()
     assert SENTINEL not in text
     assert SENTINEL.replace("-", "") not in text
 
@@ -147,14 +147,14 @@ def test_r44_a_uri_is_written_without_its_user_and_the_values_of_its_query() -> 
 def test_whatever_peers_write_a_record_is_one_line_of_plain_ascii(name: str, subject: str, argument: str) -> None:
     made = record(call(name, arguments={argument: [argument]}), subject)
     caller = replace(made.caller, info=raw({"name": name, "version": subject}))
-    text = Lines([])(replace(made, caller=caller, id=name))
+    text = Lines([]).line(replace(made, caller=caller, id=name))
     assert all(0x20 <= byte < 0x7F for byte in text[:-1])
     assert text[-1:] == b"\n"
 
 
 def test_a_forged_line_stays_inside_its_text() -> None:
     forged = 'x\n{"principal": "root"}\u2028\x7f\x1b[2J'
-    text = Lines([])(record(call(), forged))
+    text = Lines([]).line(record(call(), forged))
     assert text.count(b"\n") == 1
     assert json.loads(text)["subject"] == forged
 
@@ -196,5 +196,5 @@ def test_what_records_have_in_common_is_remembered_and_what_they_have_not_is_not
         replace(made[0], seen=seen)
         for seen in (Aim("gl", own="push"), Aim("gh"), Aim("gh", own="push", decision=allowed))
     ]
-    assert [lines(each) for each in made * 2] == [Lines([])(each) for each in made * 2]
-    assert len({lines(each) for each in made}) == len(made)
+    assert [lines.line(each) for each in made * 2] == [Lines([]).line(each) for each in made * 2]
+    assert len({lines.line(each) for each in made}) == len(made)

@@ -23,8 +23,10 @@ def offering() -> FakeUpstream:
 
 
 def aim(h: House, method: str, endpoint: str = AGGREGATE, **params: object) -> Aim:
+    """Without what is known of it, and decided."""
     caller = Caller(ANONYMOUS, LATEST_HANDSHAKE, endpoint=endpoint)
-    return h.gateway.aims(Call(method, {key: raw(value) for key, value in params.items()}, caller, FakeClient()))
+    found = h.gateway.aims(Call(method, {key: raw(value) for key, value in params.items()}, caller, FakeClient()))
+    return Aim(found.upstream, found.kind, found.own)
 
 
 async def test_a_tool_is_the_same_whatever_it_is_called_at_an_endpoint() -> None:
