@@ -206,7 +206,8 @@ class Reply:
             self.outbox.put(encode_event(notification), may_miss=may_miss)
 
     def wake(self) -> None:
-        self.outbox.when_woken()
+        if self._outbox is not None:
+            self._outbox.when_woken()
 
     def abandon(self) -> None:
         """Answers now, that what became of the call is unknown, and ends its work."""

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-import msgspec
-
 from mcproxy.downstream.outbox import Outbox
 from mcproxy.protocol.jsonrpc import Message, Notification, encode
 from mcproxy.settings import Limits
@@ -28,12 +26,6 @@ class UnknownEvent(Exception):
     """A `Last-Event-ID` that nothing can be resumed from: too old, or never given out."""
 
 
-class _Kept(msgspec.Struct, frozen=True, gc=False):
-    stream: str
-    number: int
-    frame: bytes
-
-
 class Replay:
     """The last events of all streams of a session. What is over the limits is forgotten, oldest first."""
 
@@ -43,20 +35,34 @@ class Replay:
         self._most = limits.replay_events
         self._most_bytes = limits.replay_bytes
         # No deque, which takes 700 bytes: there is one of these for every client, and mostly nothing in it.
-        self._kept: list[_Kept] = []
+        self._kept: list[bytes] = []
+        """Each says itself, in its first line, of which stream it is, and its number there."""
         self._size = 0
 
-    def keep(self, stream: str, number: int, frame: bytes) -> None:
-        self._kept.append(_Kept(stream, number, frame))
+    def keep(self, frame: bytes) -> None:
+        kept = self._kept
+        kept.append(frame)
         self._size += len(frame)
-        while len(self._kept) > self._most or self._size > self._most_bytes:
-            self._size -= len(self._kept.pop(0).frame)
+        while len(kept) > self._most or self._size > self._most_bytes:
+            self._size -= len(kept.pop(0))
 
     def after(self, stream: str, number: int) -> list[bytes]:
-        return [kept.frame for kept in self._kept if kept.stream == stream and kept.number > number]
+        of_stream = _beginning(stream)
+        return [frame for frame in self._kept if frame.startswith(of_stream) and _place(frame)[1] > number]
 
     def streams(self) -> frozenset[str]:
-        return frozenset(kept.stream for kept in self._kept)
+        return frozenset(_place(frame)[0] for frame in self._kept)
+
+
+def _beginning(stream: str) -> bytes:
+    return f"id: {stream}-".encode()
+
+
+def _place(frame: bytes) -> tuple[str, int]:
+    """The stream of an event, and its number there."""
+    id = frame[len("id: ") : frame.index(b"\n")].decode()
+    stream, _, number = id.rpartition("-")
+    return stream, int(number)
 
 
 class Stream:
@@ -68,7 +74,7 @@ class Stream:
         self.name = name
         self.finished = False
         self._replay = replay
-        self._beginning = f"id: {name}-".encode()
+        self._beginning = _beginning(name)
         self._number = 0
         self._outbox: Outbox | None = None
 
@@ -83,7 +89,7 @@ class Stream:
         """Sends what is encoded already, in one line: as `encode_event` has it, in a fraction of the time."""
         self._number += 1
         frame = b"%b%d\ndata: %b\n\n" % (self._beginning, self._number, message)
-        self._replay.keep(self.name, self._number, frame)
+        self._replay.keep(frame)
         if self._outbox is not None:
             self._outbox.put(frame, may_miss=may_miss)
 
