@@ -81,7 +81,7 @@ class Space:
 
     def expose_uri(self, uri: str) -> str:
         """The URI, or RFC 6570 template, that callers use. `own_uri` takes it back, byte for byte."""
-        if self.transparent or (not self.prefix and not self._collides(uri)):
+        if not self.slug or (not self.prefix and not self._collides(uri)):
             return uri
         if uri.startswith(_UI):
             # Hosts insist on the scheme `ui` (requirement R27), so there the namespace becomes the authority.

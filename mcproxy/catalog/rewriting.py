@@ -7,6 +7,7 @@ says passes as it is: judging an upstream's messages is the client's affair.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from operator import is_not
 from typing import Final
 
 import msgspec
@@ -248,9 +249,7 @@ def _each(edit: Edit) -> Edit:
         except (msgspec.MsgspecError, RecursionError):
             return value
         changed = [edit(item) for item in items]
-        if all(after is before for after, before in zip(changed, items, strict=True)):
-            return value
-        return raw(changed)
+        return raw(changed) if any(map(is_not, changed, items)) else value
 
     return edit_each
 
@@ -265,9 +264,7 @@ def _members_of_each(edits: Edits) -> Edit:
         except (msgspec.MsgspecError, RecursionError):
             return one_by_one(value)
         changed = [_changed(edits, item) for item in items]
-        if all(after is before for after, before in zip(changed, items, strict=True)):
-            return value
-        return raw(changed)
+        return raw(changed) if any(map(is_not, changed, items)) else value
 
     return edit
 
