@@ -20,7 +20,7 @@ Incoming = Message | Batch
 
 def read(data: bytes) -> Incoming:
     """Raises InvalidMessage."""
-    if data.startswith(b"{"):
+    if data[:1] == b"{":
         return parse(data)
     # RFC 8259, section 8.1: a mark may be ignored. Some shells of Windows begin a pipe with one.
     data = data.removeprefix(codecs.BOM_UTF8)

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
+import msgspec
+
 from mcproxy.call import McpError, Principal
 from mcproxy.channel import PeerGone
 from mcproxy.downstream import http
@@ -72,6 +74,7 @@ class Streamable:
             take(self._edge, session, incoming)
             return http.Response(202)
         exchange = Exchange(self._edge, self._sessions, session, request, accepted)
+        exchange.begin()
         call = taken(session, incoming, exchange)
         if call is not None:
             with InPlace() as work:
@@ -126,7 +129,8 @@ class Streamable:
         if not answered(batch):
             take_batch(self._edge, session, batch)
             return http.Response(202)
-        exchange = Exchange(self._edge, self._sessions, session, request, accepted, batch)
+        exchange = Exchange(self._edge, self._sessions, session, request, accepted, batch, answered(batch))
+        exchange.begin()
         receive_batch(self._edge, session, batch, exchange)
         try:
             await exchange.finished()
@@ -150,109 +154,89 @@ class Streamable:
             raise Refusal(503, error.code, error.message) from error
 
 
-class Exchange:
+class Exchange(msgspec.Struct, eq=False):
     """The outlet of one POST, which decides late between JSON and events (requirements R55, R62).
 
     JSON where the answer comes first; a stream where something else does, or nothing for a while.
     """
 
-    __slots__ = (
-        "_accepted",
-        "_answers",
-        "_edge",
-        "_finished",
-        "_is_batch",
-        "_owed",
-        "_request",
-        "_sealed",
-        "_session",
-        "_sessions",
-        "_stream",
-        "events",
-    )
+    edge: Edge
+    sessions: Sessions
+    session: Session
+    request: http.Request
+    accepted: Accepted
+    batch: Batch | None = None
+    """What is answered, where that is no single request."""
+    owed: int = 1
+    """How many answers are to come."""
+    answers: list[Response | ErrorResponse] = []
+    stream: Stream | None = None
+    events: EventStream | None = None
+    """What it has become, where that is no JSON."""
+    sealed: bool = False
+    ended: asyncio.Event | None = None
 
-    def __init__(
-        self,
-        edge: Edge,
-        sessions: Sessions,
-        session: Session,
-        request: http.Request,
-        accepted: Accepted,
-        batch: Batch | None = None,
-    ) -> None:
-        self.events: EventStream | None = None
-        """What it has become, where that is no JSON."""
-        self._answers: list[Response | ErrorResponse] = []
-        self._stream: Stream | None = None
-        self._edge = edge
-        self._sessions = sessions
-        self._session = session
-        self._request = request
-        self._accepted = accepted
-        self._is_batch = batch is not None
-        self._owed = 1 if batch is None else answered(batch)
-        self._sealed = False
-        self._finished: asyncio.Event | None = None
-        if accepted.events and not accepted.json:
+    def begin(self) -> None:
+        if self.accepted.events and not self.accepted.json:
             self._begin_stream()
-        elif accepted.events:
-            edge.patience.begin(self)
-        request.when_gone = self.seal
+        elif self.accepted.events:
+            self.edge.patience.begin(self)
+        self.request.when_gone = self.seal
 
     def send(self, message: Message) -> None:
-        if self._stream is not None:
-            self._stream.send(message)
+        if self.stream is not None:
+            self.stream.send(message)
         elif isinstance(message, (Response, ErrorResponse)):
-            self._answers.append(message)
-        elif self._accepted.events and not self._sealed:
+            self.answers.append(message)
+        elif self.accepted.events and not self.sealed:
             self._begin_stream().send(message)
         else:
             self._send_aside(message)
 
     def finish(self) -> None:
-        self._owed -= 1
-        if self._owed:
+        self.owed -= 1
+        if self.owed:
             return
         self.seal()
-        if self._stream is not None:
-            self._stream.finish()
-        if self._finished is not None:
-            self._finished.set()
+        if self.stream is not None:
+            self.stream.finish()
+        if self.ended is not None:
+            self.ended.set()
 
     def seal(self) -> None:
         """The form is settled, or the client gone: no stream begins any more."""
-        self._sealed = True
-        self._edge.patience.end(self)
+        self.sealed = True
+        self.edge.patience.end(self)
 
     def waited(self) -> None:
         self._begin_stream()
 
     async def finished(self) -> None:
         """Returns when all that is owed has come, or the client is gone."""
-        self._finished = asyncio.Event()
-        if self._owed:
-            await self._finished.wait()
+        self.ended = asyncio.Event()
+        if self.owed:
+            await self.ended.wait()
 
     def whole(self) -> http.Response:
         """What the client is answered that takes no stream, once nothing is owed."""
-        if not self._answers:
+        if not self.answers:
             # cancellation: no response follows a cancelled request.
             return http.Response(202)
-        return json(encode_batch(self._answers) if self._is_batch else encode_whole(self._answers[0]))
+        return json(encode_batch(self.answers) if self.batch is not None else encode_whole(self.answers[0]))
 
     def _begin_stream(self) -> Stream:
-        self._stream = stream = self._session.streams.open()
-        outbox = Outbox(self._edge.proxy.limits)
-        stream.attach(outbox, primed=polls(self._session.caller.version))
-        for answer in self._answers:
+        self.stream = stream = self.session.streams.open()
+        outbox = Outbox(self.edge.proxy.limits)
+        stream.attach(outbox, primed=polls(self.session.caller.version))
+        for answer in self.answers:
             stream.send(answer)
-        self.events = _written(self._edge, self._sessions, self._request, self._session, stream, outbox)
+        self.events = _written(self.edge, self.sessions, self.request, self.session, stream, outbox)
         self.seal()
         return stream
 
     def _send_aside(self, message: Message) -> None:
         """For a client that takes JSON alone, or is gone: on the listening stream, if it has one."""
-        line = self._session.line
+        line = self.session.line
         if line.connected:
             line.send(message)
         elif isinstance(message, Request):

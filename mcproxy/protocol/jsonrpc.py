@@ -134,7 +134,7 @@ _encoder = msgspec.json.Encoder()
 def parse(data: bytes | Raw) -> Message:
     """Reads one message. Raises InvalidMessage (JSON-RPC 2.0, section 5.1)."""
     try:
-        text = bytes(data)
+        text = data if isinstance(data, bytes) else bytes(data)
         if not text.isascii():
             text.decode()
         plain = _plain.decode(text)
