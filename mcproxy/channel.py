@@ -244,10 +244,12 @@ class Requests:
 
 def with_progress_token(params: Params, token: RequestId) -> Params:
     """`params` of a request that asks for reports of its progress."""
+    asking = params.copy()
     if "_meta" in params:
-        return {**params, "_meta": raw({**parse_object(params["_meta"]), META_PROGRESS_TOKEN: token})}
-    meta = Raw(_PROGRESS_ALONE % token) if isinstance(token, int) else raw({META_PROGRESS_TOKEN: token})
-    return {**params, "_meta": meta}
+        asking["_meta"] = raw({**parse_object(params["_meta"]), META_PROGRESS_TOKEN: token})
+    else:
+        asking["_meta"] = Raw(_PROGRESS_ALONE % token) if isinstance(token, int) else raw({META_PROGRESS_TOKEN: token})
+    return asking
 
 
 async def _say_cancelled(send: Send, id: RequestId, reason: str) -> None:

@@ -159,7 +159,8 @@ class _Streamable:
             try:
                 if self._session is None:
                     self._keep_session(response)
-                if response.ok and response.content_type == JSON:
+                head = response.body.head
+                if head.status < 400 and head.content_type == JSON:
                     self._take_body(await read(response, self._hop.spec.max_message_bytes), request.id)
                 else:
                     await self._take_other(response, request.id)

@@ -14,7 +14,7 @@ from mcproxy.upstream.wire.answer import Broken, TooLarge
 from mcproxy.upstream.wire.connection import Connection
 from mcproxy.upstream.wire.heads import Head
 from mcproxy.upstream.wire.recognition import Recognition
-from tests.upstream.test_wire_connection import Bench, in_pieces
+from tests.upstream.test_wire_connection import REQUEST, Bench, feeding, in_pieces
 
 pytestmark = pytest.mark.anyio
 
@@ -175,6 +175,21 @@ async def test_a_server_that_speaks_unasked_is_hung_up_on_however_well_it_is_kno
     answer = await bench.answer(answered(b"hello") * 2)
     assert await answer.read(5) == b"hello"
     assert (bench.transport.ended, bench.lost) == ("aborted", 1)
+
+
+@pytest.mark.parametrize("begun", [b"", BEFORE, BEFORE + b"5" + AFTER, answered(b"hello")[:-1]])
+async def test_a_known_server_that_hangs_up_within_its_answer_breaks_it(begun: bytes) -> None:
+    bench = Met(Recognition())
+    await bench.answer(answered(b"hello"))
+
+    def hang_up() -> None:
+        bench.feed([begun] if begun else [])
+        bench.connection.eof_received()
+
+    with anyio.fail_after(5), pytest.raises(Broken) as broken:
+        async with feeding(hang_up):
+            await (await bench.connection.exchange(REQUEST)).read(5)
+    assert (broken.value.silent, bench.ignored) == (not begun, not begun)
 
 
 async def test_r25_what_comes_after_an_exchange_was_cancelled_is_not_taken_for_an_answer() -> None:

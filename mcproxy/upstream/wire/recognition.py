@@ -37,12 +37,14 @@ class Recognition:
 
     def remember(self, head: Head, data: bytes) -> None:
         """Takes note of `data`, in which a parser found one whole answer, with this head, and no other final one."""
-        said, _, body = data.partition(b"\r\n\r\n")
-        lengths = list(_LENGTH.finditer(said)) if len(said) <= LONGEST else []
-        # Where the first head is that of an interim answer (RFC 9110, section 15.2), what follows it is no body.
-        if len(lengths) != 1 or head.status in WITHOUT_BODY or not said.startswith(b"HTTP/1.1 %d " % head.status):
+        if head.status in WITHOUT_BODY or "transfer-encoding" in head.fields:
             return
-        if "transfer-encoding" in head.fields or int(lengths[0][1]) != len(body):
+        said, _, body = data.partition(b"\r\n\r\n")
+        # Where the first head is that of an interim answer (RFC 9110, section 15.2), what follows it is no body.
+        if len(said) > LONGEST or not said.startswith(b"HTTP/1.1 %d " % head.status):
+            return
+        lengths = list(_LENGTH.finditer(said))
+        if len(lengths) != 1 or int(lengths[0][1]) != len(body):
             return
         self._head = head
         self._before, self._after = said[: lengths[0].start(1)], said[lengths[0].end(1) :]
