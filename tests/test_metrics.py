@@ -51,6 +51,17 @@ def test_r52_ten_thousand_tools_make_no_more_series_than_may_be() -> None:
     assert metrics.registry.get_sample_value("mcproxy_requests_total", labels) == 9_900
 
 
+def test_r52_a_subject_has_series_of_its_own_as_soon_as_there_may_be_more() -> None:
+    metrics = Metrics()
+    metrics.calls.subjects.most = 1
+    for subject in ("push", "pull"):
+        metrics.calls.account("git", "tools/call", subject).over("ok", 0.1)
+    assert subjects(metrics) == {"push", OTHER}
+    metrics.calls.subjects.most = 2
+    metrics.calls.account("git", "tools/call", "pull").over("ok", 0.1)
+    assert subjects(metrics) == {"push", OTHER, "pull"}
+
+
 def test_r52_an_upstream_that_returns_is_counted_anew() -> None:
     metrics = Metrics()
     metrics.calls.subjects.most = 1

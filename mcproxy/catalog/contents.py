@@ -49,8 +49,8 @@ def _concerned(rules: Content, contents: Raw) -> bool:
         return True
     # bytes() would ask first, by way of an exception, whether it was given a number.
     text = b"".join((contents,))
-    # One byte is found many times as fast as several.
-    return rules.check_blobs and (text.find(_BLOB) >= 0 or (text.find(b"\\") >= 0 and text.find(_ESCAPED) >= 0))
+    # Of several bytes the last ones are found several times as fast as the first, and one byte is faster still.
+    return rules.check_blobs and (text.rfind(_BLOB) >= 0 or (text.find(b"\\") >= 0 and text.rfind(_ESCAPED) >= 0))
 
 
 def _faults(rules: Content, part: _Part) -> Iterator[str]:

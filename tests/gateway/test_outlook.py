@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+import pytest
+
 from mcproxy.access.policy import Policy
 from mcproxy.call import AGGREGATE, Call, Caller, Decision, Principal, ServerIdentity
 from mcproxy.catalog.merging import Entry, Listing
@@ -13,7 +15,7 @@ from mcproxy.gateway.aiming import Aiming
 from mcproxy.gateway.catalogue import Catalogue, LinkKey
 from mcproxy.gateway.outlook import Way
 from mcproxy.gateway.task_ids import TaskIds
-from mcproxy.protocol.eras import V2025_06_18, V2025_11_25, Era
+from mcproxy.protocol.eras import LATEST, V2025_06_18, V2025_11_25, Era
 from mcproxy.protocol.jsonrpc import raw
 from mcproxy.protocol.methods import Kind
 from mcproxy.sealing import Sealer
@@ -86,6 +88,41 @@ def test_tasks_that_an_upstream_has_since_it_is_back_hold_at_once() -> None:
     connect(made, "up", {"tasks": {}})
     assert way(made, caller()).has_tasks
     assert not way(made, caller(version=V2025_06_18)).has_tasks
+
+
+REQUIRED: Final[dict[str, object]] = {"execution": {"taskSupport": "required"}}
+EXTENSION: Final[dict[str, object]] = {"extensions": {"io.modelcontextprotocol/tasks": {}}}
+
+
+@pytest.mark.parametrize(
+    ("version", "capabilities", "members", "deferred"),
+    [
+        (V2025_11_25, {}, {}, False),
+        (V2025_11_25, {}, REQUIRED, True),
+        (V2025_11_25, {"tasks": {}}, REQUIRED, False),
+        (V2025_06_18, {"tasks": {}}, REQUIRED, True),
+        (LATEST, EXTENSION, {}, True),
+        (LATEST, {}, {}, False),
+    ],
+)
+def test_a_task_answers_unasked_only_where_a_tool_must_be_one_or_its_upstream_decides(
+    version: str, capabilities: Mapping[str, object], members: Mapping[str, object], deferred: bool
+) -> None:
+    made = catalogue(OPEN, {"up": {}})
+    offered = {key: raw(value) for key, value in {"tools": {}, **capabilities}.items()}
+    era, spoken = (Era.STATELESS, LATEST) if version == LATEST else (Era.HANDSHAKE, V2025_11_25)
+    made.connect(LinkKey("up", None), ServerIdentity(era, spoken, offered))
+    listed(made, "up", **members)
+    assert way(made, caller(version=version)).deferred is deferred
+
+
+def test_whether_all_may_use_the_same_is_as_other_settings_say_at_once() -> None:
+    made, same = catalogue(OPEN, {"up": {}}), caller()
+    assert made.outlook(same).for_all
+    rules = Rules.model_validate(ROLES)
+    closed = Policy(rules, readings=lambda uri: [uri], spelled=lambda glob: [glob])
+    made.reconfigure(layouts(settings_of({"up": {}}).upstreams, 64), closed, 10)
+    assert not made.outlook(same).for_all
 
 
 def test_the_link_of_a_session_says_what_tasks_there_are_for_that_session() -> None:
