@@ -105,7 +105,7 @@ def check_standard_headers(fields: Fields, version: str, method: str, name: str 
 
 def mirrored_parameters(input_schema: Raw) -> tuple[MirroredParameter, ...]:
     """The parameters that a tool wants in headers. Raises InvalidAnnotation ("Schema Extension")."""
-    if not _may_be_annotated(bytes(input_schema)):
+    if not may_be_annotated(bytes(input_schema)):
         return ()
     try:
         schema = msgspec.json.decode(input_schema)
@@ -134,7 +134,8 @@ def check_parameter_headers(fields: Fields, mirrored: Iterable[MirroredParameter
             _check(parameter.header, text, expected)
 
 
-def _may_be_annotated(schema: bytes) -> bool:
+def may_be_annotated(schema: bytes) -> bool:
+    """False where nothing in a schema, or in several, can be an annotation."""
     # Most schemas are not; reading each for every call would cost more than the call. JSON may escape any letter.
     return ANNOTATION.encode() in schema or b"\\u00" in schema
 

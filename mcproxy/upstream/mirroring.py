@@ -11,7 +11,13 @@ import msgspec
 import structlog
 from msgspec import Raw
 
-from mcproxy.protocol.headers import InvalidAnnotation, MirroredParameter, mirrored_parameters, parameter_headers
+from mcproxy.protocol.headers import (
+    InvalidAnnotation,
+    MirroredParameter,
+    may_be_annotated,
+    mirrored_parameters,
+    parameter_headers,
+)
 from mcproxy.protocol.jsonrpc import EMPTY_OBJECT, InvalidMessage, Params, parse_object, parse_text, raw
 from mcproxy.protocol.methods import METHODS, Kind, Subject
 
@@ -43,6 +49,8 @@ class Mirrored:
 
     def note(self, page: Params) -> Params:
         """A page of tools without those whose annotations are invalid, which clients MUST exclude."""
+        if not (self._tools or may_be_annotated(bytes(page.get(Kind.TOOLS.member, b"")))):
+            return page
         tools = _members(page)
         usable = [tool for tool in tools if self._is_usable(tool)]
         return page if len(usable) == len(tools) else {**page, Kind.TOOLS.member: raw(usable)}

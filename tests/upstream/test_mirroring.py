@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec import Raw
+
 from mcproxy.protocol.jsonrpc import Params, first_level, raw
 from mcproxy.upstream.mirroring import MOST_TOOLS, Mirrored, next_page
 from tests.upstream.support import decoded
@@ -64,3 +66,17 @@ def test_beyond_so_many_annotated_tools_the_first_listed_give_way() -> None:
     mirrored.note(first_level({"tools": [tool(f"t{number}", a="A") for number in range(MOST_TOOLS - 1)]}))
     assert mirrored.headers("tools/call", call("first", a="1")) == {"Mcp-Param-A": "1"}
     assert mirrored.headers("tools/call", call("second", a="1")) == {}
+
+
+def test_a_tool_that_is_annotated_no_more_is_forgotten_though_its_list_has_no_annotation() -> None:
+    mirrored = Mirrored("u")
+    mirrored.note(first_level({"tools": [tool("query", region="Region")]}))
+    mirrored.note(first_level({"tools": [tool("query")]}))
+    assert mirrored.headers("tools/call", call("query", region="eu")) == {}
+
+
+def test_an_annotation_with_escapes_in_its_name_is_one() -> None:
+    page = bytes(raw([tool("query", region="Region")])).replace(b"x-mcp-header", rb"x\u002dmcp-header")
+    mirrored = Mirrored("u")
+    mirrored.note({"tools": Raw(page)})
+    assert mirrored.headers("tools/call", call("query", region="eu")) == {"Mcp-Param-Region": "eu"}
