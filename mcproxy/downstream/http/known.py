@@ -14,6 +14,8 @@ MOST_KNOWN: Final = 8
 """Heads of one connection that are remembered."""
 LONGEST_KNOWN: Final = 4 * 1024
 """Bytes of such a head."""
+MOST_LINES: Final = 32
+"""Fields in it: short ones take many times as much room as they have bytes."""
 
 _DIGITS: Final = 15
 """Of a length: more than any body has, and fewer than its parser can count."""
@@ -54,7 +56,8 @@ def known_head(data: bytes, lines: int, method: str, target: str, fields: Fields
     head = data[: data.find(_END, 0, LONGEST_KNOWN) + len(_END)]
     length = head.lower().find(_LENGTH) + len(_LENGTH)
     behind = head.find(b"\r\n", length)
+    is_short = lines <= MOST_LINES
     is_plain = head.count(b"\r\n") == head.count(b"\n") == head.count(b"\r") == lines + 2
-    if not (is_plain and head[length:behind].isdigit()):
+    if not (is_short and is_plain and head[length:behind].isdigit()):
         return None
     return KnownHead(head[:length], head[behind:], method, target, fields)

@@ -12,7 +12,7 @@ import pytest
 
 from mcproxy.downstream import http
 from mcproxy.downstream.http.connection import Connection, Refuse
-from mcproxy.downstream.http.known import LONGEST_KNOWN, MOST_KNOWN, KnownHead, known_head
+from mcproxy.downstream.http.known import LONGEST_KNOWN, MOST_KNOWN, MOST_LINES, KnownHead, known_head
 from tests.downstream.http.serving import BOUNDS, echo, post, refuse, serving, visiting
 from tests.fuzz.http import mutated
 
@@ -58,6 +58,7 @@ def test_a_length_is_of_digits_alone(digits: bytes) -> None:
         (BEFORE + b"4\r\nAccept: */*\n\n" + BEHIND, 3),
         (b"\r\n\r\n" + BEFORE + b"4" + BEHIND, 3),
         (BEFORE + b"4\r\nX: " + b"x" * LONGEST_KNOWN + b"\r\n\r\n", 3),
+        (BEFORE + b"4\r\n" + b"X: \r\n" * MOST_LINES + b"\r\n", BEFORE.count(b"\n") + MOST_LINES),
     ],
 )
 def test_what_is_not_plainly_a_head_of_the_lines_that_were_read_is_not_remembered(head: bytes, lines: int) -> None:
