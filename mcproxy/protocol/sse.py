@@ -43,7 +43,7 @@ class EventDecoder:
         """The events that `chunk` completes, in order."""
         events: list[Event] = []
         chunk = self._with_line_feeds(chunk)
-        if not (self._pending_size or self._data or self._event or self._retry):
+        if not (self._pending_size or self._data or self._event or self._retry is not None):
             *blocks, chunk = chunk.split(b"\n\n")
             for block in blocks:
                 data = _alone(block)

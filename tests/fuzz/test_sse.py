@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from mcproxy.protocol.sse import KEEP_ALIVE, Event, EventDecoder, EventTooLarge, encode_event
@@ -38,6 +38,7 @@ def decoded(stream: bytes, cuts: list[int], limit: int) -> list[Event] | None:
 
 @settings(max_examples=500, deadline=None)
 @given(STREAMS, CUTS)
+@example(b"retry: 0\ndata: x\n\n", [9])
 def test_where_a_stream_is_cut_changes_nothing(stream: bytes, cuts: list[int]) -> None:
     assert decoded(stream, cuts, limit=10_000) == decoded(stream, [], limit=10_000)
 
