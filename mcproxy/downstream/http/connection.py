@@ -17,6 +17,7 @@ from typing import Any, Final, Protocol, cast
 import httptools
 import structlog
 
+from mcproxy.downstream.http.fields import Fields
 from mcproxy.downstream.http.heads import WITHOUT_BODY, head
 from mcproxy.downstream.http.known import MOST_KNOWN, KnownHead, known_head
 from mcproxy.downstream.http.messages import Answered, Handler, Request, Response
@@ -91,6 +92,7 @@ class Connection(asyncio.Protocol):
         "_deadline",
         "_declined",
         "_facts",
+        "_fields",
         "_held_back",
         "_idle_since",
         "_known",
@@ -104,6 +106,7 @@ class Connection(asyncio.Protocol):
         "_parser",
         "_receiving",
         "_refusal",
+        "_said",
         "_served",
         "_serving",
         "_since_body",
@@ -149,6 +152,10 @@ class Connection(asyncio.Protocol):
         self._begun: bytes | None = None
         """What the parser reads, where a request begins with it and its head has not been read yet."""
         self._known: list[KnownHead] = []
+        self._said: list[tuple[bytes, bytes]] = []
+        """The lines that the parser read last, for heads that are not known."""
+        self._fields = Fields()
+        """What they say."""
         self._missing = 0
         """Bytes of the body of a request that the parser has not heard of."""
         self._refusal: tuple[int, str] | None = None
@@ -228,14 +235,18 @@ class Connection(asyncio.Protocol):
         Streams may idle for hours, and are many: a task for each, and what it was asked by, are more than all the rest.
         """
         self._serving = False
-        self._known.clear()
+        self._forget()
         request.drop()
 
     def expire(self, now: float) -> None:
-        """Ends it where it has been idle for too long, and in any case forgets what its client said of itself."""
-        self._known.clear()
+        """Ends it where it has been idle for too long; in any case it forgets what its client said of itself."""
+        self._forget()
         if not (self.busy or self._closing) and now - self._idle_since > self._bounds.idle:
             self.close()
+
+    def _forget(self) -> None:
+        self._known.clear()
+        self._said, self._fields = [], Fields()
 
     def close(self) -> None:
         """Ends it once what was written has been taken."""
@@ -360,7 +371,9 @@ class Connection(asyncio.Protocol):
         if parser.should_upgrade():
             self._decline_upgrade(parser.get_method())
             return
-        fields = read_fields(self._lines)
+        if self._lines != self._said:
+            self._said, self._fields = self._lines, read_fields(self._lines)
+        fields = self._fields
         hosts = len(fields.all("host"))
         length = None if "transfer-encoding" in fields else self._length
         request = Request(self, parser.get_method().decode(), read_target(self._target), fields, length)
