@@ -63,18 +63,18 @@ class Account:
         self._own = own
         self._own_duration: Spread | None = None
 
-    def over(self, outcome: str, seconds: float, trace: str | None = None) -> None:
+    def over(self, outcome: str, seconds: float, own: float | None = None, trace: str | None = None) -> None:
+        """`own` is what of a call's time its upstream did not take, where that can be told."""
         count = self._outcomes.get(outcome)
         if count is None:
             count = self._outcomes[outcome] = self._requests.labels(*self._labels, outcome)
         count.inc()
         self._duration.observe(seconds, trace)
-
-    def took_ourselves(self, seconds: float, trace: str | None = None) -> None:
-        """What a call took that its upstream did not."""
+        if own is None:
+            return
         if self._own_duration is None:
             self._own_duration = self._own.labels(self._labels[0])
-        self._own_duration.observe(seconds if seconds > 0 else 0.0, trace)
+        self._own_duration.observe(own if own > 0 else 0.0, trace)
 
 
 class Calls:

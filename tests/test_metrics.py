@@ -65,9 +65,8 @@ def test_r52_a_subject_has_series_of_its_own_as_soon_as_there_may_be_more() -> N
 def test_r52_an_upstream_that_returns_is_counted_anew() -> None:
     metrics = Metrics()
     metrics.calls.subjects.most = 1
-    metrics.calls.account("git", "tools/call", "push").over("ok", 0.1)
+    metrics.calls.account("git", "tools/call", "push").over("ok", 0.2, own=0.1)
     metrics.upstream_duration.labels("git", "tools/call").observe(0.1)
-    metrics.calls.account("git", "tools/call", "push").took_ourselves(0.1)
     metrics.forget("git")
     assert subjects(metrics) == set()
     metrics.calls.account("git", "tools/call", "pull").over("ok", 0.1)

@@ -91,7 +91,7 @@ class Bridge:
 
     async def _answer_by_asking(self, handler: Handler, call: Call) -> Outcome:
         outcome = await handler(call)
-        if isinstance(outcome, Complete) or not isinstance(outcome, InputRequired):
+        if type(outcome) is not InputRequired:
             return outcome
         return await driven(handler, call, outcome, self._limits.max_rounds, self._sleep, self._mint)
 

@@ -114,9 +114,8 @@ def counted(metrics: Metrics, label: Label, clock: Callable[[], float] = time.pe
                 upstream, subject = label(call)
                 account = calls.account(upstream, call.method if call.method in METHODS else UNKNOWN, subject)
                 seconds, notes = clock() - began, call.notes
-                account.over(outcome_label, seconds, notes.trace)
-                if notes.upstream_seconds and not notes.asked:
-                    account.took_ourselves(seconds - notes.upstream_seconds, notes.trace)
+                own = seconds - notes.upstream_seconds if notes.upstream_seconds and not notes.asked else None
+                account.over(outcome_label, seconds, own, notes.trace)
 
         return counting
 

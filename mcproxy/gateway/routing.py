@@ -59,7 +59,7 @@ class Router:
     def _route(self, row: Method) -> Handler | None:
         """Who answers such calls; None where they do not go through the gateway."""
         if row.answerer is not Answerer.UPSTREAM:
-            # Of a transport's own, the edge asks the gateway what is no affair of a transport's.
+            # What of an edge's own calls is no affair of a transport's, the edge asks the gateway.
             answer = self._answers.get(row.name)
             assert answer is not None or row.answerer is Answerer.EDGE
             return None if answer is None else partial(self._answer, row, answer)
@@ -83,20 +83,17 @@ class Router:
         return await self._relay(await self._resolver.target(row, call, outlook), row, call)
 
     def _relay(self, target: Target, row: Method, call: Call) -> Awaitable[Outcome]:
-        if target.space.takes_credentials:
-            check_brought(target.space, call.caller)
+        check_brought(target.space, call.caller)
         return self._tasks.relayed(target, row, call, self._exchange)
 
     async def _read(self, row: Method, call: Call) -> Outcome:
         outlook = self._catalogue.outlook(call.caller)
         _check_offered(row, outlook)
         target = self._resolver.located(row, call, outlook)
-        space = target.space
-        if space.takes_credentials:
-            check_brought(space, call.caller)
+        check_brought(target.space, call.caller)
         outcome = await self._exchange(target, row, call)
         if isinstance(outcome, Complete):
-            outcome = _checked(space, outcome)
+            outcome = _checked(target.space, outcome)
             return outcome if self._catalogue.outlook(call.caller).for_all else kept_private(outcome)
         assert row.subject_key is not None
         return respelled(outcome, target.params[row.subject_key], call.params[row.subject_key])
