@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import datetime
+import gc
 import ipaddress
 import ssl
+import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, closing
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -19,6 +22,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from yarl import URL
 
+from mcproxy.logs import about
 from mcproxy.upstream.wire.answer import Broken
 from mcproxy.upstream.wire.heads import write_head
 from mcproxy.upstream.wire.pool import Pool, Unreached
@@ -247,3 +251,18 @@ def _certified(folder: Path, name: str, address: str) -> ssl.SSLContext:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(folder / "certificate.pem", folder / "key.pem")
     return context
+
+
+async def test_a_connection_holds_nothing_of_the_call_that_it_was_made_for() -> None:
+    async with serving(Server(answering)) as url:
+        with closing(Pool(5, 10)) as pool, anyio.fail_after(5):
+            call = Server()
+            token = about.set(partial(dict[str, object], request=call))
+            answer = await pool.request("GET", url, write_head("GET", url, {}))
+            about.reset(token)
+            assert await answer.read(100) == b"hello"
+            held = weakref.ref(call)
+            del call, token
+            gc.collect()
+            assert pool.idle == 1
+            assert held() is None

@@ -16,6 +16,7 @@ import anyio
 from aiohappyeyeballs import start_connection
 from yarl import URL
 
+from mcproxy.logs import about
 from mcproxy.upstream.wire.answer import Answer, Broken
 from mcproxy.upstream.wire.connection import Connection
 from mcproxy.upstream.wire.heads import write_request
@@ -100,6 +101,8 @@ class Pool:
         return None
 
     async def _connect(self, url: URL) -> Connection:
+        # It outlives the call that it is made for, of which it would hold all that lines of the log may say.
+        token = about.set(None)
         try:
             with anyio.fail_after(self._patience):
                 connected = await start_connection(
@@ -114,6 +117,8 @@ class Pool:
                 )
         except (OSError, ValueError) as error:
             raise Unreached from error
+        finally:
+            about.reset(token)
         self._urls[connection] = url
         return connection
 
