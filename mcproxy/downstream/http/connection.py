@@ -19,7 +19,7 @@ import structlog
 
 from mcproxy.downstream.http.fields import Fields
 from mcproxy.downstream.http.heads import WITHOUT_BODY, head
-from mcproxy.downstream.http.known import MOST_KNOWN, KnownHead, known_head
+from mcproxy.downstream.http.known import LONGEST_KNOWN, MOST_KNOWN, MOST_LINES, KnownHead, known_head
 from mcproxy.downstream.http.messages import Answered, Handler, Request, Response
 from mcproxy.downstream.http.reading import read_fields, read_target
 
@@ -153,7 +153,7 @@ class Connection(asyncio.Protocol):
         """What the parser reads, where a request begins with it and its head has not been read yet."""
         self._known: list[KnownHead] = []
         self._said: list[tuple[bytes, bytes]] = []
-        """The lines that the parser read last, for heads that are not known."""
+        """The lines that the parser read last, where they are few, for heads that are not known."""
         self._fields = Fields()
         """What they say."""
         self._missing = 0
@@ -371,9 +371,11 @@ class Connection(asyncio.Protocol):
         if parser.should_upgrade():
             self._decline_upgrade(parser.get_method())
             return
-        if self._lines != self._said:
-            self._said, self._fields = self._lines, read_fields(self._lines)
         fields = self._fields
+        if self._lines != self._said:
+            fields = read_fields(self._lines)
+            if since <= LONGEST_KNOWN and len(self._lines) <= MOST_LINES:
+                self._said, self._fields = self._lines, fields
         hosts = len(fields.all("host"))
         length = None if "transfer-encoding" in fields else self._length
         request = Request(self, parser.get_method().decode(), read_target(self._target), fields, length)

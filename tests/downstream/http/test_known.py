@@ -203,6 +203,22 @@ async def test_heads_that_are_not_known_again_bring_the_same_fields_as_well_wher
 
 
 @pytest.mark.anyio
+@pytest.mark.parametrize("lines", [b"X: y\r\n" * (MOST_LINES + 1), b"X: " + b"y" * LONGEST_KNOWN + b"\r\n"])
+async def test_r54_what_a_large_head_says_is_not_kept(lines: bytes) -> None:
+    heard: list[http.Request] = []
+
+    async def handler(request: http.Request) -> http.Response:
+        heard.append(request)
+        return await echo(request)
+
+    async with visiting(handler) as visitor:
+        for _ in range(2):
+            await visitor.ask(b"GET /x HTTP/1.1\r\nHost: here\r\n" + lines + b"\r\n")
+    first, second = heard
+    assert second.fields is not first.fields
+
+
+@pytest.mark.anyio
 async def test_a_request_that_says_that_it_is_the_last_is_the_last_each_time() -> None:
     last = post(b"body", b"Connection: close")
     async with visiting() as visitor:
