@@ -256,6 +256,25 @@ async def test_r25_cancelling_an_exchange_closes_its_connection() -> None:
     assert (bench.transport.ended, bench.lost) == ("aborted", 1)
 
 
+async def test_r25_who_is_cancelled_once_all_has_come_ends_no_exchange_of_another() -> None:
+    bench, answers = Bench(), list[bytes]()
+
+    async def ask() -> None:
+        answer = await bench.connection.exchange(REQUEST)
+        answers.append(await answer.read(100))
+
+    async with asyncio.timeout(5), asyncio.TaskGroup() as tasks:
+        first = tasks.create_task(ask())
+        await anyio.wait_all_tasks_blocked()
+        tasks.create_task(ask())
+        bench.feed([WHOLE])
+        first.cancel()
+        await anyio.wait_all_tasks_blocked()
+        bench.feed([WHOLE])
+    assert first.cancelled()
+    assert (answers, bench.freed, bench.transport.ended) == ([b"hello"], 2, None)
+
+
 async def test_an_answer_that_is_closed_early_takes_its_connection_along() -> None:
     bench = Bench()
     (await bench.answer(BEGUN)).close()

@@ -62,7 +62,8 @@ class Connection(asyncio.Protocol):
             while answer.head is NOTHING_YET:
                 await answer.stirred()
         except BaseException:
-            self.abort()
+            # Of an answer that is whole it is free already, and may be at the next.
+            answer.close()
             raise
         return answer
 
