@@ -6,6 +6,7 @@ import asyncio
 import ssl
 from collections.abc import Callable
 from contextlib import suppress
+from contextvars import Context
 from typing import Final
 
 from anyio.abc import TaskStatus
@@ -112,4 +113,5 @@ class Server:
 
     def serve(self, connection: Connection) -> None:
         assert self._tasks is not None, "it runs before it listens"
-        self._tasks.create_task(connection.serve())
+        # In nobody's context: what ends a stream may belong to another client, and what is served then does not.
+        self._tasks.create_task(connection.serve(), context=Context())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tracemalloc
 import weakref
 from contextlib import suppress
+from contextvars import ContextVar
 from dataclasses import replace
 
 import anyio
@@ -16,6 +17,7 @@ from tests.downstream.http.serving import BOUNDS, PATIENCE, echo, post, serving,
 
 pytestmark = pytest.mark.anyio
 
+NAME: ContextVar[str] = ContextVar("NAME", default="nobody")
 GET = b"GET /x HTTP/1.1\r\nHost: here\r\n\r\n"
 
 
@@ -380,6 +382,29 @@ async def test_a_connection_whose_stream_went_on_without_its_handler_serves_agai
             assert (await visitor.ask(GET)).status == 200
             begun[number].end()
             assert await visitor.chunk() == b""
+
+
+async def test_what_waited_for_the_end_of_a_stream_is_not_served_in_the_name_of_who_ended_it() -> None:
+    begun: list[http.Chunks] = []
+    names: list[str] = []
+
+    async def stream(request: http.Request) -> http.Answered:
+        names.append(NAME.get())
+        begun.append(begun_at_once(request))
+        return http.Streamed()
+
+    async with serving(stream) as running, running.visited() as visitor:
+        await visitor.ask(GET)
+        await visitor.say(GET)
+        (connection,) = running.server._connections
+        while not connection._waiting:
+            await anyio.lowlevel.checkpoint()
+        token = NAME.set("another")
+        begun[0].end()
+        NAME.reset(token)
+        assert await visitor.chunk() == b""
+        assert (await visitor.answer(body=False)).status == 200
+    assert names == ["nobody", "nobody"]
 
 
 async def test_a_request_after_such_a_stream_has_to_name_its_host_too() -> None:
