@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextvars import Context
 from typing import Final, Protocol
 
 ROUNDS: Final = 16
@@ -41,7 +42,8 @@ class KeepAlive:
             self._timer = None
 
     def _wait(self) -> None:
-        self._timer = asyncio.get_running_loop().call_later(self._patience() / ROUNDS, self._look)
+        # In nobody's context: it goes on for as long as there are streams, whosever call the first one answers.
+        self._timer = asyncio.get_running_loop().call_later(self._patience() / ROUNDS, self._look, context=Context())
 
     def _look(self) -> None:
         self._wait()

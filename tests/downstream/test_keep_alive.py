@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 
 import anyio
@@ -12,6 +15,7 @@ from mcproxy.downstream.keep_alive import KeepAlive
 
 pytestmark = pytest.mark.anyio
 
+CALL: ContextVar[object] = ContextVar("CALL")
 PATIENCE = 0.02
 
 
@@ -62,3 +66,17 @@ async def test_a_stream_that_ended_gets_none() -> None:
         await other.heard.wait()
     alive.discard(other)
     assert ended.silences == []
+
+
+async def test_the_timer_of_all_holds_nothing_of_the_call_that_the_first_stream_answers() -> None:
+    alive, stream, call = KeepAlive(lambda: PATIENCE), Stream(), Stream()
+    token = CALL.set(call)
+    alive.add(stream)
+    CALL.reset(token)
+    held = weakref.ref(call)
+    del call, token
+    with anyio.fail_after(5):
+        await stream.heard.wait()
+    gc.collect()
+    assert held() is None
+    alive.discard(stream)
