@@ -152,16 +152,14 @@ def _introduction(
             return last, last.progress_token
     meta, token = set_apart(params)
     is_short = len(meta) <= LONGEST_REMEMBERED
-    introduced = _introduced if is_short else _introduced.__wrapped__
+    introduced = _introduced_again if is_short else _introduced
     introduction = introduced(meta, principal, endpoint, "stdio" if fields is None else "http")
     if fields is not None and is_short:
         fields.noted[_Introduction] = introduction
     return introduction, introduction.progress_token if token is None else token
 
 
-@lru_cache(256)
 def _introduced(meta: bytes, principal: Principal, endpoint: str, transport: str) -> _Introduction:
-    """Most clients say the same with each request; what is known of a caller is then found by its identity."""
     said, kept = read(meta)
     caller = Caller(
         principal,
@@ -173,6 +171,10 @@ def _introduced(meta: bytes, principal: Principal, endpoint: str, transport: str
         transport=transport,
     )
     return _Introduction(Raw(meta), caller, kept, said.progress_token)
+
+
+_introduced_again: Final = lru_cache(256)(_introduced)
+"""Most clients say the same with each request; what is known of a caller is then found by its identity."""
 
 
 async def respond(edge: Edge, admitted: Admitted, send: Send) -> None:

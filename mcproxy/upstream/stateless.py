@@ -263,15 +263,17 @@ def _enveloped(call: Call, token: RequestId | None) -> Params:
     """
     caller = call.caller
     capabilities = bytes(raw(caller.capabilities))
-    declaration = _declaration if len(capabilities) <= LONGEST_REMEMBERED else _declaration.__wrapped__
+    declaration = _declaration_again if len(capabilities) <= LONGEST_REMEMBERED else _declaration
     return put_on(call.params, declaration(capabilities, caller.version, caller.log_level), token)
 
 
-@lru_cache(256)
 def _declaration(capabilities: bytes, version: str, log_level: str | None) -> bytes:
-    """Most callers declare the same as others, and as before."""
     declared = shared(parse_object(capabilities), version, LATEST)
     return written(Envelope(LATEST, declared, probing.OURSELVES.info, log_level))
+
+
+_declaration_again: Final = lru_cache(256)(_declaration)
+"""Most callers declare the same as others, and as before."""
 
 
 async def _agree(call: Call) -> Outcome:

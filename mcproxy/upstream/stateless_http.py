@@ -102,7 +102,7 @@ class _Posts:
     def _headers(self, request: Request, mirrored: Mapping[str, str]) -> Headers:
         key = METHODS[request.method].subject_key
         name = bytes(request.params.get(key, b"")) if key is not None else b""
-        named = _named if len(name) <= LONGEST_KEPT_NAME else _named.__wrapped__
+        named = _named_again if len(name) <= LONGEST_KEPT_NAME else _named
         headers = named(request.method, name)
         return (*headers, *mirrored.items()) if mirrored else headers
 
@@ -110,12 +110,15 @@ class _Posts:
         return self._requester.rejection(response, await excerpt(response) if body is None else body)
 
 
-@lru_cache(MOST_KEPT_NAMES)
 def _named(method: str, name: bytes) -> Headers:
-    """The headers of a request whose subject, if it has one, is `name` in JSON: most are of few subjects."""
+    """The headers of a request whose subject, if it has one, is `name` in JSON."""
     key = METHODS[method].subject_key
     standard = standard_headers(LATEST, method, {} if key is None else {key: Raw(name)})
     return (*standard.items(), ("Accept", f"{JSON}, {EVENTS}"), ("Content-Type", JSON))
+
+
+_named_again: Final = lru_cache(MOST_KEPT_NAMES)(_named)
+"""Most requests are about few subjects."""
 
 
 async def _probed(posts: _Posts, patience: float) -> ServerIdentity:
