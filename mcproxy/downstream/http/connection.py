@@ -329,6 +329,7 @@ class Connection(asyncio.Protocol):
         self._lost = self._closing = True
         self._set_deadline(None)
         self._waiting.clear()
+        self._forget()
         if self._receiving is not None:
             self._receiving.cut()
         served, chunks = self._served, self._chunks

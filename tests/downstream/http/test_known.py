@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import random
 import re
+import weakref
 from collections.abc import Iterable
 
 import anyio
@@ -253,3 +255,30 @@ async def test_r54_no_more_than_some_heads_are_remembered_and_none_for_long() ->
         await visitor.ask(post(b"body", b"X: 0"))
         assert heard[-1].fields is not kept.fields
         assert heard[-1].fields == kept.fields
+
+
+class Note:
+    """What somebody found out about the fields of a head."""
+
+
+@pytest.mark.anyio
+async def test_r44_nothing_that_a_client_said_outlasts_its_connection() -> None:
+    notes: list[weakref.ref[Note]] = []
+
+    async def handler(request: http.Request) -> http.Response:
+        note = Note()
+        request.fields.noted[handler] = note
+        notes.append(weakref.ref(note))
+        return await echo(request)
+
+    gc.disable()
+    try:
+        async with serving(handler) as running:
+            async with running.visited() as visitor:
+                await visitor.ask(post(b"body"))
+            while running.server.connections:
+                await anyio.lowlevel.checkpoint()
+            await anyio.wait_all_tasks_blocked()
+            assert [note() for note in notes] == [None]
+    finally:
+        gc.enable()
