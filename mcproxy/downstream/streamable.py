@@ -131,8 +131,8 @@ class Streamable:
             return http.Response(202)
         exchange = Exchange(self._edge, self._sessions, session, request, accepted, batch, answered(batch))
         exchange.begin()
-        receive_batch(self._edge, session, batch, exchange)
         try:
+            receive_batch(self._edge, session, batch, exchange)
             await exchange.finished()
         finally:
             exchange.seal()
