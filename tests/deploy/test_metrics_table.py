@@ -9,6 +9,7 @@ from prometheus_client import Metric
 from mcproxy.admin.offers import Offers
 from mcproxy.admin.standings import Standings
 from mcproxy.metrics import Metrics
+from mcproxy.tallies import Tally
 from tests.deploy.needs import DEPLOY
 
 SUFFIXES = {"counter": "_total", "info": "_info"}
@@ -20,7 +21,9 @@ def rows() -> Iterator[str]:
     metrics.registry.register(Standings(list))
     metrics.registry.register(Offers(list))
     labels: dict[str, tuple[str, ...]] = {
-        instrument.describe()[0].name: instrument._labelnames
+        instrument.describe()[0].name: instrument.labelnames
+        if isinstance(instrument, Tally)
+        else instrument._labelnames
         for instrument in vars(metrics).values()
         if hasattr(instrument, "describe")
     }
