@@ -74,6 +74,9 @@ class StatelessHttp:
             own = brought(self._edge, principal, request) if self._edge.forwarded else None
             admitted = admit(self._edge, incoming, principal, endpoint, request.fields, own)
             self._check_open()
+            if request.gone:
+                # Its client left while somebody found out who it is: nothing would end its call any more (R25).
+                return _at_once(http.Response(202))
             if admitted.stays_open:
                 return self._listening(request, admitted, accepted)
         except McpError as refusal:

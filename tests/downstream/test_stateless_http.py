@@ -10,12 +10,13 @@ import anyio
 import pytest
 from mcp import Client, MCPError
 
-from mcproxy.call import Call, Complete, Failed, InputRequest, InputRequired, Outcome, Party
+from mcproxy.call import Call, Complete, Failed, InputRequest, InputRequired, Outcome, Party, Principal
+from mcproxy.downstream.http import Request
 from mcproxy.protocol.jsonrpc import ErrorObject, first_level, raw
 from tests.downstream.client import EventReader, initialize, notification
 from tests.downstream.client import request as bare
 from tests.downstream.modern import ENVELOPE, PREFIX, VERSION, headers_of, modern_client_of, request
-from tests.fakes.gateway import FakeGateway, Held, quick, served
+from tests.fakes.gateway import FakeGateway, Held, nobody_waits, quick, served
 
 pytestmark = pytest.mark.anyio
 
@@ -357,6 +358,30 @@ async def test_r25_the_clients_leaving_cancels_its_call(stream_after: float) -> 
                 tasks.cancel_scope.cancel()
             with anyio.fail_after(0.5):
                 await held.cancelled.wait()
+
+
+async def test_r25_a_client_that_left_while_it_was_identified_makes_no_call() -> None:
+    asked = anyio.Event()
+
+    async def identify(request: Request) -> Principal:
+        asked.set()
+        while not request.gone:
+            await anyio.lowlevel.checkpoint()
+        return Principal("ann")
+
+    with anyio.fail_after(5):
+        async with served(identify=identify) as gateway, modern_client_of(gateway) as client:
+
+            async def post() -> None:
+                async with client.post(request(1, "tools/call", TOOL)):
+                    raise AssertionError("it was answered")
+
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(post)
+                await asked.wait()
+                tasks.cancel_scope.cancel()
+            await nobody_waits()
+            assert gateway.gateway.calls == []
 
 
 async def test_r25_leaving_a_stream_cancels_its_call_and_no_other() -> None:
