@@ -24,7 +24,7 @@ from tests.bench.rounds import Compared, Effort, available_cores, compare
 from tests.bench.running import Cores, end_on_sigterm, split
 from tests.bench.workloads import WORKLOADS, Workload
 
-FULL: Final = Effort(5, 2), Thoroughness(5, 10, (10, 1000, 10_000), 1000, 20)
+FULL: Final = Effort(3, 2), Thoroughness(5, 10, (10, 1000, 10_000), 1000, 20)
 QUICK: Final = Effort(3, 1), Thoroughness(1, 3, (10, 1000), 1000, 5)
 QUICK_CROWD: Final = 1000
 """Larger ones take a minute to come together."""
