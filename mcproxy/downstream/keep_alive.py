@@ -12,6 +12,8 @@ from typing import Final, Protocol
 
 ROUNDS: Final = 16
 """How often, in the time that a stream may be silent, silent ones are looked for."""
+AT_ONCE: Final = 100
+"""Signs of life that are given on end: whoever calls meanwhile must not wait for thousands."""
 
 
 class Silent(Protocol):
@@ -49,5 +51,12 @@ class KeepAlive:
         self._wait()
         # Those that would be silent for too long at the next round.
         since = asyncio.get_running_loop().time() - self._patience() * (1 - 1 / ROUNDS)
-        for stream in [stream for stream in self._streams if stream.written <= since]:
-            stream.keep_alive()
+        self._give([stream for stream in self._streams if stream.written <= since])
+
+    def _give(self, due: list[Silent]) -> None:
+        """To some; to the others once the loop has turned."""
+        for stream in due[:AT_ONCE]:
+            if stream in self._streams:
+                stream.keep_alive()
+        if len(due) > AT_ONCE:
+            asyncio.get_running_loop().call_soon(self._give, due[AT_ONCE:])

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import gc
 import weakref
+from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 
 import anyio
 import pytest
 
-from mcproxy.downstream.keep_alive import KeepAlive
+from mcproxy.downstream.keep_alive import AT_ONCE, KeepAlive
 
 pytestmark = pytest.mark.anyio
 
@@ -66,6 +67,58 @@ async def test_a_stream_that_ended_gets_none() -> None:
         await other.heard.wait()
     alive.discard(other)
     assert ended.silences == []
+
+
+@dataclass(eq=False)
+class Member:
+    """One of a crowd whose members are due at the same time."""
+
+    told: Callable[[], None]
+    written: float = 0
+
+    def keep_alive(self) -> None:
+        self.written = float("inf")
+        self.told()
+
+
+async def test_others_have_their_turn_amid_signs_of_life_to_a_crowd() -> None:
+    order: list[str] = []
+    alive, over = KeepAlive(lambda: PATIENCE), anyio.Event()
+
+    def told() -> None:
+        if not order:
+            asyncio.get_running_loop().call_soon(order.append, "another")
+        order.append("sign")
+        if order.count("sign") == 2 * AT_ONCE:
+            over.set()
+
+    crowd = [Member(told) for _ in range(2 * AT_ONCE)]
+    for member in crowd:
+        alive.add(member)
+    with anyio.fail_after(5):
+        await over.wait()
+    for member in crowd:
+        alive.discard(member)
+    assert order == ["sign"] * AT_ONCE + ["another"] + ["sign"] * AT_ONCE
+
+
+async def test_who_leaves_a_crowd_before_its_turn_gets_no_sign() -> None:
+    signs: list[str] = []
+    alive, last = KeepAlive(lambda: PATIENCE), Stream()
+
+    def told() -> None:
+        signs.append("sign")
+        for member in crowd:
+            alive.discard(member)
+
+    crowd = [Member(told) for _ in range(2 * AT_ONCE)]
+    for member in crowd:
+        alive.add(member)
+    alive.add(last)
+    with anyio.fail_after(5):
+        await last.heard.wait()
+    alive.discard(last)
+    assert signs == ["sign"]
 
 
 async def test_the_timer_of_all_holds_nothing_of_the_call_that_the_first_stream_answers() -> None:
