@@ -53,7 +53,7 @@ class Credentials:
         proxy = self._edge.proxy
         if self._identity.required:
             # Only who was identified is noted. The target and the proxy say which audience a token must be for.
-            noted: _Noted | None = request.fields.noted.get(self)
+            noted = request.fields.noted.get(_Noted)
             known = noted is not None and noted.proxy is proxy and noted.target == request.target
             if noted is not None and known and self._identity.vouches(noted.found):
                 return noted.found.principal
@@ -70,7 +70,7 @@ class Credentials:
             found = await self._identity.identify(_Presented(self._edge, request))
         except NotIdentified as refusal:
             raise self._refusal(request, refusal) from refusal
-        request.fields.noted[self] = _Noted(found, proxy, request.target)
+        request.fields.noted[_Noted] = _Noted(found, proxy, request.target)
         return found.principal
 
     def _refusal(self, request: http.Request, refusal: NotIdentified) -> Refusal:

@@ -27,7 +27,7 @@ class _Brought(msgspec.Struct, frozen=True):
 def brought(edge: Edge, principal: Principal, request: http.Request) -> Credentials | None:
     """None where it brings nothing of that kind. Raises Refusal where a header came twice."""
     fields, forwarded = request.fields, edge.forwarded
-    noted: _Brought | None = fields.noted.get(_Brought)
+    noted = fields.noted.get(_Brought)
     if noted is None or noted.forwarded is not forwarded or noted.principal is not principal:
         credentials = _read(edge, principal, fields)
         noted = fields.noted[_Brought] = _Brought(principal, forwarded, credentials)

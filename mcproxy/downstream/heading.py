@@ -38,7 +38,7 @@ class Heading(msgspec.Struct, frozen=True):
 
 
 def heading(fields: http.Fields) -> Heading:
-    found: Heading | None = fields.noted.get(Heading)
+    found = fields.noted.get(Heading)
     if found is None:
         found = fields.noted[Heading] = _read(fields)
     return found

@@ -173,14 +173,14 @@ class Listener:
 
     def _routed(self, request: http.Request) -> Awaitable[http.Answered]:
         """Preflights are answered before anybody asks who is there (R57)."""
-        standing: Standing | None = request.fields.noted.get(self)
+        standing = request.fields.noted.get(Standing)
         if (
             standing is None
             or standing.proxy is not self._edge.proxy
             or standing.target != request.target
             or standing.method != request.method
         ):
-            standing = request.fields.noted[self] = self._standing(request)
+            standing = request.fields.noted[Standing] = self._standing(request)
         else:
             request.added = standing.added
         return standing.handler(request, standing.found)

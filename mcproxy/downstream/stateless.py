@@ -145,7 +145,7 @@ def _introduction(
     params: Params, principal: Principal, endpoint: str, fields: http.Fields | None
 ) -> tuple[_Introduction, RequestId | None]:
     """And the token of its progress. Raises InvalidEnvelope."""
-    last: _Introduction | None = None if fields is None else fields.noted.get(_Introduction)
+    last = None if fields is None else fields.noted.get(_Introduction)
     if last is not None and last.said == params.get(META):
         caller = last.caller
         if caller.principal is principal and caller.endpoint == endpoint:
@@ -246,7 +246,7 @@ def _row_agreed(edge: Edge, caller: Caller, request: Request, fields: http.Field
 
     Those of a tool's own parameters are checked as far as they are known.
     """
-    agreed: _Agreement | None = fields.noted.get(_Agreement)
+    agreed = fields.noted.get(_Agreement)
     if (
         agreed is None
         or agreed.row.name != request.method

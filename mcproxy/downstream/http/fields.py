@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Final, Protocol, TypeVar, cast
 
 Line = tuple[str, str]
+T = TypeVar("T")
 
 NONE: Final[Mapping[str, str]] = MappingProxyType({})
+
+
+class Notes(Protocol):
+    """A dict of values by their own types, one of each."""
+
+    def get(self, kind: type[T], /) -> T | None: ...
+
+    def __setitem__(self, kind: type[T], note: T, /) -> None: ...
 
 
 class Fields(dict[str, str]):
@@ -23,8 +32,8 @@ class Fields(dict[str, str]):
         """`repeated` are all lines in their order, where a name came more than once."""
         super().__init__(first)
         self._repeated: Final = repeated
-        self.noted: Final[dict[object, Any]] = {}
-        """What was found out about them, each under a key of whoever found it: not to find it out again."""
+        self.noted: Final = cast(Notes, {})
+        """What was found out about them, and would be found out again with each request."""
 
     @classmethod
     def of(cls, lines: Iterable[Line]) -> Fields:

@@ -267,7 +267,7 @@ async def test_r44_nothing_that_a_client_said_outlasts_its_connection() -> None:
 
     async def handler(request: http.Request) -> http.Response:
         note = Note()
-        request.fields.noted[handler] = note
+        request.fields.noted[Note] = note
         notes.append(weakref.ref(note))
         return await echo(request)
 
