@@ -21,6 +21,7 @@ from mcproxy.downstream.http.fields import Fields
 from mcproxy.downstream.http.heads import WITHOUT_BODY, head
 from mcproxy.downstream.http.known import LONGEST_KNOWN, MOST_KNOWN, MOST_LINES, KnownHead, known_head
 from mcproxy.downstream.http.messages import Answered, Handler, Request, Response
+from mcproxy.downstream.http.piecemeal import Piecemeal
 from mcproxy.downstream.http.reading import read_fields, read_target
 
 log = structlog.get_logger()
@@ -128,7 +129,7 @@ class Connection(asyncio.Protocol):
         """Bytes that a body may have."""
         self._waiting: list[Request] = []
         self._served: Request | None = None
-        self._chunks: _Chunks | None = None
+        self._chunks: Piecemeal | None = None
         self._waiter: asyncio.Future[None] | None = None
         self._serving = False
         self._lost = False
@@ -171,13 +172,13 @@ class Connection(asyncio.Protocol):
             self._facts[name] = self._transport.get_extra_info(name)
         return self._facts[name]
 
-    def begin(self, request: Request, status: int, fields: Mapping[str, str]) -> _Chunks:
+    def begin(self, request: Request, status: int, fields: Mapping[str, str]) -> Piecemeal:
         assert request is self._served, "a request is answered once, and in its turn"
         assert self._chunks is None, "it is being answered already"
         self._last = self._is_last(request) or request.is_old
         framing = b"" if request.is_old else b"Transfer-Encoding: chunked\r\n"
         start = head(status, fields, request.added, framing=framing, close=self._last)
-        self._chunks = chunks = _Chunks(self, self._transport, start, chunked=not request.is_old)
+        self._chunks = chunks = Piecemeal(self, self._transport, start, chunked=not request.is_old)
         return chunks
 
     def invite(self) -> None:
@@ -517,48 +518,3 @@ class Connection(asyncio.Protocol):
     def _stir(self) -> None:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
-
-
-class _Chunks:
-    """Implements `messages.Chunks`. A client of HTTP/1.0 knows no chunks: the end of the connection is their end."""
-
-    def __init__(self, connection: Connection, transport: asyncio.Transport, start: bytes, *, chunked: bool) -> None:
-        self.ready: Callable[[], None] = _nothing
-        self.gone: Callable[[], None] = _nothing
-        self.over = False
-        self._connection = connection
-        self._transport = transport
-        self._start = start
-        """The head, until it goes with the first piece: each write is a call of the system."""
-        self._chunked = chunked
-
-    @property
-    def full(self) -> bool:
-        return self._connection.full
-
-    def write(self, data: bytes) -> None:
-        if not self.over:
-            start, self._start = self._start, b""
-            self._transport.write(start + self._framed(data))
-
-    def end(self, data: bytes = b"") -> None:
-        if not self.over:
-            self.over = True
-            end = b"0\r\n\r\n" if self._chunked else b""
-            self._transport.write(self._start + self._framed(data) + end)
-            self._connection.streamed()
-
-    def _framed(self, data: bytes) -> bytes:
-        return b"%x\r\n%b\r\n" % (len(data), data) if data and self._chunked else data
-
-    def reset(self) -> None:
-        self._connection.reset()
-
-    def leave(self) -> None:
-        if not self.over:
-            self.over = True
-            self.gone()
-
-
-def _nothing() -> None:
-    return
