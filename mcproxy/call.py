@@ -72,6 +72,7 @@ class Principal:
     """What else is known of it, by name: what a token claims, say."""
 
     def __hash__(self) -> int:
+        # With each call something is looked up by who makes it; those of one name are few.
         return hash(self.name)
 
 
