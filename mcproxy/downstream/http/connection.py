@@ -211,6 +211,9 @@ class Connection(asyncio.Protocol):
                 await self._waiter
                 continue
             request = self._served = self._waiting.pop(0)
+            if request.whole:
+                # It was held back while it waited; its client may have more to say, or leave.
+                self.hold_back(False)
             try:
                 answer = await self._owner.handler(request)
             except Exception:
@@ -305,8 +308,7 @@ class Connection(asyncio.Protocol):
         self._missing -= len(body)
         self._receiving.feed(body)
         if not self._missing:
-            self._receiving.finish()
-            self._receiving = None
+            self._received(self._receiving)
         return data[len(body) :]
 
     def _parse(self, data: bytes) -> None:
@@ -414,8 +416,14 @@ class Connection(asyncio.Protocol):
             self._lines = []  # trailers
         if self._receiving is not None:
             self._between = not self._receiving.is_last
-            self._receiving.finish()
-            self._receiving = None
+            self._received(self._receiving)
+
+    def _received(self, request: Request) -> None:
+        """Reading goes on behind a whole body, unless its request still waits for its turn."""
+        self._receiving = None
+        request.finish()
+        if request is self._served:
+            self.hold_back(False)
 
     def _decline_upgrade(self, method: bytes) -> None:
         """Has the request read again without the offer of another protocol, which may be ignored (RFC 9110, 7.8)."""

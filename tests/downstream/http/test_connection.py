@@ -45,6 +45,21 @@ async def test_a_request_may_come_in_any_pieces() -> None:
             assert (await visitor.ask(request[cut:])).body == b"POST /x body"
 
 
+@pytest.mark.parametrize("size", [200_000, 262_144, 262_145, 300_000, 400_000, 600_000])
+@pytest.mark.parametrize("chunked", [False, True])
+async def test_a_kept_connection_goes_on_after_bodies_of_any_size(size: int, chunked: bool) -> None:
+    body = b"x" * size
+    head = b"POST /x HTTP/1.1\r\nHost: here\r\nTransfer-Encoding: chunked\r\n\r\n"
+    request = head + b"%x\r\n%b\r\n0\r\n\r\n" % (size, body) if chunked else post(body)
+    async with visiting(bounds=replace(BOUNDS, max_body=1_000_000)) as visitor:
+        for _ in range(5):
+            assert len((await visitor.ask(request)).body) == len("POST /x ") + size
+        assert (await visitor.ask(GET)).body == b"GET /x "
+        await visitor.say(request * 3 + GET)
+        answers = [(await visitor.answer()).body for _ in range(4)]
+        assert [len(answer) for answer in answers] == 3 * [len("POST /x ") + size] + [len("GET /x ")]
+
+
 async def test_a_body_in_chunks_is_put_together_and_its_trailers_are_no_headers() -> None:
     seen: list[str] = []
 

@@ -8,6 +8,7 @@ import random
 import re
 import weakref
 from collections.abc import Iterable
+from dataclasses import replace
 
 import anyio
 import pytest
@@ -109,6 +110,7 @@ class Said:
         self.handler: http.Handler = echo
         self.refuse: Refuse = refuse
         self.closing = False
+        self.paused = False
         self._tasks = tasks
 
     def write(self, data: bytes) -> None:
@@ -129,10 +131,10 @@ class Said:
         return
 
     def pause_reading(self) -> None:
-        return
+        self.paused = True
 
     def resume_reading(self) -> None:
-        return
+        self.paused = False
 
     def opened(self, connection: Connection) -> None:
         return
@@ -157,6 +159,32 @@ async def answered(*said: bytes) -> bytes:
                 await anyio.lowlevel.checkpoint()
         connection.connection_lost(None)
         return there.answered
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("size", [200_000, 256 * 1024, 256 * 1024 + 1, 300_000, 400_000, 600_000])
+@pytest.mark.parametrize("pipelined", [1, 3])
+@pytest.mark.parametrize("at_once", [1, 2, 9])
+async def test_a_connection_never_stays_paused_with_nobody_left_to_read(
+    size: int, pipelined: int, at_once: int
+) -> None:
+    async with asyncio.TaskGroup() as tasks:
+        there = Said(tasks)
+        there.bounds = replace(BOUNDS, max_body=1_000_000)
+        connection = Connection(there)
+        connection.connection_made(there)  # type: ignore[arg-type]  # it has what is used of a transport
+        for turn in range(4):
+            said = post(b"x" * size) * pipelined
+            pieces = [said[start : start + 64 * 1024] for start in range(0, len(said), 64 * 1024)]
+            while pieces:
+                assert not there.paused, f"{len(pieces)} pieces are unread"
+                for _ in range(at_once):
+                    if pieces and not there.paused:
+                        connection.data_received(pieces.pop(0))
+                for _ in range(30):
+                    await anyio.lowlevel.checkpoint()
+            assert there.answered.count(b"HTTP/1.1 200") == (turn + 1) * pipelined
+        connection.connection_lost(None)
 
 
 @pytest.mark.anyio
