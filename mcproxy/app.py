@@ -23,38 +23,42 @@ import structlog
 from anyio.abc import TaskGroup
 from prometheus_client.registry import Collector
 
-from mcproxy import logs, systemd
 from mcproxy.access.audit import Audit
 from mcproxy.access.identity import Identity
+from mcproxy.admin.collectors import Standings
 from mcproxy.admin.feed import Feed
 from mcproxy.admin.figures import Figures
 from mcproxy.admin.health import Report, Reports, reports
+from mcproxy.admin.list_sizes import Offers
 from mcproxy.admin.listener import served
-from mcproxy.admin.offers import Offers
+from mcproxy.admin.loop_lag import beat
 from mcproxy.admin.pages import Pages
-from mcproxy.admin.pulse import beat
-from mcproxy.admin.standings import Standings
 from mcproxy.admin.ui import StatusPage
 from mcproxy.call import AGGREGATE, Audience, Handler, Listener, Phase, UpstreamEvent, UpstreamStatus
 from mcproxy.catalog.merging import View
 from mcproxy.catalog.naming import Refused
 from mcproxy.configuration.loading import credentials
-from mcproxy.downstream import http, listener, metadata, stdio, tls
-from mcproxy.downstream.credentials import Credentials
-from mcproxy.downstream.edge import Edge
-from mcproxy.downstream.operators import Operators
+from mcproxy.downstream.front import app as listener
+from mcproxy.downstream.front import oauth_metadata as metadata
+from mcproxy.downstream.front import stdio, tls
+from mcproxy.downstream.front.authentication import Credentials
+from mcproxy.downstream.front.operators import Operators
+from mcproxy.downstream.io.context import Edge
 from mcproxy.gateway.gateway import Gateway
-from mcproxy.metrics import Metrics
-from mcproxy.reloading import Reloading
+from mcproxy.http import server as http
 from mcproxy.sealing import Sealer
+from mcproxy.service import systemd
+from mcproxy.service.reloading import Reloading
+from mcproxy.service.signals import Order, heed
 from mcproxy.settings import Proxy, Settings
 from mcproxy.settings.differences import Difference, diff, in_force
 from mcproxy.settings.endpoints import key_of
-from mcproxy.signals import Order, heed
+from mcproxy.telemetry import logs
+from mcproxy.telemetry.metrics import Metrics
 from mcproxy.upstream.fleet import Fleet
 
 if TYPE_CHECKING:
-    from mcproxy.tracing import Tracing
+    from mcproxy.telemetry.tracing import Tracing
 
 log = structlog.get_logger()
 
@@ -297,7 +301,7 @@ def _traces(proxy: Proxy, sealer: Sealer) -> Tracing | None:
     if not proxy.tracing.enabled:
         return None
     # What it imports is an extra, and takes a while: only who wants traces needs it.
-    from mcproxy import tracing
+    from mcproxy.telemetry import tracing
 
     return tracing.Tracing(tracing.provider(proxy.tracing, proxy.name), sealer.digest)
 

@@ -21,7 +21,7 @@ from mcproxy.protocol.eras import Era
 from mcproxy.protocol.jsonrpc import ErrorObject, Notification, Params, RequestId, encode, raw, size_of
 from mcproxy.protocol.methods import RESOURCE_UPDATED, Kind
 from mcproxy.settings import Upstream as Spec
-from mcproxy.settings.policy import Effect
+from mcproxy.settings.access.policy import Effect
 
 
 class McpError(Exception):

@@ -21,9 +21,9 @@ import structlog
 from mcproxy.access.journal import Journal
 from mcproxy.access.records import Lines, Record
 from mcproxy.call import McpError, Reason
-from mcproxy.metrics import Metrics
 from mcproxy.protocol.jsonrpc import INTERNAL_ERROR
-from mcproxy.settings import audit as settings
+from mcproxy.settings.access import audit as settings
+from mcproxy.telemetry.metrics import Metrics
 
 log = structlog.get_logger()
 

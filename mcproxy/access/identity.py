@@ -21,7 +21,7 @@ from mcproxy.access.issuers import KeysUnavailable, Spawn
 from mcproxy.access.keys import KeyRing, digest
 from mcproxy.access.tokens import InsufficientScope, InvalidToken, Tokens, Verified
 from mcproxy.call import ANONYMOUS, Principal
-from mcproxy.settings.authentication import RESERVED, Authentication, Certificates, Forwarded
+from mcproxy.settings.access.authentication import RESERVED, Authentication, Certificates, Forwarded
 
 MAX_NAME: Final = 256
 MAX_ROLES: Final = 100

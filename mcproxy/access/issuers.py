@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from jwt.algorithms import AllowedPublicKeys
 
 from mcproxy.access.fetching import Fetch, NotThere, Unreachable
-from mcproxy.settings.authentication import Issuer, OAuth
+from mcproxy.settings.access.authentication import Issuer, OAuth
 
 log = structlog.get_logger()
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from mcproxy.call import Principal
-from mcproxy.settings.authentication import Key
+from mcproxy.settings.access.authentication import Key
 
 MARK: Final = "mcproxy_"
 """What keys begin with, so that scanners for secrets can know them: `mcproxy_[A-Za-z0-9_-]{43}`."""

@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 
 from mcproxy.call import Principal
-from mcproxy.settings.rates import Allowance, Limit, Rates
+from mcproxy.settings.access.rates import Allowance, Limit, Rates
 
 DAY: Final = 86400
 ANY_MOMENT: Final = 1.0

@@ -17,8 +17,8 @@ from msgspec import Raw
 
 from mcproxy.configuration.lock import PINNED
 from mcproxy.protocol.methods import Kind
-from mcproxy.settings import pins as settings
-from mcproxy.settings.pins import Approved, Lock, Pin
+from mcproxy.settings.access import pins as settings
+from mcproxy.settings.access.pins import Approved, Lock, Pin
 
 NOUNS: Final = {Kind.TOOLS: "tool", Kind.PROMPTS: "prompt", Kind.TEMPLATES: "resource template"}
 DESCRIPTION: Final = "description"

@@ -20,8 +20,8 @@ from cachetools import LRUCache
 from mcproxy.call import Decision, Principal, RuleName
 from mcproxy.protocol.jsonrpc import Params
 from mcproxy.protocol.methods import Kind
-from mcproxy.settings import policy as settings
-from mcproxy.settings.policy import EFFECTS, EVERYONE
+from mcproxy.settings.access import policy as settings
+from mcproxy.settings.access.policy import EFFECTS, EVERYONE
 
 MAX_TEXT: Final = 4096
 """Characters of an argument that a pattern is held against."""

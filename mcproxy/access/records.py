@@ -19,9 +19,9 @@ import msgspec
 from msgspec import Raw
 
 from mcproxy.call import Aim, Call, Caller, Decision, Failed, Outcome
-from mcproxy.logs import MIN_SECRET, REDACTED
 from mcproxy.protocol.envelope import META
 from mcproxy.protocol.jsonrpc import InvalidMessage, RequestId, parse_object, parse_text, size_of
+from mcproxy.telemetry.logs import MIN_SECRET, REDACTED
 
 MAX_TEXT: Final = 256
 """Characters of a text that a peer chose; a longer one is cut."""

@@ -10,7 +10,7 @@ from typing import Final
 import anyio
 from prometheus_client.registry import Collector
 
-from mcproxy.metrics import Metrics
+from mcproxy.telemetry.metrics import Metrics
 
 WINDOW: Final = 300.0
 """Seconds that count as of late."""

@@ -11,7 +11,7 @@ from typing import Final
 
 from prometheus_client.exposition import choose_encoder
 
-from mcproxy.metrics import Metrics
+from mcproxy.telemetry.metrics import Metrics
 
 
 @dataclass(frozen=True, slots=True)

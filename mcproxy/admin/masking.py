@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import yaml
 
-from mcproxy.logs import MIN_SECRET
 from mcproxy.settings import Settings
+from mcproxy.telemetry.logs import MIN_SECRET
 
 MASK: Final = "••••••"
 

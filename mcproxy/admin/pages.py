@@ -17,9 +17,9 @@ from mcproxy.admin.masking import masked
 from mcproxy.call import Handler, Listener, Phase, UpstreamStatus
 from mcproxy.catalog.merging import Shown, View
 from mcproxy.catalog.naming import Refused
-from mcproxy.metrics import Metrics
 from mcproxy.protocol.methods import Kind
 from mcproxy.settings import Settings
+from mcproxy.telemetry.metrics import Metrics
 
 MAX_FOUND = 500
 """Entries of the catalogue on one page; a search finds the others."""

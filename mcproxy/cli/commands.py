@@ -23,7 +23,8 @@ import anyio
 import structlog
 import typer
 
-from mcproxy import __version__, descriptors, logs, systemd
+from mcproxy import __version__
+from mcproxy import rlimits as descriptors
 from mcproxy.app import App, running, serve_http, serve_stdio
 from mcproxy.call import ANONYMOUS, Connected, Principal, UpstreamEvent
 from mcproxy.cli.explain import endpoint_key, explained, known_roles, present
@@ -54,8 +55,10 @@ from mcproxy.configuration.loading import Configuration, find, read
 from mcproxy.configuration.schema import schema as schema_of_configuration
 from mcproxy.protocol.jsonrpc import Params, raw
 from mcproxy.protocol.methods import Kind
-from mcproxy.reloading import Reloading
+from mcproxy.service import systemd
+from mcproxy.service.reloading import Reloading
 from mcproxy.settings import Policy, Settings
+from mcproxy.telemetry import logs
 
 OK, FAILED, WRONG, INTERRUPTED = 0, 1, 2, 130
 

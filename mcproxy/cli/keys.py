@@ -12,7 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 from mcproxy.access.keys import digest, make
 from mcproxy.cli.presentation import show, show_json
 from mcproxy.settings import Seconds
-from mcproxy.settings.authentication import KeyName
+from mcproxy.settings.access.authentication import KeyName
 
 T = TypeVar("T")
 

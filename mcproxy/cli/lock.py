@@ -17,7 +17,7 @@ from mcproxy.app import running
 from mcproxy.cli.presentation import say, show
 from mcproxy.configuration.lock import FILE_NAME, read, render
 from mcproxy.settings import Settings
-from mcproxy.settings.pins import Lock, Pins
+from mcproxy.settings.access.pins import Lock, Pins
 
 
 class Task(Enum):

@@ -25,12 +25,12 @@ from mcproxy.configuration import hosts, lock
 from mcproxy.configuration.documents import ConfigurationError, Node, Problem, parse, without_nulls
 from mcproxy.configuration.expansion import Expansion, Missing, parse_env_file
 from mcproxy.settings import Access, Admin, Endpoint, Proxy, Settings, Tls, Upstream
-from mcproxy.settings.audit import Audit
-from mcproxy.settings.authentication import Authentication
+from mcproxy.settings.access.audit import Audit
+from mcproxy.settings.access.authentication import Authentication
+from mcproxy.settings.access.pins import Pins
+from mcproxy.settings.access.policy import EFFECTS, RulePath
 from mcproxy.settings.endpoints import NAME as ENDPOINT_NAME
 from mcproxy.settings.endpoints import key_of
-from mcproxy.settings.pins import Pins
-from mcproxy.settings.policy import EFFECTS, RulePath
 
 MAX_FILE_BYTES: Final = 64 * 1024 * 1024
 """Of a configuration file: hosts keep histories in theirs."""

@@ -14,7 +14,7 @@ import msgspec
 
 from mcproxy.configuration.documents import ConfigurationError, Problem
 from mcproxy.protocol.methods import Kind
-from mcproxy.settings.pins import Approved, Lock, Pin
+from mcproxy.settings.access.pins import Approved, Lock, Pin
 
 VERSION: Final = 1
 FILE_NAME: Final = "mcproxy.lock"

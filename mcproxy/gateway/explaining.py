@@ -12,7 +12,7 @@ from msgspec import Raw
 
 from mcproxy.call import AGGREGATE, Aim, Caller, Decision, Upstream
 from mcproxy.catalog.naming import Layout, Space
-from mcproxy.gateway.catalogue import Catalogue, LinkKey
+from mcproxy.gateway.listings.state import Catalogue, LinkKey
 from mcproxy.protocol.jsonrpc import Params
 from mcproxy.protocol.methods import METHODS, Kind, Subject
 

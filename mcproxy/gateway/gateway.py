@@ -42,28 +42,27 @@ from mcproxy.call import (
 from mcproxy.catalog.merging import View
 from mcproxy.catalog.naming import Layout, Refused, layouts
 from mcproxy.catalog.uris import readings, spellings
+from mcproxy.concurrency.coalescer import Clock, Sleep
 from mcproxy.configuration.lock import PINNED
-from mcproxy.gateway.aggregation import Aggregation
-from mcproxy.gateway.aiming import Aiming
-from mcproxy.gateway.bridging import Bridge
-from mcproxy.gateway.catalogue import Catalogue, LinkKey
-from mcproxy.gateway.coalescing import Clock, Sleep
+from mcproxy.gateway.cache.read_cache import ReadCache, annotated_in
+from mcproxy.gateway.call_subjects import Aiming
+from mcproxy.gateway.credential_leases import Leases
 from mcproxy.gateway.explaining import Explanation, explain
-from mcproxy.gateway.holdings import Holdings
-from mcproxy.gateway.leases import Leases
-from mcproxy.gateway.levels import Levels
-from mcproxy.gateway.listeners import Listeners, label_of
-from mcproxy.gateway.listing import Listing
+from mcproxy.gateway.input.bridge import Bridge
+from mcproxy.gateway.listings.fetcher import Aggregation
+from mcproxy.gateway.listings.listeners import Listeners, label_of
+from mcproxy.gateway.listings.lists import Listing
+from mcproxy.gateway.listings.state import Catalogue, LinkKey
+from mcproxy.gateway.log_levels import Levels
 from mcproxy.gateway.pipeline import Traces, audited, build, limited, traced
 from mcproxy.gateway.resolving import Resolver
-from mcproxy.gateway.resources import ReadCache, annotated_in
 from mcproxy.gateway.routing import Router
 from mcproxy.gateway.subscriptions import Subscriptions, Topic
 from mcproxy.gateway.task_ids import TaskIds
-from mcproxy.gateway.task_listening import TaskListening
-from mcproxy.gateway.task_listing import TaskListing
-from mcproxy.gateway.tasks import Tasks
-from mcproxy.metrics import UNKNOWN, Metrics
+from mcproxy.gateway.tasks.lists import TaskListing
+from mcproxy.gateway.tasks.registry import Holdings
+from mcproxy.gateway.tasks.relay import Tasks
+from mcproxy.gateway.tasks.subscriptions import TaskListening
 from mcproxy.protocol.eras import LATEST
 from mcproxy.protocol.headers import MirroredParameter
 from mcproxy.protocol.jsonrpc import Params
@@ -72,7 +71,8 @@ from mcproxy.protocol.tasks import TASK_LIST
 from mcproxy.sealing import Sealer
 from mcproxy.settings import Settings
 from mcproxy.settings import Upstream as Spec
-from mcproxy.settings.pins import Approved
+from mcproxy.settings.access.pins import Approved
+from mcproxy.telemetry.metrics import UNKNOWN, Metrics
 
 SWEEPS: Final = 4
 """How often, in the time that credentials may idle, idle ones are looked for."""

@@ -29,11 +29,11 @@ from mcproxy.call import (
     Stage,
     Upstream,
 )
-from mcproxy.gateway.aiming import Aims
-from mcproxy.logs import about
-from mcproxy.metrics import UNKNOWN, Metrics
+from mcproxy.gateway.call_subjects import Aims
 from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, LIMIT_EXCEEDED, ErrorObject
 from mcproxy.protocol.methods import METHODS, Kind
+from mcproxy.telemetry.logs import about
+from mcproxy.telemetry.metrics import UNKNOWN, Metrics
 
 log = structlog.get_logger()
 

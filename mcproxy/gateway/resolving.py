@@ -16,10 +16,9 @@ from msgspec import Raw
 from mcproxy.call import Call, McpError, Reason
 from mcproxy.catalog.naming import Space
 from mcproxy.catalog.uris import is_legal
-from mcproxy.gateway.catalogue import Catalogue
-from mcproxy.gateway.outlook import Outlook, Way
+from mcproxy.gateway.listings.routes import Outlook, Way
+from mcproxy.gateway.listings.state import Catalogue
 from mcproxy.gateway.task_ids import TaskIds
-from mcproxy.metrics import UNKNOWN
 from mcproxy.protocol.eras import STATELESS_VERSIONS, Era
 from mcproxy.protocol.jsonrpc import (
     EMPTY_OBJECT,
@@ -32,6 +31,7 @@ from mcproxy.protocol.jsonrpc import (
     raw,
 )
 from mcproxy.protocol.methods import METHODS, Kind, Method, Subject
+from mcproxy.telemetry.metrics import UNKNOWN
 
 Reach = Callable[[Space, Kind, Call], Awaitable[None]]
 """Makes one attempt to learn an upstream's list. Raises McpError where the upstream is not there."""

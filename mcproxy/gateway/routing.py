@@ -16,15 +16,15 @@ from mcproxy.call import Call, Complete, Failed, Handler, McpError, Outcome, Par
 from mcproxy.catalog.contents import fault
 from mcproxy.catalog.naming import Space
 from mcproxy.catalog.rewriting import Rewriter, kept_private, marked, respelled
-from mcproxy.gateway.catalogue import Catalogue
-from mcproxy.gateway.leases import check_brought
-from mcproxy.gateway.outlook import Outlook
+from mcproxy.gateway.credential_leases import check_brought
+from mcproxy.gateway.listings.routes import Outlook
+from mcproxy.gateway.listings.state import Catalogue
 from mcproxy.gateway.resolving import NAMED, Resolver, Target
-from mcproxy.gateway.tasks import Tasks
+from mcproxy.gateway.tasks.relay import Tasks
 from mcproxy.gateway.translation import translated
-from mcproxy.metrics import Metrics
 from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, METHOD_NOT_FOUND, ErrorObject
 from mcproxy.protocol.methods import METHODS, Answerer, Kind, Method, Subject
+from mcproxy.telemetry.metrics import Metrics
 
 
 class Router:

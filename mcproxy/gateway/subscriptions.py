@@ -37,14 +37,13 @@ from mcproxy.call import (
 )
 from mcproxy.catalog.naming import Layout
 from mcproxy.catalog.uris import canonical
-from mcproxy.gateway.catalogue import Catalogue, LinkKey
-from mcproxy.gateway.coalescing import Clock, Coalescer, Sleep
-from mcproxy.gateway.errands import errand, retry_delay
-from mcproxy.gateway.leases import check_brought
-from mcproxy.gateway.listeners import Listeners, label_of
-from mcproxy.gateway.reads import MAX_URI, wholes
+from mcproxy.concurrency.coalescer import Clock, Coalescer, Sleep
+from mcproxy.gateway.cache.policy import MAX_URI, wholes
+from mcproxy.gateway.credential_leases import check_brought
+from mcproxy.gateway.listings.internal_calls import errand, retry_delay
+from mcproxy.gateway.listings.listeners import Listeners, label_of
+from mcproxy.gateway.listings.state import Catalogue, LinkKey
 from mcproxy.gateway.resolving import Resolver
-from mcproxy.metrics import Metrics
 from mcproxy.protocol.jsonrpc import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
@@ -55,6 +54,7 @@ from mcproxy.protocol.jsonrpc import (
     raw,
 )
 from mcproxy.protocol.methods import SUBSCRIBE, UNSUBSCRIBE, Kind
+from mcproxy.telemetry.metrics import Metrics
 
 log = structlog.get_logger()
 

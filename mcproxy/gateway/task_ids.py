@@ -15,7 +15,7 @@ import msgspec
 from mcproxy.call import Caller, McpError, Owner
 from mcproxy.catalog.naming import Space
 from mcproxy.catalog.rewriting import TaskRewriter
-from mcproxy.gateway.catalogue import Catalogue, LinkKey
+from mcproxy.gateway.listings.state import Catalogue, LinkKey
 from mcproxy.protocol.jsonrpc import INVALID_PARAMS, METHOD_NOT_FOUND, MISSING_CLIENT_CAPABILITY, raw
 from mcproxy.protocol.methods import Kind
 from mcproxy.protocol.tasks import NEEDED, UNDECLARED, Dialect, dialect, offer

@@ -5,7 +5,7 @@ What becomes of each thing that one era has and the other has not, or has otherw
 | handshake (to 2025-11-25)          | stateless (2026-07-28)              | between the two                          |
 |------------------------------------|-------------------------------------|------------------------------------------|
 | `initialize`, session              | `server/discover`, `_meta`          | answered at the edge: `handshake`,       |
-|                                    |                                     | `stateless`, `upstream.probing`          |
+|                                    |                                     | `stateless`, `upstream.stateless.probe`  |
 | `ping`                             | -                                   | answered at the edge                     |
 | `*/list`                           | the same, with `ttlMs`, `cacheScope`| answered here: `listing`, `aggregation`  |
 | `tools/call`, `prompts/get`,       | the same, with `resultType`         | passed: `routing`; types and hints are   |

@@ -71,7 +71,7 @@ class Subject(Enum):
     REFERENCE = "reference"
     """A completion's `ref`: a prompt's name or a resource template's URI."""
     TASK = "task"
-    """Work that outlives its call, by the id that its client knows (`gateway.tasks`)."""
+    """Work that outlives its call, by the id that its client knows (`gateway.tasks.relay`)."""
 
     __hash__ = object.__hash__  # as for kinds
 

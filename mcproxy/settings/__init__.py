@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from mcproxy.settings.access import Access
+from mcproxy.settings.access.access import Access
+from mcproxy.settings.access.policy import Policy
 from mcproxy.settings.admin import Admin
 from mcproxy.settings.endpoints import Endpoint, EndpointName
-from mcproxy.settings.policy import Policy
 from mcproxy.settings.proxy import Bridge, CacheLimits, Limits, Naming, Paths, Proxy, Tls
 from mcproxy.settings.section import Bytes, Count, Glob, Prefix, Seconds, SecondsOrNone, Section, parse_quantity
 from mcproxy.settings.upstream import (

@@ -6,7 +6,7 @@ from typing import Annotated, Final
 
 from pydantic import Field
 
-from mcproxy.settings.policy import Selection
+from mcproxy.settings.access.policy import Selection
 
 MARK: Final = "/"
 """What the keys of these endpoints begin with, among those of all endpoints."""

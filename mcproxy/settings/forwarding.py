@@ -11,7 +11,7 @@ from typing import Annotated, Final
 
 from pydantic import Field, model_validator
 
-from mcproxy.settings.authentication import Authentication, HeaderName
+from mcproxy.settings.access.authentication import Authentication, HeaderName
 from mcproxy.settings.section import Section
 
 Onward = Annotated[

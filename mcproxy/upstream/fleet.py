@@ -11,10 +11,10 @@ import anyio
 from anyio.abc import TaskGroup
 
 from mcproxy.call import UpstreamEvent
-from mcproxy.metrics import Metrics
 from mcproxy.settings import Settings
 from mcproxy.settings.differences import Difference
-from mcproxy.upstream.connecting import connected
+from mcproxy.telemetry.metrics import Metrics
+from mcproxy.upstream.connect import connected
 from mcproxy.upstream.link import Connect
 from mcproxy.upstream.supervisor import Places, Supervisor
 

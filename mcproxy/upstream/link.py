@@ -16,13 +16,13 @@ from anyio.abc import TaskGroup
 from msgspec.structs import replace
 
 from mcproxy.call import Call, Change, Credentials, Hearing, Listener, Outcome, Owner, ServerIdentity
-from mcproxy.channel import Timeouts
-from mcproxy.metrics import Metrics
+from mcproxy.pending_requests import Timeouts
 from mcproxy.protocol.jsonrpc import ErrorObject, Message, Params
 from mcproxy.protocol.methods import Method
 from mcproxy.settings import Upstream
+from mcproxy.telemetry.metrics import Metrics
 from mcproxy.upstream.redaction import Redaction
-from mcproxy.upstream.tail import Tail
+from mcproxy.upstream.stderr_tail import Tail
 
 
 class Unreachable(Exception):

@@ -34,15 +34,15 @@ from mcproxy.call import (
     UpstreamStatus,
     owner,
 )
-from mcproxy.metrics import Metrics
+from mcproxy.concurrency import backoff
 from mcproxy.protocol.eras import HANDSHAKE_VERSIONS, Era
 from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, ErrorObject, InvalidMessage, parse_object
 from mcproxy.protocol.methods import INPUT_CAPABILITIES, METHODS, Answerer
 from mcproxy.settings import Proxy, Upstream
-from mcproxy.upstream import backoff
-from mcproxy.upstream.connecting import address, connected, transport
-from mcproxy.upstream.keeping import KeptLink
+from mcproxy.telemetry.metrics import Metrics
+from mcproxy.upstream.connect import address, connected, transport
 from mcproxy.upstream.link import Connect, Findings, Hop, Ownership, Unreachable, task_group
+from mcproxy.upstream.reconnecting import KeptLink
 
 _ASKABLE: Final = frozenset(INPUT_CAPABILITIES.values())
 """Client capabilities by which a client can be asked something."""

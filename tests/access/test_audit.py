@@ -16,10 +16,10 @@ import structlog.testing
 from mcproxy.access.audit import MOST_AT_ONCE, Audit
 from mcproxy.access.records import Digests, End, Record, recorded
 from mcproxy.call import ANONYMOUS, Aim, Call, Caller, McpError, Reason
-from mcproxy.metrics import Metrics
 from mcproxy.protocol.eras import LATEST
 from mcproxy.sealing import Sealer
-from mcproxy.settings.audit import Audit as Spec
+from mcproxy.settings.access.audit import Audit as Spec
+from mcproxy.telemetry.metrics import Metrics
 from tests.fakes.upstream import FakeClient, Sleeper, quiet
 
 pytestmark = pytest.mark.anyio

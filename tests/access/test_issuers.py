@@ -15,7 +15,7 @@ from jwt.algorithms import RSAAlgorithm
 
 from mcproxy.access.fetching import NotThere, Unreachable
 from mcproxy.access.issuers import ALGORITHMS, MAX_KEYS, KeySet, KeysUnavailable, metadata_urls, read_keys
-from mcproxy.settings.authentication import Issuer, OAuth
+from mcproxy.settings.access.authentication import Issuer, OAuth
 from tests.fakes.issuer import Pair, pair
 
 pytestmark = pytest.mark.anyio

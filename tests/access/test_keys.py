@@ -6,7 +6,7 @@ import hashlib
 import re
 
 from mcproxy.access.keys import KeyRing, digest, make
-from mcproxy.settings.authentication import Key
+from mcproxy.settings.access.authentication import Key
 
 
 def key_of(text: str, *roles: str) -> Key:

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from mcproxy.access.limits import DAY, Exceeded, Limits
 from mcproxy.call import Principal
-from mcproxy.settings.rates import Rates
+from mcproxy.settings.access.rates import Rates
 
 MIDNIGHT = 20_000 * DAY
 

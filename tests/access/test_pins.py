@@ -15,8 +15,8 @@ from mcproxy.configuration.documents import ConfigurationError
 from mcproxy.configuration.lock import parse, read, render
 from mcproxy.protocol.jsonrpc import raw
 from mcproxy.protocol.methods import Kind
-from mcproxy.settings.pins import Approved, Lock
-from mcproxy.settings.pins import Pins as Spec
+from mcproxy.settings.access.pins import Approved, Lock
+from mcproxy.settings.access.pins import Pins as Spec
 
 TOOL = {"name": "push", "description": "Pushes.", "inputSchema": {"type": "object"}}
 

@@ -13,7 +13,7 @@ from mcproxy.call import ANONYMOUS, Decision, Principal, RuleName
 from mcproxy.catalog.uris import readings, spellings
 from mcproxy.protocol.jsonrpc import Params, raw
 from mcproxy.protocol.methods import Kind
-from mcproxy.settings import policy as settings
+from mcproxy.settings.access import policy as settings
 
 ANN = Principal("ann")
 

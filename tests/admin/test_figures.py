@@ -8,7 +8,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from mcproxy.admin.figures import PERIOD, WINDOW, Figures
-from mcproxy.metrics import Metrics
+from mcproxy.telemetry.metrics import Metrics
 
 pytestmark = pytest.mark.anyio
 

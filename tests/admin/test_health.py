@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mcproxy.admin.health import Report, reports
-from mcproxy.metrics import Metrics
+from mcproxy.telemetry.metrics import Metrics
 
 
 def asked(path: str, missing: list[str], accept: str = "", metrics: Metrics | None = None) -> Report:

@@ -36,10 +36,10 @@ from mcproxy.call import (
 )
 from mcproxy.catalog.merging import View, expose, merge, read_listing
 from mcproxy.catalog.naming import Refused, layouts
-from mcproxy.metrics import Metrics
 from mcproxy.protocol.jsonrpc import ErrorObject, first_level, raw
 from mcproxy.protocol.methods import Kind
 from mcproxy.settings import Settings
+from mcproxy.telemetry.metrics import Metrics
 
 pytestmark = pytest.mark.anyio
 

@@ -9,7 +9,7 @@ from typing import Literal
 import pytest
 import structlog
 
-from mcproxy import logs
+from mcproxy.telemetry import logs
 
 FORGED = "a\n2026-01-01T00:00:00Z [info     ] stopping\r\x1b[2K\x1b]0;title\x07\x85\u2028{}"
 

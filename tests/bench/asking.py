@@ -22,7 +22,7 @@ from mcproxy.protocol.eras import (
 )
 from mcproxy.protocol.headers import standard_headers
 from mcproxy.protocol.jsonrpc import raw
-from mcproxy.upstream.streamable import SESSION, VERSION
+from mcproxy.upstream.handshake.streamable_http import SESSION, VERSION
 from tests.bench.variants import KEY
 
 NUMBER: Final = "#########"

@@ -19,7 +19,7 @@ from anyio.abc import TaskGroup
 
 from mcproxy.protocol.eras import Era
 from mcproxy.protocol.methods import LISTEN_URIS, RESOURCE_UPDATED
-from mcproxy.upstream.streamable import SESSION
+from mcproxy.upstream.handshake.streamable_http import SESSION
 from tests.bench.asking import HEADERS, INITIALIZE, INITIALIZED, NUMBER, Ask, handshake_headers, post
 from tests.bench.proxies import upstream_name
 

@@ -23,13 +23,13 @@ import anyio
 import msgspec
 from msgspec import Raw
 
-from mcproxy import logs
 from mcproxy.app import App, running
 from mcproxy.call import ANONYMOUS, Call, Caller, Change, Complete, InputRequest, McpError
-from mcproxy.metrics import UNKNOWN
 from mcproxy.protocol.eras import LATEST_HANDSHAKE
 from mcproxy.protocol.jsonrpc import INVALID_REQUEST, Params, raw
 from mcproxy.settings import Settings, Upstream
+from mcproxy.telemetry import logs
+from mcproxy.telemetry.metrics import UNKNOWN
 from tests.processes import descendants
 
 SERVER: Final = Path(__file__).parents[1] / "fakes" / "servers" / "pid.py"

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from mcproxy.access.keys import digest
-from mcproxy.settings.authentication import Certificates, Forwarded, Issuer, Key, OAuth
+from mcproxy.settings.access.authentication import Certificates, Forwarded, Issuer, Key, OAuth
 from tests.configuration.test_loading import SENTINEL, configure, problems
 from tests.configuration.test_schema import CONFIG
 from tests.fakes.certificates import Authority

@@ -9,7 +9,7 @@ import pytest
 from mcproxy.configuration.documents import ConfigurationError
 from mcproxy.configuration.loading import Configuration, read
 from mcproxy.configuration.lock import render
-from mcproxy.settings.pins import Approved
+from mcproxy.settings.access.pins import Approved
 
 
 def configured(folder: Path, access: str) -> Configuration:

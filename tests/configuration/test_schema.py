@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from mcproxy.configuration.loading import load
 from mcproxy.configuration.schema import schema
 from mcproxy.settings import Access, Endpoint, Proxy, ToolOverride, Upstream
-from mcproxy.settings.policy import Condition, Rule
+from mcproxy.settings.access.policy import Condition, Rule
 
 CONFIG = Path(__file__).parents[2] / "config"
 

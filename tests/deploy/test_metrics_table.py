@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 from prometheus_client import Metric
 
-from mcproxy.admin.offers import Offers
-from mcproxy.admin.standings import Standings
-from mcproxy.metrics import Metrics
-from mcproxy.tallies import Tally
+from mcproxy.admin.collectors import Standings
+from mcproxy.admin.list_sizes import Offers
+from mcproxy.telemetry.fast_metrics import Tally
+from mcproxy.telemetry.metrics import Metrics
 from tests.deploy.needs import DEPLOY
 
 SUFFIXES = {"counter": "_total", "info": "_info"}

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 import yaml
 
-from mcproxy.admin.offers import Offers
-from mcproxy.admin.standings import Standings
+from mcproxy.admin.collectors import Standings
+from mcproxy.admin.list_sizes import Offers
 from mcproxy.configuration.loading import load
-from mcproxy.metrics import Metrics
 from mcproxy.settings import Proxy
+from mcproxy.telemetry.metrics import Metrics
 from tests.deploy.needs import DEPLOY, need
 
 MANIFESTS = DEPLOY / "kubernetes"

@@ -15,12 +15,12 @@ from prometheus_client import CollectorRegistry
 from mcproxy import settings
 from mcproxy.call import AGGREGATE, Call, Caller, Client, Complete, Handler, InputRequest, InputRequired, Outcome
 from mcproxy.call import Principal as CallPrincipal
-from mcproxy.gateway.bridging import Bridge
+from mcproxy.gateway.input.bridge import Bridge
 from mcproxy.gateway.pipeline import contained, stack
-from mcproxy.metrics import Metrics
 from mcproxy.protocol.eras import LATEST
 from mcproxy.protocol.jsonrpc import Params, first_level, raw
 from mcproxy.sealing import Sealer
+from mcproxy.telemetry.metrics import Metrics
 from tests.fakes.upstream import FakeClient, complete, decoded, quiet
 
 Script = Callable[[Call], Awaitable[Outcome]]

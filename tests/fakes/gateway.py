@@ -24,16 +24,17 @@ from mcproxy.call import (
     Party,
     Principal,
 )
-from mcproxy.downstream import http, metadata
-from mcproxy.downstream.credentials import Credentials
-from mcproxy.downstream.edge import Edge
-from mcproxy.downstream.listener import Identify, anonymous, serve_http
-from mcproxy.metrics import Metrics
+from mcproxy.downstream.front import oauth_metadata as metadata
+from mcproxy.downstream.front.app import Identify, anonymous, serve_http
+from mcproxy.downstream.front.authentication import Credentials
+from mcproxy.downstream.io.context import Edge
+from mcproxy.http import server as http
 from mcproxy.protocol.jsonrpc import INVALID_PARAMS, METHOD_NOT_FOUND, ErrorObject, first_level, parse_text, raw
 from mcproxy.protocol.methods import LOG_LEVELS
 from mcproxy.sealing import Sealer
 from mcproxy.settings import Limits, Proxy
-from mcproxy.settings.authentication import Authentication
+from mcproxy.settings.access.authentication import Authentication
+from mcproxy.telemetry.metrics import Metrics
 
 DISCOVERED = {
     "supportedVersions": ["2026-07-28"],

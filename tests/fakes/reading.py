@@ -37,11 +37,11 @@ from mcproxy.call import (
     UpstreamChanged,
     UpstreamStatus,
 )
-from mcproxy.gateway.resources import ReadCache
+from mcproxy.gateway.cache.read_cache import ReadCache
 from mcproxy.gateway.subscriptions import Topic
-from mcproxy.metrics import Metrics
 from mcproxy.protocol.eras import LATEST, Era
 from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, METHOD_NOT_FOUND, ErrorObject, Params, first_level, raw
+from mcproxy.telemetry.metrics import Metrics
 
 NAME = "files"
 DOWN = Failed(ErrorObject(INTERNAL_ERROR, "upstream files unavailable"), Party.UPSTREAM, Reason.UNAVAILABLE)

@@ -39,12 +39,12 @@ from mcproxy.call import (
 )
 from mcproxy.gateway.gateway import Gateway
 from mcproxy.gateway.pipeline import Traces
-from mcproxy.metrics import Metrics
 from mcproxy.protocol.eras import LATEST_HANDSHAKE, Era
 from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, METHOD_NOT_FOUND, ErrorObject, Params, first_level, parse_text, raw
 from mcproxy.protocol.methods import METHODS, Kind
 from mcproxy.sealing import Sealer
 from mcproxy.settings import Settings
+from mcproxy.telemetry.metrics import Metrics
 from tests.fakes.reading import Clock
 
 Answer = Callable[[Call], Outcome]

@@ -39,11 +39,11 @@ from mcproxy.call import (
     UpstreamStatus,
 )
 from mcproxy.gateway.gateway import Gateway
-from mcproxy.metrics import Metrics
 from mcproxy.protocol.eras import LATEST, LATEST_HANDSHAKE, Era
 from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, ErrorObject, raw
 from mcproxy.protocol.methods import SUBSCRIBE, UNSUBSCRIBE, Kind
 from mcproxy.sealing import Sealer
+from mcproxy.telemetry.metrics import Metrics
 from tests.fakes.reading import Clock
 from tests.fakes.upstream import FakeClient, FakeListener, Sleeper, complete, quiet, settings_of
 

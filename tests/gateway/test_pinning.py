@@ -13,7 +13,7 @@ from mcproxy.protocol.eras import LATEST, LATEST_HANDSHAKE, Era
 from mcproxy.protocol.jsonrpc import INVALID_PARAMS, raw
 from mcproxy.protocol.methods import Kind
 from mcproxy.settings import Settings
-from mcproxy.settings.pins import Lock, Pins
+from mcproxy.settings.access.pins import Lock, Pins
 from tests.fakes.upstream import FakeUpstream, House, complete, decoded, error, house, quiet, resource, tool
 
 pytestmark = pytest.mark.anyio

@@ -29,13 +29,13 @@ from mcproxy.call import (
     Stage,
 )
 from mcproxy.gateway.pipeline import attributed, audited, contained, counted, stack
-from mcproxy.logs import about
-from mcproxy.metrics import Metrics
 from mcproxy.protocol.eras import LATEST
 from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS, LIMIT_EXCEEDED, raw
 from mcproxy.protocol.methods import Kind
 from mcproxy.settings import Settings
-from mcproxy.settings.audit import Audit as AuditSettings
+from mcproxy.settings.access.audit import Audit as AuditSettings
+from mcproxy.telemetry.logs import about
+from mcproxy.telemetry.metrics import Metrics
 from tests.fakes.upstream import FakeClient, FakeUpstream, House, complete, error, failed, house, quiet, tool
 
 pytestmark = pytest.mark.anyio

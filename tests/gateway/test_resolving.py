@@ -8,7 +8,7 @@ from mcproxy.access.policy import Policy
 from mcproxy.call import ANONYMOUS, Call, Caller, ServerIdentity
 from mcproxy.catalog.merging import Entry, Listing
 from mcproxy.catalog.naming import Space, layouts
-from mcproxy.gateway.catalogue import Catalogue, LinkKey
+from mcproxy.gateway.listings.state import Catalogue, LinkKey
 from mcproxy.gateway.resolving import Resolver
 from mcproxy.gateway.task_ids import TaskIds
 from mcproxy.protocol.eras import LATEST, LATEST_HANDSHAKE, Era

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from mcproxy.call import Call, Hearing, Outcome, ResourceUpdated, Retired
-from mcproxy.gateway.catalogue import LinkKey
+from mcproxy.gateway.listings.state import LinkKey
 from mcproxy.gateway.subscriptions import Topic, Watchers
 from mcproxy.protocol.jsonrpc import raw
 from mcproxy.protocol.methods import SUBSCRIBE, UNSUBSCRIBE, Kind

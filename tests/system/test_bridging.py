@@ -13,10 +13,10 @@ from prometheus_client import CollectorRegistry
 
 from mcproxy.app import App, running
 from mcproxy.call import ANONYMOUS, Call, Caller, Client, InputRequired, Outcome
-from mcproxy.metrics import Metrics
 from mcproxy.protocol.eras import LATEST
 from mcproxy.protocol.jsonrpc import raw
 from mcproxy.settings import Settings
+from mcproxy.telemetry.metrics import Metrics
 from tests.fakes.servers import sdk
 from tests.fakes.upstream import FakeClient, decoded
 

@@ -26,10 +26,10 @@ from mcproxy.call import (
     Outcome,
     UpstreamEvent,
 )
-from mcproxy.metrics import Metrics
 from mcproxy.protocol.jsonrpc import INVALID_REQUEST, Params, raw
 from mcproxy.settings import Proxy, Upstream, UpstreamTimeouts
-from mcproxy.upstream.connecting import connected
+from mcproxy.telemetry.metrics import Metrics
+from mcproxy.upstream.connect import connected
 from mcproxy.upstream.link import Connect
 from mcproxy.upstream.supervisor import Places, Supervisor
 

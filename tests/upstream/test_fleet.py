@@ -10,9 +10,9 @@ import anyio
 import pytest
 
 from mcproxy.call import Connected, Outcome, Phase, Reason
-from mcproxy.metrics import Metrics
 from mcproxy.settings import Proxy, Settings, Upstream
 from mcproxy.settings.differences import diff
+from mcproxy.telemetry.metrics import Metrics
 from mcproxy.upstream.fleet import Fleet
 from tests.upstream.support import QUICK, Events, failure, tool
 from tests.upstream.test_supervisor import DONE, FakeConnect, FakeLink

@@ -28,13 +28,13 @@ from mcproxy.call import (
     Trouble,
     UpstreamChanged,
 )
-from mcproxy.channel import PeerGone
-from mcproxy.logs import about
-from mcproxy.propagation import NOTHING, departing
+from mcproxy.pending_requests import PeerGone
 from mcproxy.protocol.eras import Era
 from mcproxy.protocol.jsonrpc import Params, first_level, raw
 from mcproxy.protocol.methods import Kind
 from mcproxy.settings import Upstream, UpstreamTimeouts
+from mcproxy.telemetry.logs import about
+from mcproxy.telemetry.trace_context import NOTHING, departing
 from mcproxy.upstream.link import Hop, Link, NotAccepted, Rejected, Unreachable
 from mcproxy.upstream.supervisor import Places
 from tests.upstream.support import QUICK, FakeListener, child, failure, request, running, tool, value

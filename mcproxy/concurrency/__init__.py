@@ -1,0 +1,1 @@
+"""asyncio building blocks that know neither MCP nor HTTP: coalescing, bounded queues, deadlines, backoff, cancelling."""

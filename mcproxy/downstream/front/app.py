@@ -1,0 +1,340 @@
+"""What clients are served over HTTP: admission, identity, limits, the choice of the era, and dispatch. Answers no
+message itself.
+
+Everything that is refused here is refused with a JSON-RPC error that says why.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
+from typing import Final
+from urllib.parse import urlsplit
+
+import anyio
+import msgspec
+
+from mcproxy.call import AGGREGATE, ANONYMOUS, McpError, Principal
+from mcproxy.downstream.front.origin import admits_host, admits_origin, cors_headers, preflight_headers
+from mcproxy.downstream.handshake.conversation import opens
+from mcproxy.downstream.handshake.http_sse import EventStreams
+from mcproxy.downstream.handshake.sessions import Sessions
+from mcproxy.downstream.handshake.streamable_http import Streamable
+from mcproxy.downstream.io.context import Edge
+from mcproxy.downstream.io.inbound import Incoming, read, speaks_stateless
+from mcproxy.downstream.io.request_headers import Heading, heading
+from mcproxy.downstream.io.responses import JSON, Refusal, error, refused
+from mcproxy.downstream.io.stream_limits import OpenStreams, TooManyStreams
+from mcproxy.downstream.stateless.streamable_http import StatelessHttp
+from mcproxy.http import server as http
+from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, INVALID_REQUEST, InvalidMessage
+from mcproxy.settings import Proxy
+from mcproxy.settings.endpoints import key_of
+from mcproxy.telemetry.trace_context import arrived, picked
+
+Found = Mapping[str, str]
+"""What the names in a route's path stood for."""
+Identify = Callable[[http.Request], Principal | Awaitable[Principal]]
+"""Says who sends a request, at once where nobody has to be asked.
+
+Raises Refusal where that cannot be told, with the headers that say what is missing.
+"""
+
+LAST_WORDS: Final = 0.5
+"""Seconds beyond the grace for responses to be taken."""
+
+
+class Standing(msgspec.Struct, frozen=True):
+    """What follows from a head and the settings: whom it is for, once it has been let in."""
+
+    proxy: Proxy
+    method: str
+    target: str
+    handler: http.RoutedHandler
+    found: Found
+    added: Mapping[str, str]
+    """Header fields of the response."""
+
+
+def anonymous(request: http.Request) -> Principal:
+    return ANONYMOUS
+
+
+async def serve_http(
+    edge: Edge,
+    *,
+    stop: anyio.Event,
+    started: Callable[[str], None],
+    identify: Identify = anonymous,
+    extra_routes: Iterable[http.Route] = (),
+    tls: ssl.SSLContext | None = None,
+) -> None:
+    """Serves until `stop`; then admits nothing, lets calls end within `shutdown_grace`, and returns (R9).
+
+    `started` hears the base URL, with the port that was really taken. `extra_routes` are served beside MCP, behind
+    the same admission, without identity. Raises OSError where it cannot listen.
+    """
+    proxy = edge.proxy
+    listener = Listener(edge, identify, extra_routes)
+    async with anyio.create_task_group() as tasks:
+        server = http.Server(listener.handle, _turned_away, partial(_bounds, edge))
+        await tasks.start(server.run)
+        port = await server.listen(proxy.host, proxy.port, tls)
+        tasks.start_soon(listener.sweep)
+        try:
+            started(_base_url("http" if tls is None else "https", proxy.host, port))
+            await stop.wait()
+        finally:
+            with anyio.CancelScope(shield=True):
+                server.drain()
+                await listener.drain()
+                await server.close(LAST_WORDS)
+                listener.close()
+            tasks.cancel_scope.cancel()
+
+
+class Listener:
+    """The routes of MCP, for every endpoint and every era."""
+
+    def __init__(self, edge: Edge, identify: Identify, extra_routes: Iterable[http.Route] = ()) -> None:
+        self._edge = edge
+        self._identify = identify
+        self._sessions = Sessions(edge)
+        self._streams = OpenStreams(edge)
+        self._stateless = StatelessHttp(edge, self._streams)
+        self._streamable = Streamable(edge, self._sessions, self._streams)
+        self._event_streams = EventStreams(edge, self._sessions, self._streams)
+        self._router = http.Router([*self._routes(), *extra_routes])
+        self._answers = _traced(self._routed) if edge.traced else self._routed
+        self._received = edge.metrics.received("http")
+        self._sent = edge.metrics.sent("http")
+        self._present = 0
+        self._quiet: asyncio.Event | None = None
+        """Made by who waits for nobody to be present."""
+
+    async def handle(self, request: http.Request) -> http.Answered:
+        """Answers any request: what raises a refusal is refused, with its JSON-RPC error."""
+        self._present += 1
+        try:
+            return await self._answers(request)
+        except Refusal as refusal:
+            return refused(refusal)
+        except TooManyStreams as refusal:
+            return error(503, refusal)
+        except http.NotFound:
+            return _turned_away(404, f"{request.path!r}: Not Found")
+        except http.MethodNotAllowed as refusal:
+            sentence = f"{request.path!r}: Method Not Allowed"
+            return error(405, McpError(INVALID_REQUEST, sentence), headers={"Allow": refusal.allowed})
+        finally:
+            self._present -= 1
+            if self._quiet is not None and not self._present:
+                self._quiet.set()
+
+    async def sweep(self) -> None:
+        """Lets go of idle sessions, for ever."""
+        await self._sessions.sweep()
+
+    async def drain(self) -> None:
+        """Ends what is idle at once, gives the rest `shutdown_grace`, and then cuts it off (requirement R9)."""
+        self._stateless.drain()
+        self._event_streams.drain()
+        self._sessions.drain()
+        with anyio.move_on_after(self._edge.proxy.shutdown_grace):
+            while self._present:
+                self._quiet = asyncio.Event()
+                await self._quiet.wait()
+            await self._streams.closed()
+        self._stateless.abandon()
+        self._sessions.abandon()
+
+    def close(self) -> None:
+        self._sessions.close()
+
+    def _routes(self) -> list[http.Route]:
+        paths = self._edge.proxy.paths
+        one = paths.servers + "/{endpoint}"
+        selection = paths.mcp + "/{selection}"
+        methods = {"POST": self._post, "GET": self._get, "DELETE": self._delete}
+        return [
+            *(
+                http.Route(method, path, handler)
+                for path in (paths.mcp, f"{paths.mcp}/", f"{one}/mcp", f"{one}/mcp/", selection, f"{selection}/")
+                for method, handler in methods.items()
+            ),
+            *(
+                http.Route("GET", path, self._get_events)
+                for path in (paths.sse, f"{one}/sse", paths.sse + "/{selection}")
+            ),
+            http.Route("POST", paths.messages, self._post_message),
+        ]
+
+    def _routed(self, request: http.Request) -> Awaitable[http.Answered]:
+        """Preflights are answered before anybody asks who is there (R57)."""
+        standing = request.fields.noted.get(Standing)
+        if (
+            standing is None
+            or standing.proxy is not self._edge.proxy
+            or standing.target != request.target
+            or standing.method != request.method
+        ):
+            standing = request.fields.noted[Standing] = self._standing(request)
+        else:
+            request.added = standing.added
+        return standing.handler(request, standing.found)
+
+    def _standing(self, request: http.Request) -> Standing:
+        """Raises Refusal, http.NotFound and http.MethodNotAllowed."""
+        request.added = added = self._admitted(request)
+        if request.method == "OPTIONS" and "access-control-request-method" in request.fields:
+            return Standing(self._edge.proxy, request.method, request.target, _preflight, {}, added)
+        handler, found = self._router.find(request)
+        return Standing(self._edge.proxy, request.method, request.target, handler, found, added)
+
+    def _admitted(self, request: http.Request) -> Mapping[str, str]:
+        """Checks Host and Origin (R42, R57), and says what browsers are told. Raises Refusal."""
+        proxy, host = self._edge.proxy, request.fields.get("host", "")
+        if not (admits_host(host, proxy.allowed_hosts) or admits_host(host, (), _bound(self._edge, request))):
+            raise Refusal(421, INVALID_REQUEST, f"the Host {host!r} is not served here (proxy.allowed_hosts)")
+        if "origin" not in request.fields:
+            return {}
+        origin = request.fields["origin"]
+        if not admits_origin(origin, host, proxy.allowed_origins):
+            raise Refusal(403, INVALID_REQUEST, f"the Origin {origin!r} is not allowed (proxy.allowed_origins)")
+        return cors_headers(origin)
+
+    async def _post(self, request: http.Request, found: Found) -> http.Answered:
+        principal = self._identify(request)
+        if not isinstance(principal, Principal):
+            principal = await principal
+        endpoint = self._endpoint(found, principal) if found else AGGREGATE
+        head = heading(request.fields)
+        if not head.is_readable:
+            raise _unreadable(head)
+        body = request.received
+        if body is None:
+            body = await self._late_body(request)
+        self._received.inc(len(body))
+        incoming = _message(body)
+        # versioning: a request says its era in its body, or in its header and is no handshake.
+        if (head.is_stateless and not opens(incoming)) or speaks_stateless(incoming):
+            answer = await self._stateless.post(request, incoming, principal, endpoint)
+        else:
+            answer = await self._streamable.post(request, head, incoming, principal, endpoint)
+        if isinstance(answer, http.Response):
+            self._sent.inc(len(answer.body))
+        return answer
+
+    async def _get(self, request: http.Request, found: Found) -> http.Answered:
+        principal = await self._principal(request)
+        endpoint = self._endpoint(found, principal)
+        _check_method(request)
+        return await self._streamable.get(request, principal, endpoint)
+
+    async def _delete(self, request: http.Request, found: Found) -> http.Answered:
+        principal = await self._principal(request)
+        endpoint = self._endpoint(found, principal)
+        _check_method(request)
+        return await self._streamable.delete(request, principal, endpoint)
+
+    async def _get_events(self, request: http.Request, found: Found) -> http.Answered:
+        principal = await self._principal(request)
+        return await self._event_streams.get(request, principal, self._endpoint(found, principal))
+
+    async def _post_message(self, request: http.Request, found: Found) -> http.Answered:
+        principal = await self._principal(request)
+        head = heading(request.fields)
+        if not head.is_readable:
+            raise _unreadable(head)
+        body = await self._late_body(request)
+        self._edge.metrics.received("sse").inc(len(body))
+        return await self._event_streams.post(request, _message(body), principal)
+
+    async def _principal(self, request: http.Request) -> Principal:
+        principal = self._identify(request)
+        return principal if isinstance(principal, Principal) else await principal
+
+    def _endpoint(self, found: Found, principal: Principal) -> str:
+        """Raises Refusal where there is none, or none for `principal`: that must look the same (requirement R38)."""
+        if not found:
+            return AGGREGATE
+        endpoint = key_of(found["selection"]) if "selection" in found else found["endpoint"]
+        if not self._edge.exists(endpoint, principal):
+            raise Refusal(404, INVALID_REQUEST, "no server of that name is behind this gateway")
+        return endpoint
+
+    async def _late_body(self, request: http.Request) -> bytes:
+        """That of a request which may not have come whole yet. Raises Refusal."""
+        patience = self._edge.proxy.read_timeout
+        try:
+            return await request.body(patience)
+        except http.BodyLate as late:
+            sentence = f"the message did not arrive within {patience:g} s (read_timeout)"
+            raise Refusal(408, INVALID_REQUEST, sentence) from late
+        except http.BodyTooLarge as large:
+            raise Refusal(413, INVALID_REQUEST, "the body is too large (limits.max_body_bytes)") from large
+        except http.BodyCut as cut:
+            raise Refusal(400, INVALID_REQUEST, "the body is not what its headers say, or is cut short") from cut
+
+
+def _unreadable(head: Heading) -> Refusal:
+    if head.content_type != JSON:
+        sentence = f"the header Content-Type must be {JSON}, not {head.content_type!r}"
+        return Refusal(415, INVALID_REQUEST, sentence)
+    sentence = "the body must not be compressed"
+    return Refusal(415, INVALID_REQUEST, sentence, headers={"Accept-Encoding": "identity"})
+
+
+def _message(body: bytes) -> Incoming:
+    """Raises Refusal."""
+    try:
+        return read(body)
+    except InvalidMessage as invalid:
+        raise Refusal(400, invalid.code, invalid.reason) from invalid
+
+
+def _check_method(request: http.Request) -> None:
+    """GET and DELETE are of the handshake eras alone (2026-07-28, streamable-http). Raises Refusal."""
+    if heading(request.fields).is_stateless:
+        raise Refusal(405, INVALID_REQUEST, "this protocol version has POST alone", headers={"Allow": "POST"})
+
+
+async def _preflight(request: http.Request, _: Found) -> http.Response:
+    return http.Response(204, fields=preflight_headers(request.fields.joined("access-control-request-headers")))
+
+
+def _traced(answers: http.Handler) -> http.Handler:
+    """Notes of which trace a request is, for as long as it is served."""
+
+    async def tracing(request: http.Request) -> http.Answered:
+        token = arrived.set(picked(request.fields))
+        try:
+            return await answers(request)
+        finally:
+            arrived.reset(token)
+
+    return tracing
+
+
+def _turned_away(status: int, sentence: str) -> http.Response:
+    code = INTERNAL_ERROR if status == 500 else INVALID_REQUEST
+    return error(status, McpError(code, sentence))
+
+
+def _bounds(edge: Edge) -> http.Bounds:
+    limits = edge.proxy.limits
+    return http.Bounds(
+        limits.max_body_bytes, edge.proxy.connection_idle, edge.proxy.write_timeout, limits.max_connections
+    )
+
+
+def _bound(edge: Edge, request: http.Request) -> set[str]:
+    """The names of the address that a request arrived at, and our own. No page can have another host's name for it."""
+    public = urlsplit(edge.proxy.public_url or "").hostname or edge.proxy.host
+    return {edge.proxy.host, public, *(request.local or ())[:1]}
+
+
+def _base_url(scheme: str, host: str, port: int) -> str:
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"

@@ -1,0 +1,123 @@
+"""What an OAuth 2.1 resource server says of itself: its metadata (RFC 9728), and its challenges (RFC 6750, section 3).
+
+Each endpoint is a resource of its own, named by its URL; the gateway as a whole is one, too. Tells nobody which
+endpoints there are: to whoever is not authenticated any name is as good as another. Judges no token.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+from urllib.parse import urlsplit
+
+import msgspec
+
+from mcproxy.access.identity import Fault, Identity
+from mcproxy.downstream.io.context import Edge
+from mcproxy.downstream.io.responses import json
+from mcproxy.http import server as http
+from mcproxy.settings import Paths, Proxy
+from mcproxy.settings.access.authentication import Authentication
+
+WELL_KNOWN: Final = "/.well-known/oauth-protected-resource"
+
+_DEFAULT_PORTS: Final = {"http": 80, "https": 443}
+_UNQUOTABLE: Final = re.compile(r"[^\x20\x21\x23-\x5B\x5D-\x7E]")
+
+
+def base_url(proxy: Proxy, request: http.Request) -> str:
+    """What the endpoints are below: the public URL, else what a request was sent to.
+
+    The Host header says by which of its names the gateway is called, and was checked; the port is the connection's.
+    """
+    if proxy.public_url is not None:
+        return proxy.public_url
+    usual = _DEFAULT_PORTS[request.scheme]
+    port = request.local[1] if request.local is not None else usual
+    name = urlsplit(f"//{request.fields.get('host', '')}").hostname or ""
+    host = f"[{name}]" if ":" in name else name
+    return f"{request.scheme}://{host}" + ("" if port == usual else f":{port}")
+
+
+def is_audience(proxy: Proxy, request: http.Request, audience: str) -> bool:
+    """Whether a token for `audience` is for what is asked (RFC 8707): the endpoint, or the gateway as a whole."""
+    base, audience = base_url(proxy, request), audience.removesuffix("/")
+    if audience in {base, base + _endpoint(proxy.paths, request)}:
+        return True
+    # 2024-11-05 posts beside its event stream, with the token for the stream, wherever that is.
+    posts = request.path == proxy.paths.messages
+    return posts and audience.startswith(base) and _is_events(proxy.paths, audience.removeprefix(base))
+
+
+def metadata_url(proxy: Proxy, request: http.Request) -> str:
+    """Where the metadata of what is asked is: RFC 9728, section 3.1."""
+    parts = urlsplit(base_url(proxy, request) + _endpoint(proxy.paths, request))
+    return f"{parts.scheme}://{parts.netloc}{WELL_KNOWN}{parts.path}"
+
+
+def challenge(edge: Edge, authentication: Authentication, request: http.Request, fault: Fault, sentence: str) -> str:
+    """The `WWW-Authenticate` of a refusal (basic/authorization, "Protected Resource Metadata Discovery")."""
+    parameters = {"realm": edge.proxy.name}
+    if authentication.oauth.issuers:
+        parameters["resource_metadata"] = metadata_url(edge.proxy, request)
+        if authentication.oauth.required_scopes:
+            parameters["scope"] = " ".join(authentication.oauth.required_scopes)
+    # RFC 6750, section 3.1: a request that shows nothing is told of no error.
+    if fault is not Fault.MISSING:
+        parameters |= {"error": fault.value, "error_description": sentence}
+    return "Bearer " + ", ".join(f'{name}="{_UNQUOTABLE.sub("", value)}"' for name, value in parameters.items())
+
+
+def routes(edge: Edge, identity: Identity) -> list[http.Route]:
+    """The metadata, for whoever asks: it says how to be let in."""
+
+    async def serve(request: http.Request, _found: Mapping[str, str]) -> http.Response:
+        oauth = identity.settings.oauth
+        resource = _named(edge.proxy, request)
+        # R41: without OAuth these are real 404s, or clients would go looking for an authorization server.
+        if resource is None or not oauth.issuers:
+            raise http.NotFound
+        document: dict[str, object] = {
+            "resource": resource,
+            "authorization_servers": [issuer.issuer for issuer in oauth.issuers],
+            "bearer_methods_supported": ["header"],
+            "resource_name": edge.proxy.name,
+        }
+        if scopes := sorted({*oauth.required_scopes, *oauth.scopes_supported}):
+            document["scopes_supported"] = scopes
+        return json(msgspec.json.encode(document))
+
+    paths = (WELL_KNOWN, WELL_KNOWN + "/{rest...}")
+    return [http.Route(method, path, serve) for path in paths for method in ("GET", "HEAD")]
+
+
+def _endpoint(paths: Paths, request: http.Request) -> str:
+    """The path of what is asked, as its client knows it."""
+    return paths.sse if request.path == paths.messages else request.raw_path.removesuffix("/")
+
+
+def _named(proxy: Proxy, request: http.Request) -> str | None:
+    """The resource whose metadata is asked for; None where there cannot be one."""
+    base = base_url(proxy, request)
+    tail = request.raw_path.removeprefix(WELL_KNOWN).removesuffix("/")
+    path = tail.removeprefix(urlsplit(base).path)
+    return base + path if not path or _is_streamable(proxy.paths, path) or _is_events(proxy.paths, path) else None
+
+
+def _is_streamable(paths: Paths, path: str) -> bool:
+    """Whether this may be the path of an endpoint of Streamable HTTP."""
+    return _is_below(paths.mcp, path) or _is_part(paths.servers, "mcp", path)
+
+
+def _is_events(paths: Paths, path: str) -> bool:
+    """Whether this may be the path of an event stream of 2024-11-05."""
+    return _is_below(paths.sse, path) or _is_part(paths.servers, "sse", path)
+
+
+def _is_below(whole: str, path: str) -> bool:
+    return re.fullmatch(re.escape(whole) + r"(/[^/]+)?", path) is not None
+
+
+def _is_part(servers: str, end: str, path: str) -> bool:
+    return re.fullmatch(rf"{re.escape(servers)}/[^/]+/{end}", path) is not None

@@ -1,0 +1,182 @@
+"""Serving one client over standard input and output (basic/transports, stdio). Lasts as long as its input.
+
+Writes nothing but messages: what else prints to the process's standard output is sent to standard error.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+import anyio
+import anyio.lowlevel
+import structlog
+from anyio.abc import TaskGroup
+
+from mcproxy.call import AGGREGATE, ANONYMOUS, Principal
+from mcproxy.downstream.handshake.sessions import Sessions
+from mcproxy.downstream.handshake.stdio import Pipe
+from mcproxy.downstream.io.context import Edge
+from mcproxy.downstream.io.inbound import read
+from mcproxy.downstream.io.send_buffer import pump
+from mcproxy.downstream.stateless.stdio import StatelessPipe
+from mcproxy.protocol.jsonrpc import INVALID_REQUEST, ErrorObject, ErrorResponse, InvalidMessage
+
+TRANSPORT: Final = "stdio"
+
+FAREWELL: Final = 2.0
+"""Seconds beyond the grace in which all must be over."""
+
+_CHUNK: Final = 65_536
+_PIPE_BUF: Final = 4096
+"""POSIX: so much goes into a writable pipe without blocking."""
+
+log = structlog.get_logger()
+
+
+async def serve_stdio(
+    edge: Edge,
+    stdin: int | None = None,
+    stdout: int | None = None,
+    *,
+    stop: anyio.Event | None = None,
+    principal: Principal = ANONYMOUS,
+) -> None:
+    """Serves until the input ends (R12) or `stop` is set (R9), then gives calls in flight `shutdown_grace` to end.
+
+    `stdin` and `stdout` are file descriptors, by default the process's own.
+    """
+    with _own_stdout() if stdout is None else _as_given(stdout) as output:
+        await _serve(edge, sys.stdin.fileno() if stdin is None else stdin, output, stop or anyio.Event(), principal)
+
+
+async def _serve(edge: Edge, stdin: int, stdout: int, stop: anyio.Event, principal: Principal) -> None:
+    sessions = Sessions(edge)
+    pipe = Pipe(edge, sessions, TRANSPORT, principal, AGGREGATE, lambda message: message + b"\n")
+    stateless = StatelessPipe(edge, principal, AGGREGATE, pipe)
+    try:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_write, pipe, stateless, stdout, edge, tasks)
+            tasks.start_soon(_read, pipe, stateless, stdin, edge, stop)
+            await stop.wait()
+            grace = edge.proxy.shutdown_grace
+            tasks.cancel_scope.deadline = anyio.current_time() + grace + FAREWELL
+            with anyio.move_on_after(grace):
+                await _drain(pipe, stateless, sessions)
+            stateless.abandon()
+            sessions.abandon()
+            await _drain(pipe, stateless, sessions)
+            pipe.close()
+    finally:
+        stateless.end()
+        pipe.end()
+        sessions.close()
+
+
+async def _drain(pipe: Pipe, stateless: StatelessPipe, sessions: Sessions) -> None:
+    """Admits nothing more, and returns once nothing is in flight. What the client says is still heard meanwhile."""
+    stateless.drain()
+    await stateless.idle()
+    # Not before: an idle session hangs up at once.
+    sessions.drain()
+    if pipe.session is not None:
+        await pipe.session.idle()
+
+
+async def _read(pipe: Pipe, stateless: StatelessPipe, stdin: int, edge: Edge, ended: anyio.Event) -> None:
+    received = edge.metrics.bytes_in.labels(TRANSPORT)
+    async for line in _lines(stdin, edge.proxy.limits.max_body_bytes):
+        if line is None:
+            sentence = f"a message is larger than {edge.proxy.limits.max_body_bytes} bytes (limits.max_body_bytes)"
+            pipe.send(ErrorResponse(None, ErrorObject(INVALID_REQUEST, sentence)))
+            continue
+        received.inc(len(line))
+        if not line.strip():
+            continue
+        try:
+            incoming = read(line)
+            if not stateless.receive(incoming):
+                await pipe.receive(incoming)
+        except InvalidMessage as invalid:
+            pipe.send(invalid.response())
+    ended.set()
+
+
+async def _write(pipe: Pipe, stateless: StatelessPipe, stdout: int, edge: Edge, tasks: TaskGroup) -> None:
+    sent = edge.metrics.bytes_out.labels(TRANSPORT)
+
+    async def write(frames: bytes) -> None:
+        with anyio.fail_after(edge.proxy.write_timeout):
+            await _write_all(stdout, frames)
+        sent.inc(len(frames))
+
+    def refill() -> bool:
+        return any([pipe.refill(), stateless.tell_changes()])
+
+    try:
+        pipe.outbox.refill = refill
+        await pump(pipe.outbox, write)
+    except (OSError, TimeoutError) as error:
+        log.info("client gone", transport=TRANSPORT, why=str(error) or "it takes nothing (write_timeout)")
+    # Whoever cannot be answered need not be heard.
+    tasks.cancel_scope.cancel()
+
+
+async def _lines(fd: int, limit: int) -> AsyncIterator[bytes | None]:
+    """The lines of a file, without their ends; None in place of one over `limit` bytes."""
+    parts: list[bytes] = []
+    size = 0
+    while chunk := await _read_some(fd):
+        *ends, rest = chunk.split(b"\n")
+        for end in ends:
+            yield b"".join([*parts, end]) if size + len(end) <= limit else None
+            parts, size = [], 0
+        size += len(rest)
+        if size <= limit:
+            parts.append(rest)
+        else:
+            parts = []
+    if size:
+        yield b"".join(parts) if size <= limit else None
+
+
+async def _read_some(fd: int) -> bytes:
+    try:
+        await anyio.wait_readable(fd)
+    except PermissionError:
+        # epoll refuses regular files, which are always ready.
+        await anyio.lowlevel.checkpoint()
+    return os.read(fd, _CHUNK)
+
+
+async def _write_all(fd: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        try:
+            await anyio.wait_writable(fd)
+        except PermissionError:
+            await anyio.lowlevel.checkpoint()
+        view = view[os.write(fd, view[:_PIPE_BUF]) :]
+
+
+@contextmanager
+def _own_stdout() -> Iterator[int]:
+    """The process's standard output for us alone."""
+    sys.stdout.flush()
+    output = sys.stdout.fileno()
+    ours = os.dup(output)
+    os.dup2(sys.stderr.fileno(), output)
+    try:
+        yield ours
+    finally:
+        sys.stdout.flush()
+        os.dup2(ours, output)
+        os.close(ours)
+
+
+@contextmanager
+def _as_given(stdout: int) -> Iterator[int]:
+    yield stdout

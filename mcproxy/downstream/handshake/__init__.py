@@ -1,0 +1,1 @@
+"""Clients of the handshake era (2024-11-05 to 2025-11-25): sessions, and the transports that carry them."""

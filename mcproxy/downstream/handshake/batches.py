@@ -1,0 +1,59 @@
+"""JSON-RPC batches, which sessions of 2025-03-26 alone may send. Knows no transport."""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from mcproxy.call import McpError
+from mcproxy.downstream.handshake.conversation import Outlet, receive, take
+from mcproxy.downstream.handshake.sessions import Session
+from mcproxy.downstream.io.context import Edge
+from mcproxy.downstream.io.inbound import Batch
+from mcproxy.protocol.eras import has_batches
+from mcproxy.protocol.jsonrpc import (
+    INVALID_REQUEST,
+    ErrorResponse,
+    InvalidMessage,
+    Notification,
+    Request,
+    Response,
+    encode,
+)
+
+
+def check_batch(batch: Batch, version: str | None, most: int) -> None:
+    """Raises McpError where a session of that version (None: no session yet) may not send this batch."""
+    if version is None or not has_batches(version):
+        sentence = "a batch of messages, which exist in sessions of version 2025-03-26 alone; send them one by one"
+        raise McpError(INVALID_REQUEST, sentence)
+    if len(batch) > most:
+        raise McpError(INVALID_REQUEST, f"a batch of {len(batch)} messages; at most {most} are taken (max_batch)")
+
+
+def receive_batch(edge: Edge, session: Session, batch: Batch, outlet: Outlet) -> None:
+    """Takes a batch (2025-03-26). `outlet` is finished once for each member that is answered (see `answered`)."""
+    for member in batch:
+        match member:
+            case InvalidMessage():
+                outlet.send(member.response())
+                outlet.finish()
+            case Request() | Notification() | Response() | ErrorResponse():
+                receive(edge, session, member, outlet)
+            case _:
+                assert_never(member)
+
+
+def take_batch(edge: Edge, session: Session, batch: Batch) -> None:
+    """Takes a batch that is owed no answer."""
+    for member in batch:
+        if isinstance(member, Notification | Response | ErrorResponse):
+            take(edge, session, member)
+
+
+def answered(batch: Batch) -> int:
+    """How many answers a batch is owed."""
+    return sum(isinstance(member, Request | InvalidMessage) for member in batch)
+
+
+def encode_batch(answers: list[Response | ErrorResponse]) -> bytes:
+    return b"[" + b",".join(map(encode, answers)) + b"]"

@@ -1,0 +1,64 @@
+"""Putting an upstream's question (sampling, elicitation, roots) to a client of the handshake eras.
+
+Asks only what the client declared that it can answer. Knows no transport.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import assert_never
+
+from msgspec import Raw
+
+from mcproxy.call import Caller, InputRequest, McpError, Reason
+from mcproxy.pending_requests import PeerGone, Requests, RequestTimeout, Timeouts
+from mcproxy.protocol.inputs import missing_capabilities, named
+from mcproxy.protocol.jsonrpc import (
+    INTERNAL_ERROR,
+    INVALID_REQUEST,
+    ErrorResponse,
+    Message,
+    Response,
+    raw,
+)
+from mcproxy.protocol.methods import INPUT_CAPABILITIES
+
+
+async def ask(
+    requests: Requests, caller: Caller, request: InputRequest, send: Callable[[Message], None], timeout: float
+) -> Raw:
+    """The client's result. Raises McpError: its own error, or ours where it cannot answer, is gone, or takes too long.
+
+    A question that is given up is cancelled (cancellation, Behavior Requirements). `timeout` is in seconds.
+    """
+    check_declared(caller, request)
+
+    async def put(message: Message) -> None:
+        send(message)
+
+    try:
+        answer = await requests.exchange(
+            request.method, request.params, put, Timeouts(timeout, timeout), send_cancel=put
+        )
+    except PeerGone as gone:
+        raise McpError(INVALID_REQUEST, f"the client cannot be asked {request.method}: {gone}") from gone
+    except RequestTimeout as late:
+        sentence = f"the client did not answer {request.method} within {timeout:g} s (ask_timeout)"
+        raise McpError(INTERNAL_ERROR, sentence, reason=Reason.TIMEOUT) from late
+    match answer:
+        case Response(result=result):
+            return raw(result)
+        case ErrorResponse(error=error):
+            raise McpError(error.code, error.message, error.data)
+        case _:
+            assert_never(answer)
+
+
+def check_declared(caller: Caller, request: InputRequest) -> None:
+    """Raises McpError where the client did not declare what it takes to answer."""
+    if request.method not in INPUT_CAPABILITIES:
+        raise McpError(INVALID_REQUEST, f"{request.method} is nothing that a client can be asked")
+    missing = missing_capabilities(caller.capabilities, request.method, request.params)
+    if missing:
+        sentence = f"the client cannot answer {request.method}: it did not declare {named(missing)}"
+        raise McpError(INVALID_REQUEST, sentence)

@@ -1,0 +1,85 @@
+"""HTTP responses of the gateway: JSON, errors with a JSON-RPC body, and which of its forms a client takes.
+
+Decides no status and reads no message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+from mcproxy.call import McpError, Reason
+from mcproxy.http import server as http
+from mcproxy.protocol.jsonrpc import INVALID_REQUEST, ErrorResponse, RequestId, encode
+
+JSON: Final = "application/json"
+EVENTS: Final = "text/event-stream"
+
+_WHOLE_HEADERS: Final = {"Content-Type": JSON, "Cache-Control": "no-store"}
+
+
+class Refusal(Exception):
+    """An HTTP request that is not let in: the status, and the JSON-RPC error for the body."""
+
+    def __init__(
+        self, status: int, code: int, sentence: str, *, data: object = None, headers: Mapping[str, str] | None = None
+    ) -> None:
+        super().__init__(sentence)
+        self.status = status
+        self.error = McpError(code, sentence, data)
+        self.headers = dict(headers or {})
+
+
+def refused(refusal: Refusal) -> http.Response:
+    return error(refusal.status, refusal.error, headers=refusal.headers)
+
+
+def error(
+    status: int, reason: McpError, id: RequestId | None = None, *, headers: Mapping[str, str] | None = None
+) -> http.Response:
+    return json(encode(ErrorResponse(id, reason.error())), status, headers)
+
+
+def failure(reason: McpError, id: RequestId | None) -> http.Response:
+    """Of a request that could be read, and is answered with our own error."""
+    return error(503 if reason.reason is Reason.UNAVAILABLE else 200, reason, id)
+
+
+def json(body: bytes, status: int = 200, headers: Mapping[str, str] | None = None) -> http.Response:
+    return http.Response(status, body, {**_WHOLE_HEADERS, **headers} if headers else _WHOLE_HEADERS)
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """Which of our two forms an `Accept` header admits (RFC 9110, section 12.5.1)."""
+
+    json: bool
+    events: bool
+
+
+@lru_cache(256)
+def read_accept(header: str | None) -> Accepted:
+    """No header admits everything."""
+    ranges = {"*/*"} if header is None or not header.strip() else set(filter(None, map(_range, header.split(","))))
+    anything = "*/*" in ranges
+    return Accepted(
+        json=anything or bool(ranges & {JSON, "application/*"}), events=anything or bool(ranges & {EVENTS, "text/*"})
+    )
+
+
+def check_accept(accepted: Accepted) -> None:
+    """Raises Refusal where a POST may be answered in neither form."""
+    if not (accepted.json or accepted.events):
+        raise Refusal(406, INVALID_REQUEST, "accept application/json, text/event-stream, or both")
+
+
+def _range(entry: str) -> str | None:
+    media, *parameters = (part.strip().lower() for part in entry.split(";"))
+    return None if any(_is_zero(parameter) for parameter in parameters) else media
+
+
+def _is_zero(parameter: str) -> bool:
+    name, _, value = parameter.partition("=")
+    return name.strip() == "q" and value.strip() in {"0", "0.", "0.0", "0.00", "0.000"}

@@ -1,0 +1,349 @@
+"""What is held of one upstream's resources and what is on its way: who gets what, what is kept, what is forgotten.
+
+Decides; sends nothing, waits for nothing, and takes the time as an argument.
+
+A read on its way is found under its key until an invalidation takes it out: those aboard still get its result, but
+it is not kept, and nobody comes aboard who began to read after the change (requirement R35).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from fnmatch import fnmatchcase
+from itertools import islice
+from typing import Final
+
+import msgspec
+from cachetools import LRUCache
+from msgspec import Raw
+from msgspec.structs import replace
+
+from mcproxy import settings
+from mcproxy.call import Call, Complete, Failed, Findings, Outcome, Owner, Reason, ServerIdentity, owner
+from mcproxy.catalog.uris import canonical
+from mcproxy.gateway.cache.singleflight import Flight, Waiter
+from mcproxy.gateway.cache.store import Entry, Key, Shelf
+from mcproxy.gateway.cache.watches import Turnover, Watch, Watches
+from mcproxy.protocol.caching import UNSAID, Hints, read_hints
+from mcproxy.protocol.capabilities import reports_updates
+from mcproxy.protocol.jsonrpc import EMPTY_OBJECT, InvalidMessage, Params, parse_object, parse_text, raw, size_of
+from mcproxy.protocol.methods import Method
+
+META_STALE: Final = "mcproxy/stale"
+"""In `_meta` of a result that has outlived its time: `{"forMs": ...}`, for how long."""
+
+MAX_URI: Final = 8192
+"""Characters; what has a longer URI is read past the cache, and is looked for no further than this."""
+_MAX_PARTS: Final = 128
+"""Of a URI's `/`, `?` and `#`; what has more is read past the cache."""
+_MAX_PUBLIC: Final = 256 * 1024
+"""Characters of URIs of which it is remembered that their last result was public."""
+_HARMLESS_META: Final = frozenset({"traceparent", "tracestate", "baggage"})
+"""Keys of a request's `_meta` that do not affect its result (basic, "OpenTelemetry trace context")."""
+_PART: Final = re.compile("[/?#]")
+_FOREVER: Final = float("inf")
+
+
+class Hit(msgspec.Struct, frozen=True):
+    """A result that is there."""
+
+    result: Complete
+    stale: bool = False
+
+
+class Aboard(msgspec.Struct, frozen=True):
+    """The caller waits for `flight`; where it leads, the flight has still to be begun."""
+
+    flight: Flight
+    waiter: Waiter
+    leads: bool
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """What keeping a result led to: whether it has a place, how many entries gave way, and which watches change."""
+
+    placed: bool = False
+    evicted: int = 0
+    watches: Turnover = Turnover()
+
+
+class Reads:
+    def __init__(self, spec: settings.Upstream, max_entry_bytes: int) -> None:
+        self.shelf = Shelf(spec.cache.max_bytes)
+        self._watches = Watches(spec.name, spec.cache.max_watched)
+        self._spec = spec
+        self._max_entry_bytes = max_entry_bytes
+        self._flights: dict[Key, Flight] = {}
+        self._up: dict[Owner, bool] = {}
+        """Of the links that were ever heard of, whether they stand."""
+        self._reports_updates = False
+        self._deaf = False
+        """Whether what the shared link would report goes unheard, though it stands."""
+        self._ended = False
+        self._public: LRUCache[Key, int] = LRUCache(_MAX_PUBLIC, getsizeof=int)
+
+    def succeed(self, before: Reads) -> None:
+        """Takes over what `before`, of other settings, knows of the links; not what it holds."""
+        self._up = dict(before._up)
+        self._reports_updates = before._reports_updates
+        self._deaf = before._deaf
+
+    def end(self) -> Turnover:
+        """Forgets all, watches nothing and keeps nothing more: another is in its place."""
+        self._ended = True
+        self.changed()
+        return Turnover(ended=self._watches.clear())
+
+    def reader(self, call: Call, row: Method) -> Key | None:
+        """The key of what `call` reads for itself; None where its result may depend on more than that."""
+        uri = _only_subject(call.params, row)
+        if uri is None or len(uri) > MAX_URI or _has_many_parts(uri):
+            return None
+        principal = None if self._spec.cache.shared else call.caller.principal.name
+        return Key(owner(self._spec, call.caller), uri, principal)
+
+    def find(self, reader: Key, now: float) -> Hit | None:
+        """What there is to give: while it is fresh, or while the link is known to be down."""
+        entry = self._entry(reader, now)
+        if entry is None:
+            return None
+        self._watches.touch(reader.uri)
+        down = self._up.get(reader.owner) is False
+        return _hit(entry, now) if down or now < entry.fresh_until else None
+
+    def find_in_need(self, reader: Key, now: float) -> Hit | None:
+        """What there is to give in place of an answer that could not be had."""
+        entry = self._entry(reader, now)
+        return None if entry is None else _hit(entry, now)
+
+    def flight_keys(self, reader: Key) -> Sequence[Key]:
+        """Under which keys to read with others: everybody's first where the last result was public, then one's own."""
+        if reader.principal is not None and reader.for_everybody in self._public:
+            return reader.for_everybody, reader
+        return (reader,)
+
+    def board(self, key: Key, reader: Key, call: Call) -> Aboard:
+        """A place on the flight under `key`, or at the head of a new one."""
+        waiter = Waiter(call, reader)
+        flight = self._flights.get(key)
+        if flight is not None and flight.open:
+            flight.board(waiter)
+            return Aboard(flight, waiter, leads=False)
+        watch = self._watches.confirmed(key.uri) if key.owner is None else None
+        flight = self._flights[key] = Flight(key, waiter, watch)
+        return Aboard(flight, waiter, leads=True)
+
+    def land(self, flight: Flight, outcome: Outcome, now: float) -> Kept:
+        """Takes the outcome of a flight: for those aboard in any case, and to be kept where it may be."""
+        fitting = self._fitting(outcome)
+        hints = read_hints(fitting.result) if fitting is not None else UNSAID
+        flight.land(outcome, public=hints.public)
+        if not self._remove(flight) or self._ended or flight.asked or unreachable(outcome):
+            return Kept()
+        reader = flight.leader.reader
+        self._drop(reader)
+        return self._keep(flight, fitting, hints, now) if fitting is not None else Kept()
+
+    def abandon(self, flight: Flight) -> None:
+        """Notes that a flight is over, with an outcome or without one."""
+        self._remove(flight)
+        flight.release()
+
+    def confirm(self, watch: Watch) -> bool:
+        """Notes that the upstream reports changes to `watch`. False where nobody wants it any more."""
+        watch.confirmed = self._watches.holds(watch)
+        return watch.confirmed
+
+    def updated(self, uri: str) -> None:
+        """A resource changed: `uri`, in whatever spelling, or what it is a part of (`ResourceUpdatedNotification`)."""
+        if len(uri) > MAX_URI:
+            # It is not here itself; it may be a part of anything.
+            self.changed()
+            return
+        changed = frozenset(wholes(canonical(uri)))
+        for each in changed:
+            self.shelf.drop_uri(each)
+        self._detach(flight for flight in self._flights.values() if canonical(flight.key.uri) in changed)
+
+    def changed(self) -> None:
+        """Anything may have changed."""
+        self.shelf.clear()
+        self._detach(self._flights.values())
+
+    def connected(self, owner: Owner, identity: ServerIdentity, now: float) -> Turnover:
+        """A link stands. Where it stood before, it was lost meanwhile, and with it what it would have reported."""
+        ended = self.lost(owner, now) if self._up.get(owner) else Turnover()
+        self._up[owner] = True
+        self.heard(owner)
+        self._reports_updates = reports_updates(identity.capabilities)
+        return ended
+
+    def lost(self, owner: Owner, now: float) -> Turnover:
+        self._up[owner] = False
+        self.shelf.age(owner, now, self._spec.cache.stale_if_error)
+        self._detach(flight for flight in self._flights.values() if flight.key.owner == owner)
+        return Turnover(ended=self._watches.clear()) if owner is None else Turnover()
+
+    def deafened(self, owner: Owner) -> Turnover:
+        """What the link would report goes unheard: nothing is kept right by being watched until it is heard again."""
+        if owner is not None:
+            return Turnover()
+        self._deaf = True
+        ended = self._watches.clear()
+        for watch in ended:
+            self.updated(watch.uri)
+        return Turnover(ended=ended)
+
+    def heard(self, owner: Owner) -> None:
+        if owner is None:
+            self._deaf = False
+
+    def retired(self, owner: Owner, now: float) -> Turnover:
+        """A link is gone for good, and whatever came over it."""
+        ended = self.lost(owner, now)
+        self.shelf.age(owner, now, 0)
+        del self._up[owner]
+        return ended
+
+    def _entry(self, reader: Key, now: float) -> Entry | None:
+        """The freshest of what `reader` may have."""
+        own = self._alive(reader, now)
+        public = own if reader.principal is None else self._alive(reader.for_everybody, now)
+        if own is None or (public is not None and public.fresh_until >= own.fresh_until):
+            return public
+        return own
+
+    def _alive(self, key: Key, now: float) -> Entry | None:
+        entry = self.shelf.get(key)
+        if entry is not None and now >= entry.stale_until:
+            self.shelf.drop(key)
+            return None
+        return entry
+
+    def _fitting(self, outcome: Outcome) -> Complete | None:
+        """The outcome, if it is a result that is small enough to be kept."""
+        if isinstance(outcome, Complete) and size_of(outcome.result) <= self._max_entry_bytes:
+            return outcome
+        return None
+
+    def _keep(self, flight: Flight, outcome: Complete, hints: Hints, now: float) -> Kept:
+        reader = flight.leader.reader
+        key = reader.for_everybody if hints.public else reader
+        if hints.public:
+            self._public[key] = len(key.uri)
+        turnover = self._watch(key)
+        fresh_until = now + self._life(flight, hints)
+        stale_until = fresh_until + self._spec.cache.stale_if_error
+        if stale_until <= now:
+            return Kept(watches=turnover)
+        kept = Complete(_copied(outcome.result), outcome.is_error, Findings())
+        evicted = self.shelf.put(key, Entry(kept, fresh_until, stale_until, ttl_given=hints.ttl is not None))
+        return Kept(True, evicted, turnover)
+
+    def _life(self, flight: Flight, hints: Hints) -> float:
+        """In seconds: until told otherwise, else as the upstream says, else as configured, else none."""
+        if flight.watch is not None and self._watches.holds(flight.watch):
+            return _FOREVER
+        if hints.ttl is not None:
+            return hints.ttl
+        ttl = self._spec.cache.ttl.items()
+        return next((seconds for glob, seconds in ttl if fnmatchcase(flight.key.uri, glob)), 0.0)
+
+    def _watch(self, key: Key) -> Turnover:
+        """Watches what is kept, where that is asked for: over a link that all share, and that stands."""
+        reported = self._up.get(None) and self._reports_updates and not self._deaf
+        if not self._spec.cache.coherent or key.owner is not None or not reported:
+            return Turnover()
+        turnover = self._watches.want(key.uri)
+        for watch in turnover.ended:
+            self.shelf.drop_uri(canonical(watch.uri))
+        return turnover
+
+    def _drop(self, reader: Key) -> None:
+        """Drops what a later answer has taken the place of."""
+        everybody = reader.for_everybody
+        self.shelf.drop(reader)
+        self.shelf.drop(everybody)
+        self._public.pop(everybody, None)
+
+    def _remove(self, flight: Flight) -> bool:
+        """Whether the flight was still to be found: no invalidation came since it began."""
+        found = self._flights.get(flight.key) is flight
+        if found:
+            del self._flights[flight.key]
+        return found
+
+    def _detach(self, flights: Iterable[Flight]) -> None:
+        for flight in list(flights):
+            self._remove(flight)
+
+
+def unreachable(outcome: Outcome) -> bool:
+    """Whether the upstream is down, or as good as down: it says nothing about the resource."""
+    return isinstance(outcome, Failed) and outcome.reason in (Reason.UNAVAILABLE, Reason.TIMEOUT)
+
+
+def _only_subject(params: Params, row: Method) -> str | None:
+    """The subject, where the request says nothing else that could affect its result.
+
+    caching, "Cache Key": in particular, retries with `inputResponses` or `requestState` MUST NOT be cached.
+    """
+    if row.subject_key is None or not params.keys() <= {row.subject_key, "_meta"}:
+        return None
+    if "_meta" in params and not _is_harmless(params["_meta"]):
+        return None
+    return parse_text(params.get(row.subject_key, b""))
+
+
+def _is_harmless(meta: Raw) -> bool:
+    try:
+        return parse_object(meta).keys() <= _HARMLESS_META
+    except InvalidMessage:
+        return False
+
+
+def _has_many_parts(uri: str) -> bool:
+    return len(uri) > _MAX_PARTS and len(_PART.findall(uri)) > _MAX_PARTS
+
+
+def wholes(uri: str) -> Iterator[str]:
+    """`uri` and all that it may be a part of."""
+    yield uri
+    for part in islice(_PART.finditer(uri), _MAX_PARTS):
+        yield uri[: part.start()]
+        yield uri[: part.end()]
+
+
+def _hit(entry: Entry, now: float) -> Hit:
+    return Hit(_aged(entry, now)) if now < entry.fresh_until else Hit(_marked(entry, now), stale=True)
+
+
+def _aged(entry: Entry, now: float) -> Complete:
+    """The result with what is left of its `ttlMs`, so that whoever caches it next does not keep it for longer."""
+    if not entry.ttl_given or entry.fresh_until == _FOREVER:
+        return entry.result
+    left = int((entry.fresh_until - now) * 1000)
+    return replace(entry.result, result={**entry.result.result, "ttlMs": raw(left)})
+
+
+def _marked(entry: Entry, now: float) -> Complete:
+    """The result, said to be stale."""
+    members = {**entry.result.result}
+    mark = {META_STALE: {"forMs": int((now - entry.fresh_until) * 1000)}}
+    members["_meta"] = raw({**_object_or_empty(members.get("_meta", EMPTY_OBJECT)), **mark})
+    if entry.ttl_given:
+        members["ttlMs"] = raw(0)
+    return Complete(members, entry.result.is_error)
+
+
+def _copied(result: Params) -> Params:
+    """As it came it holds on to the whole message, whatever else was in it."""
+    return {key: value.copy() for key, value in result.items()}
+
+
+def _object_or_empty(data: Raw) -> Params:
+    try:
+        return parse_object(data)
+    except InvalidMessage:
+        return {}

@@ -1,0 +1,328 @@
+"""The cache of resource reads, between the router and an upstream, in the upstream's own names.
+
+Who may read what is decided before a call comes here; what to answer and what to keep, in `reads`. This carries it
+out: it reads upstream, in tasks of its own, and passes on what upstreams report.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from functools import partial
+from typing import Protocol, assert_never
+
+import anyio
+from msgspec.structs import replace
+
+from mcproxy import settings
+from mcproxy.call import (
+    Call,
+    Complete,
+    Connected,
+    Disconnected,
+    Handler,
+    Hearing,
+    ListChanged,
+    Listener,
+    Notice,
+    Outcome,
+    Owner,
+    ResourceUpdated,
+    Retired,
+    TaskChanged,
+    Upstream,
+    UpstreamChanged,
+    UpstreamEvent,
+    UpstreamStatus,
+    owner,
+)
+from mcproxy.catalog.annotations import is_read_only
+from mcproxy.catalog.merging import EMPTY
+from mcproxy.gateway.cache.policy import Hit, Reads, unreachable
+from mcproxy.gateway.cache.singleflight import Flight
+from mcproxy.gateway.cache.store import Key, fit
+from mcproxy.gateway.cache.watches import Turnover, Watch
+from mcproxy.gateway.listings.state import Catalogue, LinkKey
+from mcproxy.gateway.pipeline import contained
+from mcproxy.gateway.subscriptions import Topic
+from mcproxy.protocol.jsonrpc import parse_text
+from mcproxy.protocol.methods import METHODS, Kind, Method, Subject
+from mcproxy.telemetry.metrics import Metrics
+
+Clock = Callable[[], float]
+"""Seconds that only go forward."""
+
+ReadOnly = Callable[[str, Owner, str], bool]
+"""Whether an upstream, over the link of that owner, annotates the tool of that name as read-only."""
+
+
+class Subscriptions(Protocol):
+    """Where clients' subscriptions are counted, and the cache's own with them (`subscriptions.Subscriptions`)."""
+
+    async def watch(self, topic: Topic, listener: Listener, spelling: str) -> Outcome:
+        """Complete once the upstream reports changes of `topic`, or at once where it is away."""
+
+    def unwatch(self, topic: Topic, listener: Listener, spelling: str) -> None: ...
+
+
+class Cause(Enum):
+    """Why entries are forgotten; the values are a label of metrics."""
+
+    UPDATED = "updated"
+    LIST_CHANGED = "list_changed"
+    DISCONNECTED = "disconnected"
+    UNHEARD = "unheard"
+    RETIRED = "retired"
+    TOOL_CALL = "tool_call"
+    RELOAD = "reload"
+
+
+@dataclass(frozen=True, slots=True)
+class CachedUpstream:
+    """`upstream`, with its calls of `methods` answered by `handler`."""
+
+    upstream: Upstream
+    methods: frozenset[str]
+    handler: Handler
+
+    @property
+    def name(self) -> str:
+        return self.upstream.name
+
+    @property
+    def status(self) -> UpstreamStatus:
+        return self.upstream.status
+
+    def __call__(self, call: Call) -> Awaitable[Outcome]:
+        return self.handler(call) if call.method in self.methods else self.upstream(call)
+
+    def release(self, owner: str) -> None:
+        self.upstream.release(owner)
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """What there is while the cache runs: whose tasks its reads are, and where it subscribes."""
+
+    tasks: asyncio.TaskGroup
+    subscriptions: Subscriptions
+
+
+class ReadCache:
+    """Of all upstreams together. While it does not run, every call goes straight through."""
+
+    def __init__(
+        self,
+        specs: Sequence[settings.Upstream],
+        limits: settings.CacheLimits,
+        metrics: Metrics,
+        read_only: ReadOnly,
+        now: Clock = time.monotonic,
+    ) -> None:
+        self._specs = {spec.name: spec for spec in specs}
+        self._limits = limits
+        self._reads = {spec.name: Reads(spec, limits.max_entry_bytes) for spec in specs}
+        self._metrics = metrics
+        self._read_only = read_only
+        self._now = now
+        self._running: Running | None = None
+
+    async def run(self, subscriptions: Subscriptions) -> None:
+        """Reads upstream for whoever waits, until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            self._running = Running(tasks, subscriptions)
+            try:
+                await anyio.sleep_forever()
+            finally:
+                self._running = None
+
+    def reconfigure(
+        self, specs: Sequence[settings.Upstream], limits: settings.CacheLimits, stay: Collection[str]
+    ) -> None:
+        """Goes by other settings from now on. `stay` names the upstreams whose links are what they were.
+
+        What was read of an upstream that is another now is forgotten.
+        """
+        before, self._reads = self._reads, {}
+        old_specs, self._specs = self._specs, {spec.name: spec for spec in specs}
+        same_limits, self._limits = limits == self._limits, limits
+        for spec in specs:
+            old = before.get(spec.name)
+            if old is not None and spec.name in stay and same_limits and spec == old_specs[spec.name]:
+                self._reads[spec.name] = before.pop(spec.name)
+                continue
+            fresh = self._reads[spec.name] = Reads(spec, limits.max_entry_bytes)
+            if old is not None and spec.name in stay:
+                fresh.succeed(old)
+        for name, reads in before.items():
+            self._count(name, Cause.RELOAD)
+            self._turn(reads, reads.end())
+
+    def around(self, upstream: Upstream) -> Upstream:
+        """`upstream`, with its reads cached."""
+        reads = self._reads[upstream.name]
+        self._metrics.cache_bytes.labels(upstream.name).set_function(lambda: reads.shelf.bytes)
+        self._metrics.cache_entries.labels(upstream.name).set_function(lambda: len(reads.shelf))
+        methods = _concerned(self._specs[upstream.name])
+        return CachedUpstream(upstream, methods, partial(self._answer, upstream, reads))
+
+    def on_event(self, event: UpstreamEvent) -> None:
+        """Forgets what `event` makes doubtful. To be told before any client is."""
+        reads = self._reads.get(event.upstream)
+        if reads is None:
+            return
+        match event:
+            case Connected(owner=owner, identity=identity):
+                self._turn(reads, reads.connected(owner, identity, self._now()))
+            case Disconnected(owner=owner):
+                self._count(event.upstream, Cause.DISCONNECTED)
+                self._turn(reads, reads.lost(owner, self._now()))
+            case Retired(owner=owner):
+                self._count(event.upstream, Cause.RETIRED)
+                self._turn(reads, reads.retired(owner, self._now()))
+            case UpstreamChanged():
+                self._change(reads, event)
+            case _:
+                assert_never(event)
+
+    def _change(self, reads: Reads, event: UpstreamChanged) -> None:
+        name, owner, change = event.upstream, event.owner, event.change
+        match change:
+            case ResourceUpdated(uri=uri):
+                self._count(name, Cause.UPDATED)
+                reads.updated(uri)
+            case ListChanged(kind=Kind.RESOURCES):
+                self._count(name, Cause.LIST_CHANGED)
+                reads.changed()
+            case Hearing.LOST:
+                self._count(name, Cause.UNHEARD)
+                self._turn(reads, reads.deafened(owner))
+            case Hearing.REGAINED:
+                reads.heard(owner)
+            case ListChanged() | TaskChanged() | Notice():
+                return
+            case _:
+                assert_never(change)
+
+    def _answer(self, upstream: Upstream, reads: Reads, call: Call) -> Awaitable[Outcome]:
+        row = METHODS[call.method]
+        if self._running is None:
+            return upstream(call)
+        if row.cacheable:
+            return self._read(upstream, reads, call, row)
+        if self._may_write(upstream.name, call, row):
+            return self._write(upstream, call)
+        return upstream(call)
+
+    async def _read(self, upstream: Upstream, reads: Reads, call: Call, row: Method) -> Outcome:
+        reader = reads.reader(call, row)
+        if reader is None:
+            return await upstream(call)
+        hit = reads.find(reader, self._now())
+        if hit is not None:
+            return self._counted(upstream.name, hit)
+        outcome = await self._fetch(upstream, reads, reader, call)
+        if not unreachable(outcome):
+            return outcome
+        in_need = reads.find_in_need(reader, self._now())
+        return outcome if in_need is None else self._counted(upstream.name, in_need)
+
+    async def _fetch(self, upstream: Upstream, reads: Reads, reader: Key, call: Call) -> Outcome:
+        """Reads together with others where the outcome may be shared, and alone where it may not."""
+        for key in reads.flight_keys(reader):
+            if self._running is None:
+                break
+            aboard = reads.board(key, reader, call)
+            self._metrics.cache_reads.labels(upstream.name, "miss" if aboard.leads else "coalesced").inc()
+            if aboard.leads:
+                self._begin(self._running.tasks, upstream, reads, aboard.flight)
+            outcome = await aboard.flight.wait(aboard.waiter)
+            if outcome is not None:
+                return outcome
+        return await upstream(call)
+
+    def _begin(self, tasks: asyncio.TaskGroup, upstream: Upstream, reads: Reads, flight: Flight) -> None:
+        flight.read = tasks.create_task(self._fly(upstream, reads, flight))
+        # Not at the end of the task itself: one that is cancelled before its first step never runs.
+        flight.read.add_done_callback(lambda _: reads.abandon(flight))
+
+    async def _fly(self, upstream: Upstream, reads: Reads, flight: Flight) -> None:
+        outcome = await contained(upstream)(replace(flight.leader.call, client=flight))
+        self._land(upstream.name, reads, flight, outcome)
+        # Here already: those who wait need no turn of the loop for the task to end.
+        flight.release()
+
+    def _land(self, name: str, reads: Reads, flight: Flight, outcome: Outcome) -> None:
+        kept = reads.land(flight, outcome, self._now())
+        if kept.placed:
+            self._metrics.cache_evictions.labels(name).inc(kept.evicted)
+            self._fit()
+        self._turn(reads, kept.watches)
+
+    def _fit(self) -> None:
+        """Has all shelves together hold no more than they may."""
+        by_shelf = {each.shelf: name for name, each in self._reads.items()}
+        for shelf in fit(by_shelf, self._limits.max_bytes):
+            self._metrics.cache_evictions.labels(by_shelf[shelf]).inc()
+
+    async def _write(self, upstream: Upstream, call: Call) -> Outcome:
+        try:
+            return await upstream(call)
+        finally:
+            # However it ended, it may have written; what was read meanwhile may be of before.
+            reads = self._reads.get(upstream.name)
+            if reads is not None:
+                self._count(upstream.name, Cause.TOOL_CALL)
+                reads.changed()
+
+    def _may_write(self, name: str, call: Call, row: Method) -> bool:
+        assert row.subject_key is not None
+        tool = parse_text(call.params.get(row.subject_key, b""))
+        return tool is None or not self._read_only(name, owner(self._specs[name], call.caller), tool)
+
+    def _turn(self, reads: Reads, turnover: Turnover) -> None:
+        if self._running is None:
+            return
+        for watch in turnover.ended:
+            self._running.subscriptions.unwatch(_topic(watch), watch, watch.uri)
+        if turnover.began is not None:
+            self._running.tasks.create_task(self._watch(self._running.subscriptions, reads, turnover.began))
+
+    async def _watch(self, subscriptions: Subscriptions, reads: Reads, watch: Watch) -> None:
+        """Has the upstream report changes. Where it does not, the entry lives by its TTL alone."""
+        outcome = await subscriptions.watch(_topic(watch), watch, watch.uri)
+        if isinstance(outcome, Complete) and not reads.confirm(watch):
+            subscriptions.unwatch(_topic(watch), watch, watch.uri)
+
+    def _count(self, name: str, cause: Cause) -> None:
+        self._metrics.cache_invalidations.labels(name, cause.value).inc()
+
+    def _counted(self, name: str, hit: Hit) -> Outcome:
+        self._metrics.cache_reads.labels(name, "stale" if hit.stale else "hit").inc()
+        return hit.result
+
+
+def _concerned(spec: settings.Upstream) -> frozenset[str]:
+    """The methods whose calls the cache answers, or has to know of."""
+    writes = spec.cache.invalidate_on_tool_calls
+    rows = METHODS.values()
+    return frozenset(row.name for row in rows if row.cacheable or (writes and row.subject is Subject.TOOL))
+
+
+def _topic(watch: Watch) -> Topic:
+    return Topic(LinkKey(watch.upstream, None), watch.uri)
+
+
+def annotated_in(catalogue: Catalogue) -> ReadOnly:
+    """As the upstreams annotate the tools that they list (schema, `ToolAnnotations`)."""
+
+    def read_only(upstream: str, owner: Owner, name: str) -> bool:
+        listings = [catalogue.listing(LinkKey(upstream, each), Kind.TOOLS) for each in (owner, None)]
+        listing = next(filter(None, listings), EMPTY)
+        entry = next((entry.data for entry in listing.entries if entry.key == name), None)
+        return entry is not None and is_read_only(entry)
+
+    return read_only

@@ -1,0 +1,115 @@
+"""One read on its way to an upstream, and all who wait for it.
+
+The read lives for as long as anybody waits, whoever began it. What comes back is shared only among callers that
+would have got the same: anything that depended on who asked is for the one who began the read alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+from msgspec import Raw
+
+from mcproxy.call import Call, Complete, Failed, InputRequest, InputRequired, McpError, Outcome
+from mcproxy.gateway.cache.store import Key
+from mcproxy.gateway.cache.watches import Watch
+from mcproxy.protocol.jsonrpc import INVALID_REQUEST, Params
+from mcproxy.protocol.methods import PROGRESS
+
+
+class Waiter(msgspec.Struct, frozen=True, eq=False):
+    """A caller on board. `reader` is the key of what is its own."""
+
+    call: Call
+    reader: Key
+    released: asyncio.Future[None] = msgspec.field(default_factory=lambda: asyncio.get_running_loop().create_future())
+
+
+class Flight:
+    """The read that `leader` began, under the key by which others find it. The upstream's `Client` meanwhile."""
+
+    def __init__(self, key: Key, leader: Waiter, watch: Watch | None = None) -> None:
+        self.key = key
+        self.leader = leader
+        self.watch = watch
+        """What has reported every change of the resource since before the read began."""
+        self.read: asyncio.Task[None] | None = None
+        """What makes the call to the upstream, once that has begun."""
+        self.public = False
+        """Whether the outcome, once it is there, may be given to everybody."""
+        self._waiting = {leader: None}
+        self._outcome: Outcome | None = None
+        self.asked = False
+        """Whether the upstream asked the leader for anything: the outcome is then the leader's alone."""
+
+    @property
+    def open(self) -> bool:
+        """Whether others may still come on board."""
+        return bool(self._waiting) and not self.asked and self._outcome is None
+
+    def board(self, waiter: Waiter) -> None:
+        self._waiting[waiter] = None
+
+    async def wait(self, waiter: Waiter) -> Outcome | None:
+        """The outcome for one who is on board; None where it must read for itself. The last to go ends the read."""
+        try:
+            await waiter.released
+        finally:
+            self._waiting.pop(waiter, None)
+            if not self._waiting and self._outcome is None:
+                self._end()
+        return self._outcome if self._is_for(waiter) else None
+
+    def land(self, outcome: Outcome, *, public: bool) -> None:
+        self._outcome = outcome
+        self.public = public
+
+    def release(self) -> None:
+        """Lets everybody go, with what outcome there is."""
+        for waiter in self._waiting:
+            _release(waiter)
+
+    def notify(self, method: str, params: Params) -> None:
+        """Progress concerns all who wait; a log message is at the level, and of the matters, of the leader."""
+        for waiter in list(self._waiting):
+            if method == PROGRESS or waiter is self.leader:
+                waiter.call.client.notify(method, params)
+
+    async def ask(self, request: InputRequest) -> Raw:
+        """Puts the question to the leader. The outcome then depends on its answer, so that the others go."""
+        self.asked = True
+        for waiter in [waiter for waiter in self._waiting if waiter is not self.leader]:
+            del self._waiting[waiter]
+            _release(waiter)
+        if not self._waiting:
+            self._end()
+            raise McpError(INVALID_REQUEST, "the client that began this read is gone")
+        return await self.leader.call.client.ask(request)
+
+    def _end(self) -> None:
+        if self.read is not None:
+            self.read.cancel()
+
+    def _is_for(self, waiter: Waiter) -> bool:
+        if waiter is self.leader:
+            return True
+        same_reader = waiter.reader == self.leader.reader
+        match self._outcome:
+            case Complete():
+                return not self.asked and (self.public or same_reader)
+            case Failed():
+                return not self.asked and same_reader and _declare_alike(waiter.call, self.leader.call)
+            case InputRequired() | None:
+                return False
+
+
+def _release(waiter: Waiter) -> None:
+    # One who was cancelled is on board until its task has run.
+    if not waiter.released.done():
+        waiter.released.set_result(None)
+
+
+def _declare_alike(one: Call, other: Call) -> bool:
+    """Whether an upstream that refuses the one for what its client cannot do refuses the other too."""
+    return one.caller.capabilities == other.caller.capabilities and one.caller.version == other.caller.version

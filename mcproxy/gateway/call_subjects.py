@@ -1,0 +1,122 @@
+"""What a call is aimed at, in its upstream's own names, as far as that is known without asking anybody.
+
+For limits and the audit, which speak of a tool alike whatever it is called at an endpoint. Decides nothing: where the
+call goes, `resolving` says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from mcproxy.call import Aim, Call
+from mcproxy.catalog.merging import View
+from mcproxy.catalog.naming import SEPARATOR
+from mcproxy.gateway.listings.state import Catalogue
+from mcproxy.gateway.task_ids import TaskIds
+from mcproxy.protocol.jsonrpc import InvalidMessage, Params, parse_object, parse_text
+from mcproxy.protocol.methods import METHODS, Kind, Subject
+
+MAX_UNLISTED: Final = 256
+"""Characters of a name that no upstream vouches for: it is counted under, and kept."""
+
+
+_NOTHING: Final = Aim()
+_KINDS: Final = {Subject.TOOL: Kind.TOOLS, Subject.PROMPT: Kind.PROMPTS}
+_NAMED: Final = {
+    row.name: (_KINDS[row.subject], row.subject_key)
+    for row in METHODS.values()
+    if row.subject in _KINDS and row.subject_key is not None
+}
+"""By method: the list that its subject is in by name, and the member of `params` that says the name."""
+
+Aims = Callable[[Call], Aim]
+"""What a call is aimed at, and maybe what the policy says of it."""
+
+
+class Aiming:
+    """Called with a call, says its `Aim`, as far as its caller sees; or (`beyond`) if that might use everything.
+
+    What a caller sees goes before what it does not: there its call goes.
+    """
+
+    def __init__(self, catalogue: Catalogue, task_ids: TaskIds, *, beyond: bool = False) -> None:
+        self._catalogue = catalogue
+        self._task_ids = task_ids
+        self._beyond = beyond
+
+    def __call__(self, call: Call) -> Aim:
+        named = _NAMED.get(call.method)
+        if named is None:
+            return self._unnamed(call)
+        kind, key = named
+        return self._named(kind, parse_text(call.params.get(key, b"")) or "", call)
+
+    def _unnamed(self, call: Call) -> Aim:
+        """Of what is in no list by name."""
+        row = METHODS.get(call.method)
+        if row is None or row.subject_key is None:
+            return _NOTHING
+        subject = call.params.get(row.subject_key, b"")
+        match row.subject:
+            case Subject.RESOURCE:
+                return self._resource(parse_text(subject) or "", call)
+            case Subject.REFERENCE:
+                reference = _readable(subject)
+                if "uri" in reference:
+                    return self._resource(parse_text(reference["uri"]) or "", call)
+                return self._named(Kind.PROMPTS, parse_text(reference.get("name", b"")) or "", call)
+            case Subject.TASK:
+                id = parse_text(subject) or ""
+                task = self._task_ids.open(id, call.caller)
+                return Aim(own=id) if task is None else Aim(task.link.upstream, own=task.id)
+            case Subject.TOOL | Subject.PROMPT | None:
+                return _NOTHING
+
+    def _named(self, kind: Kind, name: str, call: Call) -> Aim:
+        outlook = self._catalogue.outlook(call.caller)
+        way = outlook.way(kind, name)
+        if way is None:
+            return self._unseen(kind, name, call, outlook.view)
+        call.notes.aim = way.aim
+        return way.aim
+
+    def _unseen(self, kind: Kind, name: str, call: Call, view: View) -> Aim:
+        if self._beyond:
+            view = self._catalogue.whole_view(call.caller)
+            if (shown := view.find(kind, name)) is not None:
+                return Aim(shown.upstream, kind, shown.own, shown.entry)
+        space = next((space for space in view.layout.spaces if space.may_own_name(name)), None)
+        if space is None or self._catalogue.listing(self._catalogue.link(space, call.caller), kind) is not None:
+            return Aim(kind=kind, own=name)
+        # Not listed yet: the call makes the gateway ask, and counts as one of the tool that it may turn out to be.
+        own = name.removeprefix(space.prefix + SEPARATOR) if space.prefix else name
+        return Aim(space.upstream, kind, own[:MAX_UNLISTED])
+
+    def _resource(self, uri: str, call: Call) -> Aim:
+        found = self._catalogue.view(call.caller).resource(uri)
+        if found is not None:
+            call.notes.aim = aim = Aim(found[0].upstream, Kind.RESOURCES, found[1])
+            return aim
+        if self._beyond:
+            found = self._catalogue.whole_view(call.caller).resource(uri)
+        return Aim(kind=Kind.RESOURCES, own=uri) if found is None else Aim(found[0].upstream, Kind.RESOURCES, found[1])
+
+    def judged(self, call: Call) -> Aim:
+        """With what the policy says of it; None where it has nothing to say."""
+        aim = self(call)
+        if aim.decision is not None or aim.kind is None or not aim.upstream:
+            return aim
+        arguments = _readable(call.params.get("arguments", b"{}"))
+        if aim.judge is not None:
+            decision = aim.judge(arguments)
+        else:
+            decision = self._catalogue.decision(call.caller, aim, arguments)
+        return Aim(aim.upstream, aim.kind, aim.own, aim.entry, decision)
+
+
+def _readable(data: bytes) -> Params:
+    try:
+        return parse_object(data)
+    except InvalidMessage:
+        return {}

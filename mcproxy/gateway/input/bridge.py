@@ -1,0 +1,158 @@
+"""The bridge between the eras: how an upstream's requests for input reach clients of either kind, and come back.
+
+| client    | upstream  | what happens                                                                              |
+|-----------|-----------|-------------------------------------------------------------------------------------------|
+| stateless | stateless | the upstream's `requestState` travels sealed in ours; nothing is stored                   |
+| stateless | handshake | the call is parked, alive, while the client fetches the answers (`parking`); an error that |
+|           |           | says which URLs to visit first becomes a request to visit them (`visiting`)               |
+| handshake | stateless | the client is asked while its call lasts, which is made again each round (`driving`)      |
+| handshake | handshake | `Client.ask`, and nothing to do here                                                      |
+
+Which kind the upstream is shows in what it does: it returns `InputRequired`, or it asks. Where its link is known to be
+stateless before, a call is not made ready to be parked.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Awaitable, Callable
+from typing import assert_never
+
+import anyio
+from msgspec.structs import replace
+
+from mcproxy import settings
+from mcproxy.call import Call, Complete, Failed, Handler, InputRequest, InputRequired, Outcome
+from mcproxy.concurrency.coalescer import Sleep
+from mcproxy.gateway.input.parked_call import Unaskable, lacking
+from mcproxy.gateway.input.parking import AsksByResults, Clock, Parking, Pause
+from mcproxy.gateway.input.request_state import Parked, Relayed, Tickets, refused
+from mcproxy.gateway.input.rounds import driven
+from mcproxy.gateway.input.url_elicitation import is_unwilling, visits
+from mcproxy.protocol.eras import STATELESS_VERSIONS
+from mcproxy.protocol.inputs import INPUT_REQUESTS, REQUEST_STATE, Capabilities, merged, missing_capabilities
+from mcproxy.protocol.jsonrpc import first_level, raw
+from mcproxy.protocol.methods import METHODS
+from mcproxy.sealing import Sealer
+from mcproxy.telemetry.metrics import Metrics
+
+Owner = Callable[[Call], Awaitable[str]]
+"""The upstream that a call goes to. Raises McpError where there is none."""
+Check = Callable[[Call], None]
+"""Raises McpError where a caller may not make a call, or not any more."""
+
+
+def _mint() -> str:
+    return secrets.token_urlsafe(16)
+
+
+class Bridge:
+    """`bridged` is its `Stage`. Parks calls while `run` does."""
+
+    def __init__(
+        self,
+        limits: settings.Bridge,
+        sealer: Sealer,
+        owner: Owner,
+        check: Check,
+        asks_by_results: AsksByResults,
+        metrics: Metrics,
+        clock: Clock = time.time,
+        sleep: Sleep = anyio.sleep,
+        mint: Callable[[], str] = _mint,
+    ) -> None:
+        self._limits = limits
+        self._tickets = Tickets(sealer)
+        self._owner = owner
+        self._check = check
+        self._clock = clock
+        self._sleep = sleep
+        self._mint = mint
+        self._parking = Parking(limits, asks_by_results, metrics, clock, sleep, mint)
+
+    def reconfigure(self, limits: settings.Bridge) -> None:
+        self._limits = limits
+        self._parking.reconfigure(limits)
+
+    async def run(self) -> None:
+        await self._parking.run()
+
+    def bridged(self, handler: Handler) -> Handler:
+        def bridging(call: Call) -> Awaitable[Outcome]:
+            row = METHODS.get(call.method)
+            if row is None or not row.may_ask:
+                return handler(call)
+            if call.caller.version in STATELESS_VERSIONS:
+                return self._answer_by_results(handler, call)
+            return self._answer_by_asking(handler, call)
+
+        return bridging
+
+    async def _answer_by_asking(self, handler: Handler, call: Call) -> Outcome:
+        outcome = await handler(call)
+        if type(outcome) is not InputRequired:
+            return outcome
+        return await driven(handler, call, outcome, self._limits.max_rounds, self._sleep, self._mint)
+
+    async def _answer_by_results(self, handler: Handler, call: Call) -> Outcome:
+        outcome: Outcome | Pause
+        made = await self._continued(call) if REQUEST_STATE in call.params else call
+        if isinstance(made, Parked):
+            outcome = await self._parking.resume(made, call)
+        elif self._parking.may_park(made):
+            outcome = await self._parking.begin(handler, made)
+        else:
+            # Should its upstream come back in the other era before the call is sent, what it asks is refused.
+            client = Unaskable(made)
+            outcome = client.told(await handler(replace(made, client=client)))
+        match outcome:
+            case Complete():
+                return outcome
+            case Pause(parked=parked, requests=requests, expires=expires):
+                return input_required(requests, self._tickets.issue(call, parked, expires))
+            case InputRequired():
+                return await self._relay(call, outcome)
+            case Failed(error=error) if (requests := visits(error)) and not is_unwilling(call):
+                return await self._relay(call, input_required(requests, None))
+            case _:
+                return outcome
+
+    async def _continued(self, call: Call) -> Call | Parked:
+        """What a retry continues: a call that waits here, or itself with its upstream's own state. Raises McpError."""
+        match self._tickets.open(call, self._clock()):
+            case Relayed(upstream=upstream, state=state):
+                if await self._owner(call) != upstream:
+                    raise refused("is of another server than the one that answers now: make the call again, without it")
+                return call.with_params({**call.params, REQUEST_STATE: raw(state)})
+            case Parked() as parked:
+                self._check(call)
+                return parked
+            case continuation:
+                assert_never(continuation)
+
+    async def _relay(self, call: Call, required: InputRequired) -> Outcome:
+        """An upstream's own request for input, with its state inside ours; where it gave none, the client gets none."""
+        missing = _missing(call, required)
+        if missing:
+            return lacking(missing)
+        if required.state is None:
+            return required
+        continuation = Relayed(await self._owner(call), required.state)
+        state = self._tickets.issue(call, continuation, self._clock() + self._limits.park_ttl)
+        return replace(required, state=state, result={**required.result, REQUEST_STATE: raw(state)})
+
+
+def input_required(requests: dict[str, InputRequest], state: str | None) -> InputRequired:
+    """Our own InputRequiredResult."""
+    shown = {key: {"method": request.method, "params": request.params} for key, request in requests.items()}
+    members: dict[str, object] = {"resultType": "input_required", INPUT_REQUESTS: shown}
+    return InputRequired(requests, state, first_level(members if state is None else {**members, REQUEST_STATE: state}))
+
+
+def _missing(call: Call, required: InputRequired) -> Capabilities:
+    """What the client did not declare: mrtr, Server Requirements, "MUST NOT send"."""
+    missing: Capabilities = {}
+    for request in required.requests.values():
+        missing = merged(missing, missing_capabilities(call.caller.capabilities, request.method, request.params))
+    return missing

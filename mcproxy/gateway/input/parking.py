@@ -1,0 +1,187 @@
+"""Calls that wait upstream, alive, for the retries of their stateless clients: how many, how long, and whose turn.
+
+A call never runs twice: a retry wakes the one that is there, or is refused. Calls are parked with no request of the
+client's in sight, so their number and their time are bounded here, and nobody who is parked gives way to another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Final
+
+import anyio
+from msgspec.structs import replace
+
+from mcproxy import settings
+from mcproxy.call import Call, Failed, Handler, InputRequest, McpError, Outcome, Party, Reason
+from mcproxy.concurrency.coalescer import Sleep
+from mcproxy.gateway.input.parked_call import Crossing
+from mcproxy.gateway.input.request_state import Parked, refused
+from mcproxy.gateway.pipeline import contained
+from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, ErrorObject
+from mcproxy.protocol.methods import INPUT_CAPABILITIES
+from mcproxy.telemetry.metrics import Metrics
+
+Clock = Callable[[], float]
+"""Unix time in seconds."""
+
+AsksByResults = Callable[[Call], bool]
+"""Whether the upstream of a call is known to ask by its results alone."""
+
+ASKABLE: Final = frozenset(INPUT_CAPABILITIES.values())
+"""Client capabilities by which a client can be asked something."""
+
+STOPPED: Final = Failed(
+    ErrorObject(INTERNAL_ERROR, "the gateway stopped while the call ran: its outcome is unknown"),
+    Party.GATEWAY,
+    Reason.UNAVAILABLE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """A call waits for its client, and for how long."""
+
+    parked: Parked
+    requests: dict[str, InputRequest]
+    expires: float
+
+
+class Parking:
+    """`mint` makes the ids of calls: unguessable, and never the same again."""
+
+    def __init__(
+        self,
+        limits: settings.Bridge,
+        asks_by_results: AsksByResults,
+        metrics: Metrics,
+        clock: Clock,
+        sleep: Sleep,
+        mint: Callable[[], str],
+    ) -> None:
+        self._limits = limits
+        self._asks_by_results = asks_by_results
+        self._clock = clock
+        self._sleep = sleep
+        self._mint = mint
+        self._tasks: asyncio.TaskGroup | None = None
+        self._places: dict[str, Crossing] = {}
+        """All that were ever parked and are not over, those with a request attached too: they keep their place."""
+        self._expiries: dict[str, float] = {}
+        """Of those that wait, soonest first."""
+        self._stirred = anyio.Event()
+        self._metrics = metrics
+        metrics.parked.set_function(self.__len__)
+
+    def reconfigure(self, limits: settings.Bridge) -> None:
+        """For calls that begin, and those that are parked, from now on."""
+        self._limits = limits
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    async def run(self) -> None:
+        """Carries calls, and ends those whose time is over, until cancelled."""
+        async with asyncio.TaskGroup() as self._tasks:
+            try:
+                await self._expire()
+            finally:
+                self._tasks = None
+
+    def may_park(self, call: Call) -> bool:
+        """Whether a call may have to wait for its client. Any other needs no task that may outlive its request.
+
+        While this does not run nothing can be parked.
+        """
+        return (
+            self._tasks is not None
+            and not ASKABLE.isdisjoint(call.caller.capabilities)
+            and not self._asks_by_results(call)
+        )
+
+    def begin(self, handler: Handler, call: Call) -> Awaitable[Outcome | Pause]:
+        """A call from its start to its outcome or to its first pause. Raises McpError where it may not be parked."""
+        assert self._tasks is not None, "see `may_park`"
+        crossing = Crossing(call, self._limits)
+        crossing.carrier = self._tasks.create_task(_carry(crossing, handler, call), name=call.method)
+        # A task that is cancelled before its first step never comes to its own end.
+        crossing.carrier.add_done_callback(lambda _: crossing.land(STOPPED))
+        return self._accompany(crossing)
+
+    async def resume(self, parked: Parked, call: Call) -> Outcome | Pause:
+        """A parked call from its client's retry to its outcome or to the next pause. Raises McpError."""
+        crossing = self._places.get(parked.crossing)
+        if crossing is None or crossing.round != parked.round:
+            raise refused("was used before, or its call is over: each is good for one retry")
+        crossing.resume(call)
+        self._metrics.parked_ends.labels("answered").inc()
+        del self._expiries[parked.crossing]
+        return await self._accompany(crossing)
+
+    async def _accompany(self, crossing: Crossing) -> Outcome | Pause:
+        """Stays until there is something to tell the client. Its hang-up meanwhile cancels the call (R25)."""
+        pause: Pause | None = None
+        try:
+            while crossing.outcome is None:
+                if not crossing.requests:
+                    await crossing.stirred()
+                    continue
+                # What an upstream asks together goes in one answer; it arrives piece by piece.
+                await self._sleep(self._limits.gather)
+                if crossing.requests and crossing.outcome is None:
+                    pause = self._park(crossing)
+                    return pause
+            return crossing.outcome
+        finally:
+            if pause is None:
+                self._end(crossing)
+
+    def _park(self, crossing: Crossing) -> Pause:
+        if crossing.id is None:
+            self._check_room(crossing)
+            crossing.id = self._mint()
+            self._places[crossing.id] = crossing
+        crossing.park()
+        expires = self._clock() + self._limits.park_ttl
+        self._expiries[crossing.id] = expires
+        self._stir()
+        return Pause(Parked(crossing.id, crossing.round), crossing.requests, expires)
+
+    def _check_room(self, crossing: Crossing) -> None:
+        if len(self._places) >= self._limits.max_parked:
+            raise _busy("max_parked")
+        of_principal = sum(parked.principal.name == crossing.principal.name for parked in self._places.values())
+        if of_principal >= self._limits.max_parked_per_principal:
+            raise _busy("max_parked_per_principal")
+
+    def _end(self, crossing: Crossing) -> None:
+        crossing.cancel()
+        if crossing.id is not None:
+            self._places.pop(crossing.id, None)
+            self._expiries.pop(crossing.id, None)
+
+    async def _expire(self) -> None:
+        while True:
+            soonest = next(iter(self._expiries.values()), None)
+            if soonest is None:
+                await self._stirred.wait()
+                continue
+            await self._sleep(max(0.0, soonest - self._clock()))
+            now = self._clock()
+            for id in [id for id, expires in self._expiries.items() if expires <= now]:
+                self._end(self._places[id])
+                self._metrics.parked_ends.labels("expired").inc()
+
+    def _stir(self) -> None:
+        self._stirred.set()
+        self._stirred = anyio.Event()
+
+
+async def _carry(crossing: Crossing, handler: Handler, call: Call) -> None:
+    crossing.land(await contained(handler)(replace(call, client=crossing)))
+
+
+def _busy(setting: str) -> McpError:
+    return McpError(INTERNAL_ERROR, f"busy: too many calls wait for their clients (bridge.{setting})")

@@ -1,0 +1,91 @@
+"""For a client of the handshake eras, the rounds of a call whose upstream asks by its results (2026-07-28, mrtr).
+
+Each request for input is put to the client while its call lasts, and the call is made again with the answers. Keeps
+nothing between calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import anyio
+from msgspec import Raw
+
+from mcproxy.call import Call, Handler, InputRequest, InputRequired, McpError, Outcome
+from mcproxy.concurrency.coalescer import Sleep
+from mcproxy.protocol.inputs import INPUT_RESPONSES, REQUEST_STATE, UNANSWERED, missing_capabilities, named
+from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, INVALID_REQUEST, Params, parse_text, raw
+
+_PAUSE: Final = 0.1
+"""Seconds before a call that needs no input is made again, doubled each time: the upstream sheds load so."""
+
+
+async def driven(
+    handler: Handler, call: Call, required: InputRequired, rounds: int, sleep: Sleep, mint: Callable[[], str]
+) -> Outcome:
+    """The outcome of `call`, whose first one was `required`, in at most `rounds` more calls. Raises McpError.
+
+    `mint` makes ids of elicitations.
+    """
+    for retries in range(rounds):
+        if not required.requests:
+            await sleep(_PAUSE * 2**retries)
+        call.notes.asked = True
+        answers = await _answers(call, required.requests, mint)
+        outcome = await handler(call.with_params(_retry(call.params, required, answers)))
+        if not isinstance(outcome, InputRequired):
+            return outcome
+        required = outcome
+    raise McpError(INTERNAL_ERROR, f"the upstream still needs input after {rounds} rounds (bridge.max_rounds)")
+
+
+def _retry(params: Params, required: InputRequired, answers: dict[str, Raw]) -> Params:
+    # mrtr, Client Requirements: the exact state of the latest result, and none where it had none.
+    retry = {**params}
+    if required.requests:
+        retry[INPUT_RESPONSES] = raw(answers)
+    if required.state is not None:
+        retry[REQUEST_STATE] = raw(required.state)
+    return retry
+
+
+async def _answers(call: Call, requests: dict[str, InputRequest], mint: Callable[[], str]) -> dict[str, Raw]:
+    """All are asked at once; the first that cannot be answered ends the call. Raises McpError."""
+    answers: dict[str, Raw] = {}
+    failures: list[McpError] = []
+
+    async def put(key: str, request: InputRequest) -> None:
+        try:
+            answers[key] = await _answer(call, _as_before(request, mint))
+        except McpError as failure:
+            failures.append(failure)
+            tasks.cancel_scope.cancel()
+
+    async with anyio.create_task_group() as tasks:
+        for key, request in requests.items():
+            tasks.start_soon(put, key, request)
+    if failures:
+        raise failures[0]
+    return answers
+
+
+async def _answer(call: Call, request: InputRequest) -> Raw:
+    missing = missing_capabilities(call.caller.capabilities, request.method, request.params)
+    if missing:
+        sentence = f"the upstream needs {request.method}, and the client did not declare {named(missing)}"
+        raise McpError(INVALID_REQUEST, sentence)
+    try:
+        return await call.client.ask(request)
+    except McpError:
+        # InputResponses hold results alone. A person who gave no answer is one; a sample that failed is none.
+        if request.method not in UNANSWERED:
+            raise
+        return UNANSWERED[request.method]
+
+
+def _as_before(request: InputRequest, mint: Callable[[], str]) -> InputRequest:
+    """2025-11-25, elicitation: a request to visit a URL has an id, which 2026-07-28 does without."""
+    if parse_text(request.params.get("mode", b"")) != "url" or "elicitationId" in request.params:
+        return request
+    return InputRequest(request.method, {**request.params, "elicitationId": raw(mint())})

@@ -1,0 +1,403 @@
+"""Keeps the catalogue true: fetches an upstream's lists when it connects or says that they changed (R19).
+
+Listeners hear of a change only if what they themselves see is another. Where an upstream would not say that a list
+changed, it is fetched anew when its time is over and it is wanted, or every so often where that is configured.
+Otherwise serving a list fetches nothing and tells nobody; a list that cannot be fetched stays as it was.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Final, NamedTuple, assert_never
+
+import anyio
+import structlog
+
+from mcproxy.call import (
+    AGGREGATE,
+    Call,
+    Caller,
+    Connected,
+    Disconnected,
+    Failed,
+    Hearing,
+    ListChanged,
+    Listener,
+    McpError,
+    Outcome,
+    Party,
+    Phase,
+    Reason,
+    Retired,
+    Upstream,
+    UpstreamChanged,
+    UpstreamEvent,
+)
+from mcproxy.catalog.freshness import DOUBTFUL, stated
+from mcproxy.catalog.merging import View, read_listing
+from mcproxy.catalog.naming import Refused, Space
+from mcproxy.concurrency.coalescer import Clock, Coalescer, Sleep
+from mcproxy.gateway.listings.internal_calls import errand, retry_delay
+from mcproxy.gateway.listings.listeners import Listeners
+from mcproxy.gateway.listings.pagination import Bounds, Drained, drain
+from mcproxy.gateway.listings.state import Catalogue, LinkKey
+from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, ErrorObject, Params
+from mcproxy.protocol.methods import Kind
+from mcproxy.settings import Settings
+from mcproxy.settings import Upstream as Spec
+from mcproxy.telemetry.metrics import Metrics
+
+log = structlog.get_logger()
+
+SOONEST_AGAIN: Final = 1.0
+"""Seconds for which a list is served as it is, however soon its upstream says that its time is over."""
+
+
+class ListKey(NamedTuple):
+    link: LinkKey
+    kind: Kind
+
+
+class Aggregation:
+    def __init__(
+        self,
+        catalogue: Catalogue,
+        upstreams: Mapping[str, Upstream],
+        listeners: Listeners,
+        settings: Settings,
+        metrics: Metrics,
+        sleep: Sleep = anyio.sleep,
+        now: Clock = time.monotonic,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        self._catalogue = catalogue
+        self._upstreams = upstreams
+        self._listeners = listeners
+        self._proxy = settings.proxy
+        self._specs: dict[str, Spec] = {spec.name: spec for spec in settings.upstreams}
+        self._metrics = metrics
+        self._now = now
+        self._chance = chance
+        self._fetches: Coalescer[ListKey] = Coalescer(self._fetch, sleep)
+        self._visits: Coalescer[LinkKey] = Coalescer(self._visit)
+        self._expiries: Coalescer[LinkKey] = Coalescer(self._expire, sleep)
+        self._failures: Counter[ListKey] = Counter()
+        self._noticed: dict[ListKey, float] = {}
+        """Since when a change is known of that nobody was told yet."""
+        self._callers: dict[LinkKey, Caller] = {}
+        """Whose credentials a link is to be made with that is wanted now."""
+        self._stirred = anyio.Event()
+
+    def reconfigure(self, settings: Settings) -> None:
+        """Goes by other settings from now on."""
+        before, self._proxy = self._specs, settings.proxy
+        self._specs = {spec.name: spec for spec in settings.upstreams}
+        for link in self._catalogue.up():
+            if before[link.upstream].list_poll != self._specs[link.upstream].list_poll:
+                for kind in Kind:
+                    self._poll(ListKey(link, kind))
+
+    async def run(self) -> None:
+        """Fetches until cancelled."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._fetches.run)
+            tasks.start_soon(self._visits.run)
+            tasks.start_soon(self._expiries.run)
+
+    def on_event(self, event: UpstreamEvent) -> None:
+        """Never blocks."""
+        link = LinkKey(event.upstream, event.owner)
+        match event:
+            case Connected(identity=identity):
+                self._expiries.forget(link)
+                with self.telling(link.upstream):
+                    self._catalogue.connect(link, identity)
+                if not self._catalogue.has_approved_instructions(link):
+                    log.warning("its instructions are not approved (access.pins)", upstream=link.upstream)
+                self._fetch_all(link)
+            case Disconnected():
+                if self._catalogue.is_up(link):
+                    self._expiries.want_after(link, self._proxy.grace)
+                self._catalogue.disconnect(link)
+            case Retired():
+                self._retire(link)
+            case UpstreamChanged(change=ListChanged(kind=kind)):
+                self._changed(ListKey(link, kind))
+            case UpstreamChanged(change=Hearing.REGAINED):
+                self._regained(link)
+            case UpstreamChanged():
+                pass
+            case _:
+                assert_never(event)
+        self._stir()
+
+    def welcome(self, listener: Listener) -> None:
+        """Connects the links that are the listener's own, so that their lists are known when it asks."""
+        self._connect_own(listener, self._upstreams)
+
+    def introduce(self, upstreams: Collection[str]) -> None:
+        """The same for all listeners, to upstreams that are new."""
+        for listener in self._listeners:
+            self._connect_own(listener, upstreams)
+
+    def _connect_own(self, listener: Listener, upstreams: Container[str]) -> None:
+        for link in self._catalogue.links(listener.caller):
+            if link.owner is not None and link.upstream in upstreams and not self._catalogue.is_up(link):
+                self._visits.want(link)
+
+    async def introduced(self, caller: Caller) -> None:
+        """Returns once the links that `caller`'s credentials are for were tried, and list; or after `list_wait`."""
+        own = caller.credentials
+        links = [link for link in self._catalogue.links(caller) if own is not None and link.owner == own.key]
+        unknown = [link for link in links if self._catalogue.identity(link) is None]
+        for link in unknown:
+            self._callers[link] = caller
+            self._visits.want(link)
+        with anyio.move_on_after(self._proxy.list_wait):
+            for link in unknown:
+                await self._visits.done(link)
+            for kind in Kind:
+                await self._known(unknown, kind, self._proxy.list_wait)
+
+    async def known(self, caller: Caller, kind: Kind, seconds: float) -> None:
+        """Returns when every list of `kind` that `caller` sees is known, hopeless, or `seconds` are over."""
+        await self._known(self._catalogue.links(caller), kind, seconds)
+
+    async def _known(self, links: Collection[LinkKey], kind: Kind, seconds: float) -> None:
+        with anyio.move_on_after(seconds):
+            while any(self._is_awaited(ListKey(link, kind)) for link in links):
+                await self._stirred.wait()
+
+    async def fresh(self, caller: Caller, kind: Kind, seconds: float) -> None:
+        """As `known`; besides, what is out of date is fetched anew, if nobody would say so (caching, Freshness)."""
+        keys = [ListKey(link, kind) for link in self._catalogue.links(caller)]
+        outdated = [key for key in keys if self._is_outdated(key)]
+        if not outdated and not any(self._is_awaited(key) for key in keys):
+            return
+        for key in outdated:
+            if not self._fetches.busy(key):
+                self._fetches.want(key)
+        with anyio.move_on_after(seconds):
+            await self.known(caller, kind, seconds)
+            for key in outdated:
+                await self._fetches.done(key)
+
+    async def settled(self) -> None:
+        """Returns when every upstream's first attempt is over, and the lists of those that connected are known."""
+        links = [LinkKey(name, None) for name in self._upstreams]
+        bounds = (spec.timeouts.connect + spec.timeouts.list for spec in self._specs.values())
+        with anyio.move_on_after(max(bounds, default=0)):
+            for kind in Kind:
+                await self._known(links, kind, float("inf"))
+
+    async def reach(self, space: Space, kind: Kind, call: Call) -> None:
+        """Makes one attempt to learn an unknown list. Raises McpError where the upstream is not there (R53)."""
+        link = self._catalogue.link(space, call.caller)
+        if self._catalogue.listing(link, kind) is not None:
+            return
+        if not self._catalogue.is_up(link):
+            outcome = await self._ask(link, kind, {}, call.listener, call.caller)
+            if isinstance(outcome, Failed) and outcome.reason is Reason.UNAVAILABLE:
+                raise McpError(outcome.error.code, outcome.error.message, reason=Reason.UNAVAILABLE)
+        await self.known(call.caller, kind, space.spec.timeouts.list)
+        if self._catalogue.listing(link, kind) is None:
+            sentence = f"upstream {space.upstream!r}: its {kind.value} are not known; it does not list them"
+            raise McpError(INTERNAL_ERROR, sentence, reason=Reason.UNAVAILABLE)
+
+    # What follows runs in the task group of `run`.
+
+    async def _fetch(self, key: ListKey) -> None:
+        link, kind = key
+        if not self._catalogue.is_up(link):
+            return
+        limits, spec = self._proxy.limits, self._specs[link.upstream]
+        bounds = Bounds(limits.max_list_pages, limits.max_list_entries, spec.max_message_bytes)
+        owner = self._listeners.of(link.owner) if link.owner is not None else None
+        if owner is None and link.owner is not None and not spec.credentials.forward:
+            return
+        self._metrics.list_fetches.labels(link.upstream, kind.value).inc()
+        asked, noticed = self._now(), self._noticed.pop(key, None)
+        drained = await drain(lambda params: self._page(key, params, owner), kind, bounds)
+        if not self._catalogue.is_up(link):
+            return
+        if isinstance(drained, Failed):
+            self._notice(key, noticed)
+            self._retry(key, drained)
+        else:
+            self._failures.pop(key, None)
+            self._store(key, drained)
+            # A change that came meanwhile may not be in what was fetched (R35).
+            self._catalogue.renew(link, kind, DOUBTFUL if self._fetches.wanted(key) else stated(drained.hints, asked))
+            self._poll(key)
+            self._time(key, noticed)
+        self._stir()
+
+    async def _page(self, key: ListKey, params: Params, owner: Listener | None) -> Outcome:
+        """A page for a session that is gone would make a link that nobody releases (R14)."""
+        if owner is not None and owner not in self._listeners:
+            error = ErrorObject(INTERNAL_ERROR, f"upstream {key.link.upstream!r}: the session has ended")
+            return Failed(error, Party.CLIENT, Reason.CANCELLED)
+        return await self._ask(key.link, key.kind, params, owner)
+
+    async def _ask(
+        self, link: LinkKey, kind: Kind, params: Params, listener: Listener | None, caller: Caller | None = None
+    ) -> Outcome:
+        """One page, within the upstream's time for lists; the time to connect, where it must, comes on top."""
+        if link.upstream not in self._upstreams:
+            return _gone(link)
+        timeouts = self._specs[link.upstream].timeouts
+        seconds = timeouts.list + (0 if self._catalogue.is_up(link) else timeouts.connect)
+        with anyio.move_on_after(seconds):
+            return await self._upstreams[link.upstream](errand(link, kind.list_method, params, listener, caller))
+        sentence = f"upstream {link.upstream!r}: no answer to {kind.list_method} in {seconds:g} s"
+        return Failed(ErrorObject(INTERNAL_ERROR, sentence), Party.UPSTREAM, Reason.TIMEOUT)
+
+    async def _visit(self, link: LinkKey) -> None:
+        """Any call makes an owner's link; its lists follow with `Connected`."""
+        owner = self._listeners.of(link.owner) if link.owner is not None else None
+        caller = self._callers.pop(link, None)
+        if (owner or caller) is not None and not self._catalogue.is_up(link):
+            await self._ask(link, Kind.TOOLS, {}, owner, caller)
+        self._stir()
+
+    async def _expire(self, link: LinkKey) -> None:
+        """The grace period of a lost upstream is over (R10)."""
+        if not self._catalogue.is_up(link):
+            with self.telling(link.upstream):
+                self._catalogue.empty(link)
+
+    def _regained(self, link: LinkKey) -> None:
+        """Whatever list the upstream would have told of may have changed unheard."""
+        for kind in Kind:
+            if self._catalogue.tells_changes(link, kind):
+                self._changed(ListKey(link, kind))
+
+    def _changed(self, key: ListKey) -> None:
+        link, kind = key
+        if not self._catalogue.announces(link, kind.capability):
+            return
+        if self._fetches.wanted(key):
+            self._metrics.coalesced_notifications.labels(link.upstream, kind.value).inc()
+        self._notice(key, self._now())
+        self._catalogue.renew(link, kind, DOUBTFUL)
+        self._fetches.want(key)
+
+    def _notice(self, key: ListKey, since: float | None) -> None:
+        if since is not None:
+            self._noticed[key] = min(since, self._noticed.get(key, since))
+
+    def _time(self, key: ListKey, noticed: float | None) -> None:
+        if noticed is not None:
+            labels = key.link.upstream, key.kind.value
+            self._metrics.notification_delay.labels(*labels).observe(self._now() - noticed)
+
+    def _fetch_all(self, link: LinkKey) -> None:
+        for kind in Kind:
+            self._failures.pop(ListKey(link, kind), None)
+            if self._catalogue.announces(link, kind.capability):
+                self._fetches.want(ListKey(link, kind))
+
+    def _retire(self, link: LinkKey) -> None:
+        self._expiries.forget(link)
+        self._visits.forget(link)
+        self._callers.pop(link, None)
+        for kind in Kind:
+            self._fetches.forget(ListKey(link, kind))
+            self._failures.pop(ListKey(link, kind), None)
+            self._noticed.pop(ListKey(link, kind), None)
+        with self.telling(link.upstream):
+            self._catalogue.retire(link)
+
+    def _retry(self, key: ListKey, failed: Failed) -> None:
+        self._failures[key] += 1
+        delay = retry_delay(self._failures[key])
+        log.warning(
+            "a list could not be fetched and stays as it was",
+            upstream=key.link.upstream,
+            list=key.kind.value,
+            why=failed.error.message,
+            again_in=delay,
+        )
+        self._fetches.want_after(key, delay)
+
+    def _poll(self, key: ListKey) -> None:
+        """Asks again in a while (caching: those who poll "MUST apply jitter and backoff"; `_retry` backs off)."""
+        seconds = self._specs[key.link.upstream].list_poll
+        if seconds and not self._fetches.wanted(key) and not self._catalogue.tells_changes(*key):
+            self._fetches.want_after(key, seconds * (0.75 + self._chance() / 2))
+
+    def _store(self, key: ListKey, drained: Drained) -> None:
+        link, kind = key
+        if drained.cut is not None:
+            log.warning("a list was cut", upstream=link.upstream, list=kind.value, why=drained.cut)
+        listing = read_listing(link.upstream, kind, drained.items)
+        if listing == self._catalogue.listing(link, kind):
+            return
+        with self.telling(link.upstream):
+            self._catalogue.replace(link, kind, listing)
+        if link.owner is None:
+            self._metrics.entries.labels(link.upstream, kind.value).set(len(listing.entries))
+            size = sum(len(entry.data) for entry in listing.entries)
+            self._metrics.list_bytes.labels(link.upstream, kind.value).set(size)
+        refused = self._catalogue.exposure(AGGREGATE, link, kind).refused
+        _warn_of(refused, "an entry is not shown")
+        unapproved = self._catalogue.unapproved(link, kind)
+        _warn_of([entry for entry in unapproved if entry not in refused], "an entry is shown, and not approved")
+
+    @contextmanager
+    def telling(self, upstream: str) -> Iterator[None]:
+        """Tells the listeners whose own view what happens inside changes. Nothing may wait in there."""
+        before = [(listener, self._catalogue.view(listener.caller)) for listener in self._listeners]
+        yield
+        compare = _comparison()
+        for listener, view in before:
+            for kind in compare(view, self._catalogue.view(listener.caller)):
+                self._listeners.signal(listener, upstream, ListChanged(kind))
+
+    def _is_awaited(self, key: ListKey) -> bool:
+        link = key.link
+        if self._catalogue.listing(link, key.kind) is not None:
+            return False
+        if self._catalogue.is_up(link):
+            return key not in self._failures
+        if link.owner is not None:
+            return self._visits.busy(link)
+        upstream = self._upstreams.get(link.upstream)
+        return upstream is not None and upstream.status.phase is Phase.CONNECTING
+
+    def _is_outdated(self, key: ListKey) -> bool:
+        """Whether a list is over by its upstream's own word, with nobody to say that it changed; failures wait."""
+        freshness, now = self._catalogue.freshness(*key), self._now()
+        over = freshness.over(now) and now >= freshness.asked + SOONEST_AGAIN
+        return over and not self._catalogue.tells_changes(*key) and key not in self._failures
+
+    def _stir(self) -> None:
+        stirred, self._stirred = self._stirred, anyio.Event()
+        stirred.set()
+
+
+def _comparison() -> Callable[[View, View], list[Kind]]:
+    """Compares views, each pair once: most listeners share theirs."""
+    found: dict[tuple[int, int], list[Kind]] = {}
+
+    def compare(before: View, after: View) -> list[Kind]:
+        pair = (id(before), id(after))
+        if pair not in found:
+            found[pair] = after.changed(before)
+        return found[pair]
+
+    return compare
+
+
+def _gone(link: LinkKey) -> Failed:
+    sentence = f"upstream {link.upstream!r} is no longer configured"
+    return Failed(ErrorObject(INTERNAL_ERROR, sentence), Party.GATEWAY, Reason.UNAVAILABLE)
+
+
+def _warn_of(entries: Iterable[Refused], what: str) -> None:
+    for entry in entries:
+        log.warning(what, upstream=entry.upstream, list=entry.kind.value, name=entry.name, why=entry.why)

@@ -1,0 +1,39 @@
+"""Calls that the gateway makes on its own account: lists, subscriptions, log levels. No client waits for them."""
+
+from __future__ import annotations
+
+from typing import Final, NoReturn
+
+from mcproxy.call import ANONYMOUS, Call, Caller, Client, InputRequest, Listener, McpError
+from mcproxy.gateway.listings.state import LinkKey
+from mcproxy.protocol.eras import LATEST
+from mcproxy.protocol.jsonrpc import INVALID_REQUEST, Params
+
+LONGEST_RETRY: Final = 60.0
+"""Seconds between attempts at what an upstream fails to do."""
+
+
+def retry_delay(failures: int) -> float:
+    """Seconds to wait after so many failures in a row, at least one."""
+    return min(2.0 ** min(failures - 1, 10), LONGEST_RETRY)
+
+
+class _Nobody:
+    """The `Client` of an errand."""
+
+    def notify(self, method: str, params: Params) -> None:
+        return
+
+    async def ask(self, request: InputRequest) -> NoReturn:
+        raise McpError(INVALID_REQUEST, "the gateway itself made this call, and there is nobody to ask")
+
+
+NOBODY: Final[Client] = _Nobody()
+
+
+def errand(
+    link: LinkKey, method: str, params: Params, listener: Listener | None = None, owner: Caller | None = None
+) -> Call:
+    """A call over `link`. What is its owner's, a listener or at least a caller, makes a link where there is none."""
+    caller = owner or (listener.caller if listener is not None else Caller(ANONYMOUS, LATEST, session=link.owner))
+    return Call(method, params, caller, NOBODY, listener, over=link.owner)

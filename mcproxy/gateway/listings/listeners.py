@@ -1,0 +1,80 @@
+"""Who listens between calls, and who of them may hear what. Keeps no subscription."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import assert_never
+
+from mcproxy.call import Change, ListChanged, Listener, Notice, ResourceUpdated, TaskChanged
+from mcproxy.gateway.listings.state import Catalogue, LinkKey
+from mcproxy.protocol.methods import LOG_LEVELS
+from mcproxy.telemetry.metrics import Metrics
+
+
+class Listeners:
+    def __init__(self, catalogue: Catalogue, metrics: Metrics) -> None:
+        self._catalogue = catalogue
+        self._metrics = metrics
+        self._listeners: dict[Listener, None] = {}
+
+    def __iter__(self) -> Iterator[Listener]:
+        return iter(list(self._listeners))
+
+    def __contains__(self, listener: Listener) -> bool:
+        return listener in self._listeners
+
+    def add(self, listener: Listener) -> None:
+        self._listeners[listener] = None
+
+    def discard(self, listener: Listener) -> None:
+        self._listeners.pop(listener, None)
+
+    def of(self, owner: str) -> Listener | None:
+        """A listener whose own the links of `owner` are."""
+        return next((listener for listener in self._listeners if owner in listener.caller.owners), None)
+
+    def served_by(self, link: LinkKey) -> list[Listener]:
+        """Those to whom `link` is their link to its upstream, at an endpoint that shows it."""
+        return [listener for listener in self._listeners if self._is_served(listener, link)]
+
+    def announce(self, link: LinkKey, notice: Notice) -> None:
+        """Passes a notice of an upstream to all that may hear it."""
+        for listener in self.served_by(link):
+            if notice.level is None or admits(listener.caller.log_level, notice.level):
+                self.signal(listener, link.upstream, notice)
+
+    def signal(self, listener: Listener, upstream: str, change: Change) -> None:
+        listener.signal(change)
+        self.count(upstream, change, 1)
+
+    def count(self, upstream: str, change: Change, told: int) -> None:
+        """Notes how many were told of a change of that kind."""
+        self._metrics.notifications.labels(upstream, label_of(change)).inc(told)
+
+    def _is_served(self, listener: Listener, link: LinkKey) -> bool:
+        caller = listener.caller
+        layout = self._catalogue.layout(caller)
+        return layout.shows(link.upstream) and self._catalogue.link(layout.space(link.upstream), caller) == link
+
+
+def label_of(change: Change) -> str:
+    """What metrics call a kind of change."""
+    match change:
+        case ListChanged(kind=kind):
+            return kind.value
+        case ResourceUpdated():
+            return "updated"
+        case TaskChanged():
+            return "task"
+        case Notice():
+            return "notice"
+        case _:
+            assert_never(change)
+
+
+def admits(wanted: str | None, level: str) -> bool:
+    """Whether a log message of `level` is severe enough. Who named no level wants none (`Caller.log_level`): the
+    server may decide then (2025-11-25, schema, SetLevelRequest), and the edge of each era does."""
+    if wanted not in LOG_LEVELS or level not in LOG_LEVELS:
+        return False
+    return LOG_LEVELS.index(level) >= LOG_LEVELS.index(wanted)

@@ -1,0 +1,114 @@
+"""Answers what the gateway knows by itself: the four lists, page by page, and what is offered at all."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Final
+
+from msgspec import Raw
+
+from mcproxy import __version__
+from mcproxy.call import GATEWAY_CAPABILITY, Call, Caller, Complete, McpError, Outcome
+from mcproxy.catalog.freshness import hints_of
+from mcproxy.catalog.merging import Shown, agreed
+from mcproxy.concurrency.coalescer import Clock
+from mcproxy.gateway.listings.fetcher import Aggregation
+from mcproxy.gateway.listings.state import Catalogue
+from mcproxy.protocol.eras import META_SERVER_INFO, STATELESS_VERSIONS
+from mcproxy.protocol.jsonrpc import EMPTY_OBJECT, INVALID_PARAMS, Params, first_level, parse_object, parse_text, raw
+from mcproxy.protocol.methods import METHODS, Kind
+from mcproxy.sealing import Sealer, Unsealable
+from mcproxy.settings import Proxy
+
+_COMPLETE: Final = raw("complete")
+_PUBLIC: Final = raw("public")
+_PRIVATE: Final = raw("private")
+
+
+class Listing:
+    """Cursors hold a position and the last key before it, sealed for one caller and one list."""
+
+    def __init__(
+        self,
+        catalogue: Catalogue,
+        aggregation: Aggregation,
+        proxy: Proxy,
+        sealer: Sealer,
+        gateway_id: str | None,
+        now: Clock = time.monotonic,
+    ) -> None:
+        self._catalogue = catalogue
+        self._aggregation = aggregation
+        self._proxy = proxy
+        self._sealer = sealer
+        self._now = now
+        self._mark: Params = {GATEWAY_CAPABILITY + gateway_id: EMPTY_OBJECT} if gateway_id else {}
+
+    async def list(self, call: Call) -> Outcome:
+        """The next page, and how long it is good for. Only the first waits for upstreams that are just coming up."""
+        kind = METHODS[call.method].lists
+        assert kind is not None
+        cursor = _cursor(call)
+        if cursor is None:
+            await self._aggregation.fresh(call.caller, kind, self._proxy.list_wait)
+        view, size = self._catalogue.view(call.caller), self._proxy.naming.page_size
+        entries = view.lists[kind]
+        start = 0 if cursor is None else self._start(kind, call.caller, cursor, entries)
+        end = start + size
+        result = {"resultType": _COMPLETE, kind.member: view.page(kind, start, size), **self._hints(call.caller, kind)}
+        if end < len(entries):
+            result["nextCursor"] = raw(self._sealed(kind, call.caller, end, entries[end - 1].key))
+        return Complete(result)
+
+    async def discover(self, call: Call) -> Outcome:
+        """What the endpoint offers (2026-07-28, server/discover); waits for nobody (R1)."""
+        view = self._catalogue.view(call.caller)
+        info = {"name": self._proxy.name, "version": __version__}
+        members: dict[str, object] = {
+            "supportedVersions": STATELESS_VERSIONS,
+            "capabilities": self._marked(agreed(view.capabilities, call.caller)),
+            "serverInfo": info,
+            "_meta": {META_SERVER_INFO: info},
+        }
+        if view.instructions is not None:
+            members["instructions"] = view.instructions
+        return Complete(first_level(members))
+
+    def _hints(self, caller: Caller, kind: Kind) -> Params:
+        hints = hints_of(self._catalogue.parts(caller, kind), self._now())
+        public = hints.public and self._catalogue.same_for_all(caller.endpoint)
+        return {"ttlMs": raw(int((hints.ttl or 0.0) * 1000)), "cacheScope": _PUBLIC if public else _PRIVATE}
+
+    def _marked(self, capabilities: Params) -> Params:
+        """`capabilities` with this gateway's id, so that it knows itself when it meets itself (R15)."""
+        experimental = parse_object(capabilities.get("experimental", EMPTY_OBJECT))
+        return {**capabilities, "experimental": raw({**experimental, **self._mark})} if self._mark else capabilities
+
+    def _sealed(self, kind: Kind, caller: Caller, position: int, last: str) -> str:
+        return self._sealer.seal(_purpose(kind, caller), json.dumps([position, last]).encode())
+
+    def _start(self, kind: Kind, caller: Caller, cursor: Raw, entries: tuple[Shown, ...]) -> int:
+        """Where a page begins: after the last entry of the one before, wherever that stands by now."""
+        position, last = self._opened(kind, caller, cursor)
+        if 0 < position <= len(entries) and entries[position - 1].key == last:
+            return position
+        return next((index + 1 for index, shown in enumerate(entries) if shown.key == last), position)
+
+    def _opened(self, kind: Kind, caller: Caller, cursor: Raw) -> tuple[int, str]:
+        try:
+            position, last = json.loads(self._sealer.open(_purpose(kind, caller), parse_text(cursor) or ""))
+        except Unsealable as error:
+            # pagination, Error Handling: "Invalid cursors SHOULD result in an error with code -32602".
+            raise McpError(INVALID_PARAMS, "unknown cursor: list again from the start") from error
+        return position, last
+
+
+def _cursor(call: Call) -> Raw | None:
+    """Some clients send null for a cursor that they do not have."""
+    cursor = call.params.get("cursor")
+    return None if cursor == Raw(b"null") else cursor
+
+
+def _purpose(kind: Kind, caller: Caller) -> str:
+    return json.dumps(["cursor", kind.value, caller.endpoint, caller.principal.name])

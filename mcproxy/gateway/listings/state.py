@@ -1,0 +1,406 @@
+"""What is known of every link, and the view that each caller has of it. State and look-ups; fetches nothing.
+
+Who has a link of its own to an upstream sees what that one lists; until it is known, what the shared link does, if
+there is one. Nobody sees what the policy denies: callers of one standing share a view without
+it, and whoever goes by that view, or by the layout under it, need ask no further (requirement R38).
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from typing import NamedTuple
+
+from cachetools import LRUCache
+from msgspec import Raw
+
+from mcproxy.access.pins import UNPINNED, Pins
+from mcproxy.access.policy import Item, Policy, Standing
+from mcproxy.call import AGGREGATE, Aim, Caller, Decision, Owner, Principal, ServerIdentity, owner
+from mcproxy.catalog.annotations import is_destructive, is_read_only, is_repeatable
+from mcproxy.catalog.freshness import DOUBTFUL, NOT_LISTED, Freshness
+from mcproxy.catalog.merging import EMPTY, Exposure, Listing, Shown, Snapshot, View, expose, merge, relayed
+from mcproxy.catalog.naming import Layout, Refused, Space
+from mcproxy.gateway.listings.routes import Outlook, Way
+from mcproxy.protocol.capabilities import tells_changes
+from mcproxy.protocol.eras import Era
+from mcproxy.protocol.jsonrpc import Params, raw
+from mcproxy.protocol.methods import Kind
+from mcproxy.protocol.tasks import Dialect, Support, dialect, offer, takes_tool_calls
+
+
+class LinkKey(NamedTuple):
+    """A connection to an upstream: everybody's, or its owner's."""
+
+    upstream: str
+    owner: Owner
+
+
+OutlookKey = tuple[str, Standing, tuple[str, ...], Dialect | None]
+"""The endpoint, the standing, whose own links, and which tasks."""
+
+ViewKey = tuple[str, Standing | None, tuple[str, ...], Dialect | None]
+"""The same, with None for a standing that makes no difference."""
+
+
+class Catalogue:
+    """Of the upstreams in `layouts`; what others report is not kept. `max_views` bounds what is kept of views."""
+
+    def __init__(self, layouts: Mapping[str, Layout], policy: Policy, max_views: int, pins: Pins = UNPINNED) -> None:
+        self._layouts = layouts
+        self._pins = pins
+        self._policy = policy
+        self._snapshots: dict[LinkKey, Snapshot] = {}
+        self._owned: dict[Owner, set[LinkKey]] = {}
+        """The links of `_snapshots`, by whose they are."""
+        self._up: set[LinkKey] = set()
+        self._vetted: dict[tuple[LinkKey, Kind], tuple[Listing, Listing, tuple[Refused, ...]]] = {}
+        self._exposures: dict[tuple[str, LinkKey, Kind, bool], tuple[Listing, Exposure]] = {}
+        self._max_views = max_views
+        self._outlooks: OrderedDict[OutlookKey, Outlook] = OrderedDict()
+        """Those that were asked for last, at the end."""
+        self._latest: tuple[Caller, Outlook] | None = None
+        """The very last: one call asks for it several times on its way."""
+        self._views: LRUCache[ViewKey, View] = LRUCache(max_views)
+        self._restricted: LRUCache[tuple[str, Standing], Layout] = LRUCache(max_views)
+
+    def reconfigure(self, layouts: Mapping[str, Layout], policy: Policy, max_views: int, pins: Pins = UNPINNED) -> None:
+        """Shows what is known otherwise from now on. What was known of upstreams that are gone is to be retired."""
+        self._layouts = layouts
+        self._policy = policy
+        self._pins = pins
+        self._vetted.clear()
+        self._exposures.clear()
+        self._max_views = max_views
+        self._latest = None
+        self._outlooks.clear()
+        self._views = LRUCache(max_views)
+        self._restricted = LRUCache(max_views)
+
+    def configured(self, endpoint: str) -> Layout:
+        """All that an endpoint has, whoever looks. One that does not exist has nothing."""
+        return self._layouts.get(endpoint) or Layout(endpoint, ())
+
+    def has(self, upstream: str) -> bool:
+        """Whether there is such an upstream, whoever looks."""
+        return upstream in self._layouts
+
+    def layout(self, caller: Caller) -> Layout:
+        """What `caller`'s endpoint has for it. To who may use nothing of an upstream, the upstream does not exist."""
+        return self._layout(caller.endpoint, self._standing(caller))
+
+    def exists(self, endpoint: str, principal: Principal) -> bool:
+        """Whether there is such an endpoint, as far as `principal` can see."""
+        return endpoint == AGGREGATE or bool(self._layout(endpoint, self._policy.standing(principal)).spaces)
+
+    def same_for_all(self, endpoint: str) -> bool:
+        """Whether all callers may use the same there."""
+        return self._policy.open and not self.configured(endpoint).roles
+
+    def decision(self, caller: Caller, aim: Aim, arguments: Params) -> Decision:
+        """What the policy says of a call about what `aim` names, which is of an upstream."""
+        assert aim.kind is not None
+        standing = self._policy.standing(caller.principal)
+        return self._policy.decide(standing, _item(aim.upstream, aim.kind, aim.own, aim.entry), arguments)
+
+    def link(self, space: Space, caller: Caller) -> LinkKey:
+        """The link that serves `caller`."""
+        return LinkKey(space.upstream, owner(space.spec, caller))
+
+    def links(self, caller: Caller) -> list[LinkKey]:
+        """Those behind all that `caller` sees."""
+        return [self.link(space, caller) for space in self.layout(caller).spaces]
+
+    def own_links(self, session: str) -> list[LinkKey]:
+        """Those that may be a session's own, whatever it may use by now."""
+        spaces = self.configured(AGGREGATE).spaces
+        return [LinkKey(space.upstream, session) for space in spaces if space.spec.connection == "session"]
+
+    def credential_links(self, key: str) -> list[LinkKey]:
+        """Those that may have been made with certain credentials."""
+        return [
+            LinkKey(space.upstream, key)
+            for space in self.configured(AGGREGATE).spaces
+            if space.spec.credentials.forward
+        ]
+
+    def outlook(self, caller: Caller) -> Outlook:
+        """What `caller` sees, and where it leads. A look-up, unless something changed since."""
+        if self._latest is None or self._latest[0] is not caller:
+            self._latest = caller, self._looked_up(caller)
+        return self._latest[1]
+
+    def _looked_up(self, caller: Caller) -> Outlook:
+        standing = self._policy.standing(caller.principal)
+        key = (caller.endpoint, standing, self._owners(caller), dialect(caller.version))
+        outlook = self._outlooks.get(key)
+        if outlook is None:
+            outlook = self._outlooks[key] = self._found(caller, standing)
+            if len(self._outlooks) > self._max_views:
+                self._outlooks.popitem(last=False)
+        self._outlooks.move_to_end(key)
+        return outlook
+
+    def view(self, caller: Caller) -> View:
+        """What `caller` sees. A look-up as well."""
+        return self.outlook(caller).view
+
+    def whole_view(self, caller: Caller) -> View:
+        """What `caller` would see if it might use everything."""
+        return self._view(caller, None)
+
+    def may_read(self, caller: Caller, upstream: str, uri: str) -> bool:
+        """Whether `caller` may read, and hear of, what an upstream calls `uri`."""
+        layout = self.layout(caller)
+        return layout.shows(upstream) and layout.space(upstream).shows(Kind.RESOURCES, uri)
+
+    def links_of(self, upstream: str) -> list[LinkKey]:
+        """Those of which anything is known."""
+        return [link for link in self._snapshots if link.upstream == upstream]
+
+    def is_up(self, link: LinkKey) -> bool:
+        return link in self._up
+
+    def up(self) -> list[LinkKey]:
+        return list(self._up)
+
+    def identity(self, link: LinkKey) -> ServerIdentity | None:
+        """What the upstream said of itself when it last connected."""
+        snapshot = self._snapshots.get(link)
+        return snapshot.identity if snapshot else None
+
+    def era(self, link: LinkKey) -> Era | None:
+        """Of a link that is up; None of one that is not, which may be of another when it is back."""
+        identity = self.identity(link) if self.is_up(link) else None
+        return identity.era if identity else None
+
+    def announces(self, link: LinkKey, capability: str) -> bool:
+        identity = self.identity(link)
+        return identity is not None and capability in identity.capabilities
+
+    def listing(self, link: LinkKey, kind: Kind) -> Listing | None:
+        """One list as last fetched; None where it is not known."""
+        snapshot = self._snapshots.get(link)
+        return snapshot.lists.get(kind) if snapshot else None
+
+    def tells_changes(self, link: LinkKey, kind: Kind) -> bool:
+        """Whether the upstream says that it notifies of changes of that list."""
+        identity = self.identity(link)
+        return identity is not None and tells_changes(identity.capabilities, kind.capability)
+
+    def freshness(self, link: LinkKey, kind: Kind) -> Freshness:
+        """How long a list is good for, as far as its upstream can be asked."""
+        snapshot = self._snapshots.get(link)
+        return snapshot.freshness.get(kind, DOUBTFUL) if snapshot and self.is_up(link) else DOUBTFUL
+
+    def parts(self, caller: Caller, kind: Kind) -> list[Freshness]:
+        """How long each part of what `caller` sees is good for. Who offers no such list has no part in it."""
+        spaces = self.layout(caller).spaces
+        sources = [self._source(space.upstream, caller.owners, kind) for space in spaces]
+        return [
+            NOT_LISTED if source is None else self.freshness(source, kind)
+            for source in sources
+            if source is None or self.announces(source, kind.capability)
+        ]
+
+    def tasks(self, link: LinkKey, version: str) -> Params | None:
+        """What an upstream offers of tasks to a client of `version`; None where it has none of the client's kind."""
+        identity = self.identity(link) or self.identity(LinkKey(link.upstream, None))
+        if identity is None or dialect(version) is not dialect(identity.version):
+            return None
+        return offer(identity.version, identity.capabilities)
+
+    def exposure(self, endpoint: str, link: LinkKey, kind: Kind, *, tasks: bool = False) -> Exposure:
+        """One known list as `endpoint` shows it to who may call its tools as tasks, or may not."""
+        listing = self._snapshots[link].lists[kind]
+        key = (endpoint, link, kind, tasks)
+        kept = self._exposures.get(key)
+        if kept is None or kept[0] is not listing:
+            approved, _ = self._vet(link, kind)
+            kept = (listing, expose(self.configured(endpoint).space(link.upstream), kind, approved, tasks=tasks))
+            self._exposures[key] = kept
+        return kept[1]
+
+    def unapproved(self, link: LinkKey, kind: Kind) -> tuple[Refused, ...]:
+        """What of a list is not as it was approved, shown or not."""
+        return self._vet(link, kind)[1] if self.listing(link, kind) is not None else ()
+
+    @property
+    def enforces_pins(self) -> bool:
+        """Whether what is not as it was approved is not shown."""
+        return self._pins.enforced
+
+    def has_approved_instructions(self, link: LinkKey) -> bool:
+        identity = self.identity(link)
+        return identity is None or self._pins.approves_instructions(link.upstream, identity.instructions)
+
+    def _vet(self, link: LinkKey, kind: Kind) -> tuple[Listing, tuple[Refused, ...]]:
+        """A known list without what must be approved, and is not; and that."""
+        listing = self._snapshots[link].lists[kind]
+        kept = self._vetted.get((link, kind))
+        if kept is None or kept[0] is not listing:
+            kept = self._vetted[link, kind] = (listing, *vetted(self._pins, link.upstream, kind, listing))
+        return kept[1:]
+
+    def connect(self, link: LinkKey, identity: ServerIdentity) -> None:
+        """A link is up. What it listed before stands until it is fetched anew; what it does not offer is empty."""
+        before = self._snapshots.get(link, Snapshot()).lists
+        offered = {kind: before[kind] for kind in before if kind.capability in identity.capabilities}
+        absent = {kind: EMPTY for kind in Kind if kind.capability not in identity.capabilities}
+        self._up.add(link)
+        self._put(link, Snapshot(identity, {**offered, **absent}))
+
+    def disconnect(self, link: LinkKey) -> None:
+        """A link is down. What it listed stays."""
+        self._up.discard(link)
+
+    def replace(self, link: LinkKey, kind: Kind, listing: Listing) -> None:
+        self._put(link, self._snapshots.get(link, Snapshot()).with_list(kind, listing))
+
+    def renew(self, link: LinkKey, kind: Kind, freshness: Freshness) -> None:
+        """Notes how long a known list is good for, from now on."""
+        if link in self._snapshots:
+            self._snapshots[link] = self._snapshots[link].with_freshness(kind, freshness)
+
+    def empty(self, link: LinkKey) -> None:
+        """Forgets what a link listed, not what it is."""
+        self._put(link, Snapshot(self.identity(link)))
+
+    def retire(self, link: LinkKey) -> None:
+        """Forgets a link."""
+        self._up.discard(link)
+        self._snapshots.pop(link, None)
+        self._owned[link.owner] = self._owned.get(link.owner, set()) - {link}
+        if not self._owned[link.owner]:
+            del self._owned[link.owner]
+        self._exposures = {key: kept for key, kept in self._exposures.items() if key[1] != link}
+        self._vetted = {key: kept for key, kept in self._vetted.items() if key[0] != link}
+        self._invalidate(link.owner)
+
+    def _put(self, link: LinkKey, snapshot: Snapshot) -> None:
+        if self.has(link.upstream):
+            self._snapshots[link] = snapshot
+            self._owned.setdefault(link.owner, set()).add(link)
+            self._invalidate(link.owner)
+
+    def _invalidate(self, owner: Owner) -> None:
+        self._latest = None
+        if owner is None:
+            self._outlooks.clear()
+            self._views.clear()
+            return
+        for outlook in [key for key in self._outlooks if owner in key[2]]:
+            del self._outlooks[outlook]
+        for view in [key for key in self._views if owner in key[2]]:
+            del self._views[view]
+
+    def _standing(self, caller: Caller) -> Standing | None:
+        """None where it makes no difference."""
+        return None if self.same_for_all(caller.endpoint) else self._policy.standing(caller.principal)
+
+    def _owners(self, caller: Caller) -> tuple[str, ...]:
+        """As which it has links of its own."""
+        return tuple(filter(self._owned.__contains__, caller.owners))
+
+    def _found(self, caller: Caller, standing: Standing) -> Outlook:
+        view = self._view(caller, self._standing(caller))
+        lead = partial(self._way, view.layout, standing, self._owners(caller), caller.version)
+        return Outlook(view, lead, for_all=self.same_for_all(caller.endpoint))
+
+    def _way(
+        self, layout: Layout, standing: Standing, owners: tuple[str, ...], version: str, kind: Kind, shown: Shown
+    ) -> Way:
+        verdict = self._policy.verdict(standing, _item(shown.upstream, kind, shown.own, shown.entry))
+        space, link = layout.space(shown.upstream), self._known(shown.upstream, owners)
+        has_tasks = link is not None and self.tasks(link, version) is not None
+        return Way(
+            space=space,
+            shown=shown,
+            aim=Aim(shown.upstream, kind, shown.own, shown.entry, verdict.whatever(), verdict.given),
+            own=raw(shown.own),
+            label=(shown.upstream, shown.key),
+            repeatable=kind is Kind.TOOLS and is_repeatable(shown.entry),
+            has_tasks=has_tasks,
+            deferred=dialect(version) is not Dialect.CORE if has_tasks else shown.task_support is Support.REQUIRED,
+        )
+
+    def _view(self, caller: Caller, standing: Standing | None) -> View:
+        owners = self._owners(caller)
+        key = (caller.endpoint, standing, owners, dialect(caller.version))
+        try:
+            return self._views[key]
+        except KeyError:
+            view = self._views[key] = self._merged(self._layout(caller.endpoint, standing), owners, caller.version)
+            return view
+
+    def _layout(self, endpoint: str, standing: Standing | None) -> Layout:
+        configured = self.configured(endpoint)
+        if standing is None or self.same_for_all(endpoint):
+            return configured
+        key = (endpoint, standing)
+        if key not in self._restricted:
+            self._restricted[key] = self._restrict(configured, standing)
+        return self._restricted[key]
+
+    def _restrict(self, layout: Layout, standing: Standing) -> Layout:
+        if layout.roles and standing.isdisjoint(layout.roles):
+            return Layout(layout.endpoint, ())
+        upstreams = [space.upstream for space in layout.spaces if self._policy.reaches(standing, space.upstream)]
+        return layout.restricted({name: partial(self._permits, standing, name) for name in upstreams})
+
+    def _permits(self, standing: Standing, upstream: str, kind: Kind, own: str, entry: Raw | None) -> bool:
+        return self._policy.foresee(standing, _item(upstream, kind, own, entry)).allowed
+
+    def _merged(self, layout: Layout, owners: tuple[str, ...], version: str) -> View:
+        identities: dict[str, ServerIdentity | None] = {}
+        exposures: dict[str, dict[Kind, Exposure]] = {}
+        for space in layout.spaces:
+            known = self._known(space.upstream, owners)
+            identities[space.upstream] = self._relayed(known, version)
+            sources = {kind: self._source(space.upstream, owners, kind) for kind in Kind}
+            tasks = known is not None and takes_tool_calls(self.tasks(known, version) or {})
+            exposures[space.upstream] = {
+                kind: self.exposure(layout.endpoint, link, kind, tasks=tasks and kind is Kind.TOOLS)
+                for kind, link in sources.items()
+                if link is not None
+            }
+        return merge(layout, identities, exposures)
+
+    def _relayed(self, link: LinkKey | None, version: str) -> ServerIdentity | None:
+        identity = None if link is None else self.identity(link)
+        if link is None or identity is None:
+            return None
+        if self._pins.enforced and not self.has_approved_instructions(link):
+            identity = replace(identity, instructions=None)
+        return relayed(identity, version, owned=link.owner is not None)
+
+    def _known(self, upstream: str, owners: tuple[str, ...]) -> LinkKey | None:
+        """The link that tells what an upstream is: the owner's, else the one that all share."""
+        return next((link for link in _preferred(upstream, owners) if self.identity(link) is not None), None)
+
+    def _source(self, upstream: str, owners: tuple[str, ...], kind: Kind) -> LinkKey | None:
+        """The link whose list counts: the owner's, else the one that all share; None where neither's is known."""
+        return next((link for link in _preferred(upstream, owners) if self.listing(link, kind) is not None), None)
+
+
+def _preferred(upstream: str, owners: tuple[str, ...]) -> list[LinkKey]:
+    """Links that may list for who has these names for its own: a key is a session's or of credentials, never both."""
+    return [LinkKey(upstream, key) for key in (*owners, None)]
+
+
+def vetted(pins: Pins, upstream: str, kind: Kind, listing: Listing) -> tuple[Listing, tuple[Refused, ...]]:
+    """A list without what must be approved, and is not; and what is not approved, whether it must be or not."""
+    flaws = {entry.key: pins.flaw(upstream, kind, entry.key, entry.data) for entry in listing.entries}
+    unapproved = tuple(Refused(upstream, kind, key, flaw) for key, flaw in flaws.items() if flaw is not None)
+    if not unapproved or not pins.enforced:
+        return listing, unapproved
+    entries = tuple(entry for entry in listing.entries if flaws[entry.key] is None)
+    return Listing(entries, (*listing.refused, *unapproved)), unapproved
+
+
+def _item(upstream: str, kind: Kind, own: str, entry: Raw | None) -> Item:
+    if kind is not Kind.TOOLS or entry is None:
+        return Item(upstream, kind, own)
+    return Item(upstream, kind, own, is_read_only(entry), is_destructive(entry))

@@ -1,0 +1,126 @@
+"""`logging/setLevel`: each link logs as verbosely as the most curious of those it serves (2025-11-25, logging).
+
+What is too verbose for the others is kept from them where it is handed out. Nothing is asked of an upstream until
+some client names a level: without one "the server MAY decide".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import anyio
+import structlog
+
+from mcproxy.call import (
+    Call,
+    Complete,
+    Connected,
+    Disconnected,
+    Failed,
+    Listener,
+    McpError,
+    Outcome,
+    Retired,
+    Upstream,
+    UpstreamChanged,
+    UpstreamEvent,
+)
+from mcproxy.concurrency.coalescer import Coalescer
+from mcproxy.gateway.listings.internal_calls import errand
+from mcproxy.gateway.listings.listeners import Listeners
+from mcproxy.gateway.listings.state import Catalogue, LinkKey
+from mcproxy.protocol.eras import Era
+from mcproxy.protocol.jsonrpc import INVALID_PARAMS, INVALID_REQUEST, parse_text, raw
+from mcproxy.protocol.methods import LOG_LEVELS, METHODS, SET_LEVEL
+
+log = structlog.get_logger()
+
+
+class Levels:
+    """`patience` is how many seconds a client's request waits for upstreams to agree, and each upstream gets."""
+
+    def __init__(
+        self, catalogue: Catalogue, upstreams: Mapping[str, Upstream], listeners: Listeners, patience: float
+    ) -> None:
+        self._catalogue = catalogue
+        self._upstreams = upstreams
+        self._listeners = listeners
+        self._patience = patience
+        self._named: set[Listener] = set()
+        """Those that named a level."""
+        self._sent: dict[LinkKey, str] = {}
+        self._syncs: Coalescer[LinkKey] = Coalescer(self._sync)
+
+    def reconfigure(self, patience: float) -> None:
+        self._patience = patience
+
+    async def run(self) -> None:
+        """Sets levels upstream until cancelled."""
+        await self._syncs.run()
+
+    async def set_level(self, call: Call) -> Outcome:
+        """Answers when the upstreams know, so that the next call is logged as wished; it does not wait for long."""
+        level = parse_text(call.params.get("level", b""))
+        if level not in LOG_LEVELS:
+            raise McpError(INVALID_PARAMS, f'"level" must be one of {", ".join(LOG_LEVELS)}')
+        if call.listener is None:
+            raise McpError(INVALID_REQUEST, "this client keeps no log level between its calls")
+        call.listener.set_log_level(level)
+        if call.listener in self._listeners:
+            self._named.add(call.listener)
+        with anyio.move_on_after(self._patience):
+            for link in self._refresh():
+                await self._syncs.done(link)
+        return Complete({})
+
+    def drop(self, listener: Listener) -> None:
+        """Forgets what a listener wanted."""
+        if listener in self._named:
+            self._named.discard(listener)
+            self._refresh()
+
+    def on_event(self, event: UpstreamEvent) -> None:
+        """Never blocks."""
+        link = LinkKey(event.upstream, event.owner)
+        match event:
+            case Connected():
+                self._sent.pop(link, None)
+                self._syncs.want(link)
+            case Disconnected() | Retired():
+                self._sent.pop(link, None)
+            case UpstreamChanged():
+                pass
+
+    def _refresh(self) -> list[LinkKey]:
+        """The links whose level is another now; each is told."""
+        stale = [link for link in self._catalogue.up() if self._wanted(link) not in (None, self._sent.get(link))]
+        for link in stale:
+            self._syncs.want(link)
+        return stale
+
+    def _wanted(self, link: LinkKey) -> str | None:
+        """The most verbose level that those it serves want; None where nobody named one, or it has no levels."""
+        identity = self._catalogue.identity(link)
+        capability = METHODS[SET_LEVEL].capability
+        if identity is None or identity.era is not Era.HANDSHAKE or capability not in identity.capabilities:
+            return None
+        served = self._listeners.served_by(link)
+        if self._named.isdisjoint(served):
+            return None
+        levels = [listener.caller.log_level for listener in served]
+        return min((level for level in levels if level in LOG_LEVELS), key=LOG_LEVELS.index, default=None)
+
+    # What follows runs in the task group of `run`.
+
+    async def _sync(self, link: LinkKey) -> None:
+        level = self._wanted(link)
+        if level is None or level == self._sent.get(link) or not self._catalogue.is_up(link):
+            return
+        outcome: Outcome | None = None
+        with anyio.move_on_after(self._patience):
+            outcome = await self._upstreams[link.upstream](errand(link, SET_LEVEL, {"level": raw(level)}))
+        if isinstance(outcome, Complete):
+            self._sent[link] = level
+        else:
+            why = outcome.error.message if isinstance(outcome, Failed) else "no answer"
+            log.warning("an upstream took no log level", upstream=link.upstream, why=why)

@@ -1,0 +1,118 @@
+"""`tasks/list` (2025-11-25, tasks): the lists of all upstreams that have one, of which each caller gets its own tasks.
+
+Over a link that is shared an upstream lists everybody's, so that nothing is shown which the caller is not known to
+have (`holdings`). Fetched afresh each time; an upstream that fails is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import anyio
+from msgspec import Raw
+from msgspec.structs import replace
+
+from mcproxy.call import Call, Complete, Failed, McpError, Outcome, Upstream
+from mcproxy.gateway.listings.internal_calls import NOBODY
+from mcproxy.gateway.listings.pagination import Bounds, Paged, drain
+from mcproxy.gateway.listings.state import Catalogue, LinkKey
+from mcproxy.gateway.task_ids import Task, TaskIds
+from mcproxy.gateway.tasks.registry import Holdings
+from mcproxy.protocol.jsonrpc import INVALID_PARAMS, InvalidMessage, Params, first_level, parse_object, parse_text
+from mcproxy.protocol.tasks import TASK_ID, TASK_LIST
+from mcproxy.settings import Proxy
+
+
+@dataclass(frozen=True, slots=True)
+class _Tasks:
+    member: str = "tasks"
+    list_method: str = TASK_LIST
+
+
+_TASKS: Final[Paged] = _Tasks()
+
+
+@dataclass(frozen=True, slots=True)
+class _Listed:
+    """`id` is the caller's."""
+
+    id: str
+    task: Params
+
+
+class TaskListing:
+    def __init__(
+        self, catalogue: Catalogue, ids: TaskIds, holdings: Holdings, upstreams: Mapping[str, Upstream], proxy: Proxy
+    ) -> None:
+        self._catalogue = catalogue
+        self._ids = ids
+        self._holdings = holdings
+        self._upstreams = upstreams
+        self._proxy = proxy
+
+    async def answer(self, call: Call) -> Outcome:
+        """One page, in the order of the configuration. Raises McpError."""
+        links = [link for link in self._catalogue.links(call.caller) if self._has_list(link, call)]
+        found: dict[LinkKey, list[_Listed]] = {}
+
+        async def fetch(link: LinkKey) -> None:
+            found[link] = self._of_caller(link, call, await self._fetched(link, call))
+
+        async with anyio.create_task_group() as tasks:
+            for link in links:
+                tasks.start_soon(fetch, link)
+        return Complete(self._page(call, [listed for link in links for listed in found[link]]))
+
+    def _has_list(self, link: LinkKey, call: Call) -> bool:
+        return self._catalogue.is_up(link) and "list" in (self._catalogue.tasks(link, call.caller.version) or {})
+
+    async def _fetched(self, link: LinkKey, call: Call) -> list[Raw]:
+        spec, limits = self._catalogue.configured(link.upstream).space(link.upstream).spec, self._proxy.limits
+        bounds = Bounds(limits.max_list_pages, limits.max_list_entries, spec.max_message_bytes)
+        upstream, errand = self._upstreams[link.upstream], replace(call, client=NOBODY)
+        with anyio.move_on_after(spec.timeouts.list):
+            drained = await drain(lambda params: upstream(errand.with_params(params)), _TASKS, bounds)
+            return [] if isinstance(drained, Failed) else drained.items
+        return []
+
+    def _of_caller(self, link: LinkKey, call: Call, tasks: list[Raw]) -> list[_Listed]:
+        listed = [_members(data) for data in tasks]
+        found = [(self._holdings.find(call.caller, call.listener, Task(link, _id(data))), data) for data in listed]
+        return [
+            _Listed(self._ids.seal(task, call.caller), self._ids.rewriter(link, call.caller, task.tool).task(data))
+            for task, data in found
+            if task is not None and self._ids.reaches(call.caller, task)
+        ]
+
+    def _page(self, call: Call, listed: list[_Listed]) -> Params:
+        """The cursor of a page is the last id of the one before: ids are sealed, and for this caller alone."""
+        start, size = _start(call, listed), self._proxy.naming.page_size
+        page = listed[start : start + size]
+        members: dict[str, object] = {_TASKS.member: [entry.task for entry in page]}
+        if start + size < len(listed):
+            members["nextCursor"] = page[-1].id
+        return first_level(members)
+
+
+def _start(call: Call, listed: list[_Listed]) -> int:
+    if "cursor" not in call.params:
+        return 0
+    last = parse_text(call.params["cursor"])
+    start = next((place + 1 for place, entry in enumerate(listed) if entry.id == last), None)
+    if start is None:
+        # tasks, Protocol Errors: -32602 for a cursor that is invalid or not there (any more).
+        raise McpError(INVALID_PARAMS, "unknown cursor: list again from the start")
+    return start
+
+
+def _id(task: Params) -> str:
+    return parse_text(task.get(TASK_ID, b"")) or ""
+
+
+def _members(task: Raw) -> Params:
+    try:
+        return parse_object(task)
+    except InvalidMessage:
+        return {}

@@ -1,0 +1,66 @@
+"""Which sessions know which tasks: who is told of a change, and whose list a task is in. Plain state; sends nothing.
+
+A session knows what it made or asked for since it is there. Whoever is known by name has what any of its sessions at
+the same endpoint has; of everybody unauthenticated, a session has its own.
+"""
+
+from __future__ import annotations
+
+from mcproxy.call import ANONYMOUS, Caller, Listener
+from mcproxy.gateway.listings.state import LinkKey
+from mcproxy.gateway.task_ids import Task
+
+
+class Holdings:
+    """At most `most` of one listener; the oldest give way."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self._held: dict[Listener, dict[Task, None]] = {}
+        self._holders: dict[Task, dict[Listener, Task]] = {}
+        """With each holder's own, which says of which tool it is."""
+
+    def holders(self, task: Task) -> dict[Listener, Task]:
+        """Each with the task as it was added."""
+        return dict(self._holders.get(task, {}))
+
+    def of(self, listener: Listener) -> list[Task]:
+        return list(self._held.get(listener, ()))
+
+    def over(self, link: LinkKey) -> frozenset[str]:
+        """The ids of all that is held of a link's tasks."""
+        return frozenset(task.id for task in self._holders if task.link == link)
+
+    def find(self, caller: Caller, listener: Listener | None, task: Task) -> Task | None:
+        """The task as `caller`, whose listener this is, has it; None where it does not."""
+        holders = self._holders.get(task, {}).items()
+        held = (held for holder, held in holders if holder is listener or _same(holder.caller, caller))
+        return next(held, None)
+
+    def add(self, listener: Listener, task: Task) -> None:
+        held = self._held.setdefault(listener, {})
+        held.pop(task, None)
+        held[task] = None
+        self._holders.setdefault(task, {})[listener] = task
+        while len(held) > self.most:
+            self._let_go(listener, next(iter(held)))
+
+    def discard(self, listener: Listener, task: Task) -> None:
+        if task in self._held.get(listener, {}):
+            self._let_go(listener, task)
+
+    def drop(self, listener: Listener) -> None:
+        for task in list(self._held.get(listener, ())):
+            self._let_go(listener, task)
+        self._held.pop(listener, None)
+
+    def _let_go(self, listener: Listener, task: Task) -> None:
+        del self._held[listener][task]
+        del self._holders[task][listener]
+        if not self._holders[task]:
+            del self._holders[task]
+
+
+def _same(one: Caller, other: Caller) -> bool:
+    known = one.principal != ANONYMOUS
+    return known and one.principal.name == other.principal.name and one.endpoint == other.endpoint

@@ -1,0 +1,189 @@
+"""Tasks: work that outlives its call, from its creation to its result, in the ids that its client knows (`task_ids`).
+
+Tasks pass where client and upstream have the same kind of them (`protocol.tasks`). For a client that has another kind
+or none, a tool that must be called as a task is, and its result is waited for here. To reach a task takes no more than
+its id; which sessions know it is kept (`holdings`), to tell them of changes and list it to them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+import anyio
+from msgspec import Raw
+from msgspec.structs import replace
+
+from mcproxy.call import (
+    Call,
+    Client,
+    Complete,
+    Failed,
+    InputRequest,
+    Listener,
+    McpError,
+    Outcome,
+    Reason,
+    TaskChanged,
+)
+from mcproxy.catalog.naming import Space
+from mcproxy.catalog.rewriting import Rewriter, TaskRewriter, edited
+from mcproxy.gateway.listings.listeners import Listeners
+from mcproxy.gateway.listings.routes import Way
+from mcproxy.gateway.listings.state import Catalogue, LinkKey
+from mcproxy.gateway.resolving import Target
+from mcproxy.gateway.task_ids import Task, TaskIds
+from mcproxy.gateway.tasks.registry import Holdings
+from mcproxy.pending_requests import GOODBYE
+from mcproxy.protocol.jsonrpc import EMPTY_OBJECT, METHOD_NOT_FOUND, Params, parse_object, parse_text, raw
+from mcproxy.protocol.methods import METHODS, Method, Shape, Subject
+from mcproxy.protocol.tasks import (
+    CAPABILITY,
+    TASK,
+    TASK_CANCEL,
+    TASK_ID,
+    TASK_RESULT,
+    Dialect,
+    Support,
+    created,
+    dialect,
+    related_to,
+    takes_tool_calls,
+    unrelated,
+)
+
+Exchange = Callable[[Target, Method, Call], Awaitable[Outcome]]
+"""Carries a call to its upstream and back."""
+
+
+class Tasks:
+    """`relayed` stands between the resolver of a call and the exchange with its upstream."""
+
+    def __init__(self, catalogue: Catalogue, ids: TaskIds, holdings: Holdings, listeners: Listeners) -> None:
+        self._catalogue = catalogue
+        self._ids = ids
+        self._holdings = holdings
+        self._listeners = listeners
+
+    def tell(self, link: LinkKey, change: TaskChanged) -> None:
+        """Passes a task's new state to the sessions that know the task, each in its own id, and to nobody else."""
+        for listener, task in self._holdings.holders(Task(link, change.id)).items():
+            caller = listener.caller
+            if not self._ids.reaches(caller, task):
+                continue
+            state = self._ids.rewriter(link, caller, task.tool).task(change.params)
+            params = _exposed(self._catalogue.layout(caller).space(link.upstream), state)
+            told = TaskChanged(self._ids.seal(task, caller), change.method, params)
+            self._listeners.signal(listener, link.upstream, told)
+
+    def relayed(self, target: Target, row: Method, call: Call, exchange: Exchange) -> Awaitable[Outcome]:
+        """The outcome of a call that may be about a task, or may become one. Raises McpError."""
+        way = target.way
+        if way is None or not row.deferrable:
+            about_task = row.subject is Subject.TASK
+            return self._about_task(target, row, call, exchange) if about_task else exchange(target, row, call)
+        if not way.deferred and TASK not in call.params:
+            return exchange(target, row, call)
+        if not way.has_tasks:
+            return self._without_tasks(target, way, row, call, exchange)
+        return self._with_tasks(target, way, row, call, exchange)
+
+    async def _about_task(self, target: Target, row: Method, call: Call, exchange: Exchange) -> Outcome:
+        task = self._ids.find(parse_text(call.params[TASK_ID]) or "", call.caller)
+        self._hold(call.listener, task)
+        outcome = await exchange(target, row, self._named(task.link, call, task.tool))
+        rewriter = self._ids.rewriter(task.link, call.caller, task.tool)
+        return edited(outcome, rewriter.task if row.shape is Shape.TASK else rewriter.related)
+
+    async def _with_tasks(self, target: Target, way: Way, row: Method, call: Call, exchange: Exchange) -> Outcome:
+        link, tool = self._catalogue.link(target.space, call.caller), way.shown.own
+        return self._noted(link, call, tool, await exchange(target, row, self._named(link, call, tool)))
+
+    def _without_tasks(
+        self, target: Target, way: Way, row: Method, call: Call, exchange: Exchange
+    ) -> Awaitable[Outcome]:
+        """For a client and an upstream that have no tasks in common."""
+        wished = TASK in call.params
+        if wished and CAPABILITY in self._catalogue.view(call.caller).capabilities:
+            # tasks, Tool-Level Negotiation: "Servers SHOULD return a -32601 ... error if a client attempts to do so".
+            raise McpError(METHOD_NOT_FOUND, "this tool cannot be called as a task")
+        if way.shown.task_support is Support.REQUIRED and self._takes_tool_calls(target, call):
+            return _awaited(target, row, call, exchange)
+        if wished:
+            # tasks, Task Support and Handling: who declares no tasks ignores that a request wants to be one.
+            target = replace(target, params={key: value for key, value in target.params.items() if key != TASK})
+        return exchange(target, row, call)
+
+    def _noted(self, link: LinkKey, call: Call, tool: str, outcome: Outcome) -> Outcome:
+        """`outcome`; where it describes a task that was made, in the caller's id of it."""
+        kind = dialect(call.caller.version)
+        assert kind is not None
+        id = _created(kind, outcome)
+        if id is None:
+            return outcome
+        self._hold(call.listener, Task(link, id, tool))
+        return edited(outcome, self._ids.rewriter(link, call.caller, tool).created)
+
+    def _hold(self, listener: Listener | None, task: Task) -> None:
+        if listener is not None and listener in self._listeners:
+            self._holdings.add(listener, task)
+
+    def _takes_tool_calls(self, target: Target, call: Call) -> bool:
+        link = self._catalogue.link(target.space, call.caller)
+        identity = self._catalogue.identity(link)
+        return identity is not None and takes_tool_calls(self._catalogue.tasks(link, identity.version) or {})
+
+    def _named(self, link: LinkKey, call: Call, tool: str) -> Call:
+        """`call` with a way back on which the ids of tasks are in the names of whoever reads them."""
+
+        def own(id: str) -> str:
+            task = self._ids.open(id, call.caller)
+            return id if task is None or task.link != link else task.id
+
+        outward, back = self._ids.rewriter(link, call.caller, tool), TaskRewriter(own)
+        return replace(call, client=TaskClient(call.client, outward.related, back.related))
+
+
+@dataclass(frozen=True, slots=True)
+class TaskClient:
+    """The way back during a call about a task: what is told and asked belongs to the task, and so do the answers."""
+
+    client: Client
+    outward: Callable[[Params], Params]
+    back: Callable[[Params], Params]
+
+    def notify(self, method: str, params: Params) -> None:
+        self.client.notify(method, self.outward(params))
+
+    async def ask(self, request: InputRequest) -> Raw:
+        answer = await self.client.ask(InputRequest(request.method, self.outward(request.params)))
+        return raw(self.back(parse_object(answer)))
+
+
+async def _awaited(target: Target, row: Method, call: Call, exchange: Exchange) -> Outcome:
+    """Calls a tool as a task for a client that has no tasks; its outcome is the task's, which is cancelled with it."""
+    outcome = await exchange(replace(target, params={**target.params, TASK: EMPTY_OBJECT}), row, call)
+    id = _created(Dialect.CORE, outcome)
+    if id is None:
+        return outcome
+    about = Target(target.space, {TASK_ID: raw(id)})
+    client = TaskClient(call.client, unrelated, lambda answer: related_to(id, answer))
+    waiting = METHODS[TASK_RESULT]
+    over = False
+    try:
+        outcome = await exchange(about, waiting, replace(call, method=waiting.name, client=client))
+        over = not (isinstance(outcome, Failed) and outcome.reason is Reason.TIMEOUT)
+        return edited(outcome, unrelated)
+    finally:
+        if not over:
+            with anyio.move_on_after(GOODBYE, shield=True):
+                await exchange(about, METHODS[TASK_CANCEL], replace(call, method=TASK_CANCEL))
+
+
+def _exposed(space: Space, state: Params) -> Params:
+    """What a notification says of a task, with what of results and questions it holds in the names of the endpoint."""
+    return state if space.transparent else Rewriter(space.expose_uri).result(Shape.TASK, state)
+
+
+def _created(kind: Dialect, outcome: Outcome) -> str | None:
+    return created(kind, outcome.result) if isinstance(outcome, Complete) else None

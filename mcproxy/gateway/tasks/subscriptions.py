@@ -1,0 +1,142 @@
+"""Who listens for which tasks (tasks extension, `subscriptions/listen`): what each upstream is asked to tell of.
+
+A client is agreed to hear of the tasks that are its own and that their upstream tells of; all else is left out, like
+what does not exist. An upstream is given all that its clients listen for, one request at a time. What changes while
+it is away goes unheard: clients "MUST NOT rely" on being told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import anyio
+
+from mcproxy.call import (
+    Call,
+    Complete,
+    Connected,
+    Disconnected,
+    Listener,
+    McpError,
+    Outcome,
+    Retired,
+    Upstream,
+    UpstreamChanged,
+    UpstreamEvent,
+)
+from mcproxy.concurrency.coalescer import Coalescer
+from mcproxy.gateway.listings.internal_calls import errand
+from mcproxy.gateway.listings.listeners import Listeners
+from mcproxy.gateway.listings.state import Catalogue, LinkKey
+from mcproxy.gateway.task_ids import Task, TaskIds
+from mcproxy.gateway.tasks.registry import Holdings
+from mcproxy.protocol.eras import LATEST
+from mcproxy.protocol.jsonrpc import INVALID_PARAMS, INVALID_REQUEST, InvalidMessage
+from mcproxy.protocol.methods import LISTEN
+from mcproxy.protocol.tasks import listened, listening_for
+
+_NONE: frozenset[str] = frozenset()
+
+
+class TaskListening:
+    def __init__(
+        self,
+        catalogue: Catalogue,
+        ids: TaskIds,
+        holdings: Holdings,
+        listeners: Listeners,
+        upstreams: Mapping[str, Upstream],
+    ) -> None:
+        self._catalogue = catalogue
+        self._ids = ids
+        self._holdings = holdings
+        self._listeners = listeners
+        self._upstreams = upstreams
+        self._agreed: dict[LinkKey, frozenset[str]] = {}
+        """What upstreams tell of, by their own ids."""
+        self._syncs: Coalescer[LinkKey] = Coalescer(self._sync)
+
+    async def run(self) -> None:
+        """Asks upstreams until cancelled."""
+        await self._syncs.run()
+
+    async def listen(self, call: Call) -> Outcome:
+        """Answers with the part of a filter that is agreed to, once upstreams have; who is away agrees for later."""
+        listener, tasks = call.listener, self._own(call)
+        if listener is None or listener not in self._listeners:
+            raise McpError(INVALID_REQUEST, "this client has no stream on which it could hear of tasks")
+        for task in tasks.values():
+            self._holdings.add(listener, task)
+        await self._settle({task.link for task in tasks.values()})
+        agreed = {id: task for id, task in tasks.items() if self._tells_of(task)}
+        for id in tasks.keys() - agreed.keys():
+            self._holdings.discard(listener, tasks[id])
+        return Complete(listening_for(agreed))
+
+    def drop(self, listener: Listener) -> None:
+        """Ends all that a listener held."""
+        links = {task.link for task in self._holdings.of(listener)}
+        self._holdings.drop(listener)
+        for link in links:
+            self._syncs.want(link)
+
+    def on_event(self, event: UpstreamEvent) -> None:
+        """Never blocks."""
+        link = LinkKey(event.upstream, event.owner)
+        match event:
+            case Connected():
+                self._agreed.pop(link, None)
+                self._syncs.want(link)
+            case Disconnected() | Retired():
+                self._agreed.pop(link, None)
+            case UpstreamChanged():
+                pass
+
+    def _own(self, call: Call) -> dict[str, Task]:
+        """Those of the named tasks that are the caller's, in the one spelling in which it will hear of them."""
+        try:
+            named = listened(call.params)
+        except InvalidMessage as error:
+            raise McpError(INVALID_PARAMS, f"{error}") from error
+        opened = {id: self._ids.open(id, call.caller) for id in named}
+        return {id: task for id, task in opened.items() if task is not None and self._ids.seal(task, call.caller) == id}
+
+    async def _settle(self, links: set[LinkKey]) -> None:
+        for link in links:
+            self._syncs.want(link)
+        for link in links:
+            await self._syncs.done(link)
+
+    def _tells_of(self, task: Task) -> bool:
+        away = task.link.owner is None and not self._catalogue.is_up(task.link)
+        return away or task.id in self._agreed.get(task.link, _NONE)
+
+    # What follows runs in the task group of `run`.
+
+    async def _sync(self, link: LinkKey) -> None:
+        if not self._catalogue.is_up(link) or self._catalogue.tasks(link, LATEST) is None:
+            return
+        wanted, agreed = self._holdings.over(link), self._agreed.get(link, _NONE)
+        if wanted == agreed:
+            return
+        outcome = await self._asked(link, wanted)
+        if self._catalogue.is_up(link):
+            self._agreed[link] = wanted & (_named(outcome) if isinstance(outcome, Complete) else agreed)
+
+    async def _asked(self, link: LinkKey, ids: frozenset[str]) -> Outcome | None:
+        """None where no answer came in time."""
+        upstream = self._upstreams.get(link.upstream)
+        if upstream is None:
+            return None
+        timeouts = self._catalogue.configured(link.upstream).space(link.upstream).spec.timeouts
+        owner = self._listeners.of(link.owner) if link.owner is not None else None
+        with anyio.move_on_after(timeouts.connect + timeouts.list):
+            return await upstream(errand(link, LISTEN, listening_for(sorted(ids)), owner))
+        return None
+
+
+def _named(answer: Complete) -> frozenset[str]:
+    try:
+        return frozenset(listened(answer.result))
+    except InvalidMessage:
+        return _NONE

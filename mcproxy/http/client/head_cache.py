@@ -1,0 +1,50 @@
+"""How the answers of one server begin: mostly as the one before did, but for the length of what follows. Pure.
+
+Reads no head itself: what it recognises is byte for byte, but for the digits of Content-Length, what a parser found to
+be one whole answer before. Whatever differs, or is not all of an answer, or more than it, is the parser's to judge.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from mcproxy.http.client.headers import WITHOUT_BODY, Head
+
+LONGEST: Final = 4096
+"""Bytes of a head that is remembered."""
+_LENGTH: Final = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]{1,15})(?=[ \t]*(?:\r\n|\Z))", re.IGNORECASE)
+
+
+class Recognition:
+    """Of one server, which all connections to it share. It remembers one head: the last."""
+
+    __slots__ = ("_after", "_before", "_head")
+
+    def __init__(self) -> None:
+        self._head: Head | None = None
+        self._before = self._after = b""
+        """What stands before and after the digits."""
+
+    def recognised(self, data: bytes) -> tuple[Head, bytes] | None:
+        """The head and the body, where `data` is one whole answer that begins as the one remembered did."""
+        if self._head is None:
+            return None
+        head, end, body = data.partition(b"\r\n\r\n")
+        if not end or head != b"%b%d%b" % (self._before, len(body), self._after):
+            return None
+        return self._head, body
+
+    def remember(self, head: Head, data: bytes) -> None:
+        """Takes note of `data`, in which a parser found one whole answer, with this head, and no other final one."""
+        if head.status in WITHOUT_BODY or "transfer-encoding" in head.fields:
+            return
+        said, _, body = data.partition(b"\r\n\r\n")
+        # Where the first head is that of an interim answer (RFC 9110, section 15.2), what follows it is no body.
+        if len(said) > LONGEST or not said.startswith(b"HTTP/1.1 %d " % head.status):
+            return
+        lengths = list(_LENGTH.finditer(said))
+        if len(lengths) != 1 or int(lengths[0][1]) != len(body):
+            return
+        self._head = head
+        self._before, self._after = said[: lengths[0].start(1)], said[lengths[0].end(1) :]

@@ -1,0 +1,40 @@
+"""HTTP/1.1 (RFC 9110, RFC 9112), server side, no more of it than a gateway needs. Knows no MCP.
+
+A handler is given a `Request` and returns a `Response`, or `Streamed` where it began a stream (`Request.begin`).
+"""
+
+from mcproxy.http.server.connection import Bounds
+from mcproxy.http.server.headers import Fields
+from mcproxy.http.server.messages import (
+    Answered,
+    BodyCut,
+    BodyLate,
+    BodyTooLarge,
+    Chunks,
+    Handler,
+    Request,
+    Response,
+    Streamed,
+)
+from mcproxy.http.server.router import MethodNotAllowed, NotFound, Route, RoutedHandler, Router
+from mcproxy.http.server.server import Server
+
+__all__ = [
+    "Answered",
+    "BodyCut",
+    "BodyLate",
+    "BodyTooLarge",
+    "Bounds",
+    "Chunks",
+    "Fields",
+    "Handler",
+    "MethodNotAllowed",
+    "NotFound",
+    "Request",
+    "Response",
+    "Route",
+    "RoutedHandler",
+    "Router",
+    "Server",
+    "Streamed",
+]

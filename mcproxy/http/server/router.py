@@ -1,0 +1,78 @@
+"""Which handler answers which path and method. Answers nothing itself."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import unquote
+
+from mcproxy.http.server.messages import Answered, Request
+
+RoutedHandler = Callable[[Request, Mapping[str, str]], Awaitable[Answered]]
+"""A handler that is given what the names in its route's path stood for."""
+
+_NAME: Final = re.compile(r"\{([a-z]+)\}")
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """`{name}` in a path stands for one segment that is not empty, and `{rest...}` at its end for all that follows."""
+
+    method: str
+    path: str
+    handler: RoutedHandler
+
+
+class NotFound(Exception):
+    """Nothing is at a path."""
+
+
+class MethodNotAllowed(Exception):
+    """Something is there, for other methods."""
+
+    def __init__(self, allowed: Iterable[str]) -> None:
+        self.allowed: Final = ", ".join(sorted(allowed))
+        super().__init__(self.allowed)
+
+
+class Router:
+    """A path of which no segment is a name goes before others; of those, the first that fits."""
+
+    def __init__(self, routes: Iterable[Route]) -> None:
+        self._fixed: dict[str, dict[str, RoutedHandler]] = {}
+        self._named: dict[re.Pattern[str], dict[str, RoutedHandler]] = {}
+        for route in routes:
+            if "{" in route.path:
+                handlers = self._named.setdefault(_pattern(route.path), {})
+            else:
+                handlers = self._fixed.setdefault(route.path, {})
+            handlers.setdefault(route.method, route.handler)
+
+    def find(self, request: Request) -> tuple[RoutedHandler, Mapping[str, str]]:
+        """Raises NotFound and MethodNotAllowed."""
+        handlers = self._fixed.get(request.target) or self._fixed.get(request.path)
+        if handlers is not None:
+            return _of_method(handlers, request.method), {}
+        for pattern, handlers in self._named.items():
+            found = pattern.fullmatch(request.raw_path)
+            if found is not None:
+                names = {name: unquote(segment, errors="replace") for name, segment in found.groupdict().items()}
+                return _of_method(handlers, request.method), names
+        raise NotFound
+
+
+def _of_method(handlers: Mapping[str, RoutedHandler], method: str) -> RoutedHandler:
+    if method not in handlers:
+        raise MethodNotAllowed(handlers)
+    return handlers[method]
+
+
+def _pattern(path: str) -> re.Pattern[str]:
+    head, rest, _ = path.partition("{rest...}")
+    parts = _NAME.split(head)
+    fixed = [re.escape(part) for part in parts[::2]]
+    names = [f"(?P<{name}>[^/]+)" for name in parts[1::2]]
+    pattern = fixed[0] + "".join(name + part for name, part in zip(names, fixed[1:], strict=True))
+    return re.compile(pattern + ("(?P<rest>.*)" if rest else ""))

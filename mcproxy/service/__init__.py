@@ -1,0 +1,1 @@
+"""mcproxy as a service of its machine: signals, systemd, and reloading the configuration."""

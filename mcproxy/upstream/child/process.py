@@ -1,0 +1,264 @@
+"""An upstream as a child process: one JSON message a line on its stdin and stdout (basic/transports, stdio).
+
+Starts no shell, and nothing directly: `reaper` stands in between, so that whatever the child leaves behind ends with
+it, and all of it with the gateway (requirement R11). Knows no era: what the lines say is for the conversation.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from io import RawIOBase
+from pathlib import Path
+from typing import Final
+
+import anyio
+import anyio.lowlevel
+import structlog
+from anyio.abc import ByteReceiveStream, Process
+
+from mcproxy.protocol.jsonrpc import Message, encode
+from mcproxy.rlimits import AT_START
+from mcproxy.settings import Upstream
+from mcproxy.upstream.child.lines import LineDecoder, LineTooLong
+from mcproxy.upstream.child.stdin import Inlet, opened
+from mcproxy.upstream.link import Hop, NotAccepted, Pipe, Unreachable, task_group
+from mcproxy.upstream.stderr_tail import Ration
+
+log = structlog.get_logger()
+
+REAPER: Final = Path(__file__).with_name("reaper.py")
+INHERITED: Final = (
+    "HOME", "LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER",
+    "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_RUNTIME_DIR", "XDG_STATE_HOME",
+)  # fmt: skip
+"""What a child gets of the gateway's own environment; its secrets are none of the child's business."""
+DYING: Final = 0.4
+"""Seconds from a child's exit to the end of its output, and from there to its last words (R13: within 1 s)."""
+BREATH: Final = 100
+"""Lines taken in a row before everybody else has a turn (R1)."""
+LAST_WORDS: Final = 10
+"""Lines of stderr that an error quotes."""
+
+
+@asynccontextmanager
+async def child(hop: Hop, environ: Mapping[str, str] = os.environ) -> AsyncIterator[Pipe]:
+    """A child that runs, and is stopped on leaving: its stdin closed, then SIGTERM, then SIGKILL, to all of its kin."""
+    env = environment(hop.spec, environ)
+    command = locate(hop.spec, env)
+    hop.stderr.clear()
+    async with AsyncExitStack() as stack:
+        stdin, inlet = await stack.enter_async_context(opened())
+        held, ours = os.pipe()
+        lifeline = stack.enter_context(os.fdopen(ours, "wb", buffering=0))
+        process = await _start(hop.spec, command, env, held, stdin)
+        hop.metrics.child_starts.labels(hop.spec.name).inc()
+        try:
+            pipe = _Child(process, inlet, hop)
+            async with task_group() as tasks:
+                tasks.start_soon(pipe.press)
+                tasks.start_soon(pipe.listen)
+                tasks.start_soon(pipe.watch)
+                yield pipe
+        finally:
+            with anyio.CancelScope(shield=True):
+                await _stop(process, inlet, lifeline, hop.spec.timeouts.shutdown)
+
+
+def environment(spec: Upstream, environ: Mapping[str, str]) -> dict[str, str]:
+    return {name: environ[name] for name in INHERITED if name in environ} | spec.env
+
+
+def locate(spec: Upstream, env: Mapping[str, str]) -> str:
+    """The absolute path of the upstream's command. Raises Unreachable with what was looked for, and where (R17)."""
+    assert spec.command is not None
+    if spec.cwd is not None and not Path(spec.cwd).is_dir():
+        raise Unreachable(f"the working folder {spec.cwd} does not exist")
+    if os.path.dirname(spec.command):
+        path = Path(spec.cwd or ".", spec.command).absolute()
+        if shutil.which(path) is None:
+            raise Unreachable(f"the command {path} does not exist, or cannot be executed")
+        return str(path)
+    search = env.get("PATH", os.defpath)
+    found = shutil.which(spec.command, path=search)
+    if found is None:
+        raise Unreachable(f"the command {spec.command!r} was not found on PATH {search}")
+    return os.path.abspath(found)
+
+
+async def _start(spec: Upstream, command: str, env: Mapping[str, str], lifeline: int, stdin: int) -> Process:
+    reaper = [sys.executable, "-I", "-S", str(REAPER), str(lifeline), str(AT_START)]
+    try:
+        return await anyio.open_process(
+            [*reaper, command, *spec.args],
+            stdin=stdin,
+            cwd=spec.cwd,
+            env=env,
+            start_new_session=True,
+            pass_fds=(lifeline,),
+        )
+    except OSError as error:
+        raise Unreachable(f"the command {command} could not be started: {error.strerror}") from error
+    finally:
+        os.close(lifeline)
+        os.close(stdin)
+
+
+class _Child:
+    """Implements `link.Pipe`."""
+
+    def __init__(self, process: Process, inlet: Inlet, hop: Hop) -> None:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        self._process = process
+        self._inlet = inlet
+        self._stdout: ByteReceiveStream = process.stdout
+        self._stderr: ByteReceiveStream = process.stderr
+        self._hop = hop
+        self._reading = anyio.CancelScope()
+        self._stuck = ""
+        self._stderr_ended = anyio.Event()
+        self._fed = anyio.Event()
+
+    async def send(self, message: Message) -> None:
+        try:
+            await self._inlet.write(encode(message) + b"\n")
+        except anyio.BrokenResourceError as error:
+            raise NotAccepted("the child takes no more input") from error
+
+    async def press(self) -> None:
+        """Gives up a child that does not read for long, or never will again."""
+        patience = self._hop.spec.timeouts.idle
+        try:
+            await self._inlet.watch(patience)
+        except TimeoutError:
+            self._give_up(f"the child did not read its input for {patience:g} s")
+            return
+        with anyio.move_on_after(DYING):
+            await self._fed.wait()  # where it died, the end of its output tells more
+        self._give_up("the child closed its input")
+
+    def _give_up(self, why: str) -> None:
+        self._stuck = why
+        self._reading.cancel()
+
+    async def listen(self) -> None:
+        """Keeps the last of what the child says on stderr."""
+        ration = Ration()
+        try:
+            async for chunk in self._stderr:
+                lines = self._hop.stderr.feed(chunk)
+                self._log(*ration.share(lines, self._hop.spec.stderr_lines, anyio.current_time()))
+        finally:
+            self._log([], ration.rest())
+        self._stderr_ended.set()
+
+    def _log(self, lines: list[str], kept_back: int) -> None:
+        if kept_back:
+            log.debug("more on stderr", upstream=self._hop.spec.name, lines=kept_back)
+        for line in lines:
+            log.debug("stderr", upstream=self._hop.spec.name, line=line)
+
+    async def watch(self) -> None:
+        """Ends the reading when the child has ended, whoever else still holds its output."""
+        await self._process.wait()
+        with anyio.move_on_after(DYING):
+            await self._fed.wait()
+        self._reading.cancel()
+
+    async def feed(self, receive: Callable[[bytes], None]) -> str:
+        try:
+            with self._reading:
+                await self._read(receive)
+        except LineTooLong as error:
+            return str(error)
+        finally:
+            self._fed.set()
+        return self._stuck or await self._epitaph()
+
+    async def _read(self, receive: Callable[[bytes], None]) -> None:
+        decoder = LineDecoder(self._hop.spec.max_message_bytes)
+        async for chunk in self._stdout:
+            for count, line in enumerate(decoder.feed(chunk), 1):
+                self._take(line, receive)
+                if count % BREATH == 0:
+                    await anyio.lowlevel.checkpoint()
+
+    def _take(self, line: bytes, receive: Callable[[bytes], None]) -> None:
+        """Tells banners and log lines from messages by how they begin: of those there may be very many (R16)."""
+        line = line.strip()
+        if line.startswith((b"{", b"[")):
+            receive(line)
+        elif line:
+            self._hop.count_junk()
+
+    async def _epitaph(self) -> str:
+        with anyio.move_on_after(DYING):
+            await self._process.wait()
+            await self._stderr_ended.wait()
+        said = " | ".join(self._hop.stderr.lines[-LAST_WORDS:])
+        return f"{_fate(self._process.returncode)}; its stderr: {said}" if said else _fate(self._process.returncode)
+
+
+def _fate(status: int | None) -> str:
+    if status is None:
+        return "the child closed its output"
+    if status < 0:
+        return f"the child was killed by {signal.Signals(-status).name}"
+    return f"the child exited with status {status}"
+
+
+async def _stop(process: Process, inlet: Inlet, lifeline: RawIOBase, patience: float) -> None:
+    """Ends the child, its output read meanwhile: one that is stuck in a write could not exit (R11)."""
+    assert process.stdout is not None
+    assert process.stderr is not None
+    async with anyio.create_task_group() as readers:
+        readers.start_soon(_discard, process.stdout)
+        readers.start_soon(_discard, process.stderr)
+        if not await _ends_by_itself(process, inlet, patience):
+            await _kill(process, lifeline, patience)
+        readers.cancel_scope.cancel()
+    await process.aclose()
+    if process.returncode == -signal.SIGKILL:
+        _kill_session(process.pid)
+
+
+async def _ends_by_itself(process: Process, inlet: Inlet, patience: float) -> bool:
+    inlet.close()
+    if await _exits(process, patience):
+        return True
+    with suppress(ProcessLookupError):
+        process.terminate()
+    return await _exits(process, patience)
+
+
+async def _kill(process: Process, lifeline: RawIOBase, patience: float) -> None:
+    """The reaper kills everything once nobody holds the other end of its lifeline."""
+    lifeline.close()
+    if not await _exits(process, patience):
+        with suppress(ProcessLookupError):
+            process.kill()
+
+
+def _kill_session(leader: int) -> None:
+    """For a reaper that was killed itself: what is left of its session, which is all that made none of its own."""
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            # The name in parentheses may hold anything; state, parent, group and session follow it.
+            if int(stat.read_bytes().rpartition(b")")[2].split()[3]) == leader:
+                os.kill(int(stat.parent.name), signal.SIGKILL)
+
+
+async def _exits(process: Process, patience: float) -> bool:
+    with anyio.move_on_after(patience):
+        await process.wait()
+    return process.returncode is not None
+
+
+async def _discard(stream: ByteReceiveStream) -> None:
+    async for _ in stream:
+        pass

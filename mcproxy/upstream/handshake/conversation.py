@@ -1,0 +1,370 @@
+"""The conversation of the handshake era (2024-11-05 to 2025-11-25), client side, over any duplex.
+
+Opens with `initialize`, sends calls, takes whatever the server says. Opens no connection: the transport gives it a
+`send` and hands it what arrives. Sends nothing twice; that is decided where the links are kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Final, assert_never
+
+import anyio
+from anyio.abc import TaskGroup
+from msgspec import Raw
+
+from mcproxy import __version__
+from mcproxy.call import (
+    Call,
+    Complete,
+    Failed,
+    ListChanged,
+    Notice,
+    Outcome,
+    Party,
+    Reason,
+    ResourceUpdated,
+    ServerIdentity,
+    TaskChanged,
+)
+from mcproxy.pending_requests import GOODBYE, PeerGone, Requests, RequestTimeout, Send, Timeouts, with_progress_token
+from mcproxy.protocol.eras import HANDSHAKE_VERSIONS, LATEST_HANDSHAKE, Era
+from mcproxy.protocol.jsonrpc import (
+    EMPTY_OBJECT,
+    INTERNAL_ERROR,
+    ErrorObject,
+    ErrorResponse,
+    InvalidMessage,
+    Message,
+    Notification,
+    Params,
+    Request,
+    RequestId,
+    Response,
+    parse,
+    parse_batch,
+    parse_object,
+    parse_text,
+    raw,
+)
+from mcproxy.protocol.methods import (
+    CANCELLED,
+    CHANGED,
+    ELICITATION_COMPLETE,
+    INITIALIZED,
+    LOG_MESSAGE,
+    METHODS,
+    PROGRESS,
+    RESOURCE_UPDATED,
+    Method,
+)
+from mcproxy.protocol.tasks import TASK_ID, TASK_STATUS, related_task, without_tasks
+from mcproxy.telemetry.metrics import UNKNOWN
+from mcproxy.upstream.attribution import Ambiguous, Attribution, Caused, Causes, Nobody
+from mcproxy.upstream.handshake.server_requests import Questions
+from mcproxy.upstream.handshake.url_elicitations import Visits
+from mcproxy.upstream.link import Hop, Link, NotAccepted, Pipe, Rejected, Unreachable, task_group
+
+SHARED_CAPABILITIES: Final[Params] = {
+    "roots": Raw(b'{"listChanged":true}'),
+    "sampling": Raw(b'{"tools":{},"context":{}}'),
+    "elicitation": Raw(b'{"form":{},"url":{}}'),
+}
+"""All that the gateway can bridge: some servers offer tools by what their client declares (requirement R61)."""
+
+
+@asynccontextmanager
+async def over(pipe: Pipe, hop: Hop) -> AsyncIterator[Link]:
+    """The handshake over a pipe on which everything arrives in one stream."""
+    async with task_group() as tasks:
+        conversation = Conversation(hop, tasks, pipe.send)
+        tasks.start_soon(_feed, pipe, conversation)
+        await conversation.open()
+        try:
+            yield conversation
+        finally:
+            conversation.lose("the link was closed")
+
+
+async def _feed(pipe: Pipe, conversation: Conversation) -> None:
+    conversation.lose(await pipe.feed(conversation.receive))
+
+
+class Conversation:
+    """Implements `link.Link`. `send` may return at once, or carry a request's exchange until it is settled."""
+
+    def __init__(self, hop: Hop, tasks: TaskGroup, send: Send) -> None:
+        self._hop = hop
+        self._tasks = tasks
+        self._send = send
+        self._requests = Requests()
+        self._causes = Causes()
+        self._visits = Visits(hop.spec.max_in_flight)
+        self._questions = Questions(hop, tasks, self._requests, self._tell, self._visits)
+        self._identity: ServerIdentity | None = None
+        self.over = False
+        self.settled: Final = self._requests.settled
+        self._leaving: str | None = None
+        self._drained = anyio.Event()
+        self._ended = anyio.Event()
+        self._is_lost = False
+        self._how = ""
+        self._on: dict[str, Callable[[Notification, RequestId | None], None]] = {
+            PROGRESS: self._on_progress,
+            TASK_STATUS: self._on_task_status,
+            CANCELLED: self._on_cancelled,
+            LOG_MESSAGE: self._on_log_message,
+            ELICITATION_COMPLETE: self._on_elicitation_complete,
+            RESOURCE_UPDATED: self._on_resource_updated,
+        }
+
+    @property
+    def identity(self) -> ServerIdentity:
+        assert self._identity is not None, "the handshake is not done"
+        return self._identity
+
+    async def ended(self) -> str:
+        await self._ended.wait()
+        return self._how
+
+    def lose(self, how: str) -> None:
+        """Ends the link: calls in flight fail with PeerGone, later ones are NotAccepted."""
+        if not self._is_lost:
+            self.over, self._is_lost, self._how = True, True, how
+            self._ended.set()
+            self._requests.fail_all(PeerGone(how))
+
+    def leave(self, how: str) -> None:
+        """Ends the link when the calls in flight have their own answers, or shortly after. Takes no more."""
+        if not self.over:
+            self.over, self._leaving = True, how
+            self._tasks.start_soon(self._wind_down, how)
+
+    async def _wind_down(self, how: str) -> None:
+        with anyio.move_on_after(GOODBYE):
+            if len(self._requests):
+                await self._drained.wait()
+        self.lose(how)
+
+    async def open(self) -> None:
+        """Shakes hands (lifecycle, Initialization). Raises Unreachable or Rejected."""
+        connect = self._hop.spec.timeouts.connect
+        self._hop.underway.step = "initialize"
+        try:
+            # cancellation: "The initialize request MUST NOT be cancelled by clients"; hence no `send_cancel`.
+            answer = await self._requests.exchange(
+                "initialize", _initialize(self._hop), self._send, Timeouts(connect, connect)
+            )
+            self._identity = _identity(answer)
+            await self._send(Notification(INITIALIZED, {}))
+        except (NotAccepted, PeerGone, RequestTimeout) as error:
+            raise Unreachable(f"initialize: {error}") from error
+
+    def __call__(self, call: Call) -> Coroutine[Any, Any, Outcome]:
+        if self.over:
+            raise NotAccepted(self._leaving or self._how)
+        row = METHODS[call.method]
+        return self._inform(call) if row.notification else self._exchange(row, call)
+
+    async def _inform(self, call: Call) -> Outcome:
+        try:
+            await self._tell(Notification(call.method, call.params))
+        except NotAccepted as error:
+            self.leave(str(error))
+            raise
+        except Rejected as error:
+            return self._failed(call, f"{error}", Reason.UNAVAILABLE)
+        return Complete({})
+
+    async def _exchange(self, row: Method, call: Call) -> Outcome:
+        id = self._requests.mint()
+        self._causes.begin(id, call)
+        try:
+            answer = await self._requests.exchange(
+                call.method,
+                with_progress_token(call.params, id) if row.may_ask else call.params,
+                self._send,
+                self._hop.timeouts(row),
+                notify=call.client.notify if row.may_ask else None,
+                send_cancel=self._say_cancelled,
+                id=id,
+            )
+        except NotAccepted as error:
+            self.leave(str(error))
+            raise
+        except RequestTimeout as late:
+            return self._failed(call, f"{late}", Reason.TIMEOUT)
+        except Rejected as error:
+            return self._failed(call, f"{error}", Reason.UNAVAILABLE)
+        finally:
+            self._causes.end(id)
+            if self.over and not len(self._requests):
+                self._drained.set()
+        return self._outcome(call, answer)
+
+    async def _tell(self, message: Message) -> None:
+        """Sends what has no answer. Raises PeerGone where it is not taken in time."""
+        patience = self._hop.spec.timeouts.idle
+        with anyio.move_on_after(patience) as scope:
+            await self._send(message)
+        if scope.cancelled_caught:
+            raise PeerGone(f"the server did not take a message in {patience:g} s")
+
+    async def _say_cancelled(self, message: Message) -> None:
+        try:
+            await self._send(message)
+        except (NotAccepted, Rejected) as error:
+            raise PeerGone(str(error)) from error
+
+    @property
+    def version(self) -> str | None:
+        """The negotiated version, once it is."""
+        return None if self._identity is None else self._identity.version
+
+    def fail(self, id: RequestId, error: NotAccepted | PeerGone | Rejected) -> None:
+        """Ends the wait for one answer; nothing is cancelled upstream."""
+        self._requests.fail(id, error)
+
+    def receive(self, data: bytes, cause: RequestId | None = None) -> None:
+        """Takes a message as its bytes. `cause` is the request on whose own response stream it came."""
+        if self._is_lost or not data or data.isspace():
+            return
+        for message in messages(data):
+            self.take(message, cause)
+
+    def take(self, message: Message | InvalidMessage, cause: RequestId | None = None) -> None:
+        match message:  # what comes most first: to find that a struct is of another class takes long
+            case Response():
+                self._on_answer(message)
+            case Notification():
+                self._on.get(message.method, self._on_change)(message, cause)
+            case ErrorResponse():
+                self._on_answer(message)
+            case Request():
+                self._questions.take(message, self._attribute(message, cause), own_stream=cause is not None)
+            case InvalidMessage():
+                self._hop.count_junk()
+                if message.id is not None:
+                    self._requests.fail(message.id, Rejected(f"the answer is malformed: {message.reason}"))
+            case _:
+                assert_never(message)
+
+    def _on_answer(self, answer: Response | ErrorResponse) -> None:
+        self._requests.settle(answer)
+        self._causes.answered(answer.id)
+
+    def _attribute(self, message: Request | Notification, cause: RequestId | None) -> Attribution:
+        task = related_task(message.params)
+        if task is not None:
+            # tasks, Input Required Status: it may come "on any SSE stream", that of another client's call even.
+            return self._causes.of_task(task)
+        attribution = self._causes.of_shared_stream() if cause is None else self._causes.of(cause)
+        if isinstance(attribution, Ambiguous) and self._hop.ownership is not None:
+            return Nobody()  # whichever call it was of, it is the owner's
+        return attribution
+
+    def _on_progress(self, notification: Notification, _: RequestId | None) -> None:
+        self._requests.progress(notification.params)
+
+    def _on_cancelled(self, notification: Notification, _: RequestId | None) -> None:
+        self._questions.cancel(notification.params)
+
+    def _on_log_message(self, notification: Notification, cause: RequestId | None) -> None:
+        level = parse_text(notification.params.get("level", b"")) or "info"
+        self._pass_on(notification, Notice(notification.method, notification.params, level), cause)
+
+    def _on_elicitation_complete(self, notification: Notification, _: RequestId | None) -> None:
+        """elicitation: only "to the client that initiated the elicitation request", whoever calls at the moment."""
+        notice = Notice(notification.method, notification.params)
+        listener = self._visits.over(notification.params)
+        if listener is not None:
+            listener.signal(notice)
+        elif self._hop.ownership is not None:
+            self._hop.publish(notice)
+        else:
+            self._count_unattributed(notification.method)
+
+    def _pass_on(self, notification: Notification, notice: Notice, cause: RequestId | None) -> None:
+        """To the client whose call it is of; to everybody only where it can be of no call."""
+        attribution = self._attribute(notification, cause)
+        match attribution:
+            case Caused(call=call):
+                call.client.notify(notice.method, notice.params)
+            case Nobody():
+                self._hop.publish(notice)
+            case Ambiguous():
+                self._count_unattributed(notice.method)
+            case _:
+                assert_never(attribution)
+
+    def _count_unattributed(self, method: str) -> None:
+        label = method if method in self._on else UNKNOWN
+        self._hop.metrics.unattributed.labels(self._hop.spec.name, label).inc()
+
+    def _on_resource_updated(self, notification: Notification, _: RequestId | None) -> None:
+        uri = parse_text(notification.params.get("uri", b""))
+        if uri is None:
+            self._hop.count_junk()
+            return
+        self._hop.publish(ResourceUpdated(uri, notification.params))
+
+    def _on_task_status(self, notification: Notification, _: RequestId | None) -> None:
+        id = parse_text(notification.params.get(TASK_ID, b""))
+        if id is None:
+            self._hop.count_junk()
+            return
+        self._hop.publish(TaskChanged(id, notification.method, notification.params))
+
+    def _on_change(self, notification: Notification, cause: RequestId | None) -> None:
+        kinds = CHANGED.get(notification.method)
+        if kinds is None:
+            self._pass_on(notification, Notice(notification.method, notification.params), cause)
+            return
+        for kind in kinds:
+            self._hop.publish(ListChanged(kind))
+
+    def _outcome(self, call: Call, answer: Response | ErrorResponse) -> Outcome:
+        if isinstance(answer, Response):
+            return Complete(answer.result)
+        self._visits.note_required(answer.error, call.listener)
+        return Failed(self._hop.redacted(answer.error), Party.UPSTREAM)
+
+    def _failed(self, call: Call, why: str, reason: Reason) -> Failed:
+        sentence = f"upstream {self._hop.spec.name!r}, {call.method}: {why}"
+        return Failed(ErrorObject(INTERNAL_ERROR, sentence), Party.UPSTREAM, reason)
+
+
+def _initialize(hop: Hop) -> Params:
+    capabilities = SHARED_CAPABILITIES
+    if hop.ownership is not None:
+        # Tasks that servers make of their questions, and have their clients carry out, are not passed on.
+        capabilities = without_tasks(hop.ownership.capabilities)
+    return {
+        "protocolVersion": raw(LATEST_HANDSHAKE),
+        "capabilities": raw(capabilities),
+        "clientInfo": raw({"name": "mcproxy", "version": __version__}),
+    }
+
+
+def _identity(answer: Response | ErrorResponse) -> ServerIdentity:
+    if isinstance(answer, ErrorResponse):
+        raise Unreachable(f"initialize was refused: {answer.error.message} ({answer.error.code})")
+    try:
+        capabilities = parse_object(answer.result.get("capabilities", EMPTY_OBJECT))
+    except InvalidMessage as invalid:
+        raise Unreachable(f"initialize was answered with a malformed result: {invalid.reason}") from invalid
+    version = parse_text(answer.result.get("protocolVersion", b""))
+    if version not in HANDSHAKE_VERSIONS:
+        raise Unreachable(f"it speaks protocol version {version}; known are {', '.join(HANDSHAKE_VERSIONS)}")
+    instructions = parse_text(answer.result.get("instructions", b""))
+    return ServerIdentity(Era.HANDSHAKE, version, capabilities, answer.result.get("serverInfo"), instructions)
+
+
+def messages(data: bytes) -> Sequence[Message | InvalidMessage]:
+    """One message, or the members of a batch (2025-03-26)."""
+    try:
+        batch = None if data[:1] == b"{" else parse_batch(data)
+        return (parse(data),) if batch is None else batch
+    except InvalidMessage as invalid:
+        return (invalid,)

@@ -1,0 +1,88 @@
+"""HTTP+SSE of 2024-11-05, client side: one GET stream for all that the server says, a POST for each thing we say.
+
+The stream is the connection: when it ends, so does the link. Knows no era: it is a pipe for the handshake.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import aclosing, asynccontextmanager, closing
+
+from yarl import URL
+
+from mcproxy.http.client.pool import origin
+from mcproxy.http.client.response import Broken
+from mcproxy.pending_requests import PeerGone
+from mcproxy.protocol.jsonrpc import Message, encode
+from mcproxy.protocol.sse import Event, EventDecoder, EventTooLarge
+from mcproxy.upstream.link import Hop, NotAccepted, Pipe, Unreachable
+from mcproxy.upstream.requester import EVENTS, JSON, Requester, Response, excerpt, session
+
+
+@asynccontextmanager
+async def stream(hop: Hop) -> AsyncIterator[Pipe]:
+    """An open stream whose `endpoint` event has come. Raises Unreachable or Rejected."""
+    assert hop.spec.url is not None
+    async with session(hop.spec) as http:
+        requester = Requester(http, hop)
+        try:
+            response = await requester.request("GET", URL(hop.spec.url), (("Accept", EVENTS),))
+        except (NotAccepted, PeerGone) as error:
+            raise Unreachable(str(error)) from error
+        with closing(response):
+            if not response.ok or response.content_type != EVENTS:
+                raise requester.rejection(response, await excerpt(response))
+            async with aclosing(_events(response, hop.spec.max_message_bytes)) as events:
+                endpoint = await _endpoint(events, response.url)
+                yield _Stream(requester, events, endpoint)
+
+
+async def _events(response: Response, limit: int) -> AsyncGenerator[Event, None]:
+    decoder = EventDecoder(limit)
+    async for chunk in response.body:
+        for event in decoder.feed(chunk):
+            yield event
+
+
+async def _endpoint(events: AsyncIterator[Event], base: URL) -> URL:
+    """Where to POST (transports, HTTP with SSE): of the stream's own origin, lest credentials leave it (R43)."""
+    try:
+        async for event in events:
+            if event.event == "endpoint":
+                endpoint = base.join(URL(event.data.decode()))
+                if origin(endpoint) != origin(base):
+                    raise Unreachable(f"its endpoint is at another origin: {endpoint.origin()}")
+                return endpoint
+    except (Broken, ValueError, EventTooLarge) as error:
+        raise Unreachable(f"no usable endpoint event came: {error}") from error
+    raise Unreachable("the stream ended before its endpoint event")
+
+
+class _Stream:
+    """Implements `link.Pipe`."""
+
+    def __init__(self, requester: Requester, events: AsyncIterator[Event], endpoint: URL) -> None:
+        self._requester = requester
+        self._events = events
+        self._endpoint = endpoint
+
+    async def send(self, message: Message) -> None:
+        response = await self._requester.request("POST", self._endpoint, (("Content-Type", JSON),), encode(message))
+        if response.ok:
+            response.release()
+            return
+        with closing(response):
+            if response.status == 404:
+                raise NotAccepted("the upstream lost the session: HTTP 404")
+            raise self._requester.rejection(response, await excerpt(response))
+
+    async def feed(self, receive: Callable[[bytes], None]) -> str:
+        try:
+            async for event in self._events:
+                if event.event == "message" and event.data:
+                    receive(event.data)
+        except EventTooLarge as error:
+            return f"{error} (max_message_bytes)"
+        except Broken as error:
+            return f"the event stream broke: {error}"
+        return "the event stream ended"

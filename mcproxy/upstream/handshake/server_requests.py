@@ -1,0 +1,182 @@
+"""What an upstream asks of us: put to the client that caused it, answered from the settings, or refused at once.
+
+Whether a client declared the capability is decided where the client is known: its `ask` refuses what it did not
+declare, and the upstream hears of that at that moment. Nothing is ever left hanging (requirements R26, R60, R61).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Final, assert_never
+
+import anyio
+from anyio.abc import TaskGroup
+from msgspec import Raw
+
+from mcproxy.call import InputRequest, Listener, McpError
+from mcproxy.pending_requests import PeerGone, Requests, Send
+from mcproxy.protocol.eras import HOP_META
+from mcproxy.protocol.jsonrpc import (
+    EMPTY_OBJECT,
+    INTERNAL_ERROR,
+    INVALID_REQUEST,
+    METHOD_NOT_FOUND,
+    ErrorResponse,
+    InvalidMessage,
+    Params,
+    Request,
+    RequestId,
+    Response,
+    parse_id,
+    parse_object,
+    raw,
+)
+from mcproxy.protocol.methods import INPUT_CAPABILITIES
+from mcproxy.settings import Upstream
+from mcproxy.telemetry.metrics import UNKNOWN
+from mcproxy.upstream.attribution import Ambiguous, Attribution, Caused, Nobody
+from mcproxy.upstream.handshake.url_elicitations import Visits
+from mcproxy.upstream.link import Hop, NotAccepted, Rejected
+
+_ANSWERED_HERE: Final = {"ping": EMPTY_OBJECT}
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    result: Raw
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """`listener` is where the same client hears of what comes after; `ids` are our requests that wait for this."""
+
+    put: Callable[[InputRequest], Awaitable[Raw]]
+    request: InputRequest
+    listener: Listener | None
+    ids: tuple[RequestId, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    error: McpError
+
+
+Plan = Reply | Ask | Refuse
+
+
+def plan(request: Request, attribution: Attribution, hop: Hop, *, own_stream: bool) -> Plan:
+    """Who answers `request`: decided at once, from what is known when it arrives.
+
+    `own_stream` says that it came on the response stream of the call that caused it.
+    """
+    if request.method in _ANSWERED_HERE:
+        return Reply(_ANSWERED_HERE[request.method])
+    if request.method not in INPUT_CAPABILITIES:
+        return Refuse(McpError(METHOD_NOT_FOUND, f"unknown method: {request.method}"))
+    try:
+        question = InputRequest(request.method, _without_hop_meta(request.params))
+    except InvalidMessage as invalid:
+        return Refuse(McpError(invalid.code, f"_meta: {invalid.reason}"))
+    configured = _configured(hop)
+    if not own_stream and request.method in configured:
+        return Reply(configured[request.method])
+    if isinstance(attribution, Caused):
+        return Ask(attribution.call.client.ask, question, attribution.call.listener, attribution.ids)
+    if hop.ownership is not None and hop.ownership.listener is not None:
+        return Ask(hop.ownership.listener.ask, question, hop.ownership.listener)
+    return Refuse(_untraceable(request.method, attribution, hop.spec))
+
+
+def _configured(hop: Hop) -> dict[str, Raw]:
+    """What the settings answer on a connection that is shared.
+
+    A server asks for roots when it will, right after the handshake above all, and keeps the answer for everybody:
+    whichever client's call happens to run then did not provably cause it.
+    """
+    if not hop.spec.roots or hop.ownership is not None:
+        return {}
+    return {"roots/list": raw({"roots": [{"uri": uri} for uri in hop.spec.roots]})}
+
+
+def _untraceable(method: str, attribution: Nobody | Ambiguous, spec: Upstream) -> McpError:
+    match attribution:
+        case Nobody():
+            cause = "no client's call is in flight that it could be for"
+        case Ambiguous():
+            cause = "this connection is shared, and it cannot be told which client it is for"
+        case _:
+            assert_never(attribution)
+    remedy = f"`connection: session` for upstream {spec.name!r} gives each client a connection of its own"
+    return McpError(INVALID_REQUEST, f"{method} refused: {cause}; {remedy}")
+
+
+def _without_hop_meta(params: Params) -> Params:
+    if "_meta" not in params:
+        return params
+    meta = {key: value for key, value in parse_object(params["_meta"]).items() if key not in HOP_META}
+    return {**params, "_meta": raw(meta)}
+
+
+class Questions:
+    """Those of one link that have no answer yet; each runs in `tasks`."""
+
+    def __init__(self, hop: Hop, tasks: TaskGroup, requests: Requests, send: Send, visits: Visits) -> None:
+        self._hop = hop
+        self._tasks = tasks
+        self._requests = requests
+        self._send = send
+        self._visits = visits
+        self._open: dict[RequestId, anyio.CancelScope] = {}
+
+    def take(self, request: Request, attribution: Attribution, *, own_stream: bool) -> None:
+        """Sees to it that `request` is answered, one too many by a refusal.
+
+        Dropped and counted are those with an id in use, and those of an upstream that does not take its refusals.
+        """
+        most = self._hop.spec.max_in_flight
+        if request.id in self._open or len(self._open) >= 2 * most:
+            self._hop.count_junk()
+            return
+        decided = plan(request, attribution, self._hop, own_stream=own_stream)
+        if isinstance(decided, Ask) and len(self._open) >= most:
+            decided = Refuse(McpError(INTERNAL_ERROR, f"busy: {most} requests wait for answers (max_in_flight)"))
+        if isinstance(decided, Refuse):
+            self._count(request.method)
+        scope = self._open[request.id] = anyio.CancelScope()
+        self._tasks.start_soon(self._answer, request.id, decided, scope)
+
+    def cancel(self, params: Params) -> None:
+        """Takes a `notifications/cancelled`: the upstream wants no answer any more."""
+        id = parse_id(params.get("requestId", b""))
+        if id is not None and id in self._open:
+            self._open[id].cancel()
+
+    async def _answer(self, id: RequestId, decided: Plan, scope: anyio.CancelScope) -> None:
+        try:
+            with scope:
+                await self._send(await self._reply(id, decided))
+        except (NotAccepted, PeerGone, Rejected):
+            return  # whoever asked is gone: the link hears of it by itself
+        finally:
+            del self._open[id]
+
+    async def _reply(self, id: RequestId, decided: Plan) -> Response | ErrorResponse:
+        match decided:
+            case Reply(result=result):
+                return Response(id, parse_object(result))
+            case Refuse(error=error):
+                return ErrorResponse(id, error.error())
+            case Ask(put=put, request=request, listener=listener, ids=ids):
+                self._visits.note(request.params, listener)
+                try:
+                    with self._requests.held(ids):
+                        return Response(id, parse_object(await put(request)))
+                except McpError as refusal:
+                    return ErrorResponse(id, refusal.error())
+            case _:
+                assert_never(decided)
+
+    def _count(self, method: str) -> None:
+        label = method if method in INPUT_CAPABILITIES else UNKNOWN
+        self._hop.metrics.unattributed.labels(self._hop.spec.name, label).inc()

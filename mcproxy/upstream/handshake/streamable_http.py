@@ -1,0 +1,347 @@
+"""Streamable HTTP of the handshake era (2025-03-26 to 2025-11-25), client side: POST for all we say, GET to listen.
+
+A request's own response stream carries its whole exchange, and is resumed where its server allows that. A session
+that the server forgot ends the link: whoever keeps it makes another. Sends no request twice.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import asynccontextmanager, closing
+from dataclasses import dataclass
+from typing import Final
+
+import anyio
+from anyio.abc import TaskGroup
+from msgspec.structs import replace
+from yarl import URL
+
+from mcproxy.call import Hearing
+from mcproxy.concurrency import backoff
+from mcproxy.http.client.response import Broken
+from mcproxy.pending_requests import GOODBYE, PeerGone
+from mcproxy.protocol.jsonrpc import (
+    INVALID_REQUEST,
+    ErrorResponse,
+    InvalidMessage,
+    Message,
+    Request,
+    RequestId,
+    Response,
+    encode_whole,
+    parse,
+)
+from mcproxy.protocol.sse import Event, EventDecoder, EventTooLarge
+from mcproxy.upstream.handshake.conversation import Conversation, messages
+from mcproxy.upstream.link import Hop, Link, NotAccepted, Rejected, task_group
+from mcproxy.upstream.requester import AUTHENTICATION, EVENTS, JSON, Headers, Requester, excerpt, read, session
+from mcproxy.upstream.requester import Response as HttpResponse
+
+SESSION: Final = "Mcp-Session-Id"
+VERSION: Final = "MCP-Protocol-Version"
+LAST_EVENT: Final = "Last-Event-ID"
+MAX_RESUMPTIONS: Final = 5
+"""Resumptions of one response stream in a row that bring nothing."""
+STEADY: Final = 5.0
+"""Seconds that a listening stream must have lasted to be reopened without more delay than at first."""
+SHORTEST_POLL: Final = 0.1
+"""Seconds: a server may ask for polling, not for a storm."""
+
+_SESSION_ID: Final = re.compile(r"[\x21-\x7e]{1,4096}")
+_SESSION_LOST: Final = re.compile(
+    r"session\b.{0,100}\b(not found|unknown|expired|invalid|terminated|does not exist)"
+    r"|(invalid|unknown|expired|no valid|no such) session|(server|session) not initialized",
+    re.IGNORECASE,
+)
+_ONLY_THAT: Final = re.compile(
+    r"(bad request: |error: )?(mcp[ -])?session([ -]id)?( [\w-]{8,}| \S{8,})?( is| was| has)? "
+    r"(not found|unknown|expired|invalid|terminated|not initialized)\W?"
+    r"|(bad request: |error: )?(invalid|unknown|expired|no valid|no such) (mcp[ -])?session([ -]id)?\W?( provided\W?)?"
+    r"|(bad request: )?server not initialized\W?",
+    re.IGNORECASE,
+)
+_SESSION_NOT_FOUND: Final = -32001
+
+
+@asynccontextmanager
+async def connected(hop: Hop) -> AsyncIterator[Link]:
+    async with session(hop.spec) as http, task_group() as tasks:
+        streamable = _Streamable(hop, Requester(http, hop), tasks)
+        try:
+            yield await streamable.open()
+        finally:
+            await streamable.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """How far a stream has been read, and how long its server asks us to wait before we come back for more."""
+
+    last_id: str | None = None
+    retry: float | None = None
+    """Seconds."""
+
+    def after(self, event: Event) -> Position:
+        if event.id is None and event.retry is None:
+            return self
+        retry = self.retry if event.retry is None else event.retry / 1000
+        return Position(event.id or self.last_id, retry)
+
+    def wait(self, failures: int) -> float:
+        # transports, 2025-11-25: "The client MUST respect the `retry` field"
+        return backoff.delay(failures) if self.retry is None else max(self.retry, SHORTEST_POLL)
+
+
+def session_is_lost(status: int, body: bytes, error: ErrorResponse | None, *, had_session: bool) -> bool:
+    """Whether a server says that it does not know our session: nothing was executed (requirement R2).
+
+    404 is the specification's way (transports, Session Management); the others are met in the wild.
+    """
+    if not had_session:
+        return False
+    if status == 404:
+        return True
+    if error is not None and status < 400:
+        # A tool's own error may speak of sessions too: here the sentence must say nothing else.
+        known_code = error.error.code in (INVALID_REQUEST, _SESSION_NOT_FOUND)
+        return known_code and _ONLY_THAT.fullmatch(error.error.message.strip()) is not None
+    return status in (400, 401, 404, 410, 503) and _SESSION_LOST.search(body.decode(errors="replace")) is not None
+
+
+class _Streamable:
+    """The transport of one link: it owns the session id, and the conversation that runs over it."""
+
+    def __init__(self, hop: Hop, requester: Requester, tasks: TaskGroup) -> None:
+        assert hop.spec.url is not None
+        self._url = URL(hop.spec.url)
+        self._hop = hop
+        self._requester = requester
+        self._tasks = tasks
+        self._session: str | None = None
+        self._post_headers: Headers | None = None
+        self._conversation = Conversation(hop, tasks, self._send)
+        self._hearing = Hearing.REGAINED
+
+    async def open(self) -> Link:
+        await self._conversation.open()
+        self._tasks.start_soon(self._listen)
+        return self._conversation
+
+    async def close(self) -> None:
+        """Tells the server that its session is over, where it has one and still knows it."""
+        wanted = self._session is not None and not self._conversation.over
+        self._conversation.lose("the link was closed")
+        if not wanted:
+            return
+        with anyio.move_on_after(GOODBYE, shield=True):
+            try:
+                response = await self._requester.request("DELETE", self._url, self._headers())
+                response.close()
+            except (NotAccepted, PeerGone, Rejected):
+                return
+
+    def _send(self, message: Message) -> Awaitable[None]:
+        return self._carry(message) if isinstance(message, Request) else self._deliver(message)
+
+    async def _deliver(self, message: Message) -> None:
+        response = await self._request("POST", self._posting(), encode_whole(message))
+        try:
+            if not response.ok:
+                await self._refused(response, None)
+        finally:
+            response.release()
+
+    async def _carry(self, request: Request) -> None:
+        """POSTs a request, and reads its response until it is settled (transports, Sending Messages)."""
+        try:
+            response = await self._requester.request("POST", self._url, self._posting(), encode_whole(request))
+            try:
+                if self._session is None:
+                    self._keep_session(response)
+                head = response.body.head
+                if head.status < 400 and head.content_type == JSON:
+                    self._take_body(await read(response, self._hop.spec.max_message_bytes), request.id)
+                else:
+                    await self._take_other(response, request.id)
+            finally:
+                if not response.body.whole:
+                    self._release(response, reusable=self._conversation.settled(request.id))
+        except (NotAccepted, PeerGone, Rejected) as error:
+            self._conversation.fail(request.id, error)
+
+    def _take_body(self, body: bytes, id: RequestId) -> None:
+        for message in messages(body):
+            self._conversation.take(message if isinstance(message, Response) else self._checked(message, id), id)
+        if not self._conversation.settled(id):
+            raise PeerGone("the response holds no answer to the request")
+
+    def _checked(self, message: Message | InvalidMessage, id: RequestId) -> Message | InvalidMessage:
+        """`message`, an error of no request as that of request `id`. Raises NotAccepted where the session is lost."""
+        if not isinstance(message, ErrorResponse):
+            return message
+        if session_is_lost(200, b"", message, had_session=self._session is not None):
+            raise self._lost(message.error.message)
+        return replace(message, id=id if message.id is None else message.id)
+
+    async def _take_other(self, response: HttpResponse, id: RequestId) -> None:
+        """What is no success in JSON."""
+        if not response.ok:
+            await self._refused(response, id)
+        elif response.content_type == EVENTS:
+            position = await self._follow(response, id, Position())
+            await self._resume(id, position)
+        else:
+            raise self._requester.rejection(response, await excerpt(response))
+
+    async def _follow(self, response: HttpResponse, id: RequestId | None, position: Position) -> Position:
+        """Reads an event stream to its end, or to the answer to `id`; returns how far it came."""
+        decoder = EventDecoder(self._hop.spec.max_message_bytes)
+        try:
+            async for chunk in response.body:
+                for event in decoder.feed(chunk):
+                    position = position.after(event)
+                    if event.data and event.event == "message":
+                        self._conversation.receive(event.data, id)
+                if id is not None and self._conversation.settled(id):
+                    break
+        except EventTooLarge as error:
+            raise Rejected(f"{error} (max_message_bytes)") from error
+        except Broken:
+            return position  # broken off is ended: what matters is whether the answer was there
+        return position
+
+    async def _resume(self, id: RequestId, position: Position) -> None:
+        """Comes back for an answer that was not on the stream. Raises PeerGone where that is not possible (R5)."""
+        failures = 0
+        while not self._conversation.settled(id):
+            if position.last_id is None or failures > MAX_RESUMPTIONS:
+                raise PeerGone("the response stream ended without the response")
+            await anyio.sleep(position.wait(failures))
+            response = await self._get(position)
+            try:
+                if not _is_event_stream(response):
+                    raise PeerGone(f"the response stream could not be resumed: HTTP {response.status}")
+                reached = await self._follow(response, id, position)
+            finally:
+                self._release(response, reusable=self._conversation.settled(id))
+            failures = failures + 1 if reached.last_id == position.last_id else 0
+            position = reached
+
+    async def _listen(self) -> None:
+        """Keeps the GET stream open, on which the server speaks unasked, for as long as it offers one."""
+        position, failures, opened = Position(), 0, False
+        while not self._conversation.over:
+            started = anyio.current_time()
+            try:
+                response = await self._get(position)
+            except (NotAccepted, PeerGone, Rejected):
+                self._hear(Hearing.LOST)
+                failures += 1
+            else:
+                with closing(response):
+                    if not self._offers_stream(response, opened):
+                        self._hear(Hearing.LOST)
+                        return
+                    opened = opened or response.ok
+                    position = await self._follow_unasked(response, position)
+                failures = 0 if anyio.current_time() - started > STEADY else failures + 1
+            # a stream that its server keeps closing is reopened ever more slowly (requirement R6)
+            await anyio.sleep(min(position.wait(failures), self._hop.spec.timeouts.total))
+
+    async def _follow_unasked(self, response: HttpResponse, position: Position) -> Position:
+        if not response.ok:
+            self._hear(Hearing.LOST)
+            return position
+        self._hear(Hearing.REGAINED)
+        try:
+            position = await self._follow(response, None, position)
+        except Rejected as error:
+            self._conversation.lose(str(error))
+        if position.last_id is None:
+            # Nowhere to resume: what the server says until there is another stream is lost.
+            self._hear(Hearing.LOST)
+        return position
+
+    def _hear(self, hearing: Hearing) -> None:
+        """Says whether the server is heard where that is another than before (R21)."""
+        if hearing is not self._hearing:
+            self._hearing = hearing
+            self._hop.publish(hearing)
+
+    def _offers_stream(self, response: HttpResponse, opened: bool) -> bool:
+        """405 says that there is none (transports, Listening for Messages); other refusals are taken as much."""
+        if opened and response.status == 404:
+            self._conversation.leave("the upstream lost the session")
+        return _is_event_stream(response) or response.status >= 500
+
+    async def _get(self, position: Position) -> HttpResponse:
+        resumption = () if position.last_id is None else ((LAST_EVENT, position.last_id),)
+        return await self._request("GET", (*self._headers(), ("Accept", EVENTS), *resumption))
+
+    async def _request(self, method: str, headers: Headers, body: bytes | None = None) -> HttpResponse:
+        try:
+            return await self._requester.request(method, self._url, headers, body)
+        except NotAccepted as unreachable:
+            self._conversation.leave(str(unreachable))
+            raise
+
+    def _posting(self) -> Headers:
+        """The same for all messages, once the handshake is done."""
+        if self._post_headers is not None:
+            return self._post_headers
+        headers = (*self._headers(), ("Accept", f"{JSON}, {EVENTS}"), ("Content-Type", JSON))
+        if self._conversation.version is not None:
+            self._post_headers = headers
+        return headers
+
+    def _headers(self) -> Headers:
+        known = ((SESSION, self._session), (VERSION, self._conversation.version))
+        return tuple((name, value) for name, value in known if value is not None)
+
+    def _keep_session(self, response: HttpResponse) -> None:
+        id = response.fields.get(SESSION.lower())
+        if id is None or not response.ok:
+            return
+        if _SESSION_ID.fullmatch(id) is None:
+            raise Rejected("its session id holds other than visible ASCII characters, or too many")
+        self._session, self._post_headers = id, None
+
+    async def _refused(self, response: HttpResponse, id: RequestId | None) -> None:
+        """Makes of an HTTP error what it is: a lost session, the upstream's own error, or no MCP at all."""
+        body = await excerpt(response)
+        error = _error_in(body)
+        open = self._conversation.version is not None
+        if open and session_is_lost(response.status, body, error, had_session=self._session is not None):
+            raise self._lost(f"HTTP {response.status}")
+        if open and response.status == 503:
+            self._conversation.leave("the upstream is unavailable: HTTP 503")
+            raise PeerGone(str(self._requester.rejection(response, body)))
+        ours = response.status in range(400, 500) and response.status not in AUTHENTICATION
+        if open and ours and error is not None and id is not None:
+            self._conversation.take(replace(error, id=id), id)
+            return
+        raise self._requester.rejection(response, body)
+
+    def _lost(self, how: str) -> NotAccepted:
+        reason = f"the upstream lost the session: {how}"
+        self._conversation.leave(reason)
+        return NotAccepted(reason)
+
+    def _release(self, response: HttpResponse, *, reusable: bool) -> None:
+        if reusable and not self._conversation.over:
+            response.release()
+        else:
+            response.close()
+
+
+def _is_event_stream(response: HttpResponse) -> bool:
+    return response.ok and response.content_type == EVENTS
+
+
+def _error_in(body: bytes) -> ErrorResponse | None:
+    try:
+        message = parse(body)
+    except InvalidMessage:
+        return None
+    return message if isinstance(message, ErrorResponse) else None

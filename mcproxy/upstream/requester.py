@@ -1,0 +1,269 @@
+"""What both HTTP transports share: requests with headers made from scratch, bounded bodies, errors in our own words.
+
+Follows redirects within one origin only, so that no credential leaves it (requirements R40, R43). Speaks no MCP.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import socket
+import ssl
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager, closing
+from typing import Final
+
+import aiohttp
+import anyio
+import msgspec
+from yarl import URL
+
+from mcproxy import __version__
+from mcproxy.http.client.headers import write_head
+from mcproxy.http.client.pool import Pool, Unreached, origin
+from mcproxy.http.client.response import Answer, Broken, TooLarge
+from mcproxy.pending_requests import PeerGone
+from mcproxy.settings import Upstream
+from mcproxy.telemetry.trace_context import departing
+from mcproxy.upstream.link import Hop, NotAccepted, Rejected
+
+JSON: Final = "application/json"
+EVENTS: Final = "text/event-stream"
+AUTHENTICATION: Final = frozenset({401, 403})
+"""Statuses that speak of credentials."""
+EXCERPT_BYTES: Final = 16 * 1024
+EXCERPT_CHARS: Final = 300
+EXCERPT_PATIENCE: Final = 5.0
+MAX_REDIRECTS: Final = 3
+MOST_HEADS: Final = 256
+"""Heads of requests that are kept for the next that are the same."""
+LONGEST_HEAD: Final = 4096
+"""Bytes of a head that is kept."""
+_REDIRECTS: Final = range(300, 400)
+_SAME_METHOD_REDIRECTS: Final = frozenset({307, 308})
+_OWN_FIELDS: Final = {
+    "User-Agent": f"mcproxy/{__version__}",
+    "Accept": "*/*",
+    # What a gateway hands on unread it had better not unpack: a small body may become a very large one.
+    "Accept-Encoding": "identity",
+}
+
+
+Fields = dict[str, tuple[str, str]]
+"""Headers as they are spelt, by their names in lower case: of each there is one."""
+
+Headers = tuple[tuple[str, str], ...]
+"""What a request carries beside what all requests of its link do."""
+
+
+@asynccontextmanager
+async def session(spec: Upstream) -> AsyncIterator[Pool]:
+    """Connections of one link's own, shared with nobody (R39)."""
+    # Calls are bounded by `max_in_flight`: nothing queues for a connection (R47).
+    with closing(Pool(spec.timeouts.connect, spec.max_in_flight)) as pool:
+        yield pool
+
+
+class Response(msgspec.Struct, frozen=True, eq=False):
+    """A response, as links look at it. To be released or closed by whoever got it."""
+
+    url: URL
+    body: Answer
+    """Iterates over the body as it comes; raises Broken."""
+
+    @property
+    def status(self) -> int:
+        return self.body.head.status
+
+    @property
+    def reason(self) -> str:
+        return self.body.head.reason
+
+    @property
+    def ok(self) -> bool:
+        return self.body.head.status < 400
+
+    @property
+    def fields(self) -> Mapping[str, str]:
+        """Headers, by their names in lower case."""
+        return self.body.head.fields
+
+    @property
+    def content_type(self) -> str:
+        return self.body.head.content_type
+
+    def release(self) -> None:
+        """For when all that matters has been read: the connection serves again if the rest comes soon."""
+        self.body.release()
+
+    def close(self) -> None:
+        """Hangs up, unless all of it has come."""
+        self.body.close()
+
+
+class _Head(msgspec.Struct, frozen=True):
+    """That of a request, as it was written."""
+
+    method: str
+    url: URL
+    headers: Headers
+    written: bytes
+
+
+class Requester:
+    """Requests of one link to one server, with the link's headers and the cookies that it was given (R39)."""
+
+    def __init__(self, http: Pool, hop: Hop) -> None:
+        self._http = http
+        self._hop = hop
+        self._own = {**_by_name(_OWN_FIELDS.items()), **_by_name(hop.headers.items())}
+        self._heads: dict[tuple[str, URL, Headers], bytes] = {}
+        self._last = _Head("", URL(), (), b"")
+        self._cookies: aiohttp.CookieJar | None = None
+
+    async def request(
+        self, method: str, url: URL, headers: Headers, data: bytes | None = None, *, redirects: int = MAX_REDIRECTS
+    ) -> Response:
+        """The response, its body not read. The caller releases it, or closes it.
+
+        Raises NotAccepted where no connection could be made, PeerGone where it broke, Rejected for a redirect
+        that is not followed.
+        """
+        try:
+            answer = await self._http.request(method, url, self._head(method, url, headers), data)
+        except Unreached as error:
+            raise NotAccepted(self._hop.redact(f"no connection to {url.origin()}: {_obstacle(error)}")) from error
+        except ValueError as error:
+            raise NotAccepted(self._hop.redact(f"nothing can be sent to {url.origin()}: {error}")) from error
+        except Broken as error:
+            raise PeerGone(self._hop.redact(f"the connection to {url.origin()} broke: {error}")) from error
+        if answer.head.cookies:
+            self._remember(url, answer)
+        response = Response(url, answer)
+        target = _redirect(response) if answer.head.status in _REDIRECTS else None
+        if target is None:
+            return _unpacked(response)
+        response.close()
+        self._check_redirect(response, target, redirects)
+        return await self.request(method, target, headers, data, redirects=redirects - 1)
+
+    def _check_redirect(self, response: Response, target: URL, redirects: int) -> None:
+        """Raises Rejected where it is not to be followed."""
+        if response.status not in _SAME_METHOD_REDIRECTS or origin(target) != origin(response.url):
+            raise Rejected(
+                f"HTTP {response.status} redirects to {target.origin() if target.absolute else target}, "
+                "which is not followed; set `url` to the final address",
+                response.status,
+            )
+        if not redirects:
+            raise Rejected(f"more than {MAX_REDIRECTS} redirects")
+
+    def _head(self, method: str, url: URL, headers: Headers) -> bytes:
+        """Most requests of a link begin as others did before, and many as the last."""
+        if self._cookies is not None or departing.get():
+            return self._written(method, url, headers)
+        last = self._last
+        if last.headers is headers and last.url is url and last.method == method:
+            return last.written
+        key = (method, url, headers)
+        head = self._heads.get(key)
+        if head is None:
+            head = self._written(method, url, headers)
+            if len(head) > LONGEST_HEAD:
+                return head
+            if len(self._heads) >= MOST_HEADS:
+                self._heads.clear()
+            self._heads[key] = head
+        self._last = _Head(method, url, headers, head)
+        return head
+
+    def _written(self, method: str, url: URL, headers: Headers) -> bytes:
+        fields = {**self._credentials(url), **self._own, **_by_name(headers), **_by_name(departing.get().items())}
+        return write_head(method, url, dict(fields.values()))
+
+    def _credentials(self, url: URL) -> Fields:
+        """What the URL itself and earlier answers give a request to carry."""
+        fields: Fields = {}
+        if url.user is not None or url.password is not None:
+            pair = f"{url.user or ''}:{url.password or ''}"
+            fields["authorization"] = ("Authorization", f"Basic {base64.b64encode(pair.encode()).decode()}")
+        if self._cookies is not None:
+            held = self._cookies.filter_cookies(url).values()
+            fields["cookie"] = ("Cookie", "; ".join(f"{cookie.key}={cookie.coded_value}" for cookie in held))
+        return fields
+
+    def _remember(self, url: URL, answer: Answer) -> None:
+        self._cookies = self._cookies or aiohttp.CookieJar()
+        self._cookies.update_cookies_from_headers(answer.head.cookies, url)
+
+    def rejection(self, response: Response, body: bytes) -> Rejected:
+        """What to say of a response that is not of the protocol: its status and a short excerpt, no secret."""
+        text = " ".join(self._hop.redact(body.decode(errors="replace")).split())[:EXCERPT_CHARS]
+        sentence = f"HTTP {response.status} {response.reason or ''}".rstrip()
+        if response.status in AUTHENTICATION:
+            sentence += ": the server wants other credentials; set `headers` of this upstream"
+        elif response.ok:
+            sentence = f"it answered with {response.content_type!r}, neither JSON nor an event stream"
+        return Rejected(f"{sentence}: {text}" if text else sentence, response.status)
+
+
+async def read(response: Response, limit: int) -> bytes:
+    """The whole body. Raises Rejected over `limit` bytes, PeerGone where it breaks off."""
+    body = response.body
+    try:
+        return body.rest(limit) if body.whole else await body.read(limit)
+    except TooLarge as error:
+        raise Rejected(f"an answer is larger than {limit} bytes (max_message_bytes)") from error
+    except Broken as error:
+        raise PeerGone(f"the answer broke off: {error}") from error
+
+
+async def excerpt(response: Response) -> bytes:
+    """The beginning of an error's body, as far as it comes in a short time."""
+    body = b""
+    with anyio.move_on_after(EXCERPT_PATIENCE):
+        try:
+            async for chunk in response.body:
+                body += chunk
+                if len(body) >= EXCERPT_BYTES:
+                    break
+        except Broken:
+            return body
+    return body[:EXCERPT_BYTES]
+
+
+def _unpacked(response: Response) -> Response:
+    """`response`, unless its body is not what it stands for. Raises Rejected."""
+    packing = response.body.head.packing
+    if not packing:
+        return response
+    response.close()
+    raise Rejected(f"it compresses what it says ({packing[:20]!r}), though it was asked not to", response.status)
+
+
+def _redirect(response: Response) -> URL | None:
+    try:
+        return response.url.join(URL(response.fields["location"]))
+    except (KeyError, ValueError):
+        return None
+
+
+def _obstacle(error: Unreached) -> str:
+    """Why there is no connection, in words that do not say the address again."""
+    match error.__cause__:
+        case TimeoutError():
+            return "it does not answer"
+        case ssl.SSLCertVerificationError() as refused:
+            return f"its certificate is not accepted: {refused.verify_message}"
+        case ssl.SSLError() as failed:
+            return f"it does not speak TLS as we do: {failed.strerror or failed}"
+        case socket.gaierror() as failed:
+            return f"its name is not known: {failed.strerror}"
+        case OSError(errno=int(number)):
+            return os.strerror(number)
+        case reason:
+            return str(reason) or type(reason).__name__
+
+
+def _by_name(fields: Iterable[tuple[str, str]]) -> Fields:
+    return {field[0].lower(): field for field in fields}

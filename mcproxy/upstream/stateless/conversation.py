@@ -1,0 +1,282 @@
+"""The conversation of the stateless era (2026-07-28), client side, over any transport: each request stands alone.
+
+Wraps calls in their envelopes, reads what comes back, and answers itself what this era has no request for. Asks
+nobody anything: what an upstream wants of a client is an outcome. Sends nothing twice.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from contextlib import asynccontextmanager
+from functools import lru_cache
+from typing import Final, assert_never
+
+import anyio
+from msgspec.structs import replace
+
+from mcproxy.call import Call, Caller, Complete, Failed, Outcome, Party, Reason, ServerIdentity
+from mcproxy.pending_requests import GOODBYE, PeerGone, Requests, RequestTimeout, Send, Timeouts
+from mcproxy.protocol.envelope import LONGEST_REMEMBERED, Envelope, put_on, wrap, written
+from mcproxy.protocol.eras import LATEST, STATELESS_VERSIONS, Era
+from mcproxy.protocol.jsonrpc import (
+    INTERNAL_ERROR,
+    UNSUPPORTED_PROTOCOL_VERSION,
+    ErrorObject,
+    ErrorResponse,
+    InvalidMessage,
+    Message,
+    Notification,
+    Params,
+    Request,
+    RequestId,
+    Response,
+    parse,
+    parse_id,
+    parse_object,
+    raw,
+)
+from mcproxy.protocol.methods import (
+    CANCELLED,
+    LISTEN,
+    LOG_MESSAGE,
+    METHODS,
+    PROGRESS,
+    SUBSCRIBE,
+    UNSUBSCRIBE,
+    Method,
+)
+from mcproxy.protocol.tasks import DECLARED, extensions, offer, shared
+from mcproxy.upstream.attribution import Caused, Causes
+from mcproxy.upstream.link import Hop, NotAccepted, Rejected, task_group
+from mcproxy.upstream.stateless import probe as probing
+from mcproxy.upstream.stateless import results
+from mcproxy.upstream.stateless.subscriptions import Listening, announced
+
+FOREVER: Final = Timeouts(math.inf, math.inf)
+"""For the stream of changes, once acknowledged: it lasts as long as its link."""
+
+HEAD_START: Final = 1.0
+"""Seconds that a new link waits for its stream of changes; one that opens later counts everything as changed."""
+
+
+@asynccontextmanager
+async def kept(conversation: Conversation) -> AsyncIterator[None]:
+    """Lets a conversation hear of changes; ends it on leaving."""
+    async with task_group() as tasks:
+        tasks.start_soon(conversation.listening.run)
+        try:
+            await conversation.listening.begin(HEAD_START)
+            yield
+        finally:
+            conversation.lose("the link was closed")
+
+
+class Conversation:
+    """Implements `link.Link`. `send` may return at once, or carry a request's exchange until it is settled.
+
+    `says_cancelled`: a request is cancelled by a message; otherwise by cancelling its `send` (cancellation).
+    """
+
+    def __init__(self, hop: Hop, identity: ServerIdentity, send: Send, *, says_cancelled: bool) -> None:
+        self.identity: Final = identity
+        self._hop = hop
+        self._send = send
+        self._send_cancel: Send | None = self._say_cancelled if says_cancelled else None
+        self._requests = Requests()
+        self._causes = Causes()
+        self.listening: Final = Listening(hop, announced(identity.capabilities), self._listen)
+        self.over = False
+        self.settled: Final = self._requests.settled
+        self._extensions = extensions(identity.capabilities)
+        self._in_flight = 0
+        self._fewer = anyio.Event()
+        # tasks extension, Protocol Errors: who names tasks in a filter must have declared the extension.
+        has_tasks = offer(identity.version, identity.capabilities) is not None
+        self._listens_as = Envelope(LATEST, DECLARED, probing.OURSELVES.info) if has_tasks else probing.OURSELVES
+        self._over = anyio.Event()
+        self._how = ""
+        self._answers: dict[str, Callable[[Call], Awaitable[Outcome]]] = {
+            SUBSCRIBE: self.listening.subscribe,
+            UNSUBSCRIBE: self.listening.unsubscribe,
+            LISTEN: self.listening.listen,
+        }
+        self._on: dict[str, Callable[[Notification, RequestId | None], bool]] = {
+            PROGRESS: self._on_progress,
+            LOG_MESSAGE: self._on_log_message,
+            CANCELLED: self._on_cancelled,
+        }
+
+    async def ended(self) -> str:
+        """Leaves the calls in flight a moment for their own answers."""
+        await self._over.wait()
+        with anyio.move_on_after(GOODBYE):
+            while self._in_flight:
+                self._fewer = anyio.Event()
+                await self._fewer.wait()
+        return self._how
+
+    def leave(self, how: str) -> None:
+        """Ends the link for later calls, which are NotAccepted."""
+        if not self.over:
+            self.over, self._how = True, how
+            self._over.set()
+            self.listening.close(how)
+
+    def lose(self, how: str) -> None:
+        """Ends the link: calls in flight fail with PeerGone, later ones are NotAccepted."""
+        self.leave(how)
+        self._requests.fail_all(PeerGone(how))
+
+    async def __call__(self, call: Call) -> Outcome:
+        if self.over:
+            raise NotAccepted(self._how)
+        row = METHODS[call.method]
+        if row.era is Era.HANDSHAKE or call.method in self._answers:
+            return await self._answers.get(call.method, _agree)(call)
+        id = self._requests.mint()
+        if call.caller.log_level is not None:
+            self._causes.begin(id, call)
+        self._in_flight += 1
+        try:
+            answer = await self._requests.exchange(
+                call.method,
+                _enveloped(call, id if row.may_ask else None),
+                self._send,
+                self._hop.timeouts(row),
+                notify=call.client.notify if row.may_ask else None,
+                send_cancel=self._send_cancel,
+                id=id,
+            )
+            return self._outcome(row, call, answer)
+        except NotAccepted as error:
+            self.leave(str(error))
+            raise
+        except RequestTimeout as late:
+            return self._failed(call, f"{late}", Reason.TIMEOUT)
+        except results.Malformed as malformed:
+            return self._failed(call, f"{malformed}", Reason.PROTOCOL_ERROR)
+        except Rejected as error:
+            return self._failed(call, f"{error}", Reason.UNAVAILABLE)
+        finally:
+            self._causes.end(id)
+            self._in_flight -= 1
+            if self.over:
+                self._fewer.set()
+
+    def _outcome(self, row: Method, call: Call, answer: Response | ErrorResponse) -> Outcome:
+        if isinstance(answer, Response):
+            return results.outcome(answer.result, row, self._shared_extensions(call.caller) if self._extensions else ())
+        if answer.error.code == UNSUPPORTED_PROTOCOL_VERSION:
+            # Not executed, and no longer the server that was found: another link finds out what it is now.
+            raise NotAccepted(f"it no longer speaks {self.identity.version}: {answer.error.message}")
+        return Failed(self._hop.redacted(answer.error), Party.UPSTREAM)
+
+    def _shared_extensions(self, caller: Caller) -> Collection[str]:
+        """Those of which the client knows the types of results; of results of old there are no types."""
+        if caller.version not in STATELESS_VERSIONS:
+            return ()
+        return extensions(caller.capabilities).keys() & self._extensions.keys()
+
+    async def _listen(self, params: Params, begun: Callable[[RequestId], None]) -> Response | ErrorResponse:
+        async def send(message: Message) -> None:
+            assert isinstance(message, Request)
+            begun(message.id)
+            await self._send(message)
+
+        try:
+            return await self._requests.exchange(
+                LISTEN, wrap(params, self._listens_as), send, FOREVER, send_cancel=self._send_cancel
+            )
+        except NotAccepted as error:
+            self.leave(str(error))
+            raise
+
+    async def _say_cancelled(self, message: Message) -> None:
+        try:
+            await self._send(message)
+        except (NotAccepted, Rejected) as error:
+            raise PeerGone(str(error)) from error
+
+    def receive(self, data: bytes, cause: RequestId | None = None) -> None:
+        """Takes a message as its bytes. `cause` is the request on whose own response it came."""
+        if not data or data.isspace():
+            return
+        try:
+            self.take(parse(data), cause)
+        except InvalidMessage as invalid:
+            self._hop.count_junk()
+            if invalid.id is not None and cause in (None, invalid.id):
+                self._requests.fail(invalid.id, Rejected(f"the answer is malformed: {invalid.reason}"))
+
+    def take(self, message: Message, cause: RequestId | None = None) -> None:
+        match message:
+            case Response() | ErrorResponse():
+                self._on_answer(message, cause)
+            case Notification():
+                if not self._on.get(message.method, self.listening.take)(message, cause):
+                    self._hop.count_junk()
+            case Request():
+                # basic/patterns: "Servers MUST NOT initiate JSON-RPC requests, and clients do not send responses".
+                self._hop.count_junk()
+            case _:
+                assert_never(message)
+
+    def _on_answer(self, answer: Response | ErrorResponse, cause: RequestId | None) -> None:
+        if cause is not None and answer.id != cause:
+            if answer.id is not None:
+                self._hop.count_junk()
+                return
+            answer = replace(answer, id=cause)
+        self._requests.settle(answer)
+        self._causes.answered(answer.id)
+
+    def _on_progress(self, notification: Notification, _: RequestId | None) -> bool:
+        self._requests.progress(notification.params)
+        return True
+
+    def _on_log_message(self, notification: Notification, cause: RequestId | None) -> bool:
+        """Of one request alone (logging); on a shared channel nothing says of which."""
+        attribution = self._causes.of_shared_stream() if cause is None else self._causes.of(cause)
+        if isinstance(attribution, Caused):
+            attribution.call.client.notify(notification.method, notification.params)
+        else:
+            self._hop.metrics.unattributed.labels(self._hop.spec.name, LOG_MESSAGE).inc()
+        return True
+
+    def _on_cancelled(self, notification: Notification, _: RequestId | None) -> bool:
+        """cancellation: how a server tears a stream of changes down, and nothing else."""
+        id = parse_id(notification.params.get("requestId", b""))
+        if id is None or not self.listening.holds(id):
+            return False
+        self._requests.fail(id, PeerGone("the server ended it"))
+        return True
+
+    def _failed(self, call: Call, why: str, reason: Reason) -> Failed:
+        sentence = f"upstream {self._hop.spec.name!r}, {call.method}: {why}"
+        return Failed(ErrorObject(INTERNAL_ERROR, sentence), Party.UPSTREAM, reason)
+
+
+def _enveloped(call: Call, token: RequestId | None) -> Params:
+    """Declares what this caller declared on this request, no more and no less (basic, Per-request protocol fields).
+
+    But for tasks of another revision, which mean nothing in this one.
+    """
+    caller = call.caller
+    capabilities = bytes(raw(caller.capabilities))
+    declaration = _declaration_again if len(capabilities) <= LONGEST_REMEMBERED else _declaration
+    return put_on(call.params, declaration(capabilities, caller.version, caller.log_level), token)
+
+
+def _declaration(capabilities: bytes, version: str, log_level: str | None) -> bytes:
+    declared = shared(parse_object(capabilities), version, LATEST)
+    return written(Envelope(LATEST, declared, probing.OURSELVES.info, log_level))
+
+
+_declaration_again: Final = lru_cache(256)(_declaration)
+"""Most callers declare the same as others, and as before."""
+
+
+async def _agree(call: Call) -> Outcome:
+    """What a session of old is told; this era says it with each request, or not at all."""
+    return Complete({})

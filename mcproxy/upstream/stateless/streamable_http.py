@@ -1,0 +1,267 @@
+"""Streamable HTTP of the stateless era (2026-07-28), client side: a POST for each request, whose response is its all.
+
+Sets every header afresh. Knows no session and resumes nothing; closing a response is how its request is cancelled.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager, closing
+from functools import lru_cache, partial
+from typing import Final
+
+import anyio
+from anyio.abc import TaskGroup
+from msgspec import Raw
+from msgspec.structs import replace
+from yarl import URL
+
+from mcproxy.call import Call, Complete, Failed, Outcome, ServerIdentity
+from mcproxy.http.client.response import Broken
+from mcproxy.pending_requests import PeerGone
+from mcproxy.protocol.eras import LATEST
+from mcproxy.protocol.headers import standard_headers
+from mcproxy.protocol.jsonrpc import (
+    HEADER_MISMATCH,
+    ErrorResponse,
+    InvalidMessage,
+    Message,
+    Params,
+    Request,
+    RequestId,
+    Response,
+    encode_whole,
+    parse,
+)
+from mcproxy.protocol.methods import METHODS, Kind, Subject
+from mcproxy.protocol.sse import EventDecoder, EventTooLarge
+from mcproxy.upstream.link import Hop, Link, NotAccepted, Rejected, Unreachable, task_group
+from mcproxy.upstream.requester import AUTHENTICATION, EVENTS, JSON, Headers, Requester, excerpt, read, session
+from mcproxy.upstream.requester import Response as HttpResponse
+from mcproxy.upstream.stateless.conversation import Conversation, kept
+from mcproxy.upstream.stateless.parameter_headers import Mirrored, next_page
+from mcproxy.upstream.stateless.probe import QUESTION, Older, identity, is_modern
+
+REFETCHED_PAGES: Final = 100
+"""Of a list of tools, at most, to find the definition of one."""
+MOST_KEPT_NAMES: Final = 1024
+LONGEST_KEPT_NAME: Final = 256
+"""Bytes of a subject whose headers are kept for its next request."""
+PASSING: Final = frozenset({408, 425, 429})
+"""Statuses that say of nothing but the moment."""
+_HANDSHAKE_WANTED: Final = re.compile(r"\bsession\b|session[ _-]?id|initializ", re.IGNORECASE)
+
+
+@asynccontextmanager
+async def connected(hop: Hop, patience: float) -> AsyncIterator[Link]:
+    """A link to a server that says within `patience` seconds that it speaks this era.
+
+    Raises Older, Unreachable or Rejected.
+    """
+    hop.underway.step = QUESTION.method
+    async with session(hop.spec) as http, task_group() as tasks:
+        posts = _Posts(hop, Requester(http, hop))
+        link = _Stateless(hop, posts, await _probed(posts, patience), tasks)
+        async with kept(link.conversation):
+            yield link
+
+
+class _Posts:
+    """What a request is sent as, and what of its response is a message."""
+
+    def __init__(self, hop: Hop, requester: Requester) -> None:
+        assert hop.spec.url is not None
+        self._url = URL(hop.spec.url)
+        self.limit = hop.spec.max_message_bytes
+        """Bytes of a message."""
+        self._requester = requester
+
+    def post(self, request: Request, mirrored: Mapping[str, str]) -> Awaitable[HttpResponse]:
+        """Raises NotAccepted, PeerGone or Rejected."""
+        return self._requester.request("POST", self._url, self._headers(request, mirrored), encode_whole(request))
+
+    async def take_events(self, response: HttpResponse, receive: Callable[[bytes], bool]) -> None:
+        """Hands over each message of a response, until it ends or breaks off, or one is said to have been the last.
+
+        Raises Rejected, as well where it is no event stream.
+        """
+        if response.content_type != EVENTS:
+            raise await self.rejection(response)
+        decoder = EventDecoder(self.limit)
+        try:
+            async for chunk in response.body:
+                for event in decoder.feed(chunk):
+                    if event.data and event.event == "message" and receive(event.data):
+                        return
+        except EventTooLarge as error:
+            raise Rejected(f"{error} (max_message_bytes)") from error
+        except Broken:
+            return  # broken off is ended: what matters is whether the answer was there
+
+    def _headers(self, request: Request, mirrored: Mapping[str, str]) -> Headers:
+        key = METHODS[request.method].subject_key
+        name = bytes(request.params.get(key, b"")) if key is not None else b""
+        named = _named_again if len(name) <= LONGEST_KEPT_NAME else _named
+        headers = named(request.method, name)
+        return (*headers, *mirrored.items()) if mirrored else headers
+
+    async def rejection(self, response: HttpResponse, body: bytes | None = None) -> Rejected:
+        return self._requester.rejection(response, await excerpt(response) if body is None else body)
+
+
+def _named(method: str, name: bytes) -> Headers:
+    """The headers of a request whose subject, if it has one, is `name` in JSON."""
+    key = METHODS[method].subject_key
+    standard = standard_headers(LATEST, method, {} if key is None else {key: Raw(name)})
+    return (*standard.items(), ("Accept", f"{JSON}, {EVENTS}"), ("Content-Type", JSON))
+
+
+_named_again: Final = lru_cache(MOST_KEPT_NAMES)(_named)
+"""Most requests are about few subjects."""
+
+
+async def _probed(posts: _Posts, patience: float) -> ServerIdentity:
+    try:
+        with anyio.fail_after(patience):
+            response = await posts.post(QUESTION, {})
+            with closing(response):
+                return identity(await _first_answer(posts, response), response.status)
+    except TimeoutError as error:
+        raise Older(f"no answer to {QUESTION.method} after {patience:g} s (probe)", silent=True) from error
+    except (NotAccepted, PeerGone) as error:
+        raise Unreachable(f"{QUESTION.method}: {error}") from error
+
+
+async def _first_answer(posts: _Posts, response: HttpResponse) -> Response | ErrorResponse:
+    """The answer to the probe, whatever the status. Raises Older, PeerGone or Rejected."""
+    if not response.ok:
+        return await _first_refusal(posts, response)
+    answers: list[Response | ErrorResponse] = []
+
+    def receive(data: bytes) -> bool:
+        message = _parsed(data)
+        if isinstance(message, (Response, ErrorResponse)):
+            answers.append(message)
+        return bool(answers)
+
+    match response.content_type:
+        case "application/json":
+            receive(await read(response, posts.limit))
+        case "text/event-stream":
+            await posts.take_events(response, receive)
+        case _:
+            raise Older(str(await posts.rejection(response)))
+    if not answers:
+        raise Older(f"{QUESTION.method} was answered with no JSON-RPC response")
+    return answers[0]
+
+
+async def _first_refusal(posts: _Posts, response: HttpResponse) -> ErrorResponse:
+    """streamable-http, Backward Compatibility: the body of a 4xx decides; of other statuses nothing tells the era."""
+    body = await excerpt(response)
+    error = _parsed(body)
+    if not _is_clients_fault(response.status):
+        raise await posts.rejection(response, body)
+    if isinstance(error, ErrorResponse):
+        return error
+    raise Older(str(await posts.rejection(response, body)))
+
+
+class _Stateless:
+    """Implements `link.Link`: a conversation whose every request is a POST."""
+
+    def __init__(self, hop: Hop, posts: _Posts, identity: ServerIdentity, tasks: TaskGroup) -> None:
+        self.identity: Final = identity
+        self.conversation: Final = Conversation(hop, identity, self._send, says_cancelled=False)
+        self._posts = posts
+        self._tasks = tasks
+        self._mirrored = Mirrored(hop.spec.name)
+
+    @property
+    def over(self) -> bool:
+        return self.conversation.over
+
+    async def ended(self) -> str:
+        return await self.conversation.ended()
+
+    async def __call__(self, call: Call) -> Outcome:
+        outcome = await self.conversation(call)
+        if METHODS[call.method].lists is Kind.TOOLS and isinstance(outcome, Complete):
+            return replace(outcome, result=self._mirrored.note(outcome.result))
+        # Headers are checked before anything is executed, so that the call may be sent again (R4; Client Behavior).
+        if isinstance(outcome, Failed) and _misses_headers(call, outcome) and await self._learnt(call):
+            return await self.conversation(call)
+        return outcome
+
+    async def _learnt(self, call: Call) -> bool:
+        """Whether the server's list of tools, read afresh, gives this call other headers than it had."""
+        before = self._mirrored.headers(call.method, call.params)
+        params: Params | None = {}
+        for _ in range(REFETCHED_PAGES):
+            if params is None:
+                return False
+            outcome = await self(replace(call, method=Kind.TOOLS.list_method, params=params))
+            if self._mirrored.headers(call.method, call.params) != before:
+                return True
+            params = next_page(outcome.result) if isinstance(outcome, Complete) else None
+        return False
+
+    async def _send(self, message: Message) -> None:
+        """Carries a request's whole exchange. Raises NotAccepted, PeerGone or Rejected."""
+        assert isinstance(message, Request), "this transport says nothing but requests"
+        response = await self._posts.post(message, self._mirrored.headers(message.method, message.params))
+        try:
+            if not response.ok:
+                await self._refused(response, message)
+            elif response.content_type == JSON:
+                self.conversation.receive(await read(response, self._posts.limit), message.id)
+            else:
+                await self._posts.take_events(response, partial(self._receive, message.id))
+            if not self.conversation.settled(message.id):
+                # streamable-http: "Resumable SSE streams via `Last-Event-ID` are not supported" (requirement R5).
+                raise PeerGone("the response ended without the answer")
+        finally:
+            if not response.body.whole:
+                self._release(response, reusable=self.conversation.settled(message.id))
+
+    def _receive(self, id: RequestId, data: bytes) -> bool:
+        self.conversation.receive(data, id)
+        return self.conversation.settled(id)
+
+    async def _refused(self, response: HttpResponse, request: Request) -> None:
+        """Makes of an HTTP error what it is: the server's own error, an older server, or no MCP at all."""
+        body = await excerpt(response)
+        error = _parsed(body)
+        rejection = await self._posts.rejection(response, body)
+        if not _is_clients_fault(response.status):
+            raise rejection
+        if isinstance(error, ErrorResponse) and (error.id == request.id or is_modern(error.error, response.status)):
+            self.conversation.take(replace(error, id=request.id), request.id)
+            return
+        if _HANDSHAKE_WANTED.search(body.decode(errors="replace")):
+            # The server was replaced by one of the handshake era, which executes nothing without a session.
+            raise NotAccepted(f"it no longer speaks {LATEST}: {rejection}")
+        raise rejection
+
+    def _release(self, response: HttpResponse, *, reusable: bool) -> None:
+        if reusable and not self.conversation.over:
+            response.release()
+        else:
+            response.close()
+
+
+def _is_clients_fault(status: int) -> bool:
+    """Whether a status says that the request itself is at fault, so that the body tells how."""
+    return 400 <= status < 500 and status not in AUTHENTICATION and status not in PASSING
+
+
+def _misses_headers(call: Call, outcome: Failed) -> bool:
+    return outcome.error.code == HEADER_MISMATCH and METHODS[call.method].subject is Subject.TOOL
+
+
+def _parsed(data: bytes) -> Message | None:
+    try:
+        return parse(data)
+    except InvalidMessage:
+        return None

@@ -1,0 +1,453 @@
+"""The one `subscriptions/listen` stream of an upstream (2026-07-28, subscriptions), for all that we want to hear.
+
+What is wanted is a filter; the stream is opened anew where it changes, the old one closed after the new one is
+acknowledged, so that nothing is missed. Carries nothing itself: it is given a way to listen, and fed what arrives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+import anyio
+import msgspec
+import structlog
+from anyio.abc import TaskGroup
+
+from mcproxy.call import (
+    Call,
+    Complete,
+    Failed,
+    Hearing,
+    ListChanged,
+    Outcome,
+    Party,
+    Reason,
+    ResourceUpdated,
+    TaskChanged,
+)
+from mcproxy.catalog.uris import canonical
+from mcproxy.concurrency import backoff
+from mcproxy.pending_requests import PeerGone
+from mcproxy.protocol.capabilities import tells_changes
+from mcproxy.protocol.envelope import META, without_hop_meta
+from mcproxy.protocol.eras import META_SUBSCRIPTION
+from mcproxy.protocol.jsonrpc import (
+    EMPTY_OBJECT,
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    METHOD_NOT_FOUND,
+    ErrorObject,
+    ErrorResponse,
+    InvalidMessage,
+    Notification,
+    Params,
+    RequestId,
+    Response,
+    parse_id,
+    parse_object,
+    parse_text,
+    raw,
+)
+from mcproxy.protocol.methods import (
+    ACKNOWLEDGED,
+    CHANGED,
+    LISTEN,
+    LISTEN_FLAGS,
+    LISTEN_URIS,
+    METHODS,
+    RESOURCE_UPDATED,
+    Kind,
+)
+from mcproxy.protocol.tasks import LISTEN_TASKS, TASK_ID, TASK_NOTIFICATION, listened, listening_for
+from mcproxy.upstream.link import Hop, NotAccepted, Rejected, task_group
+
+log = structlog.get_logger()
+
+STEADY: Final = 5.0
+"""Seconds that a stream must have lasted to be reopened without more delay than at first (requirement R6)."""
+
+Listen = Callable[[Params, Callable[[RequestId], None]], Awaitable[Response | ErrorResponse]]
+"""Carries one `subscriptions/listen` to its end, having said its id. Raises NotAccepted, PeerGone or Rejected."""
+
+_uris = msgspec.json.Decoder(list[str])
+
+
+class Named(NamedTuple):
+    """Something that a filter names: `member` is LISTEN_URIS or LISTEN_TASKS."""
+
+    member: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """What a stream is to tell of, or has agreed to."""
+
+    flags: frozenset[str] = frozenset()
+    """Of `LISTEN_FLAGS`."""
+    uris: frozenset[str] = frozenset()
+    tasks: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(cls, flags: frozenset[str], named: Collection[Named]) -> Filter:
+        uris = frozenset(name for member, name in named if member == LISTEN_URIS)
+        return cls(flags, uris, frozenset(name for member, name in named if member == LISTEN_TASKS))
+
+    def __bool__(self) -> bool:
+        return bool(self.flags or self.named)
+
+    @property
+    def named(self) -> frozenset[Named]:
+        uris = frozenset(Named(LISTEN_URIS, uri) for uri in self.uris)
+        return uris | {Named(LISTEN_TASKS, id) for id in self.tasks}
+
+    @property
+    def kinds(self) -> tuple[Kind, ...]:
+        return tuple(kind for flag, kinds in LISTEN_FLAGS.items() if flag in self.flags for kind in kinds)
+
+    def params(self) -> Params:
+        members: dict[str, object] = dict.fromkeys(sorted(self.flags), True)
+        if self.uris:
+            members[LISTEN_URIS] = sorted(self.uris)
+        if self.tasks:
+            members[LISTEN_TASKS] = sorted(self.tasks)
+        return {"notifications": raw(members)}
+
+    def agreed(self, params: Params) -> Filter:
+        """What of this an acknowledgement honours. A URI may come back in another spelling (requirement R63)."""
+        try:
+            members = parse_object(params.get("notifications", EMPTY_OBJECT))
+            named = {canonical(uri) for uri in _uris.decode(members[LISTEN_URIS])} if LISTEN_URIS in members else set()
+            tasks = self.tasks.intersection(listened(params))
+        except (InvalidMessage, msgspec.MsgspecError):
+            return Filter()
+        flags = frozenset(flag for flag in self.flags if bytes(members.get(flag, b"")) == b"true")
+        return Filter(flags, frozenset(uri for uri in self.uris if canonical(uri) in named), tasks)
+
+
+def announced(capabilities: Params) -> frozenset[str]:
+    """The flags for the lists of which a server says that it tells when they change."""
+    return frozenset(flag for flag, kinds in LISTEN_FLAGS.items() if tells_changes(capabilities, kinds[0].capability))
+
+
+@dataclass(eq=False, slots=True)
+class _Wish:
+    """That one resource or task be told of. `error` says why it is not."""
+
+    settled: anyio.Event = field(default_factory=anyio.Event)
+    error: ErrorObject | None = None
+
+    @property
+    def granted(self) -> bool:
+        return self.settled.is_set() and self.error is None
+
+    def settle(self, error: ErrorObject | None) -> None:
+        self.error = error
+        self.settled.set()
+
+
+@dataclass(eq=False, slots=True)
+class _Stream:
+    asked: Filter
+    since: float
+    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+    opened: anyio.Event = field(default_factory=anyio.Event)
+    """Acknowledged, or ended before."""
+    agreed: Filter | None = None
+    end: ErrorObject | None = None
+    """Why it ended, once it has."""
+
+    @property
+    def covers(self) -> Filter:
+        """What there is no use in asking again for: flags that it did not agree to are not its server's to give."""
+        return Filter.of(self.asked.flags, self.agreed.named if self.agreed is not None else ())
+
+    def acknowledged(self, params: Params) -> None:
+        if self.agreed is None:
+            self.agreed = self.asked.agreed(params)
+            self.opened.set()
+
+    def ended(self, why: ErrorObject) -> None:
+        self.end = why
+        self.opened.set()
+
+
+class Listening:
+    """`run` owns the streams; calls and what arrives come from other tasks."""
+
+    def __init__(
+        self, hop: Hop, flags: frozenset[str], listen: Listen, delays: Callable[[int], float] = backoff.delay
+    ) -> None:
+        self._hop = hop
+        self._flags = flags
+        self._listen = listen
+        self._delays = delays
+        self._wishes: dict[Named, _Wish] = {}
+        self._streams: dict[RequestId, _Stream] = {}
+        """Those that are open or being opened: two, while one takes the place of the other."""
+        self._stream: _Stream | None = None
+        """The one that is acknowledged."""
+        self._unsupported: ErrorObject | None = None
+        self._closed: str | None = None
+        self._deaf = False
+        """Whether something that is wanted goes unheard (requirement R21)."""
+        self._failures = 0
+        self._tried = anyio.Event()
+        self._stirred = anyio.Event()
+
+    async def begin(self, patience: float) -> None:
+        """Returns once changes are heard of, or there are none to hear of; after `patience` seconds in any case."""
+        if not self._flags:
+            return
+        with anyio.move_on_after(patience):
+            await self._tried.wait()
+        self._deaf = self._stream is None
+
+    async def subscribe(self, call: Call) -> Outcome:
+        """Answers once the server agreed to report updates, or did not. Raises PeerGone where the link ends before."""
+        uri = _uri(call)
+        if uri is None:
+            return Failed(ErrorObject(INVALID_PARAMS, f"{call.method} needs a URI"), Party.CLIENT)
+        if self._unsupported is not None:
+            return Failed(self._unsupported, Party.UPSTREAM)
+        name = Named(LISTEN_URIS, uri)
+        wish = self._wishes.setdefault(name, _Wish())
+        self._stir()
+        try:
+            with anyio.move_on_after(self._patience):
+                await wish.settled.wait()
+        finally:
+            if not wish.granted:
+                self._withdraw(name, wish)
+        if wish.granted:
+            return Complete({})
+        if self._closed is not None:
+            raise PeerGone(self._closed)
+        return Failed(wish.error, Party.UPSTREAM) if wish.error is not None else self._late()
+
+    async def unsubscribe(self, call: Call) -> Outcome:
+        """Answers at once: what the server still reports meanwhile harms nobody."""
+        name = Named(LISTEN_URIS, _uri(call) or "")
+        if name in self._wishes:
+            self._withdraw(name, self._wishes[name])
+        return Complete({})
+
+    async def listen(self, call: Call) -> Outcome:
+        """Has the server tell of the tasks that a filter names, and of no others from now on; says of which it does.
+
+        Raises PeerGone where the link ends before.
+        """
+        if self._unsupported is not None:
+            return Failed(self._unsupported, Party.UPSTREAM)
+        names = dict.fromkeys(Named(LISTEN_TASKS, id) for id in listened(call.params))
+        for old in [name for name in self._wishes if name.member == LISTEN_TASKS and name not in names]:
+            self._withdraw(old, self._wishes[old])
+        wishes = {name: self._wishes.setdefault(name, _Wish()) for name in names}
+        self._stir()
+        try:
+            with anyio.move_on_after(self._patience):
+                for wish in wishes.values():
+                    await wish.settled.wait()
+        finally:
+            for name, wish in wishes.items():
+                if not wish.granted:
+                    self._withdraw(name, wish)
+        if self._closed is not None:
+            raise PeerGone(self._closed)
+        return Complete(listening_for(name.name for name, wish in wishes.items() if wish.granted))
+
+    def close(self, how: str) -> None:
+        """Keeps nobody waiting: the link has ended."""
+        self._closed = how
+        for wish in self._wishes.values():
+            if not wish.granted:
+                wish.settle(self._error(how))
+
+    def holds(self, id: RequestId) -> bool:
+        """Whether `id` is of a stream that is open, or being opened."""
+        return id in self._streams
+
+    def take(self, notification: Notification, cause: RequestId | None) -> bool:
+        """Takes what arrived on the response stream of `cause`, or (None) where everything arrives.
+
+        False where it belongs to no stream of ours, or says nothing that is known.
+        """
+        id = cause if cause is not None else _subscription(notification.params)
+        stream = self._streams.get(id) if id is not None else None
+        if stream is None:
+            return False
+        if notification.method == ACKNOWLEDGED:
+            stream.acknowledged(notification.params)
+            return True
+        if notification.method == RESOURCE_UPDATED:
+            return self._updated(without_hop_meta(notification.params))
+        if notification.method == TASK_NOTIFICATION:
+            return self._task_changed(without_hop_meta(notification.params))
+        kinds = CHANGED.get(notification.method, ())
+        self._publish_changed(kinds)
+        return bool(kinds)
+
+    async def run(self) -> None:
+        """Keeps a stream open for what is wanted, until cancelled or the server turns out to have none."""
+        async with task_group() as tasks:
+            while self._unsupported is None:
+                wanted = Filter.of(self._flags, self._wishes)
+                if self._stream is not None and self._stream.end is not None:
+                    await self._lost(self._stream, self._stream.end)
+                elif self._deaf and not wanted:
+                    self._regain()
+                elif wanted == (self._stream.covers if self._stream is not None else Filter()):
+                    await self._stirred.wait()
+                elif not wanted:
+                    self._replace(None)
+                else:
+                    await self._open(wanted, tasks)
+
+    async def _open(self, wanted: Filter, tasks: TaskGroup) -> None:
+        """subscriptions, Acknowledgment: only then is the stream open, and takes the place of the one before."""
+        stream = _Stream(wanted, anyio.current_time())
+        tasks.start_soon(self._follow, stream)
+        with anyio.move_on_after(self._patience):
+            await stream.opened.wait()
+        if stream.agreed is not None:
+            self._adopt(stream, stream.agreed)
+            self._tried.set()
+            return
+        stream.scope.cancel()
+        await self._refused(wanted, stream.end or self._late().error)
+
+    async def _follow(self, stream: _Stream) -> None:
+        id: RequestId | None = None
+
+        def begun(minted: RequestId) -> None:
+            nonlocal id
+            id = minted
+            self._streams[minted] = stream
+
+        why = "it ended"
+        try:
+            with stream.scope:
+                answer = await self._listen(stream.asked.params(), begun)
+                if isinstance(answer, ErrorResponse):
+                    stream.ended(self._hop.redacted(answer.error))
+        except (NotAccepted, PeerGone, Rejected) as error:
+            why = str(error)
+        finally:
+            if id is not None:
+                del self._streams[id]
+            if stream.end is None:
+                stream.ended(self._hop.redacted(self._error(why)))
+            self._stir()
+
+    def _adopt(self, stream: _Stream, agreed: Filter) -> None:
+        self._replace(stream)
+        if self._settle(stream.asked, agreed) and not self._deaf:
+            self._deafen()
+        if self._deaf:
+            self._regain()
+
+    def _replace(self, stream: _Stream | None) -> None:
+        old, self._stream = self._stream, stream
+        if old is not None:
+            old.scope.cancel()
+
+    def _settle(self, asked: Filter, agreed: Filter) -> bool:
+        """Whether a resource goes unreported from now on that was granted; a task just comes to its end."""
+        ceased, honoured = False, agreed.named
+        for name in asked.named & self._wishes.keys():
+            wish = self._wishes[name]
+            if name in honoured:
+                wish.settle(None)
+                continue
+            if wish.granted and name.member == LISTEN_URIS:
+                log.warning("an upstream reports updates no longer", upstream=self._hop.spec.name, uri=name.name)
+                ceased = True
+            self._refuse(name, ErrorObject(INVALID_PARAMS, f"{self._name} does not report updates of {name.name}"))
+        return ceased
+
+    def _deafen(self) -> None:
+        self._deaf = True
+        self._hop.publish(Hearing.LOST)
+
+    def _regain(self) -> None:
+        self._deaf = False
+        self._hop.publish(Hearing.REGAINED)
+
+    async def _refused(self, asked: Filter, why: ErrorObject) -> None:
+        """The stream could not be opened. What was asked for anew is refused; what was agreed before is tried again."""
+        for name in asked.named & self._wishes.keys():
+            if not self._wishes[name].granted:
+                self._refuse(name, why)
+        if self._stream is None and why.code == METHOD_NOT_FOUND:
+            self._unsupported = why
+        log.warning("an upstream tells no changes", upstream=self._hop.spec.name, reason=self._hop.redact(why.message))
+        self._tried.set()
+        self._failures += 1
+        await anyio.sleep(self._delays(self._failures))
+
+    async def _lost(self, stream: _Stream, why: ErrorObject) -> None:
+        """A stream that its server keeps closing is reopened ever more slowly (requirement R6)."""
+        log.debug("a stream of changes ended", upstream=self._hop.spec.name, reason=self._hop.redact(why.message))
+        self._stream = None
+        self._deafen()
+        self._failures = 0 if anyio.current_time() - stream.since > STEADY else self._failures + 1
+        await anyio.sleep(self._delays(self._failures))
+
+    def _refuse(self, name: Named, why: ErrorObject) -> None:
+        self._wishes.pop(name).settle(why)
+
+    def _withdraw(self, name: Named, wish: _Wish) -> None:
+        if self._wishes.get(name) is wish:
+            del self._wishes[name]
+            self._stir()
+
+    def _updated(self, params: Params) -> bool:
+        uri = parse_text(params.get("uri", b""))
+        if uri is None:
+            return False
+        self._hop.publish(ResourceUpdated(uri, params))
+        return True
+
+    def _task_changed(self, params: Params) -> bool:
+        id = parse_text(params.get(TASK_ID, b""))
+        if id is None:
+            return False
+        self._hop.publish(TaskChanged(id, TASK_NOTIFICATION, params))
+        return True
+
+    def _publish_changed(self, kinds: tuple[Kind, ...]) -> None:
+        for kind in kinds:
+            self._hop.publish(ListChanged(kind))
+
+    def _stir(self) -> None:
+        stirred, self._stirred = self._stirred, anyio.Event()
+        stirred.set()
+
+    @property
+    def _patience(self) -> float:
+        return self._hop.spec.timeouts.idle
+
+    @property
+    def _name(self) -> str:
+        return f"upstream {self._hop.spec.name!r}"
+
+    def _late(self) -> Failed:
+        error = self._error(f"no acknowledgement after {self._patience:g} s (idle)")
+        return Failed(error, Party.UPSTREAM, Reason.TIMEOUT)
+
+    def _error(self, why: str) -> ErrorObject:
+        return ErrorObject(INTERNAL_ERROR, f"{self._name}, {LISTEN}: {why}")
+
+
+def _subscription(params: Params) -> RequestId | None:
+    """subscriptions, Receiving Notifications: where all share one channel, `_meta` says whose it is."""
+    try:
+        return parse_id(parse_object(params.get(META, EMPTY_OBJECT)).get(META_SUBSCRIPTION, b""))
+    except InvalidMessage:
+        return None
+
+
+def _uri(call: Call) -> str | None:
+    return parse_text(call.params.get(METHODS[call.method].subject_key or "", b""))

@@ -1,0 +1,64 @@
+"""The twin of `mcproxy.admin.collectors`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from prometheus_client import CollectorRegistry
+
+from mcproxy.admin.collectors import Standings
+from mcproxy.call import Phase, ServerIdentity, Trouble, UpstreamStatus
+from mcproxy.protocol.eras import LATEST, Era
+
+TAKES = "mcproxy_upstream_takes_credentials"
+READY = UpstreamStatus("git", Phase.READY, 0, "stdio", ServerIdentity(Era.STATELESS, LATEST, {}))
+LOST = UpstreamStatus(
+    "git",
+    Phase.BACKING_OFF,
+    0,
+    "stdio",
+    READY.identity,
+    error="the token 'hunter2' was refused",
+    trouble=Trouble.REJECTED,
+)
+
+
+def phases(registry: CollectorRegistry) -> set[tuple[str, str]]:
+    samples = [sample for family in registry.collect() for sample in family.samples]
+    standing = [sample.labels for sample in samples if sample.name == "mcproxy_upstream_phase" and sample.value]
+    return {(labels["upstream"], labels["phase"]) for labels in standing}
+
+
+def test_an_upstream_is_in_one_phase_and_what_is_gone_is_in_none() -> None:
+    statuses, registry = [READY], CollectorRegistry()
+    registry.register(Standings(lambda: statuses))
+    assert phases(registry) == {("git", "ready")}
+    statuses[0] = LOST
+    assert phases(registry) == {("git", "backing_off")}
+    statuses.clear()
+    assert phases(registry) == set()
+
+
+def test_r52_why_an_upstream_is_not_connected_is_one_of_few_words_until_it_is() -> None:
+    statuses, registry = [LOST], CollectorRegistry()
+    registry.register(Standings(lambda: statuses))
+    why = {"upstream": "git", "why": "rejected"}
+    assert registry.get_sample_value("mcproxy_upstream_trouble_info", why) == 1
+    statuses[0] = READY
+    assert registry.get_sample_value("mcproxy_upstream_trouble_info", why) is None
+
+
+def test_r39_an_upstream_whose_callers_bring_credentials_is_known_as_one() -> None:
+    registry = CollectorRegistry()
+    registry.register(Standings(lambda: [READY, replace(LOST, name="own", takes_credentials=True)]))
+    taking = {name: registry.get_sample_value(TAKES, {"upstream": name}) for name in ("git", "own")}
+    assert taking == {"git": 0, "own": 1}
+
+
+def test_r44_what_it_spoke_is_told_and_what_went_wrong_is_not() -> None:
+    registry = CollectorRegistry()
+    registry.register(Standings(lambda: [LOST, UpstreamStatus("new", Phase.CONNECTING, 0, "http")]))
+    spoken = {"upstream": "git", "transport": "stdio", "era": "stateless", "version": LATEST}
+    assert registry.get_sample_value("mcproxy_upstream_info", spoken) == 1
+    labels = [sample.labels for family in registry.collect() for sample in family.samples]
+    assert not any("hunter2" in value for values in labels for value in values.values())

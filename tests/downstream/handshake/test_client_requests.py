@@ -1,0 +1,72 @@
+"""What a client may be asked."""
+
+from __future__ import annotations
+
+import anyio
+import pytest
+
+from mcproxy.call import ANONYMOUS, Caller, InputRequest, McpError, Reason
+from mcproxy.downstream.handshake.client_requests import ask, check_declared
+from mcproxy.pending_requests import PeerGone, Requests
+from mcproxy.protocol.jsonrpc import Message, Notification, Request, raw
+
+pytestmark = pytest.mark.anyio
+
+
+def caller(capabilities: dict[str, object]) -> Caller:
+    return Caller(ANONYMOUS, "2025-11-25", {name: raw(value) for name, value in capabilities.items()})
+
+
+def question(method: str, **params: object) -> InputRequest:
+    return InputRequest(method, {name: raw(value) for name, value in params.items()})
+
+
+FORM = question("elicitation/create", message="?")
+URL = question("elicitation/create", mode="url", url="https://x")
+SAMPLE = question("sampling/createMessage")
+SAMPLE_WITH_TOOLS = question("sampling/createMessage", tools=[])
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "request_", "may"),
+    [
+        ({}, FORM, False),
+        ({"elicitation": {}}, FORM, True),
+        ({"elicitation": {"form": {}}}, FORM, True),
+        ({"elicitation": {"url": {}}}, FORM, False),
+        ({"elicitation": {}}, URL, False),
+        ({"elicitation": {"url": {}}}, URL, True),
+        ({"sampling": {}}, SAMPLE, True),
+        ({"sampling": {}}, SAMPLE_WITH_TOOLS, False),
+        ({"sampling": {"tools": {}}}, SAMPLE_WITH_TOOLS, True),
+        ({"roots": {}}, SAMPLE, False),
+        ({"roots": {}}, question("roots/list"), True),
+        ({"anything": {}}, question("anything/else"), False),
+    ],
+)
+def test_a_client_is_asked_what_it_declared_and_nothing_else(
+    capabilities: dict[str, object], request_: InputRequest, may: bool
+) -> None:
+    if may:
+        check_declared(caller(capabilities), request_)
+        return
+    with pytest.raises(McpError, match=r"did not declare|can be asked"):
+        check_declared(caller(capabilities), request_)
+
+
+async def test_a_question_that_stays_unanswered_is_given_up_and_taken_back() -> None:
+    sent: list[Message] = []
+    with anyio.fail_after(5), pytest.raises(McpError, match="ask_timeout") as refusal:
+        await ask(Requests(), caller({"roots": {}}), question("roots/list"), sent.append, 0.01)
+    assert refusal.value.reason is Reason.TIMEOUT
+    asked, taken_back = sent
+    assert isinstance(asked, Request)
+    assert isinstance(taken_back, Notification)
+
+
+async def test_a_client_that_is_gone_is_not_waited_for() -> None:
+    def gone(message: Message) -> None:
+        raise PeerGone("it hung up")
+
+    with anyio.fail_after(5), pytest.raises(McpError, match="it hung up"):
+        await ask(Requests(), caller({"roots": {}}), question("roots/list"), gone, 60)

@@ -1,0 +1,107 @@
+"""Event streams as logs that outlive their connections."""
+
+from __future__ import annotations
+
+import gc
+from itertools import count
+
+import pytest
+
+from mcproxy.downstream.handshake.replay import FEW, Stream, Streams, UnknownEvent
+from mcproxy.downstream.io.send_buffer import Outbox
+from mcproxy.protocol.jsonrpc import Notification, Response
+from mcproxy.protocol.sse import Event, EventDecoder
+from mcproxy.settings import Limits
+
+pytestmark = pytest.mark.anyio
+
+
+def streams(**limits: int) -> Streams:
+    names = count()
+    return Streams(Limits.model_validate(limits), lambda: f"{next(names):02x}")
+
+
+def answer(id: int) -> Response:
+    return Response(id, {})
+
+
+async def read(stream: Stream, after: int | None = None) -> list[Event]:
+    """What a new connection gets at once."""
+    outbox = Outbox(Limits())
+    stream.attach(outbox, after=after)
+    return EventDecoder(10**9).feed(outbox.take())
+
+
+async def test_what_was_sent_without_a_connection_is_there_for_the_next() -> None:
+    stream = streams().open()
+    stream.send(answer(1))
+    (event,) = await read(stream, after=0)
+    assert b'"id":1' in event.data
+
+
+async def test_only_what_came_after_the_event_is_replayed_and_only_of_its_stream() -> None:
+    both = streams()
+    one, other = both.open(), both.open()
+    for id in range(4):
+        (one if id % 2 else other).send(answer(id))
+    events = await read(one, after=0)
+    resumed, after = both.resume(events[0].id or "")
+    assert resumed is one
+    assert [b'"id":3' in event.data for event in await read(resumed, after)] == [True]
+
+
+async def test_event_ids_are_unique_among_all_streams() -> None:
+    both = streams()
+    ids = []
+    for stream in (both.listening, both.open(), both.open()):
+        stream.send(answer(1))
+        stream.send(answer(2))
+        ids += [event.id for event in await read(stream, after=0)]
+    assert len(set(ids)) == 6
+
+
+@pytest.mark.parametrize("limits", [{"replay_events": 2}, {"replay_bytes": 150}])
+async def test_the_oldest_events_are_forgotten(limits: dict[str, int]) -> None:
+    stream = streams(**limits).open()
+    for id in range(50):
+        stream.send(answer(id))
+    events = await read(stream, after=0)
+    assert 1 <= len(events) <= 3
+    assert b'"id":49' in events[-1].data
+
+
+async def test_the_newest_connection_has_the_stream() -> None:
+    stream = streams().open()
+    older, newer = Outbox(Limits()), Outbox(Limits())
+    stream.attach(older)
+    stream.attach(newer)
+    stream.detach(older)
+    stream.send(Notification("n", {}))
+    assert older.drained
+    assert len(newer) == 1
+
+
+async def test_a_finished_stream_is_forgotten_with_its_last_event() -> None:
+    session = streams(replay_events=1)
+    stream = session.open()
+    stream.send(answer(1))
+    stream.finish()
+    name = stream.name
+    assert session.resume(f"{name}-0") == (stream, 0)
+    session.open().send(answer(2))
+    with pytest.raises(UnknownEvent):
+        session.resume(f"{name}-0")
+
+
+async def test_r54_of_answers_that_nothing_is_kept_of_no_more_than_a_few_are_remembered() -> None:
+    session = streams(replay_events=4)
+    for number in range(1000):
+        stream = session.open()
+        stream.send(answer(number))
+        stream.finish()
+    assert sum(isinstance(each, Stream) for each in gc.get_referents(*gc.get_referents(session))) <= 2 * (FEW + 4)
+
+
+async def test_a_listening_stream_of_an_earlier_life_goes_on_from_now() -> None:
+    session = streams()
+    assert session.resume("gffff-12") == (session.listening, None)

@@ -1,0 +1,70 @@
+"""What requests bring for upstreams: told from the headers alone, once, and anew where anything else is looked for."""
+
+from __future__ import annotations
+
+import pytest
+
+from mcproxy.call import Principal
+from mcproxy.downstream.io.context import Edge
+from mcproxy.downstream.io.forwarded_credentials import brought
+from mcproxy.downstream.io.responses import Refusal
+from mcproxy.http.server import Fields, Request
+from tests.fakes.gateway import FakeGateway, edge_of
+
+pytestmark = pytest.mark.anyio
+
+ANN, BOB = Principal("ann"), Principal("bob")
+
+
+class Nowhere:
+    most = 0
+
+
+def request(*lines: tuple[str, str]) -> Request:
+    return Request(Nowhere(), "POST", "/mcp", Fields.of(lines))  # type: ignore[arg-type]  # it has no client
+
+
+def headers(edge: Edge, asked: Request, principal: Principal = ANN) -> dict[str, str]:
+    credentials = brought(edge, principal, asked)
+    return {} if credentials is None else dict(credentials.headers)
+
+
+async def test_what_the_same_client_brings_again_is_made_once() -> None:
+    async with edge_of(FakeGateway()) as edge:
+        edge.forwarded = frozenset({"x-token"})
+        asked = request(("X-Token", "secret"), ("X-Other", "no"))
+        assert headers(edge, asked) == {"x-token": "secret"}
+        assert brought(edge, ANN, asked) is brought(edge, ANN, asked)
+
+
+async def test_r49_a_reload_looks_for_other_headers_of_a_connection_that_goes_on() -> None:
+    async with edge_of(FakeGateway()) as edge:
+        asked = request(("X-Token", "secret"), ("X-Other", "too"))
+        for forwarded, found in (
+            (frozenset({"x-token"}), {"x-token": "secret"}),
+            (frozenset({"x-token", "x-other"}), {"x-token": "secret", "x-other": "too"}),
+            (frozenset[str](), {}),
+            (frozenset({"x-other"}), {"x-other": "too"}),
+        ):
+            edge.forwarded = forwarded
+            assert headers(edge, asked) == found
+
+
+async def test_r39_the_same_headers_of_somebody_else_are_other_credentials() -> None:
+    async with edge_of(FakeGateway()) as edge:
+        edge.forwarded = frozenset({"x-token"})
+        asked = request(("X-Token", "secret"))
+        anns, bobs, again = (brought(edge, principal, asked) for principal in (ANN, BOB, ANN))
+        assert anns is not None
+        assert bobs is not None
+        assert anns.key != bobs.key
+        assert anns == again
+
+
+async def test_a_header_that_came_twice_is_refused_each_time() -> None:
+    async with edge_of(FakeGateway()) as edge:
+        edge.forwarded = frozenset({"x-token"})
+        asked = request(("X-Token", "secret"), ("x-token", "other"))
+        for _ in range(2):
+            with pytest.raises(Refusal):
+                brought(edge, ANN, asked)

@@ -1,0 +1,106 @@
+"""What waits to be written to one client."""
+
+from __future__ import annotations
+
+import anyio
+import pytest
+
+from mcproxy.downstream.io.send_buffer import Outbox, pump
+from mcproxy.settings import Limits
+
+pytestmark = pytest.mark.anyio
+
+
+def outbox(messages: int = 3, size: int = 100) -> Outbox:
+    return Outbox(Limits(max_queued_messages=messages, max_queued_bytes=size))
+
+
+async def test_frames_are_taken_in_order_and_together() -> None:
+    box = outbox()
+    box.put(b"a")
+    box.put(b"b")
+    assert box.take() == b"ab"
+    assert box.take() == b""
+
+
+async def test_r23_what_may_be_missed_is_dropped_when_there_is_no_room() -> None:
+    box = outbox(messages=1)
+    box.put(b"answer")
+    box.put(b"progress", may_miss=True)
+    assert box.take() == b"answer"
+
+
+@pytest.mark.parametrize("box", [outbox(messages=2), outbox(size=2)])
+async def test_r23_what_may_not_ends_the_connection(box: Outbox) -> None:
+    for _ in range(3):
+        box.put(b"a")
+    assert box.closed
+    assert box.drained
+
+
+async def test_r54_what_a_lost_connection_left_behind_is_held_no_longer() -> None:
+    box = outbox()
+    box.put(b"a")
+    box.discard()
+    box.put(b"b")
+    assert len(box) == 0
+    assert box.drained
+
+
+async def test_one_frame_always_fits() -> None:
+    box = outbox(size=1)
+    box.put(b"large")
+    assert box.take() == b"large"
+
+
+async def test_what_was_put_before_closing_is_still_written() -> None:
+    box, written = outbox(), []
+
+    async def write(frames: bytes) -> None:
+        written.append(frames)
+
+    box.put(b"last")
+    box.close()
+    box.put(b"too late")
+    await pump(box, write)
+    assert written == [b"last"]
+
+
+async def test_a_wake_refills() -> None:
+    box, written = outbox(), []
+    signals: list[bytes] = []
+    looked = anyio.Event()
+
+    def refill() -> bool:
+        looked.set()
+        for frame in signals:
+            box.put(frame)
+        signals.clear()
+        return False
+
+    async def write(frames: bytes) -> None:
+        written.append(frames)
+        box.close()
+
+    box.refill = refill
+    with anyio.fail_after(5):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(pump, box, write)
+            await looked.wait()
+            signals.append(b"change")
+            box.wake()
+    assert written == [b"change"]
+
+
+async def test_a_closed_box_asks_for_nothing_that_it_could_not_take() -> None:
+    box = outbox()
+    asked = []
+
+    def refill() -> bool:
+        asked.append(True)
+        return False
+
+    box.refill = refill
+    box.close()
+    assert box.take() == b""
+    assert asked == []

@@ -1,0 +1,222 @@
+"""What is checked of a stateless request before it is served, apart from any transport."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mcproxy.call import ANONYMOUS, Caller, Complete, Credentials, InputRequest, McpError, Principal
+from mcproxy.downstream.io.context import Edge
+from mcproxy.downstream.stateless.conversation import admit, respond
+from mcproxy.http import server as http
+from mcproxy.protocol.eras import HOP_META, META_CLIENT_CAPABILITIES, META_VERSION
+from mcproxy.protocol.headers import MirroredParameter
+from mcproxy.protocol.jsonrpc import HEADER_MISMATCH, Message, Request, parse_object, raw
+from mcproxy.protocol.methods import METHODS
+from tests.downstream.modern import ENVELOPE, headers_of
+from tests.downstream.modern import request as message
+from tests.fakes.gateway import FakeGateway, asking, edge_of
+
+pytestmark = pytest.mark.anyio
+
+REGION = MirroredParameter("Mcp-Param-Region", ("region",), "string")
+
+
+def knowing(edge: Edge, *mirrored: MirroredParameter) -> Edge:
+    """The edge with a catalogue of one tool."""
+
+    def of_tool(caller: Caller, tool: str) -> Sequence[MirroredParameter]:
+        return mirrored if tool == "t" else ()
+
+    return replace(edge, mirrored=of_tool)
+
+
+def call(name: str, arguments: Any) -> Request:
+    params = {"name": name, "arguments": arguments, "_meta": ENVELOPE}
+    return Request(1, "tools/call", {key: raw(value) for key, value in params.items()})
+
+
+def fields(name: str, **params: str) -> http.Fields:
+    mirrored = {f"Mcp-Param-{key}": value for key, value in params.items()}
+    headers = {**headers_of(message(1, "tools/call", {"name": name})), **mirrored}
+    return http.Fields.of(headers.items())
+
+
+async def test_a_header_of_a_tools_parameter_must_be_its_argument() -> None:
+    async with edge_of(FakeGateway()) as bare:
+        edge = knowing(bare, REGION)
+        request = call("t", {"region": "eu"})
+        admit(edge, request, ANONYMOUS, "", fields("t", Region="eu"))
+        for wrong in (fields("t"), fields("t", Region="us"), fields("t", Region="=?base64?x?=")):
+            with pytest.raises(McpError) as refusal:
+                admit(edge, request, ANONYMOUS, "", wrong)
+            assert refusal.value.code == HEADER_MISMATCH
+
+
+async def test_parameters_of_a_tool_that_is_not_known_are_not_compared() -> None:
+    async with edge_of(FakeGateway()) as bare:
+        request = call("other", {"region": "eu"})
+        admit(knowing(bare, REGION), request, ANONYMOUS, "", fields("other", Region="us"))
+
+
+async def test_without_headers_the_body_alone_counts() -> None:
+    async with edge_of(FakeGateway()) as bare:
+        admitted = admit(knowing(bare, REGION), call("t", {"region": "eu"}), ANONYMOUS, "up")
+        assert admitted.caller.transport == "stdio"
+        assert admitted.caller.endpoint == "up"
+        assert "_meta" not in admitted.params
+
+
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@given(st.sampled_from(sorted(METHODS)), st.dictionaries(st.sampled_from([*HOP_META]), ANYTHING), ANYTHING, ANYTHING)
+async def test_any_request_is_admitted_or_refused(method: str, meta: Any, name: Any, arguments: Any) -> None:
+    params = {"name": name, "uri": name, "arguments": arguments, "_meta": {**ENVELOPE, **meta}}
+    request = Request(1, method, {key: raw(value) for key, value in params.items()})
+    async with edge_of(FakeGateway()) as bare:
+        with suppress(McpError):
+            admit(knowing(bare, REGION), request, ANONYMOUS, "", fields("t", Region="eu"))
+
+
+async def test_r26_a_client_is_asked_nothing_while_its_request_runs() -> None:
+    gateway = FakeGateway()
+    gateway.answers["tools/call"] = asking("roots/list")
+    sent: list[Message] = []
+    async with edge_of(gateway) as edge:
+        await respond(edge, admit(edge, call("t", {}), ANONYMOUS, ""), sent.append)
+    (answer,) = sent
+    assert not isinstance(answer, Request)
+    with pytest.raises(McpError):
+        await gateway.calls[0].client.ask(InputRequest("roots/list", {}))
+
+
+async def test_r24_nothing_follows_the_answer() -> None:
+    gateway = FakeGateway()
+    sent: list[Message] = []
+    async with edge_of(gateway) as edge:
+        params = {"name": "t", "_meta": {**ENVELOPE, "progressToken": 1}}
+        request = Request(1, "tools/call", {key: raw(value) for key, value in params.items()})
+        await respond(edge, admit(edge, request, ANONYMOUS, ""), sent.append)
+    gateway.calls[0].client.notify("notifications/progress", {"progress": raw(1)})
+    assert len(sent) == 1
+
+
+async def test_r32_what_a_result_holds_passes_byte_for_byte() -> None:
+    odd = b'{"content":[{"type":"odd" , "n":1.0e+2}],"x":{"deep":[ 1 ]}}'
+
+    async def answer(call: Any) -> Complete:
+        return Complete(parse_object(odd))
+
+    gateway = FakeGateway()
+    gateway.answers["tools/call"] = answer
+    sent: list[Any] = []
+    async with edge_of(gateway) as edge:
+        await respond(edge, admit(edge, call("t", {}), ANONYMOUS, ""), sent.append)
+    assert b'[{"type":"odd" , "n":1.0e+2}]' in bytes(raw(sent[0].result))
+    assert b'{"deep":[ 1 ]}' in bytes(raw(sent[0].result))
+
+
+def saying(meta: Any, id: int = 1) -> Request:
+    return Request(id, "tools/call", {"name": raw("t"), "_meta": raw(meta)})
+
+
+async def test_a_client_that_says_the_same_again_is_the_same_caller() -> None:
+    async with edge_of(FakeGateway()) as edge:
+        first = admit(edge, saying(ENVELOPE), ANONYMOUS, "")
+        again = admit(edge, saying({**ENVELOPE, "progressToken": 2}, 2), ANONYMOUS, "")
+        assert again.caller is first.caller
+        assert (first.progress_token, again.progress_token) == (None, 2)
+
+
+@pytest.mark.parametrize("change", ["principal", "scopes", "endpoint", "transport", "capabilities"])
+async def test_whoever_differs_in_anything_is_another_caller(change: str) -> None:
+    one = Principal("a", scopes=frozenset({"x"}))
+    who = {"principal": Principal("b"), "scopes": replace(one, scopes=frozenset())}.get(change, one)
+    endpoint = "up" if change == "endpoint" else ""
+    said = {**ENVELOPE, META_CLIENT_CAPABILITIES: {"roots": {}}} if change == "capabilities" else ENVELOPE
+    async with edge_of(FakeGateway()) as edge:
+        first = admit(edge, saying(ENVELOPE), one, "").caller
+        other = admit(edge, saying(said), who, endpoint, fields("t") if change == "transport" else None).caller
+        assert other != first
+        assert (other.principal, other.endpoint) == (who, endpoint)
+        assert other.transport == ("http" if change == "transport" else "stdio")
+        assert ("roots" in other.capabilities) == (change == "capabilities")
+
+
+async def test_r44_what_a_client_brings_for_upstreams_is_of_its_own_request_alone() -> None:
+    async with edge_of(FakeGateway()) as edge:
+        own = Credentials("k", {"x-key": "secret"})
+        assert admit(edge, saying(ENVELOPE), ANONYMOUS, "", None, own).caller.credentials is own
+        assert admit(edge, saying(ENVELOPE), ANONYMOUS, "").caller.credentials is None
+
+
+async def test_r32_what_else_a_client_says_in_meta_goes_on_however_long() -> None:
+    async with edge_of(FakeGateway()) as edge:
+        for trace in ("x", "x" * 5000):
+            params = admit(edge, saying({**ENVELOPE, "com.example/x": trace}), ANONYMOUS, "").params
+            assert params == {"name": raw("t"), "_meta": raw({"com.example/x": trace})}
+
+
+@pytest.mark.parametrize("wrong", ["version", "method", "name"])
+async def test_headers_that_agreed_with_one_body_are_compared_with_each_other_one(wrong: str) -> None:
+    head = fields("t")
+    said = {**ENVELOPE, META_VERSION: "2026-07-29"} if wrong == "version" else ENVELOPE
+    params = {"name": raw("other" if wrong == "name" else "t"), "_meta": raw(said)}
+    other = Request(2, "prompts/get" if wrong == "method" else "tools/call", params)
+    async with edge_of(FakeGateway()) as edge:
+        for _ in range(2):
+            admit(edge, saying(ENVELOPE), ANONYMOUS, "", head)
+            with pytest.raises(McpError) as refusal:
+                admit(edge, other, ANONYMOUS, "", head)
+            assert refusal.value.code == HEADER_MISMATCH
+
+
+@pytest.mark.parametrize("name", [1, None, ["t"]])
+async def test_a_subject_that_is_no_name_is_looked_at_each_time(name: Any) -> None:
+    head = fields("t")
+    odd = Request(2, "tools/call", {"name": raw(name), "_meta": raw(ENVELOPE)})
+    async with edge_of(FakeGateway()) as edge:
+        for _ in range(2):
+            assert admit(edge, odd, ANONYMOUS, "", head).params == {"name": raw(name)}
+            with pytest.raises(McpError):
+                admit(edge, call("other", {}), ANONYMOUS, "", head)
+
+
+async def test_headers_of_a_tools_parameters_are_compared_with_each_body() -> None:
+    head = fields("t", Region="eu")
+    async with edge_of(FakeGateway()) as bare:
+        edge = knowing(bare, REGION)
+        for _ in range(2):
+            admit(edge, call("t", {"region": "eu"}), ANONYMOUS, "", head)
+            with pytest.raises(McpError):
+                admit(edge, call("t", {"region": "us"}), ANONYMOUS, "", head)
+
+
+@pytest.mark.parametrize("change", ["principal", "endpoint", "capabilities", "token"])
+async def test_a_client_that_says_other_things_with_the_same_head_is_another_caller(change: str) -> None:
+    head = fields("t")
+    one = Principal("a", scopes=frozenset({"x"}))
+    who = replace(one, scopes=frozenset()) if change == "principal" else one
+    endpoint = "up" if change == "endpoint" else ""
+    said = {**ENVELOPE, META_CLIENT_CAPABILITIES: {"roots": {}}} if change == "capabilities" else ENVELOPE
+    token = {"progressToken": 7} if change == "token" else {}
+    async with edge_of(FakeGateway()) as edge:
+        for _ in range(2):
+            first = admit(edge, saying(ENVELOPE), one, "", head)
+            assert (first.caller.principal, first.caller.endpoint) == (one, "")
+            assert (first.caller.capabilities, first.progress_token) == ({}, None)
+            other = admit(edge, saying({**said, **token}), who, endpoint, head)
+            assert (other.caller.principal, other.caller.endpoint) == (who, endpoint)
+            assert ("roots" in other.caller.capabilities) == (change == "capabilities")
+            assert other.progress_token == (7 if change == "token" else None)

@@ -1,0 +1,565 @@
+"""The twin of `mcproxy.gateway.listings.fetcher`: what is fetched when, and who hears of it."""
+
+from __future__ import annotations
+
+import anyio
+import pytest
+
+from mcproxy.call import Hearing, ListChanged, Phase, Reason, Retired
+from mcproxy.protocol.jsonrpc import raw
+from mcproxy.protocol.methods import Kind
+from tests.fakes.upstream import FakeUpstream, complete, error, failed, house, quiet, resource, tool
+
+pytestmark = pytest.mark.anyio
+
+TOOLS_CHANGED = ListChanged(Kind.TOOLS)
+OWN_LINKS = {"own": {"connection": "session"}}
+
+
+def offering(name: str, *tools: str) -> FakeUpstream:
+    upstream = FakeUpstream(name, tools={})
+    upstream.lists[Kind.TOOLS] = [tool(each) for each in tools]
+    return upstream
+
+
+async def test_only_announced_lists_are_fetched_on_connecting() -> None:
+    up = FakeUpstream("a", tools={}, resources={})
+    async with house(up) as h:
+        await h.ready()
+        assert sorted(call.method for call in up.calls) == ["resources/list", "resources/templates/list", "tools/list"]
+
+
+async def test_r1_a_late_arrival_fires_list_changed() -> None:
+    async with house(offering("a", "x"), offering("b", "y")) as h:
+        h["a"].connect()
+        listener = h.listener()
+        await listener.hears(TOOLS_CHANGED)
+        h["b"].connect()
+        await listener.hears(TOOLS_CHANGED, 2)
+        assert h.names(Kind.TOOLS) == ["a__x", "b__y"]
+
+
+async def test_r19_a_list_that_did_not_change_is_told_to_nobody() -> None:
+    async with house(offering("a", "x")) as h:
+        await h.ready()
+        listener = h.listener()
+        h["a"].announce(TOOLS_CHANGED)
+        await h["a"].called("tools/list", 2)
+        await quiet()
+        assert listener.changes == []
+
+
+async def test_r19_a_change_is_told_to_those_alone_who_see_it() -> None:
+    async with house(offering("a", "x"), offering("b", "y")) as h:
+        await h.ready()
+        everything, only_a, only_b = h.listener(), h.listener("a"), h.listener("b")
+        h["a"].list_changed(Kind.TOOLS, [tool("x"), tool("z")])
+        await everything.hears(TOOLS_CHANGED)
+        await only_a.hears(TOOLS_CHANGED)
+        assert only_b.changes == []
+
+
+async def test_r19_a_change_of_what_is_filtered_away_is_told_to_nobody() -> None:
+    async with house(offering("a", "x"), options={"a": {"tools": {"exclude": ["z*"]}}}) as h:
+        await h.ready()
+        listener = h.listener()
+        h["a"].list_changed(Kind.TOOLS, [tool("x"), tool("z1")])
+        await h["a"].called("tools/list", 2)
+        await quiet()
+        assert listener.changes == []
+
+
+async def test_r19_a_storm_is_two_fetches_and_ends_with_the_last_state() -> None:
+    async with house(offering("a", "x")) as h:
+        await h.ready()
+        listener = h.listener()
+        h["a"].gate.shut()
+        h["a"].announce(TOOLS_CHANGED)
+        await h["a"].gate.holds(1)
+        for number in range(200):
+            h["a"].list_changed(Kind.TOOLS, [tool(f"t{number}")])
+        h["a"].gate.open()
+        await h["a"].called("tools/list", 3)
+        await listener.hears(TOOLS_CHANGED)
+        await quiet()
+        assert h["a"].count("tools/list") == 1 + 2
+        assert h.names(Kind.TOOLS) == ["a__t199"]
+
+
+async def test_r19_what_an_upstream_would_have_told_of_is_fetched_when_it_is_heard_again() -> None:
+    up = FakeUpstream("a", tools={"listChanged": True}, prompts={})
+    async with house(up) as h:
+        await h.ready()
+        listener = h.listener()
+        up.lists[Kind.TOOLS] = [tool("new")]
+        up.announce(Hearing.REGAINED)
+        await listener.hears(ListChanged(Kind.TOOLS))
+        assert h.names(Kind.TOOLS) == ["a__new"]
+        assert (up.count("tools/list"), up.count("prompts/list")) == (2, 1)
+
+
+async def test_r19_serving_a_list_fetches_nothing_and_tells_nobody() -> None:
+    async with house(offering("a", "x")) as h:
+        await h.ready()
+        listener = h.listener()
+        before = len(h["a"].calls)
+        assert await h.listed(Kind.TOOLS) == ["a__x"]
+        await quiet()
+        assert (len(h["a"].calls), listener.changes) == (before, [])
+
+
+async def test_a_list_that_fails_stays_and_is_tried_again_after_ever_longer_waits() -> None:
+    async with house(offering("a", "x")) as h:
+        await h.ready()
+        h["a"].answers["tools/list"] = lambda call: failed("overloaded")
+        h["a"].announce(TOOLS_CHANGED)
+        for attempt in range(1, 9):
+            await h.sleeper.slept(attempt)
+            h.sleeper.wake()
+        assert h.sleeper.asked == [1, 2, 4, 8, 16, 32, 60, 60]
+        assert h.names(Kind.TOOLS) == ["a__x"]
+        listener = h.listener()
+        h["a"].answers["tools/list"] = lambda call: complete(tools=[tool("y")])
+        h.sleeper.wake()
+        await quiet()
+        h.sleeper.wake()
+        await listener.hears(TOOLS_CHANGED)
+        assert h.names(Kind.TOOLS) == ["a__y"]
+
+
+async def test_a_news_in_the_meantime_does_not_wait_for_the_next_attempt() -> None:
+    async with house(offering("a", "x")) as h:
+        await h.ready()
+        h["a"].answers["tools/list"] = lambda call: failed("overloaded")
+        h["a"].announce(TOOLS_CHANGED)
+        await h.sleeper.slept(1)
+        listener = h.listener()
+        h["a"].answers["tools/list"] = lambda call: complete(tools=[tool("y")])
+        h["a"].announce(TOOLS_CHANGED)
+        await listener.hears(TOOLS_CHANGED)
+
+
+async def test_r46_a_list_that_is_not_answered_fails_in_time() -> None:
+    async with house(offering("a", "x"), options={"a": {"timeouts": {"list": 0.01}}}) as h:
+        h["a"].gate.shut()
+        h["a"].connect()
+        await h.sleeper.slept(1)
+        assert h.names(Kind.TOOLS) == []
+
+
+async def test_r10_what_a_lost_upstream_offered_stays_for_the_grace_period() -> None:
+    async with house(offering("a", "x"), grace=30) as h:
+        await h.ready()
+        listener = h.listener()
+        h["a"].disconnect()
+        await h.sleeper.slept(1)
+        assert h.sleeper.asked == [30]
+        assert h.names(Kind.TOOLS) == ["a__x"]
+        assert listener.changes == []
+        h.sleeper.wake()
+        await listener.hears(TOOLS_CHANGED)
+        assert h.names(Kind.TOOLS) == []
+
+
+async def test_r10_a_reconnect_in_time_keeps_what_was_listed() -> None:
+    async with house(offering("a", "x")) as h:
+        await h.ready()
+        listener = h.listener()
+        h["a"].disconnect()
+        await h.sleeper.slept(1)
+        h["a"].connect()
+        await h["a"].called("tools/list", 2)
+        h.sleeper.wake()
+        await quiet()
+        assert h.names(Kind.TOOLS) == ["a__x"]
+        assert listener.changes == []
+
+
+async def test_failed_attempts_do_not_prolong_the_grace_period() -> None:
+    async with house(offering("a", "x")) as h:
+        await h.ready()
+        h["a"].disconnect()
+        await h.sleeper.slept(1)
+        h["a"].disconnect()
+        await quiet()
+        assert len(h.sleeper.asked) == 1
+
+
+async def test_r21_a_list_that_changed_while_its_upstream_was_away_is_told() -> None:
+    async with house(offering("a", "x")) as h:
+        await h.ready()
+        listener = h.listener()
+        h["a"].disconnect()
+        h["a"].lists[Kind.TOOLS] = [tool("y")]
+        h["a"].connect()
+        await listener.hears(TOOLS_CHANGED)
+        assert h.names(Kind.TOOLS) == ["a__y"]
+
+
+async def test_a_retired_upstream_is_gone_at_once() -> None:
+    async with house(offering("a", "x")) as h:
+        await h.ready()
+        listener = h.listener()
+        h.gateway.on_event(Retired("a", None))
+        assert listener.changes == [TOOLS_CHANGED]
+        assert h.names(Kind.TOOLS) == []
+
+
+async def test_a_capability_that_is_gone_after_a_reconnect_takes_its_list_along() -> None:
+    async with house(offering("a", "x")) as h:
+        await h.ready()
+        listener = h.listener()
+        h["a"].disconnect()
+        h["a"].identity = FakeUpstream("a", prompts={}).identity
+        h["a"].connect()
+        await listener.hears(TOOLS_CHANGED)
+        assert h.names(Kind.TOOLS) == []
+
+
+async def test_r1_a_list_waits_for_a_first_attempt_but_not_for_ever() -> None:
+    async with house(offering("a", "x"), offering("slow", "y"), list_wait=0.01) as h:
+        h["a"].connect()
+        await h["a"].called("tools/list")
+        assert await h.listed(Kind.TOOLS) == ["a__x"]
+
+
+async def test_a_list_waits_until_the_first_attempt_is_over_and_its_lists_are_known() -> None:
+    async with house(offering("a", "x"), list_wait=60) as h, anyio.create_task_group() as tasks:
+        found: list[str] = []
+
+        async def ask() -> None:
+            found.extend(await h.listed(Kind.TOOLS))
+
+        tasks.start_soon(ask)
+        await quiet()
+        h["a"].gate.shut()
+        h["a"].connect()
+        await h["a"].gate.holds(1)
+        await quiet()
+        assert found == []
+        h["a"].gate.open()
+    assert found == ["a__x"]
+
+
+async def test_a_list_does_not_wait_for_who_is_known_to_be_away() -> None:
+    async with house(offering("a", "x"), offering("down", "y"), list_wait=60) as h:
+        h["down"].disconnect()
+        h["a"].connect()
+        assert await h.listed(Kind.TOOLS) == ["a__x"]
+
+
+async def test_a_list_does_not_wait_for_one_that_fails() -> None:
+    async with house(offering("a", "x"), list_wait=60) as h:
+        h["a"].answers["tools/list"] = lambda call: failed("broken")
+        h["a"].connect()
+        assert await h.listed(Kind.TOOLS) == []
+
+
+async def test_r1_discover_waits_for_nobody() -> None:
+    async with house(offering("a", "x"), list_wait=60) as h:
+        assert h["a"].phase is Phase.CONNECTING
+        await h.call("server/discover")
+
+
+async def test_r53_a_tool_of_an_upstream_that_is_not_there_is_unavailable_not_unknown() -> None:
+    async with house(offering("a", "x"), offering("b")) as h:
+        h["a"].reachable = False
+        h["a"].disconnect()
+        h["b"].connect()
+        outcome = await h.call("tools/call", name="a__x")
+        assert error(outcome).message == "upstream 'a': connection refused"
+        assert error(outcome).code == -32603
+        assert h["a"].count("tools/list") == 1
+
+
+async def test_r53_one_attempt_may_bring_the_upstream_and_its_tool() -> None:
+    async with house(offering("a", "x")) as h:
+        h["a"].disconnect()
+        h["a"].answers["tools/call"] = lambda call: complete(content=[])
+        await h.call("tools/call", name="a__x")
+        assert h["a"].count("tools/call") == 1
+
+
+async def test_r53_what_the_attempt_does_not_bring_is_unknown() -> None:
+    async with house(offering("a", "x")) as h:
+        h["a"].disconnect()
+        assert error(await h.call("tools/call", name="a__nope")).message == "Unknown tool: a__nope"
+
+
+async def test_r53_no_attempt_is_made_for_a_name_that_cannot_be_the_upstreams() -> None:
+    async with house(offering("a", "x")) as h:
+        h["a"].disconnect()
+        assert error(await h.call("tools/call", name="b__x")).message == "Unknown tool: b__x"
+        assert h["a"].calls == []
+
+
+async def test_a_session_sees_what_its_own_link_lists() -> None:
+    own = offering("own", "shared")
+    own.lists_of["s1"] = {Kind.TOOLS: [tool("mine")]}
+    async with house(own, options=OWN_LINKS) as h:
+        await h.ready()
+        one, two = h.listener(session="s1"), h.listener(session="s2")
+        assert await h.listed(Kind.TOOLS, listener=one) == ["own__mine"]
+        assert await h.listed(Kind.TOOLS, listener=two) == ["own__shared"]
+        assert await h.listed(Kind.TOOLS) == ["own__shared"]
+
+
+async def test_a_change_on_a_sessions_own_link_is_told_to_that_session_alone() -> None:
+    own = offering("own", "x")
+    async with house(own, options=OWN_LINKS) as h:
+        await h.ready()
+        one, two = h.listener(session="s1"), h.listener(session="s2")
+        for listener in (one, two):
+            assert await h.listed(Kind.TOOLS, listener=listener) == ["own__x"]
+        own.lists_of["s1"] = {Kind.TOOLS: [tool("y")]}
+        own.announce(TOOLS_CHANGED, "s1")
+        await one.hears(TOOLS_CHANGED)
+        assert two.changes == []
+
+
+async def test_a_list_of_a_session_waits_for_its_own_link() -> None:
+    own = offering("own", "x")
+    async with house(own, options=OWN_LINKS, list_wait=60) as h:
+        own.disconnect()
+        assert await h.listed(Kind.TOOLS, listener=h.listener(session="s1")) == ["own__x"]
+
+
+async def test_who_leaves_releases_its_own_links_and_nothing_of_them_is_kept() -> None:
+    own = offering("own", "x")
+    async with house(own, offering("other"), options=OWN_LINKS) as h:
+        await h.ready()
+        listener = h.listener(session="s1")
+        await h.listed(Kind.TOOLS, listener=listener)
+        h.gateway.leave(listener)
+        calls = len(own.calls)
+        await quiet()
+        assert own.released == ["s1"]
+        assert h["other"].released == []
+        assert len(own.calls) == calls
+
+
+async def test_r14_nothing_is_fetched_for_a_session_that_is_gone() -> None:
+    own = offering("own", "x")
+    async with house(own, options=OWN_LINKS) as h:
+        await h.ready()
+        calls = len(own.calls)
+        own.connect("s1")
+        await quiet()
+        assert len(own.calls) == calls
+
+
+async def test_r14_a_session_that_leaves_between_two_pages_is_not_asked_for_the_next() -> None:
+    own = offering("own", "x")
+    async with house(own, options=OWN_LINKS) as h:
+        await h.ready()
+        listener = h.listener(session="s1")
+        await h.listed(Kind.TOOLS, listener=listener)
+        own.answers["tools/list"] = lambda call: complete(tools=[tool("x")], nextCursor=f"{len(own.calls)}")
+        own.gate.shut()
+        own.announce(TOOLS_CHANGED, "s1")
+        await own.gate.holds(1)
+        h.gateway.leave(listener)
+        calls = len(own.calls)
+        own.gate.open()
+        await quiet()
+        assert len(own.calls) == calls
+
+
+async def test_r31_a_long_list_is_cut_and_what_was_read_is_kept() -> None:
+    async with house(offering("a", "x", "y", "z"), limits={"max_list_entries": 2}) as h:
+        await h.ready()
+        assert h.names(Kind.TOOLS) == ["a__x", "a__y"]
+
+
+async def test_what_is_refused_and_renamed_is_reported() -> None:
+    async with house(offering("a", "x.y", "x/y", "ok")) as h:
+        await h.ready()
+        view = h.gateway.catalogue()
+        assert [entry.name for entry in view.refused] == ["x/y"]
+        assert [(entry.name, entry.exposed) for entry in view.renamed] == [("x.y", "a__x_y")]
+
+
+async def test_fetches_and_entries_are_counted() -> None:
+    async with house(offering("a", "x", "y")) as h:
+        await h.ready()
+        labels = {"upstream": "a", "kind": "tools"}
+        assert h.metrics.registry.get_sample_value("mcproxy_entries", labels) == 2
+        size = len(raw(tool("x"))) + len(raw(tool("y")))
+        assert h.metrics.registry.get_sample_value("mcproxy_list_bytes", labels) == size
+        assert h.metrics.registry.get_sample_value("mcproxy_list_fetches_total", labels) == 1
+
+
+async def test_a_busy_upstream_is_tried_again() -> None:
+    up = FakeUpstream("a", resources={})
+    up.lists[Kind.RESOURCES] = [resource("file:///a")]
+    up.answers["resources/list"] = lambda call: failed("busy", reason=Reason.UNAVAILABLE)
+    async with house(up) as h:
+        up.connect()
+        await h.sleeper.slept(1)
+        del up.answers["resources/list"]
+        h.sleeper.wake()
+        await up.called("resources/list", 2)
+        await quiet()
+        assert h.names(Kind.RESOURCES) == ["a+file:///a"]
+
+
+def lasting(seconds: float, **capability: object) -> FakeUpstream:
+    """An upstream that says for how many seconds its list of tools is good."""
+    upstream = FakeUpstream("a", tools=capability)
+    upstream.lists[Kind.TOOLS] = [tool("x")]
+    upstream.answers["tools/list"] = lambda call: complete(tools=upstream.lists[Kind.TOOLS], ttlMs=seconds * 1000)
+    return upstream
+
+
+async def test_r36_a_list_that_is_over_is_fetched_anew_before_it_is_served() -> None:
+    async with house(lasting(60)) as h:
+        await h.ready()
+        listener = h.listener()
+        h["a"].lists[Kind.TOOLS] = [tool("y")]
+        h.clock.now += 59
+        assert await h.listed(Kind.TOOLS) == ["a__x"]
+        h.clock.now += 1
+        assert await h.listed(Kind.TOOLS) == ["a__y"]
+        await listener.hears(TOOLS_CHANGED)
+        assert await h.listed(Kind.TOOLS) == ["a__y"]
+        assert h["a"].count("tools/list") == 2
+
+
+async def test_a_list_that_is_over_is_served_as_it_is_where_its_upstream_would_say_that_it_changed() -> None:
+    async with house(lasting(60, listChanged=True)) as h:
+        await h.ready()
+        h.clock.now += 61
+        assert await h.listed(Kind.TOOLS) == ["a__x"]
+        assert h["a"].count("tools/list") == 1
+
+
+async def test_a_list_without_any_time_is_not_fetched_for_each_who_asks() -> None:
+    async with house(lasting(0)) as h:
+        await h.ready()
+        for _ in range(5):
+            await h.listed(Kind.TOOLS)
+        assert h["a"].count("tools/list") == 1
+        h.clock.now += 1
+        await h.listed(Kind.TOOLS)
+        assert h["a"].count("tools/list") == 2
+
+
+async def test_many_who_ask_for_a_list_that_is_over_are_one_fetch() -> None:
+    async with house(lasting(60)) as h:
+        await h.ready()
+        h.clock.now += 60
+        h["a"].gate.shut()
+        async with anyio.create_task_group() as tasks:
+            for _ in range(20):
+                tasks.start_soon(h.listed, Kind.TOOLS)
+            await h["a"].gate.holds(1)
+            h["a"].gate.open()
+        assert h["a"].count("tools/list") == 1 + 1
+
+
+async def test_a_list_that_is_over_does_not_wait_for_ever_for_a_new_one() -> None:
+    async with house(lasting(60), list_wait=0.01) as h:
+        await h.ready()
+        h.clock.now += 60
+        h["a"].gate.shut()
+        assert await h.listed(Kind.TOOLS) == ["a__x"]
+
+
+async def test_a_list_that_is_over_and_cannot_be_fetched_is_served_and_not_asked_for_at_every_turn() -> None:
+    async with house(lasting(60)) as h:
+        await h.ready()
+        h.clock.now += 60
+        h["a"].answers["tools/list"] = lambda call: failed("overloaded")
+        for _ in range(5):
+            assert await h.listed(Kind.TOOLS) == ["a__x"]
+        assert h["a"].count("tools/list") == 2
+
+
+async def test_a_list_is_polled_where_its_upstream_tells_no_changes_and_who_sees_one_hears_of_it() -> None:
+    async with house(offering("a", "x"), offering("b", "y"), options={"a": {"list_poll": 100}}) as h:
+        await h.ready()
+        await h.sleeper.slept(1)
+        sees, sees_not = h.listener(), h.listener("b")
+        h.sleeper.wake()
+        await h["a"].called("tools/list", 2)
+        await h.sleeper.slept(2)
+        assert sees.changes == []
+        h["a"].lists[Kind.TOOLS] = [tool("z")]
+        h.sleeper.wake()
+        await sees.hears(TOOLS_CHANGED)
+        assert sees_not.changes == []
+        assert h["b"].count("tools/list") == 1
+
+
+async def test_polls_come_in_no_step() -> None:
+    async with house(offering("a", "x"), options={"a": {"list_poll": 100}}) as h:
+        await h.ready()
+        for turn in range(1, 20):
+            await h.sleeper.slept(turn)
+            h.sleeper.wake()
+        assert all(75 <= seconds <= 125 for seconds in h.sleeper.asked)
+        assert len(set(h.sleeper.asked)) > 5
+
+
+async def test_a_list_is_not_polled_where_its_upstream_tells_changes_nor_by_default() -> None:
+    telling = FakeUpstream("telling", tools={"listChanged": True})
+    async with house(telling, offering("a", "x"), options={"telling": {"list_poll": 100}}) as h:
+        await h.ready()
+        await quiet()
+        assert h.sleeper.asked == []
+
+
+async def test_a_poll_that_fails_backs_off() -> None:
+    async with house(offering("a", "x"), options={"a": {"list_poll": 100}}) as h:
+        await h.ready()
+        h["a"].answers["tools/list"] = lambda call: failed("overloaded")
+        for turn in range(1, 5):
+            await h.sleeper.slept(turn)
+            h.sleeper.wake()
+        assert h.sleeper.asked[1:4] == [1, 2, 4]
+
+
+async def test_an_upstream_that_is_gone_is_polled_no_more() -> None:
+    async with house(offering("a", "x"), options={"a": {"list_poll": 100}}) as h:
+        await h.ready()
+        await h.sleeper.slept(1)
+        h.gateway.on_event(Retired("a", None))
+        h.sleeper.wake()
+        await quiet()
+        assert h["a"].count("tools/list") == 1
+
+
+async def test_a_storm_is_counted_as_coalesced_and_timed_from_its_first() -> None:
+    up = FakeUpstream("a", tools={"listChanged": True})
+    async with house(up) as h:
+        await h.ready()
+        up.gate.shut()
+        up.announce(TOOLS_CHANGED)
+        await up.gate.holds(1)
+        for _ in range(5):
+            h.clock.now += 1
+            up.announce(TOOLS_CHANGED)
+        up.gate.open()
+        await up.called("tools/list", 3)
+        await quiet()
+        labels = {"upstream": "a", "kind": "tools"}
+        assert h.metrics.registry.get_sample_value("mcproxy_upstream_notifications_total", labels) == 6
+        assert h.metrics.registry.get_sample_value("mcproxy_coalesced_notifications_total", labels) == 4
+        assert h.metrics.registry.get_sample_value("mcproxy_notification_delay_seconds_count", labels) == 2
+        assert h.metrics.registry.get_sample_value("mcproxy_notification_delay_seconds_sum", labels) == 5 + 4
+
+
+async def test_a_change_is_timed_until_it_is_told_however_often_its_fetch_failed() -> None:
+    up = FakeUpstream("a", tools={"listChanged": True})
+    async with house(up) as h:
+        await h.ready()
+        up.answers["tools/list"] = lambda call: failed("overloaded")
+        up.announce(TOOLS_CHANGED)
+        await h.sleeper.slept(1)
+        h.clock.now += 7
+        del up.answers["tools/list"]
+        h.sleeper.wake()
+        await up.called("tools/list", 3)
+        await quiet()
+        labels = {"upstream": "a", "kind": "tools"}
+        assert h.metrics.registry.get_sample_value("mcproxy_notification_delay_seconds_sum", labels) == 7

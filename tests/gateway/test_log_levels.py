@@ -1,0 +1,124 @@
+"""The twin of `mcproxy.gateway.log_levels`: which log level each upstream is set to."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from mcproxy.call import Outcome
+from mcproxy.protocol.eras import Era
+from mcproxy.protocol.methods import SET_LEVEL
+from tests.fakes.upstream import (
+    FakeListener,
+    FakeUpstream,
+    House,
+    complete,
+    decoded,
+    error,
+    failed,
+    house,
+    quiet,
+    text_of,
+)
+
+pytestmark = pytest.mark.anyio
+
+
+def logging(name: str = "a") -> FakeUpstream:
+    upstream = FakeUpstream(name, logging={})
+    upstream.answers[SET_LEVEL] = lambda call: complete()
+    return upstream
+
+
+async def set_level(h: House, listener: FakeListener, level: object) -> Outcome:
+    return await h.call(SET_LEVEL, listener=listener, level=level)
+
+
+def levels(upstream: FakeUpstream) -> list[str]:
+    return [text_of(call.params["level"]) for call in upstream.calls if call.method == SET_LEVEL]
+
+
+async def test_the_answer_comes_when_upstreams_know() -> None:
+    async with house(logging(), logging("b"), FakeUpstream("silent", tools={})) as h:
+        await h.ready()
+        listener = h.listener()
+        assert decoded(await set_level(h, listener, "debug")) == {}
+        assert listener.caller.log_level == "debug"
+        assert [levels(h[name]) for name in ("a", "b", "silent")] == [["debug"], ["debug"], []]
+
+
+async def test_the_most_verbose_level_that_anybody_wants_is_set() -> None:
+    async with house(logging()) as h:
+        await h.ready()
+        one, two = h.listener(), h.listener(level="info")
+        await set_level(h, one, "error")
+        await set_level(h, two, "debug")
+        await set_level(h, two, "notice")
+        assert levels(h["a"]) == ["info", "debug", "notice"]
+        h.gateway.leave(two)
+        await h["a"].called(SET_LEVEL, 4)
+        assert levels(h["a"])[-1] == "error"
+
+
+async def test_nothing_is_set_until_somebody_names_a_level() -> None:
+    async with house(logging()) as h:
+        await h.ready()
+        h.listener(level="info")
+        h["a"].disconnect()
+        h["a"].connect()
+        await quiet()
+        assert levels(h["a"]) == []
+
+
+async def test_the_level_is_set_again_after_a_reconnect() -> None:
+    async with house(logging()) as h:
+        await h.ready()
+        await set_level(h, h.listener(), "debug")
+        h["a"].disconnect()
+        h["a"].connect()
+        await h["a"].called(SET_LEVEL, 2)
+        assert levels(h["a"]) == ["debug", "debug"]
+
+
+@pytest.mark.parametrize("level", ["loud", "", None, 3, "DEBUG"])
+async def test_a_level_that_is_none_is_refused(level: object) -> None:
+    async with house(logging()) as h:
+        await h.ready()
+        listener = h.listener()
+        assert error(await set_level(h, listener, level)).code == -32602
+        assert listener.caller.log_level is None
+
+
+async def test_r1_an_upstream_that_does_not_answer_holds_nobody_up() -> None:
+    async with house(logging(), list_wait=0.01) as h:
+        await h.ready()
+        h["a"].gate.shut()
+        assert decoded(await set_level(h, h.listener(), "debug")) == {}
+
+
+async def test_an_upstream_that_takes_no_level_is_no_error() -> None:
+    async with house(logging()) as h:
+        await h.ready()
+        h["a"].answers[SET_LEVEL] = lambda call: failed("no")
+        assert decoded(await set_level(h, h.listener(), "debug")) == {}
+
+
+async def test_a_stateless_upstream_has_the_level_in_each_call() -> None:
+    async with house(logging()) as h:
+        h["a"].identity = replace(h["a"].identity, era=Era.STATELESS)
+        await h.ready()
+        await set_level(h, h.listener(), "debug")
+        assert levels(h["a"]) == []
+
+
+async def test_a_sessions_own_link_logs_as_that_session_wants() -> None:
+    own = logging("own")
+    async with house(own, options={"own": {"connection": "session"}}) as h:
+        one, two = h.listener(session="s1"), h.listener(session="s2")
+        own.connect("s1")
+        own.connect("s2")
+        await set_level(h, one, "debug")
+        await set_level(h, two, "error")
+        sent = [(call.caller.session, text_of(call.params["level"])) for call in own.calls if call.method == SET_LEVEL]
+        assert sent == [("s1", "debug"), ("s2", "error")]

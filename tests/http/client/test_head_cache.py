@@ -1,0 +1,202 @@
+"""The twin of `mcproxy.http.client.head_cache`: what is recognised is what the parser would have made of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import anyio
+import anyio.lowlevel
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from mcproxy.http.client.connection import Connection
+from mcproxy.http.client.head_cache import Recognition
+from mcproxy.http.client.headers import Head
+from mcproxy.http.client.response import Broken, TooLarge
+from tests.http.client.test_connection import REQUEST, Bench, feeding, in_pieces
+
+pytestmark = pytest.mark.anyio
+
+BEFORE = b"HTTP/1.1 200 OK\r\nContent-Type: application/json; charset=utf-8\r\nX-One: 1\r\nContent-Length: "
+AFTER = b"\r\nDate: Sat, 21 Nov 2026 19:00:00 GMT\r\n\r\n"
+
+
+def answered(body: bytes, length: bytes | None = None) -> bytes:
+    return BEFORE + (b"%d" % len(body) if length is None else length) + AFTER + body
+
+
+class Counting(Recognition):
+    """How many answers it recognised."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def recognised(self, data: bytes) -> tuple[Head, bytes] | None:
+        known = super().recognised(data)
+        self.count += known is not None
+        return known
+
+
+class Forgetful(Recognition):
+    """Leaves everything to the parser."""
+
+    def remember(self, head: Head, data: bytes) -> None:
+        pass
+
+
+class Met(Bench):
+    """A connection to a server of which `recognition` knows something."""
+
+    def __init__(self, recognition: Recognition) -> None:
+        super().__init__()
+        self.connection = Connection(self._free, self._lose, recognition)
+        self.connection.connection_made(self.transport)
+
+
+def recognised_after(first: bytes, second: bytes) -> bool:
+    """Whether `second` is recognised by who was given `first`."""
+    recognition = Counting()
+
+    async def exchange() -> None:
+        for said in (first, second):
+            await (await Met(recognition).answer(said)).read(20_000)
+
+    anyio.run(exchange)
+    return bool(recognition.count)
+
+
+def test_an_answer_that_differs_in_its_length_and_its_body_alone_is_recognised() -> None:
+    assert recognised_after(answered(b"hello"), answered(b"hello, world"))
+
+
+@pytest.mark.parametrize(
+    "length", [0, 1, 8, 9, 10, 11, 97, 98, 99, 100, 101, 996, 997, 998, 999, 1000, 9996, 9999, 10000]
+)
+def test_an_answer_of_any_length_is_recognised(length: int) -> None:
+    assert recognised_after(answered(b"hello"), answered(b"x" * length))
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
+        b"HTTP/1.1 103 Early Hints\r\nContent-Length: %d\r\n\r\n" % len(answered(b"hello")) + answered(b"hello"),
+        b"HTTP/1.1 204 No Content\r\nContent-Length: 0\r\n\r\n",
+        b"HTTP/1.1 304 Not Modified\r\nContent-Length: 0\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 5\r\n\r\nhello",
+        b"HTTP/1.1 200 OK\r\nX-Long: %b\r\nContent-Length: 5\r\n\r\nhello" % (b"x" * 5000),
+        b"HTTP/1.0 200 OK\r\nConnection: keep-alive\r\nContent-Length: 5\r\n\r\nhello",
+    ],
+)
+def test_what_is_framed_in_another_way_is_not_remembered(first: bytes) -> None:
+    assert not recognised_after(first, first)
+
+
+def test_what_was_no_answer_to_the_end_is_not_remembered() -> None:
+    assert not recognised_after(answered(b"hello") + b"HTTP", answered(b"hello"))
+
+
+TURNS = 10
+"""Of the loop, after which an exchange that is not over waits for more."""
+SECOND = answered(b'{"id":2}')
+MUTATIONS = st.tuples(st.integers(0, len(SECOND) - 1), st.integers(0, 3), st.binary(max_size=3))
+
+
+async def told(recognition: Recognition, said: bytes, cuts: Iterable[int]) -> list[object]:
+    """What becomes of an exchange in which a server says that, after one that went well; and of the next."""
+    bench = Met(recognition)
+    outcome: list[object] = []
+
+    async def exchange(pieces: Iterable[bytes]) -> None:
+        try:
+            answer = await bench.answer(*pieces)
+            outcome.extend([answer.head, await answer.read(1000), answer.whole])
+        except (Broken, TooLarge) as error:
+            outcome.extend([type(error), str(error)])
+
+    for count, pieces in enumerate(([answered(b"hello")], in_pieces(said, cuts), [answered(b"and on")]), 1):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(exchange, pieces)
+            for _ in range(TURNS):
+                await anyio.lowlevel.checkpoint()
+            tasks.cancel_scope.cancel()
+        outcome.append((bench.freed, bench.lost, bench.transport.ended))
+        if bench.lost or bench.freed < count:
+            break
+    return outcome
+
+
+@settings(deadline=None)
+@given(st.lists(MUTATIONS, max_size=3), st.binary(max_size=20), st.lists(st.integers(0, 400), max_size=3))
+@example([], b"", [])
+@example([], b"\r\n", [])
+@example([], b"HTTP/1.1 200 OK\r\n\r\n", [])
+@example([(len(BEFORE), 1, b"+8")], b"", [])
+@example([(len(BEFORE), 1, b"008")], b"", [])
+@example([(len(BEFORE), 1, b"")], b"", [])
+@example([(len(BEFORE), 1, b"8\r\nTransfer-Encoding: chunked")], b"", [])
+@example([(len(BEFORE), 1, b"8\r\nContent-Length: 8")], b"", [])
+@example([(0, 0, b"HTTP/1.1 100 Continue\r\n\r\n")], b"", [])
+@example([(0, 0, b"HTTP/1.1 100 Continue\r\n\r\n")], b"", [25])
+def test_a_server_that_is_recognised_is_told_from_none_that_is_not(
+    mutations: list[tuple[int, int, bytes]], more: bytes, cuts: list[int]
+) -> None:
+    said = SECOND
+    for place, length, other in mutations:
+        said = said[:place] + other + said[place + length :]
+    said += more
+    assert anyio.run(told, Recognition(), said, cuts) == anyio.run(told, Forgetful(), said, cuts)
+
+
+@pytest.mark.parametrize("body", [b"", b'{"id":2}'])
+def test_a_known_head_is_one_wherever_it_is_cut(body: bytes) -> None:
+    said = answered(body)
+    for place in range(len(said)):
+        outcome = anyio.run(told, Recognition(), said, [place])
+        assert outcome == anyio.run(told, Forgetful(), said, [place])
+        assert outcome[5] == body
+
+
+async def test_what_is_known_of_a_server_holds_for_all_its_connections() -> None:
+    recognition = Counting()
+    for count in range(2):
+        answer = await Met(recognition).answer(answered(b"hello"))
+        assert (await answer.read(5), recognition.count) == (b"hello", count)
+
+
+async def test_a_server_that_speaks_unasked_is_hung_up_on_however_well_it_is_known() -> None:
+    bench = Met(Recognition())
+    await bench.answer(answered(b"hello"))
+    bench.feed([answered(b"hello")])
+    assert (bench.transport.ended, bench.lost) == ("aborted", 1)
+    bench = Met(Recognition())
+    answer = await bench.answer(answered(b"hello") * 2)
+    assert await answer.read(5) == b"hello"
+    assert (bench.transport.ended, bench.lost) == ("aborted", 1)
+
+
+@pytest.mark.parametrize("begun", [b"", BEFORE, BEFORE + b"5" + AFTER, answered(b"hello")[:-1]])
+async def test_a_known_server_that_hangs_up_within_its_answer_breaks_it(begun: bytes) -> None:
+    bench = Met(Recognition())
+    await bench.answer(answered(b"hello"))
+
+    def hang_up() -> None:
+        bench.feed([begun] if begun else [])
+        bench.connection.eof_received()
+
+    with anyio.fail_after(5), pytest.raises(Broken) as broken:
+        async with feeding(hang_up):
+            await (await bench.connection.exchange(REQUEST)).read(5)
+    assert (broken.value.silent, bench.ignored) == (not begun, not begun)
+
+
+async def test_r25_what_comes_after_an_exchange_was_cancelled_is_not_taken_for_an_answer() -> None:
+    bench = Met(Recognition())
+    await bench.answer(answered(b"hello"))
+    with anyio.move_on_after(0.01) as scope:
+        await bench.answer()
+    assert scope.cancelled_caught
+    bench.feed([answered(b"hello")])
+    assert (bench.freed, bench.lost) == (1, 1)

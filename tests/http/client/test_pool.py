@@ -1,0 +1,268 @@
+"""The twin of `mcproxy.http.client.pool`: connections to a server that does as it is told."""
+
+from __future__ import annotations
+
+import datetime
+import gc
+import ipaddress
+import ssl
+import weakref
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, closing
+from functools import partial
+from pathlib import Path
+
+import anyio
+import pytest
+from anyio.abc import ByteStream
+from anyio.streams.tls import TLSListener
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+from yarl import URL
+
+from mcproxy.http.client.headers import write_head
+from mcproxy.http.client.pool import Pool, Unreached
+from mcproxy.http.client.response import Broken
+from mcproxy.telemetry.logs import about
+
+pytestmark = pytest.mark.anyio
+
+WHOLE = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
+
+Part = Callable[[ByteStream], Awaitable[None]]
+"""What the server does on one connection; then it hangs up."""
+
+
+class Server:
+    """Plays one part for each connection, the last one again and again."""
+
+    def __init__(self, *parts: Part) -> None:
+        self.connections = 0
+        self.ended = anyio.Event()
+        """Set whenever a connection is over."""
+        self._parts = parts
+
+    async def __call__(self, stream: ByteStream) -> None:
+        part = self._parts[min(self.connections, len(self._parts) - 1)]
+        self.connections += 1
+        async with stream:
+            try:
+                await part(stream)
+            except (anyio.EndOfStream, anyio.BrokenResourceError, ssl.SSLError):
+                return
+            finally:
+                self.ended.set()
+
+
+async def heard(stream: ByteStream) -> bytes:
+    """One request, which has no body."""
+    request = b""
+    while not request.endswith(b"\r\n\r\n"):
+        request += await stream.receive()
+    return request
+
+
+async def answering(stream: ByteStream) -> None:
+    while True:
+        await heard(stream)
+        await stream.send(WHOLE)
+
+
+async def answering_once(stream: ByteStream) -> None:
+    await heard(stream)
+    await stream.send(WHOLE)
+
+
+async def hanging_up_on_the_second(stream: ByteStream) -> None:
+    await answering_once(stream)
+    await heard(stream)
+
+
+@asynccontextmanager
+async def serving(server: Server, host: str = "127.0.0.1", tls: ssl.SSLContext | None = None) -> AsyncIterator[URL]:
+    listener = await anyio.create_tcp_listener(local_host=host)
+    port = listener.extra(anyio.abc.SocketAttribute.local_port)
+    async with listener, anyio.create_task_group() as tasks:
+        tasks.start_soon((TLSListener(listener, tls) if tls is not None else listener).serve, server)
+        yield URL.build(scheme="https" if tls is not None else "http", host=host, port=port, path="/mcp")
+        tasks.cancel_scope.cancel()
+
+
+async def ask(pool: Pool, url: URL, method: str = "POST") -> bytes:
+    with anyio.fail_after(5):
+        answer = await pool.request(method, url, write_head(method, url, {}))
+        body = await answer.read(100)
+    answer.release()
+    return body
+
+
+async def test_a_connection_serves_one_request_after_another() -> None:
+    server = Server(answering)
+    async with serving(server) as url:
+        with closing(Pool(5, 10)) as pool:
+            assert [await ask(pool, url) for _ in range(3)] == [b"hello"] * 3
+    assert server.connections == 1
+
+
+async def test_requests_at_once_have_a_connection_each_and_as_many_are_kept_as_may_be() -> None:
+    server = Server(answering)
+    async with serving(server) as url:
+        with closing(Pool(5, 1)) as pool:
+            async with anyio.create_task_group() as asking:
+                for _ in range(2):
+                    asking.start_soon(ask, pool, url)
+            with anyio.fail_after(5):
+                await server.ended.wait()
+            await ask(pool, url)
+    assert server.connections == 2
+
+
+async def test_an_idle_connection_is_closed_after_a_while() -> None:
+    server = Server(answering)
+    async with serving(server) as url:
+        with closing(Pool(5, 10, longest_idle=0.01)) as pool:
+            await ask(pool, url)
+            with anyio.fail_after(5):
+                await server.ended.wait()
+            await ask(pool, url)
+    assert server.connections == 2
+
+
+async def test_r4_a_post_on_a_connection_that_was_closed_meanwhile_is_not_sent_again() -> None:
+    server = Server(hanging_up_on_the_second, answering)
+    async with serving(server) as url:
+        with closing(Pool(5, 10)) as pool:
+            await ask(pool, url)
+            with pytest.raises(Broken) as broken:
+                await ask(pool, url)
+            assert broken.value.silent
+            assert server.connections == 1
+            assert await ask(pool, url) == b"hello"
+
+
+async def test_a_get_on_a_connection_that_was_closed_meanwhile_is_sent_on_another() -> None:
+    server = Server(hanging_up_on_the_second, answering)
+    async with serving(server) as url:
+        with closing(Pool(5, 10)) as pool:
+            await ask(pool, url)
+            assert await ask(pool, url, "GET") == b"hello"
+    assert server.connections == 2
+
+
+async def test_a_connection_that_the_server_closed_is_not_used_again() -> None:
+    server = Server(answering_once, answering)
+    async with serving(server) as url:
+        with closing(Pool(5, 10)) as pool:
+            await ask(pool, url)
+            with anyio.fail_after(5):
+                await server.ended.wait()
+                while pool.idle:
+                    await anyio.lowlevel.checkpoint()
+            assert await ask(pool, url) == b"hello"
+
+
+async def test_closing_the_pool_ends_what_is_under_way() -> None:
+    server = Server(heard_and_silent)
+    async with serving(server) as url:
+        with closing(Pool(5, 10)) as pool:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(_fails, pool, url)
+                with anyio.fail_after(5):
+                    while not server.connections:
+                        await anyio.lowlevel.checkpoint()
+                pool.close()
+        with anyio.fail_after(5):
+            await server.ended.wait()
+
+
+async def heard_and_silent(stream: ByteStream) -> None:
+    await heard(stream)
+    await stream.receive()
+
+
+async def _fails(pool: Pool, url: URL) -> None:
+    with pytest.raises((Broken, Unreached)):
+        await ask(pool, url)
+
+
+async def test_nobody_there_is_told_as_the_system_tells_it() -> None:
+    async with serving(Server(answering)) as url:
+        pass
+    with closing(Pool(5, 10)) as pool, pytest.raises(Unreached) as unreached:
+        await ask(pool, url)
+    assert isinstance(unreached.value.__cause__, ConnectionRefusedError)
+
+
+async def test_r46_connecting_takes_no_longer_than_it_may() -> None:
+    async def deaf(stream: ByteStream) -> None:
+        await stream.receive()
+        await anyio.sleep_forever()
+
+    async with serving(Server(deaf)) as url:
+        with closing(Pool(0.05, 10)) as pool, pytest.raises(Unreached) as unreached:
+            await ask(pool, url.with_scheme("https"))
+    assert isinstance(unreached.value.__cause__, TimeoutError)
+
+
+async def test_a_server_that_has_but_an_ipv6_address_is_reached() -> None:
+    server = Server(answering)
+    async with serving(server, "::1") as url:
+        with closing(Pool(5, 10)) as pool:
+            assert await ask(pool, url) == b"hello"
+
+
+async def test_tls_is_spoken_with_the_host_that_the_certificate_names_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context = _certified(tmp_path, "localhost", "::1")
+    server = Server(answering)
+    async with serving(server, tls=context) as url:
+        with closing(Pool(5, 10)) as pool, pytest.raises(Unreached) as unknown:
+            await ask(pool, url.with_host("localhost"))
+        monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "certificate.pem"))
+        with closing(Pool(5, 10)) as pool:
+            assert await ask(pool, url.with_host("localhost")) == b"hello"
+            with pytest.raises(Unreached) as other:
+                await ask(pool, url)
+    for refused in (unknown, other):
+        assert isinstance(refused.value.__cause__, ssl.SSLCertVerificationError)
+
+
+def _certified(folder: Path, name: str, address: str) -> ssl.SSLContext:
+    """A server's side of TLS, with a certificate of its own making in `folder`."""
+    key, now = ec.generate_private_key(ec.SECP256R1()), datetime.datetime.now(datetime.UTC)
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    names = x509.SubjectAlternativeName([x509.DNSName(name), x509.IPAddress(ipaddress.ip_address(address))])
+    certificate = (
+        x509.CertificateBuilder(subject, subject, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(names, critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    pem = serialization.Encoding.PEM
+    (folder / "certificate.pem").write_bytes(certificate.public_bytes(pem))
+    (folder / "key.pem").write_bytes(
+        key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    )
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(folder / "certificate.pem", folder / "key.pem")
+    return context
+
+
+async def test_a_connection_holds_nothing_of_the_call_that_it_was_made_for() -> None:
+    async with serving(Server(answering)) as url:
+        with closing(Pool(5, 10)) as pool, anyio.fail_after(5):
+            call = Server()
+            token = about.set(partial(dict[str, object], request=call))
+            answer = await pool.request("GET", url, write_head("GET", url, {}))
+            about.reset(token)
+            assert await answer.read(100) == b"hello"
+            held = weakref.ref(call)
+            del call, token
+            gc.collect()
+            assert pool.idle == 1
+            assert held() is None

@@ -1,0 +1,312 @@
+"""Heads that a client repeats: what is known of them, and that nothing is taken for one that is none."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import random
+import re
+import weakref
+from collections.abc import Iterable
+from dataclasses import replace
+
+import anyio
+import pytest
+
+from mcproxy.http import server as http
+from mcproxy.http.server.connection import Connection, Refuse
+from mcproxy.http.server.head_cache import LONGEST_KNOWN, MOST_KNOWN, MOST_LINES, KnownHead, known_head
+from tests.fuzz.http import mutated
+from tests.http.server.serving import BOUNDS, echo, post, refuse, serving, visiting
+
+BEFORE = b"POST /x HTTP/1.1\r\nHost: here\r\nContent-Length: "
+BEHIND = b"\r\nAccept: */*\r\n\r\n"
+
+
+def remembered(head: bytes, lines: int = 3) -> KnownHead | None:
+    return known_head(head + b"body", lines, "POST", "/x", http.Fields({"host": "here"}))
+
+
+@pytest.mark.parametrize("length", [0, 4, 12345])
+def test_a_head_is_known_whatever_the_length(length: int) -> None:
+    known = remembered(BEFORE + b"4" + BEHIND)
+    assert known is not None
+    body = bytes(length)
+    assert known.body_in(BEFORE + b"%d" % length + BEHIND + body) == (length, body)
+
+
+def test_a_body_may_still_be_to_come_and_nothing_may_follow_it() -> None:
+    known = remembered(BEFORE + b"4" + BEHIND)
+    assert known is not None
+    assert known.body_in(BEFORE + b"4" + BEHIND + b"bo") == (4, b"bo")
+    assert known.body_in(BEFORE + b"4" + BEHIND + b"bodyGET") is None
+
+
+@pytest.mark.parametrize("digits", [b"", b"+4", b"-4", b" 4", b"4 ", b"4x", b"4,4", b"4\r\nX: 4", b"9" * 20, b"\xb2"])
+def test_a_length_is_of_digits_alone(digits: bytes) -> None:
+    known = remembered(BEFORE + b"4" + BEHIND)
+    assert known is not None
+    assert known.body_in(BEFORE + digits + BEHIND) is None
+
+
+@pytest.mark.parametrize(
+    ("head", "lines"),
+    [
+        (b"GET /x HTTP/1.1\r\nHost: here\r\n\r\n", 1),
+        (BEFORE + b"4" + BEHIND[:-2], 3),
+        (BEFORE + b"4x" + BEHIND, 3),
+        (BEFORE + b"4" + BEHIND, 2),
+        (BEFORE + b"4\r\nX: a\nAccept: */*\r\n\r\n", 3),
+        (BEFORE + b"4\r\nX: a\rAccept: */*\r\n\r\n", 3),
+        (BEFORE + b"4\r\nAccept: */*\n\n" + BEHIND, 3),
+        (b"\r\n\r\n" + BEFORE + b"4" + BEHIND, 3),
+        (BEFORE + b"4\r\nX: " + b"x" * LONGEST_KNOWN + b"\r\n\r\n", 3),
+        (BEFORE + b"4\r\n" + b"X: \r\n" * MOST_LINES + b"\r\n", BEFORE.count(b"\n") + MOST_LINES),
+    ],
+)
+def test_what_is_not_plainly_a_head_of_the_lines_that_were_read_is_not_remembered(head: bytes, lines: int) -> None:
+    assert remembered(head, lines) is None
+
+
+# On a connection
+
+
+@pytest.mark.anyio
+async def test_requests_with_the_same_head_are_told_apart_by_their_bodies_and_bring_the_same_fields() -> None:
+    heard: list[http.Request] = []
+
+    async def handler(request: http.Request) -> http.Response:
+        heard.append(request)
+        return await echo(request)
+
+    async with visiting(handler) as visitor:
+        for body in (b"one", b"three", b"", b"x" * 1000):
+            assert (await visitor.ask(post(body))).body == b"POST /x " + body
+    assert all(request.fields is heard[0].fields for request in heard)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("seed", range(20))
+async def test_what_comes_in_any_pieces_is_read_the_same_whether_its_head_is_known_or_not(seed: int) -> None:
+    chance = random.Random(seed)
+    bodies = [bytes(chance.choices(b"ab\r\n", k=chance.choice((0, 3, 40, 2000)))) for _ in range(12)]
+    lines = [chance.choice(((), (b"Accept: a/b",), (b"X: y", b"Expect: nothing"))) for _ in bodies]
+    said = b"".join(post(body, *more) for body, more in zip(bodies, lines, strict=True))
+    cuts = sorted(chance.choices(range(len(said)), k=chance.choice((3, 20, 60))))
+    async with visiting() as visitor:
+        assert (await visitor.ask(post(b"first"))).body == b"POST /x first"
+        for start, end in zip([0, *cuts], [*cuts, len(said)], strict=True):
+            await visitor.say(said[start:end])
+        assert [(await visitor.answer()).body for _ in bodies] == [b"POST /x " + body for body in bodies]
+
+
+class Said:
+    """A transport, and the owner of its connection, that note what is answered."""
+
+    bounds = BOUNDS
+
+    def __init__(self, tasks: asyncio.TaskGroup) -> None:
+        self.answered = b""
+        self.handler: http.Handler = echo
+        self.refuse: Refuse = refuse
+        self.closing = False
+        self.paused = False
+        self._tasks = tasks
+
+    def write(self, data: bytes) -> None:
+        self.answered += re.sub(rb"Date: .*", b"", data)
+
+    def writelines(self, pieces: Iterable[bytes]) -> None:
+        self.write(b"".join(pieces))
+
+    def close(self) -> None:
+        self.answered += b"(closed)"
+
+    write_eof = abort = close
+
+    def can_write_eof(self) -> bool:
+        return True
+
+    def get_extra_info(self, name: str) -> None:
+        return
+
+    def pause_reading(self) -> None:
+        self.paused = True
+
+    def resume_reading(self) -> None:
+        self.paused = False
+
+    def opened(self, connection: Connection) -> None:
+        return
+
+    def lost(self, connection: Connection) -> None:
+        return
+
+    def serve(self, connection: Connection) -> None:
+        self._tasks.create_task(connection.serve())
+
+
+async def answered(*said: bytes) -> bytes:
+    """What is answered to the last of it."""
+    async with asyncio.TaskGroup() as tasks:
+        there = Said(tasks)
+        connection = Connection(there)
+        connection.connection_made(there)  # type: ignore[arg-type]  # it has what is used of a transport
+        for data in said:
+            there.answered = b""
+            connection.data_received(data)
+            for _ in range(30):
+                await anyio.lowlevel.checkpoint()
+        connection.connection_lost(None)
+        return there.answered
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("size", [200_000, 256 * 1024, 256 * 1024 + 1, 300_000, 400_000, 600_000])
+@pytest.mark.parametrize("pipelined", [1, 3])
+@pytest.mark.parametrize("at_once", [1, 2, 9])
+async def test_a_connection_never_stays_paused_with_nobody_left_to_read(
+    size: int, pipelined: int, at_once: int
+) -> None:
+    async with asyncio.TaskGroup() as tasks:
+        there = Said(tasks)
+        there.bounds = replace(BOUNDS, max_body=1_000_000)
+        connection = Connection(there)
+        connection.connection_made(there)  # type: ignore[arg-type]  # it has what is used of a transport
+        for turn in range(4):
+            said = post(b"x" * size) * pipelined
+            pieces = [said[start : start + 64 * 1024] for start in range(0, len(said), 64 * 1024)]
+            while pieces:
+                assert not there.paused, f"{len(pieces)} pieces are unread"
+                for _ in range(at_once):
+                    if pieces and not there.paused:
+                        connection.data_received(pieces.pop(0))
+                for _ in range(30):
+                    await anyio.lowlevel.checkpoint()
+            assert there.answered.count(b"HTTP/1.1 200") == (turn + 1) * pipelined
+        connection.connection_lost(None)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("seed", range(50))
+async def test_what_is_nearly_a_known_head_is_taken_for_what_its_parser_takes_it_for(seed: int) -> None:
+    chance = random.Random(seed)
+    sample = post(b"body\r\n\r\nmore", b"Accept: */*", b"Authorization: Bearer x")
+    for _ in range(40):
+        data = mutated(chance, [sample])
+        assert await answered(sample, data) == await answered(data), data
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    "said",
+    [
+        post(b"body").replace(b": 4", b": 4x"),
+        post(b"body").replace(b": 4", b": +4"),
+        post(b"body").replace(b": 4", b": 4\r\nContent-Length: 5"),
+        post(b"body", b"Transfer-Encoding: chunked"),
+        post(b"body") + b"\x00\r\n\r\n",
+    ],
+)
+async def test_behind_a_known_head_as_well_what_is_no_request_is_refused(said: bytes) -> None:
+    async with visiting() as visitor:
+        assert (await visitor.ask(post(b"body"))).status == 200
+        await visitor.say(said + post(b"more"))
+        assert b"more" not in await visitor.rest()
+
+
+@pytest.mark.anyio
+async def test_heads_that_are_not_known_again_bring_the_same_fields_as_well_where_they_say_the_same() -> None:
+    heard: list[http.Request] = []
+
+    async def handler(request: http.Request) -> http.Response:
+        heard.append(request)
+        return await echo(request)
+
+    chunked = b"POST /x HTTP/1.1\r\nHost: here\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nbody\r\n0\r\n\r\n"
+    async with visiting(handler) as visitor:
+        for said in (chunked, chunked, chunked.replace(b"Host: here", b"Host: there")):
+            assert (await visitor.ask(said)).body == b"POST /x body"
+    first, second, third = heard
+    assert second.fields is first.fields
+    assert third.fields["host"] == "there"
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("lines", [b"X: y\r\n" * (MOST_LINES + 1), b"X: " + b"y" * LONGEST_KNOWN + b"\r\n"])
+async def test_r54_what_a_large_head_says_is_not_kept(lines: bytes) -> None:
+    heard: list[http.Request] = []
+
+    async def handler(request: http.Request) -> http.Response:
+        heard.append(request)
+        return await echo(request)
+
+    async with visiting(handler) as visitor:
+        for _ in range(2):
+            await visitor.ask(b"GET /x HTTP/1.1\r\nHost: here\r\n" + lines + b"\r\n")
+    first, second = heard
+    assert second.fields is not first.fields
+
+
+@pytest.mark.anyio
+async def test_a_request_that_says_that_it_is_the_last_is_the_last_each_time() -> None:
+    last = post(b"body", b"Connection: close")
+    async with visiting() as visitor:
+        await visitor.say(last)
+        assert (await visitor.answer()).fields["connection"] == "close"
+        assert await visitor.rest() == b""
+
+
+@pytest.mark.anyio
+async def test_r8_a_body_over_the_limit_is_refused_behind_a_known_head_too() -> None:
+    async with visiting() as visitor:
+        assert (await visitor.ask(post(b"body"))).status == 200
+        answer = await visitor.ask(post(b"", length=BOUNDS.max_body + 1))
+        assert (answer.status, answer.fields["connection"]) == (413, "close")
+
+
+@pytest.mark.anyio
+async def test_r54_no_more_than_some_heads_are_remembered_and_none_for_long() -> None:
+    heard: list[http.Request] = []
+
+    async def handler(request: http.Request) -> http.Response:
+        heard.append(request)
+        return await echo(request)
+
+    async with serving(handler) as running, running.visited() as visitor:
+        for number in (*range(MOST_KNOWN + 2), 0, MOST_KNOWN):
+            await visitor.ask(post(b"body", b"X: %d" % number))
+        kept, over = heard[-2:]
+        assert kept.fields is heard[0].fields
+        assert over.fields is not heard[MOST_KNOWN].fields
+        running.server.expire(0)
+        await visitor.ask(post(b"body", b"X: 0"))
+        assert heard[-1].fields is not kept.fields
+        assert heard[-1].fields == kept.fields
+
+
+class Note:
+    """What somebody found out about the fields of a head."""
+
+
+@pytest.mark.anyio
+async def test_r44_nothing_that_a_client_said_outlasts_its_connection() -> None:
+    notes: list[weakref.ref[Note]] = []
+
+    async def handler(request: http.Request) -> http.Response:
+        note = Note()
+        request.fields.noted[Note] = note
+        notes.append(weakref.ref(note))
+        return await echo(request)
+
+    gc.disable()
+    try:
+        async with serving(handler) as running:
+            async with running.visited() as visitor:
+                await visitor.ask(post(b"body"))
+            while running.server.connections:
+                await anyio.lowlevel.checkpoint()
+            await anyio.wait_all_tasks_blocked()
+            assert [note() for note in notes] == [None]
+    finally:
+        gc.enable()

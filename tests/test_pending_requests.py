@@ -1,0 +1,171 @@
+"""`mcproxy.pending_requests`: how long requests are waited for, and who is told when they are not (R46, R25)."""
+
+from __future__ import annotations
+
+import gc
+import math
+import weakref
+from collections.abc import Callable
+from contextvars import ContextVar
+
+import anyio
+import pytest
+
+from mcproxy.pending_requests import PeerGone, Requests, RequestTimeout, Timeouts
+from mcproxy.protocol.jsonrpc import Message, Notification, Params, Request, Response, raw
+from mcproxy.protocol.methods import PROGRESS
+
+pytestmark = pytest.mark.anyio
+
+CALL: ContextVar[object] = ContextVar("CALL")
+QUICK = Timeouts(0.01, 60)
+SLOW = Timeouts(60, 60)
+
+
+class Peer:
+    """What was sent to it, and the ids of requests. `on_request` happens as each is sent."""
+
+    def __init__(self, on_request: Callable[[Request], None] = lambda request: None) -> None:
+        self.heard: list[Message] = []
+        self._on_request = on_request
+
+    async def send(self, message: Message) -> None:
+        self.heard.append(message)
+        if isinstance(message, Request):
+            self._on_request(message)
+
+    @property
+    def cancelled(self) -> list[Params]:
+        return [message.params for message in self.heard if isinstance(message, Notification)]
+
+
+async def ask(requests: Requests, peer: Peer, timeouts: Timeouts, *, progress: list[Params] | None = None) -> object:
+    def notify(method: str, params: Params) -> None:
+        assert method == PROGRESS
+        assert progress is not None
+        progress.append(params)
+
+    return await requests.exchange(
+        "m", {}, peer.send, timeouts, notify=notify if progress is not None else None, send_cancel=peer.send
+    )
+
+
+async def test_an_answer_that_comes_while_it_is_sent_is_the_answer() -> None:
+    requests = Requests()
+    peer = Peer(lambda request: requests.fail_all(PeerGone("gone")) if request.id == 2 else None)
+    answering = Peer(lambda request: _settle(requests, request))
+    assert await ask(requests, answering, SLOW) == Response(1, {})
+    with pytest.raises(PeerGone, match="gone"):
+        await ask(requests, peer, SLOW)
+    assert (len(requests), peer.cancelled) == (0, [])
+
+
+async def test_r46_each_wait_ends_at_its_own_time_whoever_began_first() -> None:
+    requests, peer, ended = Requests(), Peer(), []
+
+    async def wait(name: str, timeouts: Timeouts) -> None:
+        with pytest.raises(RequestTimeout) as late:
+            await ask(requests, peer, timeouts)
+        ended.append((name, late.value.limit))
+
+    with anyio.fail_after(5):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(wait, "later", Timeouts(0.05, 60))
+            tasks.start_soon(wait, "last", Timeouts(60, 0.1))
+            tasks.start_soon(wait, "first", Timeouts(0.01, 60))
+    assert ended == [("first", "idle"), ("later", "idle"), ("last", "total")]
+    assert [params["requestId"] for params in peer.cancelled] == [raw(3), raw(1), raw(2)]
+
+
+async def test_r46_a_wait_that_began_while_the_alarm_of_an_earlier_one_stood_ends_in_time() -> None:
+    requests, peer = Requests(), Peer()
+    answering = Peer(lambda request: _settle(requests, request))
+    with anyio.fail_after(5):
+        for standing, timeouts in ((0.05, Timeouts(0.1, 60)), (60, QUICK)):
+            await ask(requests, answering, Timeouts(standing, standing))
+            started = anyio.current_time()
+            with pytest.raises(RequestTimeout):
+                await ask(requests, peer, timeouts)
+            assert timeouts.idle <= anyio.current_time() - started < 1
+
+
+async def test_r46_progress_renews_the_wait_and_does_not_lengthen_the_total() -> None:
+    requests, reports = Requests(), list[Params]()
+    peer = Peer()
+    started = anyio.current_time()
+
+    async def report() -> None:
+        while True:
+            await anyio.sleep(0.01)
+            requests.progress({"progressToken": raw(1), "progress": raw(1)})
+
+    with anyio.fail_after(5):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(report)
+            with pytest.raises(RequestTimeout) as late:
+                await ask(requests, peer, Timeouts(0.1, 0.3), progress=reports)
+            tasks.cancel_scope.cancel()
+    assert late.value.limit == "total"
+    assert anyio.current_time() - started >= 0.3
+    assert reports[0] == {"progress": raw(1)}
+
+
+async def test_r46_what_waits_for_us_has_no_idle_bound_until_it_has_its_answer() -> None:
+    requests, peer, ended = Requests(), Peer(), anyio.Event()
+
+    async def wait() -> None:
+        with pytest.raises(RequestTimeout):
+            await ask(requests, peer, QUICK)
+        ended.set()
+
+    with anyio.fail_after(5):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(wait)
+            await anyio.wait_all_tasks_blocked()
+            with requests.held([1]), anyio.move_on_after(0.1):
+                await ended.wait()
+            assert not ended.is_set()
+
+
+async def test_r46_a_send_that_carries_the_exchange_is_ended_too() -> None:
+    async def send(message: Message) -> None:
+        await anyio.sleep_forever()
+
+    with anyio.fail_after(5), pytest.raises(RequestTimeout):
+        await Requests().exchange("m", {}, send, QUICK)
+    await anyio.lowlevel.checkpoint()  # nothing is left of the cancellation
+
+
+async def test_r25_a_wait_that_is_cancelled_is_taken_back_and_one_that_is_over_is_not() -> None:
+    requests, peer = Requests(), Peer()
+    answering = Peer(lambda request: _settle(requests, request))
+    with anyio.move_on_after(0.01) as scope:
+        await ask(requests, answering, SLOW)
+        await ask(requests, peer, SLOW)
+    assert scope.cancelled_caught
+    assert answering.cancelled == []
+    assert peer.cancelled == [{"requestId": raw(2), "reason": raw("no longer wanted")}]
+
+
+async def test_an_alarm_that_stands_holds_nothing_of_the_call_that_it_was_set_in() -> None:
+    requests, answering = Requests(), Peer(lambda request: _settle(requests, request))
+    call = Peer()
+    token = CALL.set(call)
+    await ask(requests, answering, SLOW)
+    CALL.reset(token)
+    held = weakref.ref(call)
+    del call, token
+    gc.collect()
+    assert held() is None
+
+
+async def test_waits_without_end_need_no_alarm() -> None:
+    requests, peer = Requests(), Peer()
+    with anyio.move_on_after(0.01) as scope:
+        await ask(requests, peer, Timeouts(math.inf, math.inf))
+    assert scope.cancelled_caught
+    assert len(requests) == 0
+
+
+def _settle(requests: Requests, request: Request) -> None:
+    requests.settle(Response(request.id, {}))

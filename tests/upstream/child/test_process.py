@@ -1,0 +1,547 @@
+"""Children as upstreams: real processes, their manners and their deaths."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+import structlog
+
+from mcproxy.call import Connected, Disconnected, ListChanged, Notice, Party, Phase, Reason, UpstreamChanged
+from mcproxy.protocol.methods import Kind
+from mcproxy.settings import Upstream, UpstreamTimeouts
+from mcproxy.upstream.child.process import REAPER
+from tests.upstream.support import (
+    QUICK,
+    FakeClient,
+    FakeListener,
+    answering,
+    child,
+    failure,
+    refusing,
+    request,
+    running,
+    tool,
+    value,
+)
+
+pytestmark = pytest.mark.anyio
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+async def gone(pid: int) -> None:
+    with anyio.fail_after(5):
+        while alive(pid):
+            await anyio.lowlevel.checkpoint()
+
+
+async def test_a_call_is_answered_with_the_very_result() -> None:
+    async with running(child()) as it:
+        assert value(await it.upstream(tool("echo", {"n": 7, "s": "ä"}))) == {"n": 7, "s": "ä"}
+        [connected] = it.events.of(Connected)
+        assert connected.identity.version == "2025-11-25"
+        assert connected.identity.instructions == "be kind"
+        assert it.upstream.status.phase is Phase.READY
+
+
+async def test_an_upstreams_own_error_passes_untouched() -> None:
+    async with running(child()) as it:
+        failed = failure(await it.upstream(tool("fail")))
+    assert (failed.error.code, failed.error.message, failed.party) == (-32042, "odd", Party.UPSTREAM)
+    assert failed.error.data is not None
+    assert bytes(failed.error.data) == b'{"kept": [1]}'
+
+
+async def test_an_older_known_version_is_accepted() -> None:
+    async with running(child("old")) as it:
+        assert value(await it.upstream(tool("echo", 1))) == 1
+        assert it.events.of(Connected)[0].identity.version == "2024-11-05"
+
+
+async def test_an_unknown_version_is_refused_by_name() -> None:
+    async with running(child("alien")) as it:
+        assert "1999-01-01" in failure(await it.upstream(tool("echo"))).error.message
+
+
+async def test_r61_a_shared_link_declares_all_that_can_be_bridged() -> None:
+    async with running(child()) as it:
+        [initialize, *_] = value(await it.upstream(tool("heard")))
+    assert initialize["params"]["capabilities"] == {
+        "roots": {"listChanged": True},
+        "sampling": {"tools": {}, "context": {}},
+        "elicitation": {"form": {}, "url": {}},
+    }
+    assert initialize["params"]["protocolVersion"] == "2025-11-25"
+    assert initialize["params"]["clientInfo"]["name"] == "mcproxy"
+
+
+async def test_r46_progress_is_asked_for_and_passed_to_the_caller() -> None:
+    client = FakeClient()
+    async with running(child()) as it:
+        assert value(await it.upstream(tool("progress", client=client))) == "done"
+    assert client.told == [
+        ("notifications/progress", {"progress": 1}),
+        ("notifications/progress", {"progress": 2}),
+        ("notifications/message", {"level": "info", "data": "half way"}),
+    ]
+
+
+async def test_r46_a_silent_call_times_out_with_upstream_method_and_time() -> None:
+    spec = child(timeouts=QUICK.model_copy(update={"idle": 0.2}))
+    async with running(spec) as it:
+        failed = failure(await it.upstream(tool("hang")))
+        assert failed.reason is Reason.TIMEOUT
+        for part in ("'kid'", "tools/call", "0.2 s", "idle"):
+            assert part in failed.error.message
+        heard = value(await it.upstream(tool("heard")))
+    assert [m["params"]["requestId"] for m in heard if m.get("method") == "notifications/cancelled"] == [
+        next(m["id"] for m in heard if m.get("params", {}).get("name") == "hang")
+    ]
+
+
+async def test_r25_cancelling_reaches_exactly_the_one_request() -> None:
+    async with running(child()) as it:
+        await it.upstream(tool("echo"))
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(it.upstream, tool("hang", {"which": "first"}))
+            await anyio.wait_all_tasks_blocked()
+            tasks.cancel_scope.cancel()
+        with anyio.fail_after(5):
+            heard = value(await it.upstream(tool("heard")))
+    [cancelled] = [m for m in heard if m.get("method") == "notifications/cancelled"]
+    [hanging] = [m for m in heard if m.get("params", {}).get("name") == "hang"]
+    assert cancelled["params"]["requestId"] == hanging["id"]
+
+
+async def test_r13_a_dying_child_fails_its_calls_with_its_stderr() -> None:
+    async with running(child(), delays=lambda _: 60) as it:
+        await it.upstream(tool("echo"))
+        failures = []
+
+        async def hang() -> None:
+            failures.append(failure(await it.upstream(tool("hang"))))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(hang)
+            await anyio.wait_all_tasks_blocked()
+            with anyio.fail_after(3):
+                failures.append(failure(await it.upstream(tool("crash"))))
+        for failed in failures:
+            assert "status 3" in failed.error.message
+            assert "last words of the child" in failed.error.message
+            assert failed.reason is Reason.UNAVAILABLE
+        assert len(failures) == 2
+        await it.events.until(lambda: bool(it.events.of(Disconnected)))
+        assert it.upstream.status.phase is Phase.BACKING_OFF
+        assert it.upstream.status.stderr == ("last words of the child",)
+
+
+async def test_r13_a_child_that_closes_its_output_and_lives_on_fails_its_calls() -> None:
+    async with running(child(), delays=lambda _: 60) as it:
+        with anyio.fail_after(3):
+            failed = failure(await it.upstream(tool("close output")))
+    assert "closed its output" in failed.error.message
+
+
+def test_r13_a_child_inherits_nothing_but_its_stdio() -> None:
+    held, lifeline = os.pipe()
+    leaked, other_end = os.pipe()
+    command = [sys.executable, "-I", "-S", str(REAPER), str(held), "64", "sh", "-c", "ls /proc/$$/fd"]
+    ran = subprocess.run(command, pass_fds=(held, leaked, other_end), stdout=subprocess.PIPE, check=True)
+    assert ran.stdout.split() == [b"0", b"1", b"2"]
+    for descriptor in (held, lifeline, leaked, other_end):
+        os.close(descriptor)
+
+
+async def test_r13_an_epitaph_quotes_the_last_child_alone() -> None:
+    async with running(child("dies-at-once"), delays=lambda _: 60) as it:
+        for _ in range(2):
+            message = failure(await it.upstream(tool("echo"))).error.message
+            assert message.count("stillborn") == 1
+
+
+async def test_r3_a_call_makes_one_attempt_at_once_while_backing_off() -> None:
+    async with running(child(), delays=lambda _: 3600) as it:
+        failure(await it.upstream(tool("crash")))
+        assert value(await it.upstream(tool("echo", "back"))) == "back"
+        assert it.upstream.status.reconnects == 1
+        assert it.count("mcproxy_upstream_reconnects_total", upstream="kid") == 1
+
+
+async def test_r4_a_call_that_may_have_run_is_not_sent_again() -> None:
+    async with running(child()) as it:
+        failed = failure(await it.upstream(tool("crash")))
+        assert "unknown" in failed.error.message
+        heard = value(await it.upstream(tool("heard")))
+    assert not [m for m in heard if m.get("params", {}).get("name") == "crash"]
+
+
+async def test_r16_junk_is_skipped_and_counted() -> None:
+    async with running(child()) as it:
+        assert value(await it.upstream(tool("junk"))) == "still here"
+        assert it.count("mcproxy_upstream_junk_total", upstream="kid") == 2
+
+
+async def test_r1_a_child_that_never_stops_babbling_slows_nobody_else_down() -> None:
+    async with running(child()) as it, running(child()) as other:
+        await other.upstream(tool("echo"))
+        assert value(await it.upstream(tool("babble"))) == "blah"
+        with anyio.fail_after(5):
+            for n in range(100):
+                assert value(await other.upstream(tool("echo", n))) == n
+        assert it.count("mcproxy_upstream_junk_total", upstream="kid") > 0
+
+
+async def test_r16_a_line_of_many_mib_arrives_whole() -> None:
+    async with running(child()) as it:
+        assert len(value(await it.upstream(tool("big", {"bytes": 20 * 2**20})))) == 20 * 2**20
+
+
+async def test_r16_a_message_over_the_cap_fails_its_upstream_with_a_clear_error() -> None:
+    async with running(child(max_message_bytes=100_000)) as it:
+        failed = failure(await it.upstream(tool("big", {"bytes": 200_000})))
+        assert "larger than 100000 bytes" in failed.error.message
+        assert value(await it.upstream(tool("echo", "again"))) == "again"
+
+
+async def test_a_malformed_answer_fails_its_call_at_once() -> None:
+    async with running(child()) as it:
+        assert "malformed" in failure(await it.upstream(tool("malformed"))).error.message
+
+
+async def test_r17_a_missing_command_is_named_with_its_path() -> None:
+    spec = Upstream(name="kid", prefix="kid", command="no-such-server", env={"PATH": "/somewhere/bin"}, timeouts=QUICK)
+    async with running(spec) as it:
+        message = failure(await it.upstream(tool("echo"))).error.message
+    assert "'no-such-server'" in message
+    assert "/somewhere/bin" in message.replace("[redacted]", "/somewhere/bin")
+
+
+async def test_a_missing_working_folder_is_named() -> None:
+    async with running(child(cwd="/no/such/folder")) as it:
+        assert "/no/such/folder" in failure(await it.upstream(tool("echo"))).error.message
+
+
+async def test_a_child_gets_a_small_environment_its_own_variables_and_its_folder(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("GATEWAY_SECRET", "not for children")
+    async with running(child(env={"TOKEN": "abc"}, cwd=str(tmp_path))) as it:
+        seen = value(await it.upstream(tool("environment")))
+    assert "GATEWAY_SECRET" not in seen["environ"]
+    assert seen["environ"]["TOKEN"] == "abc"
+    assert seen["environ"]["PATH"] == os.environ["PATH"]
+    assert seen["cwd"] == str(tmp_path)
+
+
+async def test_what_a_child_says_on_stderr_is_logged_as_its_own_within_its_ration() -> None:
+    complain = "import sys; sys.stderr.write(200 * 'no!\\n'); sys.stderr.flush(); sys.stdin.read()"
+    spec = Upstream(
+        name="loud", prefix="l", command=sys.executable, args=("-c", complain), era="legacy", stderr_lines=5
+    )
+    with structlog.testing.capture_logs() as logged:
+        async with running(spec) as it:
+            with anyio.fail_after(5):
+                while not it.upstream.status.stderr:
+                    await anyio.lowlevel.checkpoint()
+            assert it.count("mcproxy_upstream_child_starts_total", upstream="loud") == 1
+    assert {entry["upstream"] for entry in logged} == {"loud"}
+    said = [entry for entry in logged if entry["event"] == "stderr"]
+    kept_back = sum(entry["lines"] for entry in logged if entry["event"] == "more on stderr")
+    # What comes in pieces may come in two seconds.
+    assert len(said) in {5, 10}
+    assert len(said) + kept_back == 200
+
+
+async def test_r44_a_secret_on_stderr_is_not_shown() -> None:
+    spec = Upstream(
+        name="kid",
+        prefix="kid",
+        command=sys.executable,
+        args=("-c", "import os, sys; sys.exit('key is ' + os.environ['KEY'])"),
+        env={"KEY": "sentinel-123456"},
+        timeouts=QUICK,
+    )
+    async with running(spec) as it:
+        message = failure(await it.upstream(tool("echo"))).error.message
+        assert "key is [redacted]" in message
+        assert "sentinel" not in message + str(it.upstream.status)
+
+
+async def test_r44_a_secret_in_an_upstreams_own_error_is_not_shown() -> None:
+    async with running(child(env={"KEY": "sentinel-123456"})) as it:
+        failed = failure(await it.upstream(tool("fail", {"saying": "KEY"})))
+    assert failed.error.message == "odd [redacted]"
+    assert failed.error.data is not None
+    assert bytes(failed.error.data) == b'{"kept": [1], "said": "odd [redacted]"}'
+
+
+async def test_r11_grandchildren_that_left_the_group_end_with_the_child() -> None:
+    async with running(child()) as it:
+        grandchild = value(await it.upstream(tool("grandchild")))
+        assert alive(grandchild)
+    await gone(grandchild)
+
+
+async def test_r11_a_child_deaf_to_eof_and_sigterm_is_killed() -> None:
+    async with running(child("deaf-to-eof")) as it:
+        pid = value(await it.upstream(tool("environment")))["pid"]
+        assert alive(pid)
+    await gone(pid)
+
+
+GATEWAY = """
+import anyio
+from tests.upstream.support import child, running, tool, value
+
+async def main():
+    async with running(child("deaf-to-eof")) as it:
+        pid = value(await it.upstream(tool("environment")))["pid"]
+        print("PIDS", pid, value(await it.upstream(tool("grandchild"))), flush=True)
+        await anyio.sleep_forever()
+
+anyio.run(main)
+"""
+
+
+async def test_r11_nothing_is_left_after_a_sigkill_of_the_gateway() -> None:
+    async with await anyio.open_process([sys.executable, "-c", GATEWAY], stderr=None) as gateway:
+        assert gateway.stdout is not None
+        said = b""
+        with anyio.fail_after(10):
+            while b"PIDS" not in said or not said.endswith(b"\n"):
+                said += await gateway.stdout.receive()
+        pids = [int(word) for word in said.rpartition(b"PIDS")[2].split()]
+        assert len(pids) == 2
+        assert all(alive(pid) for pid in pids)
+        gateway.kill()
+    for pid in pids:
+        await gone(pid)
+
+
+async def test_r11_nothing_of_its_session_is_left_after_a_sigkill_of_the_reaper() -> None:
+    async with running(child(), delays=lambda _: 60) as it:
+        reaper = value(await it.upstream(tool("environment")))["reaper"]
+        kin = value(await it.upstream(tool("kin")))
+        assert alive(kin)
+        os.kill(reaper, signal.SIGKILL)
+        await it.events.until(lambda: bool(it.events.of(Disconnected)))
+        await gone(kin)
+
+
+async def test_a_child_that_stops_reading_is_given_up_and_blocks_nobody_else() -> None:
+    spec = child(timeouts=UpstreamTimeouts(connect=5, idle=0.5, total=5, shutdown=0.2))
+    async with running(spec, delays=lambda _: 60) as it, running(child()) as other:
+        assert value(await it.upstream(tool("stop reading"))) == "bye"
+        failures = []
+
+        async def flood() -> None:
+            failures.append(failure(await it.upstream(tool("echo", "x" * 2**20))))
+
+        async with anyio.create_task_group() as tasks:
+            for _ in range(4):
+                tasks.start_soon(flood)
+            assert value(await other.upstream(tool("echo", "fine"))) == "fine"
+        assert len(failures) == 4
+        await it.events.until(lambda: bool(it.events.of(Disconnected)))
+        assert "did not read" in it.events.of(Disconnected)[0].reason
+
+
+async def test_what_a_child_announces_is_published() -> None:
+    async with running(child()) as it:
+        await it.upstream(tool("announce", {"method": "notifications/resources/list_changed"}))
+        await it.upstream(tool("announce afterwards", {"method": "notifications/odd", "params": {"a": 1}}))
+        await it.events.until(lambda: len(it.events.of(UpstreamChanged)) == 3)
+        changes = [event.change for event in it.events.of(UpstreamChanged)]
+    assert changes[:2] == [ListChanged(Kind.RESOURCES), ListChanged(Kind.TEMPLATES)]
+    assert isinstance(changes[2], Notice)
+    assert changes[2].method == "notifications/odd"
+
+
+async def test_r26_what_may_be_of_a_call_reaches_nobody_else() -> None:
+    one, two = FakeClient(), FakeClient()
+    odd = {"method": "notifications/odd", "params": {"a": 1}}
+    async with running(child()) as it:
+        await it.upstream(tool("announce", odd, client=one))
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(it.upstream, tool("hang", client=two))
+            await anyio.wait_all_tasks_blocked()
+            await it.upstream(tool("announce", odd, client=one))
+            tasks.cancel_scope.cancel()
+        assert it.count("mcproxy_upstream_unattributed_total", upstream="kid", method="unknown") == 1
+        assert it.events.of(UpstreamChanged) == []
+    assert (one.told, two.told) == ([("notifications/odd", {"a": 1})], [])
+
+
+VISIT = {"mode": "url", "elicitationId": "e", "url": "https://up.example/c", "message": "Connect"}
+COMPLETE: dict[str, Any] = {"method": "notifications/elicitation/complete", "params": {"elicitationId": "e"}}
+
+
+async def test_r26_that_a_visit_is_over_is_told_to_the_client_alone_that_was_asked_to_visit() -> None:
+    one, two = answering({"action": "accept"}), FakeClient()
+    ask = tool("ask", {"key": "q", "method": "elicitation/create", "params": VISIT}, client=one, session="1")
+    async with running(child()) as it:
+        await it.upstream(ask)
+        await it.upstream(tool("announce", COMPLETE, client=two, session="2"))
+        await it.upstream(tool("announce afterwards", COMPLETE, client=two, session="2"))
+        await it.upstream(tool("echo"))
+        assert it.count("mcproxy_upstream_unattributed_total", upstream="kid", method=COMPLETE["method"]) == 1
+        assert it.events.of(UpstreamChanged) == []
+    assert isinstance(ask.listener, FakeListener)
+    assert [change.method for change in ask.listener.told if isinstance(change, Notice)] == [COMPLETE["method"]]
+    assert two.told == []
+
+
+async def test_r60_one_question_too_many_is_answered_busy() -> None:
+    client = answering({"ok": True})
+    client.may_answer = anyio.Event()
+    async with running(child(max_in_flight=2)) as it, anyio.create_task_group() as tasks:
+        tasks.start_soon(it.upstream, tool("ask twice more", QUESTION, client=client))
+        await client.asked.wait()
+        reply = value(await it.upstream(tool("await answer", {"id": "third"}, client=client)))
+        client.may_answer.set()
+        tasks.cancel_scope.cancel()
+    assert "busy" in reply["error"]["message"]
+
+
+QUESTION = {"key": "q", "method": "sampling/createMessage", "params": {"maxTokens": 1, "odd": [1]}}
+
+
+async def test_r26_a_question_goes_to_the_client_whose_call_runs() -> None:
+    client = answering({"role": "assistant", "odd": {"kept": 1.0}})
+    async with running(child()) as it:
+        reply = value(await it.upstream(tool("ask", QUESTION, client=client)))
+    assert reply["result"] == {"role": "assistant", "odd": {"kept": 1.0}}
+    assert client.questions[0].method == "sampling/createMessage"
+    assert bytes(client.questions[0].params["odd"]) == b"[1]"
+
+
+async def test_r61_a_clients_refusal_reaches_the_upstream_with_code_and_data() -> None:
+    async with running(child()) as it:
+        reply = value(await it.upstream(tool("ask", QUESTION, client=refusing())))
+    assert reply["error"]["code"] == -32600
+    assert reply["error"]["data"] == {"kept": True}
+
+
+async def test_r26_a_question_that_two_clients_may_have_caused_is_refused_with_the_remedy() -> None:
+    other = answering({})
+    asker = answering({})
+    async with running(child()) as it:
+        await it.upstream(tool("echo"))
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(it.upstream, tool("hang", client=other))
+            await anyio.wait_all_tasks_blocked()
+            reply = value(await it.upstream(tool("ask", QUESTION, client=asker)))
+            tasks.cancel_scope.cancel()
+        assert reply["error"]["code"] == -32600
+        assert "connection: session" in reply["error"]["message"]
+        assert not asker.questions
+        assert not other.questions
+        assert it.count("mcproxy_upstream_unattributed_total", upstream="kid", method="sampling/createMessage") == 1
+
+
+async def test_r26_two_calls_of_one_session_are_one_client() -> None:
+    client = answering({"ok": True})
+    async with running(child()) as it:
+        await it.upstream(tool("echo"))
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(it.upstream, tool("hang", client=client, session="s"))
+            await anyio.wait_all_tasks_blocked()
+            reply = value(await it.upstream(tool("ask", QUESTION, client=client, session="s")))
+            tasks.cancel_scope.cancel()
+    assert reply["result"] == {"ok": True}
+
+
+async def test_a_question_of_no_known_method_is_unknown() -> None:
+    async with running(child()) as it:
+        reply = value(await it.upstream(tool("ask", {"key": "q", "method": "tasks/odd"})))
+    assert reply["error"]["code"] == -32601
+
+
+async def test_a_ping_is_answered_whoever_is_there() -> None:
+    async with running(child()) as it:
+        reply = value(await it.upstream(tool("ask", {"key": "q", "method": "ping"})))
+    assert reply["result"] == {}
+
+
+async def test_a_question_that_the_upstream_withdraws_is_taken_back_from_the_client() -> None:
+    client = FakeClient()
+    async with running(child()) as it:
+
+        async def withdraw() -> None:
+            await client.asked.wait()
+            await it.upstream(tool("withdraw"))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(withdraw)
+            assert value(await it.upstream(tool("ask and withdraw", client=client))) == "withdrawn"
+        assert value(await it.upstream(tool("echo", 1))) == 1
+    assert client.withdrawn == 1
+
+
+async def test_r60_roots_asked_for_outside_any_call_are_the_configured_ones() -> None:
+    async with running(child("asks-for-roots", roots=("file:///a",))) as it:
+        with anyio.fail_after(5):
+            while not (answers := [m for m in value(await it.upstream(tool("heard"))) if m.get("id") == "roots"]):
+                pass
+    assert answers == [{"jsonrpc": "2.0", "id": "roots", "result": {"roots": [{"uri": "file:///a"}]}}]
+
+
+async def test_r46_while_a_client_thinks_its_call_is_not_idle() -> None:
+    client = FakeClient({"action": "accept"})
+    spec = child(timeouts=QUICK.model_copy(update={"idle": 0.3}))
+    async with running(spec) as it, anyio.create_task_group() as tasks:
+
+        async def answer_late() -> None:
+            await client.asked.wait()
+            failed = failure(await it.upstream(tool("hang", client=client)))  # as long as the idle bound
+            assert failed.reason is Reason.TIMEOUT
+            client.may_answer.set()
+
+        tasks.start_soon(answer_late)
+        question = {"key": "q", "method": "elicitation/create"}
+        assert value(await it.upstream(tool("ask", question, client=client)))["result"] == {"action": "accept"}
+
+
+async def test_a_notification_is_sent_on_as_one() -> None:
+    async with running(child()) as it:
+        await it.upstream(request("notifications/roots/list_changed"))
+        heard = value(await it.upstream(tool("heard")))
+    assert {"jsonrpc": "2.0", "method": "notifications/roots/list_changed"} in heard
+
+
+def test_the_reaper_exits_as_its_command_did() -> None:
+    held, lifeline = os.pipe()
+    for script, status in (("exit 7", 7), ("kill -SEGV $$", -signal.SIGSEGV)):
+        command = [sys.executable, "-I", "-S", str(REAPER), str(held), "64", "sh", "-c", script]
+        assert subprocess.run(command, pass_fds=(held,), check=False).returncode == status
+    os.close(held)
+    os.close(lifeline)
+
+
+async def test_a_timely_start() -> None:
+    started = time.monotonic()
+    async with running(child()) as it:
+        await it.upstream(tool("echo"))
+        assert time.monotonic() - started < 5
+
+
+async def test_r46_a_list_has_a_bound_of_its_own() -> None:
+    spec = child("slow-lists", timeouts=QUICK.model_copy(update={"list": 0.1}))
+    async with running(spec) as it:
+        failed = failure(await it.upstream(request("tools/list")))
+    assert failed.reason is Reason.TIMEOUT
+    assert "tools/list" in failed.error.message

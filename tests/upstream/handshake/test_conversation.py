@@ -1,0 +1,135 @@
+"""What a handshake conversation makes of tasks (2025-11-25): whom it asks, whom it tells, and how long it waits."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import anyio
+import pytest
+
+from mcproxy.call import Complete, TaskChanged
+from mcproxy.protocol.jsonrpc import Message, Request, encode, raw
+from mcproxy.settings import Upstream, UpstreamTimeouts
+from mcproxy.telemetry.metrics import Metrics
+from mcproxy.upstream.handshake.conversation import Conversation
+from mcproxy.upstream.link import Hop, Ownership, task_group
+from tests.upstream.support import FakeClient, answering, decoded, request, tool
+
+pytestmark = pytest.mark.anyio
+
+STATUS = {"taskId": "1", "status": "working"}
+
+
+def related(task: str) -> dict[str, object]:
+    return {"_meta": {"io.modelcontextprotocol/related-task": {"taskId": task}}}
+
+
+@dataclass
+class Wire:
+    """A conversation whose server is the test."""
+
+    conversation: Conversation
+    published: list[object]
+    sent: list[Any] = field(default_factory=list)
+    news: anyio.Event = field(default_factory=anyio.Event)
+
+    def says(self, cause: int | None = None, **members: object) -> None:
+        self.conversation.receive(json.dumps({"jsonrpc": "2.0", **members}).encode(), cause)
+
+    async def until(self, many: int) -> None:
+        """Returns once so many messages were sent."""
+        while len(self.sent) < many:
+            await self.news.wait()
+
+    async def send(self, message: Message) -> None:
+        self.sent.append(decoded(encode(message)))
+        self.news.set()
+        self.news = anyio.Event()
+        if isinstance(message, Request) and message.method == "initialize":
+            self.says(id=message.id, result={"protocolVersion": "2025-11-25", "capabilities": {"tasks": {}}})
+
+
+@asynccontextmanager
+async def wired(ownership: Ownership | None = None, **timeouts: float) -> AsyncIterator[Wire]:
+    published: list[object] = []
+    spec = Upstream(name="up", prefix="up", command="fake", timeouts=UpstreamTimeouts(**timeouts))
+    with anyio.fail_after(5):
+        async with task_group() as tasks:
+            hop = Hop(spec, Metrics(), published.append, ownership)
+            wire: Wire
+
+            async def send(message: Message) -> None:
+                await wire.send(message)
+
+            wire = Wire(Conversation(hop, tasks, send), published)
+            await wire.conversation.open()
+            yield wire
+
+
+async def test_r26_a_question_of_a_task_goes_to_who_waits_for_its_result_on_whatever_stream_it_comes() -> None:
+    """tasks, Input Required Status: clients "SHOULD expect messages to be delivered on any SSE stream"."""
+    owner, other = answering({"action": "decline"}), FakeClient()
+    async with wired() as wire, anyio.create_task_group() as tasks:
+        tasks.start_soon(wire.conversation, request("tasks/result", client=owner, taskId="1"))
+        tasks.start_soon(wire.conversation, tool("busy", client=other))
+        await wire.until(4)
+        waiting, busy = (message["id"] for message in wire.sent[-2:])
+        wire.says(busy, id="q", method="elicitation/create", params={"message": "?", **related("1")})
+        await wire.until(5)
+        assert wire.sent[-1] == {"jsonrpc": "2.0", "id": "q", "result": {"action": "decline"}}
+        wire.says(busy, method="notifications/message", params={"level": "info", "data": 1, **related("1")})
+        assert [method for method, _ in owner.told] == ["notifications/message"]
+        assert (other.questions, other.told) == ([], [])
+        for id in (waiting, busy):
+            wire.says(id=id, result={})
+
+
+async def test_r26_a_question_of_a_task_whose_result_nobody_waits_for_is_refused() -> None:
+    other = FakeClient()
+    async with wired() as wire, anyio.create_task_group() as tasks:
+        tasks.start_soon(wire.conversation, tool("busy", client=other))
+        await wire.until(3)
+        wire.says(id="q", method="elicitation/create", params={"message": "?", **related("1")})
+        await wire.until(4)
+        assert wire.sent[-1]["error"]["code"] == -32600
+        assert other.questions == []
+        wire.says(id=wire.sent[2]["id"], result={})
+
+
+async def test_the_state_of_a_task_is_published_by_its_id() -> None:
+    async with wired() as wire:
+        wire.says(method="notifications/tasks/status", params=STATUS)
+        wire.says(method="notifications/tasks/status", params={"taskId": 7})
+        [changed] = wire.published
+        assert isinstance(changed, TaskChanged)
+        assert (changed.id, changed.method, decoded(raw(changed.params))) == ("1", "notifications/tasks/status", STATUS)
+
+
+async def test_r46_who_waits_for_the_result_of_a_task_outlasts_the_idle_time() -> None:
+    async with wired(idle=0.01) as wire, anyio.create_task_group() as tasks:
+        outcomes: list[object] = []
+
+        async def wait() -> None:
+            outcomes.append(await wire.conversation(request("tasks/result", taskId="1")))
+
+        tasks.start_soon(wait)
+        await wire.until(3)
+        late = await wire.conversation(request("tasks/get", taskId="1"))
+        assert not isinstance(late, Complete)
+        wire.says(id=wire.sent[2]["id"], result={"content": []})
+    assert [type(outcome) for outcome in outcomes] == [Complete]
+
+
+async def test_tasks_that_clients_carry_out_are_not_declared_for_them() -> None:
+    declared = {
+        "tasks": raw({"requests": {}}),
+        "sampling": raw({}),
+        "extensions": raw({"io.modelcontextprotocol/tasks": {}, "org.example/odd": {}}),
+    }
+    async with wired(Ownership("session", declared, None)) as wire:
+        capabilities = wire.sent[0]["params"]["capabilities"]
+        assert capabilities == {"sampling": {}, "extensions": {"org.example/odd": {}}}

@@ -1,0 +1,82 @@
+"""Which tool parameters go into headers, as the lists that pass by say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import Raw
+
+from mcproxy.protocol.jsonrpc import Params, first_level, raw
+from mcproxy.upstream.stateless.parameter_headers import MOST_TOOLS, Mirrored, next_page
+from tests.upstream.support import decoded
+
+
+def tool(name: str, **headers: str) -> dict[str, Any]:
+    properties = {key: {"type": "string", "x-mcp-header": header} for key, header in headers.items()}
+    return {"name": name, "inputSchema": {"type": "object", "properties": properties}}
+
+
+def call(name: str, **arguments: str) -> Params:
+    return {"name": raw(name), "arguments": raw(arguments)}
+
+
+def test_a_tool_seen_in_a_list_has_its_parameters_mirrored() -> None:
+    mirrored = Mirrored("u")
+    page = first_level({"tools": [tool("query", region="Region"), tool("plain")]})
+    assert mirrored.note(page) is page
+    assert mirrored.headers("tools/call", call("query", region="eu", sql="x")) == {"Mcp-Param-Region": "eu"}
+    assert mirrored.headers("tools/call", call("plain", region="eu")) == {}
+    assert mirrored.headers("prompts/get", call("query", region="eu")) == {}
+
+
+def test_the_newest_list_counts() -> None:
+    mirrored = Mirrored("u")
+    mirrored.note(first_level({"tools": [tool("query", region="Region"), tool("other", a="A")]}))
+    mirrored.note(first_level({"tools": [tool("query", region="Place")]}))
+    mirrored.note(first_level({"tools": [tool("other")]}))
+    assert mirrored.headers("tools/call", call("query", region="eu")) == {"Mcp-Param-Place": "eu"}
+    assert mirrored.headers("tools/call", call("other", a="1")) == {}
+
+
+def test_a_tool_with_an_invalid_annotation_is_left_out_and_the_rest_is_kept() -> None:
+    page = first_level(
+        {"tools": [tool("good"), tool("bad", region="no header"), {"odd": 1}], "nextCursor": "2", "_meta": {}}
+    )
+    assert decoded(raw(Mirrored("u").note(page))) == {
+        "tools": [tool("good"), {"odd": 1}],
+        "nextCursor": "2",
+        "_meta": {},
+    }
+
+
+def test_what_is_no_list_of_tools_passes() -> None:
+    for page in (first_level({}), first_level({"tools": 1}), first_level({"tools": [1]})):
+        assert Mirrored("u").note(page) is page
+
+
+def test_the_empty_cursor_is_a_cursor() -> None:
+    assert next_page(first_level({"nextCursor": ""})) == {"cursor": raw("")}
+    assert next_page(first_level({"tools": []})) is None
+
+
+def test_beyond_so_many_annotated_tools_the_first_listed_give_way() -> None:
+    mirrored = Mirrored("u")
+    mirrored.note(first_level({"tools": [tool("first", a="A"), tool("second", a="A")]}))
+    mirrored.note(first_level({"tools": [tool("first", a="A")]}))
+    mirrored.note(first_level({"tools": [tool(f"t{number}", a="A") for number in range(MOST_TOOLS - 1)]}))
+    assert mirrored.headers("tools/call", call("first", a="1")) == {"Mcp-Param-A": "1"}
+    assert mirrored.headers("tools/call", call("second", a="1")) == {}
+
+
+def test_a_tool_that_is_annotated_no_more_is_forgotten_though_its_list_has_no_annotation() -> None:
+    mirrored = Mirrored("u")
+    mirrored.note(first_level({"tools": [tool("query", region="Region")]}))
+    mirrored.note(first_level({"tools": [tool("query")]}))
+    assert mirrored.headers("tools/call", call("query", region="eu")) == {}
+
+
+def test_an_annotation_with_escapes_in_its_name_is_one() -> None:
+    page = bytes(raw([tool("query", region="Region")])).replace(b"x-mcp-header", rb"x\u002dmcp-header")
+    mirrored = Mirrored("u")
+    mirrored.note({"tools": Raw(page)})
+    assert mirrored.headers("tools/call", call("query", region="eu")) == {"Mcp-Param-Region": "eu"}

@@ -1,0 +1,88 @@
+"""What a result of the stateless era is."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import pytest
+
+from mcproxy.call import Complete, InputRequest, InputRequired, Outcome
+from mcproxy.protocol.jsonrpc import first_level, parse_object, raw
+from mcproxy.protocol.methods import METHODS
+from mcproxy.protocol.tasks import EXTENSION
+from mcproxy.upstream.stateless.results import Malformed, outcome
+
+CALL = METHODS["tools/call"]
+LIST = METHODS["tools/list"]
+
+
+def read(extensions: Collection[str] = (), **members: Any) -> Outcome:
+    return outcome(first_level(members), CALL, extensions)
+
+
+@pytest.mark.parametrize("result", [b'{"content":[]}', b'{ "resultType": "complete", "odd": 1.0 }'])
+def test_a_final_result_passes_as_it_is(result: bytes) -> None:
+    members = parse_object(result)
+    passed = outcome(members, CALL)
+    assert isinstance(passed, Complete)
+    assert passed.result is members
+
+
+def test_a_request_for_input_holds_its_questions_its_state_and_the_whole() -> None:
+    ask = {"a": {"method": "elicitation/create", "params": {"message": "who?", "_meta": {"progressToken": 1}}}}
+    required = read(resultType="input_required", inputRequests=ask, requestState="s", _meta={"kept": 1})
+    assert isinstance(required, InputRequired)
+    assert required.requests == {"a": InputRequest("elicitation/create", {"message": raw("who?")})}
+    assert required.state == "s"
+    assert required.result["_meta"] == raw({"kept": 1})
+
+
+def test_a_request_for_input_may_hold_a_state_alone_or_a_question_without_params() -> None:
+    assert isinstance(read(resultType="input_required", requestState=""), InputRequired)
+    required = read(resultType="input_required", inputRequests={"r": {"method": "roots/list"}})
+    assert isinstance(required, InputRequired)
+    assert required.requests == {"r": InputRequest("roots/list", {})}
+    assert required.state is None
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        {},
+        {"inputRequests": {}},
+        {"inputRequests": []},
+        {"inputRequests": {"a": {}}},
+        {"inputRequests": {"a": {"method": "tools/call", "params": {}}}},
+        {"requestState": 7},
+    ],
+)
+def test_a_request_for_input_that_cannot_be_met_is_malformed(members: dict[str, Any]) -> None:
+    with pytest.raises(Malformed, match="it asks for"):
+        read(resultType="input_required", **members)
+
+
+def test_only_some_requests_may_be_answered_by_a_question() -> None:
+    with pytest.raises(Malformed, match="tools/list"):
+        outcome(first_level({"resultType": "input_required", "requestState": "s"}), LIST)
+
+
+def test_an_unknown_type_of_result_passes_only_where_an_extension_is_shared() -> None:
+    with pytest.raises(Malformed, match="odd"):
+        read(resultType="odd", value="1")
+    passed = read({"org.example/odd"}, resultType="odd", value="1")
+    assert passed == Complete(first_level({"resultType": "odd", "value": "1"}))
+
+
+def test_a_task_answers_only_who_shares_the_extension_of_tasks_and_only_what_may_become_one() -> None:
+    task = {"resultType": "task", "taskId": "1"}
+    assert read({EXTENSION}, **task) == Complete(first_level(task))
+    with pytest.raises(Malformed, match="task"):
+        read({"org.example/odd"}, **task)
+    with pytest.raises(Malformed, match="task"):
+        outcome(first_level(task), LIST, {EXTENSION})
+
+
+def test_a_type_that_is_no_text_is_malformed() -> None:
+    with pytest.raises(Malformed):
+        read(resultType=1)

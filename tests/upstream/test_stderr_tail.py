@@ -1,0 +1,38 @@
+"""The last lines of a child's stderr."""
+
+from __future__ import annotations
+
+from mcproxy.settings import Upstream
+from mcproxy.upstream.redaction import Redaction
+from mcproxy.upstream.stderr_tail import LINE_BYTES, LINES, Ration, Tail
+
+
+def test_the_last_lines_are_kept_and_long_ones_cut() -> None:
+    tail = Tail(str)
+    for number in range(LINES + 5):
+        tail.feed(f"line {number}\n".encode())
+    tail.feed(b"x" * LINE_BYTES * 3)
+    assert tail.lines[0] == "line 5"
+    assert tail.lines[-1] == "x" * LINE_BYTES
+    assert len(tail.lines) == LINES + 1
+
+
+def test_r44_what_is_kept_holds_no_secret() -> None:
+    spec = Upstream(name="u", prefix="u", headers={"Authorization": "Bearer sentinel-1"}, env={"LEVEL": "debug"})
+    tail = Tail(Redaction.of(spec))
+    assert tail.feed(b"debug: token sentinel-1 of Bearer sentinel-1\n") == ["debug: token [redacted] of [redacted]"]
+
+
+def test_so_many_lines_are_logged_in_a_second_and_the_rest_is_counted() -> None:
+    ration = Ration()
+    assert ration.share(["1", "2"], 3, now=7.0) == (["1", "2"], 0)
+    assert ration.share(["3", "4", "5"], 3, now=7.9) == (["3"], 0)
+    assert ration.share(["6"], 3, now=7.9) == ([], 0)
+    assert ration.share(["7"], 3, now=8.0) == (["7"], 3)
+    assert ration.share(["8"], 3, now=9.0) == (["8"], 0)
+
+
+def test_what_was_kept_back_last_is_told_at_the_end() -> None:
+    ration = Ration()
+    ration.share(["1", "2", "3"], 1, now=7)
+    assert (ration.rest(), ration.rest()) == (2, 0)
