@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import islice
 from typing import Final
 from urllib.parse import quote, unquote
 
@@ -30,6 +31,11 @@ _PORTS: Final = {"http": ":80", "ws": ":80", "https": ":443", "wss": ":443", "ft
 
 MAX_READINGS: Final = 64
 """What takes more to be understood is no legal URI."""
+MAX_URI: Final = 8192
+"""Characters; a longer URI is read past the cache, cannot be watched, and is compared no further than this."""
+MAX_PARTS: Final = 128
+"""Of a URI's `/`, `?` and `#` that are looked at; a resource with more of them is read past the cache."""
+_PART: Final = re.compile("[/?#]")
 
 
 def canonical(uri: str) -> str:
@@ -188,3 +194,16 @@ def _without_dots(path: str) -> str:
 def _without_dots_in_pieces(tail: str) -> str:
     """Of a query or fragment: a path may be in any of its pieces."""
     return "".join(map(_without_dots, _PIECES.split(tail))) if "." in tail else tail
+
+
+def has_many_parts(uri: str) -> bool:
+    """Whether a URI has more parts than `wholes` looks at."""
+    return len(uri) > MAX_PARTS and len(_PART.findall(uri)) > MAX_PARTS
+
+
+def wholes(uri: str) -> Iterator[str]:
+    """`uri`, and each resource that it may be a sub-resource of: all that it begins with, up to a `/`, `?` or `#`."""
+    yield uri
+    for part in islice(_PART.finditer(uri), MAX_PARTS):
+        yield uri[: part.start()]
+        yield uri[: part.end()]

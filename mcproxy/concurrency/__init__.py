@@ -1,1 +1,1 @@
-"""asyncio building blocks that know neither MCP nor HTTP: coalescing, bounded queues, deadlines, backoff, cancelling."""
+"""Building blocks for asyncio, without MCP or HTTP: coalescer, bounded queue, deadlines, backoff, cancel scope."""

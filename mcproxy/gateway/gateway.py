@@ -57,12 +57,13 @@ from mcproxy.gateway.log_levels import Levels
 from mcproxy.gateway.pipeline import Traces, audited, build, limited, traced
 from mcproxy.gateway.resolving import Resolver
 from mcproxy.gateway.routing import Router
-from mcproxy.gateway.subscriptions import Subscriptions, Topic
+from mcproxy.gateway.subscriptions import Subscriptions
 from mcproxy.gateway.task_ids import TaskIds
 from mcproxy.gateway.tasks.lists import TaskListing
 from mcproxy.gateway.tasks.registry import Holdings
 from mcproxy.gateway.tasks.relay import Tasks
 from mcproxy.gateway.tasks.subscriptions import TaskListening
+from mcproxy.gateway.watchers import Topic
 from mcproxy.protocol.eras import LATEST
 from mcproxy.protocol.headers import MirroredParameter
 from mcproxy.protocol.jsonrpc import Params

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import NamedTuple
 
 import anyio
 import structlog
@@ -36,14 +35,14 @@ from mcproxy.call import (
     UpstreamEvent,
 )
 from mcproxy.catalog.naming import Layout
-from mcproxy.catalog.uris import canonical
+from mcproxy.catalog.uris import MAX_URI, canonical
 from mcproxy.concurrency.coalescer import Clock, Coalescer, Sleep
-from mcproxy.gateway.cache.policy import MAX_URI, wholes
 from mcproxy.gateway.credential_leases import check_brought
 from mcproxy.gateway.listings.internal_calls import errand, retry_delay
 from mcproxy.gateway.listings.listeners import Listeners, label_of
 from mcproxy.gateway.listings.state import Catalogue, LinkKey
 from mcproxy.gateway.resolving import Resolver
+from mcproxy.gateway.watchers import Topic, Watchers
 from mcproxy.protocol.jsonrpc import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
@@ -57,96 +56,6 @@ from mcproxy.protocol.methods import SUBSCRIBE, UNSUBSCRIBE, Kind
 from mcproxy.telemetry.metrics import Metrics
 
 log = structlog.get_logger()
-
-
-class Topic(NamedTuple):
-    """A resource of a link, in the upstream's own names."""
-
-    link: LinkKey
-    uri: str
-
-
-class Watchers:
-    """Who watches what, and as which URI. Plain state: decides, and sends nothing."""
-
-    def __init__(self) -> None:
-        self._topics: dict[LinkKey, dict[str, dict[tuple[Listener, str], None]]] = {}
-        self._held: dict[Listener, dict[tuple[Topic, str], None]] = {}
-        self._spelled: dict[Topic, dict[Topic, None]] = {}
-        """What is watched, by its canonical spelling."""
-
-    def __contains__(self, topic: Topic) -> bool:
-        return topic.uri in self._topics.get(topic.link, {})
-
-    def held(self, listener: Listener) -> list[tuple[Topic, str]]:
-        """What a listener watches, and as which URIs."""
-        return list(self._held.get(listener, ()))
-
-    def add(self, topic: Topic, listener: Listener, spelling: str) -> bool:
-        """False where the listener watches the topic under that spelling already."""
-        hearers = self._topics.setdefault(topic.link, {}).setdefault(topic.uri, {})
-        if (listener, spelling) in hearers:
-            return False
-        hearers[listener, spelling] = None
-        self._spelled.setdefault(_canonical(topic), {})[topic] = None
-        self._held.setdefault(listener, {})[topic, spelling] = None
-        return True
-
-    def remove(self, topic: Topic, listener: Listener, spelling: str) -> bool:
-        """Whether that was the last to watch the topic."""
-        hearers = self._topics.get(topic.link, {}).get(topic.uri, {})
-        if (listener, spelling) not in hearers:
-            return False
-        del hearers[listener, spelling]
-        del self._held[listener][topic, spelling]
-        if not self._held[listener]:
-            del self._held[listener]
-        if not hearers:
-            self._forget(topic)
-        return not hearers
-
-    def of(self, link: LinkKey) -> list[Topic]:
-        return [Topic(link, uri) for uri in self._topics.get(link, {})]
-
-    def hearers(self, topic: Topic) -> list[tuple[Listener, str]]:
-        """Each listener to a topic with each spelling that it used."""
-        return list(self._topics.get(topic.link, {}).get(topic.uri, ()))
-
-    def everybody(self) -> list[tuple[Listener, Topic, str]]:
-        """Each listener with each topic, and as which URI it watches that."""
-        return [(listener, topic, uri) for listener, held in self._held.items() for topic, uri in held]
-
-    def all_of(self, upstream: str) -> Iterator[Listener]:
-        """Who watches anything of an upstream, once for each subscription."""
-        for link, topics in self._topics.items():
-            if link.upstream == upstream:
-                for hearers in topics.values():
-                    yield from (listener for listener, _ in hearers)
-
-    def meant(self, link: LinkKey, uri: str) -> list[Topic]:
-        """The topics that an upstream means by `uri`: that one, else its other spellings, else what it lies in.
-
-        2025-11-25, schema, ResourceUpdatedNotification: it may be a sub-resource of what was subscribed to.
-        """
-        if Topic(link, uri) in self:
-            return [Topic(link, uri)]
-        # What is longer has a name that nobody watches under another spelling; what it lies in may be watched.
-        spelling = canonical(uri[:MAX_URI])
-        same = self._spelled.get(Topic(link, spelling))
-        if same is not None:
-            return list(same)
-        within = (self._spelled.get(Topic(link, whole), ()) for whole in dict.fromkeys(wholes(spelling)))
-        return [topic for topics in within for topic in topics]
-
-    def _forget(self, topic: Topic) -> None:
-        """Lets go of a topic that nobody watches any more."""
-        del self._topics[topic.link][topic.uri]
-        if not self._topics[topic.link]:
-            del self._topics[topic.link]
-        same = self._spelled[_canonical(topic)]
-        del same[topic]
-        if not same:
-            del self._spelled[_canonical(topic)]
 
 
 class Subscriptions:
@@ -437,10 +346,6 @@ class Subscriptions:
 
 def _failed(sentence: str, reason: Reason = Reason.PROTOCOL_ERROR) -> Failed:
     return Failed(ErrorObject(INTERNAL_ERROR, sentence), Party.UPSTREAM, reason)
-
-
-def _canonical(topic: Topic) -> Topic:
-    return Topic(topic.link, canonical(topic.uri))
 
 
 def _listener(call: Call) -> Listener:

@@ -9,8 +9,8 @@ from typing import Any
 import anyio
 import pytest
 
+from mcproxy.catalog.uris import MAX_URI
 from mcproxy.downstream.handshake.session_ids import MAX_KEPT
-from mcproxy.gateway.cache.policy import MAX_URI
 from mcproxy.protocol.jsonrpc import INVALID_PARAMS
 from tests.downstream.client import client_of, initialize
 from tests.fakes.gateway import served

@@ -38,7 +38,7 @@ from mcproxy.call import (
     UpstreamStatus,
 )
 from mcproxy.gateway.cache.read_cache import ReadCache
-from mcproxy.gateway.subscriptions import Topic
+from mcproxy.gateway.watchers import Topic
 from mcproxy.protocol.eras import LATEST, Era
 from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, METHOD_NOT_FOUND, ErrorObject, Params, first_level, raw
 from mcproxy.telemetry.metrics import Metrics

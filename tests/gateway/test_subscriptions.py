@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from mcproxy.call import Call, Hearing, Outcome, ResourceUpdated, Retired
 from mcproxy.gateway.listings.state import LinkKey
-from mcproxy.gateway.subscriptions import Topic, Watchers
+from mcproxy.gateway.watchers import Topic, Watchers
 from mcproxy.protocol.jsonrpc import raw
 from mcproxy.protocol.methods import SUBSCRIBE, UNSUBSCRIBE, Kind
 from tests.fakes.upstream import (

@@ -27,9 +27,10 @@ from mcproxy.call import (
     Reason,
 )
 from mcproxy.downstream.handshake.session_ids import Opening, kept
-from mcproxy.downstream.handshake.sessions import CUT_OFF, SHUTTING_DOWN, Session, Sessions
+from mcproxy.downstream.handshake.sessions import Session, Sessions
 from mcproxy.downstream.io.context import Edge
 from mcproxy.downstream.io.inbound import Incoming
+from mcproxy.downstream.io.shutdown import CUT_OFF, SHUTTING_DOWN
 from mcproxy.protocol.envelope import META, undressed
 from mcproxy.protocol.eras import HOP_META, META_PROGRESS_TOKEN, META_SERVER_INFO, negotiate
 from mcproxy.protocol.jsonrpc import (

@@ -12,7 +12,7 @@ from typing import Final
 
 from mcproxy.call import Principal
 from mcproxy.downstream.handshake.session_ids import KEY_BYTES
-from mcproxy.downstream.handshake.sessions import SHUTTING_DOWN, Sessions
+from mcproxy.downstream.handshake.sessions import Sessions
 from mcproxy.downstream.handshake.stdio import Pipe
 from mcproxy.downstream.io.context import Edge
 from mcproxy.downstream.io.event_stream import EventStream
@@ -20,6 +20,7 @@ from mcproxy.downstream.io.forwarded_credentials import brought
 from mcproxy.downstream.io.inbound import Incoming
 from mcproxy.downstream.io.request_headers import heading
 from mcproxy.downstream.io.responses import Refusal
+from mcproxy.downstream.io.shutdown import SHUTTING_DOWN
 from mcproxy.downstream.io.stream_limits import OpenStreams
 from mcproxy.http import server as http
 from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, INVALID_REQUEST

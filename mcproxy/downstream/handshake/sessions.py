@@ -25,6 +25,7 @@ from mcproxy.downstream.handshake.replay import Streams
 from mcproxy.downstream.handshake.session_ids import KEY_BYTES, Opening, Remembered, UnknownSession, seal, unseal
 from mcproxy.downstream.io.context import Edge
 from mcproxy.downstream.io.pending_changes import AT_ONCE, Changes, encoded
+from mcproxy.downstream.io.shutdown import SHUTTING_DOWN
 from mcproxy.pending_requests import PeerGone, Requests
 from mcproxy.protocol.eras import Era
 from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, INVALID_REQUEST, Message
@@ -35,9 +36,6 @@ SWEEPS: Final = 4
 """How often, in the time that a session may idle, idle ones are looked for."""
 
 _ERA: Final = Era.HANDSHAKE.value
-
-SHUTTING_DOWN: Final = "the gateway is shutting down; try again"
-CUT_OFF: Final = "the gateway shut down before the answer came; what became of the call is unknown"
 
 
 class TooManySessions(McpError):

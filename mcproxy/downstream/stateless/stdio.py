@@ -13,9 +13,9 @@ from typing import Final
 import anyio
 
 from mcproxy.call import McpError, Principal, Reason
-from mcproxy.downstream.handshake.sessions import CUT_OFF, SHUTTING_DOWN
 from mcproxy.downstream.io.context import Edge
 from mcproxy.downstream.io.inbound import Incoming, speaks_stateless
+from mcproxy.downstream.io.shutdown import CUT_OFF, SHUTTING_DOWN
 from mcproxy.downstream.stateless.conversation import Admitted, admit, respond
 from mcproxy.downstream.stateless.subscriptions import Line, Subscription
 from mcproxy.protocol.jsonrpc import (

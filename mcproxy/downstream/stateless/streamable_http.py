@@ -12,7 +12,6 @@ from typing import Final
 
 from mcproxy.call import McpError, Principal, Reason
 from mcproxy.concurrency.cancel_scope import InPlace
-from mcproxy.downstream.handshake.sessions import CUT_OFF, SHUTTING_DOWN
 from mcproxy.downstream.io.context import Edge
 from mcproxy.downstream.io.event_stream import EventStream
 from mcproxy.downstream.io.forwarded_credentials import brought
@@ -20,6 +19,7 @@ from mcproxy.downstream.io.inbound import Incoming
 from mcproxy.downstream.io.request_headers import heading
 from mcproxy.downstream.io.responses import Accepted, Refusal, check_accept, error, json
 from mcproxy.downstream.io.send_buffer import Outbox
+from mcproxy.downstream.io.shutdown import CUT_OFF, SHUTTING_DOWN
 from mcproxy.downstream.io.stream_limits import OpenStreams
 from mcproxy.downstream.stateless.conversation import Admitted, Answer, admit, respond
 from mcproxy.downstream.stateless.subscriptions import Subscription

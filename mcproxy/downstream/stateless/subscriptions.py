@@ -28,9 +28,9 @@ from mcproxy.call import (
     ResourceUpdated,
     TaskChanged,
 )
-from mcproxy.downstream.handshake.sessions import SHUTTING_DOWN
 from mcproxy.downstream.io.context import Edge
 from mcproxy.downstream.io.pending_changes import AT_ONCE, Changes, as_notification
+from mcproxy.downstream.io.shutdown import SHUTTING_DOWN
 from mcproxy.downstream.stateless.conversation import Admitted, answer
 from mcproxy.protocol.capabilities import tells_changes
 from mcproxy.protocol.envelope import META, with_meta

@@ -8,10 +8,8 @@ it is not kept, and nobody comes aboard who began to read after the change (requ
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
-from itertools import islice
 from typing import Final
 
 import msgspec
@@ -21,7 +19,7 @@ from msgspec.structs import replace
 
 from mcproxy import settings
 from mcproxy.call import Call, Complete, Failed, Findings, Outcome, Owner, Reason, ServerIdentity, owner
-from mcproxy.catalog.uris import canonical
+from mcproxy.catalog.uris import MAX_URI, canonical, has_many_parts, wholes
 from mcproxy.gateway.cache.singleflight import Flight, Waiter
 from mcproxy.gateway.cache.store import Entry, Key, Shelf
 from mcproxy.gateway.cache.watches import Turnover, Watch, Watches
@@ -33,15 +31,10 @@ from mcproxy.protocol.methods import Method
 META_STALE: Final = "mcproxy/stale"
 """In `_meta` of a result that has outlived its time: `{"forMs": ...}`, for how long."""
 
-MAX_URI: Final = 8192
-"""Characters; what has a longer URI is read past the cache, and is looked for no further than this."""
-_MAX_PARTS: Final = 128
-"""Of a URI's `/`, `?` and `#`; what has more is read past the cache."""
 _MAX_PUBLIC: Final = 256 * 1024
 """Characters of URIs of which it is remembered that their last result was public."""
 _HARMLESS_META: Final = frozenset({"traceparent", "tracestate", "baggage"})
 """Keys of a request's `_meta` that do not affect its result (basic, "OpenTelemetry trace context")."""
-_PART: Final = re.compile("[/?#]")
 _FOREVER: Final = float("inf")
 
 
@@ -98,7 +91,7 @@ class Reads:
     def reader(self, call: Call, row: Method) -> Key | None:
         """The key of what `call` reads for itself; None where its result may depend on more than that."""
         uri = _only_subject(call.params, row)
-        if uri is None or len(uri) > MAX_URI or _has_many_parts(uri):
+        if uri is None or len(uri) > MAX_URI or has_many_parts(uri):
             return None
         principal = None if self._spec.cache.shared else call.caller.principal.name
         return Key(owner(self._spec, call.caller), uri, principal)
@@ -301,18 +294,6 @@ def _is_harmless(meta: Raw) -> bool:
         return parse_object(meta).keys() <= _HARMLESS_META
     except InvalidMessage:
         return False
-
-
-def _has_many_parts(uri: str) -> bool:
-    return len(uri) > _MAX_PARTS and len(_PART.findall(uri)) > _MAX_PARTS
-
-
-def wholes(uri: str) -> Iterator[str]:
-    """`uri` and all that it may be a part of."""
-    yield uri
-    for part in islice(_PART.finditer(uri), _MAX_PARTS):
-        yield uri[: part.start()]
-        yield uri[: part.end()]
 
 
 def _hit(entry: Entry, now: float) -> Hit:

@@ -47,7 +47,7 @@ from mcproxy.gateway.cache.store import Key, fit
 from mcproxy.gateway.cache.watches import Turnover, Watch
 from mcproxy.gateway.listings.state import Catalogue, LinkKey
 from mcproxy.gateway.pipeline import contained
-from mcproxy.gateway.subscriptions import Topic
+from mcproxy.gateway.watchers import Topic
 from mcproxy.protocol.jsonrpc import parse_text
 from mcproxy.protocol.methods import METHODS, Kind, Method, Subject
 from mcproxy.telemetry.metrics import Metrics

@@ -10,6 +10,7 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Awaitable
+from contextvars import Context
 from typing import Final
 
 import anyio
@@ -20,7 +21,6 @@ from mcproxy.http.client.connection import Connection
 from mcproxy.http.client.head_cache import Recognition
 from mcproxy.http.client.headers import write_request
 from mcproxy.http.client.response import Answer, Broken
-from mcproxy.telemetry.logs import about
 
 LONGEST_IDLE: Final = 15.0
 """Seconds that a connection waits for another request; servers mostly give up later."""
@@ -101,25 +101,27 @@ class Pool:
         return None
 
     async def _connect(self, url: URL) -> Connection:
-        # It outlives the call that it is made for, of which it would hold all that lines of the log may say.
-        token = about.set(None)
+        # In an empty context: a connection outlives the call that it is made for, and would hold all that is in it.
+        connecting = self._loop.create_task(self._connected(url), context=Context())
         try:
             with anyio.fail_after(self._patience):
-                connected = await start_connection(
-                    await self._loop.getaddrinfo(url.raw_host or "", url.port or 0, type=socket.SOCK_STREAM),
-                    happy_eyeballs_delay=HAPPY_EYEBALLS_DELAY,
-                )
-                _, connection = await self._loop.create_connection(
-                    lambda: Connection(self._keep, self._forget, self._recognition),
-                    sock=connected,
-                    ssl=self._context() if url.scheme == "https" else None,
-                    server_hostname=url.raw_host if url.scheme == "https" else None,
-                )
+                connection = await connecting
         except (OSError, ValueError) as error:
             raise Unreached from error
-        finally:
-            about.reset(token)
         self._urls[connection] = url
+        return connection
+
+    async def _connected(self, url: URL) -> Connection:
+        connected = await start_connection(
+            await self._loop.getaddrinfo(url.raw_host or "", url.port or 0, type=socket.SOCK_STREAM),
+            happy_eyeballs_delay=HAPPY_EYEBALLS_DELAY,
+        )
+        _, connection = await self._loop.create_connection(
+            lambda: Connection(self._keep, self._forget, self._recognition),
+            sock=connected,
+            ssl=self._context() if url.scheme == "https" else None,
+            server_hostname=url.raw_host if url.scheme == "https" else None,
+        )
         return connection
 
     def _context(self) -> ssl.SSLContext:

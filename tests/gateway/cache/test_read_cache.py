@@ -21,7 +21,8 @@ from mcproxy.call import (
     Retired,
     UpstreamChanged,
 )
-from mcproxy.gateway.cache.policy import MAX_URI, META_STALE
+from mcproxy.catalog.uris import MAX_URI
+from mcproxy.gateway.cache.policy import META_STALE
 from mcproxy.protocol.caching import LONGEST_TTL
 from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, RESOURCE_NOT_FOUND, ErrorObject, first_level, raw
 from mcproxy.protocol.methods import LOG_MESSAGE, PROGRESS, Kind
