@@ -102,26 +102,25 @@ class Pool:
 
     async def _connect(self, url: URL) -> Connection:
         # In an empty context: a connection outlives the call that it is made for, and would hold all that is in it.
-        connecting = self._loop.create_task(self._connected(url), context=Context())
         try:
-            with anyio.fail_after(self._patience):
-                connection = await connecting
+            connection = await self._loop.create_task(self._connected(url), context=Context())
         except (OSError, ValueError) as error:
             raise Unreached from error
         self._urls[connection] = url
         return connection
 
     async def _connected(self, url: URL) -> Connection:
-        connected = await start_connection(
-            await self._loop.getaddrinfo(url.raw_host or "", url.port or 0, type=socket.SOCK_STREAM),
-            happy_eyeballs_delay=HAPPY_EYEBALLS_DELAY,
-        )
-        _, connection = await self._loop.create_connection(
-            lambda: Connection(self._keep, self._forget, self._recognition),
-            sock=connected,
-            ssl=self._context() if url.scheme == "https" else None,
-            server_hostname=url.raw_host if url.scheme == "https" else None,
-        )
+        with anyio.fail_after(self._patience):
+            connected = await start_connection(
+                await self._loop.getaddrinfo(url.raw_host or "", url.port or 0, type=socket.SOCK_STREAM),
+                happy_eyeballs_delay=HAPPY_EYEBALLS_DELAY,
+            )
+            _, connection = await self._loop.create_connection(
+                lambda: Connection(self._keep, self._forget, self._recognition),
+                sock=connected,
+                ssl=self._context() if url.scheme == "https" else None,
+                server_hostname=url.raw_host if url.scheme == "https" else None,
+            )
         return connection
 
     def _context(self) -> ssl.SSLContext:
