@@ -34,7 +34,10 @@ from mcproxy.admin.listener import served
 from mcproxy.admin.loop_lag import beat
 from mcproxy.admin.pages import Pages
 from mcproxy.admin.ui import StatusPage
-from mcproxy.call import AGGREGATE, Audience, Handler, Listener, Phase, UpstreamEvent, UpstreamStatus
+from mcproxy.call.calls import Handler
+from mcproxy.call.clients import Audience, Listener
+from mcproxy.call.identity import AGGREGATE
+from mcproxy.call.upstreams import Phase, UpstreamEvent, UpstreamStatus
 from mcproxy.catalog.merging import View
 from mcproxy.catalog.naming import Refused
 from mcproxy.configuration.loading import credentials

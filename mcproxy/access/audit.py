@@ -20,7 +20,7 @@ import structlog
 
 from mcproxy.access.journal import Journal
 from mcproxy.access.records import Lines, Record
-from mcproxy.call import McpError, Reason
+from mcproxy.call.errors import McpError, Reason
 from mcproxy.protocol.jsonrpc import INTERNAL_ERROR
 from mcproxy.settings.access import audit as settings
 from mcproxy.telemetry.metrics import Metrics

@@ -20,7 +20,7 @@ from mcproxy.access.fetching import Fetch, fetch
 from mcproxy.access.issuers import KeysUnavailable, Spawn
 from mcproxy.access.keys import KeyRing, digest
 from mcproxy.access.tokens import InsufficientScope, InvalidToken, Tokens, Verified
-from mcproxy.call import ANONYMOUS, Principal
+from mcproxy.call.identity import ANONYMOUS, Principal
 from mcproxy.settings.access.authentication import RESERVED, Authentication, Certificates, Forwarded
 
 MAX_NAME: Final = 256

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from mcproxy.call import Principal
+from mcproxy.call.identity import Principal
 from mcproxy.settings.access.authentication import Key
 
 MARK: Final = "mcproxy_"

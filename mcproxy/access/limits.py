@@ -16,7 +16,7 @@ from typing import Final
 
 import msgspec
 
-from mcproxy.call import Principal
+from mcproxy.call.identity import Principal
 from mcproxy.settings.access.rates import Allowance, Limit, Rates
 
 DAY: Final = 86400

@@ -17,7 +17,8 @@ import msgspec
 import re2
 from cachetools import LRUCache
 
-from mcproxy.call import Decision, Principal, RuleName
+from mcproxy.call.calls import Decision, RuleName
+from mcproxy.call.identity import Principal
 from mcproxy.protocol.jsonrpc import Params
 from mcproxy.protocol.methods import Kind
 from mcproxy.settings.access import policy as settings

@@ -18,7 +18,8 @@ from typing import Final, Literal
 import msgspec
 from msgspec import Raw
 
-from mcproxy.call import Aim, Call, Caller, Decision, Failed, Outcome
+from mcproxy.call.calls import Aim, Call, Decision, Failed, Outcome
+from mcproxy.call.identity import Caller
 from mcproxy.protocol.envelope import META
 from mcproxy.protocol.jsonrpc import InvalidMessage, RequestId, parse_object, parse_text, size_of
 from mcproxy.telemetry.logs import MIN_SECRET, REDACTED

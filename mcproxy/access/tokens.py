@@ -19,7 +19,7 @@ from jwt.algorithms import AllowedPublicKeys
 
 from mcproxy.access.fetching import Fetch
 from mcproxy.access.issuers import Keys, KeySet, Spawn
-from mcproxy.call import Principal
+from mcproxy.call.identity import Principal
 from mcproxy.settings.access.authentication import RESERVED, Issuer, OAuth
 
 MAX_NAME: Final = 256

@@ -11,7 +11,7 @@ from prometheus_client import Metric
 from prometheus_client.core import GaugeMetricFamily, InfoMetricFamily
 from prometheus_client.registry import Collector
 
-from mcproxy.call import Phase, UpstreamStatus
+from mcproxy.call.upstreams import Phase, UpstreamStatus
 
 
 class Standings(Collector):

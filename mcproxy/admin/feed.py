@@ -14,22 +14,9 @@ from typing import Final, assert_never
 import anyio
 from anyio.streams.memory import MemoryObjectSendStream
 
-from mcproxy.call import (
-    Call,
-    Complete,
-    Connected,
-    Disconnected,
-    Failed,
-    Handler,
-    InputRequired,
-    ListChanged,
-    Notice,
-    Outcome,
-    ResourceUpdated,
-    Retired,
-    UpstreamChanged,
-    UpstreamEvent,
-)
+from mcproxy.call.calls import Call, Complete, Failed, Handler, InputRequired, Outcome
+from mcproxy.call.clients import ListChanged, Notice, ResourceUpdated
+from mcproxy.call.upstreams import Connected, Disconnected, Retired, UpstreamChanged, UpstreamEvent
 from mcproxy.protocol.jsonrpc import parse_text
 from mcproxy.protocol.methods import METHODS
 

@@ -14,7 +14,9 @@ from mcproxy import __version__
 from mcproxy.admin.figures import Figures, Reading
 from mcproxy.admin.forms import Field, fields
 from mcproxy.admin.masking import masked
-from mcproxy.call import Handler, Listener, Phase, UpstreamStatus
+from mcproxy.call.calls import Handler
+from mcproxy.call.clients import Listener
+from mcproxy.call.upstreams import Phase, UpstreamStatus
 from mcproxy.catalog.merging import Shown, View
 from mcproxy.catalog.naming import Refused
 from mcproxy.protocol.methods import Kind

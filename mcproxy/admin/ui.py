@@ -19,7 +19,10 @@ from mcproxy import __version__
 from mcproxy.admin.feed import Feed
 from mcproxy.admin.forms import Unusable, arguments
 from mcproxy.admin.pages import Answer, Item, Pages
-from mcproxy.call import Call, Caller, Complete, Failed, InputRequest, InputRequired, McpError, Outcome, Principal
+from mcproxy.call.calls import Call, Complete, Failed, InputRequired, Outcome
+from mcproxy.call.clients import InputRequest
+from mcproxy.call.errors import McpError
+from mcproxy.call.identity import Caller, Principal
 from mcproxy.protocol.eras import LATEST
 from mcproxy.protocol.jsonrpc import INVALID_REQUEST, Params, parse_text, raw
 from mcproxy.protocol.methods import Kind

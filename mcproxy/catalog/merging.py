@@ -14,7 +14,8 @@ from typing import Final
 
 from msgspec import Raw
 
-from mcproxy.call import Caller, ServerIdentity
+from mcproxy.call.identity import Caller
+from mcproxy.call.upstreams import ServerIdentity
 from mcproxy.catalog.freshness import Freshness
 from mcproxy.catalog.naming import Layout, NameTable, Refused, Renamed, Space, name_table, to_all
 from mcproxy.catalog.rewriting import Rewriter

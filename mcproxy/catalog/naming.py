@@ -17,7 +17,7 @@ from typing import Final
 
 from msgspec import Raw
 
-from mcproxy.call import AGGREGATE
+from mcproxy.call.identity import AGGREGATE
 from mcproxy.catalog.uris import readings, spellings
 from mcproxy.protocol.methods import Kind
 from mcproxy.settings import Filter, Upstream

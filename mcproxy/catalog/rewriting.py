@@ -14,7 +14,8 @@ import msgspec
 from msgspec import Raw
 from msgspec.structs import replace
 
-from mcproxy.call import Complete, Failed, Findings, InputRequest, InputRequired, Outcome
+from mcproxy.call.calls import Complete, Failed, Findings, InputRequired, Outcome
+from mcproxy.call.clients import InputRequest
 from mcproxy.protocol.jsonrpc import InvalidMessage, Params, may_hold, parse_object, parse_text, raw
 from mcproxy.protocol.methods import Kind, Shape
 from mcproxy.protocol.tasks import META_RELATED_TASK, TASK, TASK_ID

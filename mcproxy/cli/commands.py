@@ -26,7 +26,8 @@ import typer
 from mcproxy import __version__
 from mcproxy import rlimits as descriptors
 from mcproxy.app import App, running, serve_http, serve_stdio
-from mcproxy.call import ANONYMOUS, Connected, Principal, UpstreamEvent
+from mcproxy.call.identity import ANONYMOUS, Principal
+from mcproxy.call.upstreams import Connected, UpstreamEvent
 from mcproxy.cli.explain import endpoint_key, explained, known_roles, present
 from mcproxy.cli.inspection import Entry, Refused, Visitor, call_tool, entries, read_resource, reports, result
 from mcproxy.cli.keys import keys

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 
 from mcproxy.app import running
-from mcproxy.call import AGGREGATE, Caller, Principal
+from mcproxy.call.identity import AGGREGATE, Caller, Principal
 from mcproxy.cli.presentation import show, show_json
 from mcproxy.gateway.explaining import Explanation, kind_of
 from mcproxy.protocol.eras import LATEST

@@ -15,19 +15,10 @@ import msgspec
 from msgspec import Raw
 
 from mcproxy import __version__
-from mcproxy.call import (
-    ANONYMOUS,
-    Call,
-    Caller,
-    Client,
-    Complete,
-    Failed,
-    Handler,
-    InputRequired,
-    Outcome,
-    Phase,
-    UpstreamStatus,
-)
+from mcproxy.call.calls import Call, Complete, Failed, Handler, InputRequired, Outcome
+from mcproxy.call.clients import Client
+from mcproxy.call.identity import ANONYMOUS, Caller
+from mcproxy.call.upstreams import Phase, UpstreamStatus
 from mcproxy.catalog.merging import View
 from mcproxy.protocol.eras import LATEST_HANDSHAKE
 from mcproxy.protocol.jsonrpc import Params, raw

@@ -15,7 +15,8 @@ import typer
 from pydantic import Field, ValidationError
 
 from mcproxy.access.policy import Item, Policy
-from mcproxy.call import Decision, Principal
+from mcproxy.call.calls import Decision
+from mcproxy.call.identity import Principal
 from mcproxy.catalog.naming import SEPARATOR, Layout, Space, layouts
 from mcproxy.catalog.uris import readings, spellings
 from mcproxy.cli.explain import endpoint_key, known_roles

@@ -20,7 +20,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from mcproxy.call import InputRequest, McpError
+from mcproxy.call.clients import InputRequest
+from mcproxy.call.errors import McpError
 from mcproxy.protocol.jsonrpc import INVALID_REQUEST, Params, raw
 from mcproxy.protocol.methods import INPUT_CAPABILITIES, LOG_MESSAGE, PROGRESS
 
@@ -33,7 +34,7 @@ Ask = Callable[[str], str]
 
 
 class Terminal:
-    """A `call.Client`. `ask_line` is None where nobody sits there: questions are then refused."""
+    """A `call.clients.Client`. `ask_line` is None where nobody sits there: questions are then refused."""
 
     def __init__(self, console: Console, ask_line: Ask | None) -> None:
         self._console = console

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from mcproxy.call import Aim, Call
+from mcproxy.call.calls import Aim, Call
 from mcproxy.catalog.merging import View
 from mcproxy.catalog.naming import SEPARATOR
 from mcproxy.gateway.listings.state import Catalogue

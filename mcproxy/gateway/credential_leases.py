@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 import anyio
 
-from mcproxy.call import Caller, McpError, Reason
+from mcproxy.call.errors import McpError, Reason
+from mcproxy.call.identity import Caller
 from mcproxy.catalog.naming import Space
 from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, INVALID_REQUEST
 

@@ -10,7 +10,9 @@ from dataclasses import dataclass
 
 from msgspec import Raw
 
-from mcproxy.call import AGGREGATE, Aim, Caller, Decision, Upstream
+from mcproxy.call.calls import Aim, Decision
+from mcproxy.call.identity import AGGREGATE, Caller
+from mcproxy.call.upstreams import Upstream
 from mcproxy.catalog.naming import Layout, Space
 from mcproxy.gateway.listings.state import Catalogue, LinkKey
 from mcproxy.protocol.jsonrpc import Params

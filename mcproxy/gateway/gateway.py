@@ -13,32 +13,11 @@ from mcproxy.access.audit import Audit
 from mcproxy.access.limits import Limits
 from mcproxy.access.pins import Pins, approved
 from mcproxy.access.policy import Policy
-from mcproxy.call import (
-    AGGREGATE,
-    ANONYMOUS,
-    Audience,
-    Call,
-    Caller,
-    Complete,
-    Credentials,
-    Disconnected,
-    Failed,
-    Handler,
-    Hearing,
-    ListChanged,
-    Listener,
-    McpError,
-    Notice,
-    Outcome,
-    Party,
-    Principal,
-    ResourceUpdated,
-    Retired,
-    TaskChanged,
-    Upstream,
-    UpstreamChanged,
-    UpstreamEvent,
-)
+from mcproxy.call.calls import Call, Complete, Failed, Handler, Outcome
+from mcproxy.call.clients import Audience, ListChanged, Listener, Notice, ResourceUpdated, TaskChanged
+from mcproxy.call.errors import McpError, Party
+from mcproxy.call.identity import AGGREGATE, ANONYMOUS, Caller, Credentials, Principal
+from mcproxy.call.upstreams import Disconnected, Hearing, Retired, Upstream, UpstreamChanged, UpstreamEvent
 from mcproxy.catalog.merging import View
 from mcproxy.catalog.naming import Layout, Refused, layouts
 from mcproxy.catalog.uris import readings, spellings

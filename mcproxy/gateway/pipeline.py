@@ -16,19 +16,9 @@ import structlog
 from mcproxy.access.audit import Audit
 from mcproxy.access.limits import Exceeded, Limits
 from mcproxy.access.records import Digest, Digests, End, recorded, trace_id
-from mcproxy.call import (
-    Call,
-    Complete,
-    Failed,
-    Handler,
-    InputRequired,
-    McpError,
-    Outcome,
-    Party,
-    Reason,
-    Stage,
-    Upstream,
-)
+from mcproxy.call.calls import Call, Complete, Failed, Handler, InputRequired, Outcome, Stage
+from mcproxy.call.errors import McpError, Party, Reason
+from mcproxy.call.upstreams import Upstream
 from mcproxy.gateway.call_subjects import Aims
 from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, LIMIT_EXCEEDED, ErrorObject
 from mcproxy.protocol.methods import METHODS, Kind

@@ -13,7 +13,8 @@ from typing import Final
 import msgspec
 from msgspec import Raw
 
-from mcproxy.call import Call, McpError, Reason
+from mcproxy.call.calls import Call
+from mcproxy.call.errors import McpError, Reason
 from mcproxy.catalog.naming import Space
 from mcproxy.catalog.uris import is_legal
 from mcproxy.gateway.listings.routes import Outlook, Way

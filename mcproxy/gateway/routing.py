@@ -12,7 +12,9 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from mcproxy.call import Call, Complete, Failed, Handler, McpError, Outcome, Party, Reason, Upstream
+from mcproxy.call.calls import Call, Complete, Failed, Handler, Outcome
+from mcproxy.call.errors import McpError, Party, Reason
+from mcproxy.call.upstreams import Upstream
 from mcproxy.catalog.contents import fault
 from mcproxy.catalog.naming import Space
 from mcproxy.catalog.rewriting import Rewriter, kept_private, marked, respelled

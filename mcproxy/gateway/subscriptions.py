@@ -15,25 +15,10 @@ from functools import partial
 import anyio
 import structlog
 
-from mcproxy.call import (
-    Call,
-    Complete,
-    Connected,
-    Disconnected,
-    Failed,
-    Hearing,
-    InputRequired,
-    Listener,
-    McpError,
-    Outcome,
-    Party,
-    Reason,
-    ResourceUpdated,
-    Retired,
-    Upstream,
-    UpstreamChanged,
-    UpstreamEvent,
-)
+from mcproxy.call.calls import Call, Complete, Failed, InputRequired, Outcome
+from mcproxy.call.clients import Listener, ResourceUpdated
+from mcproxy.call.errors import McpError, Party, Reason
+from mcproxy.call.upstreams import Connected, Disconnected, Hearing, Retired, Upstream, UpstreamChanged, UpstreamEvent
 from mcproxy.catalog.naming import Layout
 from mcproxy.catalog.uris import MAX_URI, canonical
 from mcproxy.concurrency.coalescer import Clock, Coalescer, Sleep

@@ -12,7 +12,8 @@ from typing import Final
 
 import msgspec
 
-from mcproxy.call import Caller, McpError, Owner
+from mcproxy.call.errors import McpError
+from mcproxy.call.identity import Caller, Owner
 from mcproxy.catalog.naming import Space
 from mcproxy.catalog.rewriting import TaskRewriter
 from mcproxy.gateway.listings.state import Catalogue, LinkKey

@@ -41,7 +41,9 @@ import msgspec
 from msgspec import Raw
 from msgspec.structs import replace
 
-from mcproxy.call import Call, Caller, Change, Client, InputRequest, Listener
+from mcproxy.call.calls import Call
+from mcproxy.call.clients import Change, Client, InputRequest, Listener
+from mcproxy.call.identity import Caller
 from mcproxy.catalog.rewriting import Rewriter
 from mcproxy.protocol.jsonrpc import Params
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from mcproxy.call import Listener
+from mcproxy.call.clients import Listener
 from mcproxy.catalog.uris import MAX_URI, canonical, wholes
 from mcproxy.gateway.listings.state import LinkKey
 

@@ -23,5 +23,5 @@ class Endpoint(Selection):
 
 
 def key_of(name: str) -> str:
-    """The endpoint's key (`call.Caller.endpoint`): no name of an upstream."""
+    """The endpoint's key (`call.identity.Caller.endpoint`): no name of an upstream."""
     return MARK + name

@@ -25,18 +25,9 @@ from opentelemetry.trace import Link, Span, SpanKind, StatusCode, format_trace_i
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from mcproxy import __version__
-from mcproxy.call import (
-    Call,
-    Complete,
-    Failed,
-    Handler,
-    InputRequired,
-    Outcome,
-    Reason,
-    Stage,
-    Upstream,
-    UpstreamStatus,
-)
+from mcproxy.call.calls import Call, Complete, Failed, Handler, InputRequired, Outcome, Stage
+from mcproxy.call.errors import Reason
+from mcproxy.call.upstreams import Upstream, UpstreamStatus
 from mcproxy.protocol.jsonrpc import InvalidMessage, Params, parse_object, parse_text, raw
 from mcproxy.protocol.methods import METHODS, Subject
 from mcproxy.settings.tracing import Tracing as Settings
@@ -149,7 +140,7 @@ class Tracing:
 
 @dataclass(frozen=True, slots=True)
 class _Traced:
-    """Implements `call.Upstream`."""
+    """Implements `call.upstreams.Upstream`."""
 
     upstream: Upstream
     send: Callable[[Upstream, Call], Awaitable[Outcome]]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import anyio
 
-from mcproxy.call import Call
+from mcproxy.call.calls import Call
 from mcproxy.protocol.jsonrpc import RequestId, parse_text
 from mcproxy.protocol.methods import METHODS
 

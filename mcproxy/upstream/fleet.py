@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 import anyio
 from anyio.abc import TaskGroup
 
-from mcproxy.call import UpstreamEvent
+from mcproxy.call.upstreams import UpstreamEvent
 from mcproxy.settings import Settings
 from mcproxy.settings.differences import Difference
 from mcproxy.telemetry.metrics import Metrics

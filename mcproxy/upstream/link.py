@@ -15,7 +15,10 @@ import anyio
 from anyio.abc import TaskGroup
 from msgspec.structs import replace
 
-from mcproxy.call import Call, Change, Credentials, Hearing, Listener, Outcome, Owner, ServerIdentity
+from mcproxy.call.calls import Call, Outcome
+from mcproxy.call.clients import Change, Listener
+from mcproxy.call.identity import Credentials, Owner
+from mcproxy.call.upstreams import Hearing, ServerIdentity
 from mcproxy.pending_requests import Timeouts
 from mcproxy.protocol.jsonrpc import ErrorObject, Message, Params
 from mcproxy.protocol.methods import Method

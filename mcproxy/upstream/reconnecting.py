@@ -14,20 +14,9 @@ from dataclasses import dataclass, field, replace
 import anyio
 import structlog
 
-from mcproxy.call import (
-    Call,
-    Connected,
-    Disconnected,
-    Failed,
-    Outcome,
-    Party,
-    Phase,
-    Reason,
-    Retired,
-    ServerIdentity,
-    Trouble,
-    UpstreamEvent,
-)
+from mcproxy.call.calls import Call, Failed, Outcome
+from mcproxy.call.errors import Party, Reason
+from mcproxy.call.upstreams import Connected, Disconnected, Phase, Retired, ServerIdentity, Trouble, UpstreamEvent
 from mcproxy.concurrency.backoff import LONGEST
 from mcproxy.pending_requests import PeerGone
 from mcproxy.protocol.eras import Era

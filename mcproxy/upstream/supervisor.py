@@ -15,24 +15,19 @@ from typing import Final
 import anyio
 from anyio.abc import TaskGroup
 
-from mcproxy.call import (
+from mcproxy.call.calls import Call, Failed, Outcome
+from mcproxy.call.clients import Change
+from mcproxy.call.errors import Party, Reason
+from mcproxy.call.identity import Caller, Credentials, owner
+from mcproxy.call.upstreams import (
     GATEWAY_CAPABILITY,
-    Call,
-    Caller,
-    Change,
     Connected,
-    Credentials,
-    Failed,
     Hearing,
-    Outcome,
-    Party,
     Phase,
-    Reason,
     ServerIdentity,
     UpstreamChanged,
     UpstreamEvent,
     UpstreamStatus,
-    owner,
 )
 from mcproxy.concurrency import backoff
 from mcproxy.protocol.eras import HANDSHAKE_VERSIONS, Era
@@ -71,7 +66,7 @@ def _unheard(event: UpstreamEvent) -> None:
 
 
 class Supervisor:
-    """Implements `call.Upstream`. `run` owns every link; calls come from other tasks."""
+    """Implements `call.upstreams.Upstream`. `run` owns every link; calls come from other tasks."""
 
     def __init__(
         self,

@@ -15,7 +15,9 @@ import structlog.testing
 
 from mcproxy.access.audit import MOST_AT_ONCE, Audit
 from mcproxy.access.records import Digests, End, Record, recorded
-from mcproxy.call import ANONYMOUS, Aim, Call, Caller, McpError, Reason
+from mcproxy.call.calls import Aim, Call
+from mcproxy.call.errors import McpError, Reason
+from mcproxy.call.identity import ANONYMOUS, Caller
 from mcproxy.protocol.eras import LATEST
 from mcproxy.sealing import Sealer
 from mcproxy.settings.access.audit import Audit as Spec

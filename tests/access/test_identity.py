@@ -11,7 +11,7 @@ import pytest
 
 from mcproxy.access.identity import Fault, Identity, NotIdentified
 from mcproxy.access.keys import digest
-from mcproxy.call import ANONYMOUS, Principal
+from mcproxy.call.identity import ANONYMOUS, Principal
 from mcproxy.settings.access.authentication import Authentication
 from tests.access.test_issuers import ISSUER, JWKS, Clock, Web, jwks
 from tests.access.test_tokens import HERE, NOW, signed

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from mcproxy.access.limits import DAY, Exceeded, Limits
-from mcproxy.call import Principal
+from mcproxy.call.identity import Principal
 from mcproxy.settings.access.rates import Rates
 
 MIDNIGHT = 20_000 * DAY

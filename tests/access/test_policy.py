@@ -9,7 +9,8 @@ import pytest
 from pydantic import ValidationError
 
 from mcproxy.access.policy import Item, Policy
-from mcproxy.call import ANONYMOUS, Decision, Principal, RuleName
+from mcproxy.call.calls import Decision, RuleName
+from mcproxy.call.identity import ANONYMOUS, Principal
 from mcproxy.catalog.uris import readings, spellings
 from mcproxy.protocol.jsonrpc import Params, raw
 from mcproxy.protocol.methods import Kind

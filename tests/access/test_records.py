@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from mcproxy.access.records import MAX_READ, MAX_SHOWN, MAX_TEXT, Digests, End, Lines, Record, recorded, trace_id
-from mcproxy.call import Aim, Call, Caller, Complete, Decision, Failed, Party, Principal, Reason, RuleName
+from mcproxy.call.calls import Aim, Call, Complete, Decision, Failed, RuleName
+from mcproxy.call.errors import Party, Reason
+from mcproxy.call.identity import Caller, Principal
 from mcproxy.protocol.eras import LATEST
 from mcproxy.protocol.jsonrpc import ErrorObject, Params, first_level, raw
 from mcproxy.sealing import Sealer

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from mcproxy.access.issuers import KeysUnavailable
 from mcproxy.access.keys import digest
 from mcproxy.access.tokens import InsufficientScope, InvalidToken, Tokens
-from mcproxy.call import Principal
+from mcproxy.call.identity import Principal
 from mcproxy.settings.access.authentication import Issuer, OAuth
 from tests.access.test_issuers import ISSUER, JWKS, Web, jwks
 from tests.fakes.issuer import Pair, pair, unsigned

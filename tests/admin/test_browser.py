@@ -13,7 +13,7 @@ import anyio
 import pytest
 from playwright.async_api import Page, async_playwright
 
-from mcproxy.call import Disconnected
+from mcproxy.call.upstreams import Disconnected
 from tests.admin.test_ui import PAGES, Site, site
 
 pytestmark = pytest.mark.anyio

@@ -7,7 +7,7 @@ from dataclasses import replace
 from prometheus_client import CollectorRegistry
 
 from mcproxy.admin.collectors import Standings
-from mcproxy.call import Phase, ServerIdentity, Trouble, UpstreamStatus
+from mcproxy.call.upstreams import Phase, ServerIdentity, Trouble, UpstreamStatus
 from mcproxy.protocol.eras import LATEST, Era
 
 TAKES = "mcproxy_upstream_takes_credentials"

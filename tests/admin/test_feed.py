@@ -6,19 +6,11 @@ import anyio
 import pytest
 
 from mcproxy.admin.feed import BACKLOG, Feed
-from mcproxy.call import (
-    ANONYMOUS,
-    Call,
-    Caller,
-    Complete,
-    Disconnected,
-    Failed,
-    ListChanged,
-    Outcome,
-    Party,
-    Reason,
-    UpstreamChanged,
-)
+from mcproxy.call.calls import Call, Complete, Failed, Outcome
+from mcproxy.call.clients import ListChanged
+from mcproxy.call.errors import Party, Reason
+from mcproxy.call.identity import ANONYMOUS, Caller
+from mcproxy.call.upstreams import Disconnected, UpstreamChanged
 from mcproxy.protocol.eras import LATEST
 from mcproxy.protocol.jsonrpc import ErrorObject, raw
 from mcproxy.protocol.methods import Kind

@@ -18,22 +18,11 @@ from mcproxy.admin.figures import Figures
 from mcproxy.admin.listener import served
 from mcproxy.admin.pages import Pages
 from mcproxy.admin.ui import StatusPage
-from mcproxy.call import (
-    AGGREGATE,
-    ANONYMOUS,
-    Call,
-    Complete,
-    Disconnected,
-    Failed,
-    Handler,
-    Listener,
-    Outcome,
-    Party,
-    Phase,
-    Principal,
-    Reason,
-    UpstreamStatus,
-)
+from mcproxy.call.calls import Call, Complete, Failed, Handler, Outcome
+from mcproxy.call.clients import Listener
+from mcproxy.call.errors import Party, Reason
+from mcproxy.call.identity import AGGREGATE, ANONYMOUS, Principal
+from mcproxy.call.upstreams import Disconnected, Phase, UpstreamStatus
 from mcproxy.catalog.merging import View, expose, merge, read_listing
 from mcproxy.catalog.naming import Refused, layouts
 from mcproxy.protocol.jsonrpc import ErrorObject, first_level, raw

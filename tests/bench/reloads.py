@@ -24,7 +24,10 @@ import msgspec
 from msgspec import Raw
 
 from mcproxy.app import App, running
-from mcproxy.call import ANONYMOUS, Call, Caller, Change, Complete, InputRequest, McpError
+from mcproxy.call.calls import Call, Complete
+from mcproxy.call.clients import Change, InputRequest
+from mcproxy.call.errors import McpError
+from mcproxy.call.identity import ANONYMOUS, Caller
 from mcproxy.protocol.eras import LATEST_HANDSHAKE
 from mcproxy.protocol.jsonrpc import INVALID_REQUEST, Params, raw
 from mcproxy.settings import Settings, Upstream

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from mcproxy.call import AGGREGATE, ANONYMOUS, Caller, ServerIdentity
+from mcproxy.call.identity import AGGREGATE, ANONYMOUS, Caller
+from mcproxy.call.upstreams import ServerIdentity
 from mcproxy.catalog.merging import Exposure, Listing, View, agreed, capabilities, expose, merge, read_listing, relayed
 from mcproxy.catalog.naming import Layout, layouts
 from mcproxy.protocol.eras import (

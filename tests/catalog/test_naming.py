@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from mcproxy.call import AGGREGATE
+from mcproxy.call.identity import AGGREGATE
 from mcproxy.catalog.naming import Layout, NameTable, Space, layouts, name_table
 from mcproxy.protocol.methods import Kind
 from tests.fakes.upstream import settings_of

@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 from msgspec import Raw
 from msgspec.structs import replace
 
-from mcproxy.call import Complete, Failed, Findings, InputRequest, InputRequired, Party
+from mcproxy.call.calls import Complete, Failed, Findings, InputRequired
+from mcproxy.call.clients import InputRequest
+from mcproxy.call.errors import Party
 from mcproxy.catalog.rewriting import Rewriter, is_error, marked
 from mcproxy.protocol.jsonrpc import ErrorObject, first_level, parse_object, raw
 from mcproxy.protocol.methods import Kind, Shape

@@ -6,7 +6,9 @@ import anyio
 import pytest
 from msgspec import Raw
 
-from mcproxy.call import Call, Complete, Failed, Handler, InputRequest, Outcome, Party
+from mcproxy.call.calls import Call, Complete, Failed, Handler, Outcome
+from mcproxy.call.clients import InputRequest
+from mcproxy.call.errors import Party
 from mcproxy.cli.inspection import Refused, Visitor, call_tool, entries, read_pairs, result
 from mcproxy.protocol.jsonrpc import INVALID_PARAMS, ErrorObject, Params, first_level, raw
 from mcproxy.protocol.methods import Kind

@@ -11,7 +11,9 @@ import anyio
 import pytest
 
 from mcproxy.app import App, running
-from mcproxy.call import ANONYMOUS, Call, Caller, Failed, ListChanged, Outcome
+from mcproxy.call.calls import Call, Failed, Outcome
+from mcproxy.call.clients import ListChanged
+from mcproxy.call.identity import ANONYMOUS, Caller
 from mcproxy.cli.lock import Task, lock
 from mcproxy.configuration.loading import load
 from mcproxy.configuration.lock import read

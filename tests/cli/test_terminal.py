@@ -10,7 +10,8 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from mcproxy.call import InputRequest, McpError
+from mcproxy.call.clients import InputRequest
+from mcproxy.call.errors import McpError
 from mcproxy.cli.terminal import Ask, Terminal, printable
 from mcproxy.protocol.jsonrpc import Params, raw
 from mcproxy.protocol.methods import LOG_MESSAGE, PROGRESS

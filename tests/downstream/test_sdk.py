@@ -14,7 +14,8 @@ from mcp.client.client import Client
 from mcp.client.sse import sse_client
 from mcp.client.stdio import StdioServerParameters
 
-from mcproxy.call import Call, ListChanged, Outcome
+from mcproxy.call.calls import Call, Outcome
+from mcproxy.call.clients import ListChanged
 from mcproxy.protocol.jsonrpc import raw
 from mcproxy.protocol.methods import Kind
 from tests.fakes.clients.python import leavable

@@ -13,8 +13,10 @@ import msgspec
 from prometheus_client import CollectorRegistry
 
 from mcproxy import settings
-from mcproxy.call import AGGREGATE, Call, Caller, Client, Complete, Handler, InputRequest, InputRequired, Outcome
-from mcproxy.call import Principal as CallPrincipal
+from mcproxy.call.calls import Call, Complete, Handler, InputRequired, Outcome
+from mcproxy.call.clients import Client, InputRequest
+from mcproxy.call.identity import AGGREGATE, Caller
+from mcproxy.call.identity import Principal as CallPrincipal
 from mcproxy.gateway.input.bridge import Bridge
 from mcproxy.gateway.pipeline import contained, stack
 from mcproxy.protocol.eras import LATEST

@@ -12,18 +12,10 @@ import anyio
 from prometheus_client import CollectorRegistry
 
 from mcproxy.access.identity import Identity
-from mcproxy.call import (
-    AGGREGATE,
-    Call,
-    Complete,
-    Failed,
-    InputRequest,
-    Listener,
-    McpError,
-    Outcome,
-    Party,
-    Principal,
-)
+from mcproxy.call.calls import Call, Complete, Failed, Outcome
+from mcproxy.call.clients import InputRequest, Listener
+from mcproxy.call.errors import McpError, Party
+from mcproxy.call.identity import AGGREGATE, Principal
 from mcproxy.downstream.front import oauth_metadata as metadata
 from mcproxy.downstream.front.app import Identify, anonymous, serve_http
 from mcproxy.downstream.front.authentication import Credentials

@@ -15,24 +15,15 @@ from anyio.abc import TaskGroup
 from msgspec import Raw
 
 from mcproxy import settings
-from mcproxy.call import (
-    Call,
-    Caller,
-    Complete,
+from mcproxy.call.calls import Call, Complete, Failed, Outcome
+from mcproxy.call.clients import InputRequest, Listener, ResourceUpdated
+from mcproxy.call.errors import McpError, Party, Reason
+from mcproxy.call.identity import Caller, Owner, Principal
+from mcproxy.call.upstreams import (
     Connected,
     Disconnected,
-    Failed,
     Hearing,
-    InputRequest,
-    Listener,
-    McpError,
-    Outcome,
-    Owner,
-    Party,
     Phase,
-    Principal,
-    Reason,
-    ResourceUpdated,
     ServerIdentity,
     UpstreamChanged,
     UpstreamStatus,

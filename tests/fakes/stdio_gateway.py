@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import anyio
 
-from mcproxy.call import Call, Outcome
+from mcproxy.call.calls import Call, Outcome
 from mcproxy.downstream.front.stdio import serve_stdio
 from tests.fakes.gateway import FakeGateway, asking, edge_of, list_tools
 

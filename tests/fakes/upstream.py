@@ -11,26 +11,15 @@ import msgspec
 from msgspec import Raw
 from msgspec.structs import replace
 
-from mcproxy.call import (
-    AGGREGATE,
-    ANONYMOUS,
-    Call,
-    Caller,
-    Change,
-    Complete,
+from mcproxy.call.calls import Call, Complete, Failed, Outcome
+from mcproxy.call.clients import Change, InputRequest, ListChanged, Listener
+from mcproxy.call.errors import Party, Reason
+from mcproxy.call.identity import AGGREGATE, ANONYMOUS, Caller, Owner, Principal
+from mcproxy.call.upstreams import (
     Connected,
     Disconnected,
-    Failed,
     Hearing,
-    InputRequest,
-    ListChanged,
-    Listener,
-    Outcome,
-    Owner,
-    Party,
     Phase,
-    Principal,
-    Reason,
     Retired,
     ServerIdentity,
     UpstreamChanged,
@@ -112,7 +101,7 @@ class Gate:
 
 
 class FakeUpstream:
-    """Satisfies `call.Upstream`. Lists are plain values; other methods answer from `answers`, else as unknown."""
+    """A `call.upstreams.Upstream`. Lists are plain values; other methods answer from `answers`, else as unknown."""
 
     def __init__(self, name: str, **capabilities: object) -> None:
         self.name = name

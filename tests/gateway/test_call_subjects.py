@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mcproxy.call import AGGREGATE, ANONYMOUS, Aim, Call, Caller
+from mcproxy.call.calls import Aim, Call
+from mcproxy.call.identity import AGGREGATE, ANONYMOUS, Caller
 from mcproxy.gateway.call_subjects import MAX_UNLISTED
 from mcproxy.protocol.eras import LATEST_HANDSHAKE
 from mcproxy.protocol.jsonrpc import raw

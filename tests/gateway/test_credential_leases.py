@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mcproxy.call import McpError
+from mcproxy.call.errors import McpError
 from mcproxy.gateway.credential_leases import Leases
 
 

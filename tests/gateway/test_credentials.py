@@ -6,7 +6,10 @@ import anyio
 import pytest
 from msgspec.structs import replace
 
-from mcproxy.call import Call, Caller, Credentials, Outcome, Principal, ResourceUpdated, UpstreamChanged
+from mcproxy.call.calls import Call, Outcome
+from mcproxy.call.clients import ResourceUpdated
+from mcproxy.call.identity import Caller, Credentials, Principal
+from mcproxy.call.upstreams import UpstreamChanged
 from mcproxy.protocol.eras import LATEST, LATEST_HANDSHAKE
 from mcproxy.protocol.jsonrpc import raw
 from mcproxy.protocol.methods import Kind

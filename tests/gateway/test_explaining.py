@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from mcproxy.call import Caller, Failed, Principal
+from mcproxy.call.calls import Failed
+from mcproxy.call.identity import Caller, Principal
 from mcproxy.gateway.explaining import Explanation, kind_of
 from mcproxy.protocol.eras import LATEST
 from mcproxy.protocol.jsonrpc import raw

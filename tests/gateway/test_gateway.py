@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mcproxy.call import ListChanged, ResourceUpdated
+from mcproxy.call.clients import ListChanged, ResourceUpdated
 from mcproxy.protocol.methods import ROOTS_CHANGED, Kind
 from tests.fakes.upstream import FakeUpstream, complete, decoded, house, quiet, tool
 

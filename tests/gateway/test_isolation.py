@@ -12,7 +12,9 @@ from dataclasses import dataclass
 import anyio
 import pytest
 
-from mcproxy.call import Call, Caller, Complete, Outcome, Principal, ResourceUpdated
+from mcproxy.call.calls import Call, Complete, Outcome
+from mcproxy.call.clients import ResourceUpdated
+from mcproxy.call.identity import Caller, Principal
 from mcproxy.protocol.eras import LATEST
 from mcproxy.protocol.jsonrpc import raw
 from tests.fakes.upstream import (

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from mcproxy.call import Outcome
+from mcproxy.call.calls import Outcome
 from mcproxy.protocol.eras import Era
 from mcproxy.protocol.methods import SET_LEVEL
 from tests.fakes.upstream import (

@@ -18,22 +18,15 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from mcproxy.call import (
-    Call,
-    Caller,
-    Change,
-    Complete,
+from mcproxy.call.calls import Call, Complete, Failed, Outcome
+from mcproxy.call.clients import Change, ListChanged, ResourceUpdated
+from mcproxy.call.errors import Party, Reason
+from mcproxy.call.identity import Caller, Principal
+from mcproxy.call.upstreams import (
     Connected,
     Disconnected,
-    Failed,
     Hearing,
-    ListChanged,
-    Outcome,
-    Party,
     Phase,
-    Principal,
-    Reason,
-    ResourceUpdated,
     ServerIdentity,
     UpstreamChanged,
     UpstreamStatus,

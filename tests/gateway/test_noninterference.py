@@ -20,7 +20,9 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from msgspec import structs
 
-from mcproxy.call import Call, Caller, Change, Complete, Failed, Notice, Outcome, Principal, ResourceUpdated
+from mcproxy.call.calls import Call, Complete, Failed, Outcome
+from mcproxy.call.clients import Change, Notice, ResourceUpdated
+from mcproxy.call.identity import Caller, Principal
 from mcproxy.protocol.eras import LATEST, LATEST_HANDSHAKE
 from mcproxy.protocol.jsonrpc import raw
 from mcproxy.protocol.methods import LOG_MESSAGE, Kind

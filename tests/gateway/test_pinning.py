@@ -8,7 +8,9 @@ import pytest
 import structlog.testing
 
 from mcproxy.access.pins import approved
-from mcproxy.call import ANONYMOUS, Caller, ListChanged, ServerIdentity
+from mcproxy.call.clients import ListChanged
+from mcproxy.call.identity import ANONYMOUS, Caller
+from mcproxy.call.upstreams import ServerIdentity
 from mcproxy.protocol.eras import LATEST, LATEST_HANDSHAKE, Era
 from mcproxy.protocol.jsonrpc import INVALID_PARAMS, raw
 from mcproxy.protocol.methods import Kind

@@ -11,23 +11,9 @@ import structlog.testing
 from msgspec.structs import replace
 
 from mcproxy.access.audit import Audit
-from mcproxy.call import (
-    ANONYMOUS,
-    Aim,
-    Call,
-    Caller,
-    Complete,
-    Failed,
-    Handler,
-    InputRequired,
-    McpError,
-    Notes,
-    Outcome,
-    Party,
-    Principal,
-    Reason,
-    Stage,
-)
+from mcproxy.call.calls import Aim, Call, Complete, Failed, Handler, InputRequired, Notes, Outcome, Stage
+from mcproxy.call.errors import McpError, Party, Reason
+from mcproxy.call.identity import ANONYMOUS, Caller, Principal
 from mcproxy.gateway.pipeline import attributed, audited, contained, counted, stack
 from mcproxy.protocol.eras import LATEST
 from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS, LIMIT_EXCEEDED, raw

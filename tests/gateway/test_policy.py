@@ -10,20 +10,10 @@ import anyio
 import pytest
 from msgspec import Raw
 
-from mcproxy.call import (
-    ANONYMOUS,
-    Call,
-    Caller,
-    Failed,
-    InputRequest,
-    InputRequired,
-    ListChanged,
-    Notice,
-    Outcome,
-    Principal,
-    Reason,
-    ResourceUpdated,
-)
+from mcproxy.call.calls import Call, Failed, InputRequired, Outcome
+from mcproxy.call.clients import InputRequest, ListChanged, Notice, ResourceUpdated
+from mcproxy.call.errors import Reason
+from mcproxy.call.identity import ANONYMOUS, Caller, Principal
 from mcproxy.protocol.eras import LATEST
 from mcproxy.protocol.jsonrpc import INVALID_PARAMS, METHOD_NOT_FOUND, raw
 from mcproxy.protocol.methods import Kind

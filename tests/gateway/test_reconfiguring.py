@@ -9,7 +9,9 @@ from typing import Any
 import anyio
 import pytest
 
-from mcproxy.call import Call, Change, Failed, InputRequired, ListChanged, Outcome, Reason, ResourceUpdated
+from mcproxy.call.calls import Call, Failed, InputRequired, Outcome
+from mcproxy.call.clients import Change, ListChanged, ResourceUpdated
+from mcproxy.call.errors import Reason
 from mcproxy.protocol.eras import LATEST
 from mcproxy.protocol.jsonrpc import raw
 from mcproxy.protocol.methods import Kind

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from mcproxy.access.policy import Policy
-from mcproxy.call import ANONYMOUS, Call, Caller, ServerIdentity
+from mcproxy.call.calls import Call
+from mcproxy.call.identity import ANONYMOUS, Caller
+from mcproxy.call.upstreams import ServerIdentity
 from mcproxy.catalog.merging import Entry, Listing
 from mcproxy.catalog.naming import Space, layouts
 from mcproxy.gateway.listings.state import Catalogue, LinkKey

@@ -7,7 +7,9 @@ from collections.abc import Mapping
 import msgspec
 import pytest
 
-from mcproxy.call import Call, Complete, Failed, InputRequest, InputRequired, Listener, Outcome, Party, Reason
+from mcproxy.call.calls import Call, Complete, Failed, InputRequired, Outcome
+from mcproxy.call.clients import InputRequest, Listener
+from mcproxy.call.errors import Party, Reason
 from mcproxy.protocol.eras import HANDSHAKE_VERSIONS, LATEST, LATEST_HANDSHAKE
 from mcproxy.protocol.jsonrpc import first_level, raw
 from mcproxy.protocol.methods import METHODS, Answerer, Kind

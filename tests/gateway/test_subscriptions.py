@@ -11,7 +11,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from mcproxy.call import Call, Hearing, Outcome, ResourceUpdated, Retired
+from mcproxy.call.calls import Call, Outcome
+from mcproxy.call.clients import ResourceUpdated
+from mcproxy.call.upstreams import Hearing, Retired
 from mcproxy.gateway.listings.state import LinkKey
 from mcproxy.gateway.watchers import Topic, Watchers
 from mcproxy.protocol.jsonrpc import raw

@@ -12,7 +12,9 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from mcproxy.app import App, running
-from mcproxy.call import ANONYMOUS, Call, Caller, Client, InputRequired, Outcome
+from mcproxy.call.calls import Call, InputRequired, Outcome
+from mcproxy.call.clients import Client
+from mcproxy.call.identity import ANONYMOUS, Caller
 from mcproxy.protocol.eras import LATEST
 from mcproxy.protocol.jsonrpc import raw
 from mcproxy.settings import Settings

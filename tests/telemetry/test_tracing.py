@@ -16,7 +16,8 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind, StatusCode, TraceFlags, format_span_id, format_trace_id
 from pydantic import ValidationError
 
-from mcproxy.call import Call, Outcome, Reason
+from mcproxy.call.calls import Call, Outcome
+from mcproxy.call.errors import Reason
 from mcproxy.protocol.methods import Kind
 from mcproxy.settings.tracing import Tracing as Settings
 from mcproxy.settings.tracing import is_installed

@@ -13,19 +13,11 @@ import anyio
 import msgspec
 from msgspec import Raw
 
-from mcproxy.call import (
-    ANONYMOUS,
-    Call,
-    Caller,
-    Change,
-    Complete,
-    Failed,
-    InputRequest,
-    Listener,
-    McpError,
-    Outcome,
-    UpstreamEvent,
-)
+from mcproxy.call.calls import Call, Complete, Failed, Outcome
+from mcproxy.call.clients import Change, InputRequest, Listener
+from mcproxy.call.errors import McpError
+from mcproxy.call.identity import ANONYMOUS, Caller
+from mcproxy.call.upstreams import UpstreamEvent
 from mcproxy.protocol.jsonrpc import INVALID_REQUEST, Params, raw
 from mcproxy.settings import Proxy, Upstream, UpstreamTimeouts
 from mcproxy.telemetry.metrics import Metrics
@@ -45,7 +37,7 @@ def child(*manners: str, **settings: Any) -> Upstream:
 
 @dataclass
 class FakeClient:
-    """Satisfies `call.Client`: answers with `answer`, or refuses where there is none, once `may_answer` is set."""
+    """A `call.clients.Client`: answers with `answer`, or refuses where there is none, once `may_answer` is set."""
 
     answer: object | None = None
     may_answer: anyio.Event = field(default_factory=anyio.Event)
@@ -84,7 +76,7 @@ def refusing() -> FakeClient:
 
 @dataclass(eq=False)
 class FakeListener:
-    """Satisfies `call.Listener`: answers what is asked between calls."""
+    """Satisfies `call.clients.Listener`: answers what is asked between calls."""
 
     caller: Caller
     answer: object

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from aiohttp import web
 
-from mcproxy.call import Connected
+from mcproxy.call.upstreams import Connected
 from mcproxy.settings import Upstream
 from mcproxy.upstream.connect import address, transport
 from tests.fakes.servers.web import FakeSse, FakeStreamable, serving

@@ -11,7 +11,9 @@ import anyio
 import pytest
 from msgspec.structs import replace
 
-from mcproxy.call import Call, Complete, Connected, Failed, InputRequired, ListChanged, UpstreamChanged
+from mcproxy.call.calls import Call, Complete, Failed, InputRequired
+from mcproxy.call.clients import ListChanged
+from mcproxy.call.upstreams import Connected, UpstreamChanged
 from mcproxy.protocol.eras import LATEST, LATEST_HANDSHAKE, Era
 from mcproxy.protocol.methods import Kind
 from mcproxy.settings import Upstream

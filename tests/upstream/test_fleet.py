@@ -9,7 +9,9 @@ from dataclasses import dataclass, field
 import anyio
 import pytest
 
-from mcproxy.call import Connected, Outcome, Phase, Reason
+from mcproxy.call.calls import Outcome
+from mcproxy.call.errors import Reason
+from mcproxy.call.upstreams import Connected, Phase
 from mcproxy.settings import Proxy, Settings, Upstream
 from mcproxy.settings.differences import diff
 from mcproxy.telemetry.metrics import Metrics

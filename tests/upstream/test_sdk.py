@@ -12,7 +12,7 @@ from typing import Any
 import anyio
 import pytest
 
-from mcproxy.call import Complete, Outcome
+from mcproxy.call.calls import Complete, Outcome
 from mcproxy.protocol.jsonrpc import raw
 from mcproxy.settings import Upstream, UpstreamTimeouts
 from tests.upstream.support import FakeClient, Running, answering, decoded, running, tool

@@ -10,19 +10,15 @@ import anyio
 import pytest
 from msgspec.structs import replace
 
-from mcproxy.call import (
+from mcproxy.call.calls import Call, Complete, Outcome
+from mcproxy.call.clients import ListChanged, Notice
+from mcproxy.call.errors import Party, Reason
+from mcproxy.call.identity import Credentials
+from mcproxy.call.upstreams import (
     GATEWAY_CAPABILITY,
-    Call,
-    Complete,
     Connected,
-    Credentials,
     Disconnected,
-    ListChanged,
-    Notice,
-    Outcome,
-    Party,
     Phase,
-    Reason,
     Retired,
     ServerIdentity,
     Trouble,

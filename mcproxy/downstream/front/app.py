@@ -16,7 +16,8 @@ from urllib.parse import urlsplit
 import anyio
 import msgspec
 
-from mcproxy.call import AGGREGATE, ANONYMOUS, McpError, Principal
+from mcproxy.call.errors import McpError
+from mcproxy.call.identity import AGGREGATE, ANONYMOUS, Principal
 from mcproxy.downstream.front.origin import admits_host, admits_origin, cors_headers, preflight_headers
 from mcproxy.downstream.handshake.conversation import opens
 from mcproxy.downstream.handshake.http_sse import EventStreams

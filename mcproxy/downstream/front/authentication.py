@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from mcproxy.access.identity import Fault, Identified, Identity, NotIdentified
-from mcproxy.call import ANONYMOUS, Principal
+from mcproxy.call.identity import ANONYMOUS, Principal
 from mcproxy.downstream.front.oauth_metadata import challenge, is_audience
 from mcproxy.downstream.front.origin import is_loopback
 from mcproxy.downstream.io.context import Edge

@@ -15,7 +15,7 @@ from typing import Any, Final, NoReturn
 from aiohttp import web
 
 from mcproxy.access.identity import Identity
-from mcproxy.call import Principal
+from mcproxy.call.identity import Principal
 from mcproxy.downstream.front.authentication import Credentials
 from mcproxy.downstream.front.origin import admits_host
 from mcproxy.downstream.io.context import Edge

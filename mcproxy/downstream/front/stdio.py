@@ -16,7 +16,7 @@ import anyio.lowlevel
 import structlog
 from anyio.abc import TaskGroup
 
-from mcproxy.call import AGGREGATE, ANONYMOUS, Principal
+from mcproxy.call.identity import AGGREGATE, ANONYMOUS, Principal
 from mcproxy.downstream.handshake.sessions import Sessions
 from mcproxy.downstream.handshake.stdio import Pipe
 from mcproxy.downstream.io.context import Edge

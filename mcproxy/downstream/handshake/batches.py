@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from mcproxy.call import McpError
+from mcproxy.call.errors import McpError
 from mcproxy.downstream.handshake.conversation import Outlet, receive, take
 from mcproxy.downstream.handshake.sessions import Session
 from mcproxy.downstream.io.context import Edge

@@ -10,7 +10,9 @@ from typing import assert_never
 
 from msgspec import Raw
 
-from mcproxy.call import Caller, InputRequest, McpError, Reason
+from mcproxy.call.clients import InputRequest
+from mcproxy.call.errors import McpError, Reason
+from mcproxy.call.identity import Caller
 from mcproxy.pending_requests import PeerGone, Requests, RequestTimeout, Timeouts
 from mcproxy.protocol.inputs import missing_capabilities, named
 from mcproxy.protocol.jsonrpc import (

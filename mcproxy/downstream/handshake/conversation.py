@@ -14,18 +14,10 @@ import msgspec
 from msgspec import Raw
 
 from mcproxy import __version__
-from mcproxy.call import (
-    Call,
-    Complete,
-    Credentials,
-    Failed,
-    InputRequest,
-    InputRequired,
-    McpError,
-    Outcome,
-    Principal,
-    Reason,
-)
+from mcproxy.call.calls import Call, Complete, Failed, InputRequired, Outcome
+from mcproxy.call.clients import InputRequest
+from mcproxy.call.errors import McpError, Reason
+from mcproxy.call.identity import Credentials, Principal
 from mcproxy.downstream.handshake.session_ids import Opening, kept
 from mcproxy.downstream.handshake.sessions import Session, Sessions
 from mcproxy.downstream.io.context import Edge
@@ -261,7 +253,7 @@ class _Mute:
 
 
 class _Way(msgspec.Struct, eq=False):
-    """The way back of one call (`call.Client`)."""
+    """The way back of one call (`call.clients.Client`)."""
 
     session: Session
     outlet: Outlet

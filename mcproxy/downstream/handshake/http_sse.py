@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from mcproxy.call import Principal
+from mcproxy.call.identity import Principal
 from mcproxy.downstream.handshake.session_ids import KEY_BYTES
 from mcproxy.downstream.handshake.sessions import Sessions
 from mcproxy.downstream.handshake.stdio import Pipe

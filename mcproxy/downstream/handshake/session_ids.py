@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 from msgspec import Raw
 
-from mcproxy.call import Principal
+from mcproxy.call.identity import Principal
 from mcproxy.protocol.jsonrpc import InvalidMessage, Params, parse_object, parse_text, raw
 from mcproxy.sealing import Sealer, Unsealable
 

@@ -19,7 +19,9 @@ from cachetools import TTLCache
 from msgspec import Raw
 from msgspec.structs import replace
 
-from mcproxy.call import Caller, Change, Credentials, InputRequest, McpError, Notice, Principal, Reason
+from mcproxy.call.clients import Change, InputRequest, Notice
+from mcproxy.call.errors import McpError, Reason
+from mcproxy.call.identity import Caller, Credentials, Principal
 from mcproxy.downstream.handshake.client_requests import ask
 from mcproxy.downstream.handshake.replay import Streams
 from mcproxy.downstream.handshake.session_ids import KEY_BYTES, Opening, Remembered, UnknownSession, seal, unseal
@@ -71,7 +73,7 @@ class Cancellable(Protocol):
 
 
 class Session:
-    """One handshake session, as its client's listener (`call.Listener`) and as the owner of its calls."""
+    """One handshake session, as its client's listener (`call.clients.Listener`) and as the owner of its calls."""
 
     __slots__ = (
         "_abandoned",

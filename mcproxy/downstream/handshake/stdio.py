@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from mcproxy.call import Credentials, McpError, Principal
+from mcproxy.call.errors import McpError
+from mcproxy.call.identity import Credentials, Principal
 from mcproxy.downstream.handshake.batches import answered, check_batch, encode_batch, receive_batch
 from mcproxy.downstream.handshake.conversation import answer_early, greet, opens, receive, refuse
 from mcproxy.downstream.handshake.sessions import Session, Sessions

@@ -14,7 +14,8 @@ from typing import Final
 
 import msgspec
 
-from mcproxy.call import McpError, Principal
+from mcproxy.call.errors import McpError
+from mcproxy.call.identity import Principal
 from mcproxy.concurrency.cancel_scope import InPlace
 from mcproxy.downstream.handshake.batches import answered, check_batch, encode_batch, receive_batch, take_batch
 from mcproxy.downstream.handshake.conversation import carry_out, greet, opens, take, taken

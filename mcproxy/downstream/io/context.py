@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 
 from anyio.abc import TaskGroup
 
-from mcproxy.call import Audience, Caller, Handler, Principal
+from mcproxy.call.calls import Handler
+from mcproxy.call.clients import Audience
+from mcproxy.call.identity import Caller, Principal
 from mcproxy.concurrency.deadlines import Patience
 from mcproxy.downstream.io.keep_alive import KeepAlive
 from mcproxy.protocol.headers import MirroredParameter

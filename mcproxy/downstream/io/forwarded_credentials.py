@@ -9,7 +9,7 @@ from collections.abc import Collection
 
 import msgspec
 
-from mcproxy.call import Credentials, Principal
+from mcproxy.call.identity import Credentials, Principal
 from mcproxy.downstream.io.context import Edge
 from mcproxy.downstream.io.responses import Refusal
 from mcproxy.http import server as http

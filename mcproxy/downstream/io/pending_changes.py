@@ -9,7 +9,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import Final, assert_never
 
-from mcproxy.call import Change, ListChanged, Notice, ResourceUpdated, TaskChanged
+from mcproxy.call.clients import Change, ListChanged, Notice, ResourceUpdated, TaskChanged
 from mcproxy.concurrency.bounded_queue import Backlog
 from mcproxy.protocol.jsonrpc import Notification, encode, size_of
 from mcproxy.protocol.methods import Kind

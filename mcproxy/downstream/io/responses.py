@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from mcproxy.call import McpError, Reason
+from mcproxy.call.errors import McpError, Reason
 from mcproxy.http import server as http
 from mcproxy.protocol.jsonrpc import INVALID_REQUEST, ErrorResponse, RequestId, encode
 

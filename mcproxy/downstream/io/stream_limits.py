@@ -8,7 +8,8 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 
-from mcproxy.call import McpError, Principal, Reason
+from mcproxy.call.errors import McpError, Reason
+from mcproxy.call.identity import Principal
 from mcproxy.downstream.io.context import Edge
 from mcproxy.protocol.jsonrpc import INTERNAL_ERROR
 

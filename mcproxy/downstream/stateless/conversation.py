@@ -15,18 +15,10 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from mcproxy import __version__
-from mcproxy.call import (
-    Call,
-    Caller,
-    Complete,
-    Credentials,
-    Failed,
-    InputRequest,
-    InputRequired,
-    McpError,
-    Outcome,
-    Principal,
-)
+from mcproxy.call.calls import Call, Complete, Failed, InputRequired, Outcome
+from mcproxy.call.clients import InputRequest
+from mcproxy.call.errors import McpError
+from mcproxy.call.identity import Caller, Credentials, Principal
 from mcproxy.downstream.io.context import Edge
 from mcproxy.http import server as http
 from mcproxy.protocol.envelope import (
@@ -279,7 +271,7 @@ def _row(version: str, method: str) -> Method:
 
 
 class _Way:
-    """The way back of one request (`call.Client`), open until its outcome."""
+    """The way back of one request (`call.clients.Client`), open until its outcome."""
 
     def __init__(self, admitted: Admitted, send: Send) -> None:
         self.admitted = admitted

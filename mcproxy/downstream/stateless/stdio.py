@@ -12,7 +12,8 @@ from typing import Final
 
 import anyio
 
-from mcproxy.call import McpError, Principal, Reason
+from mcproxy.call.errors import McpError, Reason
+from mcproxy.call.identity import Principal
 from mcproxy.downstream.io.context import Edge
 from mcproxy.downstream.io.inbound import Incoming, speaks_stateless
 from mcproxy.downstream.io.shutdown import CUT_OFF, SHUTTING_DOWN

@@ -10,7 +10,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Final
 
-from mcproxy.call import McpError, Principal, Reason
+from mcproxy.call.errors import McpError, Reason
+from mcproxy.call.identity import Principal
 from mcproxy.concurrency.cancel_scope import InPlace
 from mcproxy.downstream.io.context import Edge
 from mcproxy.downstream.io.event_stream import EventStream

@@ -14,20 +14,9 @@ import anyio
 import msgspec
 from msgspec import Raw
 
-from mcproxy.call import (
-    Call,
-    Change,
-    Complete,
-    Failed,
-    InputRequest,
-    InputRequired,
-    ListChanged,
-    McpError,
-    Notice,
-    Outcome,
-    ResourceUpdated,
-    TaskChanged,
-)
+from mcproxy.call.calls import Call, Complete, Failed, InputRequired, Outcome
+from mcproxy.call.clients import Change, InputRequest, ListChanged, Notice, ResourceUpdated, TaskChanged
+from mcproxy.call.errors import McpError
 from mcproxy.downstream.io.context import Edge
 from mcproxy.downstream.io.pending_changes import AT_ONCE, Changes, as_notification
 from mcproxy.downstream.io.shutdown import SHUTTING_DOWN
@@ -141,7 +130,7 @@ class Line(Protocol):
 
 
 class Subscription:
-    """One stream, as its client's listener (`call.Listener`)."""
+    """One stream, as its client's listener (`call.clients.Listener`)."""
 
     def __init__(self, edge: Edge, admitted: Admitted, line: Line) -> None:
         """Raises McpError where the request says nothing that can be served."""

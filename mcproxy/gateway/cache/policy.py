@@ -18,7 +18,10 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from mcproxy import settings
-from mcproxy.call import Call, Complete, Failed, Findings, Outcome, Owner, Reason, ServerIdentity, owner
+from mcproxy.call.calls import Call, Complete, Failed, Findings, Outcome
+from mcproxy.call.errors import Reason
+from mcproxy.call.identity import Owner, owner
+from mcproxy.call.upstreams import ServerIdentity
 from mcproxy.catalog.uris import MAX_URI, canonical, has_many_parts, wholes
 from mcproxy.gateway.cache.singleflight import Flight, Waiter
 from mcproxy.gateway.cache.store import Entry, Key, Shelf

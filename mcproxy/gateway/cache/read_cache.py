@@ -18,26 +18,18 @@ import anyio
 from msgspec.structs import replace
 
 from mcproxy import settings
-from mcproxy.call import (
-    Call,
-    Complete,
+from mcproxy.call.calls import Call, Complete, Handler, Outcome
+from mcproxy.call.clients import ListChanged, Listener, Notice, ResourceUpdated, TaskChanged
+from mcproxy.call.identity import Owner, owner
+from mcproxy.call.upstreams import (
     Connected,
     Disconnected,
-    Handler,
     Hearing,
-    ListChanged,
-    Listener,
-    Notice,
-    Outcome,
-    Owner,
-    ResourceUpdated,
     Retired,
-    TaskChanged,
     Upstream,
     UpstreamChanged,
     UpstreamEvent,
     UpstreamStatus,
-    owner,
 )
 from mcproxy.catalog.annotations import is_read_only
 from mcproxy.catalog.merging import EMPTY

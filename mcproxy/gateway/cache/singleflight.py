@@ -11,7 +11,9 @@ import asyncio
 import msgspec
 from msgspec import Raw
 
-from mcproxy.call import Call, Complete, Failed, InputRequest, InputRequired, McpError, Outcome
+from mcproxy.call.calls import Call, Complete, Failed, InputRequired, Outcome
+from mcproxy.call.clients import InputRequest
+from mcproxy.call.errors import McpError
 from mcproxy.gateway.cache.store import Key
 from mcproxy.gateway.cache.watches import Watch
 from mcproxy.protocol.jsonrpc import INVALID_REQUEST, Params

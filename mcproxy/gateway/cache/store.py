@@ -15,7 +15,8 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from mcproxy.call import Complete, Owner
+from mcproxy.call.calls import Complete
+from mcproxy.call.identity import Owner
 from mcproxy.catalog.uris import canonical
 from mcproxy.protocol.jsonrpc import size_of
 

@@ -10,7 +10,9 @@ from typing import NoReturn
 
 import msgspec
 
-from mcproxy.call import ANONYMOUS, Caller, Change, InputRequest, McpError
+from mcproxy.call.clients import Change, InputRequest
+from mcproxy.call.errors import McpError
+from mcproxy.call.identity import ANONYMOUS, Caller
 from mcproxy.protocol.eras import LATEST
 from mcproxy.protocol.jsonrpc import METHOD_NOT_FOUND
 

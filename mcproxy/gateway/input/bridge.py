@@ -23,7 +23,8 @@ import anyio
 from msgspec.structs import replace
 
 from mcproxy import settings
-from mcproxy.call import Call, Complete, Failed, Handler, InputRequest, InputRequired, Outcome
+from mcproxy.call.calls import Call, Complete, Failed, Handler, InputRequired, Outcome
+from mcproxy.call.clients import InputRequest
 from mcproxy.concurrency.coalescer import Sleep
 from mcproxy.gateway.input.parked_call import Unaskable, lacking
 from mcproxy.gateway.input.parking import AsksByResults, Clock, Parking, Pause

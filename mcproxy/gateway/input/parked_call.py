@@ -14,7 +14,9 @@ import anyio
 from msgspec import Raw
 
 from mcproxy import settings
-from mcproxy.call import Call, Failed, InputRequest, McpError, Outcome, Party, Reason
+from mcproxy.call.calls import Call, Failed, Outcome
+from mcproxy.call.clients import InputRequest
+from mcproxy.call.errors import McpError, Party, Reason
 from mcproxy.concurrency.bounded_queue import Backlog
 from mcproxy.protocol.inputs import INPUT_RESPONSES, Capabilities, check_answer, merged, missing_capabilities, named
 from mcproxy.protocol.jsonrpc import (

@@ -15,7 +15,9 @@ import anyio
 from msgspec.structs import replace
 
 from mcproxy import settings
-from mcproxy.call import Call, Failed, Handler, InputRequest, McpError, Outcome, Party, Reason
+from mcproxy.call.calls import Call, Failed, Handler, Outcome
+from mcproxy.call.clients import InputRequest
+from mcproxy.call.errors import McpError, Party, Reason
 from mcproxy.concurrency.coalescer import Sleep
 from mcproxy.gateway.input.parked_call import Crossing
 from mcproxy.gateway.input.request_state import Parked, refused

@@ -12,7 +12,8 @@ from typing import Final
 import msgspec
 from msgspec import Raw
 
-from mcproxy.call import Call, McpError
+from mcproxy.call.calls import Call
+from mcproxy.call.errors import McpError
 from mcproxy.protocol.envelope import META
 from mcproxy.protocol.inputs import INPUT_RESPONSES, REQUEST_STATE
 from mcproxy.protocol.jsonrpc import INVALID_PARAMS, parse_text

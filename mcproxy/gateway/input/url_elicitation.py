@@ -10,7 +10,8 @@ from typing import Literal
 import msgspec
 from msgspec import Raw
 
-from mcproxy.call import Call, InputRequest
+from mcproxy.call.calls import Call
+from mcproxy.call.clients import InputRequest
 from mcproxy.protocol.inputs import INPUT_RESPONSES
 from mcproxy.protocol.jsonrpc import EMPTY_OBJECT, URL_ELICITATION_REQUIRED, ErrorObject, parse_object
 

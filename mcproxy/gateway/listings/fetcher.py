@@ -17,21 +17,15 @@ from typing import Final, NamedTuple, assert_never
 import anyio
 import structlog
 
-from mcproxy.call import (
-    AGGREGATE,
-    Call,
-    Caller,
+from mcproxy.call.calls import Call, Failed, Outcome
+from mcproxy.call.clients import ListChanged, Listener
+from mcproxy.call.errors import McpError, Party, Reason
+from mcproxy.call.identity import AGGREGATE, Caller
+from mcproxy.call.upstreams import (
     Connected,
     Disconnected,
-    Failed,
     Hearing,
-    ListChanged,
-    Listener,
-    McpError,
-    Outcome,
-    Party,
     Phase,
-    Reason,
     Retired,
     Upstream,
     UpstreamChanged,

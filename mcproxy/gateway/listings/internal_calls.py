@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Final, NoReturn
 
-from mcproxy.call import ANONYMOUS, Call, Caller, Client, InputRequest, Listener, McpError
+from mcproxy.call.calls import Call
+from mcproxy.call.clients import Client, InputRequest, Listener
+from mcproxy.call.errors import McpError
+from mcproxy.call.identity import ANONYMOUS, Caller
 from mcproxy.gateway.listings.state import LinkKey
 from mcproxy.protocol.eras import LATEST
 from mcproxy.protocol.jsonrpc import INVALID_REQUEST, Params

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import assert_never
 
-from mcproxy.call import Change, ListChanged, Listener, Notice, ResourceUpdated, TaskChanged
+from mcproxy.call.clients import Change, ListChanged, Listener, Notice, ResourceUpdated, TaskChanged
 from mcproxy.gateway.listings.state import Catalogue, LinkKey
 from mcproxy.protocol.methods import LOG_LEVELS
 from mcproxy.telemetry.metrics import Metrics

@@ -9,7 +9,10 @@ from typing import Final
 from msgspec import Raw
 
 from mcproxy import __version__
-from mcproxy.call import GATEWAY_CAPABILITY, Call, Caller, Complete, McpError, Outcome
+from mcproxy.call.calls import Call, Complete, Outcome
+from mcproxy.call.errors import McpError
+from mcproxy.call.identity import Caller
+from mcproxy.call.upstreams import GATEWAY_CAPABILITY
 from mcproxy.catalog.freshness import hints_of
 from mcproxy.catalog.merging import Shown, agreed
 from mcproxy.concurrency.coalescer import Clock

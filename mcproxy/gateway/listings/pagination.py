@@ -9,7 +9,8 @@ from typing import Protocol
 import msgspec
 from msgspec import Raw
 
-from mcproxy.call import Complete, Failed, InputRequired, Outcome, Party
+from mcproxy.call.calls import Complete, Failed, InputRequired, Outcome
+from mcproxy.call.errors import Party
 from mcproxy.protocol.caching import UNSAID, Hints, least, read_hints
 from mcproxy.protocol.jsonrpc import (
     INTERNAL_ERROR,

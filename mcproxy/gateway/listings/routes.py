@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from msgspec import Raw
 
-from mcproxy.call import Aim
+from mcproxy.call.calls import Aim
 from mcproxy.catalog.merging import Shown, View
 from mcproxy.catalog.naming import Space
 from mcproxy.protocol.methods import Kind

@@ -18,7 +18,9 @@ from msgspec import Raw
 
 from mcproxy.access.pins import UNPINNED, Pins
 from mcproxy.access.policy import Item, Policy, Standing
-from mcproxy.call import AGGREGATE, Aim, Caller, Decision, Owner, Principal, ServerIdentity, owner
+from mcproxy.call.calls import Aim, Decision
+from mcproxy.call.identity import AGGREGATE, Caller, Owner, Principal, owner
+from mcproxy.call.upstreams import ServerIdentity
 from mcproxy.catalog.annotations import is_destructive, is_read_only, is_repeatable
 from mcproxy.catalog.freshness import DOUBTFUL, NOT_LISTED, Freshness
 from mcproxy.catalog.merging import EMPTY, Exposure, Listing, Shown, Snapshot, View, expose, merge, relayed

@@ -14,7 +14,9 @@ import anyio
 from msgspec import Raw
 from msgspec.structs import replace
 
-from mcproxy.call import Call, Complete, Failed, McpError, Outcome, Upstream
+from mcproxy.call.calls import Call, Complete, Failed, Outcome
+from mcproxy.call.errors import McpError
+from mcproxy.call.upstreams import Upstream
 from mcproxy.gateway.listings.internal_calls import NOBODY
 from mcproxy.gateway.listings.pagination import Bounds, Paged, drain
 from mcproxy.gateway.listings.state import Catalogue, LinkKey

@@ -6,7 +6,8 @@ the same endpoint has; of everybody unauthenticated, a session has its own.
 
 from __future__ import annotations
 
-from mcproxy.call import ANONYMOUS, Caller, Listener
+from mcproxy.call.clients import Listener
+from mcproxy.call.identity import ANONYMOUS, Caller
 from mcproxy.gateway.listings.state import LinkKey
 from mcproxy.gateway.task_ids import Task
 

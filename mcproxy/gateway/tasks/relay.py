@@ -14,18 +14,9 @@ import anyio
 from msgspec import Raw
 from msgspec.structs import replace
 
-from mcproxy.call import (
-    Call,
-    Client,
-    Complete,
-    Failed,
-    InputRequest,
-    Listener,
-    McpError,
-    Outcome,
-    Reason,
-    TaskChanged,
-)
+from mcproxy.call.calls import Call, Complete, Failed, Outcome
+from mcproxy.call.clients import Client, InputRequest, Listener, TaskChanged
+from mcproxy.call.errors import McpError, Reason
 from mcproxy.catalog.naming import Space
 from mcproxy.catalog.rewriting import Rewriter, TaskRewriter, edited
 from mcproxy.gateway.listings.listeners import Listeners

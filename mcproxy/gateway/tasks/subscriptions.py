@@ -11,19 +11,10 @@ from collections.abc import Mapping
 
 import anyio
 
-from mcproxy.call import (
-    Call,
-    Complete,
-    Connected,
-    Disconnected,
-    Listener,
-    McpError,
-    Outcome,
-    Retired,
-    Upstream,
-    UpstreamChanged,
-    UpstreamEvent,
-)
+from mcproxy.call.calls import Call, Complete, Outcome
+from mcproxy.call.clients import Listener
+from mcproxy.call.errors import McpError
+from mcproxy.call.upstreams import Connected, Disconnected, Retired, Upstream, UpstreamChanged, UpstreamEvent
 from mcproxy.concurrency.coalescer import Coalescer
 from mcproxy.gateway.listings.internal_calls import errand
 from mcproxy.gateway.listings.listeners import Listeners

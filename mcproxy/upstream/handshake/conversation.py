@@ -15,19 +15,10 @@ from anyio.abc import TaskGroup
 from msgspec import Raw
 
 from mcproxy import __version__
-from mcproxy.call import (
-    Call,
-    Complete,
-    Failed,
-    ListChanged,
-    Notice,
-    Outcome,
-    Party,
-    Reason,
-    ResourceUpdated,
-    ServerIdentity,
-    TaskChanged,
-)
+from mcproxy.call.calls import Call, Complete, Failed, Outcome
+from mcproxy.call.clients import ListChanged, Notice, ResourceUpdated, TaskChanged
+from mcproxy.call.errors import Party, Reason
+from mcproxy.call.upstreams import ServerIdentity
 from mcproxy.pending_requests import GOODBYE, PeerGone, Requests, RequestTimeout, Send, Timeouts, with_progress_token
 from mcproxy.protocol.eras import HANDSHAKE_VERSIONS, LATEST_HANDSHAKE, Era
 from mcproxy.protocol.jsonrpc import (

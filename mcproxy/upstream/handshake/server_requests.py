@@ -14,7 +14,8 @@ import anyio
 from anyio.abc import TaskGroup
 from msgspec import Raw
 
-from mcproxy.call import InputRequest, Listener, McpError
+from mcproxy.call.clients import InputRequest, Listener
+from mcproxy.call.errors import McpError
 from mcproxy.pending_requests import PeerGone, Requests, Send
 from mcproxy.protocol.eras import HOP_META
 from mcproxy.protocol.jsonrpc import (

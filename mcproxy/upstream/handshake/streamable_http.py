@@ -17,7 +17,7 @@ from anyio.abc import TaskGroup
 from msgspec.structs import replace
 from yarl import URL
 
-from mcproxy.call import Hearing
+from mcproxy.call.upstreams import Hearing
 from mcproxy.concurrency import backoff
 from mcproxy.http.client.response import Broken
 from mcproxy.pending_requests import GOODBYE, PeerGone

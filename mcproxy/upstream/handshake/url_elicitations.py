@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
-from mcproxy.call import Listener
+from mcproxy.call.clients import Listener
 from mcproxy.protocol.jsonrpc import EMPTY_OBJECT, URL_ELICITATION_REQUIRED, ErrorObject, Params, parse_text
 
 

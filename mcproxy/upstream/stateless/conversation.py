@@ -15,7 +15,10 @@ from typing import Final, assert_never
 import anyio
 from msgspec.structs import replace
 
-from mcproxy.call import Call, Caller, Complete, Failed, Outcome, Party, Reason, ServerIdentity
+from mcproxy.call.calls import Call, Complete, Failed, Outcome
+from mcproxy.call.errors import Party, Reason
+from mcproxy.call.identity import Caller
+from mcproxy.call.upstreams import ServerIdentity
 from mcproxy.pending_requests import GOODBYE, PeerGone, Requests, RequestTimeout, Send, Timeouts
 from mcproxy.protocol.envelope import LONGEST_REMEMBERED, Envelope, put_on, wrap, written
 from mcproxy.protocol.eras import LATEST, STATELESS_VERSIONS, Era

@@ -14,7 +14,7 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from mcproxy import __version__
-from mcproxy.call import ServerIdentity
+from mcproxy.call.upstreams import ServerIdentity
 from mcproxy.protocol.envelope import Envelope, wrap
 from mcproxy.protocol.eras import HANDSHAKE_VERSIONS, LATEST, META_SERVER_INFO, Era
 from mcproxy.protocol.jsonrpc import (

@@ -11,7 +11,8 @@ from typing import Final
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from mcproxy.call import Complete, InputRequest, InputRequired, Outcome
+from mcproxy.call.calls import Complete, InputRequired, Outcome
+from mcproxy.call.clients import InputRequest
 from mcproxy.protocol.envelope import without_hop_meta
 from mcproxy.protocol.inputs import INPUT_REQUESTS, REQUEST_STATE
 from mcproxy.protocol.jsonrpc import Params, parse_text, raw

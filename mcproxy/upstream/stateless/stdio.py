@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 
 import anyio
 
-from mcproxy.call import ServerIdentity
+from mcproxy.call.upstreams import ServerIdentity
 from mcproxy.pending_requests import PeerGone, Requests, RequestTimeout, Timeouts
 from mcproxy.protocol.jsonrpc import ErrorResponse, InvalidMessage, Message, Request, Response, parse
 from mcproxy.upstream.link import Hop, Link, NotAccepted, Pipe, task_group

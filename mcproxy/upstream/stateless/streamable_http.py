@@ -17,7 +17,8 @@ from msgspec import Raw
 from msgspec.structs import replace
 from yarl import URL
 
-from mcproxy.call import Call, Complete, Failed, Outcome, ServerIdentity
+from mcproxy.call.calls import Call, Complete, Failed, Outcome
+from mcproxy.call.upstreams import ServerIdentity
 from mcproxy.http.client.response import Broken
 from mcproxy.pending_requests import PeerGone
 from mcproxy.protocol.eras import LATEST

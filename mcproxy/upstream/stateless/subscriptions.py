@@ -15,18 +15,10 @@ import msgspec
 import structlog
 from anyio.abc import TaskGroup
 
-from mcproxy.call import (
-    Call,
-    Complete,
-    Failed,
-    Hearing,
-    ListChanged,
-    Outcome,
-    Party,
-    Reason,
-    ResourceUpdated,
-    TaskChanged,
-)
+from mcproxy.call.calls import Call, Complete, Failed, Outcome
+from mcproxy.call.clients import ListChanged, ResourceUpdated, TaskChanged
+from mcproxy.call.errors import Party, Reason
+from mcproxy.call.upstreams import Hearing
 from mcproxy.catalog.uris import canonical
 from mcproxy.concurrency import backoff
 from mcproxy.pending_requests import PeerGone

@@ -12,7 +12,7 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from mcproxy.call import Principal
+from mcproxy.call.identity import Principal
 from mcproxy.http import server
 from mcproxy.settings import Limits, Proxy
 from tests.downstream.client import EventReader, RawClient, client_of, initialize, notification, request

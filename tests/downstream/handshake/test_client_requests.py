@@ -5,7 +5,9 @@ from __future__ import annotations
 import anyio
 import pytest
 
-from mcproxy.call import ANONYMOUS, Caller, InputRequest, McpError, Reason
+from mcproxy.call.clients import InputRequest
+from mcproxy.call.errors import McpError, Reason
+from mcproxy.call.identity import ANONYMOUS, Caller
 from mcproxy.downstream.handshake.client_requests import ask, check_declared
 from mcproxy.pending_requests import PeerGone, Requests
 from mcproxy.protocol.jsonrpc import Message, Notification, Request, raw

@@ -10,7 +10,8 @@ import aiohttp
 import anyio
 import pytest
 
-from mcproxy.call import ListChanged, Principal
+from mcproxy.call.clients import ListChanged
+from mcproxy.call.identity import Principal
 from mcproxy.downstream.io.send_buffer import Outbox
 from mcproxy.http.server import Request
 from mcproxy.protocol.methods import Kind

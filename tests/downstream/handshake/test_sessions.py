@@ -12,7 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from mcproxy.call import ANONYMOUS, InputRequest, ListChanged, McpError, Notice, Principal
+from mcproxy.call.clients import InputRequest, ListChanged, Notice
+from mcproxy.call.errors import McpError
+from mcproxy.call.identity import ANONYMOUS, Principal
 from mcproxy.downstream.handshake.session_ids import MAX_LENGTH, Opening, Remembered, UnknownSession, seal, unseal
 from mcproxy.downstream.handshake.sessions import Session, Sessions, TooManySessions
 from mcproxy.downstream.io.pending_changes import as_notification

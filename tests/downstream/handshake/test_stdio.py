@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mcproxy.call import AGGREGATE, ANONYMOUS
+from mcproxy.call.identity import AGGREGATE, ANONYMOUS
 from mcproxy.downstream.handshake.session_ids import Opening, UnknownSession
 from mcproxy.downstream.handshake.sessions import Sessions
 from mcproxy.downstream.handshake.stdio import Pipe

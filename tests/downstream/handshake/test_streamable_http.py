@@ -8,7 +8,9 @@ from typing import Any
 import anyio
 import pytest
 
-from mcproxy.call import Call, Complete, ListChanged, Outcome, Principal, ResourceUpdated
+from mcproxy.call.calls import Call, Complete, Outcome
+from mcproxy.call.clients import ListChanged, ResourceUpdated
+from mcproxy.call.identity import Principal
 from mcproxy.http.server import Request
 from mcproxy.protocol.jsonrpc import first_level, raw
 from mcproxy.protocol.methods import Kind

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mcproxy.call import Principal
+from mcproxy.call.identity import Principal
 from mcproxy.downstream.io.context import Edge
 from mcproxy.downstream.io.forwarded_credentials import brought
 from mcproxy.downstream.io.responses import Refusal

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mcproxy.call import ListChanged, Notice, ResourceUpdated, TaskChanged
+from mcproxy.call.clients import ListChanged, Notice, ResourceUpdated, TaskChanged
 from mcproxy.downstream.io.pending_changes import AT_ONCE, Changes, as_notification, encoded
 from mcproxy.protocol.jsonrpc import Notification, encode, raw
 from mcproxy.protocol.methods import Kind

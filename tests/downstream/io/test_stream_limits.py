@@ -5,7 +5,7 @@ from __future__ import annotations
 import anyio
 import pytest
 
-from mcproxy.call import ANONYMOUS, Principal
+from mcproxy.call.identity import ANONYMOUS, Principal
 from mcproxy.downstream.io.stream_limits import OpenStreams
 from tests.fakes.gateway import FakeGateway, edge_of
 

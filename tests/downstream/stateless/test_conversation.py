@@ -11,7 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcproxy.call import ANONYMOUS, Caller, Complete, Credentials, InputRequest, McpError, Principal
+from mcproxy.call.calls import Complete
+from mcproxy.call.clients import InputRequest
+from mcproxy.call.errors import McpError
+from mcproxy.call.identity import ANONYMOUS, Caller, Credentials, Principal
 from mcproxy.downstream.io.context import Edge
 from mcproxy.downstream.stateless.conversation import admit, respond
 from mcproxy.http import server as http

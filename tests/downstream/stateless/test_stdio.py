@@ -11,7 +11,8 @@ from typing import Any
 import anyio
 import pytest
 
-from mcproxy.call import Call, Complete, ListChanged, Outcome
+from mcproxy.call.calls import Call, Complete, Outcome
+from mcproxy.call.clients import ListChanged
 from mcproxy.downstream.front.stdio import serve_stdio
 from mcproxy.protocol.jsonrpc import first_level, raw
 from mcproxy.protocol.methods import Kind

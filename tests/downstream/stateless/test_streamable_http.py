@@ -10,7 +10,10 @@ import anyio
 import pytest
 from mcp import Client, MCPError
 
-from mcproxy.call import Call, Complete, Failed, InputRequest, InputRequired, Outcome, Party, Principal
+from mcproxy.call.calls import Call, Complete, Failed, InputRequired, Outcome
+from mcproxy.call.clients import InputRequest
+from mcproxy.call.errors import Party
+from mcproxy.call.identity import Principal
 from mcproxy.http.server import Request
 from mcproxy.protocol.jsonrpc import ErrorObject, first_level, raw
 from tests.downstream.client import EventReader, initialize, notification

@@ -10,21 +10,9 @@ from mcp import Client
 from mcp.shared.subscriptions import ResourceUpdated as Updated
 from mcp.shared.subscriptions import ToolsListChanged
 
-from mcproxy.call import (
-    Call,
-    Change,
-    Complete,
-    Failed,
-    InputRequest,
-    ListChanged,
-    Listener,
-    McpError,
-    Notice,
-    Outcome,
-    Party,
-    ResourceUpdated,
-    TaskChanged,
-)
+from mcproxy.call.calls import Call, Complete, Failed, Outcome
+from mcproxy.call.clients import Change, InputRequest, ListChanged, Listener, Notice, ResourceUpdated, TaskChanged
+from mcproxy.call.errors import McpError, Party
 from mcproxy.downstream.stateless.subscriptions import Filter, read_filter
 from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, ErrorObject, first_level, parse_object, raw
 from mcproxy.protocol.methods import Kind

@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from mcproxy import settings
-from mcproxy.call import Call, Complete, Listener, Outcome
+from mcproxy.call.calls import Call, Complete, Outcome
+from mcproxy.call.clients import Listener
 from mcproxy.gateway.cache.policy import META_STALE
 from tests.fakes.reading import DOWN, Arrived, Pending, Reader, Server, World, members, read, settled, text, world
 

@@ -7,20 +7,10 @@ import pytest
 from msgspec import Raw
 
 from mcproxy import settings
-from mcproxy.call import (
-    Call,
-    Complete,
-    Failed,
-    Hearing,
-    InputRequest,
-    InputRequired,
-    ListChanged,
-    Party,
-    Reason,
-    ResourceUpdated,
-    Retired,
-    UpstreamChanged,
-)
+from mcproxy.call.calls import Call, Complete, Failed, InputRequired
+from mcproxy.call.clients import InputRequest, ListChanged, ResourceUpdated
+from mcproxy.call.errors import Party, Reason
+from mcproxy.call.upstreams import Hearing, Retired, UpstreamChanged
 from mcproxy.catalog.uris import MAX_URI
 from mcproxy.gateway.cache.policy import META_STALE
 from mcproxy.protocol.caching import LONGEST_TTL

@@ -10,7 +10,9 @@ import pytest
 from mcp_types import InputRequiredResult, methods
 
 from mcproxy import settings
-from mcproxy.call import Call, Complete, InputRequest, InputRequired, McpError, Outcome, Reason
+from mcproxy.call.calls import Call, Complete, InputRequired, Outcome
+from mcproxy.call.clients import InputRequest
+from mcproxy.call.errors import McpError, Reason
 from mcproxy.gateway.input.bridge import Bridge
 from mcproxy.protocol.eras import LATEST, LATEST_HANDSHAKE
 from mcproxy.protocol.jsonrpc import (

@@ -5,7 +5,9 @@ from __future__ import annotations
 import anyio
 import pytest
 
-from mcproxy.call import Call, InputRequest, InputRequired, McpError, Outcome
+from mcproxy.call.calls import Call, InputRequired, Outcome
+from mcproxy.call.clients import InputRequest
+from mcproxy.call.errors import McpError
 from mcproxy.protocol.jsonrpc import INVALID_PARAMS, INVALID_REQUEST, Params, raw
 from mcproxy.protocol.methods import LOG_MESSAGE, PROGRESS
 from tests.fakes.bridging import (

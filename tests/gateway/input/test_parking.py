@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mcproxy.call import Call, Complete, Failed, InputRequired, Outcome, Reason
+from mcproxy.call.calls import Call, Complete, Failed, InputRequired, Outcome
+from mcproxy.call.errors import Reason
 from mcproxy.gateway.input.parked_call import Crossing
 from mcproxy.gateway.input.parking import STOPPED
 from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS

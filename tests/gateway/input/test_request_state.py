@@ -8,7 +8,9 @@ from hypothesis import strategies as st
 from msgspec import Raw
 from msgspec.structs import replace
 
-from mcproxy.call import Call, Caller, McpError, Principal
+from mcproxy.call.calls import Call
+from mcproxy.call.errors import McpError
+from mcproxy.call.identity import Caller, Principal
 from mcproxy.gateway.input.request_state import Parked, Relayed, Tickets
 from mcproxy.protocol.eras import LATEST
 from mcproxy.protocol.jsonrpc import INVALID_PARAMS, Params, raw

@@ -9,7 +9,9 @@ import anyio
 import pytest
 from msgspec import Raw
 
-from mcproxy.call import Call, Complete, InputRequest, McpError, Outcome
+from mcproxy.call.calls import Call, Complete, Outcome
+from mcproxy.call.clients import InputRequest
+from mcproxy.call.errors import McpError
 from mcproxy.protocol.eras import LATEST_HANDSHAKE
 from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, INVALID_REQUEST, Params, parse_text, raw
 from mcproxy.protocol.methods import PROGRESS

@@ -5,7 +5,9 @@ from __future__ import annotations
 import anyio
 import pytest
 
-from mcproxy.call import Hearing, ListChanged, Phase, Reason, Retired
+from mcproxy.call.clients import ListChanged
+from mcproxy.call.errors import Reason
+from mcproxy.call.upstreams import Hearing, Phase, Retired
 from mcproxy.protocol.jsonrpc import raw
 from mcproxy.protocol.methods import Kind
 from tests.fakes.upstream import FakeUpstream, complete, error, failed, house, quiet, resource, tool

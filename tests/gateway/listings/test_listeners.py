@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mcproxy.call import Notice
+from mcproxy.call.clients import Notice
 from mcproxy.gateway.listings.listeners import admits
 from mcproxy.protocol.jsonrpc import raw
 from mcproxy.protocol.methods import ELICITATION_COMPLETE, LOG_LEVELS, LOG_MESSAGE

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mcproxy import __version__
-from mcproxy.call import ListChanged
+from mcproxy.call.clients import ListChanged
 from mcproxy.protocol.eras import META_SERVER_INFO
 from mcproxy.protocol.methods import Kind
 from tests.fakes.upstream import FakeUpstream, House, complete, decoded, error, house, quiet, tool

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mcproxy.call import Complete, Failed, Outcome
+from mcproxy.call.calls import Complete, Failed, Outcome
 from mcproxy.gateway.listings.pagination import Bounds, Drained, Send, drain
 from mcproxy.protocol.caching import UNSAID, Hints
 from mcproxy.protocol.jsonrpc import METHOD_NOT_FOUND, Params, first_level, parse_text

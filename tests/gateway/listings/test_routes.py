@@ -8,7 +8,9 @@ from typing import Any, Final
 import pytest
 
 from mcproxy.access.policy import Policy
-from mcproxy.call import AGGREGATE, Call, Caller, Decision, Principal, ServerIdentity
+from mcproxy.call.calls import Call, Decision
+from mcproxy.call.identity import AGGREGATE, Caller, Principal
+from mcproxy.call.upstreams import ServerIdentity
 from mcproxy.catalog.merging import Entry, Listing
 from mcproxy.catalog.naming import layouts
 from mcproxy.gateway.call_subjects import Aiming

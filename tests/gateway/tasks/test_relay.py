@@ -12,7 +12,11 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from mcproxy.access.policy import Policy
-from mcproxy.call import ANONYMOUS, Call, Caller, InputRequest, Outcome, Principal, Reason, ServerIdentity, TaskChanged
+from mcproxy.call.calls import Call, Outcome
+from mcproxy.call.clients import InputRequest, TaskChanged
+from mcproxy.call.errors import Reason
+from mcproxy.call.identity import ANONYMOUS, Caller, Principal
+from mcproxy.call.upstreams import ServerIdentity
 from mcproxy.catalog.naming import layouts
 from mcproxy.catalog.uris import readings, spellings
 from mcproxy.gateway.listings.state import Catalogue, LinkKey

@@ -14,7 +14,9 @@ import anyio
 import pytest
 import structlog
 
-from mcproxy.call import Connected, Disconnected, ListChanged, Notice, Party, Phase, Reason, UpstreamChanged
+from mcproxy.call.clients import ListChanged, Notice
+from mcproxy.call.errors import Party, Reason
+from mcproxy.call.upstreams import Connected, Disconnected, Phase, UpstreamChanged
 from mcproxy.protocol.methods import Kind
 from mcproxy.settings import Upstream, UpstreamTimeouts
 from mcproxy.upstream.child.process import REAPER

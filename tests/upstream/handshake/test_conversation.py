@@ -11,7 +11,8 @@ from typing import Any
 import anyio
 import pytest
 
-from mcproxy.call import Complete, TaskChanged
+from mcproxy.call.calls import Complete
+from mcproxy.call.clients import TaskChanged
 from mcproxy.protocol.jsonrpc import Message, Request, encode, raw
 from mcproxy.settings import Upstream, UpstreamTimeouts
 from mcproxy.telemetry.metrics import Metrics

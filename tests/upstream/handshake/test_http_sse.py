@@ -5,7 +5,7 @@ from __future__ import annotations
 import anyio
 import pytest
 
-from mcproxy.call import Connected, Disconnected
+from mcproxy.call.upstreams import Connected, Disconnected
 from mcproxy.settings import Upstream
 from tests.fakes.servers.web import FakeSse, serving
 from tests.upstream.support import QUICK, failure, running, tool, value

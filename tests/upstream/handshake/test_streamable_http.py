@@ -9,7 +9,10 @@ import anyio
 import pytest
 from aiohttp import web
 
-from mcproxy.call import Connected, Disconnected, Hearing, Outcome, Reason, ResourceUpdated, Retired, UpstreamChanged
+from mcproxy.call.calls import Outcome
+from mcproxy.call.clients import ResourceUpdated
+from mcproxy.call.errors import Reason
+from mcproxy.call.upstreams import Connected, Disconnected, Hearing, Retired, UpstreamChanged
 from mcproxy.protocol.jsonrpc import ErrorObject, ErrorResponse
 from mcproxy.settings import Upstream
 from mcproxy.upstream.handshake.streamable_http import Position, session_is_lost

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mcproxy.call import ANONYMOUS, Caller
+from mcproxy.call.identity import ANONYMOUS, Caller
 from mcproxy.protocol.jsonrpc import URL_ELICITATION_REQUIRED, ErrorObject, Params, raw
 from mcproxy.upstream.handshake.url_elicitations import Visits
 from tests.upstream.support import FakeListener

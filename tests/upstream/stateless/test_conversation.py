@@ -13,19 +13,10 @@ import pytest
 from aiohttp import web
 from msgspec.structs import replace
 
-from mcproxy.call import (
-    Call,
-    Complete,
-    Connected,
-    Disconnected,
-    Hearing,
-    InputRequired,
-    ListChanged,
-    Party,
-    Reason,
-    ResourceUpdated,
-    UpstreamChanged,
-)
+from mcproxy.call.calls import Call, Complete, InputRequired
+from mcproxy.call.clients import ListChanged, ResourceUpdated
+from mcproxy.call.errors import Party, Reason
+from mcproxy.call.upstreams import Connected, Disconnected, Hearing, UpstreamChanged
 from mcproxy.protocol.eras import LATEST, META_CLIENT_CAPABILITIES, Era
 from mcproxy.protocol.jsonrpc import raw
 from mcproxy.protocol.methods import Kind

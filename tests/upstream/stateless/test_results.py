@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from mcproxy.call import Complete, InputRequest, InputRequired, Outcome
+from mcproxy.call.calls import Complete, InputRequired, Outcome
+from mcproxy.call.clients import InputRequest
 from mcproxy.protocol.jsonrpc import first_level, parse_object, raw
 from mcproxy.protocol.methods import METHODS
 from mcproxy.protocol.tasks import EXTENSION

@@ -10,7 +10,10 @@ from typing import Any
 import anyio
 import pytest
 
-from mcproxy.call import Change, Complete, Failed, Hearing, ListChanged, Outcome, Reason, ResourceUpdated, TaskChanged
+from mcproxy.call.calls import Complete, Failed, Outcome
+from mcproxy.call.clients import Change, ListChanged, ResourceUpdated, TaskChanged
+from mcproxy.call.errors import Reason
+from mcproxy.call.upstreams import Hearing
 from mcproxy.pending_requests import PeerGone
 from mcproxy.protocol.jsonrpc import (
     METHOD_NOT_FOUND,

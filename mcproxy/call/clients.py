@@ -1,0 +1,121 @@
+"""The ways back to a client: `Client` while a call lasts, `Listener` and the changes it hears of between calls."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Protocol
+
+import msgspec
+from msgspec import Raw
+
+from mcproxy.call.identity import Caller
+from mcproxy.protocol.jsonrpc import Notification, Params, encode, raw, size_of
+from mcproxy.protocol.methods import RESOURCE_UPDATED, Kind
+
+
+class InputRequest(msgspec.Struct, frozen=True):
+    """What an upstream asks of a client: `sampling/createMessage`, `elicitation/create` or `roots/list`."""
+
+    method: str
+    params: Params
+
+
+class Client(Protocol):
+    """The way back to whoever made a call, for as long as the call lasts."""
+
+    def notify(self, method: str, params: Params) -> None:
+        """Sends a progress or log message ahead of the result. Never blocks.
+
+        Progress comes without `progressToken`: the edge puts the client's own, or drops it where it gave none.
+        """
+
+    async def ask(self, request: InputRequest) -> Raw:
+        """Puts a request to the client and returns its result.
+
+        Raises McpError with the client's own error, or with INVALID_REQUEST where the client did not declare
+        the capability or is gone.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class ListChanged:
+    kind: Kind
+
+
+@dataclass(frozen=True)
+class ResourceUpdated:
+    """`uri` is in the hearer's own names. `params` are those of the latest notification, for what else they hold.
+
+    One and the same is told to all who use a name, and what it takes to tell it is worked out once.
+    """
+
+    uri: str
+    params: Params = field(default_factory=dict, compare=False)
+
+    @cached_property
+    def size(self) -> int:
+        """Bytes of `params`."""
+        return size_of(self.params)
+
+    @property
+    def told(self) -> Notification:
+        return Notification(RESOURCE_UPDATED, {**self.params, "uri": raw(self.uri)})
+
+    @cached_property
+    def notification(self) -> bytes:
+        """As its hearers are told, encoded."""
+        return encode(self.told)
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """A notification that is no change of state: passed once, in order, to whoever may hear it.
+
+    Log messages (`level` set) and `elicitation/complete`.
+    """
+
+    method: str
+    params: Params
+    level: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TaskChanged:
+    """A task is in another state, as `params` of the notification `method` say. `id` is in the hearer's own names."""
+
+    id: str
+    method: str = field(compare=False)
+    params: Params = field(compare=False)
+
+
+Change = ListChanged | ResourceUpdated | TaskChanged | Notice
+
+
+class Listener(Protocol):
+    """A client between its calls: a handshake session, or one `subscriptions/listen` stream.
+
+    Compared and hashed by identity.
+    """
+
+    @property
+    def caller(self) -> Caller:
+        """As of now: `log_level` follows `logging/setLevel`."""
+
+    def set_log_level(self, level: str) -> None: ...
+
+    def signal(self, change: Change) -> None:
+        """Notes what the client has still to be told. Never blocks; equal changes coalesce; bounded."""
+
+    async def ask(self, request: InputRequest) -> Raw:
+        """As `Client.ask`, outside any call. Raises McpError where the client has no stream for it."""
+
+
+class Audience(Protocol):
+    """Where listeners come and go."""
+
+    def join(self, listener: Listener) -> None:
+        """As well where it is there already, and other links serve its caller by now."""
+
+    def leave(self, listener: Listener) -> None:
+        """Ends all that `listener` held: subscriptions, and links that were its own. Idempotent."""

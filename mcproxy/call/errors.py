@@ -1,0 +1,44 @@
+"""Our own refusals as exceptions, why calls fail, and whose fault it was."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from mcproxy.protocol.jsonrpc import ErrorObject, raw
+
+
+class McpError(Exception):
+    """Our own refusal of a request: a JSON-RPC code and a sentence that says what was wrong and what to do.
+
+    `data` is what goes into the error's `data`, of any encodable type. `reason` tells metrics and audit why.
+    """
+
+    def __init__(self, code: int, message: str, data: object = None, *, reason: Reason | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.data = data
+        self.reason = reason or Reason.PROTOCOL_ERROR
+
+    def error(self) -> ErrorObject:
+        return ErrorObject(self.code, self.message, None if self.data is None else raw(self.data))
+
+
+class Reason(Enum):
+    """Why a call failed; the values are the `outcome` label of metrics (requirement R52)."""
+
+    PROTOCOL_ERROR = "protocol_error"
+    TIMEOUT = "timeout"
+    CANCELLED = "cancelled"
+    DENIED = "denied"
+    RATE_LIMITED = "rate_limited"
+    """A limit of the gateway's own (`access.limits`)."""
+    UNAVAILABLE = "unavailable"
+
+
+class Party(Enum):
+    """At whose door a failure lies."""
+
+    CLIENT = "client"
+    GATEWAY = "gateway"
+    UPSTREAM = "upstream"

@@ -1,0 +1,82 @@
+"""Who is asking: the principal, what its client said of itself, and whose connections to upstreams serve it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import msgspec
+from msgspec import Raw
+
+from mcproxy.protocol.jsonrpc import Params
+from mcproxy.settings import Upstream as Spec
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """Who is asking. `name` is unique among authenticated callers; everybody unauthenticated is ANONYMOUS."""
+
+    name: str
+    roles: frozenset[str] = frozenset()
+    scopes: frozenset[str] = frozenset()
+    attributes: tuple[tuple[str, str], ...] = ()
+    """What else is known of it, by name: what a token claims, say."""
+
+    def __hash__(self) -> int:
+        # With each call something is looked up by who makes it; those of one name are few.
+        return hash(self.name)
+
+
+ANONYMOUS = Principal("anonymous")
+
+
+AGGREGATE = ""
+"""The endpoint that shows every upstream, prefixed. Any other endpoint is the name of one upstream, shown bare."""
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """What a request brought for upstreams that take their callers' own credentials (`credentials.forward`)."""
+
+    key: str
+    """The same for the same principal and values, and tells neither: whose links are that are made with them."""
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
+    """Values by the names of headers in lower case. Secret (R44)."""
+
+
+class Caller(msgspec.Struct, frozen=True):
+    """What a client said of itself: on each request (stateless) or in its handshake."""
+
+    principal: Principal
+    version: str
+    capabilities: Params = msgspec.field(default_factory=dict)
+    """ClientCapabilities as declared."""
+    info: Raw | None = None
+    """The client's Implementation object as declared."""
+    endpoint: str = AGGREGATE
+    session: str | None = None
+    """The key of a handshake session, for upstreams that are connected per session; never sent to a peer."""
+    log_level: str | None = None
+    """The least severe level that the client wants during this call; None for no log messages."""
+    credentials: Credentials | None = None
+    """What it brought for upstreams, if anything."""
+    transport: str = ""
+    """How it is connected: `http`, `sse` or `stdio`; empty for the gateway itself, and who is inside it."""
+
+    @property
+    def owners(self) -> tuple[str, ...]:
+        """As which it may have links of its own."""
+        session = () if self.session is None else (self.session,)
+        return session if self.credentials is None else (*session, self.credentials.key)
+
+
+Owner = str | None
+"""Whose a link is: a session's key (`Caller.session`), that of `Credentials`, or None where all share it."""
+
+
+def owner(spec: Spec, caller: Caller) -> Owner:
+    """Whose link to an upstream serves `caller`."""
+    if not spec.credentials.forward:
+        return caller.session if spec.connection == "session" else None
+    own = caller.credentials
+    return None if own is None or spec.credentials.missing(own.headers) else own.key

@@ -1,0 +1,143 @@
+"""An upstream as the rest of the gateway sees it: a handler, a status for operators, and events."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+from msgspec import Raw
+
+from mcproxy.call.calls import Call, Outcome
+from mcproxy.call.clients import Change
+from mcproxy.call.identity import Owner
+from mcproxy.protocol.eras import Era
+from mcproxy.protocol.jsonrpc import Params
+
+
+@dataclass(frozen=True, slots=True)
+class ServerIdentity:
+    """What an upstream said of itself on connecting."""
+
+    era: Era
+    version: str
+    capabilities: Params
+    info: Raw | None = None
+    instructions: str | None = None
+
+
+GATEWAY_CAPABILITY = "mcproxy.gateway/"
+"""Under `experimental` in a gateway's server capabilities: this and its id, and those of the gateways behind it.
+
+So that a gateway recognises itself behind an upstream (requirement R15).
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Connected:
+    """A link is up, for the first time or again: what was known of the upstream may be out of date."""
+
+    upstream: str
+    owner: Owner
+    identity: ServerIdentity
+
+
+@dataclass(frozen=True, slots=True)
+class Disconnected:
+    """A link was lost, or could not be made; it is being retried."""
+
+    upstream: str
+    owner: Owner
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Retired:
+    """A link is gone for good, by configuration or with its owner."""
+
+    upstream: str
+    owner: Owner
+
+
+class Hearing(Enum):
+    """Whether what an upstream says between calls reaches us. Over a link that stands it does, until that is LOST."""
+
+    LOST = "lost"
+    REGAINED = "regained"
+    """What changed meanwhile is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class UpstreamChanged:
+    """The upstream says that something changed, in its own names; or whether we hear what it says is another."""
+
+    upstream: str
+    owner: Owner
+    change: Change | Hearing
+
+
+UpstreamEvent = Connected | Disconnected | Retired | UpstreamChanged
+
+
+class Phase(Enum):
+    """Where a link stands."""
+
+    CONNECTING = "connecting"
+    """Never connected yet, and the first attempt still runs."""
+    READY = "ready"
+    BACKING_OFF = "backing_off"
+    """Lost, or not reached; tried again after a while."""
+    DISABLED = "disabled"
+
+
+class Trouble(Enum):
+    """Why there is no link; the values are a label of metrics (R52)."""
+
+    UNREACHABLE = "unreachable"
+    REJECTED = "rejected"
+    """It answered with something that is no MCP, or not for us."""
+    TIMEOUT = "timeout"
+    LOST = "lost"
+    """There was one, and it ended."""
+    INTERNAL = "internal"
+
+
+@dataclass(frozen=True, slots=True)
+class UpstreamStatus:
+    """One upstream as an operator sees it. `since` is a Unix time in seconds."""
+
+    name: str
+    phase: Phase
+    since: float
+    transport: str
+    identity: ServerIdentity | None = None
+    error: str | None = None
+    reconnects: int = 0
+    stderr: tuple[str, ...] = ()
+    """The last lines that a child wrote to its stderr."""
+    trouble: Trouble | None = None
+    """What kind of `error` it is; None while it is connected, and where it was meant to be ended."""
+    address: tuple[str, int] | None = None
+    """The host and port of its URL, where it has one."""
+    takes_credentials: bool = False
+    """Whether its callers bring credentials of their own: the link that all share has none, and may be refused."""
+
+
+class Upstream(Protocol):
+    """One upstream as the gateway sees it: a handler in the upstream's own names, and a state."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def status(self) -> UpstreamStatus: ...
+
+    def __call__(self, call: Call) -> Awaitable[Outcome]:
+        """Sends the call over the link that serves its caller, making one attempt to connect where there is none.
+
+        Returns Failed(reason=UNAVAILABLE) where that attempt fails. Raises nothing but cancellation.
+        """
+
+    def release(self, owner: str) -> None:
+        """Ends the link that `owner` had for itself, if any."""
