@@ -23,15 +23,15 @@ import structlog
 from anyio.abc import TaskGroup
 from prometheus_client.registry import Collector
 
-from mcproxy.access.audit import Audit
+from mcproxy.access.audit import AuditLog
 from mcproxy.access.identity import Identity
-from mcproxy.admin.collectors import Standings
+from mcproxy.admin.collectors import UpstreamCollector
 from mcproxy.admin.feed import Feed
 from mcproxy.admin.figures import Figures
-from mcproxy.admin.health import Report, Reports, reports
-from mcproxy.admin.list_sizes import Offers
+from mcproxy.admin.health import HealthReport, Reports, reports
+from mcproxy.admin.list_sizes import ListSizeCollector
 from mcproxy.admin.listener import served
-from mcproxy.admin.loop_lag import beat
+from mcproxy.admin.loop_lag import measure_loop_lag
 from mcproxy.admin.pages import Pages
 from mcproxy.admin.ui import StatusPage
 from mcproxy.call.calls import Handler
@@ -39,14 +39,14 @@ from mcproxy.call.clients import Audience, Listener
 from mcproxy.call.identity import AGGREGATE
 from mcproxy.call.upstreams import Phase, UpstreamEvent, UpstreamStatus
 from mcproxy.catalog.merging import View
-from mcproxy.catalog.naming import Refused
+from mcproxy.catalog.naming import RefusedEntry
 from mcproxy.configuration.loading import credentials
 from mcproxy.downstream.front import app as listener
 from mcproxy.downstream.front import oauth_metadata as metadata
 from mcproxy.downstream.front import stdio, tls
-from mcproxy.downstream.front.authentication import Credentials
+from mcproxy.downstream.front.authentication import Authenticator
 from mcproxy.downstream.front.operators import Operators
-from mcproxy.downstream.io.context import Edge
+from mcproxy.downstream.io.context import TransportContext
 from mcproxy.gateway.gateway import Gateway
 from mcproxy.http import server as http
 from mcproxy.sealing import Sealer
@@ -77,11 +77,11 @@ class App:
     settings: Settings
     """Those in force."""
     metrics: Metrics
-    edge: Edge
+    edge: TransportContext
     gateway: Gateway
     fleet: Fleet
     identity: Identity
-    audit: Audit
+    audit: AuditLog
     feed: Feed
     tls: ssl.SSLContext | None = None
     """What HTTPS is spoken by, once it is."""
@@ -132,7 +132,7 @@ class App:
     def listeners(self) -> list[Listener]:
         return self.gateway.listeners()
 
-    def waiting(self) -> list[Refused]:
+    def waiting(self) -> list[RefusedEntry]:
         return self.gateway.unapproved()
 
     async def settled(self) -> None:
@@ -168,7 +168,7 @@ async def running(
     gateway_id = secrets.token_hex(8)
     fleet = Fleet(settings, publish, metrics, gateway_id)
     sealer = Sealer(_secret(settings))
-    audit = Audit(settings.access.audit, metrics, credentials(settings))
+    audit = AuditLog(settings.access.audit, metrics, credentials(settings))
     traces = _traces(settings.proxy, sealer)
     gateway = Gateway(settings, fleet.upstreams, metrics, sealer, gateway_id, audit=audit, traces=traces)
     sinks.insert(0, gateway.on_event)
@@ -177,10 +177,10 @@ async def running(
         edge.traced = traces is not None
         tasks.start_soon(gateway.run)
         tasks.start_soon(fleet.run)
-        tasks.start_soon(beat, metrics)
+        tasks.start_soon(measure_loop_lag, metrics)
         identity = Identity(settings.access.authentication, tasks.start_soon)
         app = App(settings, metrics, edge, gateway, fleet, identity, audit, feed)
-        with _scraped(metrics, Standings(app.statuses), Offers(app.views)):
+        with _scraped(metrics, UpstreamCollector(app.statuses), ListSizeCollector(app.views)):
             yield app
         tasks.cancel_scope.cancel()
 
@@ -220,7 +220,7 @@ async def serve_http(
             app.edge,
             stop=stop,
             started=ready,
-            identify=Credentials(app.edge, app.identity),
+            identify=Authenticator(app.edge, app.identity),
             extra_routes=[*_reported(app.reports()), *metadata.routes(app.edge, app.identity)],
             tls=app.tls,
         )
@@ -290,7 +290,7 @@ async def _operated(
 
 
 def _reported(reports: Reports) -> list[http.Route]:
-    def telling(report: Callable[[str], Report]) -> http.RoutedHandler:
+    def telling(report: Callable[[str], HealthReport]) -> http.RoutedHandler:
         async def tell(request: http.Request, _found: Mapping[str, str]) -> http.Response:
             told = report(request.fields.joined("accept") or "")
             return http.Response(told.status, told.body, {"Content-Type": told.content_type, **told.fields})
@@ -313,8 +313,10 @@ def _exported(traces: Tracing | None, proxy: Proxy) -> AbstractAsyncContextManag
     return nullcontext() if traces is None else traces.exported(proxy.tracing)
 
 
-def _edge(settings: Settings, gateway: Gateway, feed: Feed, sealer: Sealer, metrics: Metrics, tasks: TaskGroup) -> Edge:
-    return Edge(
+def _edge(
+    settings: Settings, gateway: Gateway, feed: Feed, sealer: Sealer, metrics: Metrics, tasks: TaskGroup
+) -> TransportContext:
+    return TransportContext(
         # Where there is no page, nobody can watch, and calls pass by no feed.
         handler=gateway.handler if settings.admin.port is None else feed.around(gateway.handler),
         audience=gateway.audience,

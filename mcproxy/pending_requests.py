@@ -99,7 +99,7 @@ class _Pending(msgspec.Struct, eq=False):
         return self.expired and self.task.uncancel() <= self.cancelling
 
 
-class Requests:
+class PendingRequests:
     """The table of one connection. Ids are minted here, counting up, and serve as progress tokens too.
 
     While anybody waits there is one alarm, set no later than the first of their deadlines. It outlives the wait that

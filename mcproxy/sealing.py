@@ -15,6 +15,9 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 _NONCE = 12
 
+Digest = Callable[[str, bytes], str]
+"""A text for a purpose and a payload that only the holder of the gateway's key can make; not reversible."""
+
 
 class Unsealable(Exception):
     """Not sealed under this key for this purpose: made up, tampered with, or of another gateway."""

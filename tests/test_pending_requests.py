@@ -11,7 +11,7 @@ from contextvars import ContextVar
 import anyio
 import pytest
 
-from mcproxy.pending_requests import PeerGone, Requests, RequestTimeout, Timeouts
+from mcproxy.pending_requests import PeerGone, PendingRequests, RequestTimeout, Timeouts
 from mcproxy.protocol.jsonrpc import Message, Notification, Params, Request, Response, raw
 from mcproxy.protocol.methods import PROGRESS
 
@@ -39,7 +39,9 @@ class Peer:
         return [message.params for message in self.heard if isinstance(message, Notification)]
 
 
-async def ask(requests: Requests, peer: Peer, timeouts: Timeouts, *, progress: list[Params] | None = None) -> object:
+async def ask(
+    requests: PendingRequests, peer: Peer, timeouts: Timeouts, *, progress: list[Params] | None = None
+) -> object:
     def notify(method: str, params: Params) -> None:
         assert method == PROGRESS
         assert progress is not None
@@ -51,7 +53,7 @@ async def ask(requests: Requests, peer: Peer, timeouts: Timeouts, *, progress: l
 
 
 async def test_an_answer_that_comes_while_it_is_sent_is_the_answer() -> None:
-    requests = Requests()
+    requests = PendingRequests()
     peer = Peer(lambda request: requests.fail_all(PeerGone("gone")) if request.id == 2 else None)
     answering = Peer(lambda request: _settle(requests, request))
     assert await ask(requests, answering, SLOW) == Response(1, {})
@@ -61,7 +63,7 @@ async def test_an_answer_that_comes_while_it_is_sent_is_the_answer() -> None:
 
 
 async def test_r46_each_wait_ends_at_its_own_time_whoever_began_first() -> None:
-    requests, peer, ended = Requests(), Peer(), []
+    requests, peer, ended = PendingRequests(), Peer(), []
 
     async def wait(name: str, timeouts: Timeouts) -> None:
         with pytest.raises(RequestTimeout) as late:
@@ -78,7 +80,7 @@ async def test_r46_each_wait_ends_at_its_own_time_whoever_began_first() -> None:
 
 
 async def test_r46_a_wait_that_began_while_the_alarm_of_an_earlier_one_stood_ends_in_time() -> None:
-    requests, peer = Requests(), Peer()
+    requests, peer = PendingRequests(), Peer()
     answering = Peer(lambda request: _settle(requests, request))
     with anyio.fail_after(5):
         for standing, timeouts in ((0.05, Timeouts(0.1, 60)), (60, QUICK)):
@@ -90,7 +92,7 @@ async def test_r46_a_wait_that_began_while_the_alarm_of_an_earlier_one_stood_end
 
 
 async def test_r46_progress_renews_the_wait_and_does_not_lengthen_the_total() -> None:
-    requests, reports = Requests(), list[Params]()
+    requests, reports = PendingRequests(), list[Params]()
     peer = Peer()
     started = anyio.current_time()
 
@@ -111,7 +113,7 @@ async def test_r46_progress_renews_the_wait_and_does_not_lengthen_the_total() ->
 
 
 async def test_r46_what_waits_for_us_has_no_idle_bound_until_it_has_its_answer() -> None:
-    requests, peer, ended = Requests(), Peer(), anyio.Event()
+    requests, peer, ended = PendingRequests(), Peer(), anyio.Event()
 
     async def wait() -> None:
         with pytest.raises(RequestTimeout):
@@ -132,12 +134,12 @@ async def test_r46_a_send_that_carries_the_exchange_is_ended_too() -> None:
         await anyio.sleep_forever()
 
     with anyio.fail_after(5), pytest.raises(RequestTimeout):
-        await Requests().exchange("m", {}, send, QUICK)
+        await PendingRequests().exchange("m", {}, send, QUICK)
     await anyio.lowlevel.checkpoint()  # nothing is left of the cancellation
 
 
 async def test_r25_a_wait_that_is_cancelled_is_taken_back_and_one_that_is_over_is_not() -> None:
-    requests, peer = Requests(), Peer()
+    requests, peer = PendingRequests(), Peer()
     answering = Peer(lambda request: _settle(requests, request))
     with anyio.move_on_after(0.01) as scope:
         await ask(requests, answering, SLOW)
@@ -148,7 +150,7 @@ async def test_r25_a_wait_that_is_cancelled_is_taken_back_and_one_that_is_over_i
 
 
 async def test_an_alarm_that_stands_holds_nothing_of_the_call_that_it_was_set_in() -> None:
-    requests, answering = Requests(), Peer(lambda request: _settle(requests, request))
+    requests, answering = PendingRequests(), Peer(lambda request: _settle(requests, request))
     call = Peer()
     token = CALL.set(call)
     await ask(requests, answering, SLOW)
@@ -160,12 +162,12 @@ async def test_an_alarm_that_stands_holds_nothing_of_the_call_that_it_was_set_in
 
 
 async def test_waits_without_end_need_no_alarm() -> None:
-    requests, peer = Requests(), Peer()
+    requests, peer = PendingRequests(), Peer()
     with anyio.move_on_after(0.01) as scope:
         await ask(requests, peer, Timeouts(math.inf, math.inf))
     assert scope.cancelled_caught
     assert len(requests) == 0
 
 
-def _settle(requests: Requests, request: Request) -> None:
+def _settle(requests: PendingRequests, request: Request) -> None:
     requests.settle(Response(request.id, {}))

@@ -40,16 +40,16 @@ class Appends(Protocol):
         """Raises OSError."""
 
 
-class Audit:
+class AuditLog:
     """Takes records while `running` is entered."""
 
     def __init__(
         self,
-        spec: settings.Audit,
+        spec: settings.AuditSettings,
         metrics: Metrics,
         secrets: Iterable[str] = (),
         *,
-        opening: Callable[[settings.Audit], Appends] | None = None,
+        opening: Callable[[settings.AuditSettings], Appends] | None = None,
         sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -65,7 +65,7 @@ class Audit:
         self._went = anyio.Event()
         self.reconfigure(spec, secrets)
 
-    def reconfigure(self, spec: settings.Audit, secrets: Iterable[str]) -> None:
+    def reconfigure(self, spec: settings.AuditSettings, secrets: Iterable[str]) -> None:
         """What waits to be written goes to the file that is given now."""
         self._spec = spec
         self.arguments = spec.arguments
@@ -186,6 +186,6 @@ class Audit:
         self._went = anyio.Event()
 
 
-def _journal(spec: settings.Audit) -> Appends:
+def _journal(spec: settings.AuditSettings) -> Appends:
     assert spec.file is not None
     return Journal(Path(spec.file), spec.max_bytes if spec.rotate else None, spec.files)

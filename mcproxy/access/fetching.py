@@ -19,11 +19,11 @@ from mcproxy import __version__
 _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
-class Unreachable(Exception):
+class FetchFailed(Exception):
     """Nothing came, or nothing that may be read. The text says what and why, for operators."""
 
 
-class NotThere(Unreachable):
+class NotThere(FetchFailed):
     """The server says that there is no such document."""
 
 
@@ -48,7 +48,7 @@ async def fetch(url: str, most: int, *, public: bool = False) -> bytes:
         ):
             return await _read(response, most)
     except (aiohttp.ClientError, OSError, ValueError) as error:
-        raise Unreachable(f"{url}: {error or type(error).__name__}") from error
+        raise FetchFailed(f"{url}: {error or type(error).__name__}") from error
 
 
 async def _read(response: aiohttp.ClientResponse, most: int) -> bytes:
@@ -57,21 +57,21 @@ async def _read(response: aiohttp.ClientResponse, most: int) -> bytes:
         raise NotThere(f"{url} is not there: HTTP {response.status}")
     if response.status != 200:
         unfollowed = ", a redirect that is not followed" if 300 <= response.status < 400 else ""
-        raise Unreachable(f"{url} answered HTTP {response.status}{unfollowed}")
+        raise FetchFailed(f"{url} answered HTTP {response.status}{unfollowed}")
     body = b""
     async for chunk in response.content.iter_any():
         body += chunk
         if len(body) > most:
-            raise Unreachable(f"{url} answered with more than {most} bytes (oauth.keys_max_bytes)")
+            raise FetchFailed(f"{url} answered with more than {most} bytes (oauth.keys_max_bytes)")
     return body
 
 
 def _check(url: URL, *, public: bool) -> None:
     host = url.host or ""
     if url.scheme != "https" and not (url.scheme == "http" and host in _LOOPBACK and not public):
-        raise Unreachable(f"{url} is not https")
+        raise FetchFailed(f"{url} is not https")
     if public and _is_address(host) and not _is_public(host):
-        raise Unreachable(f"{url} is at an address that is not public")
+        raise FetchFailed(f"{url} is at an address that is not public")
 
 
 def _is_address(host: str) -> bool:

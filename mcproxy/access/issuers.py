@@ -18,7 +18,7 @@ import structlog
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from jwt.algorithms import AllowedPublicKeys
 
-from mcproxy.access.fetching import Fetch, NotThere, Unreachable
+from mcproxy.access.fetching import Fetch, FetchFailed, NotThere
 from mcproxy.settings.access.authentication import Issuer, OAuth
 
 log = structlog.get_logger()
@@ -53,7 +53,7 @@ class SigningKey(msgspec.Struct, frozen=True, eq=False):
     public: AllowedPublicKeys
 
 
-Keys = tuple[SigningKey, ...]
+SigningKeys = tuple[SigningKey, ...]
 
 
 class KeySet:
@@ -68,18 +68,18 @@ class KeySet:
         self._spawn = spawn
         self._fetch = fetch
         self._clock = clock
-        self._keys: Keys = ()
+        self._keys: SigningKeys = ()
         self._document = b""
         self._tried: float | None = None
         self._failure: str | None = None
         self._running: anyio.Event | None = None
 
     @property
-    def keys(self) -> Keys:
+    def keys(self) -> SigningKeys:
         """As of now; the very same value for as long as the issuer says the same."""
         return self._keys
 
-    async def find(self, kid: str | None, algorithm: str) -> Keys:
+    async def find(self, kid: str | None, algorithm: str) -> SigningKeys:
         """The keys that a token may be signed with: none, where the issuer has none such. Raises KeysUnavailable."""
         if self._is_old():
             self.refresh()
@@ -106,7 +106,7 @@ class KeySet:
     def _is_old(self) -> bool:
         return self._tried is None or self._clock() - self._tried >= self.oauth.keys_lifetime
 
-    def _matching(self, kid: str | None, algorithm: str) -> Keys:
+    def _matching(self, kid: str | None, algorithm: str) -> SigningKeys:
         """A token without a `kid` may be signed by any key of the algorithm."""
         return tuple(key for key in self._keys if algorithm in key.algorithms and (kid is None or kid == key.kid))
 
@@ -117,7 +117,7 @@ class KeySet:
                 self._take(await self._fetched())
         except TimeoutError:
             self._fail(f"no answer within {self.oauth.keys_timeout:g} s (oauth.keys_timeout)")
-        except Unreachable as error:
+        except FetchFailed as error:
             self._fail(str(error))
         finally:
             self._running.set()
@@ -150,7 +150,7 @@ class KeySet:
             except NotThere:
                 continue
             return _jwks_url(document, self.issuer.issuer, url)
-        raise Unreachable("no metadata where it should be; set jwks_url")
+        raise FetchFailed("no metadata where it should be; set jwks_url")
 
 
 class _Metadata(msgspec.Struct):
@@ -187,12 +187,12 @@ def metadata_urls(issuer: str) -> tuple[str, ...]:
     return (*inserted, f"{root}{path}/.well-known/openid-configuration") if path else inserted
 
 
-def read_keys(document: bytes) -> Keys:
+def read_keys(document: bytes) -> SigningKeys:
     """The keys of a JWK Set (RFC 7517) that signatures can be checked with; others are left out. Raises Unreachable."""
     try:
         listed = msgspec.json.decode(document, type=_JwkSet).keys
     except (msgspec.MsgspecError, RecursionError) as error:
-        raise Unreachable("what should be the keys of an issuer is no JWK Set") from error
+        raise FetchFailed("what should be the keys of an issuer is no JWK Set") from error
     return tuple(key for jwk in listed[:MAX_KEYS] for key in _signing_key(jwk))
 
 
@@ -214,10 +214,10 @@ def _jwks_url(document: bytes, issuer: str, where: str) -> str:
     try:
         metadata = msgspec.json.decode(document, type=_Metadata)
     except (msgspec.MsgspecError, RecursionError) as error:
-        raise Unreachable(f"{where} is no metadata with issuer and jwks_uri") from error
+        raise FetchFailed(f"{where} is no metadata with issuer and jwks_uri") from error
     # RFC 8414, section 3.3: "MUST be identical"; else the metadata MUST NOT be used.
     if metadata.issuer != issuer:
-        raise Unreachable(f"{where} is the metadata of another issuer")
+        raise FetchFailed(f"{where} is the metadata of another issuer")
     return metadata.jwks_uri
 
 

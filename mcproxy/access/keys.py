@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from mcproxy.call.identity import Principal
-from mcproxy.settings.access.authentication import Key
+from mcproxy.settings.access.authentication import ApiKeySettings
 
 MARK: Final = "mcproxy_"
 """What keys begin with, so that scanners for secrets can know them: `mcproxy_[A-Za-z0-9_-]{43}`."""
@@ -41,13 +41,13 @@ def digest(key: str) -> bytes:
 class KeyRing:
     """Every key that is good, by its hash: looking one up costs the same however many there are."""
 
-    def __init__(self, keys: Mapping[str, Sequence[Key]]) -> None:
+    def __init__(self, keys: Mapping[str, Sequence[ApiKeySettings]]) -> None:
         self._holders = {bytes.fromhex(key.sha256): _holder(name, key) for name, own in keys.items() for key in own}
 
     def find(self, hashed: bytes) -> Holder | None:
         return self._holders.get(hashed)
 
 
-def _holder(name: str, key: Key) -> Holder:
+def _holder(name: str, key: ApiKeySettings) -> Holder:
     principal = Principal(name, roles=frozenset(key.roles), attributes=(("key", key.sha256[:12]),))
     return Holder(principal, math.inf if key.expires is None else key.expires.timestamp())

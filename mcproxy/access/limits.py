@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 
 from mcproxy.call.identity import Principal
-from mcproxy.settings.access.rates import Allowance, Limit, Rates
+from mcproxy.settings.access.rates import Allowance, RateLimit, Rates
 
 DAY: Final = 86400
 ANY_MOMENT: Final = 1.0
@@ -26,7 +26,7 @@ ANY_MOMENT: Final = 1.0
 SWEEP: Final = 1.0
 """Seconds after which who is idle is looked for again."""
 
-Key = tuple[str, ...]
+CounterKey = tuple[str, ...]
 """A limit's name, and what it counts apart."""
 
 
@@ -41,9 +41,9 @@ class Exceeded(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class _Rule:
+class _LimitRule:
     name: str
-    limit: Limit
+    limit: RateLimit
     upstreams: re.Pattern[str]
     tools: re.Pattern[str] | None
 
@@ -55,7 +55,7 @@ class _Rule:
             return "tool" not in per or tool is not None
         return tool is not None and self.tools.match(tool) is not None
 
-    def key(self, caller: Principal, upstream: str, tool: str | None) -> Key:
+    def key(self, caller: Principal, upstream: str, tool: str | None) -> CounterKey:
         values = {"principal": caller.name, "upstream": upstream, "tool": f"{upstream}\0{tool}"}
         return (self.name, *(values[part] for part in self.limit.per))
 
@@ -84,7 +84,7 @@ class _Count(msgspec.Struct):
 class _Charge(msgspec.Struct):
     """What one rule says of every call by one caller to one tool, and where it is counted."""
 
-    key: Key
+    key: CounterKey
     count: _Count
     at_once: int | None
     daily: int | None
@@ -117,19 +117,19 @@ class Limits:
     """`now` is steady, in seconds; `utc` is the Unix time."""
 
     def __init__(self, rates: Rates) -> None:
-        self._counts: OrderedDict[Key, _Count] = OrderedDict()
+        self._counts: OrderedDict[CounterKey, _Count] = OrderedDict()
         """Those of who called last, at the end."""
-        self._apart: dict[Key, _Count] = {}
+        self._apart: dict[CounterKey, _Count] = {}
         """Those that had to give way, and have calls that run."""
         self._swept = -math.inf
-        self._rules: list[_Rule] = []
+        self._rules: list[_LimitRule] = []
         self._max_keys = 0
         self.reconfigure(rates)
 
     def reconfigure(self, rates: Rates) -> None:
         """Goes by other numbers from now on. What was counted for a limit of the same name counts on."""
         self._max_keys = rates.max_keys
-        self._rules = [_Rule(name, limit, *_patterns(limit)) for name, limit in rates.rules.items()]
+        self._rules = [_LimitRule(name, limit, *_patterns(limit)) for name, limit in rates.rules.items()]
         self._bills: OrderedDict[_Account, _Bill] = OrderedDict()
 
     def __bool__(self) -> bool:
@@ -174,7 +174,7 @@ class Limits:
             self._bills.popitem(last=False)
         return bill
 
-    def _count(self, key: Key) -> _Count:
+    def _count(self, key: CounterKey) -> _Count:
         """What was counted for a key. A new one is not kept: who is refused leaves nothing behind."""
         return self._counts.get(key) or self._apart.get(key) or _Count()
 
@@ -193,7 +193,7 @@ class Limits:
                 self._apart[key] = count
 
 
-def _charge(key: Key, allowed: Allowance) -> _Charge:
+def _charge(key: CounterKey, allowed: Allowance) -> _Charge:
     burst = 0 if allowed.rate is None else _burst(allowed)
     return _Charge(key, _Count(), allowed.at_once, allowed.daily, allowed.rate, burst)
 
@@ -237,7 +237,7 @@ def _most(held: Iterable[Allowance]) -> Allowance:
     return Allowance.model_validate({**numbers, "burst": max(bursts) if numbers["rate"] is not None else None})
 
 
-def _patterns(limit: Limit) -> tuple[re.Pattern[str], re.Pattern[str] | None]:
+def _patterns(limit: RateLimit) -> tuple[re.Pattern[str], re.Pattern[str] | None]:
     return _pattern(limit.upstreams), None if limit.tools is None else _pattern(limit.tools)
 
 

@@ -32,7 +32,7 @@ class Unpinnable(Exception):
 class Pins:
     """What is approved, and whether that counts."""
 
-    def __init__(self, spec: settings.Pins) -> None:
+    def __init__(self, spec: settings.PinSettings) -> None:
         self._lock = spec.lock
         self._off = spec.mode == "off"
         self.enforced = spec.mode == "enforce"
@@ -56,7 +56,7 @@ class Pins:
         return self._off or not text or text == self._lock.get(upstream, Approved()).instructions
 
 
-UNPINNED: Final = Pins(settings.Pins())
+UNPINNED: Final = Pins(settings.PinSettings())
 """Where everything is approved."""
 
 

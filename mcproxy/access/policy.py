@@ -30,14 +30,14 @@ MAX_NAME: Final = 2048
 """Characters of a name of which a decision is kept."""
 URIS: Final = frozenset({Kind.RESOURCES, Kind.TEMPLATES})
 
-Standing = frozenset[str]
+RoleSet = frozenset[str]
 """The roles of a caller that make a difference: callers of one standing may use the same."""
 
 Spellings = Callable[[str], Collection[str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class PolicyItem:
     """What somebody wants to use, in its upstream's own names."""
 
     upstream: str
@@ -68,7 +68,7 @@ Match = Callable[[str], object]
 
 
 @dataclass(frozen=True, slots=True)
-class _Rule:
+class _PolicyRule:
     name: RuleName
     upstreams: Match
     globs: Mapping[Kind, tuple[str, ...]]
@@ -82,7 +82,7 @@ class _Rule:
         conditional = self.read_only is not None or self.destructive is not None or self.tests
         return "*" in self.globs[kind] and not conditional
 
-    def concerns(self, item: Item, spelling: str) -> bool:
+    def concerns(self, item: PolicyItem, spelling: str) -> bool:
         if self.read_only not in (None, item.read_only) or self.destructive not in (None, item.destructive):
             return False
         return self.matches[item.kind](spelling) is not None
@@ -99,8 +99,8 @@ class _Rule:
 class Verdict:
     """The rules about an item, as far as arguments may still decide between them."""
 
-    deny: tuple[_Rule, ...]
-    allow: tuple[_Rule, ...]
+    deny: tuple[_PolicyRule, ...]
+    allow: tuple[_PolicyRule, ...]
     default: Decision
 
     def given(self, arguments: Params) -> Decision:
@@ -140,7 +140,7 @@ class Policy:
     """
 
     def __init__(
-        self, policy: settings.Policy, *, readings: Spellings, spelled: Spellings, others: Collection[str] = ()
+        self, policy: settings.PolicySettings, *, readings: Spellings, spelled: Spellings, others: Collection[str] = ()
     ) -> None:
         self._default = Decision(policy.allows_by_default)
         self._assigned = policy.principals
@@ -149,11 +149,11 @@ class Policy:
         self.open: Final = self._default.allowed and all(rule.name.effect != "deny" for rule in self._rules)
         """Whether everybody may use everything."""
         self._roles = frozenset({*policy.roles, *others})
-        self._everyone: Standing = frozenset({EVERYONE}) & self._roles
-        self._about: LRUCache[tuple[Standing, str], tuple[_Rule, ...]] = LRUCache(policy.max_views)
-        self._verdicts: LRUCache[tuple[Standing, Item], Verdict] = LRUCache(policy.max_decisions)
+        self._everyone: RoleSet = frozenset({EVERYONE}) & self._roles
+        self._about: LRUCache[tuple[RoleSet, str], tuple[_PolicyRule, ...]] = LRUCache(policy.max_views)
+        self._verdicts: LRUCache[tuple[RoleSet, PolicyItem], Verdict] = LRUCache(policy.max_decisions)
 
-    def standing(self, principal: Principal) -> Standing:
+    def standing(self, principal: Principal) -> RoleSet:
         if not self._roles:
             return self._everyone
         held = self._roles & principal.roles
@@ -162,16 +162,16 @@ class Policy:
             held |= self._roles.intersection(assigned)
         return self._everyone | held if held else self._everyone
 
-    def reaches(self, standing: Standing, upstream: str) -> bool:
+    def reaches(self, standing: RoleSet, upstream: str) -> bool:
         """Whether there may be anything of an upstream that callers of a standing may use, whatever it offers."""
         rules = self._rules_about(standing, upstream)
         return any(self._reaches(rules, kind) for kind in Kind)
 
-    def foresee(self, standing: Standing, item: Item) -> Decision:
+    def foresee(self, standing: RoleSet, item: PolicyItem) -> Decision:
         """Whether it may be used with some arguments: then it is shown."""
         return self.verdict(standing, item).at_best()
 
-    def verdict(self, standing: Standing, item: Item) -> Verdict:
+    def verdict(self, standing: RoleSet, item: PolicyItem) -> Verdict:
         """What the rules say of an item, as far as that is the same for all arguments."""
         key = (standing, item)
         kept = self._verdicts.get(key)
@@ -181,23 +181,23 @@ class Policy:
                 self._verdicts[key] = kept
         return kept
 
-    def decide(self, standing: Standing, item: Item, arguments: Params) -> Decision:
+    def decide(self, standing: RoleSet, item: PolicyItem, arguments: Params) -> Decision:
         return self.verdict(standing, item).given(arguments)
 
-    def _reaches(self, rules: Iterable[_Rule], kind: Kind) -> bool:
+    def _reaches(self, rules: Iterable[_PolicyRule], kind: Kind) -> bool:
         rules = [rule for rule in rules if rule.globs[kind]]
         if any(rule.name.effect == "deny" and rule.covers(kind) for rule in rules):
             return False
         return self._default.allowed or any(rule.name.effect == "allow" for rule in rules)
 
-    def _rules_about(self, standing: Standing, upstream: str) -> tuple[_Rule, ...]:
+    def _rules_about(self, standing: RoleSet, upstream: str) -> tuple[_PolicyRule, ...]:
         key = (standing, upstream)
         if key not in self._about:
             held = (rule for rule in self._rules if rule.name.role in standing)
             self._about[key] = tuple(rule for rule in held if rule.upstreams(upstream) is not None)
         return self._about[key]
 
-    def _judged(self, standing: Standing, item: Item) -> Verdict:
+    def _judged(self, standing: RoleSet, item: PolicyItem) -> Verdict:
         rules = self._rules_about(standing, item.upstream)
         spellings = self._readings(item.name) if item.kind in URIS else (item.name,)
         verdicts = [self._read(rules, item, spelling) for spelling in spellings]
@@ -205,19 +205,19 @@ class Policy:
             return _UNREADABLE
         return next((verdict for verdict in verdicts if not verdict.at_best().allowed), verdicts[0])
 
-    def _read(self, rules: Iterable[_Rule], item: Item, spelling: str) -> Verdict:
+    def _read(self, rules: Iterable[_PolicyRule], item: PolicyItem, spelling: str) -> Verdict:
         concerned = [rule for rule in rules if rule.concerns(item, spelling)]
         deny = tuple(rule for rule in concerned if rule.name.effect == "deny")
         allow = tuple(rule for rule in concerned if rule.name.effect == "allow")
         return Verdict(deny, allow, self._default)
 
 
-def _compiled(policy: settings.Policy, role: str, spelled: Spellings) -> Iterator[_Rule]:
+def _compiled(policy: settings.PolicySettings, role: str, spelled: Spellings) -> Iterator[_PolicyRule]:
     for effect in EFFECTS:
         for index, rule in enumerate(policy.roles[role].rules(effect)):
             name = RuleName(role, effect, index + 1, policy.place((role, effect, index)))
             globs = {kind: rule.globs(kind) for kind in Kind}
-            yield _Rule(
+            yield _PolicyRule(
                 name,
                 _match(rule.upstreams),
                 globs,

@@ -18,10 +18,11 @@ from typing import Final, Literal
 import msgspec
 from msgspec import Raw
 
-from mcproxy.call.calls import Aim, Call, Decision, Failed, Outcome
+from mcproxy.call.calls import Call, CallSubject, Decision, Failed, Outcome
 from mcproxy.call.identity import Caller
 from mcproxy.protocol.envelope import META
 from mcproxy.protocol.jsonrpc import InvalidMessage, RequestId, parse_object, parse_text, size_of
+from mcproxy.sealing import Digest
 from mcproxy.telemetry.logs import MIN_SECRET, REDACTED
 
 MAX_TEXT: Final = 256
@@ -59,8 +60,6 @@ _FRACTIONS: Final = tuple(f".{thousandth:03}+00:00" for thousandth in range(1000
 _encoder = msgspec.json.Encoder()
 
 Clean = Callable[[str], str]
-Digest = Callable[[str, bytes], str]
-"""A text for a payload and a purpose, which only who has the gateway's key can make."""
 
 
 class End(msgspec.Struct, frozen=True):
@@ -85,7 +84,7 @@ class Record(msgspec.Struct, frozen=True):
     session: str | None
     """A digest of the session's key."""
     method: str
-    seen: Aim
+    seen: CallSubject
     outcome: str
     code: int | None
     """Of the error."""
@@ -106,7 +105,7 @@ class Digests:
 
 
 def recorded(
-    call: Call, seen: Aim, end: End, arguments: Literal["hash", "redacted", "none"], digests: Digests
+    call: Call, seen: CallSubject, end: End, arguments: Literal["hash", "redacted", "none"], digests: Digests
 ) -> Record:
     """What there is to say of a call; `arguments` is how much is told of them."""
     params, caller, notes = call.params, call.caller, call.notes

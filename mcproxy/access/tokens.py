@@ -18,7 +18,7 @@ from cachetools import LRUCache
 from jwt.algorithms import AllowedPublicKeys
 
 from mcproxy.access.fetching import Fetch
-from mcproxy.access.issuers import Keys, KeySet, Spawn
+from mcproxy.access.issuers import KeySet, SigningKeys, Spawn
 from mcproxy.call.identity import Principal
 from mcproxy.settings.access.authentication import RESERVED, Issuer, OAuth
 
@@ -65,7 +65,7 @@ class Verified:
     principal: Principal
     bounds: _Bounds
     source: KeySet
-    keys: Keys
+    keys: SigningKeys
 
     @property
     def is_current(self) -> bool:

@@ -14,7 +14,7 @@ from prometheus_client.registry import Collector
 from mcproxy.call.upstreams import Phase, UpstreamStatus
 
 
-class Standings(Collector):
+class UpstreamCollector(Collector):
     def __init__(self, statuses: Callable[[], Iterable[UpstreamStatus]]) -> None:
         self._statuses = statuses
 

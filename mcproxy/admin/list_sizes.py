@@ -14,7 +14,7 @@ from prometheus_client.registry import Collector
 from mcproxy.catalog.merging import View
 
 
-class Offers(Collector):
+class ListSizeCollector(Collector):
     """`views` gives each endpoint's path, and what it shows."""
 
     def __init__(self, views: Callable[[], Iterable[tuple[str, View]]]) -> None:

@@ -9,7 +9,7 @@ from typing import Final
 
 from aiohttp import web
 
-from mcproxy.admin.health import Report, Reports
+from mcproxy.admin.health import HealthReport, Reports
 
 MAX_FORM: Final = 1024 * 1024
 """Bytes of a form."""
@@ -34,7 +34,7 @@ async def served(
         await runner.cleanup()
 
 
-def _telling(report: Callable[[str], Report]) -> Callable[[web.Request], Awaitable[web.Response]]:
+def _telling(report: Callable[[str], HealthReport]) -> Callable[[web.Request], Awaitable[web.Response]]:
     async def tell(request: web.Request) -> web.Response:
         told = report(request.headers.get("Accept", ""))
         return web.Response(

@@ -21,7 +21,7 @@ KEPT: Final = 60
 """Beats of which the latest counts: 15 s, so that the usual scrape misses none."""
 
 
-async def beat(
+async def measure_loop_lag(
     metrics: Metrics,
     sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
     clock: Callable[[], float] = time.perf_counter,

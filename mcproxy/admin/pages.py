@@ -18,7 +18,7 @@ from mcproxy.call.calls import Handler
 from mcproxy.call.clients import Listener
 from mcproxy.call.upstreams import Phase, UpstreamStatus
 from mcproxy.catalog.merging import Shown, View
-from mcproxy.catalog.naming import Refused
+from mcproxy.catalog.naming import RefusedEntry
 from mcproxy.protocol.methods import Kind
 from mcproxy.settings import Settings
 from mcproxy.telemetry.metrics import Metrics
@@ -29,7 +29,7 @@ MAX_FOUND = 500
 NOUNS = {Kind.TOOLS: "tool", Kind.RESOURCES: "resource", Kind.TEMPLATES: "template", Kind.PROMPTS: "prompt"}
 
 
-class Gateway(Protocol):
+class GatewayView(Protocol):
     """What an operator may look into, as of now."""
 
     @property
@@ -47,7 +47,7 @@ class Gateway(Protocol):
 
     def listeners(self) -> Sequence[Listener]: ...
 
-    def waiting(self) -> Sequence[Refused]:
+    def waiting(self) -> Sequence[RefusedEntry]:
         """Definitions that wait for approval."""
 
 
@@ -74,7 +74,7 @@ class Card:
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class CatalogueRow:
     """One entry of the catalogue."""
 
     kind: Kind
@@ -96,7 +96,7 @@ class Item:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class TryResult:
     """What a call from the page led to."""
 
     is_error: bool
@@ -108,7 +108,7 @@ class Answer:
 class Pages:
     """Each method is one page, as HTML. `token` goes into forms."""
 
-    gateway: Gateway
+    gateway: GatewayView
     figures: Figures
     secrets: Callable[[], Collection[str]]
     """Values that no page shows, as of now."""
@@ -157,7 +157,7 @@ class Pages:
         )
 
     def entry(
-        self, noun: str, key: str, *, filled: dict[str, str] | None = None, answer: Answer | None = None
+        self, noun: str, key: str, *, filled: dict[str, str] | None = None, answer: TryResult | None = None
     ) -> str | None:
         """One entry, with the form that tries it out; None where there is none."""
         item = self.find(noun, key)
@@ -195,7 +195,7 @@ class Pages:
     def missing(self) -> str:
         return self._page("missing")
 
-    def find(self, noun: str, key: str) -> Item | None:
+    def find(self, noun: str, key: str) -> CatalogueRow | None:
         return next((item for item in self._items() if item.noun == noun and item.shown.key == key), None)
 
     def _page(self, template: str, **values: object) -> str:
@@ -233,11 +233,11 @@ class Pages:
             "bytes": self.figures.gauge(metrics.cache_bytes, upstream=name),
         }
 
-    def _items(self) -> list[Item]:
+    def _items(self) -> list[CatalogueRow]:
         view = self.gateway.catalogue()
-        return [Item(kind, shown, _decoded(shown.entry)) for kind in Kind for shown in view.lists[kind]]
+        return [CatalogueRow(kind, shown, _decoded(shown.entry)) for kind in Kind for shown in view.lists[kind]]
 
-    def _fields(self, item: Item) -> list[Field]:
+    def _fields(self, item: CatalogueRow) -> list[Field]:
         schema = item.entry.get("inputSchema")
         return fields(schema) if isinstance(schema, dict) else []
 

@@ -18,7 +18,7 @@ from msgspec import Raw
 from mcproxy import __version__
 from mcproxy.admin.feed import Feed
 from mcproxy.admin.forms import Unusable, arguments
-from mcproxy.admin.pages import Answer, Item, Pages
+from mcproxy.admin.pages import CatalogueRow, Pages, TryResult
 from mcproxy.call.calls import Call, Complete, Failed, InputRequired, Outcome
 from mcproxy.call.clients import InputRequest
 from mcproxy.call.errors import McpError
@@ -124,19 +124,19 @@ class StatusPage:
         answer = await self._answer(item, principal, filled)
         return self._found(self.pages.entry(noun, key, filled=filled, answer=answer))
 
-    async def _answer(self, item: Item, principal: Principal, filled: dict[str, str]) -> Answer:
+    async def _answer(self, item: CatalogueRow, principal: Principal, filled: dict[str, str]) -> TryResult:
         params: Params = {item.kind.key: raw(item.shown.key)}
         if item.kind is Kind.TOOLS:
             try:
                 params["arguments"] = raw(arguments(item.entry.get("inputSchema") or {}, filled))
             except Unusable as unusable:
-                return Answer(is_error=True, text=str(unusable))
+                return TryResult(is_error=True, text=str(unusable))
         client = Onlooker()
         info = raw({"name": "mcproxy-status-page", "version": __version__})
         caller = Caller(principal, LATEST, {}, info, log_level="info")
         outcome = await self.pages.gateway.handler(Call(_TRIED[item.kind], params, caller, client))
         is_error, text = _told(outcome)
-        return Answer(is_error, text[:MAX_SHOWN], tuple(client.messages))
+        return TryResult(is_error, text[:MAX_SHOWN], tuple(client.messages))
 
     async def _live(self, request: web.Request) -> web.Response:
         await self.admit(request)

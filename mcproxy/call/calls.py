@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from mcproxy.call.clients import Client, InputRequest, Listener
 from mcproxy.call.errors import Party, Reason
-from mcproxy.call.identity import Caller, Owner
+from mcproxy.call.identity import Caller, LinkOwner
 from mcproxy.protocol.jsonrpc import ErrorObject, Params, RequestId
 from mcproxy.protocol.methods import Kind
 from mcproxy.settings.access.policy import Effect
@@ -39,7 +39,7 @@ class Decision(msgspec.Struct, frozen=True):
     """None where no rule spoke of it, and the default decided."""
 
 
-class Aim(msgspec.Struct, frozen=True):
+class CallSubject(msgspec.Struct, frozen=True):
     """What a call is about, in its upstream's own names."""
 
     upstream: str = ""
@@ -67,7 +67,7 @@ class Notes(msgspec.Struct, eq=False):
     """The id of its trace, where one is recorded."""
     label: tuple[str, str] | None = None
     """The upstream and the tool or prompt that it went to, in its caller's names; None before it was found."""
-    aim: Aim | None = None
+    aim: CallSubject | None = None
     """What it is about, once that was found in its caller's view."""
 
 
@@ -90,14 +90,14 @@ class Call(msgspec.Struct, frozen=True):
     """The client's own id of the request; never sent to an upstream (requirement R24)."""
     notes: Notes = msgspec.field(default_factory=Notes)
     """The same for the call that a stage makes of this one."""
-    over: Owner = None
+    over: LinkOwner = None
     """Whose link it is about, for a call of the gateway's own: it goes over no other."""
 
     def with_params(self, params: Params) -> Call:
         return replace(self, params=params)
 
 
-class Findings(msgspec.Struct, eq=False):
+class ResultFindings(msgspec.Struct, eq=False):
     """What was found out about a result that is kept and given again: once for all who get it, and gone with it."""
 
     sound: bool = False
@@ -114,7 +114,7 @@ class Complete(msgspec.Struct, frozen=True):
     result: Params
     is_error: bool = False
     """Whether this is a tool's own failure (`isError`)."""
-    findings: Findings | None = None
+    findings: ResultFindings | None = None
     """None where it is given once."""
 
 
@@ -140,3 +140,6 @@ Handler = Callable[[Call], Awaitable[Outcome]]
 
 
 Stage = Callable[[Handler], Handler]
+"""Wraps a handler: one step of the pipeline."""
+Label = Callable[[Call], tuple[str, str]]
+"""Names a call's upstream and subject for metrics and traces, as far as they are known (requirement R52)."""

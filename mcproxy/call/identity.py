@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Raw
 
 from mcproxy.protocol.jsonrpc import Params
-from mcproxy.settings import Upstream as Spec
+from mcproxy.settings import UpstreamSettings as Spec
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ AGGREGATE = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Credentials:
+class ForwardedCredentials:
     """What a request brought for upstreams that take their callers' own credentials (`credentials.forward`)."""
 
     key: str
@@ -58,7 +58,7 @@ class Caller(msgspec.Struct, frozen=True):
     """The key of a handshake session, for upstreams that are connected per session; never sent to a peer."""
     log_level: str | None = None
     """The least severe level that the client wants during this call; None for no log messages."""
-    credentials: Credentials | None = None
+    credentials: ForwardedCredentials | None = None
     """What it brought for upstreams, if anything."""
     transport: str = ""
     """How it is connected: `http`, `sse` or `stdio`; empty for the gateway itself, and who is inside it."""
@@ -70,11 +70,11 @@ class Caller(msgspec.Struct, frozen=True):
         return session if self.credentials is None else (*session, self.credentials.key)
 
 
-Owner = str | None
-"""Whose a link is: a session's key (`Caller.session`), that of `Credentials`, or None where all share it."""
+LinkOwner = str | None
+"""Whose a link is: a session's key (`Caller.session`), that of `ForwardedCredentials`, or None where all share it."""
 
 
-def owner(spec: Spec, caller: Caller) -> Owner:
+def owner(spec: Spec, caller: Caller) -> LinkOwner:
     """Whose link to an upstream serves `caller`."""
     if not spec.credentials.forward:
         return caller.session if spec.connection == "session" else None

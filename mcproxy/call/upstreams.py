@@ -11,7 +11,7 @@ from msgspec import Raw
 
 from mcproxy.call.calls import Call, Outcome
 from mcproxy.call.clients import Change
-from mcproxy.call.identity import Owner
+from mcproxy.call.identity import LinkOwner
 from mcproxy.protocol.eras import Era
 from mcproxy.protocol.jsonrpc import Params
 
@@ -39,7 +39,7 @@ class Connected:
     """A link is up, for the first time or again: what was known of the upstream may be out of date."""
 
     upstream: str
-    owner: Owner
+    owner: LinkOwner
     identity: ServerIdentity
 
 
@@ -48,7 +48,7 @@ class Disconnected:
     """A link was lost, or could not be made; it is being retried."""
 
     upstream: str
-    owner: Owner
+    owner: LinkOwner
     reason: str
 
 
@@ -57,7 +57,7 @@ class Retired:
     """A link is gone for good, by configuration or with its owner."""
 
     upstream: str
-    owner: Owner
+    owner: LinkOwner
 
 
 class Hearing(Enum):
@@ -73,7 +73,7 @@ class UpstreamChanged:
     """The upstream says that something changed, in its own names; or whether we hear what it says is another."""
 
     upstream: str
-    owner: Owner
+    owner: LinkOwner
     change: Change | Hearing
 
 

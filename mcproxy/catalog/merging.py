@@ -17,7 +17,7 @@ from msgspec import Raw
 from mcproxy.call.identity import Caller
 from mcproxy.call.upstreams import ServerIdentity
 from mcproxy.catalog.freshness import Freshness
-from mcproxy.catalog.naming import Layout, NameTable, Refused, Renamed, Space, name_table, to_all
+from mcproxy.catalog.naming import Layout, NameTable, RefusedEntry, Renamed, Space, name_table, to_all
 from mcproxy.catalog.rewriting import Rewriter
 from mcproxy.catalog.uris import canonical, is_legal
 from mcproxy.protocol.eras import STATELESS_VERSIONS, V2024_11_05, Era
@@ -66,7 +66,7 @@ class Listing:
     """One list of one upstream, and what in it was of no use."""
 
     entries: tuple[Entry, ...] = ()
-    refused: tuple[Refused, ...] = ()
+    refused: tuple[RefusedEntry, ...] = ()
 
 
 EMPTY: Final = Listing()
@@ -109,7 +109,7 @@ class Exposure:
 
     shown: tuple[Shown, ...] = ()
     renamed: tuple[Renamed, ...] = ()
-    refused: tuple[Refused, ...] = ()
+    refused: tuple[RefusedEntry, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ class View:
     capabilities: Params
     instructions: str | None = None
     renamed: tuple[Renamed, ...] = ()
-    refused: tuple[Refused, ...] = ()
+    refused: tuple[RefusedEntry, ...] = ()
     _pages: dict[tuple[Kind, int, int], Raw] = field(default_factory=dict, init=False, repr=False, compare=False)
     _found: dict[str, tuple[Space, str]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
@@ -194,12 +194,12 @@ class View:
 def read_listing(upstream: str, kind: Kind, items: Iterable[Raw]) -> Listing:
     """A list as it came in, without the entries that would break the list for clients, or the gateway (R1)."""
     entries: dict[str, Entry] = {}
-    refused: list[Refused] = []
+    refused: list[RefusedEntry] = []
     for item in items:
         key = _key(kind, item) or ""
         flaw = _flaw(kind, key, item)
         if flaw is not None or key in entries:
-            refused.append(Refused(upstream, kind, key, flaw or "it is listed twice"))
+            refused.append(RefusedEntry(upstream, kind, key, flaw or "it is listed twice"))
         else:
             entries[key] = Entry(key, item)
     return Listing(tuple(entries.values()), tuple(refused))

@@ -20,7 +20,7 @@ from msgspec import Raw
 from mcproxy.call.identity import AGGREGATE
 from mcproxy.catalog.uris import readings, spellings
 from mcproxy.protocol.methods import Kind
-from mcproxy.settings import Filter, Upstream
+from mcproxy.settings import NameFilter, UpstreamSettings
 from mcproxy.settings.endpoints import Endpoint, key_of
 
 SEPARATOR: Final = "__"
@@ -41,7 +41,7 @@ def to_all(kind: Kind, own: str, entry: Raw | None) -> bool:
 class Space:
     """One upstream's names at one endpoint. Without a prefix they pass as they are."""
 
-    spec: Upstream
+    spec: UpstreamSettings
     prefix: str
     slug: str
     """The namespace of its URIs: the prefix, or for a bare upstream one that escapes what others would claim."""
@@ -97,7 +97,7 @@ class Space:
         as_uri = kind in _URI_LISTS
         if not admits(self._filter(kind), own, as_uri=as_uri):
             return False
-        return self.endpoint is None or admits(Filter(include=self.endpoint.globs(kind)), own, as_uri=as_uri)
+        return self.endpoint is None or admits(NameFilter(include=self.endpoint.globs(kind)), own, as_uri=as_uri)
 
     def obstacle(self, kind: Kind, own: str) -> str | None:
         """Why the configuration shows it to nobody here; None where it does."""
@@ -105,9 +105,9 @@ class Space:
             return None
         filter, as_uri, section = self._filter(kind), kind in _URI_LISTS, f"{self.upstream}: {kind.capability}"
         for glob in filter.exclude:
-            if not admits(Filter(exclude=(glob,)), own, as_uri=as_uri):
+            if not admits(NameFilter(exclude=(glob,)), own, as_uri=as_uri):
                 return f"{section}.exclude has {glob!r}"
-        if not admits(Filter(include=filter.include), own, as_uri=as_uri):
+        if not admits(NameFilter(include=filter.include), own, as_uri=as_uri):
             return f"{section}.include has nothing for it"
         return f"the endpoint selects no such {kind.capability}"
 
@@ -116,7 +116,7 @@ class Space:
         override = self.spec.tools.overrides.get(own) if kind is Kind.TOOLS else None
         return own if override is None or override.name is None else override.name
 
-    def _filter(self, kind: Kind) -> Filter:
+    def _filter(self, kind: Kind) -> NameFilter:
         match kind:
             case Kind.TOOLS:
                 return self.spec.tools
@@ -189,7 +189,7 @@ class Renamed:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RefusedEntry:
     """An entry that callers do not see, and the sentence why."""
 
     upstream: str
@@ -203,11 +203,11 @@ class NameTable:
     exposed: dict[str, str]
     """By the upstream's own name."""
     renamed: tuple[Renamed, ...] = ()
-    refused: tuple[Refused, ...] = ()
+    refused: tuple[RefusedEntry, ...] = ()
 
 
 def layouts(
-    upstreams: Sequence[Upstream], max_name_length: int, endpoints: Mapping[str, Endpoint] | None = None
+    upstreams: Sequence[UpstreamSettings], max_name_length: int, endpoints: Mapping[str, Endpoint] | None = None
 ) -> dict[str, Layout]:
     """Every endpoint's layout: all enabled upstreams under AGGREGATE, each alone and bare under its name, and
     selections of them as `endpoints` says.
@@ -237,16 +237,16 @@ def name_table(space: Space, kind: Kind, names: Iterable[str]) -> NameTable:
     """
     wishes = {name: space.wish(kind, name) for name in names}
     claims: dict[str, list[str]] = {}
-    refused: list[Refused] = []
+    refused: list[RefusedEntry] = []
     for name, wish in wishes.items():
         exposed = space.expose_name(wish)
         if exposed is None:
-            refused.append(Refused(space.upstream, kind, name, "it reads as a name of another upstream's prefix"))
+            refused.append(RefusedEntry(space.upstream, kind, name, "it reads as a name of another upstream's prefix"))
         else:
             claims.setdefault(exposed, []).append(name)
     winners = {exposed: _winner(space, exposed, rivals) for exposed, rivals in claims.items()}
     refused += [
-        Refused(space.upstream, kind, name, f"it would be called {exposed!r}, as {winners[exposed]!r} is")
+        RefusedEntry(space.upstream, kind, name, f"it would be called {exposed!r}, as {winners[exposed]!r} is")
         for exposed, rivals in claims.items()
         for name in rivals
         if name != winners[exposed]
@@ -259,7 +259,7 @@ def name_table(space: Space, kind: Kind, names: Iterable[str]) -> NameTable:
     return NameTable({name: exposed for exposed, name in winners.items()}, tuple(renamed), tuple(refused))
 
 
-def admits(filter: Filter, own: str, *, as_uri: bool) -> bool:
+def admits(filter: NameFilter, own: str, *, as_uri: bool) -> bool:
     """Whether a filter's globs let `own` through; exclude wins. Of a URI they must do so however it is read."""
     if filter.include == ("*",) and not filter.exclude:
         return True

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Raw
 from msgspec.structs import replace
 
-from mcproxy.call.calls import Complete, Failed, Findings, InputRequired, Outcome
+from mcproxy.call.calls import Complete, Failed, InputRequired, Outcome, ResultFindings
 from mcproxy.call.clients import InputRequest
 from mcproxy.protocol.jsonrpc import InvalidMessage, Params, may_hold, parse_object, parse_text, raw
 from mcproxy.protocol.methods import Kind, Shape
@@ -72,7 +72,7 @@ class Rewriter:
             return replace(outcome, result={**result, **renamed}) if renamed else outcome
         return self._input_required(outcome) if isinstance(outcome, InputRequired) else outcome
 
-    def _remembered(self, edits: Edits, result: Params, found: Findings) -> Params:
+    def _remembered(self, edits: Edits, result: Params, found: ResultFindings) -> Params:
         """The members that are others: a look-up, where they were found before."""
         if found.renamed_by is not self:
             found.renamed_by, found.renamed = self, _changes(edits, result)

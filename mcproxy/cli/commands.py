@@ -29,9 +29,18 @@ from mcproxy.app import App, running, serve_http, serve_stdio
 from mcproxy.call.identity import ANONYMOUS, Principal
 from mcproxy.call.upstreams import Connected, UpstreamEvent
 from mcproxy.cli.explain import endpoint_key, explained, known_roles, present
-from mcproxy.cli.inspection import Entry, Refused, Visitor, call_tool, entries, read_resource, reports, result
+from mcproxy.cli.inspection import (
+    ListedEntry,
+    LocalClient,
+    RequestRefused,
+    call_tool,
+    entries,
+    read_resource,
+    reports,
+    result,
+)
 from mcproxy.cli.keys import keys
-from mcproxy.cli.lock import Task, lock
+from mcproxy.cli.lock import LockMode, lock
 from mcproxy.cli.policies import policies
 from mcproxy.cli.presentation import (
     ENTRY_COLUMNS,
@@ -58,7 +67,7 @@ from mcproxy.protocol.jsonrpc import Params, raw
 from mcproxy.protocol.methods import Kind
 from mcproxy.service import systemd
 from mcproxy.service.reloading import Reloading
-from mcproxy.settings import Policy, Settings
+from mcproxy.settings import PolicySettings, Settings
 from mcproxy.telemetry import logs
 
 OK, FAILED, WRONG, INTERRUPTED = 0, 1, 2, 130
@@ -84,7 +93,7 @@ Config = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
-class Listing(Enum):
+class ListName(Enum):
     TOOLS = "tools"
     RESOURCES = "resources"
     PROMPTS = "prompts"
@@ -94,9 +103,9 @@ class Listing(Enum):
 ROUND: Final = 10_000
 """Objects that come, less those that go, before the garbage collector looks through the youngest."""
 KINDS: Final = {
-    Listing.TOOLS: (Kind.TOOLS,),
-    Listing.RESOURCES: (Kind.RESOURCES, Kind.TEMPLATES),
-    Listing.PROMPTS: (Kind.PROMPTS,),
+    ListName.TOOLS: (Kind.TOOLS,),
+    ListName.RESOURCES: (Kind.RESOURCES, Kind.TEMPLATES),
+    ListName.PROMPTS: (Kind.PROMPTS,),
 }
 
 
@@ -164,10 +173,10 @@ def check(
 
 
 @commands.command("list")
-def list_(what: Listing, config: Config = None, as_json: Json = False) -> None:
+def list_(what: ListName, config: Config = None, as_json: Json = False) -> None:
     """Show the tools, resources or prompts that clients see, or the upstreams."""
     settings = _settings(config, quiet=True)
-    if what is Listing.UPSTREAMS:
+    if what is ListName.UPSTREAMS:
         _run(_check(settings, as_json, strict=False))
     _run(_visit(settings, lambda visitor: _list(visitor, KINDS[what], as_json)))
 
@@ -203,7 +212,7 @@ def lock_(
 ) -> None:
     """Approve the tools, prompts, templates and instructions that upstreams offer now (access.pins)."""
     path = config or find()
-    task = Task.CHECK if check else Task.DIFF if diff else Task.WRITE
+    task = LockMode.CHECK if check else LockMode.DIFF if diff else LockMode.WRITE
     _run(_lock(_settings(path, quiet=True), path.absolute().parent, task))
 
 
@@ -306,26 +315,26 @@ async def _check(settings: Settings, as_json: bool, *, strict: bool) -> int:
     return FAILED if strict and not all(report.ok for report in found) else OK
 
 
-async def _visit(settings: Settings, errand: Callable[[Visitor], Awaitable[int]]) -> int:
+async def _visit(settings: Settings, errand: Callable[[LocalClient], Awaitable[int]]) -> int:
     """Runs an errand at a gateway whose upstreams had their chance to connect.
 
     No policy holds for who has the file, and all the secrets in it.
     """
     console = stderr()
     terminal = Terminal(console, line_reader(console))
-    access = settings.access.model_copy(update={"policy": Policy()})
+    access = settings.access.model_copy(update={"policy": PolicySettings()})
     async with running(settings.model_copy(update={"access": access})) as app:
         await app.settled()
         try:
-            return await errand(Visitor(app.handler, terminal, terminal.capabilities))
-        except Refused as refused:
+            return await errand(LocalClient(app.handler, terminal, terminal.capabilities))
+        except RequestRefused as refused:
             say(str(refused))
             return FAILED
         finally:
             terminal.close()
 
 
-async def _lock(settings: Settings, folder: Path, task: Task) -> int:
+async def _lock(settings: Settings, folder: Path, task: LockMode) -> int:
     return OK if await lock(settings, folder, task) else FAILED
 
 
@@ -341,7 +350,7 @@ async def _explain(
     return OK if explanation.allowed else FAILED
 
 
-async def _list(visitor: Visitor, kinds: Sequence[Kind], as_json: bool) -> int:
+async def _list(visitor: LocalClient, kinds: Sequence[Kind], as_json: bool) -> int:
     found = [(kind, entry) for kind in kinds for entry in await entries(visitor, kind)]
     if as_json:
         show_json([entry for _, entry in found])
@@ -350,7 +359,7 @@ async def _list(visitor: Visitor, kinds: Sequence[Kind], as_json: bool) -> int:
     return OK
 
 
-async def _call(visitor: Visitor, name: str, pairs: dict[str, str], whole: Entry, as_json: bool) -> int:
+async def _call(visitor: LocalClient, name: str, pairs: dict[str, str], whole: ListedEntry, as_json: bool) -> int:
     found = result(await call_tool(visitor, name, pairs, whole))
     if as_json:
         show_json(found)
@@ -359,7 +368,7 @@ async def _call(visitor: Visitor, name: str, pairs: dict[str, str], whole: Entry
     return FAILED if found.get("isError") is True else OK
 
 
-async def _read(visitor: Visitor, uri: str, as_json: bool) -> int:
+async def _read(visitor: LocalClient, uri: str, as_json: bool) -> int:
     found = result(await read_resource(visitor, uri))
     if as_json:
         show_json(found)
@@ -410,7 +419,7 @@ def _run(work: Coroutine[Any, Any, int]) -> NoReturn:
     raise typer.Exit(code)
 
 
-def _json_object(text: str) -> Entry:
+def _json_object(text: str) -> ListedEntry:
     try:
         value = json.loads(text)
     except ValueError as error:

@@ -28,16 +28,16 @@ CALL_TOOL: Final = "tools/call"
 READ_RESOURCE: Final = "resources/read"
 MAX_PAGES: Final = 10_000
 
-Entry = dict[str, Any]
+ListedEntry = dict[str, Any]
 """A tool, resource, template or prompt as its list has it."""
 
 
-class Refused(Exception):
+class RequestRefused(Exception):
     """The gateway or an upstream answered an error. The text is its message."""
 
 
 @dataclass(frozen=True, slots=True)
-class Visitor:
+class LocalClient:
     """Whoever runs a command, as a client of a handshake era: questions come by `Client.ask`, not as results."""
 
     handler: Handler
@@ -45,7 +45,7 @@ class Visitor:
     capabilities: Params
     endpoint: str = ""
 
-    def at(self, endpoint: str) -> Visitor:
+    def at(self, endpoint: str) -> LocalClient:
         """The same, seeing one upstream alone."""
         return replace(self, endpoint=endpoint)
 
@@ -55,9 +55,9 @@ class Visitor:
         return await self.handler(Call(method, params, caller, self.client))
 
 
-async def entries(visitor: Visitor, kind: Kind) -> list[Entry]:
+async def entries(visitor: LocalClient, kind: Kind) -> list[ListedEntry]:
     """A whole list, every page of it. Raises Refused."""
-    found: list[Entry] = []
+    found: list[ListedEntry] = []
     params: Params = {}
     for _ in range(MAX_PAGES):
         page = result(await visitor.send(kind.list_method, params))
@@ -68,42 +68,42 @@ async def entries(visitor: Visitor, kind: Kind) -> list[Entry]:
     return found
 
 
-async def call_tool(visitor: Visitor, name: str, pairs: Mapping[str, str], whole: Entry) -> Outcome:
+async def call_tool(visitor: LocalClient, name: str, pairs: Mapping[str, str], whole: ListedEntry) -> Outcome:
     """Calls a tool with `whole`, and with `pairs` read as the tool's schema wants them. Raises Refused."""
     schema = await _input_schema(visitor, name) if pairs else {}
     arguments = {**whole, **read_pairs(pairs, schema)}
     return await visitor.send(CALL_TOOL, {"name": raw(name), "arguments": raw(arguments)})
 
 
-async def read_resource(visitor: Visitor, uri: str) -> Outcome:
+async def read_resource(visitor: LocalClient, uri: str) -> Outcome:
     return await visitor.send(READ_RESOURCE, {"uri": raw(uri)})
 
 
-def result(outcome: Outcome) -> Entry:
+def result(outcome: Outcome) -> ListedEntry:
     """The result, decoded. Raises Refused where there is none."""
     match outcome:
         case Complete(result=value):
             return decoded(raw(value))
         case InputRequired():
-            raise Refused("the server asks for input in a way that a command cannot answer")
+            raise RequestRefused("the server asks for input in a way that a command cannot answer")
         case Failed(error=error):
-            raise Refused(error.message)
+            raise RequestRefused(error.message)
 
 
-def decoded(value: Raw) -> Entry:
+def decoded(value: Raw) -> ListedEntry:
     found: object = msgspec.json.decode(value)
     return found if isinstance(found, dict) else {}
 
 
-def read_pairs(pairs: Mapping[str, str], schema: Entry) -> Entry:
+def read_pairs(pairs: Mapping[str, str], schema: ListedEntry) -> ListedEntry:
     """Each value as JSON where it is some and the schema does not say string, else as text."""
     properties = schema.get("properties")
     shapes = properties if isinstance(properties, dict) else {}
     return {key: value if _is_text(shapes.get(key)) else _json_or_text(value) for key, value in pairs.items()}
 
 
-async def _input_schema(visitor: Visitor, name: str) -> Entry:
-    tool: Entry = next((tool for tool in await entries(visitor, Kind.TOOLS) if tool.get("name") == name), {})
+async def _input_schema(visitor: LocalClient, name: str) -> ListedEntry:
+    tool: ListedEntry = next((tool for tool in await entries(visitor, Kind.TOOLS) if tool.get("name") == name), {})
     schema = tool.get("inputSchema")
     return schema if isinstance(schema, dict) else {}
 
@@ -121,7 +121,7 @@ def _json_or_text(value: str) -> object:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class UpstreamReport:
     """What `mcproxy check --connect` says of one upstream. `latency` is from the start to being connected."""
 
     name: str
@@ -141,11 +141,11 @@ class Report:
     """Entries that callers do not see, and why."""
 
 
-def reports(statuses: Iterable[UpstreamStatus], view: View, latencies: Mapping[str, float]) -> list[Report]:
+def reports(statuses: Iterable[UpstreamStatus], view: View, latencies: Mapping[str, float]) -> list[UpstreamReport]:
     """One for each upstream, from its state and from what callers see of it."""
     counts = Counter((shown.upstream, kind) for kind, list_ in view.lists.items() for shown in list_)
     return [
-        Report(
+        UpstreamReport(
             name=status.name,
             ok=status.phase is Phase.READY,
             transport=status.transport,

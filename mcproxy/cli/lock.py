@@ -17,10 +17,10 @@ from mcproxy.app import running
 from mcproxy.cli.presentation import say, show
 from mcproxy.configuration.lock import FILE_NAME, read, render
 from mcproxy.settings import Settings
-from mcproxy.settings.access.pins import Lock, Pins
+from mcproxy.settings.access.pins import Lock, PinSettings
 
 
-class Task(Enum):
+class LockMode(Enum):
     WRITE = "write"
     CHECK = "check"
     """Whether anything is another than was approved."""
@@ -28,14 +28,14 @@ class Task(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Offered:
     """What upstreams offer, and the names of those of which it could not be learnt."""
 
     lock: Lock
     silent: tuple[str, ...]
 
 
-async def lock(settings: Settings, folder: Path, task: Task) -> bool:
+async def lock(settings: Settings, folder: Path, task: LockMode) -> bool:
     """Whether it went well, and for CHECK, whether all is as approved. `folder` is that of the configuration.
 
     Raises ConfigurationError for the lock file.
@@ -48,22 +48,22 @@ async def lock(settings: Settings, folder: Path, task: Task) -> bool:
         show(change)
     for name in found.silent:
         say(f"{name}: it could not be asked, and what was approved of it stays")
-    if task is Task.WRITE:
+    if task is LockMode.WRITE:
         _write(path, render(found.lock))
         say(f"wrote {path}")
-    return not found.silent and not (task is Task.CHECK and changes)
+    return not found.silent and not (task is LockMode.CHECK and changes)
 
 
-async def offered(settings: Settings, before: Lock) -> Found:
+async def offered(settings: Settings, before: Lock) -> Offered:
     """What a gateway finds that holds nothing back; an upstream that is switched off keeps what it had."""
-    access = settings.access.model_copy(update={"pins": Pins()})
+    access = settings.access.model_copy(update={"pins": PinSettings()})
     async with running(settings.model_copy(update={"access": access})) as app:
         await app.settled()
         now = app.gateway.offered()
     configured = {spec.name for spec in settings.upstreams}
     kept = {name: approved for name, approved in before.items() if name in configured}
     known = {name: approved for name, approved in now.items() if approved is not None}
-    return Found({**kept, **known}, tuple(name for name, approved in now.items() if approved is None))
+    return Offered({**kept, **known}, tuple(name for name, approved in now.items() if approved is None))
 
 
 def _write(path: Path, text: str) -> None:

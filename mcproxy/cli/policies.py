@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 import typer
 from pydantic import Field, ValidationError
 
-from mcproxy.access.policy import Item, Policy
+from mcproxy.access.policy import Policy, PolicyItem
 from mcproxy.call.calls import Decision
 from mcproxy.call.identity import Principal
 from mcproxy.catalog.naming import SEPARATOR, Layout, Space, layouts
@@ -56,7 +56,7 @@ class Case(Section):
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class CaseResult:
     """What became of a case. `place` is its file and line."""
 
     place: str
@@ -115,13 +115,13 @@ def cases(file: Path) -> Iterator[tuple[str, Case]]:
     yield from found
 
 
-def judged(settings: Settings, place: str, case: Case) -> Verdict:
+def judged(settings: Settings, place: str, case: Case) -> CaseResult:
     """Raises ConfigurationError for a case that is about nothing that can be judged."""
     try:
         decision, why = _decided(settings, case)
     except ValueError as error:
         raise ConfigurationError([Problem(place, str(error))]) from error
-    return Verdict(place, case, decision, why)
+    return CaseResult(place, case, decision, why)
 
 
 def _decided(settings: Settings, case: Case) -> tuple[Decision, str]:
@@ -145,9 +145,9 @@ def _decided(settings: Settings, case: Case) -> tuple[Decision, str]:
         return Decision(False), obstacle
     destructive = not case.read_only if case.destructive is None else case.destructive
     item = (
-        Item(space.upstream, kind, own, case.read_only, destructive)
+        PolicyItem(space.upstream, kind, own, case.read_only, destructive)
         if kind is Kind.TOOLS
-        else Item(space.upstream, kind, own)
+        else PolicyItem(space.upstream, kind, own)
     )
     decision = policy.decide(standing, item, {name: raw(value) for name, value in case.arguments.items()})
     return decision, str(decision.rule or "default")

@@ -19,7 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mcproxy import __version__
-from mcproxy.cli.inspection import Entry, Report
+from mcproxy.cli.inspection import ListedEntry, UpstreamReport
 from mcproxy.cli.terminal import printable
 from mcproxy.configuration.importing import Imported
 from mcproxy.protocol.methods import Kind
@@ -81,12 +81,12 @@ def banner(url: str, settings: Settings, status_page: str | None = None) -> str:
     )
 
 
-def entry_row(kind: Kind, entry: Entry) -> tuple[str, str]:
+def entry_row(kind: Kind, entry: ListedEntry) -> tuple[str, str]:
     lines = str(entry.get("description") or entry.get("title") or "").strip().splitlines()
     return str(entry.get(kind.key, "")), lines[0] if lines else ""
 
 
-def report_row(report: Report) -> tuple[str, ...]:
+def report_row(report: UpstreamReport) -> tuple[str, ...]:
     offers = f"{report.tools} tools, {report.resources + report.templates} resources, {report.prompts} prompts"
     return (
         report.name,
@@ -98,7 +98,7 @@ def report_row(report: Report) -> tuple[str, ...]:
     )
 
 
-def remarks(report: Report) -> list[str]:
+def remarks(report: UpstreamReport) -> list[str]:
     """What does not fit a row: the error, and the names that are not as expected."""
     return [
         *([f"{report.name}: {report.error or 'not connected'}"] if not report.ok else []),
@@ -107,7 +107,7 @@ def remarks(report: Report) -> list[str]:
     ]
 
 
-def tool_text(result: Entry) -> str:
+def tool_text(result: ListedEntry) -> str:
     """A tool's result to read: its content; its structured content where there is no other."""
     blocks = [block for block in result.get("content", []) if isinstance(block, dict)]
     if not blocks and "structuredContent" in result:
@@ -115,7 +115,7 @@ def tool_text(result: Entry) -> str:
     return "\n".join(map(_block_text, blocks))
 
 
-def show_contents(result: Entry) -> None:
+def show_contents(result: ListedEntry) -> None:
     """A resource's contents: text as text; bytes as they are, but never to a terminal."""
     for content in result.get("contents", []):
         if "text" in content:

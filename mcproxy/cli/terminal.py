@@ -29,14 +29,14 @@ ELICITATION: Final = "elicitation"
 MAX_ATTEMPTS: Final = 5
 """How often a person is asked again for a value that does not fit."""
 
-Ask = Callable[[str], str]
+Prompt = Callable[[str], str]
 """Puts a question to the person and returns the line; raises EOFError where nobody answers any more."""
 
 
 class Terminal:
     """A `call.clients.Client`. `ask_line` is None where nobody sits there: questions are then refused."""
 
-    def __init__(self, console: Console, ask_line: Ask | None) -> None:
+    def __init__(self, console: Console, ask_line: Prompt | None) -> None:
         self._console = console
         self._ask_line = ask_line
         self._bar: Progress | None = None
@@ -174,7 +174,7 @@ def printable(text: str) -> str:
     return "".join(char if char in "\n\t" or unicodedata.category(char)[0] != "C" else "\ufffd" for char in text)
 
 
-def line_reader(console: Console) -> Ask | None:
+def line_reader(console: Console) -> Prompt | None:
     """Asks at the console, where a person sits there; None where none does."""
 
     def ask(prompt: str) -> str:

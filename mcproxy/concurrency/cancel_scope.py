@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Any
 
 
-class InPlace:
+class TaskCancelScope:
     """Entered around the work, by the task that does it. Once cancelled, leaving it stops the cancellation."""
 
     _task: asyncio.Task[Any]
@@ -20,7 +20,7 @@ class InPlace:
             self._cancelled = True
             self._task.cancel()
 
-    def __enter__(self) -> InPlace:
+    def __enter__(self) -> TaskCancelScope:
         task = asyncio.current_task()
         assert task is not None
         self._task = task

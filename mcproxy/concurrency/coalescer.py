@@ -12,12 +12,9 @@ from typing import Generic, TypeVar
 import anyio
 from anyio.abc import TaskGroup
 
+from mcproxy.concurrency.clock import Sleep
+
 K = TypeVar("K", bound=Hashable)
-
-Sleep = Callable[[float], Awaitable[None]]
-
-Clock = Callable[[], float]
-"""Seconds that only go forward."""
 
 
 class Coalescer(Generic[K]):

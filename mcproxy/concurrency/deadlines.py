@@ -13,19 +13,19 @@ from itertools import takewhile
 from typing import Protocol
 
 
-class Waiting(Protocol):
+class Waiter(Protocol):
     """Compared and hashed by identity."""
 
     def waited(self) -> None:
         """Its time has come. Called once."""
 
 
-class Patience:
+class Deadlines:
     """`seconds` says for how long to wait, as of now."""
 
     def __init__(self, seconds: Callable[[], float]) -> None:
         self._seconds = seconds
-        self._waiting: dict[Waiting, float] = {}
+        self._waiting: dict[Waiter, float] = {}
         """Since when, by the clock of the loop; first come first."""
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_at = math.inf
@@ -33,14 +33,14 @@ class Patience:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def begin(self, waiting: Waiting) -> None:
+    def begin(self, waiting: Waiter) -> None:
         now = asyncio.get_running_loop().time()
         self._waiting[waiting] = now
         until = now + self._seconds()
         if until < self._alarm_at:
             self._look_at(until)
 
-    def end(self, waiting: Waiting) -> None:
+    def end(self, waiting: Waiter) -> None:
         """Idempotent."""
         self._waiting.pop(waiting, None)
 

@@ -20,9 +20,9 @@ import yaml
 MAX_VALUES: Final = 500_000
 MAX_DEPTH: Final = 64
 
-Scalar = str | int | float | bool | None
-Key = str | int
-Path = tuple[Key, ...]
+DocumentScalar = str | int | float | bool | None
+PathKey = str | int
+Path = tuple[PathKey, ...]
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -40,7 +40,7 @@ START: Final = Place(1, 1)
 class Node:
     """A value, the place of its key (of itself in a list), and the keys that lead to it, as written."""
 
-    value: Scalar | dict[str, Node] | list[Node]
+    value: DocumentScalar | dict[str, Node] | list[Node]
     place: Place = START
     path: Path = ()
     text: str = ""
@@ -114,7 +114,7 @@ def without_nulls(node: Node) -> Node:
     return replace(node, value=kept)
 
 
-def _quoted(key: Key) -> str:
+def _quoted(key: PathKey) -> str:
     return str(key) if isinstance(key, int) or re.fullmatch(r"[\w-]+", key) else json.dumps(key, ensure_ascii=False)
 
 
@@ -201,14 +201,14 @@ class _Yaml:
             merged |= self.node(source, place, path).members
         return merged
 
-    def _scalar(self, node: yaml.Node, place: Place, path: Path) -> Scalar:
+    def _scalar(self, node: yaml.Node, place: Place, path: Path) -> DocumentScalar:
         if node.tag in _YAML_TEXT:
             return str(node.value)
         if node.tag not in _YAML_TYPED:
             self.problems.append(Problem(self.file, f"unknown tag {node.tag}", place, path))
             return None
         try:
-            value: Scalar = yaml.constructor.SafeConstructor().construct_object(node)
+            value: DocumentScalar = yaml.constructor.SafeConstructor().construct_object(node)
         except (ValueError, yaml.YAMLError):
             self.problems.append(Problem(self.file, "not what its tag says", place, path))
             return None
@@ -303,7 +303,7 @@ class _Json:
             elif token != end:
                 self._fail(f'expected "," or "{end}"', place, path)
 
-    def _scalar(self, token: str, place: Place, path: Path) -> Scalar:
+    def _scalar(self, token: str, place: Place, path: Path) -> DocumentScalar:
         try:
             value: object = json.loads(token)
         except (ValueError, RecursionError):
@@ -337,7 +337,7 @@ def _toml_node(value: object, path: Path, places: dict[Path, Place], around: Pla
         return Node([_toml_node(item, (*path, index), places, place) for index, item in enumerate(value)], place, path)
     if isinstance(value, datetime.date | datetime.time):
         return Node(value.isoformat(), place, path, value.isoformat())
-    assert isinstance(value, Scalar)
+    assert isinstance(value, DocumentScalar)
     return Node(value, place, path, json.dumps(value) if isinstance(value, bool) else str(value))
 
 
@@ -364,7 +364,7 @@ def _toml_path(key: str) -> Path:
         value: object = tomllib.loads(f"{key} = 0")
     except tomllib.TOMLDecodeError:
         return ()
-    path: list[Key] = []
+    path: list[PathKey] = []
     while isinstance(value, dict):
         name, value = next(iter(value.items()))
         path.append(name)

@@ -24,10 +24,10 @@ from pydantic_core import ErrorDetails
 from mcproxy.configuration import hosts, lock
 from mcproxy.configuration.documents import ConfigurationError, Node, Problem, parse, without_nulls
 from mcproxy.configuration.expansion import Expansion, Missing, parse_env_file
-from mcproxy.settings import Access, Admin, Endpoint, Proxy, Settings, Tls, Upstream
-from mcproxy.settings.access.audit import Audit
+from mcproxy.settings import Access, Admin, Endpoint, Proxy, Settings, Tls, UpstreamSettings
+from mcproxy.settings.access.audit import AuditSettings
 from mcproxy.settings.access.authentication import Authentication
-from mcproxy.settings.access.pins import Pins
+from mcproxy.settings.access.pins import PinSettings
 from mcproxy.settings.access.policy import EFFECTS, RulePath
 from mcproxy.settings.endpoints import NAME as ENDPOINT_NAME
 from mcproxy.settings.endpoints import key_of
@@ -42,7 +42,7 @@ ALIKE: Final = 0.75
 TOP_LEVEL: Final = (*hosts.SERVER_MAPS, *hosts.OURS, "inputs", "$schema")
 
 M = TypeVar("M", bound=BaseModel)
-Keys = tuple[str, ...]
+KeyPath = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +200,7 @@ class _Reader:
             update={"policy": policy, "audit": self._audit(access.audit), "pins": self._pins(access.pins)}
         )
 
-    def _pins(self, pins: Pins) -> Pins:
+    def _pins(self, pins: PinSettings) -> PinSettings:
         if pins.mode == "off" and pins.file is None:
             return pins
         path = Path(self._absolute(pins.file or lock.FILE_NAME))
@@ -214,7 +214,7 @@ class _Reader:
             self.expansion.problems.extend(error.problems)
             return placed
 
-    def _audit(self, audit: Audit) -> Audit:
+    def _audit(self, audit: AuditSettings) -> AuditSettings:
         return audit if audit.file is None else audit.model_copy(update={"file": self._absolute(audit.file)})
 
     def _endpoints(self, node: Node, servers: Collection[str]) -> dict[str, Endpoint]:
@@ -237,7 +237,7 @@ class _Reader:
         return self._validated(model, replace(node, value={} if node.value is None else node.value))
 
     def _servers(self, document: Node) -> dict[str, Node]:
-        """Every server by its name, in the words of `Upstream`, with all that is written expanded."""
+        """Every server by its name, in the words of `UpstreamSettings`, with all that is written expanded."""
         servers: dict[str, Node] = {}
         for key in hosts.SERVER_MAPS:
             node = document.members.get(key, Node(None))
@@ -277,21 +277,23 @@ class _Reader:
     def _absolute(self, path: str) -> str:
         return os.path.normpath(self.expansion.folder / Path(path).expanduser())
 
-    def _upstreams(self, servers: Mapping[str, Node]) -> list[Upstream]:
+    def _upstreams(self, servers: Mapping[str, Node]) -> list[UpstreamSettings]:
         chosen = {name: _text(server.members.get("prefix")) for name, server in servers.items()}
         self._refuse_shared_prefixes(servers, chosen)
         given = prefixes(chosen)
-        upstreams: list[Upstream] = []
+        upstreams: list[UpstreamSettings] = []
         for name, server in servers.items():
             for node, sentence in _contradictions(server):
                 self._problem(node, sentence)
             whole = {"prefix": Node(given[name]), **server.members, "name": Node(name)}
-            upstream = self._validated(Upstream, replace(server, value=whole))
+            upstream = self._validated(UpstreamSettings, replace(server, value=whole))
             if upstream is not None:
                 upstreams.append(upstream)
         return upstreams
 
-    def _refuse_forwarding(self, servers: Mapping[str, Node], upstreams: Iterable[Upstream], access: Access) -> None:
+    def _refuse_forwarding(
+        self, servers: Mapping[str, Node], upstreams: Iterable[UpstreamSettings], access: Access
+    ) -> None:
         """R40: what shows the gateway who a caller is goes no further."""
         for upstream in upstreams:
             header = upstream.credentials.consumed(access.authentication)
@@ -351,7 +353,7 @@ def _rule_places(access: Node, file: str) -> dict[RulePath, str]:
     return places
 
 
-def _open_doors(proxy: Proxy, authentication: Authentication, admin: Admin) -> Iterator[tuple[Keys, str]]:
+def _open_doors(proxy: Proxy, authentication: Authentication, admin: Admin) -> Iterator[tuple[KeyPath, str]]:
     outside = not is_loopback(proxy.host)
     # R42: nobody is let in from outside by mistake.
     if outside and not authentication.required and not proxy.insecure:
@@ -456,7 +458,7 @@ def _keys(model: type[BaseModel], path: tuple[int | str, ...]) -> Collection[str
             annotation = model.model_fields[str(key)].annotation
             inner = [annotation, *get_args(annotation)]
             model = next((kind for kind in inner if isinstance(kind, type) and issubclass(kind, BaseModel)), model)
-    return {*model.model_fields, *hosts.KEYS} if model is Upstream else list(model.model_fields)
+    return {*model.model_fields, *hosts.KEYS} if model is UpstreamSettings else list(model.model_fields)
 
 
 def _unknown_key(key: str, known: Collection[str]) -> str:

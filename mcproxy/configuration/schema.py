@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from mcproxy.configuration import hosts
-from mcproxy.settings import Settings
+from mcproxy.settings import Settings, UpstreamSettings
 
 SERVER = "Server"
 
@@ -14,7 +14,7 @@ def schema() -> dict[str, Any]:
     """`Settings` as a file says it: servers by name, prefixes optional, hosts' keys allowed."""
     root = Settings.model_json_schema()
     definitions = root["$defs"]
-    server = definitions[SERVER] = definitions.pop("Upstream")
+    server = definitions[SERVER] = definitions.pop(UpstreamSettings.__name__)
     del server["properties"]["name"], server["required"]
     server["properties"] |= {key: {"description": text} for key, text in hosts.KEYS.items()}
     server["properties"] |= {key: {"description": "Of hosts; ignored here."} for key in sorted(hosts.IGNORED)}

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from mcproxy.call.calls import Aim, Call
+from mcproxy.call.calls import Call, CallSubject
 from mcproxy.catalog.merging import View
 from mcproxy.catalog.naming import SEPARATOR
 from mcproxy.gateway.listings.state import Catalogue
@@ -21,7 +21,7 @@ MAX_UNLISTED: Final = 256
 """Characters of a name that no upstream vouches for: it is counted under, and kept."""
 
 
-_NOTHING: Final = Aim()
+_NOTHING: Final = CallSubject()
 _KINDS: Final = {Subject.TOOL: Kind.TOOLS, Subject.PROMPT: Kind.PROMPTS}
 _NAMED: Final = {
     row.name: (_KINDS[row.subject], row.subject_key)
@@ -30,12 +30,12 @@ _NAMED: Final = {
 }
 """By method: the list that its subject is in by name, and the member of `params` that says the name."""
 
-Aims = Callable[[Call], Aim]
+CallSubjects = Callable[[Call], CallSubject]
 """What a call is aimed at, and maybe what the policy says of it."""
 
 
-class Aiming:
-    """Called with a call, says its `Aim`, as far as its caller sees; or (`beyond`) if that might use everything.
+class SubjectResolver:
+    """Resolves a call's subject in its caller's view; with `beyond`, as if the caller might use everything.
 
     What a caller sees goes before what it does not: there its call goes.
     """
@@ -45,14 +45,14 @@ class Aiming:
         self._task_ids = task_ids
         self._beyond = beyond
 
-    def __call__(self, call: Call) -> Aim:
+    def __call__(self, call: Call) -> CallSubject:
         named = _NAMED.get(call.method)
         if named is None:
             return self._unnamed(call)
         kind, key = named
         return self._named(kind, parse_text(call.params.get(key, b"")) or "", call)
 
-    def _unnamed(self, call: Call) -> Aim:
+    def _unnamed(self, call: Call) -> CallSubject:
         """Of what is in no list by name."""
         row = METHODS.get(call.method)
         if row is None or row.subject_key is None:
@@ -69,11 +69,11 @@ class Aiming:
             case Subject.TASK:
                 id = parse_text(subject) or ""
                 task = self._task_ids.open(id, call.caller)
-                return Aim(own=id) if task is None else Aim(task.link.upstream, own=task.id)
+                return CallSubject(own=id) if task is None else CallSubject(task.link.upstream, own=task.id)
             case Subject.TOOL | Subject.PROMPT | None:
                 return _NOTHING
 
-    def _named(self, kind: Kind, name: str, call: Call) -> Aim:
+    def _named(self, kind: Kind, name: str, call: Call) -> CallSubject:
         outlook = self._catalogue.outlook(call.caller)
         way = outlook.way(kind, name)
         if way is None:
@@ -81,28 +81,32 @@ class Aiming:
         call.notes.aim = way.aim
         return way.aim
 
-    def _unseen(self, kind: Kind, name: str, call: Call, view: View) -> Aim:
+    def _unseen(self, kind: Kind, name: str, call: Call, view: View) -> CallSubject:
         if self._beyond:
             view = self._catalogue.whole_view(call.caller)
             if (shown := view.find(kind, name)) is not None:
-                return Aim(shown.upstream, kind, shown.own, shown.entry)
+                return CallSubject(shown.upstream, kind, shown.own, shown.entry)
         space = next((space for space in view.layout.spaces if space.may_own_name(name)), None)
         if space is None or self._catalogue.listing(self._catalogue.link(space, call.caller), kind) is not None:
-            return Aim(kind=kind, own=name)
+            return CallSubject(kind=kind, own=name)
         # Not listed yet: the call makes the gateway ask, and counts as one of the tool that it may turn out to be.
         own = name.removeprefix(space.prefix + SEPARATOR) if space.prefix else name
-        return Aim(space.upstream, kind, own[:MAX_UNLISTED])
+        return CallSubject(space.upstream, kind, own[:MAX_UNLISTED])
 
-    def _resource(self, uri: str, call: Call) -> Aim:
+    def _resource(self, uri: str, call: Call) -> CallSubject:
         found = self._catalogue.view(call.caller).resource(uri)
         if found is not None:
-            call.notes.aim = aim = Aim(found[0].upstream, Kind.RESOURCES, found[1])
+            call.notes.aim = aim = CallSubject(found[0].upstream, Kind.RESOURCES, found[1])
             return aim
         if self._beyond:
             found = self._catalogue.whole_view(call.caller).resource(uri)
-        return Aim(kind=Kind.RESOURCES, own=uri) if found is None else Aim(found[0].upstream, Kind.RESOURCES, found[1])
+        return (
+            CallSubject(kind=Kind.RESOURCES, own=uri)
+            if found is None
+            else CallSubject(found[0].upstream, Kind.RESOURCES, found[1])
+        )
 
-    def judged(self, call: Call) -> Aim:
+    def judged(self, call: Call) -> CallSubject:
         """With what the policy says of it; None where it has nothing to say."""
         aim = self(call)
         if aim.decision is not None or aim.kind is None or not aim.upstream:
@@ -112,7 +116,7 @@ class Aiming:
             decision = aim.judge(arguments)
         else:
             decision = self._catalogue.decision(call.caller, aim, arguments)
-        return Aim(aim.upstream, aim.kind, aim.own, aim.entry, decision)
+        return CallSubject(aim.upstream, aim.kind, aim.own, aim.entry, decision)
 
 
 def _readable(data: bytes) -> Params:

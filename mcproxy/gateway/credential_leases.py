@@ -27,7 +27,7 @@ class Lease:
     introduced: bool = False
 
 
-class Leases:
+class CredentialLeases:
     """By the keys of credentials. Takes the time, in seconds, as an argument."""
 
     def __init__(self, idle: float, most_of_principal: int) -> None:

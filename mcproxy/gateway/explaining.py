@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from msgspec import Raw
 
-from mcproxy.call.calls import Aim, Decision
+from mcproxy.call.calls import CallSubject, Decision
 from mcproxy.call.identity import AGGREGATE, Caller
 from mcproxy.call.upstreams import Upstream
 from mcproxy.catalog.naming import Layout, Space
@@ -94,7 +94,7 @@ class _Walk:
         yield from self._pin(found, kind)
         yield self._name(found, kind, subject)
         decision = self.catalogue.decision(
-            self.caller, Aim(found.space.upstream, kind, found.own, found.entry), arguments
+            self.caller, CallSubject(found.space.upstream, kind, found.own, found.entry), arguments
         )
         yield Step("policy", decision.allowed, _reason(decision))
 

@@ -9,39 +9,39 @@ from typing import Final, assert_never
 
 import anyio
 
-from mcproxy.access.audit import Audit
+from mcproxy.access.audit import AuditLog
 from mcproxy.access.limits import Limits
 from mcproxy.access.pins import Pins, approved
 from mcproxy.access.policy import Policy
 from mcproxy.call.calls import Call, Complete, Failed, Handler, Outcome
 from mcproxy.call.clients import Audience, ListChanged, Listener, Notice, ResourceUpdated, TaskChanged
 from mcproxy.call.errors import McpError, Party
-from mcproxy.call.identity import AGGREGATE, ANONYMOUS, Caller, Credentials, Principal
+from mcproxy.call.identity import AGGREGATE, ANONYMOUS, Caller, ForwardedCredentials, Principal
 from mcproxy.call.upstreams import Disconnected, Hearing, Retired, Upstream, UpstreamChanged, UpstreamEvent
 from mcproxy.catalog.merging import View
-from mcproxy.catalog.naming import Layout, Refused, layouts
+from mcproxy.catalog.naming import Layout, RefusedEntry, layouts
 from mcproxy.catalog.uris import readings, spellings
-from mcproxy.concurrency.coalescer import Clock, Sleep
+from mcproxy.concurrency.clock import Clock, Sleep
 from mcproxy.configuration.lock import PINNED
 from mcproxy.gateway.cache.read_cache import ReadCache, annotated_in
-from mcproxy.gateway.call_subjects import Aiming
-from mcproxy.gateway.credential_leases import Leases
+from mcproxy.gateway.call_subjects import SubjectResolver
+from mcproxy.gateway.credential_leases import CredentialLeases
 from mcproxy.gateway.explaining import Explanation, explain
-from mcproxy.gateway.input.bridge import Bridge
-from mcproxy.gateway.listings.fetcher import Aggregation
+from mcproxy.gateway.input.bridge import InputBridge
+from mcproxy.gateway.listings.fetcher import ListFetcher
 from mcproxy.gateway.listings.listeners import Listeners, label_of
-from mcproxy.gateway.listings.lists import Listing
+from mcproxy.gateway.listings.lists import Lists
 from mcproxy.gateway.listings.state import Catalogue, LinkKey
-from mcproxy.gateway.log_levels import Levels
+from mcproxy.gateway.log_levels import LogLevels
 from mcproxy.gateway.pipeline import Traces, audited, build, limited, traced
 from mcproxy.gateway.resolving import Resolver
 from mcproxy.gateway.routing import Router
 from mcproxy.gateway.subscriptions import Subscriptions
 from mcproxy.gateway.task_ids import TaskIds
-from mcproxy.gateway.tasks.lists import TaskListing
-from mcproxy.gateway.tasks.registry import Holdings
-from mcproxy.gateway.tasks.relay import Tasks
-from mcproxy.gateway.tasks.subscriptions import TaskListening
+from mcproxy.gateway.tasks.lists import TaskLists
+from mcproxy.gateway.tasks.registry import TaskRegistry
+from mcproxy.gateway.tasks.relay import TaskRelay
+from mcproxy.gateway.tasks.subscriptions import TaskSubscriptions
 from mcproxy.gateway.watchers import Topic
 from mcproxy.protocol.eras import LATEST
 from mcproxy.protocol.headers import MirroredParameter
@@ -50,7 +50,7 @@ from mcproxy.protocol.methods import DISCOVER, LISTEN, METHODS, ROOTS_CHANGED, S
 from mcproxy.protocol.tasks import TASK_LIST
 from mcproxy.sealing import Sealer
 from mcproxy.settings import Settings
-from mcproxy.settings import Upstream as Spec
+from mcproxy.settings import UpstreamSettings as Spec
 from mcproxy.settings.access.pins import Approved
 from mcproxy.telemetry.metrics import UNKNOWN, Metrics
 
@@ -70,7 +70,7 @@ class Gateway:
         gateway_id: str | None = None,
         sleep: Sleep = anyio.sleep,
         now: Clock = time.monotonic,
-        audit: Audit | None = None,
+        audit: AuditLog | None = None,
         traces: Traces | None = None,
     ) -> None:
         proxy = settings.proxy
@@ -87,20 +87,20 @@ class Gateway:
         self._behind = upstreams
         self._upstreams = {name: self._behind_cache(upstream) for name, upstream in upstreams.items()}
         self._listeners = Listeners(self._catalogue, metrics)
-        self._aggregation = Aggregation(
+        self._aggregation = ListFetcher(
             self._catalogue, self._upstreams, self._listeners, settings, metrics, sleep, now
         )
         self._task_ids = TaskIds(self._catalogue, sealer)
-        self._holdings = Holdings(proxy.limits.max_tasks_per_session)
-        self._tasks = Tasks(self._catalogue, self._task_ids, self._holdings, self._listeners)
-        self._task_listening = TaskListening(
+        self._holdings = TaskRegistry(proxy.limits.max_tasks_per_session)
+        self._tasks = TaskRelay(self._catalogue, self._task_ids, self._holdings, self._listeners)
+        self._task_listening = TaskSubscriptions(
             self._catalogue, self._task_ids, self._holdings, self._listeners, self._upstreams
         )
         self._resolver = Resolver(self._catalogue, self._aggregation.reach, self._task_ids)
-        self.aims = Aiming(self._catalogue, self._task_ids)
-        self._seen = Aiming(self._catalogue, self._task_ids, beyond=True)
+        self.aims = SubjectResolver(self._catalogue, self._task_ids)
+        self._seen = SubjectResolver(self._catalogue, self._task_ids, beyond=True)
         self._limits = Limits(settings.access.limits)
-        self.audit = audit or Audit(settings.access.audit, metrics)
+        self.audit = audit or AuditLog(settings.access.audit, metrics)
         self._subscriptions = Subscriptions(
             self._catalogue,
             self._resolver,
@@ -112,8 +112,8 @@ class Gateway:
             sleep,
             now,
         )
-        self._levels = Levels(self._catalogue, self._upstreams, self._listeners, proxy.list_wait)
-        self._bridge = Bridge(
+        self._levels = LogLevels(self._catalogue, self._upstreams, self._listeners, proxy.list_wait)
+        self._bridge = InputBridge(
             proxy.bridge,
             sealer,
             self._resolver.owner,
@@ -122,7 +122,7 @@ class Gateway:
             metrics,
             sleep=sleep,
         )
-        self._leases = Leases(proxy.limits.session_idle, proxy.limits.max_credentials_per_principal)
+        self._leases = CredentialLeases(proxy.limits.session_idle, proxy.limits.max_credentials_per_principal)
         self._sleep = sleep
         self._pipeline = self._built(settings)
         self._count_unapproved()
@@ -132,7 +132,7 @@ class Gateway:
         own = call.caller.credentials
         return self._pipeline(call) if own is None else self._with_credentials(call, own)
 
-    async def _with_credentials(self, call: Call, own: Credentials) -> Outcome:
+    async def _with_credentials(self, call: Call, own: ForwardedCredentials) -> Outcome:
         try:
             with self._leases.used(own.key, call.caller.principal.name, self._now()) as is_new:
                 if is_new:
@@ -182,8 +182,8 @@ class Gateway:
 
     def _built(self, settings: Settings) -> Handler:
         proxy = settings.proxy
-        listing = Listing(self._catalogue, self._aggregation, proxy, self._sealer, self._id, self._now)
-        tasks = TaskListing(self._catalogue, self._task_ids, self._holdings, self._upstreams, proxy)
+        listing = Lists(self._catalogue, self._aggregation, proxy, self._sealer, self._id, self._now)
+        tasks = TaskLists(self._catalogue, self._task_ids, self._holdings, self._upstreams, proxy)
         answers = {**self._answers(listing), TASK_LIST: tasks.answer}
         router = Router(self._catalogue, self._resolver, self._upstreams, answers, self._tasks, self._metrics)
         return build(
@@ -221,11 +221,11 @@ class Gateway:
         way = self._catalogue.outlook(caller).way(Kind.TOOLS, tool)
         return () if way is None else way.shown.mirrored
 
-    def unapproved(self) -> list[Refused]:
+    def unapproved(self) -> list[RefusedEntry]:
         """What upstreams offer over links that all share, and is not as `access.pins` has it approved."""
         return [entry for name in self._behind for kind in Kind for entry in self._unapproved(name, kind)]
 
-    def _unapproved(self, upstream: str, kind: Kind) -> tuple[Refused, ...]:
+    def _unapproved(self, upstream: str, kind: Kind) -> tuple[RefusedEntry, ...]:
         return self._catalogue.unapproved(LinkKey(upstream, None), kind)
 
     def offered(self) -> dict[str, Approved | None]:
@@ -340,7 +340,7 @@ class Gateway:
                     tasks.start_soon(tell, link)
         return Complete({})
 
-    def _answers(self, listing: Listing) -> dict[str, Handler]:
+    def _answers(self, listing: Lists) -> dict[str, Handler]:
         lists: dict[str, Handler] = {row.name: listing.list for row in METHODS.values() if row.lists is not None}
         return {
             **lists,

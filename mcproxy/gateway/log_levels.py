@@ -16,7 +16,7 @@ from mcproxy.call.clients import Listener
 from mcproxy.call.errors import McpError
 from mcproxy.call.upstreams import Connected, Disconnected, Retired, Upstream, UpstreamChanged, UpstreamEvent
 from mcproxy.concurrency.coalescer import Coalescer
-from mcproxy.gateway.listings.internal_calls import errand
+from mcproxy.gateway.listings.internal_calls import internal_call
 from mcproxy.gateway.listings.listeners import Listeners
 from mcproxy.gateway.listings.state import Catalogue, LinkKey
 from mcproxy.protocol.eras import Era
@@ -26,7 +26,7 @@ from mcproxy.protocol.methods import LOG_LEVELS, METHODS, SET_LEVEL
 log = structlog.get_logger()
 
 
-class Levels:
+class LogLevels:
     """`patience` is how many seconds a client's request waits for upstreams to agree, and each upstream gets."""
 
     def __init__(
@@ -108,7 +108,7 @@ class Levels:
             return
         outcome: Outcome | None = None
         with anyio.move_on_after(self._patience):
-            outcome = await self._upstreams[link.upstream](errand(link, SET_LEVEL, {"level": raw(level)}))
+            outcome = await self._upstreams[link.upstream](internal_call(link, SET_LEVEL, {"level": raw(level)}))
         if isinstance(outcome, Complete):
             self._sent[link] = level
         else:

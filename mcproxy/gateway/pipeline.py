@@ -13,22 +13,20 @@ from typing import Final, Protocol, assert_never
 
 import structlog
 
-from mcproxy.access.audit import Audit
+from mcproxy.access.audit import AuditLog
 from mcproxy.access.limits import Exceeded, Limits
-from mcproxy.access.records import Digest, Digests, End, recorded, trace_id
-from mcproxy.call.calls import Call, Complete, Failed, Handler, InputRequired, Outcome, Stage
+from mcproxy.access.records import Digests, End, recorded, trace_id
+from mcproxy.call.calls import Call, Complete, Failed, Handler, InputRequired, Label, Outcome, Stage
 from mcproxy.call.errors import McpError, Party, Reason
 from mcproxy.call.upstreams import Upstream
-from mcproxy.gateway.call_subjects import Aims
+from mcproxy.gateway.call_subjects import CallSubjects
 from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, LIMIT_EXCEEDED, ErrorObject
 from mcproxy.protocol.methods import METHODS, Kind
+from mcproxy.sealing import Digest
 from mcproxy.telemetry.logs import about
 from mcproxy.telemetry.metrics import UNKNOWN, Metrics
 
 log = structlog.get_logger()
-
-Label = Callable[[Call], tuple[str, str]]
-"""The names of a call's upstream and subject, as far as they are known (requirement R52)."""
 
 MAX_ID: Final = 64
 """Characters of a request's id that are logged."""
@@ -112,7 +110,9 @@ def counted(metrics: Metrics, label: Label, clock: Callable[[], float] = time.pe
     return stage
 
 
-def audited(audit: Audit, judges: Aims, digest: Digest, clock: Callable[[], float] = time.perf_counter) -> Stage:
+def audited(
+    audit: AuditLog, judges: CallSubjects, digest: Digest, clock: Callable[[], float] = time.perf_counter
+) -> Stage:
     """Has every call written down, whatever becomes of it."""
     digests = Digests(digest)
 
@@ -156,7 +156,7 @@ def contained(handler: Handler) -> Handler:
 
 def limited(
     limits: Limits,
-    aims: Aims,
+    aims: CallSubjects,
     metrics: Metrics,
     clock: Callable[[], float] = time.monotonic,
     calendar: Callable[[], float] = time.time,

@@ -17,7 +17,7 @@ from mcproxy.call.calls import Call
 from mcproxy.call.errors import McpError, Reason
 from mcproxy.catalog.naming import Space
 from mcproxy.catalog.uris import is_legal
-from mcproxy.gateway.listings.routes import Outlook, Way
+from mcproxy.gateway.listings.routes import ExposedRoute, RouteTable
 from mcproxy.gateway.listings.state import Catalogue
 from mcproxy.gateway.task_ids import TaskIds
 from mcproxy.protocol.eras import STATELESS_VERSIONS, Era
@@ -50,7 +50,7 @@ class Target(msgspec.Struct, frozen=True):
 
     space: Space
     params: Params
-    way: Way | None = None
+    way: ExposedRoute | None = None
     """Of a tool or prompt: what is the same for each of its calls."""
 
 
@@ -60,14 +60,14 @@ class Resolver:
         self._reach = reach
         self._task_ids = task_ids
 
-    def named(self, kind: Kind, row: Method, call: Call, outlook: Outlook) -> Target | None:
+    def named(self, kind: Kind, row: Method, call: Call, outlook: RouteTable) -> Target | None:
         """Of what is called by its name, where that is listed. `outlook` is the caller's. Raises McpError."""
         assert row.subject_key is not None
         name = parse_text(call.params.get(row.subject_key, _NULL))
         way = outlook.way(kind, name) if name is not None else None
         return None if way is None else self._along(way, row, call)
 
-    def located(self, row: Method, call: Call, outlook: Outlook) -> Target:
+    def located(self, row: Method, call: Call, outlook: RouteTable) -> Target:
         """Of what is called by its URI. `outlook` is the caller's. Raises McpError where it is missing or unknown."""
         assert row.subject_key is not None
         uri = _text(row.subject_key, call.params.get(row.subject_key, _NULL))
@@ -75,7 +75,7 @@ class Resolver:
         call.notes.label = space.upstream, ""
         return Target(space, {**call.params, row.subject_key: raw(own)})
 
-    async def target(self, row: Method, call: Call, outlook: Outlook) -> Target:
+    async def target(self, row: Method, call: Call, outlook: RouteTable) -> Target:
         """`outlook` is the caller's. Raises McpError where the subject is missing, unknown, or its upstream is away."""
         assert row.subject is not None
         assert row.subject_key is not None
@@ -94,7 +94,7 @@ class Resolver:
                 space = self._catalogue.layout(call.caller).space(task.link.upstream)
                 return Target(space, {**call.params, row.subject_key: raw(task.id)})
 
-    def _along(self, way: Way, row: Method, call: Call) -> Target:
+    def _along(self, way: ExposedRoute, row: Method, call: Call) -> Target:
         assert row.subject_key is not None
         call.notes.label = way.label
         params = call.params if way.aim.decision is not None else self._judged(row, way, call)
@@ -179,7 +179,7 @@ class Resolver:
         elif self._catalogue.whole_view(call.caller).find(kind, name) is not None:
             raise _unknown(kind, name, denied=True)
 
-    def _judged(self, row: Method, way: Way, call: Call) -> Params:
+    def _judged(self, row: Method, way: ExposedRoute, call: Call) -> Params:
         """The params, with the arguments as they were judged. Raises McpError where the policy denies them."""
         aim, name = way.aim, way.shown.key
         if aim.decision is not None or row.subject is not Subject.TOOL:
@@ -197,7 +197,7 @@ class Resolver:
         hidden = self._catalogue.whole_view(call.caller).resource(uri) is not None
         return Reason.DENIED if hidden else Reason.PROTOCOL_ERROR
 
-    async def _late(self, kind: Kind, name: str, call: Call) -> Way:
+    async def _late(self, kind: Kind, name: str, call: Call) -> ExposedRoute:
         """Where a name leads once the lists of the upstream that may own it are known."""
         spaces = self._catalogue.layout(call.caller).spaces
         space = next((space for space in spaces if space.may_own_name(name)), None)
@@ -209,7 +209,7 @@ class Resolver:
             raise _unknown(kind, name, denied=hidden)
         return way
 
-    async def _reference(self, subject: Raw, call: Call, outlook: Outlook) -> tuple[Space, Params]:
+    async def _reference(self, subject: Raw, call: Call, outlook: RouteTable) -> tuple[Space, Params]:
         """A completion's `ref`: a prompt by name, or a resource template by URI (completion, Reference Types)."""
         try:
             reference = parse_object(subject)

@@ -19,10 +19,10 @@ from mcproxy.catalog.contents import fault
 from mcproxy.catalog.naming import Space
 from mcproxy.catalog.rewriting import Rewriter, kept_private, marked, respelled
 from mcproxy.gateway.credential_leases import check_brought
-from mcproxy.gateway.listings.routes import Outlook
+from mcproxy.gateway.listings.routes import RouteTable
 from mcproxy.gateway.listings.state import Catalogue
 from mcproxy.gateway.resolving import NAMED, Resolver, Target
-from mcproxy.gateway.tasks.relay import Tasks
+from mcproxy.gateway.tasks.relay import TaskRelay
 from mcproxy.gateway.translation import translated
 from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, METHOD_NOT_FOUND, ErrorObject
 from mcproxy.protocol.methods import METHODS, Answerer, Kind, Method, Subject
@@ -38,7 +38,7 @@ class Router:
         resolver: Resolver,
         upstreams: Mapping[str, Upstream],
         answers: Mapping[str, Handler],
-        tasks: Tasks,
+        tasks: TaskRelay,
         metrics: Metrics,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
@@ -137,7 +137,7 @@ class Router:
         return outcome if rewriter is None else rewriter.outcome(row.shape, outcome)
 
 
-def _check_offered(row: Method, outlook: Outlook) -> None:
+def _check_offered(row: Method, outlook: RouteTable) -> None:
     if row.capability is not None and row.capability not in outlook.view.capabilities:
         raise McpError(METHOD_NOT_FOUND, f"Method not found: {row.name}: no server here offers {row.capability}")
 

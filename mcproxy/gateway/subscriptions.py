@@ -21,9 +21,10 @@ from mcproxy.call.errors import McpError, Party, Reason
 from mcproxy.call.upstreams import Connected, Disconnected, Hearing, Retired, Upstream, UpstreamChanged, UpstreamEvent
 from mcproxy.catalog.naming import Layout
 from mcproxy.catalog.uris import MAX_URI, canonical
-from mcproxy.concurrency.coalescer import Clock, Coalescer, Sleep
+from mcproxy.concurrency.clock import Clock, Sleep
+from mcproxy.concurrency.coalescer import Coalescer
 from mcproxy.gateway.credential_leases import check_brought
-from mcproxy.gateway.listings.internal_calls import errand, retry_delay
+from mcproxy.gateway.listings.internal_calls import internal_call, retry_delay
 from mcproxy.gateway.listings.listeners import Listeners, label_of
 from mcproxy.gateway.listings.state import Catalogue, LinkKey
 from mcproxy.gateway.resolving import Resolver
@@ -325,7 +326,7 @@ class Subscriptions:
         seconds = timeouts.connect + timeouts.list
         owner = self._listeners.of(link.owner) if link.owner is not None else None
         with anyio.move_on_after(seconds):
-            return await self._upstreams[link.upstream](errand(link, method, {"uri": raw(topic.uri)}, owner))
+            return await self._upstreams[link.upstream](internal_call(link, method, {"uri": raw(topic.uri)}, owner))
         return _failed(f"upstream {link.upstream!r}: no answer to {method} in {seconds:g} s", Reason.TIMEOUT)
 
 

@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from mcproxy.call.errors import McpError
-from mcproxy.call.identity import Caller, Owner
+from mcproxy.call.identity import Caller, LinkOwner
 from mcproxy.catalog.naming import Space
 from mcproxy.catalog.rewriting import TaskRewriter
 from mcproxy.gateway.listings.state import Catalogue, LinkKey
@@ -32,14 +32,14 @@ class Task:
     tool: str = field(default="", compare=False)
 
 
-class _Sealed(msgspec.Struct, frozen=True, array_like=True):
+class _SealedTask(msgspec.Struct, frozen=True, array_like=True):
     upstream: str
-    owner: Owner
+    owner: LinkOwner
     id: str
     tool: str = ""
 
 
-_sealed: Final = msgspec.json.Decoder(_Sealed)
+_sealed: Final = msgspec.json.Decoder(_SealedTask)
 
 
 class TaskIds:
@@ -49,7 +49,7 @@ class TaskIds:
 
     def seal(self, task: Task, caller: Caller) -> str:
         """The same for the same task and caller, each time."""
-        sealed = _Sealed(task.link.upstream, task.link.owner, task.id, task.tool)
+        sealed = _SealedTask(task.link.upstream, task.link.owner, task.id, task.tool)
         return self._sealer.name(_purpose(caller), msgspec.json.encode(sealed))
 
     def open(self, id: str, caller: Caller) -> Task | None:

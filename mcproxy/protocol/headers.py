@@ -27,7 +27,7 @@ PARAM_PREFIX: Final = "Mcp-Param-"
 ANNOTATION: Final = "x-mcp-header"
 """The keyword of a tool's `inputSchema` that names the header of one parameter."""
 
-Fields = Callable[[str], Sequence[str]]
+HeaderValues = Callable[[str], Sequence[str]]
 """The values of a header by its name in lower case, one for each time that it came."""
 
 _SAFE = re.compile(r"[\x21-\x7e]([\x20-\x7e\t]*[\x21-\x7e])?")
@@ -91,7 +91,7 @@ def standard_headers(version: str, method: str, params: Params) -> dict[str, str
     return {VERSION: version, METHOD: method, **mirrored}
 
 
-def check_standard_headers(fields: Fields, version: str, method: str, name: str | None) -> None:
+def check_standard_headers(fields: HeaderValues, version: str, method: str, name: str | None) -> None:
     """Raises HeaderMismatch where a header is not what `standard_headers` says ("Server Validation").
 
     `name` is the request's `mirrored_name`.
@@ -124,7 +124,7 @@ def parameter_headers(mirrored: Iterable[MirroredParameter], arguments: Raw | No
     return {header: encode_value(text) for header, text in values.items() if text is not None}
 
 
-def check_parameter_headers(fields: Fields, mirrored: Iterable[MirroredParameter], arguments: Raw | None) -> None:
+def check_parameter_headers(fields: HeaderValues, mirrored: Iterable[MirroredParameter], arguments: Raw | None) -> None:
     """Raises HeaderMismatch where a header is not what `parameter_headers` says; integers compare as numbers."""
     for parameter in mirrored:
         value = _given(fields, parameter.header)
@@ -148,7 +148,7 @@ def mirrored_name(method: str, params: Params) -> str | None:
     return parse_text(params.get(row.subject_key, b""))
 
 
-def _given(fields: Fields, header: str) -> str | None:
+def _given(fields: HeaderValues, header: str) -> str | None:
     """The value of a header. One given twice is refused: others may read the other."""
     values = fields(header.lower())
     if not values:

@@ -80,7 +80,9 @@ class ErrorResponse(msgspec.Struct, frozen=True, tag_field="jsonrpc", tag=VERSIO
     error: ErrorObject
 
 
-Message = Request | Notification | Response | ErrorResponse
+Answer = Response | ErrorResponse
+"""What settles a request."""
+Message = Request | Notification | Answer
 
 
 class InvalidMessage(Exception):

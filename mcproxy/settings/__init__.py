@@ -5,36 +5,36 @@ from __future__ import annotations
 from pydantic import Field
 
 from mcproxy.settings.access.access import Access
-from mcproxy.settings.access.policy import Policy
+from mcproxy.settings.access.policy import PolicySettings
 from mcproxy.settings.admin import Admin
 from mcproxy.settings.endpoints import Endpoint, EndpointName
-from mcproxy.settings.proxy import Bridge, CacheLimits, Limits, Naming, Paths, Proxy, Tls
-from mcproxy.settings.section import Bytes, Count, Glob, Prefix, Seconds, SecondsOrNone, Section, parse_quantity
+from mcproxy.settings.proxy import BridgeSettings, CacheLimits, LimitSettings, Naming, Paths, Proxy, Tls
+from mcproxy.settings.section import Bytes, Glob, Positive, Prefix, Seconds, SecondsOrNone, Section, parse_quantity
 from mcproxy.settings.upstream import (
     Content,
-    Filter,
+    NameFilter,
     ToolFilter,
     ToolOverride,
-    Upstream,
     UpstreamCache,
+    UpstreamSettings,
     UpstreamTimeouts,
 )
 
 __all__ = [
     "Access",
     "Admin",
-    "Bridge",
+    "BridgeSettings",
     "Bytes",
     "CacheLimits",
     "Content",
-    "Count",
     "Endpoint",
-    "Filter",
     "Glob",
-    "Limits",
+    "LimitSettings",
+    "NameFilter",
     "Naming",
     "Paths",
-    "Policy",
+    "PolicySettings",
+    "Positive",
     "Prefix",
     "Proxy",
     "Seconds",
@@ -44,8 +44,8 @@ __all__ = [
     "Tls",
     "ToolFilter",
     "ToolOverride",
-    "Upstream",
     "UpstreamCache",
+    "UpstreamSettings",
     "UpstreamTimeouts",
     "parse_quantity",
 ]
@@ -60,5 +60,5 @@ class Settings(Section):
     """Selections of what is behind the gateway, each at `/mcp/NAME`."""
     admin: Admin = Admin()
     """The operator's side: the status page."""
-    upstreams: tuple[Upstream, ...] = ()
+    upstreams: tuple[UpstreamSettings, ...] = ()
     """Everything behind the gateway, in the order of the file."""

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from mcproxy.settings.section import Count, Section
+from mcproxy.settings.section import Positive, Section
 
 
 class Admin(Section):
@@ -18,5 +18,5 @@ class Admin(Section):
     """The address to listen on. Elsewhere than on loopback only with authentication."""
     role: str = "operator"
     """The role that an authenticated caller needs to see the page."""
-    max_watchers: Count = 20
+    max_watchers: Positive = 20
     """Pages of live calls and events that may be open at once."""

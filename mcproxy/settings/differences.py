@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from mcproxy.settings import Settings, Upstream
+from mcproxy.settings import Settings, UpstreamSettings
 from mcproxy.settings.section import Section
 
 ADOPTED: Final = frozenset(
@@ -116,7 +116,7 @@ def in_force(old: Settings, new: Settings) -> Settings:
     return new.model_copy(update={"proxy": _keeping(old.proxy, new.proxy, RESTART), "admin": old.admin})
 
 
-def _enabled(settings: Settings) -> dict[str, Upstream]:
+def _enabled(settings: Settings) -> dict[str, UpstreamSettings]:
     return {spec.name: spec for spec in settings.upstreams if spec.enabled}
 
 

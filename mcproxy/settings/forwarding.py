@@ -27,7 +27,7 @@ _NOT_FORWARDED: Final = re.compile(
 """Headers that belong to one hop, or that say who or what that hop is (RFC 9110, section 7.6.1)."""
 
 
-class Credentials(Section):
+class CredentialSettings(Section):
     """What of a caller's own request goes to an upstream over HTTP with its calls, so that this knows who asks.
 
     Who does not bring all of it cannot call the upstream. A connection that is made with it is shared with nobody.
@@ -55,7 +55,7 @@ class Credentials(Section):
         return next((header for header in self.forward if header.lower() in names), None)
 
     @model_validator(mode="after")
-    def _headers_may_go_on(self) -> Credentials:
+    def _headers_may_go_on(self) -> CredentialSettings:
         targets = [onward.partition(":")[0] for onward in self.forward.values()]
         for header in (*self.forward, *targets):
             if _NOT_FORWARDED.fullmatch(header):

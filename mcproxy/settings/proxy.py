@@ -7,52 +7,52 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, model_validator
 
-from mcproxy.settings.section import Bytes, Count, Seconds, SecondsOrNone, Section
-from mcproxy.settings.tracing import Tracing
+from mcproxy.settings.section import Bytes, Positive, Seconds, SecondsOrNone, Section
+from mcproxy.settings.tracing import TracingSettings
 
 
-class Limits(Section):
+class LimitSettings(Section):
     """What peers can make grow."""
 
     max_body_bytes: Bytes = 16 * 1024 * 1024
     """The largest message that a client may send."""
-    max_connections: Count = 20_000
+    max_connections: Positive = 20_000
     """Connections of clients over HTTP at once; one more is told so, and closed."""
-    max_sessions: Count = 10_000
+    max_sessions: Positive = 10_000
     """Handshake sessions that live at once."""
-    max_sessions_per_principal: Count = 10_000
+    max_sessions_per_principal: Positive = 10_000
     """Of one caller; everybody unauthenticated is one."""
-    max_credentials_per_principal: Count = 100
+    max_credentials_per_principal: Positive = 100
     """Sets of credentials for upstreams that one caller has in use; everybody unauthenticated is one."""
-    max_streams_per_principal: Count = 10_000
+    max_streams_per_principal: Positive = 10_000
     """Event streams that one caller keeps open to be told of changes; everybody unauthenticated is one."""
     session_idle: Seconds = 1800
     """A session unused for so long ends."""
     session_lifetime: Seconds = 2_592_000
     """A session id older than this is unknown, however much it is used."""
-    max_calls_per_session: Count = 256
+    max_calls_per_session: Positive = 256
     """Calls of one session at once."""
-    max_batch: Count = 100
+    max_batch: Positive = 100
     """Messages in a JSON-RPC batch (2025-03-26)."""
-    max_subscriptions_per_session: Count = 1000
+    max_subscriptions_per_session: Positive = 1000
     """Resources that one session may watch."""
-    max_tasks_per_session: Count = 1000
+    max_tasks_per_session: Positive = 1000
     """Tasks of which one session is told, and which it finds in its list; the oldest give way."""
-    max_list_pages: Count = 1000
+    max_list_pages: Positive = 1000
     """Pages of one list that are taken from an upstream; the rest is left."""
-    max_list_entries: Count = 100_000
+    max_list_entries: Positive = 100_000
     """The same, in entries."""
-    replay_events: Count = 256
+    replay_events: Positive = 256
     """Events kept for `Last-Event-ID`, per session."""
     replay_bytes: Bytes = 4 * 1024 * 1024
     """The same, in bytes."""
-    max_queued_messages: Count = 1024
+    max_queued_messages: Positive = 1024
     """Messages that wait to be written to one client; an answer over it disconnects the client."""
     max_queued_bytes: Bytes = 64 * 1024 * 1024
     """The same, in bytes."""
-    max_connections_total: Count = 500
+    max_connections_total: Positive = 500
     """Links that are a session's or a caller's own, of all upstreams together."""
-    max_metric_subjects: Count = 1000
+    max_metric_subjects: Positive = 1000
     """Tools and prompts of one upstream that have metrics of their own; those called later are `other`, together."""
 
 
@@ -65,20 +65,20 @@ class CacheLimits(Section):
     """A larger result is passed on, and not kept."""
 
 
-class Bridge(Section):
+class BridgeSettings(Section):
     """Calls of stateless clients that wait upstream for input, and input that is asked for in rounds."""
 
-    max_parked: Count = 1000
+    max_parked: Positive = 1000
     """Calls that wait for their clients at once; one more fails."""
-    max_parked_per_principal: Count = 100
+    max_parked_per_principal: Positive = 100
     """Of one caller; everybody unauthenticated is one."""
     park_ttl: Seconds = 600
     """For a client to come back with its answers; then the call is cancelled."""
-    max_rounds: Count = 8
+    max_rounds: Positive = 8
     """How often an upstream may need more input before one call for a client of an older revision fails."""
-    max_questions: Count = 32
+    max_questions: Positive = 32
     """Of one call, unanswered at once; one more is refused."""
-    max_kept_messages: Count = 64
+    max_kept_messages: Positive = 64
     """Progress and log messages of a call that are kept while it waits; the oldest give way."""
     max_kept_bytes: Bytes = 1024 * 1024
     """The same, in bytes; the last is kept in any case."""
@@ -89,7 +89,7 @@ class Bridge(Section):
 class Naming(Section):
     max_name_length: Annotated[int, Field(ge=16, le=128)] = 64
     """Hosts add prefixes of their own; longer names end in a stable hash."""
-    page_size: Count = 1000
+    page_size: Positive = 1000
     """Entries a page in the lists that clients get."""
 
 
@@ -169,13 +169,13 @@ class Proxy(Section):
 
     Made and kept in the user's state folder where not given.
     """
-    limits: Limits = Limits()
+    limits: LimitSettings = LimitSettings()
     """Bounds on what peers can make grow."""
     naming: Naming = Naming()
     """What callers see upstreams' entries as."""
     cache: CacheLimits = CacheLimits()
     """What cached reads of resources may take."""
-    bridge: Bridge = Bridge()
+    bridge: BridgeSettings = BridgeSettings()
     """Input that upstreams ask for, between the revisions of the protocol."""
     keep_alive: Seconds = 15
     """Between comments on an idle event stream."""
@@ -203,5 +203,5 @@ class Proxy(Section):
     """`auto` is console on a terminal, JSON elsewhere."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """The least severe level that is logged."""
-    tracing: Tracing = Tracing()
+    tracing: TracingSettings = TracingSettings()
     """Traces of calls."""

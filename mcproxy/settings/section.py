@@ -52,7 +52,7 @@ Bytes = Annotated[
     Field(gt=0),
     WithJsonSchema({"type": ["integer", "string"], "exclusiveMinimum": 0, "examples": [65536, "16MiB"]}),
 ]
-Count = Annotated[int, Field(gt=0)]
+Positive = Annotated[int, Field(gt=0)]
 Glob = str
 Prefix = Annotated[str, Field(pattern=r"^([a-z][a-z0-9-]*)?$", max_length=32)]
 

@@ -7,10 +7,10 @@ from typing import Annotated
 
 from pydantic import Field, field_validator
 
-from mcproxy.settings.section import Count, Seconds, Section
+from mcproxy.settings.section import Positive, Seconds, Section
 
 
-class Tracing(Section):
+class TracingSettings(Section):
     """OpenTelemetry. What is not said here is as the OTEL_* variables of the environment say."""
 
     enabled: bool = False
@@ -19,7 +19,7 @@ class Tracing(Section):
     """Where to, as http://collector:4318/v1/traces; else as OTEL_EXPORTER_OTLP_ENDPOINT says."""
     sample: Annotated[float, Field(ge=0, le=1)] | None = None
     """The share of traces begun here that is recorded; else as OTEL_TRACES_SAMPLER says: all. Clients say of theirs."""
-    max_queued: Count = 2048
+    max_queued: Positive = 2048
     """Spans that wait to be sent; one more is lost."""
     timeout: Seconds = 2
     """For the collector to take some. At its end the gateway waits at most twice as long."""

@@ -6,11 +6,11 @@ from typing import Literal
 
 from pydantic import Field
 
-from mcproxy.settings.forwarding import Credentials
-from mcproxy.settings.section import Bytes, Count, Glob, Prefix, Seconds, SecondsOrNone, Section
+from mcproxy.settings.forwarding import CredentialSettings
+from mcproxy.settings.section import Bytes, Glob, Positive, Prefix, Seconds, SecondsOrNone, Section
 
 
-class Filter(Section):
+class NameFilter(Section):
     """Which of an upstream's entries are shown, by globs on the upstream's own names. Exclude wins."""
 
     include: tuple[Glob, ...] = ("*",)
@@ -30,7 +30,7 @@ class ToolOverride(Section):
     """The description that models see."""
 
 
-class ToolFilter(Filter):
+class ToolFilter(NameFilter):
     overrides: dict[str, ToolOverride] = Field(default_factory=dict)
     """By the upstream's own name of the tool."""
 
@@ -64,7 +64,7 @@ class UpstreamCache(Section):
 
     Only for an upstream that announces every change.
     """
-    max_watched: Count = 1000
+    max_watched: Positive = 1000
     """With `coherent`: how many resources are watched at once; the least used gives way."""
     stale_if_error: SecondsOrNone = 0
     """How long after its time an entry is still served, marked, while the upstream cannot be reached."""
@@ -85,7 +85,7 @@ class Content(Section):
     """Whether blobs must be valid Base64."""
 
 
-class Upstream(Section):
+class UpstreamSettings(Section):
     """One server behind the gateway: `command` (a child over stdio) or `url` (HTTP)."""
 
     name: str
@@ -104,7 +104,7 @@ class Upstream(Section):
     """The endpoint of a server over HTTP."""
     headers: dict[str, str] = Field(default_factory=dict)
     """Headers sent with every request to `url`."""
-    credentials: Credentials = Credentials()
+    credentials: CredentialSettings = CredentialSettings()
     """What callers bring for it themselves."""
     prefix: Prefix
     """Exposed tools are `{prefix}__{name}`; the empty prefix passes one upstream through bare."""
@@ -114,7 +114,7 @@ class Upstream(Section):
     """`/readyz` waits for it."""
     connection: Literal["shared", "session"] = "shared"
     """One connection for everybody, or one for each client session."""
-    max_connections: Count = 100
+    max_connections: Positive = 100
     """With `connection: session`, or with `credentials`: how many may live at once."""
     era: Literal["auto", "modern", "legacy"] = "auto"
     """Which generation of the protocol to speak: `modern` is 2026-07-28, `legacy` all with a handshake."""
@@ -122,17 +122,17 @@ class Upstream(Section):
     """How long this upstream may take."""
     list_poll: SecondsOrNone = 0
     """How often its lists are fetched to see if they changed, where it does not say so itself; 0 for never."""
-    max_in_flight: Count = 256
+    max_in_flight: Positive = 256
     """Calls at once; one more is answered `busy`."""
     max_message_bytes: Bytes = 64 * 1024 * 1024
     """The largest message this upstream may send; a larger one fails this upstream alone."""
-    stderr_lines: Count = 20
+    stderr_lines: Positive = 20
     """Lines of a child's stderr that debug logs show in a second, at most; of the rest they say how many they were."""
     tools: ToolFilter = ToolFilter()
     """Which tools are shown, and how they are called."""
-    resources: Filter = Filter()
+    resources: NameFilter = NameFilter()
     """Which resources and templates are shown, by URI."""
-    prompts: Filter = Filter()
+    prompts: NameFilter = NameFilter()
     """Which prompts are shown."""
     roots: tuple[str, ...] = ()
     """URIs announced where the upstream asks for roots outside of any call."""

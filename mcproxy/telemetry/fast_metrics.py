@@ -60,7 +60,7 @@ class Tally(Generic[S]):
         return [family]
 
 
-class Count:
+class FastCounter:
     """One series of a counter."""
 
     __slots__ = ("_created", "_value")
@@ -77,7 +77,7 @@ class Count:
         yield Sample("_created", {}, self._created)
 
 
-class Level:
+class FastGauge:
     """One series of a gauge."""
 
     __slots__ = ("_value",)
@@ -95,7 +95,7 @@ class Level:
         yield Sample("", {}, self._value)
 
 
-class Spread:
+class FastHistogram:
     """One series of a histogram. `bounds` are the upper ones of its buckets, in order, but for infinity."""
 
     __slots__ = ("_bounds", "_counts", "_created", "_examples", "_sum")
@@ -126,13 +126,13 @@ class Spread:
         yield Sample("_created", {}, self._created)
 
 
-def counter(name: str, documentation: str, labels: Sequence[str]) -> Tally[Count]:
-    return Tally("counter", name, documentation, labels, Count)
+def counter(name: str, documentation: str, labels: Sequence[str]) -> Tally[FastCounter]:
+    return Tally("counter", name, documentation, labels, FastCounter)
 
 
-def gauge(name: str, documentation: str, labels: Sequence[str]) -> Tally[Level]:
-    return Tally("gauge", name, documentation, labels, Level)
+def gauge(name: str, documentation: str, labels: Sequence[str]) -> Tally[FastGauge]:
+    return Tally("gauge", name, documentation, labels, FastGauge)
 
 
-def histogram(name: str, documentation: str, labels: Sequence[str], bounds: Sequence[float]) -> Tally[Spread]:
-    return Tally("histogram", name, documentation, labels, partial(Spread, bounds))
+def histogram(name: str, documentation: str, labels: Sequence[str], bounds: Sequence[float]) -> Tally[FastHistogram]:
+    return Tally("histogram", name, documentation, labels, partial(FastHistogram, bounds))

@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, GCCollector, Hi
 from prometheus_client.metrics import MetricWrapperBase
 
 from mcproxy import __version__
-from mcproxy.telemetry.fast_metrics import Count, Spread, Tally, counter, gauge, histogram
+from mcproxy.telemetry.fast_metrics import FastCounter, FastHistogram, Tally, counter, gauge, histogram
 
 UNKNOWN: Final = "unknown"
 """The label for what has no name that we know."""
@@ -54,14 +54,18 @@ class Account:
     __slots__ = ("_duration", "_labels", "_outcomes", "_own", "_own_duration", "_requests")
 
     def __init__(
-        self, labels: tuple[str, str, str], requests: Tally[Count], duration: Spread, own: Tally[Spread]
+        self,
+        labels: tuple[str, str, str],
+        requests: Tally[FastCounter],
+        duration: FastHistogram,
+        own: Tally[FastHistogram],
     ) -> None:
         self._labels = labels
         self._requests = requests
-        self._outcomes: dict[str, Count] = {}
+        self._outcomes: dict[str, FastCounter] = {}
         self._duration = duration
         self._own = own
-        self._own_duration: Spread | None = None
+        self._own_duration: FastHistogram | None = None
 
     def over(self, outcome: str, seconds: float, own: float | None = None, trace: str | None = None) -> None:
         """`own` is what of a call's time its upstream did not take, where that can be told."""
@@ -80,7 +84,7 @@ class Account:
 class Calls:
     """Counts calls. To be asked for an account when a call is over: what is forgotten meanwhile is begun anew."""
 
-    def __init__(self, requests: Tally[Count], duration: Tally[Spread], own: Tally[Spread]) -> None:
+    def __init__(self, requests: Tally[FastCounter], duration: Tally[FastHistogram], own: Tally[FastHistogram]) -> None:
         self.subjects: Final = Subjects(1000)
         self.running = 0
         """Those that are not over."""

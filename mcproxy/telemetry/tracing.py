@@ -25,12 +25,13 @@ from opentelemetry.trace import Link, Span, SpanKind, StatusCode, format_trace_i
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from mcproxy import __version__
-from mcproxy.call.calls import Call, Complete, Failed, Handler, InputRequired, Outcome, Stage
+from mcproxy.call.calls import Call, Complete, Failed, Handler, InputRequired, Label, Outcome, Stage
 from mcproxy.call.errors import Reason
 from mcproxy.call.upstreams import Upstream, UpstreamStatus
 from mcproxy.protocol.jsonrpc import InvalidMessage, Params, parse_object, parse_text, raw
 from mcproxy.protocol.methods import METHODS, Subject
-from mcproxy.settings.tracing import Tracing as Settings
+from mcproxy.sealing import Digest
+from mcproxy.settings.tracing import TracingSettings as Settings
 from mcproxy.telemetry.metrics import UNKNOWN
 from mcproxy.telemetry.trace_context import FIELDS, arrived, departing
 
@@ -43,12 +44,6 @@ MAX_TEXT: Final = 256
 _TARGETS: Final[Mapping[Subject, str]] = {Subject.TOOL: "gen_ai.tool.name", Subject.PROMPT: "gen_ai.prompt.name"}
 
 _PROPAGATOR: Final = CompositePropagator([TraceContextTextMapPropagator(), W3CBaggagePropagator()])
-
-Label = Callable[[Call], tuple[str, str]]
-"""The names of a call's upstream and subject, as far as they are known."""
-
-Digest = Callable[[str, bytes], str]
-"""Of a payload, for a purpose: what nobody can make out the payload from."""
 
 
 class Tracing:

@@ -12,12 +12,12 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from mcproxy.pending_requests import PeerGone
-from mcproxy.settings import Upstream
+from mcproxy.settings import UpstreamSettings
 from mcproxy.upstream.child import process as stdio
 from mcproxy.upstream.handshake import conversation as handshake
 from mcproxy.upstream.handshake import http_sse as sse
 from mcproxy.upstream.handshake import streamable_http as streamable
-from mcproxy.upstream.link import Connect, Hop, Link, Pipe, Rejected, Unreachable
+from mcproxy.upstream.link import Connect, Duplex, Hop, Link, Rejected, Unreachable
 from mcproxy.upstream.stateless import stdio as stateless_stdio
 from mcproxy.upstream.stateless import streamable_http as stateless_http
 from mcproxy.upstream.stateless.probe import QUESTION_AGAIN, Older
@@ -31,12 +31,12 @@ def connected(hop: Hop) -> AbstractAsyncContextManager[Link]:
     return _CONNECT[transport(hop.spec)](hop)
 
 
-def transport(spec: Upstream) -> str:
+def transport(spec: UpstreamSettings) -> str:
     """`stdio`, `http` or `sse`; `auto` where a URL leaves it open."""
     return "stdio" if spec.command is not None else spec.type
 
 
-def address(spec: Upstream) -> tuple[str, int] | None:
+def address(spec: UpstreamSettings) -> tuple[str, int] | None:
     """The host and port of an upstream that has a URL."""
     parts = urlsplit(spec.url or "")
     if parts.hostname is None:
@@ -97,7 +97,7 @@ async def _probed_child(hop: Hop) -> AsyncIterator[Link | None]:
     yield None
 
 
-async def _over_pipe(pipe: Pipe, hop: Hop, stack: AsyncExitStack) -> Link:
+async def _over_pipe(pipe: Duplex, hop: Hop, stack: AsyncExitStack) -> Link:
     """stdio, Backward Compatibility: any other error than a modern one, and silence, are of an older server."""
     patience = hop.spec.timeouts
     if hop.spec.era == "modern":

@@ -16,7 +16,7 @@ from mcproxy.settings.differences import Difference
 from mcproxy.telemetry.metrics import Metrics
 from mcproxy.upstream.connect import connected
 from mcproxy.upstream.link import Connect
-from mcproxy.upstream.supervisor import Places, Supervisor
+from mcproxy.upstream.supervisor import ConnectionSlots, Supervisor
 
 
 class Fleet:
@@ -34,7 +34,7 @@ class Fleet:
         self._metrics = metrics
         self._gateway_id = gateway_id
         self._connect = connect
-        self._places = Places(settings.proxy.limits.max_connections_total)
+        self._places = ConnectionSlots(settings.proxy.limits.max_connections_total)
         self._tasks: TaskGroup | None = None
         self.upstreams = self._upstreams(settings, {})
 

@@ -17,15 +17,15 @@ from msgspec.structs import replace
 
 from mcproxy.call.calls import Call, Outcome
 from mcproxy.call.clients import Change, Listener
-from mcproxy.call.identity import Credentials, Owner
+from mcproxy.call.identity import ForwardedCredentials, LinkOwner
 from mcproxy.call.upstreams import Hearing, ServerIdentity
 from mcproxy.pending_requests import Timeouts
 from mcproxy.protocol.jsonrpc import ErrorObject, Message, Params
 from mcproxy.protocol.methods import Method
-from mcproxy.settings import Upstream
+from mcproxy.settings import UpstreamSettings
 from mcproxy.telemetry.metrics import Metrics
 from mcproxy.upstream.redaction import Redaction
-from mcproxy.upstream.stderr_tail import Tail
+from mcproxy.upstream.stderr_tail import StderrTail
 
 
 class Unreachable(Exception):
@@ -54,7 +54,7 @@ class Ownership:
 
 
 @dataclass(slots=True)
-class Findings:
+class ConnectHints:
     """What is known about an upstream when it is connected next. Links that serve the same callers share it."""
 
     is_older: bool = False
@@ -84,28 +84,28 @@ class _Patience:
 class Hop:
     """What a link needs to know: whom to reach, for whom, and where to say what it hears between calls."""
 
-    spec: Upstream
+    spec: UpstreamSettings
     """As of now: a reload that needs no other link has it `adopt` another. All else stays as it is."""
     metrics: Metrics
     publish: Callable[[Change | Hearing], None]
     ownership: Ownership | None = None
     """None where the link is shared by everybody."""
-    findings: Findings = field(default_factory=Findings)
-    credentials: Credentials | None = None
+    findings: ConnectHints = field(default_factory=ConnectHints)
+    credentials: ForwardedCredentials | None = None
     """What its callers brought, all of them the same; the link is for nobody else (requirement R39)."""
     redact: Redaction = field(init=False)
     """For whatever a peer said, before an operator or a client reads it in a sentence of ours (R44)."""
-    stderr: Tail = field(init=False)
+    stderr: StderrTail = field(init=False)
     underway: Underway = field(init=False)
     _patience: _Patience = field(init=False)
 
     def __post_init__(self) -> None:
         self.adopt(self.spec)
         self.redact = Redaction.of(self.spec, self.credentials.headers.values() if self.credentials is not None else ())
-        self.stderr = Tail(self.redact)
+        self.stderr = StderrTail(self.redact)
         self.underway = Underway()
 
-    def adopt(self, spec: Upstream) -> None:
+    def adopt(self, spec: UpstreamSettings) -> None:
         """Goes by other settings from now on."""
         self.spec = spec
         limits = spec.timeouts
@@ -122,7 +122,7 @@ class Hop:
         return self._patience.call if row.lists is None else self._patience.list
 
     @property
-    def owner(self) -> Owner:
+    def owner(self) -> LinkOwner:
         if self.ownership is not None:
             return self.ownership.owner
         return self.credentials.key if self.credentials is not None else None
@@ -167,7 +167,7 @@ Connect = Callable[[Hop], AbstractAsyncContextManager[Link]]
 """Enters a link whose handshake is done. Entering raises Unreachable or Rejected."""
 
 
-class Pipe(Protocol):
+class Duplex(Protocol):
     """A duplex on which all that an upstream says arrives in one stream: a child's stdio, HTTP+SSE."""
 
     async def send(self, message: Message) -> None:

@@ -22,7 +22,7 @@ from mcproxy.pending_requests import PeerGone
 from mcproxy.protocol.eras import Era
 from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, ErrorObject
 from mcproxy.protocol.methods import METHODS
-from mcproxy.settings import Upstream
+from mcproxy.settings import UpstreamSettings
 from mcproxy.telemetry.logs import about
 from mcproxy.telemetry.trace_context import NOTHING, departing
 from mcproxy.upstream.link import Connect, Hop, Link, NotAccepted, Rejected, Unreachable
@@ -49,7 +49,7 @@ class _Attempt:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class LinkStatus:
     """Where a link stands. `since` is a Unix time in seconds."""
 
     phase: Phase
@@ -59,7 +59,7 @@ class Standing:
     trouble: Trouble | None = None
 
 
-class KeptLink:
+class ReconnectingLink:
     """`run` owns the link: enters it, waits for its end and leaves it, in one task (requirement R18)."""
 
     def __init__(
@@ -87,7 +87,7 @@ class KeptLink:
         self._attempt = _Attempt()
         self._connections = 0
         self._last = False
-        self.standing = Standing(Phase.CONNECTING, clock())
+        self.standing = LinkStatus(Phase.CONNECTING, clock())
 
     @property
     def reconnects(self) -> int:
@@ -116,7 +116,7 @@ class KeptLink:
             self._link, self._renewed = None, why
             self._life.cancel()
 
-    def adopt(self, spec: Upstream) -> None:
+    def adopt(self, spec: UpstreamSettings) -> None:
         """Goes by other settings from now on, over the same link."""
         self._hop.adopt(spec)
 
@@ -147,7 +147,7 @@ class KeptLink:
         self._link = None
         self._attempt.settle("it has been stopped")
         if self.standing.phase is not Phase.DISABLED:
-            self._stand(Standing(Phase.DISABLED, self._clock()))
+            self._stand(LinkStatus(Phase.DISABLED, self._clock()))
             self._on_event(Retired(self._name, self._owner))
 
     async def _keep(self) -> None:
@@ -210,7 +210,7 @@ class KeptLink:
     def _up(self, link: Link) -> None:
         self._link = link
         self._connections += 1
-        self._stand(Standing(Phase.READY, self._clock(), link.identity))
+        self._stand(LinkStatus(Phase.READY, self._clock(), link.identity))
         self._settle(link)
         log.info("upstream connected", upstream=self._name, version=link.identity.version, own=self._owner is not None)
         self._on_event(Connected(self._name, self._owner, link.identity))
@@ -223,14 +223,14 @@ class KeptLink:
         before = self.standing
         if before.phase is Phase.DISABLED:
             return
-        self._stand(Standing(Phase.BACKING_OFF, self._clock(), before.identity, reason, trouble))
+        self._stand(LinkStatus(Phase.BACKING_OFF, self._clock(), before.identity, reason, trouble))
         if before.phase is Phase.BACKING_OFF and before.error == reason:
             return
         log.warning("upstream unavailable", upstream=self._name, reason=reason, own=self._owner is not None)
         if before.phase is not Phase.BACKING_OFF:
             self._on_event(Disconnected(self._name, self._owner, reason))
 
-    def _stand(self, standing: Standing) -> None:
+    def _stand(self, standing: LinkStatus) -> None:
         """Stands so from now on; since when, where it already did."""
         before = self.standing
         self.standing = replace(standing, since=before.since) if standing.phase is before.phase else standing

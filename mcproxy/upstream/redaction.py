@@ -11,7 +11,7 @@ from urllib.parse import unquote, unquote_plus, urlsplit
 from msgspec import Raw
 
 from mcproxy.protocol.jsonrpc import parse_text, raw
-from mcproxy.settings import Upstream
+from mcproxy.settings import UpstreamSettings
 
 SHORTEST = 8
 """Shorter values are no secrets worth the name, and occur in ordinary text."""
@@ -29,7 +29,7 @@ class Redaction:
     secrets: tuple[str, ...]
 
     @classmethod
-    def of(cls, spec: Upstream, credentials: Iterable[str] = ()) -> Redaction:
+    def of(cls, spec: UpstreamSettings, credentials: Iterable[str] = ()) -> Redaction:
         """`credentials` are those of whoever the link is for."""
         given = (*spec.env.values(), *spec.headers.values(), *credentials)
         values = {word for value in given for word in (value, *value.split())} | set(_parts(spec.url or ""))

@@ -21,9 +21,9 @@ from yarl import URL
 from mcproxy import __version__
 from mcproxy.http.client.headers import write_head
 from mcproxy.http.client.pool import Pool, Unreached, origin
-from mcproxy.http.client.response import Answer, Broken, TooLarge
+from mcproxy.http.client.response import Broken, ClientResponse, TooLarge
 from mcproxy.pending_requests import PeerGone
-from mcproxy.settings import Upstream
+from mcproxy.settings import UpstreamSettings
 from mcproxy.telemetry.trace_context import departing
 from mcproxy.upstream.link import Hop, NotAccepted, Rejected
 
@@ -49,26 +49,26 @@ _OWN_FIELDS: Final = {
 }
 
 
-Fields = dict[str, tuple[str, str]]
+NamedHeaders = dict[str, tuple[str, str]]
 """Headers as they are spelt, by their names in lower case: of each there is one."""
 
-Headers = tuple[tuple[str, str], ...]
+ExtraHeaders = tuple[tuple[str, str], ...]
 """What a request carries beside what all requests of its link do."""
 
 
 @asynccontextmanager
-async def session(spec: Upstream) -> AsyncIterator[Pool]:
+async def session(spec: UpstreamSettings) -> AsyncIterator[Pool]:
     """Connections of one link's own, shared with nobody (R39)."""
     # Calls are bounded by `max_in_flight`: nothing queues for a connection (R47).
     with closing(Pool(spec.timeouts.connect, spec.max_in_flight)) as pool:
         yield pool
 
 
-class Response(msgspec.Struct, frozen=True, eq=False):
+class UpstreamResponse(msgspec.Struct, frozen=True, eq=False):
     """A response, as links look at it. To be released or closed by whoever got it."""
 
     url: URL
-    body: Answer
+    body: ClientResponse
     """Iterates over the body as it comes; raises Broken."""
 
     @property
@@ -106,7 +106,7 @@ class _Head(msgspec.Struct, frozen=True):
 
     method: str
     url: URL
-    headers: Headers
+    headers: ExtraHeaders
     written: bytes
 
 
@@ -117,13 +117,13 @@ class Requester:
         self._http = http
         self._hop = hop
         self._own = {**_by_name(_OWN_FIELDS.items()), **_by_name(hop.headers.items())}
-        self._heads: dict[tuple[str, URL, Headers], bytes] = {}
+        self._heads: dict[tuple[str, URL, ExtraHeaders], bytes] = {}
         self._last = _Head("", URL(), (), b"")
         self._cookies: aiohttp.CookieJar | None = None
 
     async def request(
-        self, method: str, url: URL, headers: Headers, data: bytes | None = None, *, redirects: int = MAX_REDIRECTS
-    ) -> Response:
+        self, method: str, url: URL, headers: ExtraHeaders, data: bytes | None = None, *, redirects: int = MAX_REDIRECTS
+    ) -> UpstreamResponse:
         """The response, its body not read. The caller releases it, or closes it.
 
         Raises NotAccepted where no connection could be made, PeerGone where it broke, Rejected for a redirect
@@ -139,7 +139,7 @@ class Requester:
             raise PeerGone(self._hop.redact(f"the connection to {url.origin()} broke: {error}")) from error
         if answer.head.cookies:
             self._remember(url, answer)
-        response = Response(url, answer)
+        response = UpstreamResponse(url, answer)
         target = _redirect(response) if answer.head.status in _REDIRECTS else None
         if target is None:
             return _unpacked(response)
@@ -147,7 +147,7 @@ class Requester:
         self._check_redirect(response, target, redirects)
         return await self.request(method, target, headers, data, redirects=redirects - 1)
 
-    def _check_redirect(self, response: Response, target: URL, redirects: int) -> None:
+    def _check_redirect(self, response: UpstreamResponse, target: URL, redirects: int) -> None:
         """Raises Rejected where it is not to be followed."""
         if response.status not in _SAME_METHOD_REDIRECTS or origin(target) != origin(response.url):
             raise Rejected(
@@ -158,7 +158,7 @@ class Requester:
         if not redirects:
             raise Rejected(f"more than {MAX_REDIRECTS} redirects")
 
-    def _head(self, method: str, url: URL, headers: Headers) -> bytes:
+    def _head(self, method: str, url: URL, headers: ExtraHeaders) -> bytes:
         """Most requests of a link begin as others did before, and many as the last."""
         if self._cookies is not None or departing.get():
             return self._written(method, url, headers)
@@ -177,13 +177,13 @@ class Requester:
         self._last = _Head(method, url, headers, head)
         return head
 
-    def _written(self, method: str, url: URL, headers: Headers) -> bytes:
+    def _written(self, method: str, url: URL, headers: ExtraHeaders) -> bytes:
         fields = {**self._credentials(url), **self._own, **_by_name(headers), **_by_name(departing.get().items())}
         return write_head(method, url, dict(fields.values()))
 
-    def _credentials(self, url: URL) -> Fields:
+    def _credentials(self, url: URL) -> NamedHeaders:
         """What the URL itself and earlier answers give a request to carry."""
-        fields: Fields = {}
+        fields: NamedHeaders = {}
         if url.user is not None or url.password is not None:
             pair = f"{url.user or ''}:{url.password or ''}"
             fields["authorization"] = ("Authorization", f"Basic {base64.b64encode(pair.encode()).decode()}")
@@ -192,11 +192,11 @@ class Requester:
             fields["cookie"] = ("Cookie", "; ".join(f"{cookie.key}={cookie.coded_value}" for cookie in held))
         return fields
 
-    def _remember(self, url: URL, answer: Answer) -> None:
+    def _remember(self, url: URL, answer: ClientResponse) -> None:
         self._cookies = self._cookies or aiohttp.CookieJar()
         self._cookies.update_cookies_from_headers(answer.head.cookies, url)
 
-    def rejection(self, response: Response, body: bytes) -> Rejected:
+    def rejection(self, response: UpstreamResponse, body: bytes) -> Rejected:
         """What to say of a response that is not of the protocol: its status and a short excerpt, no secret."""
         text = " ".join(self._hop.redact(body.decode(errors="replace")).split())[:EXCERPT_CHARS]
         sentence = f"HTTP {response.status} {response.reason or ''}".rstrip()
@@ -207,7 +207,7 @@ class Requester:
         return Rejected(f"{sentence}: {text}" if text else sentence, response.status)
 
 
-async def read(response: Response, limit: int) -> bytes:
+async def read(response: UpstreamResponse, limit: int) -> bytes:
     """The whole body. Raises Rejected over `limit` bytes, PeerGone where it breaks off."""
     body = response.body
     try:
@@ -218,7 +218,7 @@ async def read(response: Response, limit: int) -> bytes:
         raise PeerGone(f"the answer broke off: {error}") from error
 
 
-async def excerpt(response: Response) -> bytes:
+async def excerpt(response: UpstreamResponse) -> bytes:
     """The beginning of an error's body, as far as it comes in a short time."""
     body = b""
     with anyio.move_on_after(EXCERPT_PATIENCE):
@@ -232,7 +232,7 @@ async def excerpt(response: Response) -> bytes:
     return body[:EXCERPT_BYTES]
 
 
-def _unpacked(response: Response) -> Response:
+def _unpacked(response: UpstreamResponse) -> UpstreamResponse:
     """`response`, unless its body is not what it stands for. Raises Rejected."""
     packing = response.body.head.packing
     if not packing:
@@ -241,7 +241,7 @@ def _unpacked(response: Response) -> Response:
     raise Rejected(f"it compresses what it says ({packing[:20]!r}), though it was asked not to", response.status)
 
 
-def _redirect(response: Response) -> URL | None:
+def _redirect(response: UpstreamResponse) -> URL | None:
     try:
         return response.url.join(URL(response.fields["location"]))
     except (KeyError, ValueError):
@@ -265,5 +265,5 @@ def _obstacle(error: Unreached) -> str:
             return str(reason) or type(reason).__name__
 
 
-def _by_name(fields: Iterable[tuple[str, str]]) -> Fields:
+def _by_name(fields: Iterable[tuple[str, str]]) -> NamedHeaders:
     return {field[0].lower(): field for field in fields}

@@ -12,7 +12,7 @@ LINES = 50
 LINE_BYTES = 4096
 
 
-class Tail:
+class StderrTail:
     """Takes chunks cut anywhere. What a line has over its limit is dropped; what is kept went through `redact`."""
 
     def __init__(self, redact: Callable[[str], str]) -> None:

@@ -18,7 +18,7 @@ from anyio.abc import TaskGroup
 from mcproxy.call.calls import Call, Failed, Outcome
 from mcproxy.call.clients import Change
 from mcproxy.call.errors import Party, Reason
-from mcproxy.call.identity import Caller, Credentials, owner
+from mcproxy.call.identity import Caller, ForwardedCredentials, owner
 from mcproxy.call.upstreams import (
     GATEWAY_CAPABILITY,
     Connected,
@@ -33,17 +33,17 @@ from mcproxy.concurrency import backoff
 from mcproxy.protocol.eras import HANDSHAKE_VERSIONS, Era
 from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, ErrorObject, InvalidMessage, parse_object
 from mcproxy.protocol.methods import INPUT_CAPABILITIES, METHODS, Answerer
-from mcproxy.settings import Proxy, Upstream
+from mcproxy.settings import Proxy, UpstreamSettings
 from mcproxy.telemetry.metrics import Metrics
 from mcproxy.upstream.connect import address, connected, transport
-from mcproxy.upstream.link import Connect, Findings, Hop, Ownership, Unreachable, task_group
-from mcproxy.upstream.reconnecting import KeptLink
+from mcproxy.upstream.link import Connect, ConnectHints, Hop, Ownership, Unreachable, task_group
+from mcproxy.upstream.reconnecting import ReconnectingLink
 
 _ASKABLE: Final = frozenset(INPUT_CAPABILITIES.values())
 """Client capabilities by which a client can be asked something."""
 
 
-class Places:
+class ConnectionSlots:
     """How many links may live that are an owner's: of one upstream, or of all together."""
 
     def __init__(self, limit: int) -> None:
@@ -70,12 +70,12 @@ class Supervisor:
 
     def __init__(
         self,
-        spec: Upstream,
+        spec: UpstreamSettings,
         proxy: Proxy,
         on_event: Callable[[UpstreamEvent], None],
         metrics: Metrics,
         *,
-        places: Places | None = None,
+        places: ConnectionSlots | None = None,
         gateway_id: str | None = None,
         connect: Connect = connected,
         delays: Callable[[int], float] = backoff.delay,
@@ -84,7 +84,10 @@ class Supervisor:
         self._adopt(spec)
         self._on_event = on_event
         self._metrics = metrics
-        self._places = (Places(spec.max_connections), places or Places(proxy.limits.max_connections_total))
+        self._places = (
+            ConnectionSlots(spec.max_connections),
+            places or ConnectionSlots(proxy.limits.max_connections_total),
+        )
         self._gateway_id = gateway_id
         self._connect = connect
         self._delays = delays
@@ -97,9 +100,9 @@ class Supervisor:
         self._retired = anyio.Event()
         self._grace = 0.0
         self._tasks: TaskGroup | None = None
-        self._owned: dict[str, KeptLink] = {}
-        self._findings = Findings()
-        self._handshaking: KeptLink | None = None
+        self._owned: dict[str, ReconnectingLink] = {}
+        self._findings = ConnectHints()
+        self._handshaking: ReconnectingLink | None = None
         self._tried_handshake = False
         self._met_stateless = False
         self._address = address(spec)
@@ -156,14 +159,14 @@ class Supervisor:
             if not self._in_flight and self._quiet is not None:
                 self._quiet.set()
 
-    def reconfigure(self, spec: Upstream) -> None:
+    def reconfigure(self, spec: UpstreamSettings) -> None:
         """Goes by settings that differ from those before in no key that takes another link."""
         self._adopt(spec)
         self._places[0].limit = spec.max_connections
         for kept in self._links():
             kept.adopt(spec)
 
-    def _adopt(self, spec: Upstream) -> None:
+    def _adopt(self, spec: UpstreamSettings) -> None:
         self._spec = spec
         self._max_in_flight = spec.max_in_flight
         self._one_for_all = spec.connection != "session" and not spec.credentials.forward
@@ -181,13 +184,13 @@ class Supervisor:
         if kept is not None:
             kept.stop()
 
-    def _links(self) -> Iterator[KeptLink]:
+    def _links(self) -> Iterator[ReconnectingLink]:
         yield self._shared
         if self._handshaking is not None:
             yield self._handshaking
         yield from list(self._owned.values())
 
-    def _link_for(self, call: Call) -> KeptLink | Failed:
+    def _link_for(self, call: Call) -> ReconnectingLink | Failed:
         if self._one_for_all and call.over is None:
             return self._shared
         key = call.over or owner(self._spec, call.caller)
@@ -222,7 +225,7 @@ class Supervisor:
             return False
         return not _ASKABLE.isdisjoint(caller.capabilities)
 
-    async def _of_their_era(self) -> KeptLink:
+    async def _of_their_era(self) -> ReconnectingLink:
         """The shared link for callers of the handshake era that can be asked."""
         self._undecided += 1
         try:
@@ -230,7 +233,7 @@ class Supervisor:
         finally:
             self._undecided -= 1
 
-    async def _handshaken(self) -> KeptLink:
+    async def _handshaken(self) -> ReconnectingLink:
         """Over HTTP, callers of the handshake era get a link of theirs beside the other.
 
         A child speaks one era for all: the stateless one, unless the first who could be asked was of the handshake era.
@@ -260,30 +263,30 @@ class Supervisor:
         is_busy = self._in_flight > self._undecided
         return transport(self._spec) != "stdio" or not (self._met_stateless or is_busy)
 
-    def _start_handshaking(self) -> KeptLink:
+    def _start_handshaking(self) -> ReconnectingLink:
         """A shared link beside the other. What becomes of it is nobody's concern; what the server says on it is."""
-        hop = replace(self._shared_hop, findings=Findings(handshake_first=True))
-        kept = KeptLink(
+        hop = replace(self._shared_hop, findings=ConnectHints(handshake_first=True))
+        kept = ReconnectingLink(
             hop, self._connect, _unheard, delays=self._delays, clock=self._clock, check=self._refuse_ourselves
         )
         if self._tasks is not None:
             self._tasks.start_soon(kept.run)
         return kept
 
-    async def _run_owned(self, kept: KeptLink) -> None:
+    async def _run_owned(self, kept: ReconnectingLink) -> None:
         try:
             await kept.run()
         finally:
             for places in self._places:
                 places.give_back()
 
-    def _hop(self, ownership: Ownership | None = None, credentials: Credentials | None = None) -> Hop:
+    def _hop(self, ownership: Ownership | None = None, credentials: ForwardedCredentials | None = None) -> Hop:
         def publish(change: Change | Hearing) -> None:
             if hop.owner is None or self._is_held(hop, hop.owner):
                 self._say(UpstreamChanged(self.name, hop.owner, change))
 
         # a session of its own is of the handshake era, and so is its link where the server serves both
-        findings = Findings(handshake_first=True) if ownership is not None else replace(self._findings)
+        findings = ConnectHints(handshake_first=True) if ownership is not None else replace(self._findings)
         if ownership is None and credentials is None:
             findings = self._findings
         hop = Hop(self._spec, self._metrics, publish, ownership, findings, credentials)
@@ -294,9 +297,9 @@ class Supervisor:
         kept = self._owned.get(owner)
         return kept is not None and kept.hop is hop
 
-    def _kept(self, hop: Hop) -> KeptLink:
+    def _kept(self, hop: Hop) -> ReconnectingLink:
         report = self._say if hop.owner is not None else self._measured
-        return KeptLink(
+        return ReconnectingLink(
             hop, self._connect, report, delays=self._delays, clock=self._clock, check=self._refuse_ourselves
         )
 

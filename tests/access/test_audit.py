@@ -13,14 +13,14 @@ import anyio.from_thread
 import pytest
 import structlog.testing
 
-from mcproxy.access.audit import MOST_AT_ONCE, Audit
+from mcproxy.access.audit import MOST_AT_ONCE, AuditLog
 from mcproxy.access.records import Digests, End, Record, recorded
-from mcproxy.call.calls import Aim, Call
+from mcproxy.call.calls import Call, CallSubject
 from mcproxy.call.errors import McpError, Reason
 from mcproxy.call.identity import ANONYMOUS, Caller
 from mcproxy.protocol.eras import LATEST
 from mcproxy.sealing import Sealer
-from mcproxy.settings.access.audit import Audit as Spec
+from mcproxy.settings.access.audit import AuditSettings as Spec
 from mcproxy.telemetry.metrics import Metrics
 from tests.fakes.upstream import FakeClient, Sleeper, quiet
 
@@ -54,7 +54,7 @@ class Disk:
 
 @dataclass
 class Desk:
-    audit: Audit
+    audit: AuditLog
     disk: Disk
     sleeper: Sleeper
     metrics: Metrics
@@ -81,7 +81,7 @@ class Desk:
 
 def a_record(subject: str) -> Record:
     call = Call("tools/call", {}, Caller(ANONYMOUS, LATEST), FakeClient())
-    return recorded(call, Aim("up", own=subject), End(0, 0, "ok", None), "hash", Digests(Sealer(b"key").digest))
+    return recorded(call, CallSubject("up", own=subject), End(0, 0, "ok", None), "hash", Digests(Sealer(b"key").digest))
 
 
 @asynccontextmanager
@@ -90,7 +90,7 @@ async def desk(disk: Disk | None = None, **settings: object) -> AsyncIterator[De
     disk.open.set()
     spec = Spec.model_validate({"file": "audit.jsonl", "patience": 0.01, **settings})
     sleeper, metrics = Sleeper(), Metrics()
-    audit = Audit(spec, metrics, opening=lambda spec: disk, sleep=sleeper)
+    audit = AuditLog(spec, metrics, opening=lambda spec: disk, sleep=sleeper)
     async with audit.running():
         yield Desk(audit, disk, sleeper, metrics)
 

@@ -13,7 +13,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 from jwt.algorithms import RSAAlgorithm
 
-from mcproxy.access.fetching import NotThere, Unreachable
+from mcproxy.access.fetching import FetchFailed, NotThere
 from mcproxy.access.issuers import ALGORITHMS, MAX_KEYS, KeySet, KeysUnavailable, metadata_urls, read_keys
 from mcproxy.settings.access.authentication import Issuer, OAuth
 from tests.fakes.issuer import Pair, pair
@@ -116,7 +116,7 @@ async def test_known_keys_go_on_while_the_issuer_is_down_and_unknown_ones_are_no
     with anyio.fail_after(5):
         async with key_set(web, clock) as keys:
             await keys.find("one", "RS256")
-            web.pages[JWKS] = Unreachable("down")
+            web.pages[JWKS] = FetchFailed("down")
             clock.now = 5000
             assert await keys.find("one", "RS256")
             await anyio.wait_all_tasks_blocked()
@@ -271,7 +271,7 @@ def test_what_is_no_key_for_signatures_is_left_out_and_the_rest_stays(jwk: objec
 
 @pytest.mark.parametrize("document", [b"", b"{}", b"<html>", b'{"keys":{}}', b'{"keys":[' + b"[" * 200_000])
 def test_what_is_no_set_of_keys_is_refused(document: bytes) -> None:
-    with pytest.raises(Unreachable):
+    with pytest.raises(FetchFailed):
         read_keys(document)
 
 

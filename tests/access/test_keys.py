@@ -6,11 +6,11 @@ import hashlib
 import re
 
 from mcproxy.access.keys import KeyRing, digest, make
-from mcproxy.settings.access.authentication import Key
+from mcproxy.settings.access.authentication import ApiKeySettings
 
 
-def key_of(text: str, *roles: str) -> Key:
-    return Key(sha256=hashlib.sha256(text.encode()).hexdigest(), roles=roles)
+def key_of(text: str, *roles: str) -> ApiKeySettings:
+    return ApiKeySettings(sha256=hashlib.sha256(text.encode()).hexdigest(), roles=roles)
 
 
 def test_a_key_is_256_random_bits_behind_a_mark_that_scanners_know() -> None:

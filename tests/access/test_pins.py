@@ -16,7 +16,7 @@ from mcproxy.configuration.lock import parse, read, render
 from mcproxy.protocol.jsonrpc import raw
 from mcproxy.protocol.methods import Kind
 from mcproxy.settings.access.pins import Approved, Lock
-from mcproxy.settings.access.pins import Pins as Spec
+from mcproxy.settings.access.pins import PinSettings as Spec
 
 TOOL = {"name": "push", "description": "Pushes.", "inputSchema": {"type": "object"}}
 

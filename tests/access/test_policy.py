@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from mcproxy.access.policy import Item, Policy
+from mcproxy.access.policy import Policy, PolicyItem
 from mcproxy.call.calls import Decision, RuleName
 from mcproxy.call.identity import ANONYMOUS, Principal
 from mcproxy.catalog.uris import readings, spellings
@@ -20,27 +20,27 @@ ANN = Principal("ann")
 
 
 def policy(text: dict[str, Any], *others: str) -> Policy:
-    return Policy(settings.Policy.model_validate(text), readings=readings, spelled=spellings, others=others)
+    return Policy(settings.PolicySettings.model_validate(text), readings=readings, spelled=spellings, others=others)
 
 
 def of_everyone(default: str = "deny", **rules: list[dict[str, Any]]) -> Policy:
     return policy({"default": default, "roles": {"everyone": rules}})
 
 
-def tool(name: str, upstream: str = "gh", *, read_only: bool = False, destructive: bool = True) -> Item:
-    return Item(upstream, Kind.TOOLS, name, read_only, destructive)
+def tool(name: str, upstream: str = "gh", *, read_only: bool = False, destructive: bool = True) -> PolicyItem:
+    return PolicyItem(upstream, Kind.TOOLS, name, read_only, destructive)
 
 
-def resource(uri: str, upstream: str = "files") -> Item:
-    return Item(upstream, Kind.RESOURCES, uri)
+def resource(uri: str, upstream: str = "files") -> PolicyItem:
+    return PolicyItem(upstream, Kind.RESOURCES, uri)
 
 
-def allowed(policy: Policy, item: Item, arguments: dict[str, object] | None = None, who: Principal = ANN) -> bool:
+def allowed(policy: Policy, item: PolicyItem, arguments: dict[str, object] | None = None, who: Principal = ANN) -> bool:
     given: Params = {key: raw(value) for key, value in (arguments or {}).items()}
     return policy.decide(policy.standing(who), item, given).allowed
 
 
-def shown(policy: Policy, item: Item, who: Principal = ANN) -> bool:
+def shown(policy: Policy, item: PolicyItem, who: Principal = ANN) -> bool:
     return policy.foresee(policy.standing(who), item).allowed
 
 
@@ -96,14 +96,14 @@ def test_deny_wins_whoever_allows() -> None:
 
 def test_a_rule_that_names_nothing_is_about_all_of_its_upstreams() -> None:
     rules = of_everyone(allow=[{"upstreams": ["g*"]}])
-    assert all(allowed(rules, Item("gh", kind, "x:y")) for kind in Kind)
+    assert all(allowed(rules, PolicyItem("gh", kind, "x:y")) for kind in Kind)
     assert not allowed(rules, tool("x", "other"))
 
 
 def test_a_rule_that_names_tools_is_about_tools_alone() -> None:
     rules = of_everyone(allow=[{"tools": ["*"]}])
     assert allowed(rules, tool("x"))
-    assert not allowed(rules, Item("gh", Kind.PROMPTS, "x"))
+    assert not allowed(rules, PolicyItem("gh", Kind.PROMPTS, "x"))
 
 
 def test_a_rule_that_names_no_tool_at_all_denies_none() -> None:
@@ -119,8 +119,8 @@ def test_globs_are_held_against_the_whole_name_and_its_case() -> None:
 
 def test_templates_are_resources() -> None:
     rules = of_everyone(allow=[{"resources": ["file:///srv/*"]}])
-    assert allowed(rules, Item("files", Kind.TEMPLATES, "file:///srv/{path}"))
-    assert not allowed(rules, Item("files", Kind.TEMPLATES, "file:///{path}"))
+    assert allowed(rules, PolicyItem("files", Kind.TEMPLATES, "file:///srv/{path}"))
+    assert not allowed(rules, PolicyItem("files", Kind.TEMPLATES, "file:///{path}"))
 
 
 # What tools say of themselves
@@ -329,7 +329,7 @@ def test_what_is_denied_in_part_is_within_reach(deny: list[dict[str, Any]]) -> N
 
 def test_a_decision_names_its_rule_and_where_it_stands() -> None:
     text = {"roles": {"ops": {"allow": [{"tools": ["a"]}, {"tools": ["b"]}], "deny": [{"tools": ["c"]}]}}}
-    placed = settings.Policy.model_validate(text).placed({("ops", "allow", 1): "mcproxy.yaml:41"})
+    placed = settings.PolicySettings.model_validate(text).placed({("ops", "allow", 1): "mcproxy.yaml:41"})
     rules = Policy(placed, readings=readings, spelled=spellings)
     ops = frozenset({"ops"})
     allow = RuleName("ops", "allow", 2, "mcproxy.yaml:41")
@@ -371,5 +371,5 @@ def cost(policy: Policy) -> float:
 )
 def test_a_policy_that_cannot_be_meant_is_refused(text: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ValidationError, match="1 validation error") as error:
-        settings.Policy.model_validate(text)
+        settings.PolicySettings.model_validate(text)
     assert sentence in str(error.value)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from mcproxy.access.records import MAX_READ, MAX_SHOWN, MAX_TEXT, Digests, End, Lines, Record, recorded, trace_id
-from mcproxy.call.calls import Aim, Call, Complete, Decision, Failed, RuleName
+from mcproxy.call.calls import Call, CallSubject, Complete, Decision, Failed, RuleName
 from mcproxy.call.errors import Party, Reason
 from mcproxy.call.identity import Caller, Principal
 from mcproxy.protocol.eras import LATEST
@@ -37,7 +37,7 @@ def record(made: Call, subject: str = "push", arguments: str = "redacted") -> Re
     decision = Decision(False, RuleName("reader", "deny", 2, "mcproxy.yaml:12"))
     end = End(1_000_000_000, 0.25, "ok", Complete(first_level({"content": []})))
     made.notes.upstream_seconds = 0.2
-    return recorded(made, Aim("gh", own=subject, decision=decision), end, arguments, digests)  # type: ignore[arg-type]  # a word
+    return recorded(made, CallSubject("gh", own=subject, decision=decision), end, arguments, digests)  # type: ignore[arg-type]  # a word
 
 
 def written(made: Record, *secrets: str, redact: tuple[str, ...] = ()) -> dict[str, object]:
@@ -94,7 +94,7 @@ def test_a_record_says_who_what_how_it_was_decided_and_how_it_went() -> None:
 def test_a_failure_says_its_code_and_nothing_of_its_sentence() -> None:
     failed = Failed(ErrorObject(-32602, "secret sauce"), Party.CLIENT, Reason.DENIED)
     end = End(0, 0, "denied", failed)
-    found = written(recorded(call(), Aim(), end, "hash", digests))
+    found = written(recorded(call(), CallSubject(), end, "hash", digests))
     assert (found["outcome"], found["code"]) == ("denied", -32602)
     assert "sauce" not in str(found)
 
@@ -196,7 +196,7 @@ def test_what_records_have_in_common_is_remembered_and_what_they_have_not_is_not
     made = [replace(record(each), trace=TRACE) for each in calls]
     made += [
         replace(made[0], seen=seen)
-        for seen in (Aim("gl", own="push"), Aim("gh"), Aim("gh", own="push", decision=allowed))
+        for seen in (CallSubject("gl", own="push"), CallSubject("gh"), CallSubject("gh", own="push", decision=allowed))
     ]
     assert [lines.line(each) for each in made * 2] == [Lines([]).line(each) for each in made * 2]
     assert len({lines.line(each) for each in made}) == len(made)

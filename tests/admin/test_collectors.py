@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from prometheus_client import CollectorRegistry
 
-from mcproxy.admin.collectors import Standings
+from mcproxy.admin.collectors import UpstreamCollector
 from mcproxy.call.upstreams import Phase, ServerIdentity, Trouble, UpstreamStatus
 from mcproxy.protocol.eras import LATEST, Era
 
@@ -31,7 +31,7 @@ def phases(registry: CollectorRegistry) -> set[tuple[str, str]]:
 
 def test_an_upstream_is_in_one_phase_and_what_is_gone_is_in_none() -> None:
     statuses, registry = [READY], CollectorRegistry()
-    registry.register(Standings(lambda: statuses))
+    registry.register(UpstreamCollector(lambda: statuses))
     assert phases(registry) == {("git", "ready")}
     statuses[0] = LOST
     assert phases(registry) == {("git", "backing_off")}
@@ -41,7 +41,7 @@ def test_an_upstream_is_in_one_phase_and_what_is_gone_is_in_none() -> None:
 
 def test_r52_why_an_upstream_is_not_connected_is_one_of_few_words_until_it_is() -> None:
     statuses, registry = [LOST], CollectorRegistry()
-    registry.register(Standings(lambda: statuses))
+    registry.register(UpstreamCollector(lambda: statuses))
     why = {"upstream": "git", "why": "rejected"}
     assert registry.get_sample_value("mcproxy_upstream_trouble_info", why) == 1
     statuses[0] = READY
@@ -50,14 +50,14 @@ def test_r52_why_an_upstream_is_not_connected_is_one_of_few_words_until_it_is() 
 
 def test_r39_an_upstream_whose_callers_bring_credentials_is_known_as_one() -> None:
     registry = CollectorRegistry()
-    registry.register(Standings(lambda: [READY, replace(LOST, name="own", takes_credentials=True)]))
+    registry.register(UpstreamCollector(lambda: [READY, replace(LOST, name="own", takes_credentials=True)]))
     taking = {name: registry.get_sample_value(TAKES, {"upstream": name}) for name in ("git", "own")}
     assert taking == {"git": 0, "own": 1}
 
 
 def test_r44_what_it_spoke_is_told_and_what_went_wrong_is_not() -> None:
     registry = CollectorRegistry()
-    registry.register(Standings(lambda: [LOST, UpstreamStatus("new", Phase.CONNECTING, 0, "http")]))
+    registry.register(UpstreamCollector(lambda: [LOST, UpstreamStatus("new", Phase.CONNECTING, 0, "http")]))
     spoken = {"upstream": "git", "transport": "stdio", "era": "stateless", "version": LATEST}
     assert registry.get_sample_value("mcproxy_upstream_info", spoken) == 1
     labels = [sample.labels for family in registry.collect() for sample in family.samples]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from mcproxy.admin.health import Report, reports
+from mcproxy.admin.health import HealthReport, reports
 from mcproxy.telemetry.metrics import Metrics
 
 
-def asked(path: str, missing: list[str], accept: str = "", metrics: Metrics | None = None) -> Report:
+def asked(path: str, missing: list[str], accept: str = "", metrics: Metrics | None = None) -> HealthReport:
     return reports(metrics or Metrics(), lambda: missing)[path](accept)
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry
 
-from mcproxy.admin.list_sizes import Offers
+from mcproxy.admin.list_sizes import ListSizeCollector
 from mcproxy.catalog.merging import View, expose, merge, read_listing
 from mcproxy.catalog.naming import layouts
 from mcproxy.protocol.jsonrpc import raw
 from mcproxy.protocol.methods import Kind
-from mcproxy.settings import Upstream
+from mcproxy.settings import UpstreamSettings
 
 TOOLS = [{"name": name, "inputSchema": {"type": "object"}} for name in ("one", "two")]
 
@@ -17,7 +17,7 @@ TOOLS = [{"name": name, "inputSchema": {"type": "object"}} for name in ("one", "
 def test_r52_the_bytes_of_each_list_are_those_that_callers_are_sent() -> None:
     views: list[tuple[str, View]] = [("/mcp", view())]
     registry = CollectorRegistry()
-    registry.register(Offers(lambda: views))
+    registry.register(ListSizeCollector(lambda: views))
     sent = sum(len(shown.entry) for shown in views[0][1].lists[Kind.TOOLS])
     assert sent > sum(len(raw(tool)) for tool in TOOLS)  # the prefix is sent too
     assert registry.get_sample_value("mcproxy_view_bytes", {"endpoint": "/mcp", "kind": "tools"}) == sent
@@ -27,6 +27,6 @@ def test_r52_the_bytes_of_each_list_are_those_that_callers_are_sent() -> None:
 
 
 def view() -> View:
-    layout = layouts([Upstream(name="odd", prefix="odd", command="x")], 64)[""]
+    layout = layouts([UpstreamSettings(name="odd", prefix="odd", command="x")], 64)[""]
     tools = expose(layout.space("odd"), Kind.TOOLS, read_listing("odd", Kind.TOOLS, map(raw, TOOLS)))
     return merge(layout, {"odd": None}, {"odd": {Kind.TOOLS: tools}})

@@ -9,7 +9,7 @@ import anyio.lowlevel
 import pytest
 from prometheus_client import CollectorRegistry
 
-from mcproxy.admin.loop_lag import INTERVAL, KEPT, beat
+from mcproxy.admin.loop_lag import INTERVAL, KEPT, measure_loop_lag
 from mcproxy.telemetry.metrics import Metrics
 
 pytestmark = pytest.mark.anyio
@@ -37,7 +37,7 @@ async def lag_after(late: Iterable[float]) -> float | None:
     registry = CollectorRegistry()
     loop = Loop(late)
     with loop.ended:
-        await beat(Metrics(registry), loop.sleep, loop.clock)
+        await measure_loop_lag(Metrics(registry), loop.sleep, loop.clock)
     return registry.get_sample_value("mcproxy_event_loop_lag_seconds")
 
 
@@ -56,7 +56,7 @@ async def test_a_beat_that_comes_early_is_not_late() -> None:
 async def test_tasks_are_counted_when_somebody_asks() -> None:
     registry = CollectorRegistry()
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(beat, Metrics(registry))
+        tasks.start_soon(measure_loop_lag, Metrics(registry))
         await anyio.wait_all_tasks_blocked()
         before = registry.get_sample_value("mcproxy_tasks")
         tasks.start_soon(anyio.sleep_forever)

@@ -24,7 +24,7 @@ from mcproxy.call.errors import Party, Reason
 from mcproxy.call.identity import AGGREGATE, ANONYMOUS, Principal
 from mcproxy.call.upstreams import Disconnected, Phase, UpstreamStatus
 from mcproxy.catalog.merging import View, expose, merge, read_listing
-from mcproxy.catalog.naming import Refused, layouts
+from mcproxy.catalog.naming import RefusedEntry, layouts
 from mcproxy.protocol.jsonrpc import ErrorObject, first_level, raw
 from mcproxy.protocol.methods import Kind
 from mcproxy.settings import Settings
@@ -79,8 +79,8 @@ class FakeGateway:
     def listeners(self) -> Sequence[Listener]:
         return []
 
-    def waiting(self) -> Sequence[Refused]:
-        return [Refused("odd", Kind.TOOLS, HOSTILE, "its description changed")]
+    def waiting(self) -> Sequence[RefusedEntry]:
+        return [RefusedEntry("odd", Kind.TOOLS, HOSTILE, "its description changed")]
 
 
 @dataclass

@@ -30,7 +30,7 @@ from mcproxy.call.errors import McpError
 from mcproxy.call.identity import ANONYMOUS, Caller
 from mcproxy.protocol.eras import LATEST_HANDSHAKE
 from mcproxy.protocol.jsonrpc import INVALID_REQUEST, Params, raw
-from mcproxy.settings import Settings, Upstream
+from mcproxy.settings import Settings, UpstreamSettings
 from mcproxy.telemetry import logs
 from mcproxy.telemetry.metrics import UNKNOWN
 from tests.processes import descendants
@@ -68,8 +68,8 @@ class Plan:
     list_poll: int = 0
     ttl: int = 0
 
-    def spec(self) -> Upstream:
-        return Upstream.model_validate(
+    def spec(self) -> UpstreamSettings:
+        return UpstreamSettings.model_validate(
             {
                 "name": self.name,
                 "prefix": self.prefix or self.name,

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from msgspec import Raw
 from msgspec.structs import replace
 
-from mcproxy.call.calls import Complete, Failed, Findings, InputRequired
+from mcproxy.call.calls import Complete, Failed, InputRequired, ResultFindings
 from mcproxy.call.clients import InputRequest
 from mcproxy.call.errors import Party
 from mcproxy.catalog.rewriting import Rewriter, is_error, marked
@@ -138,7 +138,7 @@ def test_questions_of_an_unfinished_result_are_rewritten_in_both_places() -> Non
 
 
 def test_what_is_given_again_is_renamed_once_for_the_endpoint_that_shows_it() -> None:
-    kept = Complete(first_level({"contents": [{"uri": "x:y", "text": "t"}], "ttlMs": 9}), findings=Findings())
+    kept = Complete(first_level({"contents": [{"uri": "x:y", "text": "t"}], "ttlMs": 9}), findings=ResultFindings())
     later = replace(kept, result={**kept.result, "ttlMs": raw(5)})
     once, again = REWRITER.outcome(Shape.CONTENTS, kept), REWRITER.outcome(Shape.CONTENTS, later)
     assert isinstance(once, Complete)
@@ -148,7 +148,7 @@ def test_what_is_given_again_is_renamed_once_for_the_endpoint_that_shows_it() ->
 
 
 def test_what_is_given_again_comes_in_the_names_of_whoever_shows_it() -> None:
-    kept = Complete(first_level({"contents": [{"uri": "x:y"}]}), findings=Findings())
+    kept = Complete(first_level({"contents": [{"uri": "x:y"}]}), findings=ResultFindings())
     other = Rewriter(lambda uri: f"other+{uri}")
     for rewriter, prefix in ((REWRITER, "gh"), (other, "other"), (REWRITER, "gh")):
         shown = rewriter.outcome(Shape.CONTENTS, kept)

@@ -9,7 +9,7 @@ from msgspec import Raw
 from mcproxy.call.calls import Call, Complete, Failed, Handler, Outcome
 from mcproxy.call.clients import InputRequest
 from mcproxy.call.errors import Party
-from mcproxy.cli.inspection import Refused, Visitor, call_tool, entries, read_pairs, result
+from mcproxy.cli.inspection import LocalClient, RequestRefused, call_tool, entries, read_pairs, result
 from mcproxy.protocol.jsonrpc import INVALID_PARAMS, ErrorObject, Params, first_level, raw
 from mcproxy.protocol.methods import Kind
 
@@ -41,8 +41,8 @@ class Gateway:
         return self._outcomes.pop(0)
 
 
-def visitor(handler: Handler) -> Visitor:
-    return Visitor(handler, Nobody(), {})
+def visitor(handler: Handler) -> LocalClient:
+    return LocalClient(handler, Nobody(), {})
 
 
 def page(*tools: object, cursor: str | None = None) -> Complete:
@@ -75,7 +75,7 @@ async def test_without_pairs_a_call_is_one_request() -> None:
 
 async def test_a_failure_is_refused_with_its_sentence() -> None:
     gateway = Gateway(Failed(ErrorObject(INVALID_PARAMS, "Unknown tool: t"), Party.CLIENT))
-    with pytest.raises(Refused, match="Unknown tool: t"):
+    with pytest.raises(RequestRefused, match="Unknown tool: t"):
         result(await call_tool(visitor(gateway), "t", {}, {}))
 
 

@@ -6,13 +6,15 @@ import json
 
 import pytest
 
-from mcproxy.cli.inspection import Report
+from mcproxy.cli.inspection import UpstreamReport
 from mcproxy.cli.presentation import banner, entry_row, remarks, report_row, show_contents, show_table, tool_text
 from mcproxy.protocol.methods import Kind
 from mcproxy.settings import Settings
 
-READY = Report("git", True, "stdio", "2025-11-25", "handshake", 0.5, 3, 1, 1, 0, None, {"a b": "git__a_b"}, {"": "no"})
-DOWN = Report("web", False, "http", None, None, None, 0, 0, 0, 0, "refused", {}, {})
+READY = UpstreamReport(
+    "git", True, "stdio", "2025-11-25", "handshake", 0.5, 3, 1, 1, 0, None, {"a b": "git__a_b"}, {"": "no"}
+)
+DOWN = UpstreamReport("web", False, "http", None, None, None, 0, 0, 0, 0, "refused", {}, {})
 
 
 def test_the_banner_has_a_line_for_each_host() -> None:

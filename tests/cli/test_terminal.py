@@ -12,7 +12,7 @@ from rich.console import Console
 
 from mcproxy.call.clients import InputRequest
 from mcproxy.call.errors import McpError
-from mcproxy.cli.terminal import Ask, Terminal, printable
+from mcproxy.cli.terminal import Prompt, Terminal, printable
 from mcproxy.protocol.jsonrpc import Params, raw
 from mcproxy.protocol.methods import LOG_MESSAGE, PROGRESS
 
@@ -28,7 +28,7 @@ def written(console: Console) -> str:
     return console.file.getvalue()
 
 
-def answering(*lines: str) -> Ask:
+def answering(*lines: str) -> Prompt:
     """A person who types `lines`, then closes the terminal."""
     left: Iterator[str] = iter(lines)
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcproxy.concurrency.bounded_queue import Backlog
+from mcproxy.concurrency.bounded_queue import BoundedQueue
 
 
-def drained(backlog: Backlog[int]) -> list[int]:
+def drained(backlog: BoundedQueue[int]) -> list[int]:
     return [backlog.take() for _ in range(len(backlog))]
 
 
 @given(st.lists(st.integers(0, 20)), st.integers(1, 5), st.integers(1, 30))
 def test_r23_the_newest_that_fit_are_kept_in_order(sizes: list[int], most: int, most_bytes: int) -> None:
-    backlog: Backlog[int] = Backlog(most, most_bytes)
+    backlog: BoundedQueue[int] = BoundedQueue(most, most_bytes)
     for number, size in enumerate(sizes):
         backlog.put(number, size)
     kept = drained(backlog)
@@ -25,7 +25,7 @@ def test_r23_the_newest_that_fit_are_kept_in_order(sizes: list[int], most: int, 
 
 
 def test_what_was_taken_leaves_room() -> None:
-    backlog: Backlog[int] = Backlog(10, 100)
+    backlog: BoundedQueue[int] = BoundedQueue(10, 100)
     for number in range(4):
         backlog.put(number, 100)
         assert drained(backlog) == [number]

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import anyio
 import pytest
 
-from mcproxy.concurrency.deadlines import Patience
+from mcproxy.concurrency.deadlines import Deadlines
 
 pytestmark = pytest.mark.anyio
 
@@ -37,7 +37,7 @@ class Answer:
 
 
 async def test_each_is_told_once_and_not_too_soon() -> None:
-    patience, first, second = Patience(lambda: SECONDS), Answer(), Answer()
+    patience, first, second = Deadlines(lambda: SECONDS), Answer(), Answer()
     patience.begin(first)
     with anyio.fail_after(5):
         patience.begin(second)
@@ -52,7 +52,7 @@ async def test_each_is_told_once_and_not_too_soon() -> None:
 
 
 async def test_who_is_over_is_told_nothing_and_is_not_kept() -> None:
-    patience, over, late = Patience(lambda: SECONDS), Answer(), Answer()
+    patience, over, late = Deadlines(lambda: SECONDS), Answer(), Answer()
     patience.begin(over)
     patience.begin(late)
     patience.end(over)
@@ -64,7 +64,7 @@ async def test_who_is_over_is_told_nothing_and_is_not_kept() -> None:
 
 
 async def test_who_is_told_may_end_others_and_begin_again() -> None:
-    patience, other, again = Patience(lambda: SECONDS), Answer(), Answer()
+    patience, other, again = Deadlines(lambda: SECONDS), Answer(), Answer()
 
     @dataclass(eq=False)
     class Ending:
@@ -90,7 +90,7 @@ async def test_one_that_fails_takes_nothing_from_the_others() -> None:
     handler = loop.get_exception_handler()
     loop.set_exception_handler(lambda _, context: failures.append(context["exception"]))
     try:
-        patience, answer = Patience(lambda: SECONDS), Answer()
+        patience, answer = Deadlines(lambda: SECONDS), Answer()
         patience.begin(Failing())
         patience.begin(answer)
         with anyio.fail_after(5):
@@ -102,7 +102,7 @@ async def test_one_that_fails_takes_nothing_from_the_others() -> None:
 
 async def test_a_reload_that_shortens_the_wait_holds_for_who_waits_as_soon_as_another_comes() -> None:
     seconds = [60.0]
-    patience, over, before, after = Patience(lambda: seconds[0]), Answer(), Answer(), Answer()
+    patience, over, before, after = Deadlines(lambda: seconds[0]), Answer(), Answer(), Answer()
     patience.begin(over)
     patience.end(over)
     patience.begin(before)
@@ -115,7 +115,7 @@ async def test_a_reload_that_shortens_the_wait_holds_for_who_waits_as_soon_as_an
 
 
 async def test_an_alarm_that_stands_holds_nothing_of_the_call_that_it_was_set_in() -> None:
-    patience, over, about = Patience(lambda: 60), Answer(), Answer()
+    patience, over, about = Deadlines(lambda: 60), Answer(), Answer()
     token = CALL.set(about)
     patience.begin(over)
     CALL.reset(token)

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from mcproxy.access.keys import digest
-from mcproxy.settings.access.authentication import Certificates, Forwarded, Issuer, Key, OAuth
+from mcproxy.settings.access.authentication import ApiKeySettings, Certificates, Forwarded, Issuer, OAuth
 from tests.configuration.test_loading import SENTINEL, configure, problems
 from tests.configuration.test_schema import CONFIG
 from tests.fakes.certificates import Authority
@@ -158,7 +158,7 @@ def test_a_public_url_that_is_none_is_refused(tmp_path: Path, url: str) -> None:
 
 def test_the_reference_names_every_key_of_what_lists_hold() -> None:
     text = (CONFIG / "reference.yaml").read_text()
-    keys = [key for model in (Key, Issuer) for key in model.model_fields]
+    keys = [key for model in (ApiKeySettings, Issuer) for key in model.model_fields]
     assert [key for key in keys if f"{key}: " not in text] == []
     authentication = yaml.safe_load(text)["access"]["authentication"]
     for section in (OAuth(), Forwarded(), Certificates()):

@@ -9,7 +9,7 @@ import pytest
 
 from mcproxy.configuration.documents import ConfigurationError
 from mcproxy.configuration.loading import Configuration, find, prefixes, read, slug
-from mcproxy.settings import Endpoint, Settings, Upstream
+from mcproxy.settings import Endpoint, Settings, UpstreamSettings
 
 SENTINEL = "s3ntinel-value-of-a-secret"
 
@@ -28,7 +28,9 @@ def configure(
     return read(path, environ or {})
 
 
-def upstream(folder: Path, text: str, environ: dict[str, str] | None = None, name: str = "mcproxy.yaml") -> Upstream:
+def upstream(
+    folder: Path, text: str, environ: dict[str, str] | None = None, name: str = "mcproxy.yaml"
+) -> UpstreamSettings:
     (only,) = configure(folder, text, environ, name).settings.upstreams
     return only
 

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from mcproxy.configuration.loading import load
 from mcproxy.configuration.schema import schema
-from mcproxy.settings import Access, Endpoint, Proxy, ToolOverride, Upstream
+from mcproxy.settings import Access, Endpoint, Proxy, ToolOverride, UpstreamSettings
 from mcproxy.settings.access.policy import Condition, Rule
 
 CONFIG = Path(__file__).parents[2] / "config"
@@ -26,7 +26,7 @@ def test_the_reference_says_the_defaults() -> None:
     settings = load(CONFIG / "reference.yaml", {})
     assert settings.proxy == Proxy()
     assert settings.access == Access()
-    assert settings.upstreams == (Upstream(name="example", prefix="example", command="example-server"),)
+    assert settings.upstreams == (UpstreamSettings(name="example", prefix="example", command="example-server"),)
 
 
 def test_the_reference_names_every_key() -> None:
@@ -34,7 +34,7 @@ def test_the_reference_names_every_key() -> None:
     document = yaml.safe_load(text)
     assert missing(Proxy(), document["proxy"]) == []
     assert missing(Access(), document["access"]) == []
-    example = Upstream(name="example", prefix="example")
+    example = UpstreamSettings(name="example", prefix="example")
     assert missing(example, document["mcpServers"]["example"]) == ["name"]
     for section in (ToolOverride, Rule, Condition, Endpoint):
         assert [key for key in section.model_fields if f"{key}: " not in text] == []

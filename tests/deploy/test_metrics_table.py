@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from prometheus_client import Metric
 
-from mcproxy.admin.collectors import Standings
-from mcproxy.admin.list_sizes import Offers
+from mcproxy.admin.collectors import UpstreamCollector
+from mcproxy.admin.list_sizes import ListSizeCollector
 from mcproxy.telemetry.fast_metrics import Tally
 from mcproxy.telemetry.metrics import Metrics
 from tests.deploy.needs import DEPLOY
@@ -18,8 +18,8 @@ SUFFIXES = {"counter": "_total", "info": "_info"}
 def rows() -> Iterator[str]:
     """The table's lines, from what is registered."""
     metrics = Metrics()
-    metrics.registry.register(Standings(list))
-    metrics.registry.register(Offers(list))
+    metrics.registry.register(UpstreamCollector(list))
+    metrics.registry.register(ListSizeCollector(list))
     labels: dict[str, tuple[str, ...]] = {
         instrument.describe()[0].name: instrument.labelnames
         if isinstance(instrument, Tally)

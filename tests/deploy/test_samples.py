@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
-from mcproxy.admin.collectors import Standings
-from mcproxy.admin.list_sizes import Offers
+from mcproxy.admin.collectors import UpstreamCollector
+from mcproxy.admin.list_sizes import ListSizeCollector
 from mcproxy.configuration.loading import load
 from mcproxy.settings import Proxy
 from mcproxy.telemetry.metrics import Metrics
@@ -63,8 +63,8 @@ def test_each_alarm_has_a_test_a_severity_and_says_what_to_do() -> None:
 )
 def test_every_series_that_is_asked_for_is_one_of_ours(name: str) -> None:
     registry = Metrics().registry
-    registry.register(Standings(list))
-    registry.register(Offers(list))
+    registry.register(UpstreamCollector(list))
+    registry.register(ListSizeCollector(list))
     known = {family.name for family in registry.collect()}
     asked = set(re.findall(r"\b((?:mcproxy|process)_[a-z_]+)", (DEPLOY / name).read_text()))
     parts = re.compile(r"_(total|bucket|sum|count|info)$")

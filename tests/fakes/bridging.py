@@ -17,7 +17,7 @@ from mcproxy.call.calls import Call, Complete, Handler, InputRequired, Outcome
 from mcproxy.call.clients import Client, InputRequest
 from mcproxy.call.identity import AGGREGATE, Caller
 from mcproxy.call.identity import Principal as CallPrincipal
-from mcproxy.gateway.input.bridge import Bridge
+from mcproxy.gateway.input.bridge import InputBridge
 from mcproxy.gateway.pipeline import contained, stack
 from mcproxy.protocol.eras import LATEST
 from mcproxy.protocol.jsonrpc import Params, first_level, raw
@@ -148,11 +148,11 @@ class Time:
 class World:
     """A bridge in front of one handler."""
 
-    bridge: Bridge
+    bridge: InputBridge
     handler: Handler
     time: Time
     metrics: Metrics
-    limits: settings.Bridge
+    limits: settings.BridgeSettings
     owner: str = "up"
     """The upstream that now has what calls are about."""
     asks_by_results: bool = False
@@ -211,12 +211,12 @@ def answers_in(outcome: Outcome) -> object:
 async def bridged(handler: Handler, **limits: object) -> AsyncIterator[World]:
     """A bridge that runs in front of `handler`. `limits` are its settings."""
     time, metrics, numbers = Time(), Metrics(CollectorRegistry()), count(1)
-    bounds = settings.Bridge.model_validate(limits)
+    bounds = settings.BridgeSettings.model_validate(limits)
 
     async def owner(call: Call) -> str:
         return world.owner
 
-    bridge = Bridge(
+    bridge = InputBridge(
         bounds, Sealer(b"secret"), owner, lambda call: None, lambda call: world.asks_by_results, metrics, time.clock,
         time.sleep, lambda: f"id-{next(numbers)}",
     )  # fmt: skip

@@ -18,13 +18,13 @@ from mcproxy.call.errors import McpError, Party
 from mcproxy.call.identity import AGGREGATE, Principal
 from mcproxy.downstream.front import oauth_metadata as metadata
 from mcproxy.downstream.front.app import Identify, anonymous, serve_http
-from mcproxy.downstream.front.authentication import Credentials
-from mcproxy.downstream.io.context import Edge
+from mcproxy.downstream.front.authentication import Authenticator
+from mcproxy.downstream.io.context import TransportContext
 from mcproxy.http import server as http
 from mcproxy.protocol.jsonrpc import INVALID_PARAMS, METHOD_NOT_FOUND, ErrorObject, first_level, parse_text, raw
 from mcproxy.protocol.methods import LOG_LEVELS
 from mcproxy.sealing import Sealer
-from mcproxy.settings import Limits, Proxy
+from mcproxy.settings import LimitSettings, Proxy
 from mcproxy.settings.access.authentication import Authentication
 from mcproxy.telemetry.metrics import Metrics
 
@@ -142,9 +142,9 @@ def asking(method: str, params: dict[str, object] | None = None) -> Answering:
     return answer
 
 
-def quick(limits: Limits | None = None, **changes: object) -> Proxy:
+def quick(limits: LimitSettings | None = None, **changes: object) -> Proxy:
     """Settings for tests: any free port."""
-    return Proxy.model_validate({"port": 0, "limits": limits or Limits(), **changes})
+    return Proxy.model_validate({"port": 0, "limits": limits or LimitSettings(), **changes})
 
 
 Exists = Callable[[str, Principal], bool]
@@ -158,17 +158,17 @@ def up_for_all(endpoint: str, principal: Principal) -> bool:
 @asynccontextmanager
 async def edge_of(
     gateway: FakeGateway, proxy: Proxy | None = None, *, secret: bytes = b"secret", exists: Exists = up_for_all
-) -> AsyncIterator[Edge]:
+) -> AsyncIterator[TransportContext]:
     async with anyio.create_task_group() as tasks:
         metrics = Metrics(CollectorRegistry())
-        yield Edge(gateway, gateway, proxy or quick(), Sealer(secret), metrics, exists, tasks)
+        yield TransportContext(gateway, gateway, proxy or quick(), Sealer(secret), metrics, exists, tasks)
         tasks.cancel_scope.cancel()
 
 
 @dataclass(frozen=True)
 class Served:
     url: str
-    edge: Edge
+    edge: TransportContext
     gateway: FakeGateway
     identity: Identity
     stop: anyio.Event
@@ -199,7 +199,7 @@ async def served(
         stop, up, stopped = anyio.Event(), anyio.Event(), anyio.Event()
         urls: list[str] = []
         identity = Identity(authentication or Authentication(), edge.tasks.start_soon)
-        who = identify if authentication is None else Credentials(edge, identity)
+        who = identify if authentication is None else Authenticator(edge, identity)
         routes = [*extra_routes, *metadata.routes(edge, identity)]
 
         def started(url: str) -> None:

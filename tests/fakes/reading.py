@@ -18,7 +18,7 @@ from mcproxy import settings
 from mcproxy.call.calls import Call, Complete, Failed, Outcome
 from mcproxy.call.clients import InputRequest, Listener, ResourceUpdated
 from mcproxy.call.errors import McpError, Party, Reason
-from mcproxy.call.identity import Caller, Owner, Principal
+from mcproxy.call.identity import Caller, LinkOwner, Principal
 from mcproxy.call.upstreams import (
     Connected,
     Disconnected,
@@ -222,14 +222,14 @@ class World:
     def updated(self, uri: str) -> None:
         self.cache.on_event(UpstreamChanged(NAME, None, ResourceUpdated(uri)))
 
-    def connected(self, owner: Owner = None) -> None:
+    def connected(self, owner: LinkOwner = None) -> None:
         capabilities = {"resources": raw({"subscribe": self.server.subscribable})}
         self.cache.on_event(Connected(NAME, owner, ServerIdentity(Era.STATELESS, LATEST, capabilities)))
 
-    def hears(self, hearing: Hearing, owner: Owner = None) -> None:
+    def hears(self, hearing: Hearing, owner: LinkOwner = None) -> None:
         self.cache.on_event(UpstreamChanged(NAME, owner, hearing))
 
-    def lost(self, owner: Owner = None) -> None:
+    def lost(self, owner: LinkOwner = None) -> None:
         self.cache.on_event(Disconnected(NAME, owner, "gone"))
 
     def metric(self, name: str, **labels: str) -> float:
@@ -264,7 +264,7 @@ async def world(
 ) -> AsyncIterator[World]:
     """A running cache whose upstream is connected; `cache` is that upstream's settings."""
     server = server or Server()
-    spec = settings.Upstream.model_validate(
+    spec = settings.UpstreamSettings.model_validate(
         {"name": NAME, "url": "http://localhost", "prefix": "f", "connection": connection, "cache": cache}
     )
     clock, table, metrics = Clock(), Table(), Metrics()

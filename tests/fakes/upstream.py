@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from mcproxy.call.calls import Call, Complete, Failed, Outcome
 from mcproxy.call.clients import Change, InputRequest, ListChanged, Listener
 from mcproxy.call.errors import Party, Reason
-from mcproxy.call.identity import AGGREGATE, ANONYMOUS, Caller, Owner, Principal
+from mcproxy.call.identity import AGGREGATE, ANONYMOUS, Caller, LinkOwner, Principal
 from mcproxy.call.upstreams import (
     Connected,
     Disconnected,
@@ -120,7 +120,7 @@ class FakeUpstream:
         self.gate = Gate()
         self.reachable = True
         self.on_event: Callable[[UpstreamEvent], None] = lambda event: None
-        self._links: set[Owner] = set()
+        self._links: set[LinkOwner] = set()
         self._arrived = anyio.Event()
 
     @property
@@ -146,19 +146,19 @@ class FakeUpstream:
             self._links.discard(owner)
             self.on_event(Retired(self.name, owner))
 
-    def connect(self, owner: Owner = None) -> None:
+    def connect(self, owner: LinkOwner = None) -> None:
         self._links.add(owner)
         if owner is None:
             self.phase = Phase.READY
         self.on_event(Connected(self.name, owner, self.identity))
 
-    def disconnect(self, owner: Owner = None) -> None:
+    def disconnect(self, owner: LinkOwner = None) -> None:
         self._links.discard(owner)
         if owner is None:
             self.phase = Phase.BACKING_OFF
         self.on_event(Disconnected(self.name, owner, "gone"))
 
-    def announce(self, change: Change | Hearing, owner: Owner = None) -> None:
+    def announce(self, change: Change | Hearing, owner: LinkOwner = None) -> None:
         self.on_event(UpstreamChanged(self.name, owner, change))
 
     def list_changed(self, kind: Kind, entries: Sequence[object]) -> None:

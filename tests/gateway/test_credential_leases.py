@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from mcproxy.call.errors import McpError
-from mcproxy.gateway.credential_leases import Leases
+from mcproxy.gateway.credential_leases import CredentialLeases
 
 
 def test_r39_credentials_lapse_once_nobody_used_them_for_long() -> None:
-    leases = Leases(idle=10, most_of_principal=5)
+    leases = CredentialLeases(idle=10, most_of_principal=5)
     with leases.used("k", "ann", now=0):
         pass
     assert leases.lapsed([], now=10) == []
@@ -18,13 +18,13 @@ def test_r39_credentials_lapse_once_nobody_used_them_for_long() -> None:
 
 
 def test_credentials_do_not_lapse_during_a_call_however_long() -> None:
-    leases = Leases(idle=10, most_of_principal=5)
+    leases = CredentialLeases(idle=10, most_of_principal=5)
     with leases.used("k", "ann", now=0):
         assert leases.lapsed([], now=1000) == []
 
 
 def test_credentials_do_not_lapse_while_somebody_listens() -> None:
-    leases = Leases(idle=10, most_of_principal=5)
+    leases = CredentialLeases(idle=10, most_of_principal=5)
     with leases.used("k", "ann", now=0):
         pass
     assert leases.lapsed(["k"], now=1000) == []
@@ -32,7 +32,7 @@ def test_credentials_do_not_lapse_while_somebody_listens() -> None:
 
 
 def test_one_principal_cannot_take_the_room_of_others() -> None:
-    leases = Leases(idle=10, most_of_principal=1)
+    leases = CredentialLeases(idle=10, most_of_principal=1)
     with leases.used("k", "ann", now=0), leases.used("k", "ann", now=0):
         with pytest.raises(McpError, match="max_credentials_per_principal"), leases.used("l", "ann", now=0):
             pass
@@ -44,7 +44,7 @@ def test_one_principal_cannot_take_the_room_of_others() -> None:
 
 
 def test_only_the_first_call_is_new_until_the_settings_change() -> None:
-    leases = Leases(idle=10, most_of_principal=1)
+    leases = CredentialLeases(idle=10, most_of_principal=1)
     for expected in (True, False):
         with leases.used("k", "ann", now=0) as is_new:
             assert is_new is expected
@@ -54,7 +54,7 @@ def test_only_the_first_call_is_new_until_the_settings_change() -> None:
 
 
 def test_who_listens_has_a_lease_that_lapses_as_well() -> None:
-    leases = Leases(idle=10, most_of_principal=1)
+    leases = CredentialLeases(idle=10, most_of_principal=1)
     leases.keep("k", "ann", now=0)
     assert leases.lapsed(["k"], now=50) == []
     assert leases.lapsed([], now=61) == ["k"]

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from mcproxy.call.calls import Call, Outcome
 from mcproxy.call.clients import ResourceUpdated
-from mcproxy.call.identity import Caller, Credentials, Principal
+from mcproxy.call.identity import Caller, ForwardedCredentials, Principal
 from mcproxy.call.upstreams import UpstreamChanged
 from mcproxy.protocol.eras import LATEST, LATEST_HANDSHAKE
 from mcproxy.protocol.jsonrpc import raw
@@ -43,7 +43,7 @@ def _key(call: Call) -> str:
 
 
 def caller(key: str | None, session: str | None = None) -> Caller:
-    credentials = None if key is None else Credentials(key, {"x-t": f"the token {key}"})
+    credentials = None if key is None else ForwardedCredentials(key, {"x-t": f"the token {key}"})
     version = LATEST if session is None else LATEST_HANDSHAKE
     return Caller(Principal("ann"), version, session=session, credentials=credentials)
 

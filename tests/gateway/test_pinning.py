@@ -15,7 +15,7 @@ from mcproxy.protocol.eras import LATEST, LATEST_HANDSHAKE, Era
 from mcproxy.protocol.jsonrpc import INVALID_PARAMS, raw
 from mcproxy.protocol.methods import Kind
 from mcproxy.settings import Settings
-from mcproxy.settings.access.pins import Lock, Pins
+from mcproxy.settings.access.pins import Lock, PinSettings
 from tests.fakes.upstream import FakeUpstream, House, complete, decoded, error, house, quiet, resource, tool
 
 pytestmark = pytest.mark.anyio
@@ -55,7 +55,7 @@ def locked() -> Lock:
 
 
 def pins(mode: str = "enforce", lock: Lock | None = None) -> Mapping[str, object]:
-    return {"pins": Pins.model_validate({"mode": mode}).holding(locked() if lock is None else lock)}
+    return {"pins": PinSettings.model_validate({"mode": mode}).holding(locked() if lock is None else lock)}
 
 
 async def ready(h: House) -> None:

@@ -10,8 +10,8 @@ import pytest
 import structlog.testing
 from msgspec.structs import replace
 
-from mcproxy.access.audit import Audit
-from mcproxy.call.calls import Aim, Call, Complete, Failed, Handler, InputRequired, Notes, Outcome, Stage
+from mcproxy.access.audit import AuditLog
+from mcproxy.call.calls import Call, CallSubject, Complete, Failed, Handler, InputRequired, Notes, Outcome, Stage
 from mcproxy.call.errors import McpError, Party, Reason
 from mcproxy.call.identity import ANONYMOUS, Caller, Principal
 from mcproxy.gateway.pipeline import attributed, audited, contained, counted, stack
@@ -19,7 +19,7 @@ from mcproxy.protocol.eras import LATEST
 from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS, LIMIT_EXCEEDED, raw
 from mcproxy.protocol.methods import Kind
 from mcproxy.settings import Settings
-from mcproxy.settings.access.audit import Audit as AuditSettings
+from mcproxy.settings.access.audit import AuditSettings
 from mcproxy.telemetry.logs import about
 from mcproxy.telemetry.metrics import Metrics
 from tests.fakes.upstream import FakeClient, FakeUpstream, House, complete, error, failed, house, quiet, tool
@@ -330,5 +330,5 @@ async def test_without_an_audit_there_is_no_stage_for_it() -> None:
     async def handler(call: Call) -> Outcome:
         return Complete({})
 
-    off = Audit(AuditSettings(), Metrics())
-    assert audited(off, lambda call: Aim(), lambda purpose, payload: "")(handler) is handler
+    off = AuditLog(AuditSettings(), Metrics())
+    assert audited(off, lambda call: CallSubject(), lambda purpose, payload: "")(handler) is handler

@@ -17,7 +17,7 @@ from mcproxy.protocol.eras import LATEST, LATEST_HANDSHAKE, Era
 from mcproxy.protocol.jsonrpc import raw
 from mcproxy.protocol.methods import Kind
 from mcproxy.sealing import Sealer
-from mcproxy.settings import Policy as Rules
+from mcproxy.settings import PolicySettings as Rules
 from tests.fakes.upstream import FakeClient, settings_of, tool
 
 LINK = LinkKey("up", None)

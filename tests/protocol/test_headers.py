@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mcproxy.protocol.headers import (
-    Fields,
     HeaderMismatch,
+    HeaderValues,
     InvalidAnnotation,
     check_parameter_headers,
     check_standard_headers,
@@ -39,7 +39,7 @@ SCHEMA = {
 }
 
 
-def came(lines: Iterable[tuple[str, str]]) -> Fields:
+def came(lines: Iterable[tuple[str, str]]) -> HeaderValues:
     """Header lines as a request brings them."""
     read = list(lines)
     return lambda header: [value for name, value in read if name.lower() == header]

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from mcproxy.settings import Proxy, Settings, Upstream
+from mcproxy.settings import Proxy, Settings, UpstreamSettings
 from mcproxy.settings.differences import ADOPTED, RESTART, Changed, Difference, diff, in_force
 
 
-def settings(*upstreams: Upstream, **proxy: object) -> Settings:
+def settings(*upstreams: UpstreamSettings, **proxy: object) -> Settings:
     return Settings(proxy=Proxy.model_validate(proxy), upstreams=upstreams)
 
 
-def upstream(name: str, **options: object) -> Upstream:
-    return Upstream.model_validate({"name": name, "prefix": name, "command": "run", **options})
+def upstream(name: str, **options: object) -> UpstreamSettings:
+    return UpstreamSettings.model_validate({"name": name, "prefix": name, "command": "run", **options})
 
 
 def test_r49_equal_settings_differ_in_nothing() -> None:
@@ -96,7 +96,7 @@ def test_r44_a_difference_names_keys_and_no_value() -> None:
 
 
 def test_every_key_that_is_told_apart_exists() -> None:
-    assert set(Upstream.model_fields) >= ADOPTED
+    assert set(UpstreamSettings.model_fields) >= ADOPTED
     model = settings()
     for key in RESTART:
         value: object = model.proxy

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from mcproxy.configuration.documents import ConfigurationError
 from mcproxy.configuration.loading import load
 from mcproxy.settings import Settings
-from mcproxy.settings.forwarding import Credentials
+from mcproxy.settings.forwarding import CredentialSettings
 
 KEYS = {"authentication": {"keys": {"ann": [{"sha256": "0" * 64}]}, "key_header": "X-API-Key"}}
 
@@ -25,12 +25,12 @@ def loaded(folder: Path, forward: dict[str, str], access: object = None, **serve
 
 
 def test_a_value_goes_on_alone_or_in_a_template() -> None:
-    credentials = Credentials(forward={"X-Token": "Authorization: Bearer {}", "X-Org": "X-Tenant"})
+    credentials = CredentialSettings(forward={"X-Token": "Authorization: Bearer {}", "X-Org": "X-Tenant"})
     assert credentials.fields({"x-token": "t{}", "x-org": "o"}) == {"Authorization": "Bearer t{}", "X-Tenant": "o"}
 
 
 def test_what_is_missing_is_named_as_it_is_configured() -> None:
-    credentials = Credentials(forward={"X-Token": "Authorization", "X-Org": "X-Tenant"})
+    credentials = CredentialSettings(forward={"X-Token": "Authorization", "X-Org": "X-Tenant"})
     assert credentials.missing(["x-token"]) == ["X-Org"]
     assert credentials.missing(["x-token", "x-org"]) == []
 
@@ -53,7 +53,7 @@ def test_what_is_missing_is_named_as_it_is_configured() -> None:
 )
 def test_r40_what_may_not_go_on_is_refused(forward: dict[str, str]) -> None:
     with pytest.raises(ValidationError):
-        Credentials(forward=forward)
+        CredentialSettings(forward=forward)
 
 
 @pytest.mark.parametrize("header", ["Authorization", "authorization", "X-API-Key"])

@@ -19,7 +19,7 @@ from pydantic import ValidationError
 from mcproxy.call.calls import Call, Outcome
 from mcproxy.call.errors import Reason
 from mcproxy.protocol.methods import Kind
-from mcproxy.settings.tracing import Tracing as Settings
+from mcproxy.settings.tracing import TracingSettings as Settings
 from mcproxy.settings.tracing import is_installed
 from mcproxy.telemetry.trace_context import NOTHING, arrived, departing, picked
 from mcproxy.telemetry.tracing import Tracing, provider

@@ -19,20 +19,20 @@ from mcproxy.call.errors import McpError
 from mcproxy.call.identity import ANONYMOUS, Caller
 from mcproxy.call.upstreams import UpstreamEvent
 from mcproxy.protocol.jsonrpc import INVALID_REQUEST, Params, raw
-from mcproxy.settings import Proxy, Upstream, UpstreamTimeouts
+from mcproxy.settings import Proxy, UpstreamSettings, UpstreamTimeouts
 from mcproxy.telemetry.metrics import Metrics
 from mcproxy.upstream.connect import connected
 from mcproxy.upstream.link import Connect
-from mcproxy.upstream.supervisor import Places, Supervisor
+from mcproxy.upstream.supervisor import ConnectionSlots, Supervisor
 
 CHILD = Path(__file__).parent.parent / "fakes" / "servers" / "child.py"
 QUICK = UpstreamTimeouts(connect=5, idle=5, total=20, shutdown=0.3)
 
 
-def child(*manners: str, **settings: Any) -> Upstream:
+def child(*manners: str, **settings: Any) -> UpstreamSettings:
     """The settings of a fake server in a child process."""
     settings = {"timeouts": QUICK, "era": "legacy", **settings}
-    return Upstream(name="kid", prefix="kid", command=sys.executable, args=(str(CHILD), *manners), **settings)
+    return UpstreamSettings(name="kid", prefix="kid", command=sys.executable, args=(str(CHILD), *manners), **settings)
 
 
 @dataclass
@@ -163,11 +163,11 @@ class Running:
 
 @asynccontextmanager
 async def running(
-    spec: Upstream,
+    spec: UpstreamSettings,
     *,
     connect: Connect = connected,
     delays: Callable[[int], float] = lambda _: 0.01,
-    places: Places | None = None,
+    places: ConnectionSlots | None = None,
     gateway_id: str | None = None,
 ) -> AsyncIterator[Running]:
     events, metrics = Events(), Metrics()

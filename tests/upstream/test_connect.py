@@ -6,7 +6,7 @@ import pytest
 from aiohttp import web
 
 from mcproxy.call.upstreams import Connected
-from mcproxy.settings import Upstream
+from mcproxy.settings import UpstreamSettings
 from mcproxy.upstream.connect import address, transport
 from tests.fakes.servers.web import FakeSse, FakeStreamable, serving
 from tests.upstream.support import QUICK, child, failure, running, tool, value
@@ -14,8 +14,8 @@ from tests.upstream.support import QUICK, child, failure, running, tool, value
 pytestmark = pytest.mark.anyio
 
 
-def auto(url: str) -> Upstream:
-    return Upstream(name="any", prefix="any", url=url, timeouts=QUICK)
+def auto(url: str) -> UpstreamSettings:
+    return UpstreamSettings(name="any", prefix="any", url=url, timeouts=QUICK)
 
 
 async def test_a_server_that_takes_the_post_is_spoken_to_over_streamable_http() -> None:

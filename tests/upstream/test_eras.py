@@ -16,7 +16,7 @@ from mcproxy.call.clients import ListChanged
 from mcproxy.call.upstreams import Connected, UpstreamChanged
 from mcproxy.protocol.eras import LATEST, LATEST_HANDSHAKE, Era
 from mcproxy.protocol.methods import Kind
-from mcproxy.settings import Upstream
+from mcproxy.settings import UpstreamSettings
 from tests.upstream.support import FakeClient, Running, answering, request, running, tool
 from tests.upstream.test_sdk import PATIENT, SDK, accepting, free_port, text
 
@@ -37,7 +37,7 @@ async def served(arguments: Callable[[int], list[str]]) -> AsyncIterator[Running
     command = [sys.executable, *arguments(port)]
     async with await anyio.open_process(command, stdout=None, stderr=None, cwd=SERVER.parents[2]) as server:
         await accepting(port)
-        spec = Upstream(name="u", prefix="u", url=f"http://127.0.0.1:{port}/mcp", timeouts=PATIENT)
+        spec = UpstreamSettings(name="u", prefix="u", url=f"http://127.0.0.1:{port}/mcp", timeouts=PATIENT)
         try:
             async with running(spec) as it:
                 yield it
@@ -73,7 +73,7 @@ async def test_a_stateless_server_tells_asks_mirrors_and_announces() -> None:
 
 
 async def test_a_stateless_server_over_stdio_is_found() -> None:
-    spec = Upstream(name="u", prefix="u", command=sys.executable, args=(str(SDK), "stdio"), timeouts=PATIENT)
+    spec = UpstreamSettings(name="u", prefix="u", command=sys.executable, args=(str(SDK), "stdio"), timeouts=PATIENT)
     async with running(spec) as it:
         assert text(await it.upstream(tool("add", {"a": 1, "b": 2}))) == "3"
         [connected] = it.events.of(Connected)
@@ -82,7 +82,7 @@ async def test_a_stateless_server_over_stdio_is_found() -> None:
 
 
 async def test_r58_a_child_of_both_eras_asks_a_client_of_the_handshake_era_in_its_way() -> None:
-    spec = Upstream(name="u", prefix="u", command=sys.executable, args=(str(ELICITOR),), timeouts=PATIENT)
+    spec = UpstreamSettings(name="u", prefix="u", command=sys.executable, args=(str(ELICITOR),), timeouts=PATIENT)
     async with running(spec) as it:
         for _ in range(2):
             assert text(await it.upstream(greeting())) == "Hello, Ada"
@@ -90,7 +90,7 @@ async def test_r58_a_child_of_both_eras_asks_a_client_of_the_handshake_era_in_it
 
 
 async def test_r58_a_child_stays_with_the_era_of_the_client_that_came_first() -> None:
-    spec = Upstream(name="u", prefix="u", command=sys.executable, args=(str(ELICITOR),), timeouts=PATIENT)
+    spec = UpstreamSettings(name="u", prefix="u", command=sys.executable, args=(str(ELICITOR),), timeouts=PATIENT)
     async with running(spec) as it:
         await it.upstream(of_stateless_era(tool("greet")))
         await it.upstream(greeting())

@@ -12,7 +12,7 @@ import pytest
 from mcproxy.call.calls import Outcome
 from mcproxy.call.errors import Reason
 from mcproxy.call.upstreams import Connected, Phase
-from mcproxy.settings import Proxy, Settings, Upstream
+from mcproxy.settings import Proxy, Settings, UpstreamSettings
 from mcproxy.settings.differences import diff
 from mcproxy.telemetry.metrics import Metrics
 from mcproxy.upstream.fleet import Fleet
@@ -22,8 +22,8 @@ from tests.upstream.test_supervisor import DONE, FakeConnect, FakeLink
 pytestmark = pytest.mark.anyio
 
 
-def upstream(name: str, **options: object) -> Upstream:
-    return Upstream.model_validate({"name": name, "prefix": name, "command": "c", "timeouts": QUICK, **options})
+def upstream(name: str, **options: object) -> UpstreamSettings:
+    return UpstreamSettings.model_validate({"name": name, "prefix": name, "command": "c", "timeouts": QUICK, **options})
 
 
 @dataclass
@@ -39,7 +39,7 @@ class Harbour:
     def __post_init__(self) -> None:
         self.fleet = Fleet(self.settings, self.events, self.metrics, connect=self.connect)
 
-    def reconfigure(self, *upstreams: Upstream, grace: float = 5) -> None:
+    def reconfigure(self, *upstreams: UpstreamSettings, grace: float = 5) -> None:
         before, self.settings = self.settings, settings_of(*upstreams, grace=grace)
         self.fleet.reconfigure(self.settings, diff(before, self.settings))
 
@@ -55,12 +55,12 @@ class Harbour:
             await anyio.lowlevel.checkpoint()
 
 
-def settings_of(*upstreams: Upstream, grace: float = 5) -> Settings:
+def settings_of(*upstreams: UpstreamSettings, grace: float = 5) -> Settings:
     return Settings(proxy=Proxy(shutdown_grace=grace), upstreams=upstreams)
 
 
 @asynccontextmanager
-async def harbour(*upstreams: Upstream) -> AsyncIterator[Harbour]:
+async def harbour(*upstreams: UpstreamSettings) -> AsyncIterator[Harbour]:
     it = Harbour(settings_of(*upstreams))
     with anyio.fail_after(10):
         async with anyio.create_task_group() as tasks:

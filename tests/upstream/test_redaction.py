@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from msgspec import Raw
 
-from mcproxy.settings import Upstream
+from mcproxy.settings import UpstreamSettings
 from mcproxy.upstream.redaction import Redaction
 
-SPEC = Upstream(
+SPEC = UpstreamSettings(
     name="r",
     prefix="r",
     url="https://user-123:pass%2Fword@example.com/s/aaaabbbbccccdddd/mcp?key=query%20secret&debug=1",

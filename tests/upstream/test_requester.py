@@ -11,7 +11,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 from yarl import URL
 
-from mcproxy.settings import Upstream
+from mcproxy.settings import UpstreamSettings
 from mcproxy.telemetry.metrics import Metrics
 from mcproxy.upstream.link import Hop, NotAccepted
 from mcproxy.upstream.requester import Requester, session
@@ -28,7 +28,7 @@ def free_port() -> int:
 
 @asynccontextmanager
 async def requester() -> AsyncIterator[Requester]:
-    spec = Upstream(name="u", prefix="u", url="http://127.0.0.1/mcp")
+    spec = UpstreamSettings(name="u", prefix="u", url="http://127.0.0.1/mcp")
     async with session(spec) as http:
         yield Requester(http, Hop(spec, Metrics(CollectorRegistry()), lambda change: None))
 

@@ -14,7 +14,7 @@ import pytest
 
 from mcproxy.call.calls import Complete, Outcome
 from mcproxy.protocol.jsonrpc import raw
-from mcproxy.settings import Upstream, UpstreamTimeouts
+from mcproxy.settings import UpstreamSettings, UpstreamTimeouts
 from tests.upstream.support import FakeClient, Running, answering, decoded, running, tool
 
 pytestmark = pytest.mark.anyio
@@ -26,7 +26,7 @@ PATIENT = UpstreamTimeouts(connect=20, idle=20, shutdown=1)
 @asynccontextmanager
 async def connected(transport: str) -> AsyncIterator[Running]:
     if transport == "stdio":
-        spec = Upstream(
+        spec = UpstreamSettings(
             name="sdk", prefix="s", command=sys.executable, args=(str(SDK), "stdio"), timeouts=PATIENT, era="legacy"
         )
         async with running(spec) as it:
@@ -37,7 +37,7 @@ async def connected(transport: str) -> AsyncIterator[Running]:
         await accepting(port)
         url = f"http://127.0.0.1:{port}/{'mcp' if transport == 'http' else 'sse'}"
         try:
-            async with running(Upstream(name="sdk", prefix="s", url=url, timeouts=PATIENT, era="legacy")) as it:
+            async with running(UpstreamSettings(name="sdk", prefix="s", url=url, timeouts=PATIENT, era="legacy")) as it:
                 yield it
         finally:
             with suppress(ProcessLookupError):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from mcproxy.settings import Upstream
+from mcproxy.settings import UpstreamSettings
 from mcproxy.upstream.redaction import Redaction
-from mcproxy.upstream.stderr_tail import LINE_BYTES, LINES, Ration, Tail
+from mcproxy.upstream.stderr_tail import LINE_BYTES, LINES, Ration, StderrTail
 
 
 def test_the_last_lines_are_kept_and_long_ones_cut() -> None:
-    tail = Tail(str)
+    tail = StderrTail(str)
     for number in range(LINES + 5):
         tail.feed(f"line {number}\n".encode())
     tail.feed(b"x" * LINE_BYTES * 3)
@@ -18,8 +18,10 @@ def test_the_last_lines_are_kept_and_long_ones_cut() -> None:
 
 
 def test_r44_what_is_kept_holds_no_secret() -> None:
-    spec = Upstream(name="u", prefix="u", headers={"Authorization": "Bearer sentinel-1"}, env={"LEVEL": "debug"})
-    tail = Tail(Redaction.of(spec))
+    spec = UpstreamSettings(
+        name="u", prefix="u", headers={"Authorization": "Bearer sentinel-1"}, env={"LEVEL": "debug"}
+    )
+    tail = StderrTail(Redaction.of(spec))
     assert tail.feed(b"debug: token sentinel-1 of Bearer sentinel-1\n") == ["debug: token [redacted] of [redacted]"]
 
 

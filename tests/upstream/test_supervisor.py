@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from mcproxy.call.calls import Call, Complete, Outcome
 from mcproxy.call.clients import ListChanged, Notice
 from mcproxy.call.errors import Party, Reason
-from mcproxy.call.identity import Credentials
+from mcproxy.call.identity import ForwardedCredentials
 from mcproxy.call.upstreams import (
     GATEWAY_CAPABILITY,
     Connected,
@@ -28,16 +28,16 @@ from mcproxy.pending_requests import PeerGone
 from mcproxy.protocol.eras import Era
 from mcproxy.protocol.jsonrpc import Params, first_level, raw
 from mcproxy.protocol.methods import Kind
-from mcproxy.settings import Upstream, UpstreamTimeouts
+from mcproxy.settings import UpstreamSettings, UpstreamTimeouts
 from mcproxy.telemetry.logs import about
 from mcproxy.telemetry.trace_context import NOTHING, departing
 from mcproxy.upstream.link import Hop, Link, NotAccepted, Rejected, Unreachable
-from mcproxy.upstream.supervisor import Places
+from mcproxy.upstream.supervisor import ConnectionSlots
 from tests.upstream.support import QUICK, FakeListener, child, failure, request, running, tool, value
 
 pytestmark = pytest.mark.anyio
 
-SPEC = Upstream(name="u", prefix="u", command="c", timeouts=QUICK)
+SPEC = UpstreamSettings(name="u", prefix="u", command="c", timeouts=QUICK)
 DONE = Complete(first_level({"structuredContent": {"value": "done"}}))
 
 
@@ -365,7 +365,7 @@ async def test_r14_links_of_sessions_are_capped_per_upstream() -> None:
 
 
 async def test_r14_links_of_sessions_are_capped_in_total() -> None:
-    places = Places(1)
+    places = ConnectionSlots(1)
     async with (
         running(SESSION, connect=FakeConnect(), places=places) as one,
         running(SESSION, connect=FakeConnect(), places=places) as two,
@@ -410,14 +410,14 @@ async def test_what_a_sessions_own_child_announces_bears_its_owner() -> None:
     assert isinstance(changed.change, Notice)
 
 
-FORWARDING = Upstream.model_validate(
+FORWARDING = UpstreamSettings.model_validate(
     {"name": "u", "prefix": "u", "url": "http://u/mcp", "credentials": {"forward": {"X-T": "Authorization: Bearer {}"}}}
 )
 
 
 def brought(key: str, token: str = "a-secret-token") -> Call:
     call = tool("done")
-    return replace(call, caller=replace(call.caller, credentials=Credentials(key, {"x-t": token})))
+    return replace(call, caller=replace(call.caller, credentials=ForwardedCredentials(key, {"x-t": token})))
 
 
 async def test_r39_calls_with_the_same_credentials_share_a_link_that_nobody_else_has() -> None:

@@ -20,14 +20,14 @@ from mcproxy.call.errors import McpError
 from mcproxy.call.identity import AGGREGATE, ANONYMOUS, Principal
 from mcproxy.downstream.front.origin import admits_host, admits_origin, cors_headers, preflight_headers
 from mcproxy.downstream.handshake.conversation import opens
-from mcproxy.downstream.handshake.http_sse import EventStreams
+from mcproxy.downstream.handshake.http_sse import HttpSse
 from mcproxy.downstream.handshake.sessions import Sessions
-from mcproxy.downstream.handshake.streamable_http import Streamable
-from mcproxy.downstream.io.context import Edge
+from mcproxy.downstream.handshake.streamable_http import StreamableHttp
+from mcproxy.downstream.io.context import TransportContext
 from mcproxy.downstream.io.inbound import Incoming, read, speaks_stateless
-from mcproxy.downstream.io.request_headers import Heading, heading
+from mcproxy.downstream.io.request_headers import RequestHeaders, request_headers
 from mcproxy.downstream.io.responses import JSON, Refusal, error, refused
-from mcproxy.downstream.io.stream_limits import OpenStreams, TooManyStreams
+from mcproxy.downstream.io.stream_limits import StreamLimits, TooManyStreams
 from mcproxy.downstream.stateless.streamable_http import StatelessHttp
 from mcproxy.http import server as http
 from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, INVALID_REQUEST, InvalidMessage
@@ -35,7 +35,7 @@ from mcproxy.settings import Proxy
 from mcproxy.settings.endpoints import key_of
 from mcproxy.telemetry.trace_context import arrived, picked
 
-Found = Mapping[str, str]
+PathParameters = Mapping[str, str]
 """What the names in a route's path stood for."""
 Identify = Callable[[http.Request], Principal | Awaitable[Principal]]
 """Says who sends a request, at once where nobody has to be asked.
@@ -47,14 +47,14 @@ LAST_WORDS: Final = 0.5
 """Seconds beyond the grace for responses to be taken."""
 
 
-class Standing(msgspec.Struct, frozen=True):
+class RoutedHead(msgspec.Struct, frozen=True):
     """What follows from a head and the settings: whom it is for, once it has been let in."""
 
     proxy: Proxy
     method: str
     target: str
     handler: http.RoutedHandler
-    found: Found
+    found: PathParameters
     added: Mapping[str, str]
     """Header fields of the response."""
 
@@ -64,7 +64,7 @@ def anonymous(request: http.Request) -> Principal:
 
 
 async def serve_http(
-    edge: Edge,
+    edge: TransportContext,
     *,
     stop: anyio.Event,
     started: Callable[[str], None],
@@ -78,7 +78,7 @@ async def serve_http(
     the same admission, without identity. Raises OSError where it cannot listen.
     """
     proxy = edge.proxy
-    listener = Listener(edge, identify, extra_routes)
+    listener = HttpApp(edge, identify, extra_routes)
     async with anyio.create_task_group() as tasks:
         server = http.Server(listener.handle, _turned_away, partial(_bounds, edge))
         await tasks.start(server.run)
@@ -96,18 +96,18 @@ async def serve_http(
             tasks.cancel_scope.cancel()
 
 
-class Listener:
+class HttpApp:
     """The routes of MCP, for every endpoint and every era."""
 
-    def __init__(self, edge: Edge, identify: Identify, extra_routes: Iterable[http.Route] = ()) -> None:
+    def __init__(self, edge: TransportContext, identify: Identify, extra_routes: Iterable[http.Route] = ()) -> None:
         self._edge = edge
         self._identify = identify
         self._sessions = Sessions(edge)
-        self._streams = OpenStreams(edge)
+        self._streams = StreamLimits(edge)
         self._stateless = StatelessHttp(edge, self._streams)
-        self._streamable = Streamable(edge, self._sessions, self._streams)
-        self._event_streams = EventStreams(edge, self._sessions, self._streams)
-        self._router = http.Router([*self._routes(), *extra_routes])
+        self._streamable = StreamableHttp(edge, self._sessions, self._streams)
+        self._event_streams = HttpSse(edge, self._sessions, self._streams)
+        self._router = http.PathRouter([*self._routes(), *extra_routes])
         self._answers = _traced(self._routed) if edge.traced else self._routed
         self._received = edge.metrics.received("http")
         self._sent = edge.metrics.sent("http")
@@ -174,25 +174,25 @@ class Listener:
 
     def _routed(self, request: http.Request) -> Awaitable[http.Answered]:
         """Preflights are answered before anybody asks who is there (R57)."""
-        standing = request.fields.noted.get(Standing)
+        standing = request.fields.noted.get(RoutedHead)
         if (
             standing is None
             or standing.proxy is not self._edge.proxy
             or standing.target != request.target
             or standing.method != request.method
         ):
-            standing = request.fields.noted[Standing] = self._standing(request)
+            standing = request.fields.noted[RoutedHead] = self._standing(request)
         else:
             request.added = standing.added
         return standing.handler(request, standing.found)
 
-    def _standing(self, request: http.Request) -> Standing:
+    def _standing(self, request: http.Request) -> RoutedHead:
         """Raises Refusal, http.NotFound and http.MethodNotAllowed."""
         request.added = added = self._admitted(request)
         if request.method == "OPTIONS" and "access-control-request-method" in request.fields:
-            return Standing(self._edge.proxy, request.method, request.target, _preflight, {}, added)
+            return RoutedHead(self._edge.proxy, request.method, request.target, _preflight, {}, added)
         handler, found = self._router.find(request)
-        return Standing(self._edge.proxy, request.method, request.target, handler, found, added)
+        return RoutedHead(self._edge.proxy, request.method, request.target, handler, found, added)
 
     def _admitted(self, request: http.Request) -> Mapping[str, str]:
         """Checks Host and Origin (R42, R57), and says what browsers are told. Raises Refusal."""
@@ -206,12 +206,12 @@ class Listener:
             raise Refusal(403, INVALID_REQUEST, f"the Origin {origin!r} is not allowed (proxy.allowed_origins)")
         return cors_headers(origin)
 
-    async def _post(self, request: http.Request, found: Found) -> http.Answered:
+    async def _post(self, request: http.Request, found: PathParameters) -> http.Answered:
         principal = self._identify(request)
         if not isinstance(principal, Principal):
             principal = await principal
         endpoint = self._endpoint(found, principal) if found else AGGREGATE
-        head = heading(request.fields)
+        head = request_headers(request.fields)
         if not head.is_readable:
             raise _unreadable(head)
         body = request.received
@@ -228,25 +228,25 @@ class Listener:
             self._sent.inc(len(answer.body))
         return answer
 
-    async def _get(self, request: http.Request, found: Found) -> http.Answered:
+    async def _get(self, request: http.Request, found: PathParameters) -> http.Answered:
         principal = await self._principal(request)
         endpoint = self._endpoint(found, principal)
         _check_method(request)
         return await self._streamable.get(request, principal, endpoint)
 
-    async def _delete(self, request: http.Request, found: Found) -> http.Answered:
+    async def _delete(self, request: http.Request, found: PathParameters) -> http.Answered:
         principal = await self._principal(request)
         endpoint = self._endpoint(found, principal)
         _check_method(request)
         return await self._streamable.delete(request, principal, endpoint)
 
-    async def _get_events(self, request: http.Request, found: Found) -> http.Answered:
+    async def _get_events(self, request: http.Request, found: PathParameters) -> http.Answered:
         principal = await self._principal(request)
         return await self._event_streams.get(request, principal, self._endpoint(found, principal))
 
-    async def _post_message(self, request: http.Request, found: Found) -> http.Answered:
+    async def _post_message(self, request: http.Request, found: PathParameters) -> http.Answered:
         principal = await self._principal(request)
-        head = heading(request.fields)
+        head = request_headers(request.fields)
         if not head.is_readable:
             raise _unreadable(head)
         body = await self._late_body(request)
@@ -257,7 +257,7 @@ class Listener:
         principal = self._identify(request)
         return principal if isinstance(principal, Principal) else await principal
 
-    def _endpoint(self, found: Found, principal: Principal) -> str:
+    def _endpoint(self, found: PathParameters, principal: Principal) -> str:
         """Raises Refusal where there is none, or none for `principal`: that must look the same (requirement R38)."""
         if not found:
             return AGGREGATE
@@ -280,7 +280,7 @@ class Listener:
             raise Refusal(400, INVALID_REQUEST, "the body is not what its headers say, or is cut short") from cut
 
 
-def _unreadable(head: Heading) -> Refusal:
+def _unreadable(head: RequestHeaders) -> Refusal:
     if head.content_type != JSON:
         sentence = f"the header Content-Type must be {JSON}, not {head.content_type!r}"
         return Refusal(415, INVALID_REQUEST, sentence)
@@ -298,15 +298,15 @@ def _message(body: bytes) -> Incoming:
 
 def _check_method(request: http.Request) -> None:
     """GET and DELETE are of the handshake eras alone (2026-07-28, streamable-http). Raises Refusal."""
-    if heading(request.fields).is_stateless:
+    if request_headers(request.fields).is_stateless:
         raise Refusal(405, INVALID_REQUEST, "this protocol version has POST alone", headers={"Allow": "POST"})
 
 
-async def _preflight(request: http.Request, _: Found) -> http.Response:
+async def _preflight(request: http.Request, _: PathParameters) -> http.Response:
     return http.Response(204, fields=preflight_headers(request.fields.joined("access-control-request-headers")))
 
 
-def _traced(answers: http.Handler) -> http.Handler:
+def _traced(answers: http.RequestHandler) -> http.RequestHandler:
     """Notes of which trace a request is, for as long as it is served."""
 
     async def tracing(request: http.Request) -> http.Answered:
@@ -324,14 +324,14 @@ def _turned_away(status: int, sentence: str) -> http.Response:
     return error(status, McpError(code, sentence))
 
 
-def _bounds(edge: Edge) -> http.Bounds:
+def _bounds(edge: TransportContext) -> http.Bounds:
     limits = edge.proxy.limits
     return http.Bounds(
         limits.max_body_bytes, edge.proxy.connection_idle, edge.proxy.write_timeout, limits.max_connections
     )
 
 
-def _bound(edge: Edge, request: http.Request) -> set[str]:
+def _bound(edge: TransportContext, request: http.Request) -> set[str]:
     """The names of the address that a request arrived at, and our own. No page can have another host's name for it."""
     public = urlsplit(edge.proxy.public_url or "").hostname or edge.proxy.host
     return {edge.proxy.host, public, *(request.local or ())[:1]}

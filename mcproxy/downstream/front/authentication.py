@@ -14,7 +14,7 @@ from mcproxy.access.identity import Fault, Identified, Identity, NotIdentified
 from mcproxy.call.identity import ANONYMOUS, Principal
 from mcproxy.downstream.front.oauth_metadata import challenge, is_audience
 from mcproxy.downstream.front.origin import is_loopback
-from mcproxy.downstream.io.context import Edge
+from mcproxy.downstream.io.context import TransportContext
 from mcproxy.downstream.io.responses import Refusal
 from mcproxy.http import server as http
 from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, INVALID_REQUEST
@@ -42,10 +42,10 @@ class _Noted(msgspec.Struct, frozen=True):
     target: str
 
 
-class Credentials:
+class Authenticator:
     """Says who sends a request (`listener.Identify`)."""
 
-    def __init__(self, edge: Edge, identity: Identity) -> None:
+    def __init__(self, edge: TransportContext, identity: Identity) -> None:
         self._edge = edge
         self._identity = identity
 
@@ -86,7 +86,7 @@ class _Presented:
 
     __slots__ = ("_edge", "_request")
 
-    def __init__(self, edge: Edge, request: http.Request) -> None:
+    def __init__(self, edge: TransportContext, request: http.Request) -> None:
         self._edge = edge
         self._request = request
 

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from mcproxy.access.identity import Fault, Identity
-from mcproxy.downstream.io.context import Edge
+from mcproxy.downstream.io.context import TransportContext
 from mcproxy.downstream.io.responses import json
 from mcproxy.http import server as http
 from mcproxy.settings import Paths, Proxy
@@ -56,7 +56,9 @@ def metadata_url(proxy: Proxy, request: http.Request) -> str:
     return f"{parts.scheme}://{parts.netloc}{WELL_KNOWN}{parts.path}"
 
 
-def challenge(edge: Edge, authentication: Authentication, request: http.Request, fault: Fault, sentence: str) -> str:
+def challenge(
+    edge: TransportContext, authentication: Authentication, request: http.Request, fault: Fault, sentence: str
+) -> str:
     """The `WWW-Authenticate` of a refusal (basic/authorization, "Protected Resource Metadata Discovery")."""
     parameters = {"realm": edge.proxy.name}
     if authentication.oauth.issuers:
@@ -69,7 +71,7 @@ def challenge(edge: Edge, authentication: Authentication, request: http.Request,
     return "Bearer " + ", ".join(f'{name}="{_UNQUOTABLE.sub("", value)}"' for name, value in parameters.items())
 
 
-def routes(edge: Edge, identity: Identity) -> list[http.Route]:
+def routes(edge: TransportContext, identity: Identity) -> list[http.Route]:
     """The metadata, for whoever asks: it says how to be let in."""
 
     async def serve(request: http.Request, _found: Mapping[str, str]) -> http.Response:

@@ -16,9 +16,9 @@ from aiohttp import web
 
 from mcproxy.access.identity import Identity
 from mcproxy.call.identity import Principal
-from mcproxy.downstream.front.authentication import Credentials
+from mcproxy.downstream.front.authentication import Authenticator
 from mcproxy.downstream.front.origin import admits_host
-from mcproxy.downstream.io.context import Edge
+from mcproxy.downstream.io.context import TransportContext
 from mcproxy.downstream.io.responses import Refusal
 from mcproxy.http import server as http
 from mcproxy.settings import Settings
@@ -29,11 +29,11 @@ ASK: Final = 'Basic realm="mcproxy: the password is your key", charset="UTF-8"'
 class Operators:
     """Says who looks. `settings` are those in force, whenever it is called."""
 
-    def __init__(self, edge: Edge, identity: Identity, settings: Callable[[], Settings]) -> None:
+    def __init__(self, edge: TransportContext, identity: Identity, settings: Callable[[], Settings]) -> None:
         self._edge = edge
         self._identity = identity
         self._settings = settings
-        self._credentials = Credentials(edge, identity)
+        self._credentials = Authenticator(edge, identity)
 
     async def __call__(self, request: web.Request) -> Principal:
         """Raises web.HTTPException."""
@@ -63,7 +63,7 @@ def _shown(request: web.Request) -> http.Request:
     """The request as the clients' listener knows one, with the password that a browser sends as the key that it is."""
     authorizations = request.headers.getall("Authorization", [])
     key = _password(authorizations[0]) if len(authorizations) == 1 else None
-    fields = http.Fields.of(
+    fields = http.Headers.of(
         (name, value) if key is None or name.lower() != "authorization" else (name, f"Bearer {key}")
         for name, value in request.headers.items()
     )

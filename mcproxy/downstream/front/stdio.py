@@ -18,8 +18,8 @@ from anyio.abc import TaskGroup
 
 from mcproxy.call.identity import AGGREGATE, ANONYMOUS, Principal
 from mcproxy.downstream.handshake.sessions import Sessions
-from mcproxy.downstream.handshake.stdio import Pipe
-from mcproxy.downstream.io.context import Edge
+from mcproxy.downstream.handshake.stdio import HandshakePipe
+from mcproxy.downstream.io.context import TransportContext
 from mcproxy.downstream.io.inbound import read
 from mcproxy.downstream.io.send_buffer import pump
 from mcproxy.downstream.stateless.stdio import StatelessPipe
@@ -38,7 +38,7 @@ log = structlog.get_logger()
 
 
 async def serve_stdio(
-    edge: Edge,
+    edge: TransportContext,
     stdin: int | None = None,
     stdout: int | None = None,
     *,
@@ -53,9 +53,9 @@ async def serve_stdio(
         await _serve(edge, sys.stdin.fileno() if stdin is None else stdin, output, stop or anyio.Event(), principal)
 
 
-async def _serve(edge: Edge, stdin: int, stdout: int, stop: anyio.Event, principal: Principal) -> None:
+async def _serve(edge: TransportContext, stdin: int, stdout: int, stop: anyio.Event, principal: Principal) -> None:
     sessions = Sessions(edge)
-    pipe = Pipe(edge, sessions, TRANSPORT, principal, AGGREGATE, lambda message: message + b"\n")
+    pipe = HandshakePipe(edge, sessions, TRANSPORT, principal, AGGREGATE, lambda message: message + b"\n")
     stateless = StatelessPipe(edge, principal, AGGREGATE, pipe)
     try:
         async with anyio.create_task_group() as tasks:
@@ -76,7 +76,7 @@ async def _serve(edge: Edge, stdin: int, stdout: int, stop: anyio.Event, princip
         sessions.close()
 
 
-async def _drain(pipe: Pipe, stateless: StatelessPipe, sessions: Sessions) -> None:
+async def _drain(pipe: HandshakePipe, stateless: StatelessPipe, sessions: Sessions) -> None:
     """Admits nothing more, and returns once nothing is in flight. What the client says is still heard meanwhile."""
     stateless.drain()
     await stateless.idle()
@@ -86,7 +86,9 @@ async def _drain(pipe: Pipe, stateless: StatelessPipe, sessions: Sessions) -> No
         await pipe.session.idle()
 
 
-async def _read(pipe: Pipe, stateless: StatelessPipe, stdin: int, edge: Edge, ended: anyio.Event) -> None:
+async def _read(
+    pipe: HandshakePipe, stateless: StatelessPipe, stdin: int, edge: TransportContext, ended: anyio.Event
+) -> None:
     received = edge.metrics.bytes_in.labels(TRANSPORT)
     async for line in _lines(stdin, edge.proxy.limits.max_body_bytes):
         if line is None:
@@ -105,7 +107,9 @@ async def _read(pipe: Pipe, stateless: StatelessPipe, stdin: int, edge: Edge, en
     ended.set()
 
 
-async def _write(pipe: Pipe, stateless: StatelessPipe, stdout: int, edge: Edge, tasks: TaskGroup) -> None:
+async def _write(
+    pipe: HandshakePipe, stateless: StatelessPipe, stdout: int, edge: TransportContext, tasks: TaskGroup
+) -> None:
     sent = edge.metrics.bytes_out.labels(TRANSPORT)
 
     async def write(frames: bytes) -> None:

@@ -7,7 +7,7 @@ from typing import assert_never
 from mcproxy.call.errors import McpError
 from mcproxy.downstream.handshake.conversation import Outlet, receive, take
 from mcproxy.downstream.handshake.sessions import Session
-from mcproxy.downstream.io.context import Edge
+from mcproxy.downstream.io.context import TransportContext
 from mcproxy.downstream.io.inbound import Batch
 from mcproxy.protocol.eras import has_batches
 from mcproxy.protocol.jsonrpc import (
@@ -30,7 +30,7 @@ def check_batch(batch: Batch, version: str | None, most: int) -> None:
         raise McpError(INVALID_REQUEST, f"a batch of {len(batch)} messages; at most {most} are taken (max_batch)")
 
 
-def receive_batch(edge: Edge, session: Session, batch: Batch, outlet: Outlet) -> None:
+def receive_batch(edge: TransportContext, session: Session, batch: Batch, outlet: Outlet) -> None:
     """Takes a batch (2025-03-26). `outlet` is finished once for each member that is answered (see `answered`)."""
     for member in batch:
         match member:
@@ -43,7 +43,7 @@ def receive_batch(edge: Edge, session: Session, batch: Batch, outlet: Outlet) ->
                 assert_never(member)
 
 
-def take_batch(edge: Edge, session: Session, batch: Batch) -> None:
+def take_batch(edge: TransportContext, session: Session, batch: Batch) -> None:
     """Takes a batch that is owed no answer."""
     for member in batch:
         if isinstance(member, Notification | Response | ErrorResponse):

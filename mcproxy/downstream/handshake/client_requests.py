@@ -13,7 +13,7 @@ from msgspec import Raw
 from mcproxy.call.clients import InputRequest
 from mcproxy.call.errors import McpError, Reason
 from mcproxy.call.identity import Caller
-from mcproxy.pending_requests import PeerGone, Requests, RequestTimeout, Timeouts
+from mcproxy.pending_requests import PeerGone, PendingRequests, RequestTimeout, Timeouts
 from mcproxy.protocol.inputs import missing_capabilities, named
 from mcproxy.protocol.jsonrpc import (
     INTERNAL_ERROR,
@@ -27,7 +27,7 @@ from mcproxy.protocol.methods import INPUT_CAPABILITIES
 
 
 async def ask(
-    requests: Requests, caller: Caller, request: InputRequest, send: Callable[[Message], None], timeout: float
+    requests: PendingRequests, caller: Caller, request: InputRequest, send: Callable[[Message], None], timeout: float
 ) -> Raw:
     """The client's result. Raises McpError: its own error, or ours where it cannot answer, is gone, or takes too long.
 

@@ -17,10 +17,10 @@ from mcproxy import __version__
 from mcproxy.call.calls import Call, Complete, Failed, InputRequired, Outcome
 from mcproxy.call.clients import InputRequest
 from mcproxy.call.errors import McpError, Reason
-from mcproxy.call.identity import Credentials, Principal
+from mcproxy.call.identity import ForwardedCredentials, Principal
 from mcproxy.downstream.handshake.session_ids import Opening, kept
 from mcproxy.downstream.handshake.sessions import Session, Sessions
-from mcproxy.downstream.io.context import Edge
+from mcproxy.downstream.io.context import TransportContext
 from mcproxy.downstream.io.inbound import Incoming
 from mcproxy.downstream.io.shutdown import CUT_OFF, SHUTTING_DOWN
 from mcproxy.protocol.envelope import META, undressed
@@ -31,6 +31,7 @@ from mcproxy.protocol.jsonrpc import (
     INVALID_PARAMS,
     INVALID_REQUEST,
     METHOD_NOT_FOUND,
+    Answer,
     ErrorObject,
     ErrorResponse,
     InvalidMessage,
@@ -46,8 +47,6 @@ from mcproxy.protocol.jsonrpc import (
     raw,
 )
 from mcproxy.protocol.methods import CANCELLED, LOG_MESSAGE, METHODS, PROGRESS, Answerer
-
-Answer = Response | ErrorResponse
 
 _OPENING: Final = frozenset(row.name for row in METHODS.values() if row.opens)
 _CALLS: Final = frozenset(
@@ -71,13 +70,13 @@ def opens(message: Incoming) -> bool:
 
 
 async def greet(
-    edge: Edge,
+    edge: TransportContext,
     sessions: Sessions,
     request: Request,
     transport: str,
     principal: Principal,
     endpoint: str,
-    credentials: Credentials | None = None,
+    credentials: ForwardedCredentials | None = None,
 ) -> tuple[Session, Response]:
     """Opens a session and answers `initialize` (lifecycle). Raises McpError.
 
@@ -96,7 +95,7 @@ async def greet(
     return session, response
 
 
-def receive(edge: Edge, session: Session, message: Message, outlet: Outlet) -> None:
+def receive(edge: TransportContext, session: Session, message: Message, outlet: Outlet) -> None:
     """Takes one message of an open session. Of these, a request alone uses `outlet`, and always finishes it."""
     match message:
         case Request():
@@ -107,7 +106,7 @@ def receive(edge: Edge, session: Session, message: Message, outlet: Outlet) -> N
             take(edge, session, message)
 
 
-def take(edge: Edge, session: Session, message: Notification | Response | ErrorResponse) -> None:
+def take(edge: TransportContext, session: Session, message: Notification | Response | ErrorResponse) -> None:
     """Takes one message of an open session that is owed no answer."""
     match message:
         case Notification():
@@ -168,13 +167,13 @@ def _call(session: Session, request: Request, outlet: Outlet) -> Call:
     params, token = request.params, None
     if META in params:
         params, token = _without_hop_meta(params)
-    return Call(request.method, params, session.caller, _Way(session, outlet, token), session, id=request.id)
+    return Call(request.method, params, session.caller, _SessionClient(session, outlet, token), session, id=request.id)
 
 
-async def carry_out(edge: Edge, session: Session, id: RequestId, call: Call, outlet: Outlet) -> None:
+async def carry_out(edge: TransportContext, session: Session, id: RequestId, call: Call, outlet: Outlet) -> None:
     """Carries out a call that was `taken` and that the session has begun, to its end."""
     way = call.client
-    assert isinstance(way, _Way)
+    assert isinstance(way, _SessionClient)
     answer: Answer | None = None
     try:
         answer = _answer(id, await edge.handler(call))
@@ -203,7 +202,7 @@ def _answer(id: RequestId, outcome: Outcome) -> Answer:
             assert_never(outcome)
 
 
-def _take_notification(edge: Edge, session: Session, notification: Notification) -> None:
+def _take_notification(edge: TransportContext, session: Session, notification: Notification) -> None:
     hear = _HEARD.get(notification.method)
     if hear is not None:
         hear(session, notification.params)
@@ -220,7 +219,7 @@ def _take_notification(edge: Edge, session: Session, notification: Notification)
     session.begin(key, edge.tasks.create_task(_pass_on(edge, session, key, call)))
 
 
-async def _pass_on(edge: Edge, session: Session, key: object, call: Call) -> None:
+async def _pass_on(edge: TransportContext, session: Session, key: object, call: Call) -> None:
     try:
         await edge.handler(call)
     finally:
@@ -252,7 +251,7 @@ class _Mute:
         raise McpError(INVALID_REQUEST, f"{request.method} outside of a client's request")
 
 
-class _Way(msgspec.Struct, eq=False):
+class _SessionClient(msgspec.Struct, eq=False):
     """The way back of one call (`call.clients.Client`)."""
 
     session: Session
@@ -275,16 +274,16 @@ class _Way(msgspec.Struct, eq=False):
         return await self.session.ask_on(self.outlet.send, request)
 
 
-def _with_token(way: _Way, params: Params) -> Params | None:
+def _with_token(way: _SessionClient, params: Params) -> Params | None:
     # progress: "only for requests that provided a progress token"; the token is the very bytes that the client sent.
     return None if way.token is None else {META_PROGRESS_TOKEN: way.token, **params}
 
 
-def _if_audible(way: _Way, params: Params) -> Params | None:
+def _if_audible(way: _SessionClient, params: Params) -> Params | None:
     return params if way.session.hears(parse_text(params.get("level", b"")) or "") else None
 
 
-_PREPARED: Final[dict[str, Callable[[_Way, Params], Params | None]]] = {
+_PREPARED: Final[dict[str, Callable[[_SessionClient, Params], Params | None]]] = {
     PROGRESS: _with_token,
     LOG_MESSAGE: _if_audible,
 }
@@ -317,7 +316,7 @@ def _read_opening(params: Params) -> Opening:
     return kept(Opening(version, capabilities, params.get("clientInfo")))
 
 
-def _introduction(edge: Edge, version: str, outcome: Outcome) -> Params:
+def _introduction(edge: TransportContext, version: str, outcome: Outcome) -> Params:
     """An InitializeResult for what the gateway says of itself. Raises McpError where it says nothing."""
     if isinstance(outcome, Failed):
         error = outcome.error

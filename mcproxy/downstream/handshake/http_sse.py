@@ -13,15 +13,15 @@ from typing import Final
 from mcproxy.call.identity import Principal
 from mcproxy.downstream.handshake.session_ids import KEY_BYTES
 from mcproxy.downstream.handshake.sessions import Sessions
-from mcproxy.downstream.handshake.stdio import Pipe
-from mcproxy.downstream.io.context import Edge
+from mcproxy.downstream.handshake.stdio import HandshakePipe
+from mcproxy.downstream.io.context import TransportContext
 from mcproxy.downstream.io.event_stream import EventStream
 from mcproxy.downstream.io.forwarded_credentials import brought
 from mcproxy.downstream.io.inbound import Incoming
-from mcproxy.downstream.io.request_headers import heading
+from mcproxy.downstream.io.request_headers import request_headers
 from mcproxy.downstream.io.responses import Refusal
 from mcproxy.downstream.io.shutdown import SHUTTING_DOWN
-from mcproxy.downstream.io.stream_limits import OpenStreams
+from mcproxy.downstream.io.stream_limits import StreamLimits
 from mcproxy.http import server as http
 from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, INVALID_REQUEST
 from mcproxy.protocol.sse import encode_event
@@ -29,31 +29,31 @@ from mcproxy.protocol.sse import encode_event
 TRANSPORT: Final = "sse"
 
 
-class EventStreams:
+class HttpSse:
     """All open streams of this transport, by the `session_id` that their clients post with."""
 
     def __init__(
         self,
-        edge: Edge,
+        edge: TransportContext,
         sessions: Sessions,
-        streams: OpenStreams,
+        streams: StreamLimits,
         randomness: Callable[[int], bytes] = os.urandom,
     ) -> None:
         self._edge = edge
         self._sessions = sessions
         self._streams = streams
         self._randomness = randomness
-        self._pipes: dict[str, Pipe] = {}
+        self._pipes: dict[str, HandshakePipe] = {}
         self._draining = False
 
     async def get(self, request: http.Request, principal: Principal, endpoint: str) -> http.Answered:
-        if not heading(request.fields).accepted.events:
+        if not request_headers(request.fields).accepted.events:
             raise Refusal(406, INVALID_REQUEST, "GET opens an event stream: accept text/event-stream")
         self._check_room(principal)
         own = brought(self._edge, principal, request)
         self._streams.open(principal)
         token = self._randomness(KEY_BYTES).hex()
-        pipe = Pipe(self._edge, self._sessions, TRANSPORT, principal, endpoint, _frame)
+        pipe = HandshakePipe(self._edge, self._sessions, TRANSPORT, principal, endpoint, _frame)
         pipe.bring(own)
         self._pipes[token] = pipe
         where = f"{self._edge.proxy.paths.messages}?session_id={token}"

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from mcproxy.downstream.io.send_buffer import Outbox
+from mcproxy.downstream.io.send_buffer import SendBuffer
 from mcproxy.protocol.jsonrpc import Message, Notification, encode
-from mcproxy.settings import Limits
+from mcproxy.settings import LimitSettings
 
 RETRY: Final = 1000
 """Milliseconds that a client should wait before it comes back for the rest of a stream."""
@@ -31,7 +31,7 @@ class Replay:
 
     __slots__ = ("_kept", "_most", "_most_bytes", "_size")
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: LimitSettings) -> None:
         self._most = limits.replay_events
         self._most_bytes = limits.replay_bytes
         # No deque, which takes 700 bytes: there is one of these for every client, and mostly nothing in it.
@@ -65,7 +65,7 @@ def _place(frame: bytes) -> tuple[str, int]:
     return stream, int(number)
 
 
-class Stream:
+class ReplayStream:
     """One event stream. `name` is unique among all that this session ever had."""
 
     __slots__ = ("_beginning", "_number", "_outbox", "_replay", "finished", "name")
@@ -76,7 +76,7 @@ class Stream:
         self._replay = replay
         self._beginning = _beginning(name)
         self._number = 0
-        self._outbox: Outbox | None = None
+        self._outbox: SendBuffer | None = None
 
     @property
     def connected(self) -> bool:
@@ -93,7 +93,7 @@ class Stream:
         if self._outbox is not None:
             self._outbox.put(frame, may_miss=may_miss)
 
-    def attach(self, outbox: Outbox, *, after: int | None = None, primed: bool = False) -> None:
+    def attach(self, outbox: SendBuffer, *, after: int | None = None, primed: bool = False) -> None:
         """Hands over to a new connection, which first gets what came after the event numbered `after`.
 
         A `primed` one begins with an event without data, whose id says where the stream stands (2025-11-25).
@@ -107,7 +107,7 @@ class Stream:
         if self.finished:
             outbox.close()
 
-    def detach(self, outbox: Outbox) -> None:
+    def detach(self, outbox: SendBuffer) -> None:
         if self._outbox is outbox:
             self._outbox = None
 
@@ -126,29 +126,29 @@ class Stream:
             self._outbox.close()
 
 
-class Streams:
+class ReplayStreams:
     """All event streams of a session: the one that listens (GET), and one for each POST answered by a stream."""
 
     __slots__ = ("_answering", "_enough", "_new_name", "_replay", "listening")
 
-    def __init__(self, limits: Limits, new_name: Callable[[], str]) -> None:
+    def __init__(self, limits: LimitSettings, new_name: Callable[[], str]) -> None:
         self._replay = Replay(limits)
         self._new_name = new_name
-        self.listening = Stream(_LISTENING + new_name(), self._replay)
-        self._answering: dict[str, Stream] = {}
+        self.listening = ReplayStream(_LISTENING + new_name(), self._replay)
+        self._answering: dict[str, ReplayStream] = {}
         self._enough = FEW
 
-    def open(self) -> Stream:
+    def open(self) -> ReplayStream:
         """A stream for the answer to one POST."""
         if len(self._answering) >= self._enough:
             self._forget_finished()
             # Not each time: what is still kept would be looked through for every answer.
             self._enough = 2 * len(self._answering) + FEW
-        stream = Stream(_ANSWERING + self._new_name(), self._replay)
+        stream = ReplayStream(_ANSWERING + self._new_name(), self._replay)
         self._answering[stream.name] = stream
         return stream
 
-    def resume(self, last_event_id: str) -> tuple[Stream, int | None]:
+    def resume(self, last_event_id: str) -> tuple[ReplayStream, int | None]:
         """The stream of that event, and the event's number on it. Raises UnknownEvent."""
         name, _, number = last_event_id.rpartition("-")
         if not (number.isascii() and number.isdigit() and len(number) < 10):

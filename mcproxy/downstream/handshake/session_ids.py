@@ -57,7 +57,7 @@ class Remembered:
     opening: Opening
 
 
-class _Sealed(msgspec.Struct, array_like=True):
+class _SealedSession(msgspec.Struct, array_like=True):
     version: str
     issued: int
     capabilities: Params
@@ -77,7 +77,7 @@ def seal(sealer: Sealer, principal: Principal, endpoint: str, remembered: Rememb
     """The id of a session, of visible ASCII. What is too bulky for MAX_LENGTH is left out."""
     key = bytes.fromhex(remembered.key)
     for opening in _ever_briefer(remembered.opening):
-        sealed = _Sealed(opening.version, remembered.issued, opening.capabilities, opening.info or Raw(b"null"))
+        sealed = _SealedSession(opening.version, remembered.issued, opening.capabilities, opening.info or Raw(b"null"))
         id = sealer.seal(_purpose(principal, endpoint), key + zlib.compress(msgspec.json.encode(sealed)))
         if len(id) <= MAX_LENGTH:
             break
@@ -90,7 +90,7 @@ def unseal(sealer: Sealer, principal: Principal, endpoint: str, id: str) -> Reme
         payload = sealer.open(_purpose(principal, endpoint), id)
     except Unsealable as error:
         raise UnknownSession from error
-    sealed = msgspec.json.decode(zlib.decompress(payload[KEY_BYTES:]), type=_Sealed)
+    sealed = msgspec.json.decode(zlib.decompress(payload[KEY_BYTES:]), type=_SealedSession)
     info = None if bytes(sealed.info) == b"null" else sealed.info
     opening = Opening(sealed.version, sealed.capabilities, info)
     return Remembered(payload[:KEY_BYTES].hex(), sealed.issued, opening)

@@ -21,18 +21,18 @@ from msgspec.structs import replace
 
 from mcproxy.call.clients import Change, InputRequest, Notice
 from mcproxy.call.errors import McpError, Reason
-from mcproxy.call.identity import Caller, Credentials, Principal
+from mcproxy.call.identity import Caller, ForwardedCredentials, Principal
 from mcproxy.downstream.handshake.client_requests import ask
-from mcproxy.downstream.handshake.replay import Streams
+from mcproxy.downstream.handshake.replay import ReplayStreams
 from mcproxy.downstream.handshake.session_ids import KEY_BYTES, Opening, Remembered, UnknownSession, seal, unseal
-from mcproxy.downstream.io.context import Edge
-from mcproxy.downstream.io.pending_changes import AT_ONCE, Changes, encoded
+from mcproxy.downstream.io.context import TransportContext
+from mcproxy.downstream.io.pending_changes import AT_ONCE, PendingChanges, encoded
 from mcproxy.downstream.io.shutdown import SHUTTING_DOWN
-from mcproxy.pending_requests import PeerGone, Requests
+from mcproxy.pending_requests import PeerGone, PendingRequests
 from mcproxy.protocol.eras import Era
 from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, INVALID_REQUEST, Message
 from mcproxy.protocol.methods import DEFAULT_LOG_LEVEL, is_audible
-from mcproxy.settings import Limits
+from mcproxy.settings import LimitSettings
 
 SWEEPS: Final = 4
 """How often, in the time that a session may idle, idle ones are looked for."""
@@ -48,7 +48,7 @@ class TooManySessions(McpError):
         super().__init__(INTERNAL_ERROR, sentence, reason=Reason.UNAVAILABLE)
 
 
-class Line(Protocol):
+class ClientStream(Protocol):
     """The way to a client between its calls."""
 
     @property
@@ -95,15 +95,22 @@ class Session:
     )
 
     def __init__(
-        self, id: str, issued: int, caller: Caller, transport: str, streams: Streams, edge: Edge, now: float
+        self,
+        id: str,
+        issued: int,
+        caller: Caller,
+        transport: str,
+        streams: ReplayStreams,
+        edge: TransportContext,
+        now: float,
     ) -> None:
         self.id = id
         self.transport = transport
         self.streams = streams
-        self.requests = Requests()
-        self.changes = Changes(edge.proxy.limits)
+        self.requests = PendingRequests()
+        self.changes = PendingChanges(edge.proxy.limits)
         self.calls: dict[Hashable, Cancellable] = {}
-        self.line: Line = streams.listening
+        self.line: ClientStream = streams.listening
         self.used = now
         self.open_streams = 0
         self.issued = issued
@@ -140,7 +147,7 @@ class Session:
         if principal != self.caller.principal:
             self.caller = replace(self.caller, principal=principal)
 
-    def brings(self, credentials: Credentials) -> None:
+    def brings(self, credentials: ForwardedCredentials) -> None:
         """Goes by other credentials for upstreams from the next call on."""
         self.caller = replace(self.caller, credentials=credentials)
 
@@ -219,7 +226,7 @@ class Sessions:
 
     def __init__(
         self,
-        edge: Edge,
+        edge: TransportContext,
         *,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
@@ -239,7 +246,7 @@ class Sessions:
         self._draining = False
 
     @property
-    def _limits(self) -> Limits:
+    def _limits(self) -> LimitSettings:
         return self._edge.proxy.limits
 
     def __len__(self) -> int:
@@ -251,7 +258,7 @@ class Sessions:
         principal: Principal,
         endpoint: str,
         opening: Opening,
-        credentials: Credentials | None = None,
+        credentials: ForwardedCredentials | None = None,
     ) -> Session:
         """Raises TooManySessions, and McpError once the gateway drains."""
         if self._draining:
@@ -261,7 +268,12 @@ class Sessions:
         return self._enter(id, transport, principal, endpoint, remembered, credentials)
 
     def find(
-        self, id: str, transport: str, principal: Principal, endpoint: str, credentials: Credentials | None = None
+        self,
+        id: str,
+        transport: str,
+        principal: Principal,
+        endpoint: str,
+        credentials: ForwardedCredentials | None = None,
     ) -> Session:
         """The session with that id, opened again if need be. Raises UnknownSession and TooManySessions."""
         session = self._by_id.get(id)
@@ -276,7 +288,7 @@ class Sessions:
         session.used = self._clock()
         return session
 
-    def bring(self, session: Session, credentials: Credentials | None) -> None:
+    def bring(self, session: Session, credentials: ForwardedCredentials | None) -> None:
         """Takes over what the latest request brought; one that brings nothing changes nothing."""
         known = session.caller.credentials
         if credentials is not None and credentials is not known and credentials != known:
@@ -284,7 +296,7 @@ class Sessions:
             self._edge.audience.join(session)
 
     def _opened(
-        self, id: str, transport: str, principal: Principal, endpoint: str, credentials: Credentials | None
+        self, id: str, transport: str, principal: Principal, endpoint: str, credentials: ForwardedCredentials | None
     ) -> Session:
         """The session that an id speaks of, opened again. Raises UnknownSession and TooManySessions."""
         remembered = unseal(self._edge.sealer, principal, endpoint, id)
@@ -358,7 +370,7 @@ class Sessions:
         principal: Principal,
         endpoint: str,
         remembered: Remembered,
-        credentials: Credentials | None,
+        credentials: ForwardedCredentials | None,
     ) -> Session:
         self._check_room(principal)
         opening = remembered.opening
@@ -373,7 +385,7 @@ class Sessions:
             credentials=credentials,
             transport=transport,
         )
-        streams = Streams(self._limits, self._new_name)
+        streams = ReplayStreams(self._limits, self._new_name)
         session = Session(id, remembered.issued, caller, transport, streams, self._edge, self._clock())
         self._live[remembered.key] = session
         self._by_id[id] = session

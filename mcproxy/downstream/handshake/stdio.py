@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from mcproxy.call.errors import McpError
-from mcproxy.call.identity import Credentials, Principal
+from mcproxy.call.identity import ForwardedCredentials, Principal
 from mcproxy.downstream.handshake.batches import answered, check_batch, encode_batch, receive_batch
 from mcproxy.downstream.handshake.conversation import answer_early, greet, opens, receive, refuse
 from mcproxy.downstream.handshake.sessions import Session, Sessions
-from mcproxy.downstream.io.context import Edge
+from mcproxy.downstream.io.context import TransportContext
 from mcproxy.downstream.io.inbound import Batch, Incoming
-from mcproxy.downstream.io.send_buffer import Outbox
+from mcproxy.downstream.io.send_buffer import SendBuffer
 from mcproxy.pending_requests import PeerGone
 from mcproxy.protocol.jsonrpc import (
     ErrorResponse,
@@ -30,18 +30,24 @@ Frame = Callable[[bytes], bytes]
 """How one message, or one batch of them, is set off from the next on this kind of connection."""
 
 
-class Pipe:
+class HandshakePipe:
     """`frame` is given encoded messages. The pipe is the session's line, and the outlet of all its requests."""
 
     def __init__(
-        self, edge: Edge, sessions: Sessions, transport: str, principal: Principal, endpoint: str, frame: Frame
+        self,
+        edge: TransportContext,
+        sessions: Sessions,
+        transport: str,
+        principal: Principal,
+        endpoint: str,
+        frame: Frame,
     ) -> None:
         self.transport = transport
         self.principal = principal
         self.endpoint = endpoint
-        self.outbox = Outbox(edge.proxy.limits)
+        self.outbox = SendBuffer(edge.proxy.limits)
         self.session: Session | None = None
-        self.credentials: Credentials | None = None
+        self.credentials: ForwardedCredentials | None = None
         """What was brought for upstreams last."""
         self._edge = edge
         self._sessions = sessions
@@ -87,7 +93,7 @@ class Pipe:
             self._sessions.stream_closed(self.session)
             self._sessions.leave(self.session)
 
-    def bring(self, credentials: Credentials | None) -> None:
+    def bring(self, credentials: ForwardedCredentials | None) -> None:
         self.credentials = credentials or self.credentials
         if self.session is not None:
             self._sessions.bring(self.session, credentials)
@@ -142,7 +148,7 @@ class Pipe:
 class _Gathered:
     """The outlet of one batch: its answers go together once all are there (JSON-RPC 2.0, section 6)."""
 
-    def __init__(self, pipe: Pipe, batch: Batch) -> None:
+    def __init__(self, pipe: HandshakePipe, batch: Batch) -> None:
         self._pipe = pipe
         self._owed = answered(batch)
         self._answers: list[Response | ErrorResponse] = []

@@ -16,20 +16,20 @@ import msgspec
 
 from mcproxy.call.errors import McpError
 from mcproxy.call.identity import Principal
-from mcproxy.concurrency.cancel_scope import InPlace
+from mcproxy.concurrency.cancel_scope import TaskCancelScope
 from mcproxy.downstream.handshake.batches import answered, check_batch, encode_batch, receive_batch, take_batch
 from mcproxy.downstream.handshake.conversation import carry_out, greet, opens, take, taken
-from mcproxy.downstream.handshake.replay import Stream, UnknownEvent
+from mcproxy.downstream.handshake.replay import ReplayStream, UnknownEvent
 from mcproxy.downstream.handshake.session_ids import UnknownSession
 from mcproxy.downstream.handshake.sessions import Session, Sessions, TooManySessions
-from mcproxy.downstream.io.context import Edge
+from mcproxy.downstream.io.context import TransportContext
 from mcproxy.downstream.io.event_stream import EventStream
 from mcproxy.downstream.io.forwarded_credentials import brought
 from mcproxy.downstream.io.inbound import Batch, Incoming
-from mcproxy.downstream.io.request_headers import SESSION_HEADER, Heading, heading
+from mcproxy.downstream.io.request_headers import SESSION_HEADER, RequestHeaders, request_headers
 from mcproxy.downstream.io.responses import Accepted, Refusal, check_accept, failure, json
-from mcproxy.downstream.io.send_buffer import Outbox
-from mcproxy.downstream.io.stream_limits import OpenStreams
+from mcproxy.downstream.io.send_buffer import SendBuffer
+from mcproxy.downstream.io.stream_limits import StreamLimits
 from mcproxy.http import server as http
 from mcproxy.pending_requests import PeerGone
 from mcproxy.protocol.eras import HANDSHAKE_VERSIONS, polls
@@ -52,16 +52,16 @@ RESUME_HEADER: Final = "Last-Event-ID"
 _RESUME: Final = RESUME_HEADER.lower()
 
 
-class Streamable:
+class StreamableHttp:
     """The handlers of one endpoint's methods, for all sessions of this transport."""
 
-    def __init__(self, edge: Edge, sessions: Sessions, streams: OpenStreams) -> None:
+    def __init__(self, edge: TransportContext, sessions: Sessions, streams: StreamLimits) -> None:
         self._edge = edge
         self._sessions = sessions
         self._streams = streams
 
     async def post(
-        self, request: http.Request, head: Heading, incoming: Incoming, principal: Principal, endpoint: str
+        self, request: http.Request, head: RequestHeaders, incoming: Incoming, principal: Principal, endpoint: str
     ) -> http.Answered:
         accepted = head.accepted
         check_accept(accepted)
@@ -74,24 +74,24 @@ class Streamable:
         if not isinstance(incoming, Request):
             take(self._edge, session, incoming)
             return http.Response(202)
-        exchange = Exchange(self._edge, self._sessions, session, request, accepted)
+        exchange = HandshakePost(self._edge, self._sessions, session, request, accepted)
         exchange.begin()
         call = taken(session, incoming, exchange)
         if call is not None:
-            with InPlace() as work:
+            with TaskCancelScope() as work:
                 session.begin(incoming.id, work)
                 await carry_out(self._edge, session, incoming.id, call, exchange)
         return exchange.whole() if exchange.events is None else await exchange.events.ended()
 
     async def get(self, request: http.Request, principal: Principal, endpoint: str) -> http.Answered:
         """Opens the session's listening stream, or resumes any stream of it. The newest connection wins."""
-        head = heading(request.fields)
+        head = request_headers(request.fields)
         if not head.accepted.events:
             raise Refusal(406, INVALID_REQUEST, "GET opens an event stream: accept text/event-stream")
         session = self._session(request, head, principal, endpoint)
         stream, after = _resumed(session, request.fields.get(_RESUME))
         self._streams.open(principal)
-        outbox = Outbox(self._edge.proxy.limits)
+        outbox = SendBuffer(self._edge.proxy.limits)
         outbox.put(KEEP_ALIVE)
         stream.attach(outbox, after=after, primed=after is None and polls(session.caller.version))
         if session.draining:
@@ -101,7 +101,7 @@ class Streamable:
         return http.Streamed()
 
     async def delete(self, request: http.Request, principal: Principal, endpoint: str) -> http.Answered:
-        self._sessions.end(self._session(request, heading(request.fields), principal, endpoint))
+        self._sessions.end(self._session(request, request_headers(request.fields), principal, endpoint))
         return http.Response(204)
 
     async def _open(
@@ -115,7 +115,7 @@ class Streamable:
         headers = {SESSION_HEADER: session.id}
         if accepted.json:
             return json(encode(response), headers=headers)
-        outbox = Outbox(self._edge.proxy.limits)
+        outbox = SendBuffer(self._edge.proxy.limits)
         outbox.put(encode_event(encode(response)))
         outbox.close()
         return await EventStream(request, self._edge, TRANSPORT, outbox, headers=headers).ended()
@@ -130,7 +130,7 @@ class Streamable:
         if not answered(batch):
             take_batch(self._edge, session, batch)
             return http.Response(202)
-        exchange = Exchange(self._edge, self._sessions, session, request, accepted, batch, answered(batch))
+        exchange = HandshakePost(self._edge, self._sessions, session, request, accepted, batch, answered(batch))
         exchange.begin()
         try:
             receive_batch(self._edge, session, batch, exchange)
@@ -139,7 +139,7 @@ class Streamable:
             exchange.seal()
         return exchange.whole() if exchange.events is None else await exchange.events.ended()
 
-    def _session(self, request: http.Request, head: Heading, principal: Principal, endpoint: str) -> Session:
+    def _session(self, request: http.Request, head: RequestHeaders, principal: Principal, endpoint: str) -> Session:
         if not head.fits_sessions:
             raise _no_such_version(head.version)
         id = head.session
@@ -155,13 +155,13 @@ class Streamable:
             raise Refusal(503, error.code, error.message) from error
 
 
-class Exchange(msgspec.Struct, eq=False):
+class HandshakePost(msgspec.Struct, eq=False):
     """The outlet of one POST, which decides late between JSON and events (requirements R55, R62).
 
     JSON where the answer comes first; a stream where something else does, or nothing for a while.
     """
 
-    edge: Edge
+    edge: TransportContext
     sessions: Sessions
     session: Session
     request: http.Request
@@ -171,7 +171,7 @@ class Exchange(msgspec.Struct, eq=False):
     owed: int = 1
     """How many answers are to come."""
     answers: list[Response | ErrorResponse] = []
-    stream: Stream | None = None
+    stream: ReplayStream | None = None
     events: EventStream | None = None
     """What it has become, where that is no JSON."""
     sealed: bool = False
@@ -225,9 +225,9 @@ class Exchange(msgspec.Struct, eq=False):
             return http.Response(202)
         return json(encode_batch(self.answers) if self.batch is not None else encode_whole(self.answers[0]))
 
-    def _begin_stream(self) -> Stream:
+    def _begin_stream(self) -> ReplayStream:
         self.stream = stream = self.session.streams.open()
-        outbox = Outbox(self.edge.proxy.limits)
+        outbox = SendBuffer(self.edge.proxy.limits)
         stream.attach(outbox, primed=polls(self.session.caller.version))
         for answer in self.answers:
             stream.send(answer)
@@ -245,12 +245,12 @@ class Exchange(msgspec.Struct, eq=False):
 
 
 def _written(
-    edge: Edge,
+    edge: TransportContext,
     sessions: Sessions,
     request: http.Request,
     session: Session,
-    stream: Stream,
-    outbox: Outbox,
+    stream: ReplayStream,
+    outbox: SendBuffer,
     over: Callable[[], None] = lambda: None,
 ) -> EventStream:
     """Begins to answer a request with a stream, attached to `outbox`. While it is open, the session is not idle."""
@@ -261,7 +261,9 @@ def _written(
     return EventStream(request, edge, TRANSPORT, outbox, over=closed)
 
 
-def _closed(sessions: Sessions, session: Session, stream: Stream, outbox: Outbox, over: Callable[[], None]) -> None:
+def _closed(
+    sessions: Sessions, session: Session, stream: ReplayStream, outbox: SendBuffer, over: Callable[[], None]
+) -> None:
     stream.detach(outbox)
     sessions.stream_closed(session)
     over()
@@ -275,7 +277,7 @@ def _no_such_version(version: str | None) -> Refusal:
     return Refusal(400, UNSUPPORTED_PROTOCOL_VERSION, sentence, data=data)
 
 
-def _resumed(session: Session, last_event_id: str | None) -> tuple[Stream, int | None]:
+def _resumed(session: Session, last_event_id: str | None) -> tuple[ReplayStream, int | None]:
     if not last_event_id:
         return session.streams.listening, None
     try:

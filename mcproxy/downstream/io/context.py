@@ -10,7 +10,7 @@ from anyio.abc import TaskGroup
 from mcproxy.call.calls import Handler
 from mcproxy.call.clients import Audience
 from mcproxy.call.identity import Caller, Principal
-from mcproxy.concurrency.deadlines import Patience
+from mcproxy.concurrency.deadlines import Deadlines
 from mcproxy.downstream.io.keep_alive import KeepAlive
 from mcproxy.protocol.headers import MirroredParameter
 from mcproxy.sealing import Sealer
@@ -19,7 +19,7 @@ from mcproxy.telemetry.metrics import Metrics
 
 
 @dataclass(slots=True, eq=False)
-class Edge:
+class TransportContext:
     handler: Handler
     audience: Audience
     proxy: Proxy
@@ -38,9 +38,9 @@ class Edge:
     """The parameters of a tool, by its exposed name, that come in headers too, as far as that is known."""
     keep_alive: KeepAlive = field(init=False)
     """Of all event streams."""
-    patience: Patience = field(init=False)
+    patience: Deadlines = field(init=False)
     """For all answers, of clients that take events: a stream begins where the first word is that late."""
 
     def __post_init__(self) -> None:
         self.keep_alive = KeepAlive(lambda: self.proxy.keep_alive)
-        self.patience = Patience(lambda: self.proxy.stream_after)
+        self.patience = Deadlines(lambda: self.proxy.stream_after)

@@ -10,9 +10,9 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from mcproxy.downstream.io.context import Edge
+from mcproxy.downstream.io.context import TransportContext
 from mcproxy.downstream.io.responses import EVENTS
-from mcproxy.downstream.io.send_buffer import Outbox
+from mcproxy.downstream.io.send_buffer import SendBuffer
 from mcproxy.http import server as http
 from mcproxy.protocol.sse import KEEP_ALIVE
 
@@ -46,9 +46,9 @@ class EventStream:
     def __init__(
         self,
         request: http.Request,
-        edge: Edge,
+        edge: TransportContext,
         transport: str,
-        outbox: Outbox,
+        outbox: SendBuffer,
         *,
         headers: Mapping[str, str] | None = None,
         over: Callable[[], None] | None = None,

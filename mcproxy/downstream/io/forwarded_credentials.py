@@ -9,8 +9,8 @@ from collections.abc import Collection
 
 import msgspec
 
-from mcproxy.call.identity import Credentials, Principal
-from mcproxy.downstream.io.context import Edge
+from mcproxy.call.identity import ForwardedCredentials, Principal
+from mcproxy.downstream.io.context import TransportContext
 from mcproxy.downstream.io.responses import Refusal
 from mcproxy.http import server as http
 from mcproxy.protocol.jsonrpc import INVALID_REQUEST
@@ -21,10 +21,10 @@ class _Brought(msgspec.Struct, frozen=True):
 
     principal: Principal
     forwarded: Collection[str]
-    credentials: Credentials | None
+    credentials: ForwardedCredentials | None
 
 
-def brought(edge: Edge, principal: Principal, request: http.Request) -> Credentials | None:
+def brought(edge: TransportContext, principal: Principal, request: http.Request) -> ForwardedCredentials | None:
     """None where it brings nothing of that kind. Raises Refusal where a header came twice."""
     fields, forwarded = request.fields, edge.forwarded
     noted = fields.noted.get(_Brought)
@@ -34,7 +34,7 @@ def brought(edge: Edge, principal: Principal, request: http.Request) -> Credenti
     return noted.credentials
 
 
-def _read(edge: Edge, principal: Principal, fields: http.Fields) -> Credentials | None:
+def _read(edge: TransportContext, principal: Principal, fields: http.Headers) -> ForwardedCredentials | None:
     found: dict[str, str] = {}
     for name in edge.forwarded:
         values = fields.all(name)
@@ -45,4 +45,4 @@ def _read(edge: Edge, principal: Principal, fields: http.Fields) -> Credentials 
     if not found:
         return None
     named = msgspec.json.encode([principal.name, sorted(found.items())])
-    return Credentials(edge.sealer.digest("credentials", named), found)
+    return ForwardedCredentials(edge.sealer.digest("credentials", named), found)

@@ -10,10 +10,10 @@ from itertools import islice
 from typing import Final, assert_never
 
 from mcproxy.call.clients import Change, ListChanged, Notice, ResourceUpdated, TaskChanged
-from mcproxy.concurrency.bounded_queue import Backlog
+from mcproxy.concurrency.bounded_queue import BoundedQueue
 from mcproxy.protocol.jsonrpc import Notification, encode, size_of
 from mcproxy.protocol.methods import Kind
-from mcproxy.settings import Limits
+from mcproxy.settings import LimitSettings
 
 AT_ONCE: Final = 64
 """How many notifications are taken in one go: few enough to fit into what waits to be written."""
@@ -29,16 +29,16 @@ _TOLD_AS: Final = {kind.changed: kind for kind in Kind}
 """Resources and their templates are two lists with one notification."""
 
 
-class Changes:
+class PendingChanges:
     __slots__ = ("_changes", "_limits", "_most", "_most_said", "_notices")
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: LimitSettings) -> None:
         self._most = limits.max_subscriptions_per_session + limits.max_tasks_per_session + len(Kind)
         self._changes: dict[str | ListChanged | TaskChanged, State] = {}
         """By what they are changes of: an update by its URI, whose hash is at hand, the others by themselves."""
         self._most_said = limits.max_queued_bytes // _SHARE // self._most
         """Bytes of `params` that an update may bring."""
-        self._notices: Backlog[Notice] | None = None
+        self._notices: BoundedQueue[Notice] | None = None
         """Most hear of none."""
         self._limits = limits
 
@@ -54,7 +54,7 @@ class Changes:
             self._changes[told] = told
         elif isinstance(change, Notice):
             if self._notices is None:
-                self._notices = Backlog(self._limits.max_queued_messages, self._limits.max_queued_bytes // _SHARE)
+                self._notices = BoundedQueue(self._limits.max_queued_messages, self._limits.max_queued_bytes // _SHARE)
             self._notices.put(change, size_of(change.params))
         elif size_of(change.params) <= self._most_said:
             self._changes[change] = change

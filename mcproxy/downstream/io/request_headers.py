@@ -20,7 +20,7 @@ _SESSION: Final = SESSION_HEADER.lower()
 _VERSION: Final = VERSION.lower()
 
 
-class Heading(msgspec.Struct, frozen=True):
+class RequestHeaders(msgspec.Struct, frozen=True):
     content_type: str
     """The media type alone, in lower case; empty where none is said."""
     encoding: str
@@ -37,18 +37,18 @@ class Heading(msgspec.Struct, frozen=True):
     session: str | None
 
 
-def heading(fields: http.Fields) -> Heading:
-    found = fields.noted.get(Heading)
+def request_headers(fields: http.Headers) -> RequestHeaders:
+    found = fields.noted.get(RequestHeaders)
     if found is None:
-        found = fields.noted[Heading] = _read(fields)
+        found = fields.noted[RequestHeaders] = _read(fields)
     return found
 
 
-def _read(fields: http.Fields) -> Heading:
+def _read(fields: http.Headers) -> RequestHeaders:
     version = fields.joined(_VERSION)
     content_type = fields.get("content-type", "").partition(";")[0].strip().lower()
     encoding = fields.get("content-encoding", "identity").lower()
-    return Heading(
+    return RequestHeaders(
         content_type=content_type,
         encoding=encoding,
         is_readable=content_type == JSON and encoding == "identity",

@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from mcproxy.settings import Limits
+from mcproxy.settings import LimitSettings
 
 
-class Outbox:
+class SendBuffer:
     """`when_woken` is called whenever whoever drains it should look, though there may be nothing.
 
     `refill` is called whenever it is found empty, to put into it what waits elsewhere; it says whether more may wait.
@@ -20,7 +20,7 @@ class Outbox:
 
     __slots__ = ("_frames", "_limits", "_size", "closed", "may_have_more", "refill", "when_woken")
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: LimitSettings) -> None:
         self.when_woken: Callable[[], None] = _nobody
         self.refill: Callable[[], bool] = _nothing
         self.may_have_more = False
@@ -87,7 +87,7 @@ class Outbox:
         return len(self._frames) < limits.max_queued_messages and self._size + len(frame) <= limits.max_queued_bytes
 
 
-async def pump(outbox: Outbox, write: Callable[[bytes], Awaitable[None]]) -> None:
+async def pump(outbox: SendBuffer, write: Callable[[bytes], Awaitable[None]]) -> None:
     """Writes what comes until the box is drained."""
     woken = asyncio.Event()
     outbox.when_woken = woken.set

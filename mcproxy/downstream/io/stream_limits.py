@@ -10,7 +10,7 @@ from collections import Counter
 
 from mcproxy.call.errors import McpError, Reason
 from mcproxy.call.identity import Principal
-from mcproxy.downstream.io.context import Edge
+from mcproxy.downstream.io.context import TransportContext
 from mcproxy.protocol.jsonrpc import INTERNAL_ERROR
 
 
@@ -22,8 +22,8 @@ class TooManyStreams(McpError):
         super().__init__(INTERNAL_ERROR, sentence, reason=Reason.UNAVAILABLE)
 
 
-class OpenStreams:
-    def __init__(self, edge: Edge) -> None:
+class StreamLimits:
+    def __init__(self, edge: TransportContext) -> None:
         self._edge = edge
         self._of_principal: Counter[str] = Counter()
         self._none = asyncio.Event()

@@ -18,8 +18,8 @@ from mcproxy import __version__
 from mcproxy.call.calls import Call, Complete, Failed, InputRequired, Outcome
 from mcproxy.call.clients import InputRequest
 from mcproxy.call.errors import McpError
-from mcproxy.call.identity import Caller, Credentials, Principal
-from mcproxy.downstream.io.context import Edge
+from mcproxy.call.identity import Caller, ForwardedCredentials, Principal
+from mcproxy.downstream.io.context import TransportContext
 from mcproxy.http import server as http
 from mcproxy.protocol.envelope import (
     LONGEST_REMEMBERED,
@@ -45,6 +45,7 @@ from mcproxy.protocol.jsonrpc import (
     METHOD_NOT_FOUND,
     MISSING_CLIENT_CAPABILITY,
     RESOURCE_NOT_FOUND,
+    Answer,
     ErrorObject,
     ErrorResponse,
     Message,
@@ -68,8 +69,7 @@ from mcproxy.protocol.methods import (
     is_audible,
 )
 
-Answer = Response | ErrorResponse
-Send = Callable[[Message], None]
+SendMessage = Callable[[Message], None]
 """Never blocks."""
 
 _RESERVED: Final = range(-32099, -32019)
@@ -93,12 +93,12 @@ class Admitted(msgspec.Struct, frozen=True, eq=False):
 
 
 def admit(
-    edge: Edge,
+    edge: TransportContext,
     request: Request,
     principal: Principal,
     endpoint: str,
-    fields: http.Fields | None = None,
-    credentials: Credentials | None = None,
+    fields: http.Headers | None = None,
+    credentials: ForwardedCredentials | None = None,
 ) -> Admitted:
     """The first checks, in the order of who is most to blame. `fields` are the HTTP headers, if any came.
 
@@ -134,7 +134,7 @@ class _Introduction(msgspec.Struct, frozen=True, eq=False):
 
 
 def _introduction(
-    params: Params, principal: Principal, endpoint: str, fields: http.Fields | None
+    params: Params, principal: Principal, endpoint: str, fields: http.Headers | None
 ) -> tuple[_Introduction, RequestId | None]:
     """And the token of its progress. Raises InvalidEnvelope."""
     last = None if fields is None else fields.noted.get(_Introduction)
@@ -169,9 +169,9 @@ _introduced_again: Final = lru_cache(256)(_introduced)
 """Most clients say the same with each request; what is known of a caller is then found by its identity."""
 
 
-async def respond(edge: Edge, admitted: Admitted, send: Send) -> None:
+async def respond(edge: TransportContext, admitted: Admitted, send: SendMessage) -> None:
     """Carries out a request: what belongs to it goes to `send`, its answer last. Cancelled, it sends nothing more."""
-    way = _Way(admitted, send)
+    way = _RequestClient(admitted, send)
     call = Call(admitted.row.name, admitted.params, admitted.caller, way, id=admitted.id)
     try:
         outcome = await edge.handler(call)
@@ -180,7 +180,7 @@ async def respond(edge: Edge, admitted: Admitted, send: Send) -> None:
     send(answer(edge, admitted, outcome))
 
 
-def answer(edge: Edge, admitted: Admitted, outcome: Outcome) -> Answer:
+def answer(edge: TransportContext, admitted: Admitted, outcome: Outcome) -> Answer:
     """An outcome as a client of this era is told it."""
     match outcome:
         case Complete(result=result):
@@ -233,7 +233,7 @@ class _Agreement(msgspec.Struct, frozen=True, eq=False):
     """The same, read."""
 
 
-def _row_agreed(edge: Edge, caller: Caller, request: Request, fields: http.Fields) -> Method:
+def _row_agreed(edge: TransportContext, caller: Caller, request: Request, fields: http.Headers) -> Method:
     """The row of a request whose headers say what its body says. Raises HeaderMismatch, and what `_row` does.
 
     Those of a tool's own parameters are checked as far as they are known.
@@ -253,7 +253,7 @@ def _row_agreed(edge: Edge, caller: Caller, request: Request, fields: http.Field
     return agreed.row
 
 
-def _agreement(version: str, request: Request, fields: http.Fields) -> _Agreement:
+def _agreement(version: str, request: Request, fields: http.Headers) -> _Agreement:
     name = mirrored_name(request.method, request.params)
     check_standard_headers(fields.all, version, request.method, name)
     row = _row(version, request.method)
@@ -270,10 +270,10 @@ def _row(version: str, method: str) -> Method:
     return row
 
 
-class _Way:
+class _RequestClient:
     """The way back of one request (`call.clients.Client`), open until its outcome."""
 
-    def __init__(self, admitted: Admitted, send: Send) -> None:
+    def __init__(self, admitted: Admitted, send: SendMessage) -> None:
         self.admitted = admitted
         self._send = send
         self._closed = False

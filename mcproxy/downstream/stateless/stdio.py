@@ -14,11 +14,11 @@ import anyio
 
 from mcproxy.call.errors import McpError, Reason
 from mcproxy.call.identity import Principal
-from mcproxy.downstream.io.context import Edge
+from mcproxy.downstream.io.context import TransportContext
 from mcproxy.downstream.io.inbound import Incoming, speaks_stateless
 from mcproxy.downstream.io.shutdown import CUT_OFF, SHUTTING_DOWN
 from mcproxy.downstream.stateless.conversation import Admitted, admit, respond
-from mcproxy.downstream.stateless.subscriptions import Line, Subscription
+from mcproxy.downstream.stateless.subscriptions import Subscription, SubscriptionOutlet
 from mcproxy.protocol.jsonrpc import (
     INTERNAL_ERROR,
     INVALID_REQUEST,
@@ -36,7 +36,7 @@ from mcproxy.protocol.methods import CANCELLED
 class StatelessPipe:
     """The stateless requests of one connection. `line` is woken when there is something for `tell_changes` to tell."""
 
-    def __init__(self, edge: Edge, principal: Principal, endpoint: str, line: Line) -> None:
+    def __init__(self, edge: TransportContext, principal: Principal, endpoint: str, line: SubscriptionOutlet) -> None:
         self._edge = edge
         self._principal = principal
         self._endpoint = endpoint

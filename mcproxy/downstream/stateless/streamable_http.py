@@ -12,17 +12,17 @@ from typing import Final
 
 from mcproxy.call.errors import McpError, Reason
 from mcproxy.call.identity import Principal
-from mcproxy.concurrency.cancel_scope import InPlace
-from mcproxy.downstream.io.context import Edge
+from mcproxy.concurrency.cancel_scope import TaskCancelScope
+from mcproxy.downstream.io.context import TransportContext
 from mcproxy.downstream.io.event_stream import EventStream
 from mcproxy.downstream.io.forwarded_credentials import brought
 from mcproxy.downstream.io.inbound import Incoming
-from mcproxy.downstream.io.request_headers import heading
+from mcproxy.downstream.io.request_headers import request_headers
 from mcproxy.downstream.io.responses import Accepted, Refusal, check_accept, error, json
-from mcproxy.downstream.io.send_buffer import Outbox
+from mcproxy.downstream.io.send_buffer import SendBuffer
 from mcproxy.downstream.io.shutdown import CUT_OFF, SHUTTING_DOWN
-from mcproxy.downstream.io.stream_limits import OpenStreams
-from mcproxy.downstream.stateless.conversation import Admitted, Answer, admit, respond
+from mcproxy.downstream.io.stream_limits import StreamLimits
+from mcproxy.downstream.stateless.conversation import Admitted, admit, respond
 from mcproxy.downstream.stateless.subscriptions import Subscription
 from mcproxy.http import server as http
 from mcproxy.protocol.eras import LATEST, Era
@@ -31,6 +31,7 @@ from mcproxy.protocol.jsonrpc import (
     INVALID_REQUEST,
     METHOD_NOT_FOUND,
     MISSING_CLIENT_CAPABILITY,
+    Answer,
     ErrorObject,
     ErrorResponse,
     Message,
@@ -42,7 +43,7 @@ from mcproxy.protocol.jsonrpc import (
     encode_whole,
 )
 from mcproxy.protocol.sse import encode_event
-from mcproxy.telemetry.fast_metrics import Level
+from mcproxy.telemetry.fast_metrics import FastGauge
 
 TRANSPORT: Final = "http"
 
@@ -53,11 +54,11 @@ _STATUS: Final[Mapping[int, int]] = {METHOD_NOT_FOUND: 404, MISSING_CLIENT_CAPAB
 class StatelessHttp:
     """The handler of POST, for all endpoints."""
 
-    def __init__(self, edge: Edge, streams: OpenStreams) -> None:
+    def __init__(self, edge: TransportContext, streams: StreamLimits) -> None:
         self._edge = edge
         self._streams = streams
         self._subscriptions: set[Subscription] = set()
-        self._replies: set[Reply] = set()
+        self._replies: set[StatelessPost] = set()
         self._draining = False
 
     def post(
@@ -69,7 +70,7 @@ class StatelessHttp:
             return _at_once(http.Response(202))
         if not isinstance(incoming, Request):
             raise Refusal(400, INVALID_REQUEST, "the body must be a single request or notification")
-        accepted = heading(request.fields).accepted
+        accepted = request_headers(request.fields).accepted
         check_accept(accepted)
         try:
             own = brought(self._edge, principal, request) if self._edge.forwarded else None
@@ -82,7 +83,7 @@ class StatelessHttp:
                 return self._listening(request, admitted, accepted)
         except McpError as refusal:
             return _at_once(_refused(refusal, incoming.id))
-        reply = Reply(self._edge, request, admitted.id, accepted, self._replies)
+        reply = StatelessPost(self._edge, request, admitted.id, accepted, self._replies)
         return reply.carry(respond(self._edge, admitted, reply.send))
 
     def drain(self) -> None:
@@ -106,7 +107,7 @@ class StatelessHttp:
         if not accepted.events:
             raise Refusal(406, INVALID_REQUEST, f"{admitted.row.name} opens an event stream: accept text/event-stream")
         self._check_room()
-        reply = Reply(self._edge, request, admitted.id, accepted, self._replies)
+        reply = StatelessPost(self._edge, request, admitted.id, accepted, self._replies)
         subscription = Subscription(self._edge, admitted, reply)
         self._streams.open(admitted.caller.principal)
         self._subscriptions.add(subscription)
@@ -144,7 +145,7 @@ def _refused(refusal: McpError, id: RequestId) -> http.Response:
     return error(status, refusal, id)
 
 
-class Reply:
+class StatelessPost:
     """What one POST is answered with, which decides late between JSON and events (requirements R55, R62).
 
     JSON where the answer comes first; a stream where a notification does, or nothing for `stream_after` seconds.
@@ -165,7 +166,12 @@ class Reply:
     )
 
     def __init__(
-        self, edge: Edge, request: http.Request, id: RequestId, accepted: Accepted, under_way: set[Reply]
+        self,
+        edge: TransportContext,
+        request: http.Request,
+        id: RequestId,
+        accepted: Accepted,
+        under_way: set[StatelessPost],
     ) -> None:
         self._edge = edge
         self._request = request
@@ -174,16 +180,16 @@ class Reply:
         self._under_way = under_way
         self._answer: Answer | None = None
         self._events: EventStream | None = None
-        self._outbox: Outbox | None = None
-        self._work: InPlace | None = None
+        self._outbox: SendBuffer | None = None
+        self._work: TaskCancelScope | None = None
         self.over: Callable[[], None] | None = None
         """Called when its stream, if any, is over: where no answer comes of the work, it goes on by itself."""
 
     @property
-    def outbox(self) -> Outbox:
+    def outbox(self) -> SendBuffer:
         """What goes on its stream. Most have none."""
         if self._outbox is None:
-            self._outbox = Outbox(self._edge.proxy.limits)
+            self._outbox = SendBuffer(self._edge.proxy.limits)
         return self._outbox
 
     def send(self, message: Message) -> None:
@@ -227,7 +233,7 @@ class Reply:
                 self._begin_stream()
             elif self._accepted.events:
                 self._edge.patience.begin(self)
-            with InPlace() as self._work:
+            with TaskCancelScope() as self._work:
                 await work
         finally:
             self._work = None
@@ -257,7 +263,7 @@ class Reply:
             self.over()
 
     @property
-    def _streams(self) -> Level:
+    def _streams(self) -> FastGauge:
         return self._edge.metrics.streams.labels(TRANSPORT, Era.STATELESS.value, LATEST)
 
 

@@ -17,8 +17,8 @@ from msgspec import Raw
 from mcproxy.call.calls import Call, Complete, Failed, InputRequired, Outcome
 from mcproxy.call.clients import Change, InputRequest, ListChanged, Notice, ResourceUpdated, TaskChanged
 from mcproxy.call.errors import McpError
-from mcproxy.downstream.io.context import Edge
-from mcproxy.downstream.io.pending_changes import AT_ONCE, Changes, as_notification
+from mcproxy.downstream.io.context import TransportContext
+from mcproxy.downstream.io.pending_changes import AT_ONCE, PendingChanges, as_notification
 from mcproxy.downstream.io.shutdown import SHUTTING_DOWN
 from mcproxy.downstream.stateless.conversation import Admitted, answer
 from mcproxy.protocol.capabilities import tells_changes
@@ -43,7 +43,7 @@ from mcproxy.protocol.jsonrpc import (
 )
 from mcproxy.protocol.methods import ACKNOWLEDGED, DISCOVER, LISTEN, LISTEN_FLAGS, LISTEN_URIS, SUBSCRIBE, Kind
 from mcproxy.protocol.tasks import LISTEN_TASKS, NEEDED, UNDECLARED, listened, listening_for, offer
-from mcproxy.settings import Limits
+from mcproxy.settings import LimitSettings
 
 SUBSCRIBED_AT_ONCE: Final = 16
 """How many resources of one stream are subscribed at the same time."""
@@ -53,7 +53,7 @@ _uris = msgspec.json.Decoder(list[str])
 
 
 @dataclass(frozen=True, slots=True)
-class Filter:
+class SubscriptionFilter:
     """What a client wants to hear of, or is agreed to be told."""
 
     flags: frozenset[str] = frozenset()
@@ -85,7 +85,7 @@ class Filter:
         return {**dict.fromkeys(sorted(self.flags), True), **{key: names for key, names in named.items() if names}}
 
 
-def read_filter(params: Params, limits: Limits) -> Filter:
+def read_filter(params: Params, limits: LimitSettings) -> SubscriptionFilter:
     """What a request asks for. Raises McpError, as well where it names more than it may."""
     try:
         members = parse_object(params.get("notifications", b""))
@@ -97,7 +97,7 @@ def read_filter(params: Params, limits: Limits) -> Filter:
         raise McpError(INVALID_PARAMS, sentence) from error
     _check_number(uris, "resources", limits.max_subscriptions_per_session, "max_subscriptions_per_session")
     _check_number(tasks, "tasks", limits.max_tasks_per_session, "max_tasks_per_session")
-    return Filter(flags, uris, tasks)
+    return SubscriptionFilter(flags, uris, tasks)
 
 
 def _check_number(names: tuple[str, ...], what: str, most: int, limit: str) -> None:
@@ -116,7 +116,7 @@ def _check_tasks(admitted: Admitted) -> None:
         raise McpError(MISSING_CLIENT_CAPABILITY, UNDECLARED, {"requiredCapabilities": NEEDED})
 
 
-class Line(Protocol):
+class SubscriptionOutlet(Protocol):
     """The way to the client."""
 
     def send(self, message: Message) -> None:
@@ -132,7 +132,7 @@ class Line(Protocol):
 class Subscription:
     """One stream, as its client's listener (`call.clients.Listener`)."""
 
-    def __init__(self, edge: Edge, admitted: Admitted, line: Line) -> None:
+    def __init__(self, edge: TransportContext, admitted: Admitted, line: SubscriptionOutlet) -> None:
         """Raises McpError where the request says nothing that can be served."""
         self.caller: Final = admitted.caller
         _check_tasks(admitted)
@@ -142,8 +142,8 @@ class Subscription:
         self._line = line
         self._tag = {META_SUBSCRIPTION: admitted.id}
         self._meta = b'"%b":%b' % (META.encode(), raw(self._tag))
-        self._changes = Changes(edge.proxy.limits)
-        self._filter = Filter()
+        self._changes = PendingChanges(edge.proxy.limits)
+        self._filter = SubscriptionFilter()
         self._acknowledged = False
         self._closing = False
         self._closed: asyncio.Event | None = None
@@ -225,9 +225,9 @@ class Subscription:
     async def _subscribe(self) -> None:
         """Settles what is honoured. Until then nothing is noted that might not be. Raises McpError."""
         flags = await self._announced() if self._wanted.flags else frozenset()
-        self._filter = Filter(flags, self._wanted.uris, self._wanted.tasks)
+        self._filter = SubscriptionFilter(flags, self._wanted.uris, self._wanted.tasks)
         tasks = await self._agreed_tasks() if self._wanted.tasks else ()
-        self._filter = Filter(flags, await self._agreed(), tasks)
+        self._filter = SubscriptionFilter(flags, await self._agreed(), tasks)
 
     async def _announced(self) -> frozenset[str]:
         """The flags for lists that the endpoint says it tells changes of."""

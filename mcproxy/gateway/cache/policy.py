@@ -18,13 +18,13 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from mcproxy import settings
-from mcproxy.call.calls import Call, Complete, Failed, Findings, Outcome
+from mcproxy.call.calls import Call, Complete, Failed, Outcome, ResultFindings
 from mcproxy.call.errors import Reason
-from mcproxy.call.identity import Owner, owner
+from mcproxy.call.identity import LinkOwner, owner
 from mcproxy.call.upstreams import ServerIdentity
 from mcproxy.catalog.uris import MAX_URI, canonical, has_many_parts, wholes
-from mcproxy.gateway.cache.singleflight import Flight, Waiter
-from mcproxy.gateway.cache.store import Entry, Key, Shelf
+from mcproxy.gateway.cache.singleflight import ReadWaiter, SharedRead
+from mcproxy.gateway.cache.store import CachedResult, CacheKey, CacheStore
 from mcproxy.gateway.cache.watches import Turnover, Watch, Watches
 from mcproxy.protocol.caching import UNSAID, Hints, read_hints
 from mcproxy.protocol.capabilities import reports_updates
@@ -48,11 +48,11 @@ class Hit(msgspec.Struct, frozen=True):
     stale: bool = False
 
 
-class Aboard(msgspec.Struct, frozen=True):
+class Joined(msgspec.Struct, frozen=True):
     """The caller waits for `flight`; where it leads, the flight has still to be begun."""
 
-    flight: Flight
-    waiter: Waiter
+    flight: SharedRead
+    waiter: ReadWaiter
     leads: bool
 
 
@@ -64,22 +64,22 @@ class Kept(msgspec.Struct, frozen=True):
     watches: Turnover = Turnover()
 
 
-class Reads:
-    def __init__(self, spec: settings.Upstream, max_entry_bytes: int) -> None:
-        self.shelf = Shelf(spec.cache.max_bytes)
+class CachePolicy:
+    def __init__(self, spec: settings.UpstreamSettings, max_entry_bytes: int) -> None:
+        self.shelf = CacheStore(spec.cache.max_bytes)
         self._watches = Watches(spec.name, spec.cache.max_watched)
         self._spec = spec
         self._max_entry_bytes = max_entry_bytes
-        self._flights: dict[Key, Flight] = {}
-        self._up: dict[Owner, bool] = {}
+        self._flights: dict[CacheKey, SharedRead] = {}
+        self._up: dict[LinkOwner, bool] = {}
         """Of the links that were ever heard of, whether they stand."""
         self._reports_updates = False
         self._deaf = False
         """Whether what the shared link would report goes unheard, though it stands."""
         self._ended = False
-        self._public: LRUCache[Key, int] = LRUCache(_MAX_PUBLIC, getsizeof=int)
+        self._public: LRUCache[CacheKey, int] = LRUCache(_MAX_PUBLIC, getsizeof=int)
 
-    def succeed(self, before: Reads) -> None:
+    def succeed(self, before: CachePolicy) -> None:
         """Takes over what `before`, of other settings, knows of the links; not what it holds."""
         self._up = dict(before._up)
         self._reports_updates = before._reports_updates
@@ -91,15 +91,15 @@ class Reads:
         self.changed()
         return Turnover(ended=self._watches.clear())
 
-    def reader(self, call: Call, row: Method) -> Key | None:
+    def reader(self, call: Call, row: Method) -> CacheKey | None:
         """The key of what `call` reads for itself; None where its result may depend on more than that."""
         uri = _only_subject(call.params, row)
         if uri is None or len(uri) > MAX_URI or has_many_parts(uri):
             return None
         principal = None if self._spec.cache.shared else call.caller.principal.name
-        return Key(owner(self._spec, call.caller), uri, principal)
+        return CacheKey(owner(self._spec, call.caller), uri, principal)
 
-    def find(self, reader: Key, now: float) -> Hit | None:
+    def find(self, reader: CacheKey, now: float) -> Hit | None:
         """What there is to give: while it is fresh, or while the link is known to be down."""
         entry = self._entry(reader, now)
         if entry is None:
@@ -108,29 +108,29 @@ class Reads:
         down = self._up.get(reader.owner) is False
         return _hit(entry, now) if down or now < entry.fresh_until else None
 
-    def find_in_need(self, reader: Key, now: float) -> Hit | None:
+    def find_in_need(self, reader: CacheKey, now: float) -> Hit | None:
         """What there is to give in place of an answer that could not be had."""
         entry = self._entry(reader, now)
         return None if entry is None else _hit(entry, now)
 
-    def flight_keys(self, reader: Key) -> Sequence[Key]:
+    def flight_keys(self, reader: CacheKey) -> Sequence[CacheKey]:
         """Under which keys to read with others: everybody's first where the last result was public, then one's own."""
         if reader.principal is not None and reader.for_everybody in self._public:
             return reader.for_everybody, reader
         return (reader,)
 
-    def board(self, key: Key, reader: Key, call: Call) -> Aboard:
+    def board(self, key: CacheKey, reader: CacheKey, call: Call) -> Joined:
         """A place on the flight under `key`, or at the head of a new one."""
-        waiter = Waiter(call, reader)
+        waiter = ReadWaiter(call, reader)
         flight = self._flights.get(key)
         if flight is not None and flight.open:
             flight.board(waiter)
-            return Aboard(flight, waiter, leads=False)
+            return Joined(flight, waiter, leads=False)
         watch = self._watches.confirmed(key.uri) if key.owner is None else None
-        flight = self._flights[key] = Flight(key, waiter, watch)
-        return Aboard(flight, waiter, leads=True)
+        flight = self._flights[key] = SharedRead(key, waiter, watch)
+        return Joined(flight, waiter, leads=True)
 
-    def land(self, flight: Flight, outcome: Outcome, now: float) -> Kept:
+    def land(self, flight: SharedRead, outcome: Outcome, now: float) -> Kept:
         """Takes the outcome of a flight: for those aboard in any case, and to be kept where it may be."""
         fitting = self._fitting(outcome)
         hints = read_hints(fitting.result) if fitting is not None else UNSAID
@@ -141,7 +141,7 @@ class Reads:
         self._drop(reader)
         return self._keep(flight, fitting, hints, now) if fitting is not None else Kept()
 
-    def abandon(self, flight: Flight) -> None:
+    def abandon(self, flight: SharedRead) -> None:
         """Notes that a flight is over, with an outcome or without one."""
         self._remove(flight)
         flight.release()
@@ -167,7 +167,7 @@ class Reads:
         self.shelf.clear()
         self._detach(self._flights.values())
 
-    def connected(self, owner: Owner, identity: ServerIdentity, now: float) -> Turnover:
+    def connected(self, owner: LinkOwner, identity: ServerIdentity, now: float) -> Turnover:
         """A link stands. Where it stood before, it was lost meanwhile, and with it what it would have reported."""
         ended = self.lost(owner, now) if self._up.get(owner) else Turnover()
         self._up[owner] = True
@@ -175,13 +175,13 @@ class Reads:
         self._reports_updates = reports_updates(identity.capabilities)
         return ended
 
-    def lost(self, owner: Owner, now: float) -> Turnover:
+    def lost(self, owner: LinkOwner, now: float) -> Turnover:
         self._up[owner] = False
         self.shelf.age(owner, now, self._spec.cache.stale_if_error)
         self._detach(flight for flight in self._flights.values() if flight.key.owner == owner)
         return Turnover(ended=self._watches.clear()) if owner is None else Turnover()
 
-    def deafened(self, owner: Owner) -> Turnover:
+    def deafened(self, owner: LinkOwner) -> Turnover:
         """What the link would report goes unheard: nothing is kept right by being watched until it is heard again."""
         if owner is not None:
             return Turnover()
@@ -191,18 +191,18 @@ class Reads:
             self.updated(watch.uri)
         return Turnover(ended=ended)
 
-    def heard(self, owner: Owner) -> None:
+    def heard(self, owner: LinkOwner) -> None:
         if owner is None:
             self._deaf = False
 
-    def retired(self, owner: Owner, now: float) -> Turnover:
+    def retired(self, owner: LinkOwner, now: float) -> Turnover:
         """A link is gone for good, and whatever came over it."""
         ended = self.lost(owner, now)
         self.shelf.age(owner, now, 0)
         del self._up[owner]
         return ended
 
-    def _entry(self, reader: Key, now: float) -> Entry | None:
+    def _entry(self, reader: CacheKey, now: float) -> CachedResult | None:
         """The freshest of what `reader` may have."""
         own = self._alive(reader, now)
         public = own if reader.principal is None else self._alive(reader.for_everybody, now)
@@ -210,7 +210,7 @@ class Reads:
             return public
         return own
 
-    def _alive(self, key: Key, now: float) -> Entry | None:
+    def _alive(self, key: CacheKey, now: float) -> CachedResult | None:
         entry = self.shelf.get(key)
         if entry is not None and now >= entry.stale_until:
             self.shelf.drop(key)
@@ -223,7 +223,7 @@ class Reads:
             return outcome
         return None
 
-    def _keep(self, flight: Flight, outcome: Complete, hints: Hints, now: float) -> Kept:
+    def _keep(self, flight: SharedRead, outcome: Complete, hints: Hints, now: float) -> Kept:
         reader = flight.leader.reader
         key = reader.for_everybody if hints.public else reader
         if hints.public:
@@ -233,11 +233,11 @@ class Reads:
         stale_until = fresh_until + self._spec.cache.stale_if_error
         if stale_until <= now:
             return Kept(watches=turnover)
-        kept = Complete(_copied(outcome.result), outcome.is_error, Findings())
-        evicted = self.shelf.put(key, Entry(kept, fresh_until, stale_until, ttl_given=hints.ttl is not None))
+        kept = Complete(_copied(outcome.result), outcome.is_error, ResultFindings())
+        evicted = self.shelf.put(key, CachedResult(kept, fresh_until, stale_until, ttl_given=hints.ttl is not None))
         return Kept(True, evicted, turnover)
 
-    def _life(self, flight: Flight, hints: Hints) -> float:
+    def _life(self, flight: SharedRead, hints: Hints) -> float:
         """In seconds: until told otherwise, else as the upstream says, else as configured, else none."""
         if flight.watch is not None and self._watches.holds(flight.watch):
             return _FOREVER
@@ -246,7 +246,7 @@ class Reads:
         ttl = self._spec.cache.ttl.items()
         return next((seconds for glob, seconds in ttl if fnmatchcase(flight.key.uri, glob)), 0.0)
 
-    def _watch(self, key: Key) -> Turnover:
+    def _watch(self, key: CacheKey) -> Turnover:
         """Watches what is kept, where that is asked for: over a link that all share, and that stands."""
         reported = self._up.get(None) and self._reports_updates and not self._deaf
         if not self._spec.cache.coherent or key.owner is not None or not reported:
@@ -256,21 +256,21 @@ class Reads:
             self.shelf.drop_uri(canonical(watch.uri))
         return turnover
 
-    def _drop(self, reader: Key) -> None:
+    def _drop(self, reader: CacheKey) -> None:
         """Drops what a later answer has taken the place of."""
         everybody = reader.for_everybody
         self.shelf.drop(reader)
         self.shelf.drop(everybody)
         self._public.pop(everybody, None)
 
-    def _remove(self, flight: Flight) -> bool:
+    def _remove(self, flight: SharedRead) -> bool:
         """Whether the flight was still to be found: no invalidation came since it began."""
         found = self._flights.get(flight.key) is flight
         if found:
             del self._flights[flight.key]
         return found
 
-    def _detach(self, flights: Iterable[Flight]) -> None:
+    def _detach(self, flights: Iterable[SharedRead]) -> None:
         for flight in list(flights):
             self._remove(flight)
 
@@ -299,11 +299,11 @@ def _is_harmless(meta: Raw) -> bool:
         return False
 
 
-def _hit(entry: Entry, now: float) -> Hit:
+def _hit(entry: CachedResult, now: float) -> Hit:
     return Hit(_aged(entry, now)) if now < entry.fresh_until else Hit(_marked(entry, now), stale=True)
 
 
-def _aged(entry: Entry, now: float) -> Complete:
+def _aged(entry: CachedResult, now: float) -> Complete:
     """The result with what is left of its `ttlMs`, so that whoever caches it next does not keep it for longer."""
     if not entry.ttl_given or entry.fresh_until == _FOREVER:
         return entry.result
@@ -311,7 +311,7 @@ def _aged(entry: Entry, now: float) -> Complete:
     return replace(entry.result, result={**entry.result.result, "ttlMs": raw(left)})
 
 
-def _marked(entry: Entry, now: float) -> Complete:
+def _marked(entry: CachedResult, now: float) -> Complete:
     """The result, said to be stale."""
     members = {**entry.result.result}
     mark = {META_STALE: {"forMs": int((now - entry.fresh_until) * 1000)}}

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from mcproxy import settings
 from mcproxy.call.calls import Call, Complete, Handler, Outcome
 from mcproxy.call.clients import ListChanged, Listener, Notice, ResourceUpdated, TaskChanged
-from mcproxy.call.identity import Owner, owner
+from mcproxy.call.identity import LinkOwner, owner
 from mcproxy.call.upstreams import (
     Connected,
     Disconnected,
@@ -33,9 +33,10 @@ from mcproxy.call.upstreams import (
 )
 from mcproxy.catalog.annotations import is_read_only
 from mcproxy.catalog.merging import EMPTY
-from mcproxy.gateway.cache.policy import Hit, Reads, unreachable
-from mcproxy.gateway.cache.singleflight import Flight
-from mcproxy.gateway.cache.store import Key, fit
+from mcproxy.concurrency.clock import Clock
+from mcproxy.gateway.cache.policy import CachePolicy, Hit, unreachable
+from mcproxy.gateway.cache.singleflight import SharedRead
+from mcproxy.gateway.cache.store import CacheKey, fit
 from mcproxy.gateway.cache.watches import Turnover, Watch
 from mcproxy.gateway.listings.state import Catalogue, LinkKey
 from mcproxy.gateway.pipeline import contained
@@ -44,14 +45,11 @@ from mcproxy.protocol.jsonrpc import parse_text
 from mcproxy.protocol.methods import METHODS, Kind, Method, Subject
 from mcproxy.telemetry.metrics import Metrics
 
-Clock = Callable[[], float]
-"""Seconds that only go forward."""
-
-ReadOnly = Callable[[str, Owner, str], bool]
+ReadOnly = Callable[[str, LinkOwner, str], bool]
 """Whether an upstream, over the link of that owner, annotates the tool of that name as read-only."""
 
 
-class Subscriptions(Protocol):
+class WatchTable(Protocol):
     """Where clients' subscriptions are counted, and the cache's own with them (`subscriptions.Subscriptions`)."""
 
     async def watch(self, topic: Topic, listener: Listener, spelling: str) -> Outcome:
@@ -100,7 +98,7 @@ class Running:
     """What there is while the cache runs: whose tasks its reads are, and where it subscribes."""
 
     tasks: asyncio.TaskGroup
-    subscriptions: Subscriptions
+    subscriptions: WatchTable
 
 
 class ReadCache:
@@ -108,7 +106,7 @@ class ReadCache:
 
     def __init__(
         self,
-        specs: Sequence[settings.Upstream],
+        specs: Sequence[settings.UpstreamSettings],
         limits: settings.CacheLimits,
         metrics: Metrics,
         read_only: ReadOnly,
@@ -116,13 +114,13 @@ class ReadCache:
     ) -> None:
         self._specs = {spec.name: spec for spec in specs}
         self._limits = limits
-        self._reads = {spec.name: Reads(spec, limits.max_entry_bytes) for spec in specs}
+        self._reads = {spec.name: CachePolicy(spec, limits.max_entry_bytes) for spec in specs}
         self._metrics = metrics
         self._read_only = read_only
         self._now = now
         self._running: Running | None = None
 
-    async def run(self, subscriptions: Subscriptions) -> None:
+    async def run(self, subscriptions: WatchTable) -> None:
         """Reads upstream for whoever waits, until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             self._running = Running(tasks, subscriptions)
@@ -132,7 +130,7 @@ class ReadCache:
                 self._running = None
 
     def reconfigure(
-        self, specs: Sequence[settings.Upstream], limits: settings.CacheLimits, stay: Collection[str]
+        self, specs: Sequence[settings.UpstreamSettings], limits: settings.CacheLimits, stay: Collection[str]
     ) -> None:
         """Goes by other settings from now on. `stay` names the upstreams whose links are what they were.
 
@@ -146,7 +144,7 @@ class ReadCache:
             if old is not None and spec.name in stay and same_limits and spec == old_specs[spec.name]:
                 self._reads[spec.name] = before.pop(spec.name)
                 continue
-            fresh = self._reads[spec.name] = Reads(spec, limits.max_entry_bytes)
+            fresh = self._reads[spec.name] = CachePolicy(spec, limits.max_entry_bytes)
             if old is not None and spec.name in stay:
                 fresh.succeed(old)
         for name, reads in before.items():
@@ -180,7 +178,7 @@ class ReadCache:
             case _:
                 assert_never(event)
 
-    def _change(self, reads: Reads, event: UpstreamChanged) -> None:
+    def _change(self, reads: CachePolicy, event: UpstreamChanged) -> None:
         name, owner, change = event.upstream, event.owner, event.change
         match change:
             case ResourceUpdated(uri=uri):
@@ -199,7 +197,7 @@ class ReadCache:
             case _:
                 assert_never(change)
 
-    def _answer(self, upstream: Upstream, reads: Reads, call: Call) -> Awaitable[Outcome]:
+    def _answer(self, upstream: Upstream, reads: CachePolicy, call: Call) -> Awaitable[Outcome]:
         row = METHODS[call.method]
         if self._running is None:
             return upstream(call)
@@ -209,7 +207,7 @@ class ReadCache:
             return self._write(upstream, call)
         return upstream(call)
 
-    async def _read(self, upstream: Upstream, reads: Reads, call: Call, row: Method) -> Outcome:
+    async def _read(self, upstream: Upstream, reads: CachePolicy, call: Call, row: Method) -> Outcome:
         reader = reads.reader(call, row)
         if reader is None:
             return await upstream(call)
@@ -222,7 +220,7 @@ class ReadCache:
         in_need = reads.find_in_need(reader, self._now())
         return outcome if in_need is None else self._counted(upstream.name, in_need)
 
-    async def _fetch(self, upstream: Upstream, reads: Reads, reader: Key, call: Call) -> Outcome:
+    async def _fetch(self, upstream: Upstream, reads: CachePolicy, reader: CacheKey, call: Call) -> Outcome:
         """Reads together with others where the outcome may be shared, and alone where it may not."""
         for key in reads.flight_keys(reader):
             if self._running is None:
@@ -236,18 +234,18 @@ class ReadCache:
                 return outcome
         return await upstream(call)
 
-    def _begin(self, tasks: asyncio.TaskGroup, upstream: Upstream, reads: Reads, flight: Flight) -> None:
+    def _begin(self, tasks: asyncio.TaskGroup, upstream: Upstream, reads: CachePolicy, flight: SharedRead) -> None:
         flight.read = tasks.create_task(self._fly(upstream, reads, flight))
         # Not at the end of the task itself: one that is cancelled before its first step never runs.
         flight.read.add_done_callback(lambda _: reads.abandon(flight))
 
-    async def _fly(self, upstream: Upstream, reads: Reads, flight: Flight) -> None:
+    async def _fly(self, upstream: Upstream, reads: CachePolicy, flight: SharedRead) -> None:
         outcome = await contained(upstream)(replace(flight.leader.call, client=flight))
         self._land(upstream.name, reads, flight, outcome)
         # Here already: those who wait need no turn of the loop for the task to end.
         flight.release()
 
-    def _land(self, name: str, reads: Reads, flight: Flight, outcome: Outcome) -> None:
+    def _land(self, name: str, reads: CachePolicy, flight: SharedRead, outcome: Outcome) -> None:
         kept = reads.land(flight, outcome, self._now())
         if kept.placed:
             self._metrics.cache_evictions.labels(name).inc(kept.evicted)
@@ -275,7 +273,7 @@ class ReadCache:
         tool = parse_text(call.params.get(row.subject_key, b""))
         return tool is None or not self._read_only(name, owner(self._specs[name], call.caller), tool)
 
-    def _turn(self, reads: Reads, turnover: Turnover) -> None:
+    def _turn(self, reads: CachePolicy, turnover: Turnover) -> None:
         if self._running is None:
             return
         for watch in turnover.ended:
@@ -283,7 +281,7 @@ class ReadCache:
         if turnover.began is not None:
             self._running.tasks.create_task(self._watch(self._running.subscriptions, reads, turnover.began))
 
-    async def _watch(self, subscriptions: Subscriptions, reads: Reads, watch: Watch) -> None:
+    async def _watch(self, subscriptions: WatchTable, reads: CachePolicy, watch: Watch) -> None:
         """Has the upstream report changes. Where it does not, the entry lives by its TTL alone."""
         outcome = await subscriptions.watch(_topic(watch), watch, watch.uri)
         if isinstance(outcome, Complete) and not reads.confirm(watch):
@@ -297,7 +295,7 @@ class ReadCache:
         return hit.result
 
 
-def _concerned(spec: settings.Upstream) -> frozenset[str]:
+def _concerned(spec: settings.UpstreamSettings) -> frozenset[str]:
     """The methods whose calls the cache answers, or has to know of."""
     writes = spec.cache.invalidate_on_tool_calls
     rows = METHODS.values()
@@ -311,7 +309,7 @@ def _topic(watch: Watch) -> Topic:
 def annotated_in(catalogue: Catalogue) -> ReadOnly:
     """As the upstreams annotate the tools that they list (schema, `ToolAnnotations`)."""
 
-    def read_only(upstream: str, owner: Owner, name: str) -> bool:
+    def read_only(upstream: str, owner: LinkOwner, name: str) -> bool:
         listings = [catalogue.listing(LinkKey(upstream, each), Kind.TOOLS) for each in (owner, None)]
         listing = next(filter(None, listings), EMPTY)
         entry = next((entry.data for entry in listing.entries if entry.key == name), None)

@@ -14,24 +14,24 @@ from msgspec import Raw
 from mcproxy.call.calls import Call, Complete, Failed, InputRequired, Outcome
 from mcproxy.call.clients import InputRequest
 from mcproxy.call.errors import McpError
-from mcproxy.gateway.cache.store import Key
+from mcproxy.gateway.cache.store import CacheKey
 from mcproxy.gateway.cache.watches import Watch
 from mcproxy.protocol.jsonrpc import INVALID_REQUEST, Params
 from mcproxy.protocol.methods import PROGRESS
 
 
-class Waiter(msgspec.Struct, frozen=True, eq=False):
+class ReadWaiter(msgspec.Struct, frozen=True, eq=False):
     """A caller on board. `reader` is the key of what is its own."""
 
     call: Call
-    reader: Key
+    reader: CacheKey
     released: asyncio.Future[None] = msgspec.field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
 
-class Flight:
+class SharedRead:
     """The read that `leader` began, under the key by which others find it. The upstream's `Client` meanwhile."""
 
-    def __init__(self, key: Key, leader: Waiter, watch: Watch | None = None) -> None:
+    def __init__(self, key: CacheKey, leader: ReadWaiter, watch: Watch | None = None) -> None:
         self.key = key
         self.leader = leader
         self.watch = watch
@@ -50,10 +50,10 @@ class Flight:
         """Whether others may still come on board."""
         return bool(self._waiting) and not self.asked and self._outcome is None
 
-    def board(self, waiter: Waiter) -> None:
+    def board(self, waiter: ReadWaiter) -> None:
         self._waiting[waiter] = None
 
-    async def wait(self, waiter: Waiter) -> Outcome | None:
+    async def wait(self, waiter: ReadWaiter) -> Outcome | None:
         """The outcome for one who is on board; None where it must read for itself. The last to go ends the read."""
         try:
             await waiter.released
@@ -93,7 +93,7 @@ class Flight:
         if self.read is not None:
             self.read.cancel()
 
-    def _is_for(self, waiter: Waiter) -> bool:
+    def _is_for(self, waiter: ReadWaiter) -> bool:
         if waiter is self.leader:
             return True
         same_reader = waiter.reader == self.leader.reader
@@ -106,7 +106,7 @@ class Flight:
                 return False
 
 
-def _release(waiter: Waiter) -> None:
+def _release(waiter: ReadWaiter) -> None:
     # One who was cancelled is on board until its task has run.
     if not waiter.released.done():
         waiter.released.set_result(None)

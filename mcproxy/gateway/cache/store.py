@@ -16,7 +16,7 @@ import msgspec
 from msgspec.structs import replace
 
 from mcproxy.call.calls import Complete
-from mcproxy.call.identity import Owner
+from mcproxy.call.identity import LinkOwner
 from mcproxy.catalog.uris import canonical
 from mcproxy.protocol.jsonrpc import size_of
 
@@ -24,20 +24,20 @@ _OVERHEAD: Final = 1024
 """Bytes that an entry takes beside its URI and its result, rounded up."""
 
 
-class Key(msgspec.Struct, frozen=True, cache_hash=True):
+class CacheKey(msgspec.Struct, frozen=True, cache_hash=True):
     """Which resource of the upstream, over whose link, for whom."""
 
-    owner: Owner
+    owner: LinkOwner
     uri: str
     principal: str | None
     """The name of the one principal that may have it; None for everybody."""
 
     @property
-    def for_everybody(self) -> Key:
-        return self if self.principal is None else Key(self.owner, self.uri, None)
+    def for_everybody(self) -> CacheKey:
+        return self if self.principal is None else CacheKey(self.owner, self.uri, None)
 
 
-class Entry(msgspec.Struct, frozen=True):
+class CachedResult(msgspec.Struct, frozen=True):
     """A result and its times on the reader's clock: good until `fresh_until`, good in need until `stale_until`."""
 
     result: Complete
@@ -49,28 +49,28 @@ class Entry(msgspec.Struct, frozen=True):
     """Bytes, URI included; the shelf knows it."""
 
 
-class Shelf:
+class CacheStore:
     """The entries of one upstream, by key and by the canonical spelling of their URI."""
 
     def __init__(self, max_bytes: int) -> None:
         self.bytes = 0
         """That the entries weigh together."""
         self._max_bytes = max_bytes
-        self._entries: OrderedDict[Key, Entry] = OrderedDict()
+        self._entries: OrderedDict[CacheKey, CachedResult] = OrderedDict()
         """The least used first."""
-        self._by_uri: dict[str, set[Key]] = {}
+        self._by_uri: dict[str, set[CacheKey]] = {}
 
     def __len__(self) -> int:
         return len(self._entries)
 
-    def get(self, key: Key) -> Entry | None:
+    def get(self, key: CacheKey) -> CachedResult | None:
         """The entry, which is the most recently used from now on."""
         entry = self._entries.get(key)
         if entry is not None:
             self._entries.move_to_end(key)
         return entry
 
-    def put(self, key: Key, entry: Entry) -> int:
+    def put(self, key: CacheKey, entry: CachedResult) -> int:
         """Places the entry and returns how many gave way. What is larger than the whole shelf is not placed."""
         self.drop(key)
         # It may be there twice: as it came, and in the names of the endpoint that showed it last.
@@ -90,7 +90,7 @@ class Shelf:
         """Drops the least used entry."""
         self._forget(*self._entries.popitem(last=False))
 
-    def drop(self, key: Key) -> None:
+    def drop(self, key: CacheKey) -> None:
         entry = self._entries.pop(key, None)
         if entry is not None:
             self._forget(key, entry)
@@ -105,7 +105,7 @@ class Shelf:
         self.bytes = 0
         self._by_uri.clear()
 
-    def age(self, owner: Owner, now: float, stale_for: float) -> None:
+    def age(self, owner: LinkOwner, now: float, stale_for: float) -> None:
         """Makes all that came over the link of `owner` stale as of `now`; where stale ones are not kept, drops it."""
         for key, entry in [(key, entry) for key, entry in self._entries.items() if key.owner == owner]:
             fresh_until = min(entry.fresh_until, now)
@@ -115,7 +115,7 @@ class Shelf:
             else:
                 self.drop(key)
 
-    def _forget(self, key: Key, entry: Entry) -> None:
+    def _forget(self, key: CacheKey, entry: CachedResult) -> None:
         self.bytes -= entry.weight
         uri = canonical(key.uri)
         self._by_uri[uri].discard(key)
@@ -123,7 +123,7 @@ class Shelf:
             del self._by_uri[uri]
 
 
-def fit(shelves: Iterable[Shelf], max_bytes: int) -> list[Shelf]:
+def fit(shelves: Iterable[CacheStore], max_bytes: int) -> list[CacheStore]:
     """Evicts until all shelves together hold at most `max_bytes`. Returns whose entries gave way, one for each."""
     shelves = list(shelves)
     gave_way = []

@@ -25,10 +25,10 @@ from msgspec.structs import replace
 from mcproxy import settings
 from mcproxy.call.calls import Call, Complete, Failed, Handler, InputRequired, Outcome
 from mcproxy.call.clients import InputRequest
-from mcproxy.concurrency.coalescer import Sleep
+from mcproxy.concurrency.clock import Clock, Sleep
 from mcproxy.gateway.input.parked_call import Unaskable, lacking
-from mcproxy.gateway.input.parking import AsksByResults, Clock, Parking, Pause
-from mcproxy.gateway.input.request_state import Parked, Relayed, Tickets, refused
+from mcproxy.gateway.input.parking import AsksByResults, Parking, Pause
+from mcproxy.gateway.input.request_state import Parked, Relayed, RequestStates, refused
 from mcproxy.gateway.input.rounds import driven
 from mcproxy.gateway.input.url_elicitation import is_unwilling, visits
 from mcproxy.protocol.eras import STATELESS_VERSIONS
@@ -38,7 +38,7 @@ from mcproxy.protocol.methods import METHODS
 from mcproxy.sealing import Sealer
 from mcproxy.telemetry.metrics import Metrics
 
-Owner = Callable[[Call], Awaitable[str]]
+FindOwner = Callable[[Call], Awaitable[str]]
 """The upstream that a call goes to. Raises McpError where there is none."""
 Check = Callable[[Call], None]
 """Raises McpError where a caller may not make a call, or not any more."""
@@ -48,14 +48,14 @@ def _mint() -> str:
     return secrets.token_urlsafe(16)
 
 
-class Bridge:
+class InputBridge:
     """`bridged` is its `Stage`. Parks calls while `run` does."""
 
     def __init__(
         self,
-        limits: settings.Bridge,
+        limits: settings.BridgeSettings,
         sealer: Sealer,
-        owner: Owner,
+        owner: FindOwner,
         check: Check,
         asks_by_results: AsksByResults,
         metrics: Metrics,
@@ -64,7 +64,7 @@ class Bridge:
         mint: Callable[[], str] = _mint,
     ) -> None:
         self._limits = limits
-        self._tickets = Tickets(sealer)
+        self._tickets = RequestStates(sealer)
         self._owner = owner
         self._check = check
         self._clock = clock
@@ -72,7 +72,7 @@ class Bridge:
         self._mint = mint
         self._parking = Parking(limits, asks_by_results, metrics, clock, sleep, mint)
 
-    def reconfigure(self, limits: settings.Bridge) -> None:
+    def reconfigure(self, limits: settings.BridgeSettings) -> None:
         self._limits = limits
         self._parking.reconfigure(limits)
 

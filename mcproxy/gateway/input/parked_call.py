@@ -17,7 +17,7 @@ from mcproxy import settings
 from mcproxy.call.calls import Call, Failed, Outcome
 from mcproxy.call.clients import InputRequest
 from mcproxy.call.errors import McpError, Party, Reason
-from mcproxy.concurrency.bounded_queue import Backlog
+from mcproxy.concurrency.bounded_queue import BoundedQueue
 from mcproxy.protocol.inputs import INPUT_RESPONSES, Capabilities, check_answer, merged, missing_capabilities, named
 from mcproxy.protocol.jsonrpc import (
     EMPTY_OBJECT,
@@ -34,7 +34,7 @@ from mcproxy.protocol.jsonrpc import (
 
 
 @dataclass(eq=False, slots=True)
-class _Question:
+class _AskedInput:
     request: InputRequest
     answered: anyio.Event = field(default_factory=anyio.Event)
     answer: Raw | McpError | None = None
@@ -92,10 +92,10 @@ class Unaskable:
         return outcome if self._declared is None else self._declared.told(outcome)
 
 
-class Crossing:
+class ParkedCall:
     """The upstream's `Client` meanwhile."""
 
-    def __init__(self, call: Call, limits: settings.Bridge) -> None:
+    def __init__(self, call: Call, limits: settings.BridgeSettings) -> None:
         self.id: str | None = None
         """By which its client's retries find it, once it has been parked."""
         self.principal: Final = call.caller.principal
@@ -107,9 +107,9 @@ class Crossing:
         self._limits = limits
         self._attached: Call | None = call
         self._declared = Declared(call.caller.capabilities)
-        self._questions: dict[str, _Question] = {}
+        self._questions: dict[str, _AskedInput] = {}
         self._asked = 0
-        self._missed: Backlog[tuple[str, Params]] = Backlog(limits.max_kept_messages, limits.max_kept_bytes)
+        self._missed: BoundedQueue[tuple[str, Params]] = BoundedQueue(limits.max_kept_messages, limits.max_kept_bytes)
         self._stirred: asyncio.Event | None = None
         """For who waits now."""
 
@@ -166,7 +166,7 @@ class Crossing:
         if len(self._questions) >= self._limits.max_questions:
             raise McpError(INVALID_REQUEST, "too many questions at once for one call (bridge.max_questions)")
         self._asked += 1
-        key, question = str(self._asked), _Question(request)
+        key, question = str(self._asked), _AskedInput(request)
         self._questions[key] = question
         self._stir()
         try:

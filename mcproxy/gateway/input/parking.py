@@ -18,16 +18,13 @@ from mcproxy import settings
 from mcproxy.call.calls import Call, Failed, Handler, Outcome
 from mcproxy.call.clients import InputRequest
 from mcproxy.call.errors import McpError, Party, Reason
-from mcproxy.concurrency.coalescer import Sleep
-from mcproxy.gateway.input.parked_call import Crossing
+from mcproxy.concurrency.clock import Clock, Sleep
+from mcproxy.gateway.input.parked_call import ParkedCall
 from mcproxy.gateway.input.request_state import Parked, refused
 from mcproxy.gateway.pipeline import contained
 from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, ErrorObject
 from mcproxy.protocol.methods import INPUT_CAPABILITIES
 from mcproxy.telemetry.metrics import Metrics
-
-Clock = Callable[[], float]
-"""Unix time in seconds."""
 
 AsksByResults = Callable[[Call], bool]
 """Whether the upstream of a call is known to ask by its results alone."""
@@ -56,7 +53,7 @@ class Parking:
 
     def __init__(
         self,
-        limits: settings.Bridge,
+        limits: settings.BridgeSettings,
         asks_by_results: AsksByResults,
         metrics: Metrics,
         clock: Clock,
@@ -69,7 +66,7 @@ class Parking:
         self._sleep = sleep
         self._mint = mint
         self._tasks: asyncio.TaskGroup | None = None
-        self._places: dict[str, Crossing] = {}
+        self._places: dict[str, ParkedCall] = {}
         """All that were ever parked and are not over, those with a request attached too: they keep their place."""
         self._expiries: dict[str, float] = {}
         """Of those that wait, soonest first."""
@@ -77,7 +74,7 @@ class Parking:
         self._metrics = metrics
         metrics.parked.set_function(self.__len__)
 
-    def reconfigure(self, limits: settings.Bridge) -> None:
+    def reconfigure(self, limits: settings.BridgeSettings) -> None:
         """For calls that begin, and those that are parked, from now on."""
         self._limits = limits
 
@@ -106,7 +103,7 @@ class Parking:
     def begin(self, handler: Handler, call: Call) -> Awaitable[Outcome | Pause]:
         """A call from its start to its outcome or to its first pause. Raises McpError where it may not be parked."""
         assert self._tasks is not None, "see `may_park`"
-        crossing = Crossing(call, self._limits)
+        crossing = ParkedCall(call, self._limits)
         crossing.carrier = self._tasks.create_task(_carry(crossing, handler, call), name=call.method)
         # A task that is cancelled before its first step never comes to its own end.
         crossing.carrier.add_done_callback(lambda _: crossing.land(STOPPED))
@@ -122,7 +119,7 @@ class Parking:
         del self._expiries[parked.crossing]
         return await self._accompany(crossing)
 
-    async def _accompany(self, crossing: Crossing) -> Outcome | Pause:
+    async def _accompany(self, crossing: ParkedCall) -> Outcome | Pause:
         """Stays until there is something to tell the client. Its hang-up meanwhile cancels the call (R25)."""
         pause: Pause | None = None
         try:
@@ -140,7 +137,7 @@ class Parking:
             if pause is None:
                 self._end(crossing)
 
-    def _park(self, crossing: Crossing) -> Pause:
+    def _park(self, crossing: ParkedCall) -> Pause:
         if crossing.id is None:
             self._check_room(crossing)
             crossing.id = self._mint()
@@ -151,14 +148,14 @@ class Parking:
         self._stir()
         return Pause(Parked(crossing.id, crossing.round), crossing.requests, expires)
 
-    def _check_room(self, crossing: Crossing) -> None:
+    def _check_room(self, crossing: ParkedCall) -> None:
         if len(self._places) >= self._limits.max_parked:
             raise _busy("max_parked")
         of_principal = sum(parked.principal.name == crossing.principal.name for parked in self._places.values())
         if of_principal >= self._limits.max_parked_per_principal:
             raise _busy("max_parked_per_principal")
 
-    def _end(self, crossing: Crossing) -> None:
+    def _end(self, crossing: ParkedCall) -> None:
         crossing.cancel()
         if crossing.id is not None:
             self._places.pop(crossing.id, None)
@@ -181,7 +178,7 @@ class Parking:
         self._stirred = anyio.Event()
 
 
-async def _carry(crossing: Crossing, handler: Handler, call: Call) -> None:
+async def _carry(crossing: ParkedCall, handler: Handler, call: Call) -> None:
     crossing.land(await contained(handler)(replace(call, client=crossing)))
 
 

@@ -50,7 +50,7 @@ _tickets = msgspec.json.Decoder(_Ticket)
 _encoder = msgspec.json.Encoder(order="sorted")
 
 
-class Tickets:
+class RequestStates:
     def __init__(self, sealer: Sealer) -> None:
         self._sealer = sealer
 

@@ -15,7 +15,7 @@ from msgspec import Raw
 from mcproxy.call.calls import Call, Handler, InputRequired, Outcome
 from mcproxy.call.clients import InputRequest
 from mcproxy.call.errors import McpError
-from mcproxy.concurrency.coalescer import Sleep
+from mcproxy.concurrency.clock import Sleep
 from mcproxy.protocol.inputs import INPUT_RESPONSES, REQUEST_STATE, UNANSWERED, missing_capabilities, named
 from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, INVALID_REQUEST, Params, parse_text, raw
 

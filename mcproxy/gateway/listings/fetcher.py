@@ -33,16 +33,17 @@ from mcproxy.call.upstreams import (
 )
 from mcproxy.catalog.freshness import DOUBTFUL, stated
 from mcproxy.catalog.merging import View, read_listing
-from mcproxy.catalog.naming import Refused, Space
-from mcproxy.concurrency.coalescer import Clock, Coalescer, Sleep
-from mcproxy.gateway.listings.internal_calls import errand, retry_delay
+from mcproxy.catalog.naming import RefusedEntry, Space
+from mcproxy.concurrency.clock import Clock, Sleep
+from mcproxy.concurrency.coalescer import Coalescer
+from mcproxy.gateway.listings.internal_calls import internal_call, retry_delay
 from mcproxy.gateway.listings.listeners import Listeners
-from mcproxy.gateway.listings.pagination import Bounds, Drained, drain
+from mcproxy.gateway.listings.pagination import FetchedPages, PageLimits, fetch_pages
 from mcproxy.gateway.listings.state import Catalogue, LinkKey
 from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, ErrorObject, Params
 from mcproxy.protocol.methods import Kind
 from mcproxy.settings import Settings
-from mcproxy.settings import Upstream as Spec
+from mcproxy.settings import UpstreamSettings as Spec
 from mcproxy.telemetry.metrics import Metrics
 
 log = structlog.get_logger()
@@ -56,7 +57,7 @@ class ListKey(NamedTuple):
     kind: Kind
 
 
-class Aggregation:
+class ListFetcher:
     def __init__(
         self,
         catalogue: Catalogue,
@@ -209,13 +210,13 @@ class Aggregation:
         if not self._catalogue.is_up(link):
             return
         limits, spec = self._proxy.limits, self._specs[link.upstream]
-        bounds = Bounds(limits.max_list_pages, limits.max_list_entries, spec.max_message_bytes)
+        bounds = PageLimits(limits.max_list_pages, limits.max_list_entries, spec.max_message_bytes)
         owner = self._listeners.of(link.owner) if link.owner is not None else None
         if owner is None and link.owner is not None and not spec.credentials.forward:
             return
         self._metrics.list_fetches.labels(link.upstream, kind.value).inc()
         asked, noticed = self._now(), self._noticed.pop(key, None)
-        drained = await drain(lambda params: self._page(key, params, owner), kind, bounds)
+        drained = await fetch_pages(lambda params: self._page(key, params, owner), kind, bounds)
         if not self._catalogue.is_up(link):
             return
         if isinstance(drained, Failed):
@@ -246,7 +247,7 @@ class Aggregation:
         timeouts = self._specs[link.upstream].timeouts
         seconds = timeouts.list + (0 if self._catalogue.is_up(link) else timeouts.connect)
         with anyio.move_on_after(seconds):
-            return await self._upstreams[link.upstream](errand(link, kind.list_method, params, listener, caller))
+            return await self._upstreams[link.upstream](internal_call(link, kind.list_method, params, listener, caller))
         sentence = f"upstream {link.upstream!r}: no answer to {kind.list_method} in {seconds:g} s"
         return Failed(ErrorObject(INTERNAL_ERROR, sentence), Party.UPSTREAM, Reason.TIMEOUT)
 
@@ -324,7 +325,7 @@ class Aggregation:
         if seconds and not self._fetches.wanted(key) and not self._catalogue.tells_changes(*key):
             self._fetches.want_after(key, seconds * (0.75 + self._chance() / 2))
 
-    def _store(self, key: ListKey, drained: Drained) -> None:
+    def _store(self, key: ListKey, drained: FetchedPages) -> None:
         link, kind = key
         if drained.cut is not None:
             log.warning("a list was cut", upstream=link.upstream, list=kind.value, why=drained.cut)
@@ -392,6 +393,6 @@ def _gone(link: LinkKey) -> Failed:
     return Failed(ErrorObject(INTERNAL_ERROR, sentence), Party.GATEWAY, Reason.UNAVAILABLE)
 
 
-def _warn_of(entries: Iterable[Refused], what: str) -> None:
+def _warn_of(entries: Iterable[RefusedEntry], what: str) -> None:
     for entry in entries:
         log.warning(what, upstream=entry.upstream, list=entry.kind.value, name=entry.name, why=entry.why)

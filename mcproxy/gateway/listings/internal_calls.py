@@ -34,7 +34,7 @@ class _Nobody:
 NOBODY: Final[Client] = _Nobody()
 
 
-def errand(
+def internal_call(
     link: LinkKey, method: str, params: Params, listener: Listener | None = None, owner: Caller | None = None
 ) -> Call:
     """A call over `link`. What is its owner's, a listener or at least a caller, makes a link where there is none."""

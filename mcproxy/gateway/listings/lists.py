@@ -15,8 +15,8 @@ from mcproxy.call.identity import Caller
 from mcproxy.call.upstreams import GATEWAY_CAPABILITY
 from mcproxy.catalog.freshness import hints_of
 from mcproxy.catalog.merging import Shown, agreed
-from mcproxy.concurrency.coalescer import Clock
-from mcproxy.gateway.listings.fetcher import Aggregation
+from mcproxy.concurrency.clock import Clock
+from mcproxy.gateway.listings.fetcher import ListFetcher
 from mcproxy.gateway.listings.state import Catalogue
 from mcproxy.protocol.eras import META_SERVER_INFO, STATELESS_VERSIONS
 from mcproxy.protocol.jsonrpc import EMPTY_OBJECT, INVALID_PARAMS, Params, first_level, parse_object, parse_text, raw
@@ -29,13 +29,13 @@ _PUBLIC: Final = raw("public")
 _PRIVATE: Final = raw("private")
 
 
-class Listing:
+class Lists:
     """Cursors hold a position and the last key before it, sealed for one caller and one list."""
 
     def __init__(
         self,
         catalogue: Catalogue,
-        aggregation: Aggregation,
+        aggregation: ListFetcher,
         proxy: Proxy,
         sealer: Sealer,
         gateway_id: str | None,

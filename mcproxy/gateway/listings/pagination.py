@@ -21,7 +21,7 @@ from mcproxy.protocol.jsonrpc import (
     raw,
 )
 
-Send = Callable[[Params], Awaitable[Outcome]]
+FetchPage = Callable[[Params], Awaitable[Outcome]]
 """Asks for one page; the params hold the cursor, if any."""
 
 
@@ -39,14 +39,14 @@ _items = msgspec.json.Decoder(list[Raw])
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class PageLimits:
     pages: int
     entries: int
     bytes: int
 
 
 @dataclass(frozen=True, slots=True)
-class Drained:
+class FetchedPages:
     items: list[Raw]
     cut: str | None = None
     """Why the rest was left, where it was."""
@@ -65,7 +65,7 @@ class _Malformed(Exception):
     pass
 
 
-async def drain(send: Send, kind: Paged, bounds: Bounds) -> Drained | Failed:
+async def fetch_pages(send: FetchPage, kind: Paged, bounds: PageLimits) -> FetchedPages | Failed:
     """The items of all pages, or the failure of the first page that failed."""
     items: list[Raw] = []
     hints: list[Hints] = []
@@ -75,7 +75,7 @@ async def drain(send: Send, kind: Paged, bounds: Bounds) -> Drained | Failed:
     for _ in range(bounds.pages):
         outcome = await send(params)
         if _offers_none(outcome, first=not cursors):
-            return Drained([])
+            return FetchedPages([])
         try:
             page = _read(outcome, kind)
         except _Malformed as malformed:
@@ -85,15 +85,15 @@ async def drain(send: Send, kind: Paged, bounds: Bounds) -> Drained | Failed:
         size += sum(len(memoryview(item)) for item in page.items)
         if len(items) > bounds.entries or size > bounds.bytes:
             excess = f"it has more than {bounds.entries} entries or {bounds.bytes} bytes"
-            return Drained(items[: bounds.entries], excess)
+            return FetchedPages(items[: bounds.entries], excess)
         # pagination: any string continues the list, the empty one too.
         if page.cursor is None:
-            return Drained(items, hints=least(hints))
+            return FetchedPages(items, hints=least(hints))
         if page.cursor in cursors:
-            return Drained(items, "a cursor came again")
+            return FetchedPages(items, "a cursor came again")
         cursors.add(page.cursor)
         params = {"cursor": raw(page.cursor)}
-    return Drained(items, f"it has more than {bounds.pages} pages")
+    return FetchedPages(items, f"it has more than {bounds.pages} pages")
 
 
 def _offers_none(outcome: Outcome, *, first: bool) -> bool:

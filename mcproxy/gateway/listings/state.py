@@ -17,15 +17,15 @@ from cachetools import LRUCache
 from msgspec import Raw
 
 from mcproxy.access.pins import UNPINNED, Pins
-from mcproxy.access.policy import Item, Policy, Standing
-from mcproxy.call.calls import Aim, Decision
-from mcproxy.call.identity import AGGREGATE, Caller, Owner, Principal, owner
+from mcproxy.access.policy import Policy, PolicyItem, RoleSet
+from mcproxy.call.calls import CallSubject, Decision
+from mcproxy.call.identity import AGGREGATE, Caller, LinkOwner, Principal, owner
 from mcproxy.call.upstreams import ServerIdentity
 from mcproxy.catalog.annotations import is_destructive, is_read_only, is_repeatable
 from mcproxy.catalog.freshness import DOUBTFUL, NOT_LISTED, Freshness
 from mcproxy.catalog.merging import EMPTY, Exposure, Listing, Shown, Snapshot, View, expose, merge, relayed
-from mcproxy.catalog.naming import Layout, Refused, Space
-from mcproxy.gateway.listings.routes import Outlook, Way
+from mcproxy.catalog.naming import Layout, RefusedEntry, Space
+from mcproxy.gateway.listings.routes import ExposedRoute, RouteTable
 from mcproxy.protocol.capabilities import tells_changes
 from mcproxy.protocol.eras import Era
 from mcproxy.protocol.jsonrpc import Params, raw
@@ -37,13 +37,13 @@ class LinkKey(NamedTuple):
     """A connection to an upstream: everybody's, or its owner's."""
 
     upstream: str
-    owner: Owner
+    owner: LinkOwner
 
 
-OutlookKey = tuple[str, Standing, tuple[str, ...], Dialect | None]
+RouteTableKey = tuple[str, RoleSet, tuple[str, ...], Dialect | None]
 """The endpoint, the standing, whose own links, and which tasks."""
 
-ViewKey = tuple[str, Standing | None, tuple[str, ...], Dialect | None]
+ViewKey = tuple[str, RoleSet | None, tuple[str, ...], Dialect | None]
 """The same, with None for a standing that makes no difference."""
 
 
@@ -55,18 +55,18 @@ class Catalogue:
         self._pins = pins
         self._policy = policy
         self._snapshots: dict[LinkKey, Snapshot] = {}
-        self._owned: dict[Owner, set[LinkKey]] = {}
+        self._owned: dict[LinkOwner, set[LinkKey]] = {}
         """The links of `_snapshots`, by whose they are."""
         self._up: set[LinkKey] = set()
-        self._vetted: dict[tuple[LinkKey, Kind], tuple[Listing, Listing, tuple[Refused, ...]]] = {}
+        self._vetted: dict[tuple[LinkKey, Kind], tuple[Listing, Listing, tuple[RefusedEntry, ...]]] = {}
         self._exposures: dict[tuple[str, LinkKey, Kind, bool], tuple[Listing, Exposure]] = {}
         self._max_views = max_views
-        self._outlooks: OrderedDict[OutlookKey, Outlook] = OrderedDict()
+        self._outlooks: OrderedDict[RouteTableKey, RouteTable] = OrderedDict()
         """Those that were asked for last, at the end."""
-        self._latest: tuple[Caller, Outlook] | None = None
+        self._latest: tuple[Caller, RouteTable] | None = None
         """The very last: one call asks for it several times on its way."""
         self._views: LRUCache[ViewKey, View] = LRUCache(max_views)
-        self._restricted: LRUCache[tuple[str, Standing], Layout] = LRUCache(max_views)
+        self._restricted: LRUCache[tuple[str, RoleSet], Layout] = LRUCache(max_views)
 
     def reconfigure(self, layouts: Mapping[str, Layout], policy: Policy, max_views: int, pins: Pins = UNPINNED) -> None:
         """Shows what is known otherwise from now on. What was known of upstreams that are gone is to be retired."""
@@ -101,7 +101,7 @@ class Catalogue:
         """Whether all callers may use the same there."""
         return self._policy.open and not self.configured(endpoint).roles
 
-    def decision(self, caller: Caller, aim: Aim, arguments: Params) -> Decision:
+    def decision(self, caller: Caller, aim: CallSubject, arguments: Params) -> Decision:
         """What the policy says of a call about what `aim` names, which is of an upstream."""
         assert aim.kind is not None
         standing = self._policy.standing(caller.principal)
@@ -128,13 +128,13 @@ class Catalogue:
             if space.spec.credentials.forward
         ]
 
-    def outlook(self, caller: Caller) -> Outlook:
+    def outlook(self, caller: Caller) -> RouteTable:
         """What `caller` sees, and where it leads. A look-up, unless something changed since."""
         if self._latest is None or self._latest[0] is not caller:
             self._latest = caller, self._looked_up(caller)
         return self._latest[1]
 
-    def _looked_up(self, caller: Caller) -> Outlook:
+    def _looked_up(self, caller: Caller) -> RouteTable:
         standing = self._policy.standing(caller.principal)
         key = (caller.endpoint, standing, self._owners(caller), dialect(caller.version))
         outlook = self._outlooks.get(key)
@@ -225,7 +225,7 @@ class Catalogue:
             self._exposures[key] = kept
         return kept[1]
 
-    def unapproved(self, link: LinkKey, kind: Kind) -> tuple[Refused, ...]:
+    def unapproved(self, link: LinkKey, kind: Kind) -> tuple[RefusedEntry, ...]:
         """What of a list is not as it was approved, shown or not."""
         return self._vet(link, kind)[1] if self.listing(link, kind) is not None else ()
 
@@ -238,7 +238,7 @@ class Catalogue:
         identity = self.identity(link)
         return identity is None or self._pins.approves_instructions(link.upstream, identity.instructions)
 
-    def _vet(self, link: LinkKey, kind: Kind) -> tuple[Listing, tuple[Refused, ...]]:
+    def _vet(self, link: LinkKey, kind: Kind) -> tuple[Listing, tuple[RefusedEntry, ...]]:
         """A known list without what must be approved, and is not; and that."""
         listing = self._snapshots[link].lists[kind]
         kept = self._vetted.get((link, kind))
@@ -287,7 +287,7 @@ class Catalogue:
             self._owned.setdefault(link.owner, set()).add(link)
             self._invalidate(link.owner)
 
-    def _invalidate(self, owner: Owner) -> None:
+    def _invalidate(self, owner: LinkOwner) -> None:
         self._latest = None
         if owner is None:
             self._outlooks.clear()
@@ -298,7 +298,7 @@ class Catalogue:
         for view in [key for key in self._views if owner in key[2]]:
             del self._views[view]
 
-    def _standing(self, caller: Caller) -> Standing | None:
+    def _standing(self, caller: Caller) -> RoleSet | None:
         """None where it makes no difference."""
         return None if self.same_for_all(caller.endpoint) else self._policy.standing(caller.principal)
 
@@ -306,21 +306,21 @@ class Catalogue:
         """As which it has links of its own."""
         return tuple(filter(self._owned.__contains__, caller.owners))
 
-    def _found(self, caller: Caller, standing: Standing) -> Outlook:
+    def _found(self, caller: Caller, standing: RoleSet) -> RouteTable:
         view = self._view(caller, self._standing(caller))
         lead = partial(self._way, view.layout, standing, self._owners(caller), caller.version)
-        return Outlook(view, lead, for_all=self.same_for_all(caller.endpoint))
+        return RouteTable(view, lead, for_all=self.same_for_all(caller.endpoint))
 
     def _way(
-        self, layout: Layout, standing: Standing, owners: tuple[str, ...], version: str, kind: Kind, shown: Shown
-    ) -> Way:
+        self, layout: Layout, standing: RoleSet, owners: tuple[str, ...], version: str, kind: Kind, shown: Shown
+    ) -> ExposedRoute:
         verdict = self._policy.verdict(standing, _item(shown.upstream, kind, shown.own, shown.entry))
         space, link = layout.space(shown.upstream), self._known(shown.upstream, owners)
         has_tasks = link is not None and self.tasks(link, version) is not None
-        return Way(
+        return ExposedRoute(
             space=space,
             shown=shown,
-            aim=Aim(shown.upstream, kind, shown.own, shown.entry, verdict.whatever(), verdict.given),
+            aim=CallSubject(shown.upstream, kind, shown.own, shown.entry, verdict.whatever(), verdict.given),
             own=raw(shown.own),
             label=(shown.upstream, shown.key),
             repeatable=kind is Kind.TOOLS and is_repeatable(shown.entry),
@@ -328,7 +328,7 @@ class Catalogue:
             deferred=dialect(version) is not Dialect.CORE if has_tasks else shown.task_support is Support.REQUIRED,
         )
 
-    def _view(self, caller: Caller, standing: Standing | None) -> View:
+    def _view(self, caller: Caller, standing: RoleSet | None) -> View:
         owners = self._owners(caller)
         key = (caller.endpoint, standing, owners, dialect(caller.version))
         try:
@@ -337,7 +337,7 @@ class Catalogue:
             view = self._views[key] = self._merged(self._layout(caller.endpoint, standing), owners, caller.version)
             return view
 
-    def _layout(self, endpoint: str, standing: Standing | None) -> Layout:
+    def _layout(self, endpoint: str, standing: RoleSet | None) -> Layout:
         configured = self.configured(endpoint)
         if standing is None or self.same_for_all(endpoint):
             return configured
@@ -346,13 +346,13 @@ class Catalogue:
             self._restricted[key] = self._restrict(configured, standing)
         return self._restricted[key]
 
-    def _restrict(self, layout: Layout, standing: Standing) -> Layout:
+    def _restrict(self, layout: Layout, standing: RoleSet) -> Layout:
         if layout.roles and standing.isdisjoint(layout.roles):
             return Layout(layout.endpoint, ())
         upstreams = [space.upstream for space in layout.spaces if self._policy.reaches(standing, space.upstream)]
         return layout.restricted({name: partial(self._permits, standing, name) for name in upstreams})
 
-    def _permits(self, standing: Standing, upstream: str, kind: Kind, own: str, entry: Raw | None) -> bool:
+    def _permits(self, standing: RoleSet, upstream: str, kind: Kind, own: str, entry: Raw | None) -> bool:
         return self._policy.foresee(standing, _item(upstream, kind, own, entry)).allowed
 
     def _merged(self, layout: Layout, owners: tuple[str, ...], version: str) -> View:
@@ -392,17 +392,17 @@ def _preferred(upstream: str, owners: tuple[str, ...]) -> list[LinkKey]:
     return [LinkKey(upstream, key) for key in (*owners, None)]
 
 
-def vetted(pins: Pins, upstream: str, kind: Kind, listing: Listing) -> tuple[Listing, tuple[Refused, ...]]:
+def vetted(pins: Pins, upstream: str, kind: Kind, listing: Listing) -> tuple[Listing, tuple[RefusedEntry, ...]]:
     """A list without what must be approved, and is not; and what is not approved, whether it must be or not."""
     flaws = {entry.key: pins.flaw(upstream, kind, entry.key, entry.data) for entry in listing.entries}
-    unapproved = tuple(Refused(upstream, kind, key, flaw) for key, flaw in flaws.items() if flaw is not None)
+    unapproved = tuple(RefusedEntry(upstream, kind, key, flaw) for key, flaw in flaws.items() if flaw is not None)
     if not unapproved or not pins.enforced:
         return listing, unapproved
     entries = tuple(entry for entry in listing.entries if flaws[entry.key] is None)
     return Listing(entries, (*listing.refused, *unapproved)), unapproved
 
 
-def _item(upstream: str, kind: Kind, own: str, entry: Raw | None) -> Item:
+def _item(upstream: str, kind: Kind, own: str, entry: Raw | None) -> PolicyItem:
     if kind is not Kind.TOOLS or entry is None:
-        return Item(upstream, kind, own)
-    return Item(upstream, kind, own, is_read_only(entry), is_destructive(entry))
+        return PolicyItem(upstream, kind, own)
+    return PolicyItem(upstream, kind, own, is_read_only(entry), is_destructive(entry))

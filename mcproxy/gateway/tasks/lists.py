@@ -18,10 +18,10 @@ from mcproxy.call.calls import Call, Complete, Failed, Outcome
 from mcproxy.call.errors import McpError
 from mcproxy.call.upstreams import Upstream
 from mcproxy.gateway.listings.internal_calls import NOBODY
-from mcproxy.gateway.listings.pagination import Bounds, Paged, drain
+from mcproxy.gateway.listings.pagination import Paged, PageLimits, fetch_pages
 from mcproxy.gateway.listings.state import Catalogue, LinkKey
 from mcproxy.gateway.task_ids import Task, TaskIds
-from mcproxy.gateway.tasks.registry import Holdings
+from mcproxy.gateway.tasks.registry import TaskRegistry
 from mcproxy.protocol.jsonrpc import INVALID_PARAMS, InvalidMessage, Params, first_level, parse_object, parse_text
 from mcproxy.protocol.tasks import TASK_ID, TASK_LIST
 from mcproxy.settings import Proxy
@@ -44,9 +44,14 @@ class _Listed:
     task: Params
 
 
-class TaskListing:
+class TaskLists:
     def __init__(
-        self, catalogue: Catalogue, ids: TaskIds, holdings: Holdings, upstreams: Mapping[str, Upstream], proxy: Proxy
+        self,
+        catalogue: Catalogue,
+        ids: TaskIds,
+        holdings: TaskRegistry,
+        upstreams: Mapping[str, Upstream],
+        proxy: Proxy,
     ) -> None:
         self._catalogue = catalogue
         self._ids = ids
@@ -72,10 +77,10 @@ class TaskListing:
 
     async def _fetched(self, link: LinkKey, call: Call) -> list[Raw]:
         spec, limits = self._catalogue.configured(link.upstream).space(link.upstream).spec, self._proxy.limits
-        bounds = Bounds(limits.max_list_pages, limits.max_list_entries, spec.max_message_bytes)
+        bounds = PageLimits(limits.max_list_pages, limits.max_list_entries, spec.max_message_bytes)
         upstream, errand = self._upstreams[link.upstream], replace(call, client=NOBODY)
         with anyio.move_on_after(spec.timeouts.list):
-            drained = await drain(lambda params: upstream(errand.with_params(params)), _TASKS, bounds)
+            drained = await fetch_pages(lambda params: upstream(errand.with_params(params)), _TASKS, bounds)
             return [] if isinstance(drained, Failed) else drained.items
         return []
 

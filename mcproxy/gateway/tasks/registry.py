@@ -12,7 +12,7 @@ from mcproxy.gateway.listings.state import LinkKey
 from mcproxy.gateway.task_ids import Task
 
 
-class Holdings:
+class TaskRegistry:
     """At most `most` of one listener; the oldest give way."""
 
     def __init__(self, most: int) -> None:

@@ -20,11 +20,11 @@ from mcproxy.call.errors import McpError, Reason
 from mcproxy.catalog.naming import Space
 from mcproxy.catalog.rewriting import Rewriter, TaskRewriter, edited
 from mcproxy.gateway.listings.listeners import Listeners
-from mcproxy.gateway.listings.routes import Way
+from mcproxy.gateway.listings.routes import ExposedRoute
 from mcproxy.gateway.listings.state import Catalogue, LinkKey
 from mcproxy.gateway.resolving import Target
 from mcproxy.gateway.task_ids import Task, TaskIds
-from mcproxy.gateway.tasks.registry import Holdings
+from mcproxy.gateway.tasks.registry import TaskRegistry
 from mcproxy.pending_requests import GOODBYE
 from mcproxy.protocol.jsonrpc import EMPTY_OBJECT, METHOD_NOT_FOUND, Params, parse_object, parse_text, raw
 from mcproxy.protocol.methods import METHODS, Method, Shape, Subject
@@ -43,14 +43,14 @@ from mcproxy.protocol.tasks import (
     unrelated,
 )
 
-Exchange = Callable[[Target, Method, Call], Awaitable[Outcome]]
+SendToUpstream = Callable[[Target, Method, Call], Awaitable[Outcome]]
 """Carries a call to its upstream and back."""
 
 
-class Tasks:
+class TaskRelay:
     """`relayed` stands between the resolver of a call and the exchange with its upstream."""
 
-    def __init__(self, catalogue: Catalogue, ids: TaskIds, holdings: Holdings, listeners: Listeners) -> None:
+    def __init__(self, catalogue: Catalogue, ids: TaskIds, holdings: TaskRegistry, listeners: Listeners) -> None:
         self._catalogue = catalogue
         self._ids = ids
         self._holdings = holdings
@@ -67,7 +67,7 @@ class Tasks:
             told = TaskChanged(self._ids.seal(task, caller), change.method, params)
             self._listeners.signal(listener, link.upstream, told)
 
-    def relayed(self, target: Target, row: Method, call: Call, exchange: Exchange) -> Awaitable[Outcome]:
+    def relayed(self, target: Target, row: Method, call: Call, exchange: SendToUpstream) -> Awaitable[Outcome]:
         """The outcome of a call that may be about a task, or may become one. Raises McpError."""
         way = target.way
         if way is None or not row.deferrable:
@@ -79,19 +79,21 @@ class Tasks:
             return self._without_tasks(target, way, row, call, exchange)
         return self._with_tasks(target, way, row, call, exchange)
 
-    async def _about_task(self, target: Target, row: Method, call: Call, exchange: Exchange) -> Outcome:
+    async def _about_task(self, target: Target, row: Method, call: Call, exchange: SendToUpstream) -> Outcome:
         task = self._ids.find(parse_text(call.params[TASK_ID]) or "", call.caller)
         self._hold(call.listener, task)
         outcome = await exchange(target, row, self._named(task.link, call, task.tool))
         rewriter = self._ids.rewriter(task.link, call.caller, task.tool)
         return edited(outcome, rewriter.task if row.shape is Shape.TASK else rewriter.related)
 
-    async def _with_tasks(self, target: Target, way: Way, row: Method, call: Call, exchange: Exchange) -> Outcome:
+    async def _with_tasks(
+        self, target: Target, way: ExposedRoute, row: Method, call: Call, exchange: SendToUpstream
+    ) -> Outcome:
         link, tool = self._catalogue.link(target.space, call.caller), way.shown.own
         return self._noted(link, call, tool, await exchange(target, row, self._named(link, call, tool)))
 
     def _without_tasks(
-        self, target: Target, way: Way, row: Method, call: Call, exchange: Exchange
+        self, target: Target, way: ExposedRoute, row: Method, call: Call, exchange: SendToUpstream
     ) -> Awaitable[Outcome]:
         """For a client and an upstream that have no tasks in common."""
         wished = TASK in call.params
@@ -151,7 +153,7 @@ class TaskClient:
         return raw(self.back(parse_object(answer)))
 
 
-async def _awaited(target: Target, row: Method, call: Call, exchange: Exchange) -> Outcome:
+async def _awaited(target: Target, row: Method, call: Call, exchange: SendToUpstream) -> Outcome:
     """Calls a tool as a task for a client that has no tasks; its outcome is the task's, which is cancelled with it."""
     outcome = await exchange(replace(target, params={**target.params, TASK: EMPTY_OBJECT}), row, call)
     id = _created(Dialect.CORE, outcome)

@@ -16,11 +16,11 @@ from mcproxy.call.clients import Listener
 from mcproxy.call.errors import McpError
 from mcproxy.call.upstreams import Connected, Disconnected, Retired, Upstream, UpstreamChanged, UpstreamEvent
 from mcproxy.concurrency.coalescer import Coalescer
-from mcproxy.gateway.listings.internal_calls import errand
+from mcproxy.gateway.listings.internal_calls import internal_call
 from mcproxy.gateway.listings.listeners import Listeners
 from mcproxy.gateway.listings.state import Catalogue, LinkKey
 from mcproxy.gateway.task_ids import Task, TaskIds
-from mcproxy.gateway.tasks.registry import Holdings
+from mcproxy.gateway.tasks.registry import TaskRegistry
 from mcproxy.protocol.eras import LATEST
 from mcproxy.protocol.jsonrpc import INVALID_PARAMS, INVALID_REQUEST, InvalidMessage
 from mcproxy.protocol.methods import LISTEN
@@ -29,12 +29,12 @@ from mcproxy.protocol.tasks import listened, listening_for
 _NONE: frozenset[str] = frozenset()
 
 
-class TaskListening:
+class TaskSubscriptions:
     def __init__(
         self,
         catalogue: Catalogue,
         ids: TaskIds,
-        holdings: Holdings,
+        holdings: TaskRegistry,
         listeners: Listeners,
         upstreams: Mapping[str, Upstream],
     ) -> None:
@@ -122,7 +122,7 @@ class TaskListening:
         timeouts = self._catalogue.configured(link.upstream).space(link.upstream).spec.timeouts
         owner = self._listeners.of(link.owner) if link.owner is not None else None
         with anyio.move_on_after(timeouts.connect + timeouts.list):
-            return await upstream(errand(link, LISTEN, listening_for(sorted(ids)), owner))
+            return await upstream(internal_call(link, LISTEN, listening_for(sorted(ids)), owner))
         return None
 
 

@@ -12,9 +12,9 @@ from typing import Final, cast
 
 import httptools
 
-from mcproxy.http.client.head_cache import Recognition
+from mcproxy.http.client.head_cache import HeadCache
 from mcproxy.http.client.headers import NOTHING_YET, read_head
-from mcproxy.http.client.response import Answer, Broken
+from mcproxy.http.client.response import Broken, ClientResponse
 
 MAX_HEAD: Final = 64 * 1024
 """Bytes that may come on end and be no body: heads, those of interim responses, trailers, and what parts chunks."""
@@ -22,7 +22,7 @@ LAST_MOMENT: Final = 1.0
 """Seconds in which an answer that nobody reads any more must end, for its connection to serve again."""
 
 
-class Connection(asyncio.Protocol):
+class ClientConnection(asyncio.Protocol):
     """`when_free` hears that it can carry another exchange; `when_lost`, once, that it never will again.
 
     The latter hears too whether the server hung up without a word on what it was asked. `recognition` is of that
@@ -31,17 +31,17 @@ class Connection(asyncio.Protocol):
 
     def __init__(
         self,
-        when_free: Callable[[Connection], None],
-        when_lost: Callable[[Connection, bool], None],
-        recognition: Recognition | None = None,
+        when_free: Callable[[ClientConnection], None],
+        when_lost: Callable[[ClientConnection, bool], None],
+        recognition: HeadCache | None = None,
     ) -> None:
         self._when_free = when_free
         self._when_lost = when_lost
-        self._recognition = recognition or Recognition()
+        self._recognition = recognition or HeadCache()
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport
         self._parser = httptools.HttpResponseParser(self)
-        self._answer: Answer | None = None
+        self._answer: ClientResponse | None = None
         self._heard = False
         self._lost = False
         self._paused = False
@@ -52,10 +52,10 @@ class Connection(asyncio.Protocol):
         self._since_body = 0
         self._interim = False
 
-    async def exchange(self, request: bytes) -> Answer:
+    async def exchange(self, request: bytes) -> ClientResponse:
         """Sends a request and waits for the head of its answer. Cancelled, it ends the connection. Raises Broken."""
         assert self._answer is None, "one exchange at a time"
-        self._answer = answer = Answer(self, self._loop)
+        self._answer = answer = ClientResponse(self, self._loop)
         self._heard, self._since_body = False, 0
         self._transport.write(request)
         try:
@@ -67,7 +67,7 @@ class Connection(asyncio.Protocol):
             raise
         return answer
 
-    def release(self, answer: Answer) -> None:
+    def release(self, answer: ClientResponse) -> None:
         if self._lost or answer is not self._answer:
             return
         if self._last_moment is None:

@@ -16,7 +16,7 @@ LONGEST: Final = 4096
 _LENGTH: Final = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]{1,15})(?=[ \t]*(?:\r\n|\Z))", re.IGNORECASE)
 
 
-class Recognition:
+class HeadCache:
     """Of one server, which all connections to it share. It remembers one head: the last."""
 
     __slots__ = ("_after", "_before", "_head")

@@ -17,10 +17,10 @@ import anyio
 from aiohappyeyeballs import start_connection
 from yarl import URL
 
-from mcproxy.http.client.connection import Connection
-from mcproxy.http.client.head_cache import Recognition
+from mcproxy.http.client.connection import ClientConnection
+from mcproxy.http.client.head_cache import HeadCache
 from mcproxy.http.client.headers import write_request
-from mcproxy.http.client.response import Answer, Broken
+from mcproxy.http.client.response import Broken, ClientResponse
 
 LONGEST_IDLE: Final = 15.0
 """Seconds that a connection waits for another request; servers mostly give up later."""
@@ -49,18 +49,18 @@ class Pool:
         self._most_idle = most_idle
         self._longest_idle = longest_idle
         self._tls: ssl.SSLContext | None = None
-        self._urls: dict[Connection, URL] = {}
+        self._urls: dict[ClientConnection, URL] = {}
         """For which each was made."""
-        self._idle: dict[Connection, float] = {}
+        self._idle: dict[ClientConnection, float] = {}
         self._expiry: asyncio.TimerHandle | None = None
-        self._recognition = Recognition()
+        self._recognition = HeadCache()
 
     @property
     def idle(self) -> int:
         """How many connections wait for a request."""
         return len(self._idle)
 
-    def request(self, method: str, url: URL, head: bytes, body: bytes | None = None) -> Awaitable[Answer]:
+    def request(self, method: str, url: URL, head: bytes, body: bytes | None = None) -> Awaitable[ClientResponse]:
         """Sends what `write_head` made, and `body`.
 
         Raises Unreached where nothing was sent, and Broken where nobody knows what became of it.
@@ -71,10 +71,10 @@ class Pool:
             return self._exchange_anew(url, request)
         return self._exchange_again(kept, url, request) if method in _REPEATABLE else kept.exchange(request)
 
-    async def _exchange_anew(self, url: URL, request: bytes) -> Answer:
+    async def _exchange_anew(self, url: URL, request: bytes) -> ClientResponse:
         return await (await self._connect(url)).exchange(request)
 
-    async def _exchange_again(self, kept: Connection, url: URL, request: bytes) -> Answer:
+    async def _exchange_again(self, kept: ClientConnection, url: URL, request: bytes) -> ClientResponse:
         """On another connection where this one has been closed meanwhile."""
         try:
             return await kept.exchange(request)
@@ -91,7 +91,7 @@ class Pool:
         if self._expiry is not None:
             self._expiry.cancel()
 
-    def _take(self, wanted: URL) -> Connection | None:
+    def _take(self, wanted: URL) -> ClientConnection | None:
         """The connection that waited least: it is the least likely to be closed meanwhile."""
         for connection in reversed(self._idle):
             url = self._urls[connection]
@@ -100,7 +100,7 @@ class Pool:
                 return connection
         return None
 
-    async def _connect(self, url: URL) -> Connection:
+    async def _connect(self, url: URL) -> ClientConnection:
         # In an empty context: a connection outlives the call that it is made for, and would hold all that is in it.
         try:
             connection = await self._loop.create_task(self._connected(url), context=Context())
@@ -109,14 +109,14 @@ class Pool:
         self._urls[connection] = url
         return connection
 
-    async def _connected(self, url: URL) -> Connection:
+    async def _connected(self, url: URL) -> ClientConnection:
         with anyio.fail_after(self._patience):
             connected = await start_connection(
                 await self._loop.getaddrinfo(url.raw_host or "", url.port or 0, type=socket.SOCK_STREAM),
                 happy_eyeballs_delay=HAPPY_EYEBALLS_DELAY,
             )
             _, connection = await self._loop.create_connection(
-                lambda: Connection(self._keep, self._forget, self._recognition),
+                lambda: ClientConnection(self._keep, self._forget, self._recognition),
                 sock=connected,
                 ssl=self._context() if url.scheme == "https" else None,
                 server_hostname=url.raw_host if url.scheme == "https" else None,
@@ -128,7 +128,7 @@ class Pool:
             self._tls = ssl.create_default_context()
         return self._tls
 
-    def _keep(self, connection: Connection) -> None:
+    def _keep(self, connection: ClientConnection) -> None:
         if len(self._idle) >= self._most_idle:
             connection.close()
             return
@@ -137,7 +137,7 @@ class Pool:
         if self._expiry is None:
             self._expire_at(now + self._longest_idle)
 
-    def _forget(self, connection: Connection, silently: bool) -> None:
+    def _forget(self, connection: ClientConnection, silently: bool) -> None:
         self._urls.pop(connection, None)
         self._idle.pop(connection, None)
         if silently:

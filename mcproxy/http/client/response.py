@@ -28,24 +28,24 @@ class TooLarge(Exception):
     """A body over the limit that its reader gave."""
 
 
-class Carrier(Protocol):
+class ResponseSource(Protocol):
     """What brings an answer."""
 
     def pause(self) -> None: ...
 
     def resume(self) -> None: ...
 
-    def release(self, answer: Answer) -> None: ...
+    def release(self, answer: ClientResponse) -> None: ...
 
     def abort(self) -> None: ...
 
 
-class Answer:
+class ClientResponse:
     """Read by one task, which releases or closes it."""
 
     __slots__ = ("_carrier", "_dropping", "_error", "_loop", "_size", "_unread", "_waiter", "head", "whole")
 
-    def __init__(self, carrier: Carrier, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, carrier: ResponseSource, loop: asyncio.AbstractEventLoop) -> None:
         self.head: Head = NOTHING_YET
         self.whole = False
         """Whether all of it has come."""
@@ -64,7 +64,7 @@ class Answer:
         self._waiter = self._loop.create_future()
         return self._waiter
 
-    def __aiter__(self) -> Answer:
+    def __aiter__(self) -> ClientResponse:
         """The body as it comes: all that is there each time, so that whoever asks for more waits. Raises Broken."""
         return self
 

@@ -4,19 +4,19 @@ A handler is given a `Request` and returns a `Response`, or `Streamed` where it 
 """
 
 from mcproxy.http.server.connection import Bounds
-from mcproxy.http.server.headers import Fields
+from mcproxy.http.server.headers import Headers
 from mcproxy.http.server.messages import (
     Answered,
     BodyCut,
     BodyLate,
     BodyTooLarge,
     Chunks,
-    Handler,
     Request,
+    RequestHandler,
     Response,
     Streamed,
 )
-from mcproxy.http.server.router import MethodNotAllowed, NotFound, Route, RoutedHandler, Router
+from mcproxy.http.server.router import MethodNotAllowed, NotFound, PathRouter, Route, RoutedHandler
 from mcproxy.http.server.server import Server
 
 __all__ = [
@@ -26,15 +26,15 @@ __all__ = [
     "BodyTooLarge",
     "Bounds",
     "Chunks",
-    "Fields",
-    "Handler",
+    "Headers",
     "MethodNotAllowed",
     "NotFound",
+    "PathRouter",
     "Request",
+    "RequestHandler",
     "Response",
     "Route",
     "RoutedHandler",
-    "Router",
     "Server",
     "Streamed",
 ]

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 
-class Carrier(Protocol):
+class ChunkSink(Protocol):
     """The connection that it goes by."""
 
     full: bool
@@ -20,10 +20,10 @@ class Carrier(Protocol):
         """Hangs up."""
 
 
-class Piecemeal:
+class ChunkedBody:
     """Implements `messages.Chunks`. A client of HTTP/1.0 knows no chunks: the end of the connection is their end."""
 
-    def __init__(self, carrier: Carrier, transport: asyncio.Transport, start: bytes, *, chunked: bool) -> None:
+    def __init__(self, carrier: ChunkSink, transport: asyncio.Transport, start: bytes, *, chunked: bool) -> None:
         self.ready: Callable[[], None] = _nothing
         self.gone: Callable[[], None] = _nothing
         self.over = False

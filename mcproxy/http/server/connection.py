@@ -17,10 +17,10 @@ from typing import Any, Final, Protocol, cast
 import httptools
 import structlog
 
-from mcproxy.http.server.chunked import Piecemeal
+from mcproxy.http.server.chunked import ChunkedBody
 from mcproxy.http.server.head_cache import LONGEST_KNOWN, MOST_KNOWN, MOST_LINES, KnownHead, known_head
-from mcproxy.http.server.headers import Fields
-from mcproxy.http.server.messages import Answered, Handler, Request, Response
+from mcproxy.http.server.headers import Headers
+from mcproxy.http.server.messages import Answered, Request, RequestHandler, Response
 from mcproxy.http.server.parser import read_fields, read_target
 from mcproxy.http.server.response_head import WITHOUT_BODY, head
 
@@ -43,7 +43,7 @@ _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 _RESET: Final = struct.pack("ii", 1, 0)
 """`struct linger`: on closing, wait for nothing."""
 
-Refuse = Callable[[int, str], Response]
+MakeRefusal = Callable[[int, str], Response]
 """What is answered to a request that reaches no handler: with this status, for that reason."""
 
 
@@ -61,11 +61,11 @@ class Bounds:
     """How many there may be."""
 
 
-class Owner(Protocol):
+class ConnectionOwner(Protocol):
     """Whose connections they are."""
 
-    handler: Handler
-    refuse: Refuse
+    handler: RequestHandler
+    refuse: MakeRefusal
 
     @property
     def bounds(self) -> Bounds: ...
@@ -73,16 +73,16 @@ class Owner(Protocol):
     closing: bool
     """Whether no connection serves another request."""
 
-    def opened(self, connection: Connection) -> None: ...
+    def opened(self, connection: ServerConnection) -> None: ...
 
-    def lost(self, connection: Connection) -> None: ...
+    def lost(self, connection: ServerConnection) -> None: ...
 
-    def serve(self, connection: Connection) -> None:
-        """Has `Connection.serve` run until it returns."""
+    def serve(self, connection: ServerConnection) -> None:
+        """Has `ServerConnection.serve` run until it returns."""
 
 
-class Connection(asyncio.Protocol):
-    """Implements `messages.Line`."""
+class ServerConnection(asyncio.Protocol):
+    """Implements `messages.RequestTransport`."""
 
     __slots__ = (  # there are many connections, and each request asks for most of these
         "_begun",
@@ -119,7 +119,7 @@ class Connection(asyncio.Protocol):
         "most",
     )
 
-    def __init__(self, owner: Owner) -> None:
+    def __init__(self, owner: ConnectionOwner) -> None:
         self._owner = owner
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport
@@ -129,7 +129,7 @@ class Connection(asyncio.Protocol):
         """Bytes that a body may have."""
         self._waiting: list[Request] = []
         self._served: Request | None = None
-        self._chunks: Piecemeal | None = None
+        self._chunks: ChunkedBody | None = None
         self._waiter: asyncio.Future[None] | None = None
         self._serving = False
         self._lost = False
@@ -155,7 +155,7 @@ class Connection(asyncio.Protocol):
         self._known: list[KnownHead] = []
         self._said: list[tuple[bytes, bytes]] = []
         """The lines that the parser read last, where they are few, for heads that are not known."""
-        self._fields = Fields()
+        self._fields = Headers()
         """What they say."""
         self._missing = 0
         """Bytes of the body of a request that the parser has not heard of."""
@@ -172,13 +172,13 @@ class Connection(asyncio.Protocol):
             self._facts[name] = self._transport.get_extra_info(name)
         return self._facts[name]
 
-    def begin(self, request: Request, status: int, fields: Mapping[str, str]) -> Piecemeal:
+    def begin(self, request: Request, status: int, fields: Mapping[str, str]) -> ChunkedBody:
         assert request is self._served, "a request is answered once, and in its turn"
         assert self._chunks is None, "it is being answered already"
         self._last = self._is_last(request) or request.is_old
         framing = b"" if request.is_old else b"Transfer-Encoding: chunked\r\n"
         start = head(status, fields, request.added, framing=framing, close=self._last)
-        self._chunks = chunks = Piecemeal(self, self._transport, start, chunked=not request.is_old)
+        self._chunks = chunks = ChunkedBody(self, self._transport, start, chunked=not request.is_old)
         return chunks
 
     def invite(self) -> None:
@@ -250,7 +250,7 @@ class Connection(asyncio.Protocol):
 
     def _forget(self) -> None:
         self._known.clear()
-        self._said, self._fields = [], Fields()
+        self._said, self._fields = [], Headers()
 
     def close(self) -> None:
         """Ends it once what was written has been taken."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from mcproxy.http.server.headers import Fields
+from mcproxy.http.server.headers import Headers
 
 MOST_KNOWN: Final = 8
 """Heads of one connection that are remembered."""
@@ -28,7 +28,7 @@ class KnownHead:
 
     __slots__ = ("_behind", "before", "fields", "method", "target")
 
-    def __init__(self, before: bytes, behind: bytes, method: str, target: str, fields: Fields) -> None:
+    def __init__(self, before: bytes, behind: bytes, method: str, target: str, fields: Headers) -> None:
         self.before: Final = before
         self.method: Final = method
         self.target: Final = target
@@ -47,7 +47,7 @@ class KnownHead:
         return None if len(body) > length else (length, body)
 
 
-def known_head(data: bytes, lines: int, method: str, target: str, fields: Fields) -> KnownHead | None:
+def known_head(data: bytes, lines: int, method: str, target: str, fields: Headers) -> KnownHead | None:
     """The head that `data` begins with, of which a parser read the rest, and so many lines behind the first.
 
     None where it is no head to be known again. A head is taken for what the parser took it for, or not at all: it must

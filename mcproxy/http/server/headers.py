@@ -6,13 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, Protocol, TypeVar, cast
 
-Line = tuple[str, str]
+HeaderLine = tuple[str, str]
 T = TypeVar("T")
 
 NONE: Final[Mapping[str, str]] = MappingProxyType({})
 
 
-class Notes(Protocol):
+class HeaderNotes(Protocol):
     """A dict of values by their own types, one of each."""
 
     def get(self, kind: type[T], /) -> T | None: ...
@@ -20,7 +20,7 @@ class Notes(Protocol):
     def __setitem__(self, kind: type[T], note: T, /) -> None: ...
 
 
-class Fields(dict[str, str]):
+class Headers(dict[str, str]):
     """The first value of each name, which is in lower case; of names that came more than once, `all` knows the rest.
 
     They are of one connection alone, and the same object for as long as its client says the same.
@@ -28,15 +28,15 @@ class Fields(dict[str, str]):
 
     __slots__ = ("_repeated", "noted")
 
-    def __init__(self, first: Mapping[str, str] = NONE, repeated: Sequence[Line] = ()) -> None:
+    def __init__(self, first: Mapping[str, str] = NONE, repeated: Sequence[HeaderLine] = ()) -> None:
         """`repeated` are all lines in their order, where a name came more than once."""
         super().__init__(first)
         self._repeated: Final = repeated
-        self.noted: Final = cast(Notes, {})
+        self.noted: Final = cast(HeaderNotes, {})
         """What was found out about them, and would be found out again with each request."""
 
     @classmethod
-    def of(cls, lines: Iterable[Line]) -> Fields:
+    def of(cls, lines: Iterable[HeaderLine]) -> Headers:
         """Of names as they are spelled."""
         read = [(name.lower(), value) for name, value in lines]
         first = dict(reversed(read))

@@ -1,4 +1,4 @@
-"""One request and what answers it. Neither knows a socket: `Line` is what carries them.
+"""One request and what answers it. Neither knows a socket: `RequestTransport` is what carries them.
 
 The body of a request is read once, and no further than its reader waits for it.
 """
@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl, unquote
 
 import msgspec
 
-from mcproxy.http.server.headers import NONE, Fields
+from mcproxy.http.server.headers import NONE, Headers
 
 MOST_UNREAD: Final = 256 * 1024
 """Bytes of a body that wait for somebody to read it; its client is made to wait beyond."""
@@ -60,7 +60,7 @@ class Chunks(Protocol):
         """Hangs up, so that nobody takes what was written for the whole."""
 
 
-class Line(Protocol):
+class RequestTransport(Protocol):
     """What a request came by, and its response goes by."""
 
     most: int
@@ -92,10 +92,10 @@ class Request(msgspec.Struct, eq=False):
     `length` are the bytes of its body, where that is known; `come` is what has come of it and is wanted, of `size`.
     """
 
-    line: Line
+    line: RequestTransport
     method: str
     target: str
-    fields: Fields
+    fields: Headers
     length: int | None = 0
     come: bytes | bytearray = b""
     size: int = 0
@@ -232,7 +232,7 @@ class Request(msgspec.Struct, eq=False):
 
 
 Answered = Response | Streamed
-Handler = Callable[[Request], Awaitable[Answered]]
+RequestHandler = Callable[[Request], Awaitable[Answered]]
 
 
 def _address(found: object) -> tuple[str, int] | None:

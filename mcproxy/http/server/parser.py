@@ -6,7 +6,7 @@ from typing import Final
 
 import httptools
 
-from mcproxy.http.server.headers import Fields
+from mcproxy.http.server.headers import Headers
 
 _KNOWN: Final = {
     spelled.encode(): name
@@ -31,13 +31,13 @@ _KNOWN: Final = {
 """Names that come with most requests, as they are mostly spelled."""
 
 
-def read_fields(lines: list[tuple[bytes, bytes]]) -> Fields:
+def read_fields(lines: list[tuple[bytes, bytes]]) -> Headers:
     """By names in lower case. Raises nothing: what is no text stands for itself (PEP 383)."""
     known = _KNOWN
     read = {known.get(name) or _text(name).lower(): value.decode("utf-8", "surrogateescape") for name, value in lines}
     if len(read) == len(lines):
-        return Fields(read)
-    return Fields.of((_text(name), _text(value)) for name, value in lines)
+        return Headers(read)
+    return Headers.of((_text(name), _text(value)) for name, value in lines)
 
 
 def _text(data: bytes) -> str:

@@ -37,7 +37,7 @@ class MethodNotAllowed(Exception):
         super().__init__(self.allowed)
 
 
-class Router:
+class PathRouter:
     """A path of which no segment is a name goes before others; of those, the first that fits."""
 
     def __init__(self, routes: Iterable[Route]) -> None:

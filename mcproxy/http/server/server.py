@@ -11,8 +11,8 @@ from typing import Final
 
 from anyio.abc import TaskStatus
 
-from mcproxy.http.server.connection import Bounds, Connection, Refuse
-from mcproxy.http.server.messages import Handler
+from mcproxy.http.server.connection import Bounds, MakeRefusal, ServerConnection
+from mcproxy.http.server.messages import RequestHandler
 
 SWEEPS: Final = 4
 """How often, in the time that a connection may idle, idle ones are looked for."""
@@ -30,12 +30,12 @@ class Server:
     `bounds` are asked for with each connection.
     """
 
-    def __init__(self, handler: Handler, refuse: Refuse, bounds: Callable[[], Bounds]) -> None:
+    def __init__(self, handler: RequestHandler, refuse: MakeRefusal, bounds: Callable[[], Bounds]) -> None:
         self.handler = handler
         self.refuse = refuse
         self._bounds = bounds
         self._tasks: asyncio.TaskGroup | None = None
-        self._connections: set[Connection] = set()
+        self._connections: set[ServerConnection] = set()
         self.closing = False
         self._listening: asyncio.Server | None = None
         self._emptied = asyncio.Event()
@@ -48,7 +48,7 @@ class Server:
     async def listen(self, host: str, port: int, tls: ssl.SSLContext | None) -> int:
         """Returns the port. Raises OSError where it cannot listen."""
         self._listening = await asyncio.get_running_loop().create_server(
-            lambda: Connection(self),
+            lambda: ServerConnection(self),
             host,
             port,
             ssl=tls,
@@ -98,7 +98,7 @@ class Server:
     def bounds(self) -> Bounds:
         return self._bounds()
 
-    def opened(self, connection: Connection) -> None:
+    def opened(self, connection: ServerConnection) -> None:
         self._connections.add(connection)
         excess = len(self._connections) - self.bounds.connections
         if excess > TURNED_AWAY:
@@ -106,12 +106,12 @@ class Server:
         elif excess > 0:
             connection.turn_away(503, "too many connections are open (limits.max_connections); try again later")
 
-    def lost(self, connection: Connection) -> None:
+    def lost(self, connection: ServerConnection) -> None:
         self._connections.discard(connection)
         if not self._connections:
             self._emptied.set()
 
-    def serve(self, connection: Connection) -> None:
+    def serve(self, connection: ServerConnection) -> None:
         assert self._tasks is not None, "it runs before it listens"
         # In nobody's context: what ends a stream may belong to another client, and what is served then does not.
         self._tasks.create_task(connection.serve(), context=Context())

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from mcproxy.settings.access.audit import Audit
+from mcproxy.settings.access.audit import AuditSettings
 from mcproxy.settings.access.authentication import Authentication
-from mcproxy.settings.access.pins import Pins
-from mcproxy.settings.access.policy import Policy
+from mcproxy.settings.access.pins import PinSettings
+from mcproxy.settings.access.policy import PolicySettings
 from mcproxy.settings.access.rates import Rates
 from mcproxy.settings.section import Section
 
@@ -15,11 +15,11 @@ class Access(Section):
 
     authentication: Authentication = Authentication()
     """How callers show who they are."""
-    policy: Policy = Policy()
+    policy: PolicySettings = PolicySettings()
     """Who may use what."""
     limits: Rates = Rates()
     """How much callers may use."""
-    audit: Audit = Audit()
+    audit: AuditSettings = AuditSettings()
     """What is written down of each call."""
-    pins: Pins = Pins()
+    pins: PinSettings = PinSettings()
     """Which definitions of upstreams are approved."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Literal
 
-from mcproxy.settings.section import Bytes, Count, Glob, Seconds, Section
+from mcproxy.settings.section import Bytes, Glob, Positive, Seconds, Section
 
 
-class Audit(Section):
+class AuditSettings(Section):
     """What is written down of each call: who, what, how it was decided and how it went. A line of JSON for each."""
 
     file: str | None = None
@@ -25,9 +25,9 @@ class Audit(Section):
     """Begin a new file when one has `max_bytes`. Else that is left to others: a file that is moved is made anew."""
     max_bytes: Bytes = 100 * 1024 * 1024
     """Of one file."""
-    files: Count = 10
+    files: Positive = 10
     """Full files that are kept, `FILE.1` the latest."""
-    max_queued: Count = 10_000
+    max_queued: Positive = 10_000
     """Records that wait to be written. `closed` counts calls that run among them."""
     patience: Seconds = 5
     """With `fail: closed`: how long a call waits for room among them before it is refused."""

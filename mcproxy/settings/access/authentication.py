@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, AwareDatetime, Field, IPvAnyNetwork, model_validator
 
-from mcproxy.settings.section import Bytes, Count, Seconds, SecondsOrNone, Section
+from mcproxy.settings.section import Bytes, Positive, Seconds, SecondsOrNone, Section
 
 RESERVED: Final = "anonymous"
 """The name of everybody who is not authenticated."""
@@ -51,7 +51,7 @@ def _check_some(algorithms: tuple[Algorithm, ...]) -> tuple[Algorithm, ...]:
     return algorithms
 
 
-class Key(Section):
+class ApiKeySettings(Section):
     """One key of a caller. `mcproxy keys add` makes it, and this."""
 
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
@@ -112,7 +112,7 @@ class OAuth(Section):
     """By a broader scope: the narrower ones that it stands for."""
     max_token_bytes: Bytes = 16 * 1024
     """A longer token is refused unread."""
-    max_tokens: Count = 10_000
+    max_tokens: Positive = 10_000
     """Tokens that are remembered as verified; the least used give way."""
     keys_lifetime: Seconds = 3600
     """How long keys of an issuer are used before they are fetched again."""
@@ -170,7 +170,7 @@ class Local(Section):
 class Authentication(Section):
     """How callers show who they are; any one way will do."""
 
-    keys: dict[KeyName, tuple[Key, ...]] = Field(default_factory=dict)
+    keys: dict[KeyName, tuple[ApiKeySettings, ...]] = Field(default_factory=dict)
     """API keys, by the names of callers. A caller may have several, so that they can be changed one by one."""
     key_header: HeaderName | None = None
     """A header that may bring a key, as X-API-Key, beside `Authorization: Bearer`."""

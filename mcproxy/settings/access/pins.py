@@ -41,7 +41,7 @@ def _off(value: object) -> object:
     return "off" if value is False else value
 
 
-class Pins(Section):
+class PinSettings(Section):
     """Tools, prompts, resource templates and instructions as they were approved: by `mcproxy lock`, into a file."""
 
     mode: Annotated[Literal["off", "warn", "enforce"], BeforeValidator(_off)] = "off"
@@ -58,7 +58,7 @@ class Pins(Section):
     def lock(self) -> Lock:
         return self._lock
 
-    def holding(self, lock: Lock) -> Pins:
+    def holding(self, lock: Lock) -> PinSettings:
         """The same pins, with what the file says."""
         held = self.model_copy()
         held._lock = lock

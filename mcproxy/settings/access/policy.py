@@ -12,7 +12,7 @@ import re2
 from pydantic import AfterValidator, Field, PrivateAttr, model_validator
 
 from mcproxy.protocol.methods import Kind
-from mcproxy.settings.section import Count, Glob, Section
+from mcproxy.settings.section import Glob, Positive, Section
 
 EVERYONE: Final = "everyone"
 """The role that every caller has."""
@@ -130,7 +130,7 @@ class Role(Section):
         return self.allow if effect == "allow" else self.deny
 
 
-class Policy(Section):
+class PolicySettings(Section):
     """Who may use what. What is denied does not exist for who is denied it."""
 
     default: Literal["allow", "deny"] | None = None
@@ -139,9 +139,9 @@ class Policy(Section):
     """By name; the role `everyone` is everyone's."""
     principals: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     """The roles of callers by name, beside those that they come with; without authentication they are `anonymous`."""
-    max_views: Count = 1000
+    max_views: Positive = 1000
     """Views of the catalogue that are kept, one for each set of roles at an endpoint; the least used give way."""
-    max_decisions: Count = 10_000
+    max_decisions: Positive = 10_000
     """Decisions that are kept; the least used give way."""
 
     _places: Mapping[RulePath, str] = PrivateAttr(default_factory=dict)
@@ -154,14 +154,14 @@ class Policy(Section):
         """The file and line of a rule, where it came from a file."""
         return self._places.get(rule)
 
-    def placed(self, places: Mapping[RulePath, str]) -> Policy:
+    def placed(self, places: Mapping[RulePath, str]) -> PolicySettings:
         """The same policy, which knows where its rules stand."""
         located = self.model_copy()
         located._places = dict(places)
         return located
 
     @model_validator(mode="after")
-    def _roles_are_known(self) -> Policy:
+    def _roles_are_known(self) -> PolicySettings:
         for principal, roles in self.principals.items():
             for role in roles:
                 if role not in self.roles:

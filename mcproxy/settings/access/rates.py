@@ -7,7 +7,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
-from mcproxy.settings.section import Count, Glob, Section
+from mcproxy.settings.section import Glob, Positive, Section
 
 _UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _PATTERN: Final = r"(\d+(?:\.\d+)?)\s*/\s*([smhd])"
@@ -37,11 +37,11 @@ class Allowance(Section):
 
     rate: Rate | None = None
     """Calls in the long run: `10/s`, `600/m`, `1000/h`."""
-    burst: Count | None = None
+    burst: Positive | None = None
     """Calls that may come at once before `rate` counts. Where it is not given: as many as `rate` allows in a second."""
-    at_once: Count | None = None
+    at_once: Positive | None = None
     """Calls that run at the same time."""
-    daily: Count | None = None
+    daily: Positive | None = None
     """Calls in a day (UTC). Counted in memory: a restart, and each replica, begins anew."""
 
     @model_validator(mode="after")
@@ -51,7 +51,7 @@ class Allowance(Section):
         return self
 
 
-class Limit(Allowance):
+class RateLimit(Allowance):
     """What is limited, and to how much. Lists count as well, where the limit is on all upstreams and no tools."""
 
     per: tuple[Literal["principal", "upstream", "tool"], ...] = ()
@@ -67,7 +67,7 @@ class Limit(Allowance):
 class Rates(Section):
     """How much callers may use. A call counts towards every limit that is about it, and needs room in each."""
 
-    rules: dict[str, Limit] = Field(default_factory=dict)
+    rules: dict[str, RateLimit] = Field(default_factory=dict)
     """Limits by name. The name is told to who exceeds it, and is a label of metrics."""
-    max_keys: Count = 100_000
+    max_keys: Positive = 100_000
     """Counts that are kept of each sort; those of who did not call for longest give way."""

@@ -23,10 +23,10 @@ from anyio.abc import ByteReceiveStream, Process
 
 from mcproxy.protocol.jsonrpc import Message, encode
 from mcproxy.rlimits import AT_START
-from mcproxy.settings import Upstream
+from mcproxy.settings import UpstreamSettings
 from mcproxy.upstream.child.lines import LineDecoder, LineTooLong
-from mcproxy.upstream.child.stdin import Inlet, opened
-from mcproxy.upstream.link import Hop, NotAccepted, Pipe, Unreachable, task_group
+from mcproxy.upstream.child.stdin import ChildStdin, opened
+from mcproxy.upstream.link import Duplex, Hop, NotAccepted, Unreachable, task_group
 from mcproxy.upstream.stderr_tail import Ration
 
 log = structlog.get_logger()
@@ -46,7 +46,7 @@ LAST_WORDS: Final = 10
 
 
 @asynccontextmanager
-async def child(hop: Hop, environ: Mapping[str, str] = os.environ) -> AsyncIterator[Pipe]:
+async def child(hop: Hop, environ: Mapping[str, str] = os.environ) -> AsyncIterator[Duplex]:
     """A child that runs, and is stopped on leaving: its stdin closed, then SIGTERM, then SIGKILL, to all of its kin."""
     env = environment(hop.spec, environ)
     command = locate(hop.spec, env)
@@ -69,11 +69,11 @@ async def child(hop: Hop, environ: Mapping[str, str] = os.environ) -> AsyncItera
                 await _stop(process, inlet, lifeline, hop.spec.timeouts.shutdown)
 
 
-def environment(spec: Upstream, environ: Mapping[str, str]) -> dict[str, str]:
+def environment(spec: UpstreamSettings, environ: Mapping[str, str]) -> dict[str, str]:
     return {name: environ[name] for name in INHERITED if name in environ} | spec.env
 
 
-def locate(spec: Upstream, env: Mapping[str, str]) -> str:
+def locate(spec: UpstreamSettings, env: Mapping[str, str]) -> str:
     """The absolute path of the upstream's command. Raises Unreachable with what was looked for, and where (R17)."""
     assert spec.command is not None
     if spec.cwd is not None and not Path(spec.cwd).is_dir():
@@ -90,7 +90,7 @@ def locate(spec: Upstream, env: Mapping[str, str]) -> str:
     return os.path.abspath(found)
 
 
-async def _start(spec: Upstream, command: str, env: Mapping[str, str], lifeline: int, stdin: int) -> Process:
+async def _start(spec: UpstreamSettings, command: str, env: Mapping[str, str], lifeline: int, stdin: int) -> Process:
     reaper = [sys.executable, "-I", "-S", str(REAPER), str(lifeline), str(AT_START)]
     try:
         return await anyio.open_process(
@@ -109,9 +109,9 @@ async def _start(spec: Upstream, command: str, env: Mapping[str, str], lifeline:
 
 
 class _Child:
-    """Implements `link.Pipe`."""
+    """Implements `link.Duplex`."""
 
-    def __init__(self, process: Process, inlet: Inlet, hop: Hop) -> None:
+    def __init__(self, process: Process, inlet: ChildStdin, hop: Hop) -> None:
         assert process.stdout is not None
         assert process.stderr is not None
         self._process = process
@@ -212,7 +212,7 @@ def _fate(status: int | None) -> str:
     return f"the child exited with status {status}"
 
 
-async def _stop(process: Process, inlet: Inlet, lifeline: RawIOBase, patience: float) -> None:
+async def _stop(process: Process, inlet: ChildStdin, lifeline: RawIOBase, patience: float) -> None:
     """Ends the child, its output read meanwhile: one that is stuck in a write could not exit (R11)."""
     assert process.stdout is not None
     assert process.stderr is not None
@@ -227,7 +227,7 @@ async def _stop(process: Process, inlet: Inlet, lifeline: RawIOBase, patience: f
         _kill_session(process.pid)
 
 
-async def _ends_by_itself(process: Process, inlet: Inlet, patience: float) -> bool:
+async def _ends_by_itself(process: Process, inlet: ChildStdin, patience: float) -> bool:
     inlet.close()
     if await _exits(process, patience):
         return True

@@ -15,7 +15,7 @@ from typing import cast
 import anyio
 
 
-class Inlet(asyncio.BaseProtocol):
+class ChildStdin(asyncio.BaseProtocol):
     """Our end of the pipe."""
 
     def __init__(self) -> None:
@@ -77,10 +77,10 @@ class Inlet(asyncio.BaseProtocol):
 
 
 @asynccontextmanager
-async def opened() -> AsyncIterator[tuple[int, Inlet]]:
+async def opened() -> AsyncIterator[tuple[int, ChildStdin]]:
     """The end that the child is to inherit, which is then to be closed here, and ours."""
     theirs, ours = os.pipe()
-    _, inlet = await asyncio.get_running_loop().connect_write_pipe(Inlet, os.fdopen(ours, "wb", buffering=0))
+    _, inlet = await asyncio.get_running_loop().connect_write_pipe(ChildStdin, os.fdopen(ours, "wb", buffering=0))
     try:
         yield theirs, inlet
     finally:

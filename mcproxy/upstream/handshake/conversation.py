@@ -19,7 +19,15 @@ from mcproxy.call.calls import Call, Complete, Failed, Outcome
 from mcproxy.call.clients import ListChanged, Notice, ResourceUpdated, TaskChanged
 from mcproxy.call.errors import Party, Reason
 from mcproxy.call.upstreams import ServerIdentity
-from mcproxy.pending_requests import GOODBYE, PeerGone, Requests, RequestTimeout, Send, Timeouts, with_progress_token
+from mcproxy.pending_requests import (
+    GOODBYE,
+    PeerGone,
+    PendingRequests,
+    RequestTimeout,
+    Send,
+    Timeouts,
+    with_progress_token,
+)
 from mcproxy.protocol.eras import HANDSHAKE_VERSIONS, LATEST_HANDSHAKE, Era
 from mcproxy.protocol.jsonrpc import (
     EMPTY_OBJECT,
@@ -53,9 +61,9 @@ from mcproxy.protocol.methods import (
 from mcproxy.protocol.tasks import TASK_ID, TASK_STATUS, related_task, without_tasks
 from mcproxy.telemetry.metrics import UNKNOWN
 from mcproxy.upstream.attribution import Ambiguous, Attribution, Caused, Causes, Nobody
-from mcproxy.upstream.handshake.server_requests import Questions
-from mcproxy.upstream.handshake.url_elicitations import Visits
-from mcproxy.upstream.link import Hop, Link, NotAccepted, Pipe, Rejected, Unreachable, task_group
+from mcproxy.upstream.handshake.server_requests import ServerRequests
+from mcproxy.upstream.handshake.url_elicitations import UrlElicitations
+from mcproxy.upstream.link import Duplex, Hop, Link, NotAccepted, Rejected, Unreachable, task_group
 
 SHARED_CAPABILITIES: Final[Params] = {
     "roots": Raw(b'{"listChanged":true}'),
@@ -66,10 +74,10 @@ SHARED_CAPABILITIES: Final[Params] = {
 
 
 @asynccontextmanager
-async def over(pipe: Pipe, hop: Hop) -> AsyncIterator[Link]:
+async def over(pipe: Duplex, hop: Hop) -> AsyncIterator[Link]:
     """The handshake over a pipe on which everything arrives in one stream."""
     async with task_group() as tasks:
-        conversation = Conversation(hop, tasks, pipe.send)
+        conversation = HandshakeConversation(hop, tasks, pipe.send)
         tasks.start_soon(_feed, pipe, conversation)
         await conversation.open()
         try:
@@ -78,21 +86,21 @@ async def over(pipe: Pipe, hop: Hop) -> AsyncIterator[Link]:
             conversation.lose("the link was closed")
 
 
-async def _feed(pipe: Pipe, conversation: Conversation) -> None:
+async def _feed(pipe: Duplex, conversation: HandshakeConversation) -> None:
     conversation.lose(await pipe.feed(conversation.receive))
 
 
-class Conversation:
+class HandshakeConversation:
     """Implements `link.Link`. `send` may return at once, or carry a request's exchange until it is settled."""
 
     def __init__(self, hop: Hop, tasks: TaskGroup, send: Send) -> None:
         self._hop = hop
         self._tasks = tasks
         self._send = send
-        self._requests = Requests()
+        self._requests = PendingRequests()
         self._causes = Causes()
-        self._visits = Visits(hop.spec.max_in_flight)
-        self._questions = Questions(hop, tasks, self._requests, self._tell, self._visits)
+        self._visits = UrlElicitations(hop.spec.max_in_flight)
+        self._questions = ServerRequests(hop, tasks, self._requests, self._tell, self._visits)
         self._identity: ServerIdentity | None = None
         self.over = False
         self.settled: Final = self._requests.settled

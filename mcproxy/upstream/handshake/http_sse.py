@@ -15,12 +15,12 @@ from mcproxy.http.client.response import Broken
 from mcproxy.pending_requests import PeerGone
 from mcproxy.protocol.jsonrpc import Message, encode
 from mcproxy.protocol.sse import Event, EventDecoder, EventTooLarge
-from mcproxy.upstream.link import Hop, NotAccepted, Pipe, Unreachable
-from mcproxy.upstream.requester import EVENTS, JSON, Requester, Response, excerpt, session
+from mcproxy.upstream.link import Duplex, Hop, NotAccepted, Unreachable
+from mcproxy.upstream.requester import EVENTS, JSON, Requester, UpstreamResponse, excerpt, session
 
 
 @asynccontextmanager
-async def stream(hop: Hop) -> AsyncIterator[Pipe]:
+async def stream(hop: Hop) -> AsyncIterator[Duplex]:
     """An open stream whose `endpoint` event has come. Raises Unreachable or Rejected."""
     assert hop.spec.url is not None
     async with session(hop.spec) as http:
@@ -34,10 +34,10 @@ async def stream(hop: Hop) -> AsyncIterator[Pipe]:
                 raise requester.rejection(response, await excerpt(response))
             async with aclosing(_events(response, hop.spec.max_message_bytes)) as events:
                 endpoint = await _endpoint(events, response.url)
-                yield _Stream(requester, events, endpoint)
+                yield _SseDuplex(requester, events, endpoint)
 
 
-async def _events(response: Response, limit: int) -> AsyncGenerator[Event, None]:
+async def _events(response: UpstreamResponse, limit: int) -> AsyncGenerator[Event, None]:
     decoder = EventDecoder(limit)
     async for chunk in response.body:
         for event in decoder.feed(chunk):
@@ -58,8 +58,8 @@ async def _endpoint(events: AsyncIterator[Event], base: URL) -> URL:
     raise Unreachable("the stream ended before its endpoint event")
 
 
-class _Stream:
-    """Implements `link.Pipe`."""
+class _SseDuplex:
+    """Implements `link.Duplex`."""
 
     def __init__(self, requester: Requester, events: AsyncIterator[Event], endpoint: URL) -> None:
         self._requester = requester

@@ -16,7 +16,7 @@ from msgspec import Raw
 
 from mcproxy.call.clients import InputRequest, Listener
 from mcproxy.call.errors import McpError
-from mcproxy.pending_requests import PeerGone, Requests, Send
+from mcproxy.pending_requests import PeerGone, PendingRequests, Send
 from mcproxy.protocol.eras import HOP_META
 from mcproxy.protocol.jsonrpc import (
     EMPTY_OBJECT,
@@ -34,22 +34,22 @@ from mcproxy.protocol.jsonrpc import (
     raw,
 )
 from mcproxy.protocol.methods import INPUT_CAPABILITIES
-from mcproxy.settings import Upstream
+from mcproxy.settings import UpstreamSettings
 from mcproxy.telemetry.metrics import UNKNOWN
 from mcproxy.upstream.attribution import Ambiguous, Attribution, Caused, Nobody
-from mcproxy.upstream.handshake.url_elicitations import Visits
+from mcproxy.upstream.handshake.url_elicitations import UrlElicitations
 from mcproxy.upstream.link import Hop, NotAccepted, Rejected
 
 _ANSWERED_HERE: Final = {"ping": EMPTY_OBJECT}
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class ReplyNow:
     result: Raw
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class AskClient:
     """`listener` is where the same client hears of what comes after; `ids` are our requests that wait for this."""
 
     put: Callable[[InputRequest], Awaitable[Raw]]
@@ -59,11 +59,11 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
-class Refuse:
+class RefuseNow:
     error: McpError
 
 
-Plan = Reply | Ask | Refuse
+Plan = ReplyNow | AskClient | RefuseNow
 
 
 def plan(request: Request, attribution: Attribution, hop: Hop, *, own_stream: bool) -> Plan:
@@ -72,21 +72,21 @@ def plan(request: Request, attribution: Attribution, hop: Hop, *, own_stream: bo
     `own_stream` says that it came on the response stream of the call that caused it.
     """
     if request.method in _ANSWERED_HERE:
-        return Reply(_ANSWERED_HERE[request.method])
+        return ReplyNow(_ANSWERED_HERE[request.method])
     if request.method not in INPUT_CAPABILITIES:
-        return Refuse(McpError(METHOD_NOT_FOUND, f"unknown method: {request.method}"))
+        return RefuseNow(McpError(METHOD_NOT_FOUND, f"unknown method: {request.method}"))
     try:
         question = InputRequest(request.method, _without_hop_meta(request.params))
     except InvalidMessage as invalid:
-        return Refuse(McpError(invalid.code, f"_meta: {invalid.reason}"))
+        return RefuseNow(McpError(invalid.code, f"_meta: {invalid.reason}"))
     configured = _configured(hop)
     if not own_stream and request.method in configured:
-        return Reply(configured[request.method])
+        return ReplyNow(configured[request.method])
     if isinstance(attribution, Caused):
-        return Ask(attribution.call.client.ask, question, attribution.call.listener, attribution.ids)
+        return AskClient(attribution.call.client.ask, question, attribution.call.listener, attribution.ids)
     if hop.ownership is not None and hop.ownership.listener is not None:
-        return Ask(hop.ownership.listener.ask, question, hop.ownership.listener)
-    return Refuse(_untraceable(request.method, attribution, hop.spec))
+        return AskClient(hop.ownership.listener.ask, question, hop.ownership.listener)
+    return RefuseNow(_untraceable(request.method, attribution, hop.spec))
 
 
 def _configured(hop: Hop) -> dict[str, Raw]:
@@ -100,7 +100,7 @@ def _configured(hop: Hop) -> dict[str, Raw]:
     return {"roots/list": raw({"roots": [{"uri": uri} for uri in hop.spec.roots]})}
 
 
-def _untraceable(method: str, attribution: Nobody | Ambiguous, spec: Upstream) -> McpError:
+def _untraceable(method: str, attribution: Nobody | Ambiguous, spec: UpstreamSettings) -> McpError:
     match attribution:
         case Nobody():
             cause = "no client's call is in flight that it could be for"
@@ -119,10 +119,12 @@ def _without_hop_meta(params: Params) -> Params:
     return {**params, "_meta": raw(meta)}
 
 
-class Questions:
+class ServerRequests:
     """Those of one link that have no answer yet; each runs in `tasks`."""
 
-    def __init__(self, hop: Hop, tasks: TaskGroup, requests: Requests, send: Send, visits: Visits) -> None:
+    def __init__(
+        self, hop: Hop, tasks: TaskGroup, requests: PendingRequests, send: Send, visits: UrlElicitations
+    ) -> None:
         self._hop = hop
         self._tasks = tasks
         self._requests = requests
@@ -140,9 +142,9 @@ class Questions:
             self._hop.count_junk()
             return
         decided = plan(request, attribution, self._hop, own_stream=own_stream)
-        if isinstance(decided, Ask) and len(self._open) >= most:
-            decided = Refuse(McpError(INTERNAL_ERROR, f"busy: {most} requests wait for answers (max_in_flight)"))
-        if isinstance(decided, Refuse):
+        if isinstance(decided, AskClient) and len(self._open) >= most:
+            decided = RefuseNow(McpError(INTERNAL_ERROR, f"busy: {most} requests wait for answers (max_in_flight)"))
+        if isinstance(decided, RefuseNow):
             self._count(request.method)
         scope = self._open[request.id] = anyio.CancelScope()
         self._tasks.start_soon(self._answer, request.id, decided, scope)
@@ -164,11 +166,11 @@ class Questions:
 
     async def _reply(self, id: RequestId, decided: Plan) -> Response | ErrorResponse:
         match decided:
-            case Reply(result=result):
+            case ReplyNow(result=result):
                 return Response(id, parse_object(result))
-            case Refuse(error=error):
+            case RefuseNow(error=error):
                 return ErrorResponse(id, error.error())
-            case Ask(put=put, request=request, listener=listener, ids=ids):
+            case AskClient(put=put, request=request, listener=listener, ids=ids):
                 self._visits.note(request.params, listener)
                 try:
                     with self._requests.held(ids):

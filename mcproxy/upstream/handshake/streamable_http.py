@@ -33,10 +33,10 @@ from mcproxy.protocol.jsonrpc import (
     parse,
 )
 from mcproxy.protocol.sse import Event, EventDecoder, EventTooLarge
-from mcproxy.upstream.handshake.conversation import Conversation, messages
+from mcproxy.upstream.handshake.conversation import HandshakeConversation, messages
 from mcproxy.upstream.link import Hop, Link, NotAccepted, Rejected, task_group
-from mcproxy.upstream.requester import AUTHENTICATION, EVENTS, JSON, Headers, Requester, excerpt, read, session
-from mcproxy.upstream.requester import Response as HttpResponse
+from mcproxy.upstream.requester import AUTHENTICATION, EVENTS, JSON, ExtraHeaders, Requester, excerpt, read, session
+from mcproxy.upstream.requester import UpstreamResponse as HttpResponse
 
 SESSION: Final = "Mcp-Session-Id"
 VERSION: Final = "MCP-Protocol-Version"
@@ -119,8 +119,8 @@ class _Streamable:
         self._requester = requester
         self._tasks = tasks
         self._session: str | None = None
-        self._post_headers: Headers | None = None
-        self._conversation = Conversation(hop, tasks, self._send)
+        self._post_headers: ExtraHeaders | None = None
+        self._conversation = HandshakeConversation(hop, tasks, self._send)
         self._hearing = Hearing.REGAINED
 
     async def open(self) -> Link:
@@ -279,14 +279,14 @@ class _Streamable:
         resumption = () if position.last_id is None else ((LAST_EVENT, position.last_id),)
         return await self._request("GET", (*self._headers(), ("Accept", EVENTS), *resumption))
 
-    async def _request(self, method: str, headers: Headers, body: bytes | None = None) -> HttpResponse:
+    async def _request(self, method: str, headers: ExtraHeaders, body: bytes | None = None) -> HttpResponse:
         try:
             return await self._requester.request(method, self._url, headers, body)
         except NotAccepted as unreachable:
             self._conversation.leave(str(unreachable))
             raise
 
-    def _posting(self) -> Headers:
+    def _posting(self) -> ExtraHeaders:
         """The same for all messages, once the handshake is done."""
         if self._post_headers is not None:
             return self._post_headers
@@ -295,7 +295,7 @@ class _Streamable:
             self._post_headers = headers
         return headers
 
-    def _headers(self) -> Headers:
+    def _headers(self) -> ExtraHeaders:
         known = ((SESSION, self._session), (VERSION, self._conversation.version))
         return tuple((name, value) for name, value in known if value is not None)
 

@@ -20,7 +20,7 @@ class _Required(msgspec.Struct):
 _required = msgspec.json.Decoder(_Required)
 
 
-class Visits:
+class UrlElicitations:
     """Those of one link that nobody said to be over; of more than `most`, the oldest are forgotten."""
 
     def __init__(self, most: int) -> None:

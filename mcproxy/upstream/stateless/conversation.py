@@ -19,7 +19,7 @@ from mcproxy.call.calls import Call, Complete, Failed, Outcome
 from mcproxy.call.errors import Party, Reason
 from mcproxy.call.identity import Caller
 from mcproxy.call.upstreams import ServerIdentity
-from mcproxy.pending_requests import GOODBYE, PeerGone, Requests, RequestTimeout, Send, Timeouts
+from mcproxy.pending_requests import GOODBYE, PeerGone, PendingRequests, RequestTimeout, Send, Timeouts
 from mcproxy.protocol.envelope import LONGEST_REMEMBERED, Envelope, put_on, wrap, written
 from mcproxy.protocol.eras import LATEST, STATELESS_VERSIONS, Era
 from mcproxy.protocol.jsonrpc import (
@@ -54,7 +54,7 @@ from mcproxy.upstream.attribution import Caused, Causes
 from mcproxy.upstream.link import Hop, NotAccepted, Rejected, task_group
 from mcproxy.upstream.stateless import probe as probing
 from mcproxy.upstream.stateless import results
-from mcproxy.upstream.stateless.subscriptions import Listening, announced
+from mcproxy.upstream.stateless.subscriptions import ListenStream, announced
 
 FOREVER: Final = Timeouts(math.inf, math.inf)
 """For the stream of changes, once acknowledged: it lasts as long as its link."""
@@ -64,7 +64,7 @@ HEAD_START: Final = 1.0
 
 
 @asynccontextmanager
-async def kept(conversation: Conversation) -> AsyncIterator[None]:
+async def kept(conversation: StatelessConversation) -> AsyncIterator[None]:
     """Lets a conversation hear of changes; ends it on leaving."""
     async with task_group() as tasks:
         tasks.start_soon(conversation.listening.run)
@@ -75,7 +75,7 @@ async def kept(conversation: Conversation) -> AsyncIterator[None]:
             conversation.lose("the link was closed")
 
 
-class Conversation:
+class StatelessConversation:
     """Implements `link.Link`. `send` may return at once, or carry a request's exchange until it is settled.
 
     `says_cancelled`: a request is cancelled by a message; otherwise by cancelling its `send` (cancellation).
@@ -86,9 +86,9 @@ class Conversation:
         self._hop = hop
         self._send = send
         self._send_cancel: Send | None = self._say_cancelled if says_cancelled else None
-        self._requests = Requests()
+        self._requests = PendingRequests()
         self._causes = Causes()
-        self.listening: Final = Listening(hop, announced(identity.capabilities), self._listen)
+        self.listening: Final = ListenStream(hop, announced(identity.capabilities), self._listen)
         self.over = False
         self.settled: Final = self._requests.settled
         self._extensions = extensions(identity.capabilities)

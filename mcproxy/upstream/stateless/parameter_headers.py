@@ -29,7 +29,7 @@ MOST_TOOLS: Final = 10_000
 _tools = msgspec.json.Decoder(list[Raw])
 
 
-class Mirrored:
+class ParameterHeaders:
     """The annotated parameters of one upstream's tools, by name."""
 
     def __init__(self, upstream: str) -> None:

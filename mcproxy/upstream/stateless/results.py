@@ -27,13 +27,13 @@ class Malformed(Exception):
     """A result that the specification does not allow. The text says why."""
 
 
-class _Question(msgspec.Struct):
+class _InputRequestBody(msgspec.Struct):
     method: str
     params: Params | UnsetType = UNSET
 
 
 class _InputRequired(msgspec.Struct):
-    inputRequests: dict[str, _Question] | UnsetType = UNSET  # noqa: N815  # as on the wire
+    inputRequests: dict[str, _InputRequestBody] | UnsetType = UNSET  # noqa: N815  # as on the wire
     requestState: str | UnsetType = UNSET  # noqa: N815  # as on the wire
 
 
@@ -84,5 +84,5 @@ def _wanted(result: Params, row: Method) -> InputRequired:
     return InputRequired(requests, state, result)
 
 
-def _params(question: _Question) -> Params:
+def _params(question: _InputRequestBody) -> Params:
     return {} if question.params is UNSET else without_hop_meta(question.params)

@@ -11,17 +11,17 @@ from contextlib import asynccontextmanager
 import anyio
 
 from mcproxy.call.upstreams import ServerIdentity
-from mcproxy.pending_requests import PeerGone, Requests, RequestTimeout, Timeouts
+from mcproxy.pending_requests import PeerGone, PendingRequests, RequestTimeout, Timeouts
 from mcproxy.protocol.jsonrpc import ErrorResponse, InvalidMessage, Message, Request, Response, parse
-from mcproxy.upstream.link import Hop, Link, NotAccepted, Pipe, task_group
-from mcproxy.upstream.stateless.conversation import Conversation, kept
+from mcproxy.upstream.link import Duplex, Hop, Link, NotAccepted, task_group
+from mcproxy.upstream.stateless.conversation import StatelessConversation, kept
 from mcproxy.upstream.stateless.probe import QUESTION, Older, identity
 
 
 class Relay:
-    """Implements `link.Pipe` over another one. What arrives while nobody feeds is dropped."""
+    """Implements `link.Duplex` over another one. What arrives while nobody feeds is dropped."""
 
-    def __init__(self, pipe: Pipe) -> None:
+    def __init__(self, pipe: Duplex) -> None:
         self._pipe = pipe
         self._receive: Callable[[bytes], None] = _drop
         self._ended = anyio.Event()
@@ -48,7 +48,7 @@ class Relay:
 
 
 @asynccontextmanager
-async def relayed(pipe: Pipe) -> AsyncIterator[Relay]:
+async def relayed(pipe: Duplex) -> AsyncIterator[Relay]:
     async with task_group() as tasks:
         relay = Relay(pipe)
         tasks.start_soon(relay.run)
@@ -56,26 +56,26 @@ async def relayed(pipe: Pipe) -> AsyncIterator[Relay]:
 
 
 @asynccontextmanager
-async def over(pipe: Pipe, hop: Hop, patience: float, question: Request = QUESTION) -> AsyncIterator[Link]:
+async def over(pipe: Duplex, hop: Hop, patience: float, question: Request = QUESTION) -> AsyncIterator[Link]:
     """A link to a server that answers `question` within `patience` seconds with that it speaks this era.
 
     Raises Older, Unreachable, or PeerGone where the pipe ends before.
     """
     found = await _probe(pipe, hop, patience, question)
-    conversation = Conversation(hop, found, pipe.send, says_cancelled=True)
+    conversation = StatelessConversation(hop, found, pipe.send, says_cancelled=True)
     async with task_group() as tasks:
         tasks.start_soon(_feed, pipe, conversation)
         async with kept(conversation):
             yield conversation
 
 
-async def _feed(pipe: Pipe, conversation: Conversation) -> None:
+async def _feed(pipe: Duplex, conversation: StatelessConversation) -> None:
     conversation.lose(await pipe.feed(conversation.receive))
 
 
-async def _probe(pipe: Pipe, hop: Hop, patience: float, question: Request) -> ServerIdentity:
+async def _probe(pipe: Duplex, hop: Hop, patience: float, question: Request) -> ServerIdentity:
     hop.underway.step = question.method
-    requests = Requests()
+    requests = PendingRequests()
     async with task_group() as tasks:
         tasks.start_soon(_await_answer, pipe, hop, requests)
         try:
@@ -89,7 +89,7 @@ async def _probe(pipe: Pipe, hop: Hop, patience: float, question: Request) -> Se
         return identity(answer)
 
 
-async def _await_answer(pipe: Pipe, hop: Hop, requests: Requests) -> None:
+async def _await_answer(pipe: Duplex, hop: Hop, requests: PendingRequests) -> None:
     def receive(data: bytes) -> None:
         try:
             message = parse(data)

@@ -38,10 +38,10 @@ from mcproxy.protocol.jsonrpc import (
 from mcproxy.protocol.methods import METHODS, Kind, Subject
 from mcproxy.protocol.sse import EventDecoder, EventTooLarge
 from mcproxy.upstream.link import Hop, Link, NotAccepted, Rejected, Unreachable, task_group
-from mcproxy.upstream.requester import AUTHENTICATION, EVENTS, JSON, Headers, Requester, excerpt, read, session
-from mcproxy.upstream.requester import Response as HttpResponse
-from mcproxy.upstream.stateless.conversation import Conversation, kept
-from mcproxy.upstream.stateless.parameter_headers import Mirrored, next_page
+from mcproxy.upstream.requester import AUTHENTICATION, EVENTS, JSON, ExtraHeaders, Requester, excerpt, read, session
+from mcproxy.upstream.requester import UpstreamResponse as HttpResponse
+from mcproxy.upstream.stateless.conversation import StatelessConversation, kept
+from mcproxy.upstream.stateless.parameter_headers import ParameterHeaders, next_page
 from mcproxy.upstream.stateless.probe import QUESTION, Older, identity, is_modern
 
 REFETCHED_PAGES: Final = 100
@@ -100,7 +100,7 @@ class _Posts:
         except Broken:
             return  # broken off is ended: what matters is whether the answer was there
 
-    def _headers(self, request: Request, mirrored: Mapping[str, str]) -> Headers:
+    def _headers(self, request: Request, mirrored: Mapping[str, str]) -> ExtraHeaders:
         key = METHODS[request.method].subject_key
         name = bytes(request.params.get(key, b"")) if key is not None else b""
         named = _named_again if len(name) <= LONGEST_KEPT_NAME else _named
@@ -111,7 +111,7 @@ class _Posts:
         return self._requester.rejection(response, await excerpt(response) if body is None else body)
 
 
-def _named(method: str, name: bytes) -> Headers:
+def _named(method: str, name: bytes) -> ExtraHeaders:
     """The headers of a request whose subject, if it has one, is `name` in JSON."""
     key = METHODS[method].subject_key
     standard = standard_headers(LATEST, method, {} if key is None else {key: Raw(name)})
@@ -174,10 +174,10 @@ class _Stateless:
 
     def __init__(self, hop: Hop, posts: _Posts, identity: ServerIdentity, tasks: TaskGroup) -> None:
         self.identity: Final = identity
-        self.conversation: Final = Conversation(hop, identity, self._send, says_cancelled=False)
+        self.conversation: Final = StatelessConversation(hop, identity, self._send, says_cancelled=False)
         self._posts = posts
         self._tasks = tasks
-        self._mirrored = Mirrored(hop.spec.name)
+        self._mirrored = ParameterHeaders(hop.spec.name)
 
     @property
     def over(self) -> bool:

@@ -74,7 +74,7 @@ class Named(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Filter:
+class ListenFilter:
     """What a stream is to tell of, or has agreed to."""
 
     flags: frozenset[str] = frozenset()
@@ -83,7 +83,7 @@ class Filter:
     tasks: frozenset[str] = frozenset()
 
     @classmethod
-    def of(cls, flags: frozenset[str], named: Collection[Named]) -> Filter:
+    def of(cls, flags: frozenset[str], named: Collection[Named]) -> ListenFilter:
         uris = frozenset(name for member, name in named if member == LISTEN_URIS)
         return cls(flags, uris, frozenset(name for member, name in named if member == LISTEN_TASKS))
 
@@ -107,16 +107,16 @@ class Filter:
             members[LISTEN_TASKS] = sorted(self.tasks)
         return {"notifications": raw(members)}
 
-    def agreed(self, params: Params) -> Filter:
+    def agreed(self, params: Params) -> ListenFilter:
         """What of this an acknowledgement honours. A URI may come back in another spelling (requirement R63)."""
         try:
             members = parse_object(params.get("notifications", EMPTY_OBJECT))
             named = {canonical(uri) for uri in _uris.decode(members[LISTEN_URIS])} if LISTEN_URIS in members else set()
             tasks = self.tasks.intersection(listened(params))
         except (InvalidMessage, msgspec.MsgspecError):
-            return Filter()
+            return ListenFilter()
         flags = frozenset(flag for flag in self.flags if bytes(members.get(flag, b"")) == b"true")
-        return Filter(flags, frozenset(uri for uri in self.uris if canonical(uri) in named), tasks)
+        return ListenFilter(flags, frozenset(uri for uri in self.uris if canonical(uri) in named), tasks)
 
 
 def announced(capabilities: Params) -> frozenset[str]:
@@ -141,20 +141,20 @@ class _Wish:
 
 
 @dataclass(eq=False, slots=True)
-class _Stream:
-    asked: Filter
+class _ListenResponse:
+    asked: ListenFilter
     since: float
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     opened: anyio.Event = field(default_factory=anyio.Event)
     """Acknowledged, or ended before."""
-    agreed: Filter | None = None
+    agreed: ListenFilter | None = None
     end: ErrorObject | None = None
     """Why it ended, once it has."""
 
     @property
-    def covers(self) -> Filter:
+    def covers(self) -> ListenFilter:
         """What there is no use in asking again for: flags that it did not agree to are not its server's to give."""
-        return Filter.of(self.asked.flags, self.agreed.named if self.agreed is not None else ())
+        return ListenFilter.of(self.asked.flags, self.agreed.named if self.agreed is not None else ())
 
     def acknowledged(self, params: Params) -> None:
         if self.agreed is None:
@@ -166,7 +166,7 @@ class _Stream:
         self.opened.set()
 
 
-class Listening:
+class ListenStream:
     """`run` owns the streams; calls and what arrives come from other tasks."""
 
     def __init__(
@@ -177,9 +177,9 @@ class Listening:
         self._listen = listen
         self._delays = delays
         self._wishes: dict[Named, _Wish] = {}
-        self._streams: dict[RequestId, _Stream] = {}
+        self._streams: dict[RequestId, _ListenResponse] = {}
         """Those that are open or being opened: two, while one takes the place of the other."""
-        self._stream: _Stream | None = None
+        self._stream: _ListenResponse | None = None
         """The one that is acknowledged."""
         self._unsupported: ErrorObject | None = None
         self._closed: str | None = None
@@ -285,21 +285,21 @@ class Listening:
         """Keeps a stream open for what is wanted, until cancelled or the server turns out to have none."""
         async with task_group() as tasks:
             while self._unsupported is None:
-                wanted = Filter.of(self._flags, self._wishes)
+                wanted = ListenFilter.of(self._flags, self._wishes)
                 if self._stream is not None and self._stream.end is not None:
                     await self._lost(self._stream, self._stream.end)
                 elif self._deaf and not wanted:
                     self._regain()
-                elif wanted == (self._stream.covers if self._stream is not None else Filter()):
+                elif wanted == (self._stream.covers if self._stream is not None else ListenFilter()):
                     await self._stirred.wait()
                 elif not wanted:
                     self._replace(None)
                 else:
                     await self._open(wanted, tasks)
 
-    async def _open(self, wanted: Filter, tasks: TaskGroup) -> None:
+    async def _open(self, wanted: ListenFilter, tasks: TaskGroup) -> None:
         """subscriptions, Acknowledgment: only then is the stream open, and takes the place of the one before."""
-        stream = _Stream(wanted, anyio.current_time())
+        stream = _ListenResponse(wanted, anyio.current_time())
         tasks.start_soon(self._follow, stream)
         with anyio.move_on_after(self._patience):
             await stream.opened.wait()
@@ -310,7 +310,7 @@ class Listening:
         stream.scope.cancel()
         await self._refused(wanted, stream.end or self._late().error)
 
-    async def _follow(self, stream: _Stream) -> None:
+    async def _follow(self, stream: _ListenResponse) -> None:
         id: RequestId | None = None
 
         def begun(minted: RequestId) -> None:
@@ -333,19 +333,19 @@ class Listening:
                 stream.ended(self._hop.redacted(self._error(why)))
             self._stir()
 
-    def _adopt(self, stream: _Stream, agreed: Filter) -> None:
+    def _adopt(self, stream: _ListenResponse, agreed: ListenFilter) -> None:
         self._replace(stream)
         if self._settle(stream.asked, agreed) and not self._deaf:
             self._deafen()
         if self._deaf:
             self._regain()
 
-    def _replace(self, stream: _Stream | None) -> None:
+    def _replace(self, stream: _ListenResponse | None) -> None:
         old, self._stream = self._stream, stream
         if old is not None:
             old.scope.cancel()
 
-    def _settle(self, asked: Filter, agreed: Filter) -> bool:
+    def _settle(self, asked: ListenFilter, agreed: ListenFilter) -> bool:
         """Whether a resource goes unreported from now on that was granted; a task just comes to its end."""
         ceased, honoured = False, agreed.named
         for name in asked.named & self._wishes.keys():
@@ -367,7 +367,7 @@ class Listening:
         self._deaf = False
         self._hop.publish(Hearing.REGAINED)
 
-    async def _refused(self, asked: Filter, why: ErrorObject) -> None:
+    async def _refused(self, asked: ListenFilter, why: ErrorObject) -> None:
         """The stream could not be opened. What was asked for anew is refused; what was agreed before is tried again."""
         for name in asked.named & self._wishes.keys():
             if not self._wishes[name].granted:
@@ -379,7 +379,7 @@ class Listening:
         self._failures += 1
         await anyio.sleep(self._delays(self._failures))
 
-    async def _lost(self, stream: _Stream, why: ErrorObject) -> None:
+    async def _lost(self, stream: _ListenResponse, why: ErrorObject) -> None:
         """A stream that its server keeps closing is reopened ever more slowly (requirement R6)."""
         log.debug("a stream of changes ended", upstream=self._hop.spec.name, reason=self._hop.redact(why.message))
         self._stream = None

@@ -14,7 +14,7 @@ import pytest
 
 from mcproxy.call.identity import Principal
 from mcproxy.http import server
-from mcproxy.settings import Limits, Proxy
+from mcproxy.settings import LimitSettings, Proxy
 from tests.downstream.client import EventReader, RawClient, client_of, initialize, notification, request
 from tests.fakes.gateway import FakeGateway, Held, Served, quick, served
 
@@ -138,7 +138,7 @@ async def test_r57_responses_expose_the_session_id_to_pages(accept: str) -> None
 )
 async def test_what_is_no_message_is_refused_in_json_rpc(body: bytes, type: str, status: int, code: int) -> None:
     async with (
-        served(proxy=quick(Limits(max_body_bytes=1000))) as gateway,
+        served(proxy=quick(LimitSettings(max_body_bytes=1000))) as gateway,
         client_of(gateway) as client,
         client.post(body, **{"Content-Type": type}) as response,
     ):

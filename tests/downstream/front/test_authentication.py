@@ -13,7 +13,7 @@ import anyio
 import pytest
 
 from mcproxy.access.keys import digest
-from mcproxy.settings import Limits
+from mcproxy.settings import LimitSettings
 from mcproxy.settings.access.authentication import Authentication
 from tests.downstream import modern
 from tests.downstream.client import EventReader, RawClient, client_of, initialize, request
@@ -365,7 +365,7 @@ async def test_a_token_for_an_event_stream_is_good_for_its_posts() -> None:
 
 
 async def test_r54_event_streams_are_limited_for_each_caller() -> None:
-    proxy = quick(Limits(max_streams_per_principal=2))
+    proxy = quick(LimitSettings(max_streams_per_principal=2))
     with anyio.fail_after(10):
         async with served(proxy=proxy, authentication=KEYS) as gateway, client_of(gateway) as client:
             listen = modern.request(1, "subscriptions/listen", {"notifications": {}})

@@ -13,7 +13,7 @@ import anyio
 import pytest
 
 from mcproxy.downstream.front.stdio import serve_stdio
-from mcproxy.settings import Limits, Proxy
+from mcproxy.settings import LimitSettings, Proxy
 from tests.downstream.client import initialize, notification, request
 from tests.fakes.gateway import FakeGateway, Held, asking, edge_of, quick
 
@@ -215,7 +215,7 @@ async def test_lines_of_many_mebibytes_go_both_ways() -> None:
 
 async def test_a_line_over_the_limit_is_refused_and_the_next_one_served() -> None:
     with anyio.fail_after(5):
-        async with piped(proxy=quick(Limits(max_body_bytes=1000))) as client:
+        async with piped(proxy=quick(LimitSettings(max_body_bytes=1000))) as client:
             await client.open()
             answer = await client.ask(request(1, "tools/call", {"padding": "x" * 100_000}))
             assert "max_body_bytes" in answer["error"]["message"]

@@ -12,10 +12,10 @@ import pytest
 
 from mcproxy.call.clients import ListChanged
 from mcproxy.call.identity import Principal
-from mcproxy.downstream.io.send_buffer import Outbox
+from mcproxy.downstream.io.send_buffer import SendBuffer
 from mcproxy.http.server import Request
 from mcproxy.protocol.methods import Kind
-from mcproxy.settings import Limits
+from mcproxy.settings import LimitSettings
 from tests.downstream.client import EventReader, initialize, notification, request
 from tests.fakes.gateway import FakeGateway, Held, Served, asking, nobody_waits, quick, served
 
@@ -162,7 +162,10 @@ async def test_r7_a_stream_on_which_nothing_comes_has_keep_alives_however_much_i
 
 async def test_a_stream_that_is_refused_for_what_it_brings_does_not_count() -> None:
     twice = [("Accept", "text/event-stream"), ("X-Token", "one"), ("X-Token", "other")]
-    async with served(proxy=quick(Limits(max_streams_per_principal=1))) as gateway, aiohttp.ClientSession() as http:
+    async with (
+        served(proxy=quick(LimitSettings(max_streams_per_principal=1))) as gateway,
+        aiohttp.ClientSession() as http,
+    ):
         gateway.edge.forwarded = frozenset({"x-token"})
         async with http.get(f"{gateway.url}/sse", headers=twice) as response:
             assert response.status == 400
@@ -172,7 +175,7 @@ async def test_a_stream_that_is_refused_for_what_it_brings_does_not_count() -> N
 
 async def test_streams_are_limited() -> None:
     async with (
-        served(proxy=quick(Limits(max_sessions=1))) as gateway,
+        served(proxy=quick(LimitSettings(max_sessions=1))) as gateway,
         streaming(gateway),
         aiohttp.ClientSession() as http,
         http.get(f"{gateway.url}/sse") as response,
@@ -203,9 +206,9 @@ async def test_r54_nothing_is_held_of_what_a_client_left_unread() -> None:
             assert not any(map(len, _outboxes()))
 
 
-def _outboxes() -> list[Outbox]:
+def _outboxes() -> list[SendBuffer]:
     """All of them, those that only the garbage collector will end included."""
-    return [found for found in gc.get_objects() if isinstance(found, Outbox)]
+    return [found for found in gc.get_objects() if isinstance(found, SendBuffer)]
 
 
 async def test_r54_a_stream_goes_on_without_a_task() -> None:

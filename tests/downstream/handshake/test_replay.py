@@ -7,27 +7,27 @@ from itertools import count
 
 import pytest
 
-from mcproxy.downstream.handshake.replay import FEW, Stream, Streams, UnknownEvent
-from mcproxy.downstream.io.send_buffer import Outbox
+from mcproxy.downstream.handshake.replay import FEW, ReplayStream, ReplayStreams, UnknownEvent
+from mcproxy.downstream.io.send_buffer import SendBuffer
 from mcproxy.protocol.jsonrpc import Notification, Response
 from mcproxy.protocol.sse import Event, EventDecoder
-from mcproxy.settings import Limits
+from mcproxy.settings import LimitSettings
 
 pytestmark = pytest.mark.anyio
 
 
-def streams(**limits: int) -> Streams:
+def streams(**limits: int) -> ReplayStreams:
     names = count()
-    return Streams(Limits.model_validate(limits), lambda: f"{next(names):02x}")
+    return ReplayStreams(LimitSettings.model_validate(limits), lambda: f"{next(names):02x}")
 
 
 def answer(id: int) -> Response:
     return Response(id, {})
 
 
-async def read(stream: Stream, after: int | None = None) -> list[Event]:
+async def read(stream: ReplayStream, after: int | None = None) -> list[Event]:
     """What a new connection gets at once."""
-    outbox = Outbox(Limits())
+    outbox = SendBuffer(LimitSettings())
     stream.attach(outbox, after=after)
     return EventDecoder(10**9).feed(outbox.take())
 
@@ -72,7 +72,7 @@ async def test_the_oldest_events_are_forgotten(limits: dict[str, int]) -> None:
 
 async def test_the_newest_connection_has_the_stream() -> None:
     stream = streams().open()
-    older, newer = Outbox(Limits()), Outbox(Limits())
+    older, newer = SendBuffer(LimitSettings()), SendBuffer(LimitSettings())
     stream.attach(older)
     stream.attach(newer)
     stream.detach(older)
@@ -99,7 +99,7 @@ async def test_r54_of_answers_that_nothing_is_kept_of_no_more_than_a_few_are_rem
         stream = session.open()
         stream.send(answer(number))
         stream.finish()
-    assert sum(isinstance(each, Stream) for each in gc.get_referents(*gc.get_referents(session))) <= 2 * (FEW + 4)
+    assert sum(isinstance(each, ReplayStream) for each in gc.get_referents(*gc.get_referents(session))) <= 2 * (FEW + 4)
 
 
 async def test_a_listening_stream_of_an_earlier_life_goes_on_from_now() -> None:

@@ -21,7 +21,7 @@ from mcproxy.downstream.io.pending_changes import as_notification
 from mcproxy.protocol.jsonrpc import raw
 from mcproxy.protocol.methods import Kind
 from mcproxy.sealing import Sealer
-from mcproxy.settings import Limits
+from mcproxy.settings import LimitSettings
 from tests.fakes.gateway import FakeGateway, edge_of, quick
 
 pytestmark = pytest.mark.anyio
@@ -56,7 +56,7 @@ class Store:
 @asynccontextmanager
 async def store(**limits: float) -> AsyncIterator[Store]:
     gateway, clock = FakeGateway(), Clock()
-    async with edge_of(gateway, quick(Limits.model_validate(limits))) as edge:
+    async with edge_of(gateway, quick(LimitSettings.model_validate(limits))) as edge:
         yield Store(Sessions(edge, clock=clock, wall=clock), gateway, clock)
 
 

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from mcproxy.call.identity import AGGREGATE, ANONYMOUS
 from mcproxy.downstream.handshake.session_ids import Opening, UnknownSession
 from mcproxy.downstream.handshake.sessions import Sessions
-from mcproxy.downstream.handshake.stdio import Pipe
-from mcproxy.downstream.io.context import Edge
+from mcproxy.downstream.handshake.stdio import HandshakePipe
+from mcproxy.downstream.io.context import TransportContext
 from mcproxy.downstream.io.inbound import read
 from mcproxy.protocol.jsonrpc import InvalidMessage
 from mcproxy.protocol.methods import CANCELLED, INITIALIZED, METHODS, PROGRESS
-from mcproxy.settings import Limits
+from mcproxy.settings import LimitSettings
 from tests.downstream.client import initialize, request
 from tests.fakes.gateway import FakeGateway, edge_of, quick
 
@@ -54,7 +54,7 @@ anything = messages | values | st.lists(messages, max_size=3)
 async def converse(sent: list[Any]) -> list[Any]:
     async with edge_of(FakeGateway()) as edge:
         sessions = Sessions(edge)
-        pipe = Pipe(edge, sessions, "stdio", ANONYMOUS, AGGREGATE, lambda message: message + b"\n")
+        pipe = HandshakePipe(edge, sessions, "stdio", ANONYMOUS, AGGREGATE, lambda message: message + b"\n")
         for message in sent:
             try:
                 await pipe.receive(read(json.dumps(message).encode()))
@@ -69,8 +69,8 @@ async def converse(sent: list[Any]) -> list[Any]:
     return [json.loads(line) for line in received.splitlines()]
 
 
-async def come_and_go(edge: Edge, sessions: Sessions) -> None:
-    pipe = Pipe(edge, sessions, "sse", ANONYMOUS, AGGREGATE, lambda message: message)
+async def come_and_go(edge: TransportContext, sessions: Sessions) -> None:
+    pipe = HandshakePipe(edge, sessions, "sse", ANONYMOUS, AGGREGATE, lambda message: message)
     await pipe.receive(read(json.dumps(initialize()).encode()))
     assert pipe.session is not None
     pipe.end()
@@ -78,7 +78,7 @@ async def come_and_go(edge: Edge, sessions: Sessions) -> None:
 
 @pytest.mark.anyio
 async def test_r56_pipes_that_come_and_go_bring_back_no_session_that_was_ended() -> None:
-    async with edge_of(FakeGateway(), quick(Limits(max_sessions=2))) as edge:
+    async with edge_of(FakeGateway(), quick(LimitSettings(max_sessions=2))) as edge:
         sessions = Sessions(edge)
         ended = sessions.open("http", ANONYMOUS, AGGREGATE, Opening("2025-11-25"))
         sessions.end(ended)

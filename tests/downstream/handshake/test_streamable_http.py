@@ -14,7 +14,7 @@ from mcproxy.call.identity import Principal
 from mcproxy.http.server import Request
 from mcproxy.protocol.jsonrpc import first_level, raw
 from mcproxy.protocol.methods import Kind
-from mcproxy.settings import Limits
+from mcproxy.settings import LimitSettings
 from tests.downstream.client import EventReader, client_of, initialize, notification, request
 from tests.fakes.gateway import FakeGateway, Held, asking, quick, served
 
@@ -384,7 +384,7 @@ async def test_a_batch_cannot_open_a_session() -> None:
 
 @pytest.mark.parametrize(("version", "size"), [("2025-06-18", 1), ("2025-03-26", 4)])
 async def test_batches_elsewhere_and_too_large_ones_are_refused(version: str, size: int) -> None:
-    async with served(proxy=quick(Limits(max_batch=3))) as gateway, client_of(gateway) as client:
+    async with served(proxy=quick(LimitSettings(max_batch=3))) as gateway, client_of(gateway) as client:
         await client.open(version)
         async with client.post([request(id, "ping") for id in range(size)]) as response:
             assert response.status == 400
@@ -407,7 +407,7 @@ async def test_a_duplicate_id_in_flight_is_refused() -> None:
 async def test_calls_at_once_are_bounded_by_session() -> None:
     held = Held()
     with anyio.fail_after(5):
-        proxy = quick(Limits(max_calls_per_session=1))
+        proxy = quick(LimitSettings(max_calls_per_session=1))
         async with served(answering(held), proxy) as gateway, client_of(gateway) as client:
             await client.open()
             async with anyio.create_task_group() as tasks:
@@ -501,7 +501,7 @@ async def test_a_version_that_is_none_is_refused() -> None:
 
 
 async def test_a_newcomer_without_room_is_told_why() -> None:
-    async with served(proxy=quick(Limits(max_sessions=1))) as gateway, client_of(gateway) as client:
+    async with served(proxy=quick(LimitSettings(max_sessions=1))) as gateway, client_of(gateway) as client:
         await client.open()
         async with client.post(initialize()) as response:
             assert response.status == 503
@@ -544,7 +544,7 @@ async def test_a_method_that_is_none_here_is_not_found(method: str) -> None:
 
 
 async def test_r54_two_hundred_abandoned_sessions_leave_nothing_behind() -> None:
-    proxy = quick(Limits(session_idle=0.4))
+    proxy = quick(LimitSettings(session_idle=0.4))
     with anyio.fail_after(20):
         async with served(proxy=proxy) as gateway:
             for _ in range(200):
@@ -557,7 +557,7 @@ async def test_r54_two_hundred_abandoned_sessions_leave_nothing_behind() -> None
 
 
 async def test_a_session_with_an_open_stream_is_not_idle() -> None:
-    proxy = quick(Limits(session_idle=0.5))
+    proxy = quick(LimitSettings(session_idle=0.5))
     with anyio.fail_after(5):
         async with served(proxy=proxy) as gateway, client_of(gateway) as client, client_of(gateway) as other:
             await client.open()

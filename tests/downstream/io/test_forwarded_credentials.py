@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from mcproxy.call.identity import Principal
-from mcproxy.downstream.io.context import Edge
+from mcproxy.downstream.io.context import TransportContext
 from mcproxy.downstream.io.forwarded_credentials import brought
 from mcproxy.downstream.io.responses import Refusal
-from mcproxy.http.server import Fields, Request
+from mcproxy.http.server import Headers, Request
 from tests.fakes.gateway import FakeGateway, edge_of
 
 pytestmark = pytest.mark.anyio
@@ -21,10 +21,10 @@ class Nowhere:
 
 
 def request(*lines: tuple[str, str]) -> Request:
-    return Request(Nowhere(), "POST", "/mcp", Fields.of(lines))  # type: ignore[arg-type]  # it has no client
+    return Request(Nowhere(), "POST", "/mcp", Headers.of(lines))  # type: ignore[arg-type]  # it has no client
 
 
-def headers(edge: Edge, asked: Request, principal: Principal = ANN) -> dict[str, str]:
+def headers(edge: TransportContext, asked: Request, principal: Principal = ANN) -> dict[str, str]:
     credentials = brought(edge, principal, asked)
     return {} if credentials is None else dict(credentials.headers)
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import anyio
 import pytest
 
-from mcproxy.downstream.io.send_buffer import Outbox, pump
-from mcproxy.settings import Limits
+from mcproxy.downstream.io.send_buffer import SendBuffer, pump
+from mcproxy.settings import LimitSettings
 
 pytestmark = pytest.mark.anyio
 
 
-def outbox(messages: int = 3, size: int = 100) -> Outbox:
-    return Outbox(Limits(max_queued_messages=messages, max_queued_bytes=size))
+def outbox(messages: int = 3, size: int = 100) -> SendBuffer:
+    return SendBuffer(LimitSettings(max_queued_messages=messages, max_queued_bytes=size))
 
 
 async def test_frames_are_taken_in_order_and_together() -> None:
@@ -31,7 +31,7 @@ async def test_r23_what_may_be_missed_is_dropped_when_there_is_no_room() -> None
 
 
 @pytest.mark.parametrize("box", [outbox(messages=2), outbox(size=2)])
-async def test_r23_what_may_not_ends_the_connection(box: Outbox) -> None:
+async def test_r23_what_may_not_ends_the_connection(box: SendBuffer) -> None:
     for _ in range(3):
         box.put(b"a")
     assert box.closed

@@ -6,7 +6,7 @@ import anyio
 import pytest
 
 from mcproxy.call.identity import ANONYMOUS, Principal
-from mcproxy.downstream.io.stream_limits import OpenStreams
+from mcproxy.downstream.io.stream_limits import StreamLimits
 from tests.fakes.gateway import FakeGateway, edge_of
 
 pytestmark = pytest.mark.anyio
@@ -15,12 +15,12 @@ pytestmark = pytest.mark.anyio
 async def test_r9_who_drains_waits_until_the_last_stream_of_anybody_has_ended() -> None:
     ended: list[bool] = []
 
-    async def drain(streams: OpenStreams) -> None:
+    async def drain(streams: StreamLimits) -> None:
         await streams.closed()
         ended.append(True)
 
     async with edge_of(FakeGateway()) as edge, anyio.create_task_group() as tasks:
-        streams = OpenStreams(edge)
+        streams = StreamLimits(edge)
         await streams.closed()
         streams.open(ANONYMOUS)
         streams.open(Principal("ann"))

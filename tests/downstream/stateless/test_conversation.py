@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from mcproxy.call.calls import Complete
 from mcproxy.call.clients import InputRequest
 from mcproxy.call.errors import McpError
-from mcproxy.call.identity import ANONYMOUS, Caller, Credentials, Principal
-from mcproxy.downstream.io.context import Edge
+from mcproxy.call.identity import ANONYMOUS, Caller, ForwardedCredentials, Principal
+from mcproxy.downstream.io.context import TransportContext
 from mcproxy.downstream.stateless.conversation import admit, respond
 from mcproxy.http import server as http
 from mcproxy.protocol.eras import HOP_META, META_CLIENT_CAPABILITIES, META_VERSION
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.anyio
 REGION = MirroredParameter("Mcp-Param-Region", ("region",), "string")
 
 
-def knowing(edge: Edge, *mirrored: MirroredParameter) -> Edge:
+def knowing(edge: TransportContext, *mirrored: MirroredParameter) -> TransportContext:
     """The edge with a catalogue of one tool."""
 
     def of_tool(caller: Caller, tool: str) -> Sequence[MirroredParameter]:
@@ -45,10 +45,10 @@ def call(name: str, arguments: Any) -> Request:
     return Request(1, "tools/call", {key: raw(value) for key, value in params.items()})
 
 
-def fields(name: str, **params: str) -> http.Fields:
+def fields(name: str, **params: str) -> http.Headers:
     mirrored = {f"Mcp-Param-{key}": value for key, value in params.items()}
     headers = {**headers_of(message(1, "tools/call", {"name": name})), **mirrored}
-    return http.Fields.of(headers.items())
+    return http.Headers.of(headers.items())
 
 
 async def test_a_header_of_a_tools_parameter_must_be_its_argument() -> None:
@@ -159,7 +159,7 @@ async def test_whoever_differs_in_anything_is_another_caller(change: str) -> Non
 
 async def test_r44_what_a_client_brings_for_upstreams_is_of_its_own_request_alone() -> None:
     async with edge_of(FakeGateway()) as edge:
-        own = Credentials("k", {"x-key": "secret"})
+        own = ForwardedCredentials("k", {"x-key": "secret"})
         assert admit(edge, saying(ENVELOPE), ANONYMOUS, "", None, own).caller.credentials is own
         assert admit(edge, saying(ENVELOPE), ANONYMOUS, "").caller.credentials is None
 

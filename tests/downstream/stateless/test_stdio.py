@@ -16,7 +16,7 @@ from mcproxy.call.clients import ListChanged
 from mcproxy.downstream.front.stdio import serve_stdio
 from mcproxy.protocol.jsonrpc import first_level, raw
 from mcproxy.protocol.methods import Kind
-from mcproxy.settings import Limits, Proxy
+from mcproxy.settings import LimitSettings, Proxy
 from tests.downstream.client import initialize, notification
 from tests.downstream.client import request as bare
 from tests.downstream.modern import SUBSCRIPTION, VERSION, request
@@ -174,7 +174,7 @@ async def test_too_many_requests_at_once_are_refused() -> None:
     gateway = FakeGateway()
     gateway.answers["tools/call"] = held
     with anyio.fail_after(5):
-        async with piped(gateway, quick(Limits(max_calls_per_session=1))) as client:
+        async with piped(gateway, quick(LimitSettings(max_calls_per_session=1))) as client:
             client.send(request(1, "tools/call", CALL))
             client.send(request(2, "tools/list"))
             answer = await client.message()

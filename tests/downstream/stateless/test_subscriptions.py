@@ -13,10 +13,10 @@ from mcp.shared.subscriptions import ToolsListChanged
 from mcproxy.call.calls import Call, Complete, Failed, Outcome
 from mcproxy.call.clients import Change, InputRequest, ListChanged, Listener, Notice, ResourceUpdated, TaskChanged
 from mcproxy.call.errors import McpError, Party
-from mcproxy.downstream.stateless.subscriptions import Filter, read_filter
+from mcproxy.downstream.stateless.subscriptions import SubscriptionFilter, read_filter
 from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, ErrorObject, first_level, parse_object, raw
 from mcproxy.protocol.methods import Kind
-from mcproxy.settings import Limits
+from mcproxy.settings import LimitSettings
 from tests.downstream.modern import PREFIX, SUBSCRIPTION, modern_client_of, request
 from tests.fakes.gateway import FakeGateway, Held, Served, nobody_waits, quick, served
 
@@ -176,9 +176,9 @@ async def test_tasks_are_named_by_those_alone_who_declare_them_and_not_without_b
     assert refused["error"]["code"] == -32021
     assert refused["error"]["data"] == {"requiredCapabilities": TASKS}
     with pytest.raises(McpError, match="max_tasks_per_session"):
-        read_filter({"notifications": raw({"taskIds": ["1", "2"]})}, Limits(max_tasks_per_session=1))
+        read_filter({"notifications": raw({"taskIds": ["1", "2"]})}, LimitSettings(max_tasks_per_session=1))
     with pytest.raises(McpError, match="taskIds"):
-        read_filter({"notifications": raw({"taskIds": [1]})}, Limits())
+        read_filter({"notifications": raw({"taskIds": [1]})}, LimitSettings())
 
 
 async def test_r23_a_storm_of_changes_is_told_once() -> None:
@@ -282,7 +282,7 @@ async def test_an_ill_typed_filter_is_invalid_params(notifications: Any) -> None
 
 
 async def test_too_many_resources_are_refused() -> None:
-    limits = Limits(max_subscriptions_per_session=2)
+    limits = LimitSettings(max_subscriptions_per_session=2)
     async with served(proxy=quick(limits)) as gateway, modern_client_of(gateway) as client:
         status, answer = await client.answer(listen({"resourceSubscriptions": ["a:1", "a:2", "a:3"]}))
         assert (status, answer["error"]["code"]) == (400, -32602)
@@ -291,7 +291,7 @@ async def test_too_many_resources_are_refused() -> None:
 
 async def test_r54_too_many_streams_are_refused_and_room_is_made_by_leaving() -> None:
     with anyio.fail_after(5):
-        async with served(proxy=quick(Limits(max_sessions=1))) as gateway, modern_client_of(gateway) as client:
+        async with served(proxy=quick(LimitSettings(max_sessions=1))) as gateway, modern_client_of(gateway) as client:
             async with client.stream(listen(TOOLS)) as events:
                 await events.message()
                 status, answer = await client.answer(listen(TOOLS, 2))
@@ -375,14 +375,14 @@ async def test_the_official_client_listens() -> None:
 
 def test_a_filter_keeps_what_it_knows_and_each_resource_once() -> None:
     params = {"notifications": raw({"toolsListChanged": True, "x": 1, "resourceSubscriptions": ["b:", "a:", "b:"]})}
-    assert read_filter(params, Limits(max_subscriptions_per_session=2)) == Filter(
+    assert read_filter(params, LimitSettings(max_subscriptions_per_session=2)) == SubscriptionFilter(
         frozenset({"toolsListChanged"}), ("b:", "a:")
     )
 
 
 def test_a_filter_of_nothing_is_one() -> None:
-    assert read_filter({"notifications": raw({})}, Limits()) == Filter()
-    assert not Filter().members()
+    assert read_filter({"notifications": raw({})}, LimitSettings()) == SubscriptionFilter()
+    assert not SubscriptionFilter().members()
 
 
 async def test_r54_a_stream_goes_on_without_a_task_and_ends_with_its_connection() -> None:

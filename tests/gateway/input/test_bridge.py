@@ -13,7 +13,7 @@ from mcproxy import settings
 from mcproxy.call.calls import Call, Complete, InputRequired, Outcome
 from mcproxy.call.clients import InputRequest
 from mcproxy.call.errors import McpError, Reason
-from mcproxy.gateway.input.bridge import Bridge
+from mcproxy.gateway.input.bridge import InputBridge
 from mcproxy.protocol.eras import LATEST, LATEST_HANDSHAKE
 from mcproxy.protocol.jsonrpc import (
     INTERNAL_ERROR,
@@ -232,7 +232,9 @@ async def test_while_it_does_not_run_calls_go_straight_through() -> None:
         return "up"
 
     async with bridged(echo) as running:
-        bridge = Bridge(settings.Bridge(), Sealer(b"secret"), owner, lambda call: None, lambda call: False, Metrics())
+        bridge = InputBridge(
+            settings.BridgeSettings(), Sealer(b"secret"), owner, lambda call: None, lambda call: False, Metrics()
+        )
         idle = replace(running, handler=bridge.bridged(echo))
         assert answers_in(await idle.call()) == []
         idle = replace(running, handler=bridge.bridged(asking(roots())))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from mcproxy.call.calls import Call, Complete, Failed, InputRequired, Outcome
 from mcproxy.call.errors import Reason
-from mcproxy.gateway.input.parked_call import Crossing
+from mcproxy.gateway.input.parked_call import ParkedCall
 from mcproxy.gateway.input.parking import STOPPED
 from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS
 from tests.fakes.bridging import (
@@ -314,7 +314,7 @@ async def test_a_thousand_parked_calls_half_of_them_abandoned_leave_nothing() ->
         assert (tool.runs, tool.cancelled) == (1000, 500)
         tool.calls.clear()
         gc.collect()
-        assert not [thing for thing in gc.get_objects() if isinstance(thing, Crossing)]
+        assert not [thing for thing in gc.get_objects() if isinstance(thing, ParkedCall)]
 
 
 # Anything, in any order.

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from mcproxy.call.calls import Call
 from mcproxy.call.errors import McpError
 from mcproxy.call.identity import Caller, Principal
-from mcproxy.gateway.input.request_state import Parked, Relayed, Tickets
+from mcproxy.gateway.input.request_state import Parked, Relayed, RequestStates
 from mcproxy.protocol.eras import LATEST
 from mcproxy.protocol.jsonrpc import INVALID_PARAMS, Params, raw
 from mcproxy.sealing import Sealer
@@ -31,8 +31,8 @@ def carrying(call: Call, token: object) -> Call:
     return call.with_params({**call.params, "requestState": raw(token)})
 
 
-def tickets(secret: bytes = b"secret") -> Tickets:
-    return Tickets(Sealer(secret))
+def tickets(secret: bytes = b"secret") -> RequestStates:
+    return RequestStates(Sealer(secret))
 
 
 def refusal(call: Call, token: object, now: float = NOW) -> str:

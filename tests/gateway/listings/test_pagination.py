@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mcproxy.call.calls import Complete, Failed, Outcome
-from mcproxy.gateway.listings.pagination import Bounds, Drained, Send, drain
+from mcproxy.gateway.listings.pagination import FetchedPages, FetchPage, PageLimits, fetch_pages
 from mcproxy.protocol.caching import UNSAID, Hints
 from mcproxy.protocol.jsonrpc import METHOD_NOT_FOUND, Params, first_level, parse_text
 from mcproxy.protocol.methods import Kind
@@ -13,10 +13,10 @@ from tests.fakes.upstream import complete, failed
 
 pytestmark = pytest.mark.anyio
 
-WIDE = Bounds(pages=100, entries=1000, bytes=10**6)
+WIDE = PageLimits(pages=100, entries=1000, bytes=10**6)
 
 
-def book(pages: dict[str | None, tuple[list[object], object]]) -> Send:
+def book(pages: dict[str | None, tuple[list[object], object]]) -> FetchPage:
     """Pages by the cursor that asks for them: the items, and the next cursor or ... for none."""
 
     async def send(params: Params) -> Outcome:
@@ -26,16 +26,16 @@ def book(pages: dict[str | None, tuple[list[object], object]]) -> Send:
     return send
 
 
-def always(outcome: Outcome) -> Send:
+def always(outcome: Outcome) -> FetchPage:
     async def send(params: Params) -> Outcome:
         return outcome
 
     return send
 
 
-async def drained(send: Send, bounds: Bounds = WIDE) -> tuple[list[bytes], str | None]:
-    found = await drain(send, Kind.TOOLS, bounds)
-    assert isinstance(found, Drained)
+async def drained(send: FetchPage, bounds: PageLimits = WIDE) -> tuple[list[bytes], str | None]:
+    found = await fetch_pages(send, Kind.TOOLS, bounds)
+    assert isinstance(found, FetchedPages)
     return [bytes(item) for item in found.items], found.cut
 
 
@@ -57,12 +57,12 @@ async def test_r31_too_many_pages_end_with_a_warning() -> None:
         last = int(parse_text(params["cursor"]) or 0) if "cursor" in params else 0
         return complete(tools=[last], nextCursor=str(last + 1))
 
-    items, cut = await drained(endless, Bounds(pages=3, entries=1000, bytes=10**6))
+    items, cut = await drained(endless, PageLimits(pages=3, entries=1000, bytes=10**6))
     assert (items, cut) == ([b"0", b"1", b"2"], "it has more than 3 pages")
 
 
-@pytest.mark.parametrize("bounds", [Bounds(9, 2, 10**6), Bounds(9, 10, 5)])
-async def test_too_many_entries_or_bytes_end_with_a_warning(bounds: Bounds) -> None:
+@pytest.mark.parametrize("bounds", [PageLimits(9, 2, 10**6), PageLimits(9, 10, 5)])
+async def test_too_many_entries_or_bytes_end_with_a_warning(bounds: PageLimits) -> None:
     items, cut = await drained(book({None: ([11, 22, 33], "x")}), bounds)
     assert len(items) == min(bounds.entries, 3)
     assert cut is not None
@@ -76,14 +76,14 @@ async def test_a_page_that_fails_fails_the_list() -> None:
     async def second_fails(params: Params) -> Outcome:
         return failed("boom", METHOD_NOT_FOUND) if "cursor" in params else complete(tools=[1], nextCursor="x")
 
-    outcome = await drain(second_fails, Kind.TOOLS, WIDE)
+    outcome = await fetch_pages(second_fails, Kind.TOOLS, WIDE)
     assert isinstance(outcome, Failed)
     assert outcome.error.message == "boom"
 
 
 @pytest.mark.parametrize("result", [{}, {"tools": {}}, {"tools": None}, {"resources": []}], ids=str)
 async def test_what_holds_no_list_fails(result: dict[str, object]) -> None:
-    outcome = await drain(always(Complete(first_level(result))), Kind.TOOLS, WIDE)
+    outcome = await fetch_pages(always(Complete(first_level(result))), Kind.TOOLS, WIDE)
     assert isinstance(outcome, Failed)
     assert outcome.error.message == "tools/list: the result holds no list 'tools'"
 
@@ -97,12 +97,12 @@ async def test_r36_the_pages_of_a_list_last_together_as_long_as_the_first_to_go(
     async def send(params: Params) -> Outcome:
         return pages[parse_text(params["cursor"]) if "cursor" in params else None]
 
-    found = await drain(send, Kind.TOOLS, WIDE)
-    assert isinstance(found, Drained)
+    found = await fetch_pages(send, Kind.TOOLS, WIDE)
+    assert isinstance(found, FetchedPages)
     assert found.hints == Hints(5.0, public=True)
 
 
 async def test_a_list_that_was_cut_is_good_for_no_time() -> None:
-    found = await drain(always(complete(tools=[1, 2], ttlMs=5_000)), Kind.TOOLS, Bounds(1, 1, 1000))
-    assert isinstance(found, Drained)
+    found = await fetch_pages(always(complete(tools=[1, 2], ttlMs=5_000)), Kind.TOOLS, PageLimits(1, 1, 1000))
+    assert isinstance(found, FetchedPages)
     assert found.hints == UNSAID

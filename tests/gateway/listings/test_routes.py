@@ -13,15 +13,15 @@ from mcproxy.call.identity import AGGREGATE, Caller, Principal
 from mcproxy.call.upstreams import ServerIdentity
 from mcproxy.catalog.merging import Entry, Listing
 from mcproxy.catalog.naming import layouts
-from mcproxy.gateway.call_subjects import Aiming
-from mcproxy.gateway.listings.routes import Way
+from mcproxy.gateway.call_subjects import SubjectResolver
+from mcproxy.gateway.listings.routes import ExposedRoute
 from mcproxy.gateway.listings.state import Catalogue, LinkKey
 from mcproxy.gateway.task_ids import TaskIds
 from mcproxy.protocol.eras import LATEST, V2025_06_18, V2025_11_25, Era
 from mcproxy.protocol.jsonrpc import raw
 from mcproxy.protocol.methods import Kind
 from mcproxy.sealing import Sealer
-from mcproxy.settings import Policy as Rules
+from mcproxy.settings import PolicySettings as Rules
 from tests.fakes.upstream import FakeClient, settings_of, tool
 
 OPEN: Final[dict[str, Any]] = {}
@@ -59,7 +59,7 @@ def caller(principal: Principal = ANN, version: str = V2025_11_25, session: str 
     return Caller(principal, version, endpoint=AGGREGATE, session=session)
 
 
-def way(made: Catalogue, who: Caller, name: str = "up__push") -> Way:
+def way(made: Catalogue, who: Caller, name: str = "up__push") -> ExposedRoute:
     found = made.outlook(who).way(Kind.TOOLS, name)
     assert found is not None
     return found
@@ -177,7 +177,7 @@ def test_what_changes_while_a_call_is_on_its_way_holds_at_once_for_its_caller() 
 def test_a_name_is_aimed_where_its_call_goes_before_what_is_hidden_from_the_caller() -> None:
     """Two upstreams without a prefix have a tool of one name: the first shows it, to those who may use it."""
     made = catalogue(ROLES, {"first": {"prefix": ""}, "second": {"prefix": ""}})
-    aiming = Aiming(made, TaskIds(made, Sealer(b"secret")), beyond=True)
+    aiming = SubjectResolver(made, TaskIds(made, Sealer(b"secret")), beyond=True)
 
     def aimed(principal: Principal) -> str:
         return aiming(Call("tools/call", {"name": raw("push")}, caller(principal), FakeClient())).upstream

@@ -21,7 +21,7 @@ from mcproxy.catalog.naming import layouts
 from mcproxy.catalog.uris import readings, spellings
 from mcproxy.gateway.listings.state import Catalogue, LinkKey
 from mcproxy.gateway.task_ids import Task, TaskIds
-from mcproxy.gateway.tasks.registry import Holdings
+from mcproxy.gateway.tasks.registry import TaskRegistry
 from mcproxy.protocol.eras import HANDSHAKE_VERSIONS, LATEST, LATEST_HANDSHAKE, V2025_06_18, Era
 from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, Params, parse_object, raw
 from mcproxy.protocol.methods import Kind
@@ -257,7 +257,7 @@ async def test_a_change_is_told_to_the_sessions_that_know_the_task_and_to_no_oth
 
 
 def test_of_one_session_the_oldest_tasks_give_way() -> None:
-    holdings, listener = Holdings(2), FakeListener()
+    holdings, listener = TaskRegistry(2), FakeListener()
     tasks = [Task(LinkKey("a", None), str(number)) for number in range(3)]
     for task in (tasks[0], tasks[1], tasks[0], tasks[2]):
         holdings.add(listener, task)

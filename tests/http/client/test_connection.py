@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from yarl import URL
 
-from mcproxy.http.client.connection import MAX_HEAD, Connection
+from mcproxy.http.client.connection import MAX_HEAD, ClientConnection
 from mcproxy.http.client.headers import write_head, write_request
-from mcproxy.http.client.response import LAST_BYTES, MOST_UNREAD, Answer, Broken, TooLarge
+from mcproxy.http.client.response import LAST_BYTES, MOST_UNREAD, Broken, ClientResponse, TooLarge
 
 pytestmark = pytest.mark.anyio
 
@@ -57,17 +57,17 @@ class Bench:
         self.lost = 0
         self.ignored = 0
         """How often it was lost without a word on what was asked."""
-        self.connection = Connection(self._free, self._lose)
+        self.connection = ClientConnection(self._free, self._lose)
         self.connection.connection_made(self.transport)
 
-    def _free(self, connection: Connection) -> None:
+    def _free(self, connection: ClientConnection) -> None:
         self.freed += 1
 
-    def _lose(self, connection: Connection, silently: bool) -> None:
+    def _lose(self, connection: ClientConnection, silently: bool) -> None:
         self.lost += 1
         self.ignored += silently
 
-    async def answer(self, *pieces: bytes) -> Answer:
+    async def answer(self, *pieces: bytes) -> ClientResponse:
         """The answer to a request, `pieces` being what the server says before anybody looks."""
         with anyio.fail_after(5):
             async with feeding(lambda: self.feed(pieces)):

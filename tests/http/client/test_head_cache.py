@@ -10,8 +10,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from mcproxy.http.client.connection import Connection
-from mcproxy.http.client.head_cache import Recognition
+from mcproxy.http.client.connection import ClientConnection
+from mcproxy.http.client.head_cache import HeadCache
 from mcproxy.http.client.headers import Head
 from mcproxy.http.client.response import Broken, TooLarge
 from tests.http.client.test_connection import REQUEST, Bench, feeding, in_pieces
@@ -26,7 +26,7 @@ def answered(body: bytes, length: bytes | None = None) -> bytes:
     return BEFORE + (b"%d" % len(body) if length is None else length) + AFTER + body
 
 
-class Counting(Recognition):
+class Counting(HeadCache):
     """How many answers it recognised."""
 
     def __init__(self) -> None:
@@ -39,7 +39,7 @@ class Counting(Recognition):
         return known
 
 
-class Forgetful(Recognition):
+class Forgetful(HeadCache):
     """Leaves everything to the parser."""
 
     def remember(self, head: Head, data: bytes) -> None:
@@ -49,9 +49,9 @@ class Forgetful(Recognition):
 class Met(Bench):
     """A connection to a server of which `recognition` knows something."""
 
-    def __init__(self, recognition: Recognition) -> None:
+    def __init__(self, recognition: HeadCache) -> None:
         super().__init__()
-        self.connection = Connection(self._free, self._lose, recognition)
+        self.connection = ClientConnection(self._free, self._lose, recognition)
         self.connection.connection_made(self.transport)
 
 
@@ -104,7 +104,7 @@ SECOND = answered(b'{"id":2}')
 MUTATIONS = st.tuples(st.integers(0, len(SECOND) - 1), st.integers(0, 3), st.binary(max_size=3))
 
 
-async def told(recognition: Recognition, said: bytes, cuts: Iterable[int]) -> list[object]:
+async def told(recognition: HeadCache, said: bytes, cuts: Iterable[int]) -> list[object]:
     """What becomes of an exchange in which a server says that, after one that went well; and of the next."""
     bench = Met(recognition)
     outcome: list[object] = []
@@ -147,14 +147,14 @@ def test_a_server_that_is_recognised_is_told_from_none_that_is_not(
     for place, length, other in mutations:
         said = said[:place] + other + said[place + length :]
     said += more
-    assert anyio.run(told, Recognition(), said, cuts) == anyio.run(told, Forgetful(), said, cuts)
+    assert anyio.run(told, HeadCache(), said, cuts) == anyio.run(told, Forgetful(), said, cuts)
 
 
 @pytest.mark.parametrize("body", [b"", b'{"id":2}'])
 def test_a_known_head_is_one_wherever_it_is_cut(body: bytes) -> None:
     said = answered(body)
     for place in range(len(said)):
-        outcome = anyio.run(told, Recognition(), said, [place])
+        outcome = anyio.run(told, HeadCache(), said, [place])
         assert outcome == anyio.run(told, Forgetful(), said, [place])
         assert outcome[5] == body
 
@@ -167,11 +167,11 @@ async def test_what_is_known_of_a_server_holds_for_all_its_connections() -> None
 
 
 async def test_a_server_that_speaks_unasked_is_hung_up_on_however_well_it_is_known() -> None:
-    bench = Met(Recognition())
+    bench = Met(HeadCache())
     await bench.answer(answered(b"hello"))
     bench.feed([answered(b"hello")])
     assert (bench.transport.ended, bench.lost) == ("aborted", 1)
-    bench = Met(Recognition())
+    bench = Met(HeadCache())
     answer = await bench.answer(answered(b"hello") * 2)
     assert await answer.read(5) == b"hello"
     assert (bench.transport.ended, bench.lost) == ("aborted", 1)
@@ -179,7 +179,7 @@ async def test_a_server_that_speaks_unasked_is_hung_up_on_however_well_it_is_kno
 
 @pytest.mark.parametrize("begun", [b"", BEFORE, BEFORE + b"5" + AFTER, answered(b"hello")[:-1]])
 async def test_a_known_server_that_hangs_up_within_its_answer_breaks_it(begun: bytes) -> None:
-    bench = Met(Recognition())
+    bench = Met(HeadCache())
     await bench.answer(answered(b"hello"))
 
     def hang_up() -> None:
@@ -193,7 +193,7 @@ async def test_a_known_server_that_hangs_up_within_its_answer_breaks_it(begun: b
 
 
 async def test_r25_what_comes_after_an_exchange_was_cancelled_is_not_taken_for_an_answer() -> None:
-    bench = Met(Recognition())
+    bench = Met(HeadCache())
     await bench.answer(answered(b"hello"))
     with anyio.move_on_after(0.01) as scope:
         await bench.answer()

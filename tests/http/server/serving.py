@@ -99,7 +99,7 @@ class Serving:
 
 
 @asynccontextmanager
-async def serving(handler: http.Handler = echo, bounds: http.Bounds = BOUNDS) -> AsyncIterator[Serving]:
+async def serving(handler: http.RequestHandler = echo, bounds: http.Bounds = BOUNDS) -> AsyncIterator[Serving]:
     with anyio.fail_after(10):
         async with anyio.create_task_group() as tasks:
             server = http.Server(handler, refuse, lambda: bounds)
@@ -111,7 +111,7 @@ async def serving(handler: http.Handler = echo, bounds: http.Bounds = BOUNDS) ->
 
 
 @asynccontextmanager
-async def visiting(handler: http.Handler = echo, bounds: http.Bounds = BOUNDS) -> AsyncIterator[Visitor]:
+async def visiting(handler: http.RequestHandler = echo, bounds: http.Bounds = BOUNDS) -> AsyncIterator[Visitor]:
     async with serving(handler, bounds) as running, running.visited() as visitor:
         yield visitor
 

@@ -584,7 +584,7 @@ def test_r8_a_body_in_small_pieces_takes_no_more_room_than_it_has() -> None:
             return
 
     size = 400_000
-    request = http.Request(Nowhere(), "POST", "/x", http.Fields(), None)  # type: ignore[arg-type]  # it has no client
+    request = http.Request(Nowhere(), "POST", "/x", http.Headers(), None)  # type: ignore[arg-type]  # it has no client
     tracemalloc.start()
     for _ in range(size // 4):
         request.feed(bytes(4))

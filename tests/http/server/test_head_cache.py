@@ -14,7 +14,7 @@ import anyio
 import pytest
 
 from mcproxy.http import server as http
-from mcproxy.http.server.connection import Connection, Refuse
+from mcproxy.http.server.connection import MakeRefusal, ServerConnection
 from mcproxy.http.server.head_cache import LONGEST_KNOWN, MOST_KNOWN, MOST_LINES, KnownHead, known_head
 from tests.fuzz.http import mutated
 from tests.http.server.serving import BOUNDS, echo, post, refuse, serving, visiting
@@ -24,7 +24,7 @@ BEHIND = b"\r\nAccept: */*\r\n\r\n"
 
 
 def remembered(head: bytes, lines: int = 3) -> KnownHead | None:
-    return known_head(head + b"body", lines, "POST", "/x", http.Fields({"host": "here"}))
+    return known_head(head + b"body", lines, "POST", "/x", http.Headers({"host": "here"}))
 
 
 @pytest.mark.parametrize("length", [0, 4, 12345])
@@ -107,8 +107,8 @@ class Said:
 
     def __init__(self, tasks: asyncio.TaskGroup) -> None:
         self.answered = b""
-        self.handler: http.Handler = echo
-        self.refuse: Refuse = refuse
+        self.handler: http.RequestHandler = echo
+        self.refuse: MakeRefusal = refuse
         self.closing = False
         self.paused = False
         self._tasks = tasks
@@ -136,13 +136,13 @@ class Said:
     def resume_reading(self) -> None:
         self.paused = False
 
-    def opened(self, connection: Connection) -> None:
+    def opened(self, connection: ServerConnection) -> None:
         return
 
-    def lost(self, connection: Connection) -> None:
+    def lost(self, connection: ServerConnection) -> None:
         return
 
-    def serve(self, connection: Connection) -> None:
+    def serve(self, connection: ServerConnection) -> None:
         self._tasks.create_task(connection.serve())
 
 
@@ -150,7 +150,7 @@ async def answered(*said: bytes) -> bytes:
     """What is answered to the last of it."""
     async with asyncio.TaskGroup() as tasks:
         there = Said(tasks)
-        connection = Connection(there)
+        connection = ServerConnection(there)
         connection.connection_made(there)  # type: ignore[arg-type]  # it has what is used of a transport
         for data in said:
             there.answered = b""
@@ -171,7 +171,7 @@ async def test_a_connection_never_stays_paused_with_nobody_left_to_read(
     async with asyncio.TaskGroup() as tasks:
         there = Said(tasks)
         there.bounds = replace(BOUNDS, max_body=1_000_000)
-        connection = Connection(there)
+        connection = ServerConnection(there)
         connection.connection_made(there)  # type: ignore[arg-type]  # it has what is used of a transport
         for turn in range(4):
             said = post(b"x" * size) * pipelined

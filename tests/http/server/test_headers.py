@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from mcproxy.http.server import Fields
+from mcproxy.http.server import Headers
 
-ONCE = Fields.of([("Host", "here"), ("Accept", "a/b")])
-TWICE = Fields.of([("Accept", "a/b"), ("ACCEPT", "c/d"), ("Host", "here")])
+ONCE = Headers.of([("Host", "here"), ("Accept", "a/b")])
+TWICE = Headers.of([("Accept", "a/b"), ("ACCEPT", "c/d"), ("Host", "here")])
 
 
 def test_names_are_compared_without_case() -> None:

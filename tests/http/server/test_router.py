@@ -18,7 +18,7 @@ async def other(request: http.Request, found: Mapping[str, str]) -> http.Respons
     return http.Response(200)
 
 
-ROUTER = http.Router(
+ROUTER = http.PathRouter(
     [
         http.Route("POST", "/mcp/{name}", one),
         http.Route("GET", "/mcp/fixed", other),
@@ -28,7 +28,7 @@ ROUTER = http.Router(
 
 
 def asked(method: str, target: str) -> http.Request:
-    return http.Request(_Elsewhere(None), method, target, http.Fields())
+    return http.Request(_Elsewhere(None), method, target, http.Headers())
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from mcproxy.call.clients import ListChanged, Notice
 from mcproxy.call.errors import Party, Reason
 from mcproxy.call.upstreams import Connected, Disconnected, Phase, UpstreamChanged
 from mcproxy.protocol.methods import Kind
-from mcproxy.settings import Upstream, UpstreamTimeouts
+from mcproxy.settings import UpstreamSettings, UpstreamTimeouts
 from mcproxy.upstream.child.process import REAPER
 from tests.upstream.support import (
     QUICK,
@@ -225,7 +225,9 @@ async def test_a_malformed_answer_fails_its_call_at_once() -> None:
 
 
 async def test_r17_a_missing_command_is_named_with_its_path() -> None:
-    spec = Upstream(name="kid", prefix="kid", command="no-such-server", env={"PATH": "/somewhere/bin"}, timeouts=QUICK)
+    spec = UpstreamSettings(
+        name="kid", prefix="kid", command="no-such-server", env={"PATH": "/somewhere/bin"}, timeouts=QUICK
+    )
     async with running(spec) as it:
         message = failure(await it.upstream(tool("echo"))).error.message
     assert "'no-such-server'" in message
@@ -251,7 +253,7 @@ async def test_a_child_gets_a_small_environment_its_own_variables_and_its_folder
 
 async def test_what_a_child_says_on_stderr_is_logged_as_its_own_within_its_ration() -> None:
     complain = "import sys; sys.stderr.write(200 * 'no!\\n'); sys.stderr.flush(); sys.stdin.read()"
-    spec = Upstream(
+    spec = UpstreamSettings(
         name="loud", prefix="l", command=sys.executable, args=("-c", complain), era="legacy", stderr_lines=5
     )
     with structlog.testing.capture_logs() as logged:
@@ -269,7 +271,7 @@ async def test_what_a_child_says_on_stderr_is_logged_as_its_own_within_its_ratio
 
 
 async def test_r44_a_secret_on_stderr_is_not_shown() -> None:
-    spec = Upstream(
+    spec = UpstreamSettings(
         name="kid",
         prefix="kid",
         command=sys.executable,

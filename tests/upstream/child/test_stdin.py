@@ -11,7 +11,7 @@ import anyio
 import pytest
 from anyio.to_thread import run_sync
 
-from mcproxy.upstream.child.stdin import Inlet, opened
+from mcproxy.upstream.child.stdin import ChildStdin, opened
 
 pytestmark = pytest.mark.anyio
 
@@ -19,14 +19,14 @@ LARGE = b"x" * 1_000_000
 
 
 @asynccontextmanager
-async def pipe() -> AsyncIterator[tuple[BinaryIO, Inlet]]:
+async def pipe() -> AsyncIterator[tuple[BinaryIO, ChildStdin]]:
     with anyio.fail_after(5):
         async with opened() as (theirs, inlet):
             with os.fdopen(theirs, "rb") as child:
                 yield child, inlet
 
 
-async def writing_on(inlet: Inlet) -> None:
+async def writing_on(inlet: ChildStdin) -> None:
     while True:
         await inlet.write(b"line\n")
         await anyio.lowlevel.checkpoint()

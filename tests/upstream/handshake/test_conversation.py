@@ -14,9 +14,9 @@ import pytest
 from mcproxy.call.calls import Complete
 from mcproxy.call.clients import TaskChanged
 from mcproxy.protocol.jsonrpc import Message, Request, encode, raw
-from mcproxy.settings import Upstream, UpstreamTimeouts
+from mcproxy.settings import UpstreamSettings, UpstreamTimeouts
 from mcproxy.telemetry.metrics import Metrics
-from mcproxy.upstream.handshake.conversation import Conversation
+from mcproxy.upstream.handshake.conversation import HandshakeConversation
 from mcproxy.upstream.link import Hop, Ownership, task_group
 from tests.upstream.support import FakeClient, answering, decoded, request, tool
 
@@ -33,7 +33,7 @@ def related(task: str) -> dict[str, object]:
 class Wire:
     """A conversation whose server is the test."""
 
-    conversation: Conversation
+    conversation: HandshakeConversation
     published: list[object]
     sent: list[Any] = field(default_factory=list)
     news: anyio.Event = field(default_factory=anyio.Event)
@@ -57,7 +57,7 @@ class Wire:
 @asynccontextmanager
 async def wired(ownership: Ownership | None = None, **timeouts: float) -> AsyncIterator[Wire]:
     published: list[object] = []
-    spec = Upstream(name="up", prefix="up", command="fake", timeouts=UpstreamTimeouts(**timeouts))
+    spec = UpstreamSettings(name="up", prefix="up", command="fake", timeouts=UpstreamTimeouts(**timeouts))
     with anyio.fail_after(5):
         async with task_group() as tasks:
             hop = Hop(spec, Metrics(), published.append, ownership)
@@ -66,7 +66,7 @@ async def wired(ownership: Ownership | None = None, **timeouts: float) -> AsyncI
             async def send(message: Message) -> None:
                 await wire.send(message)
 
-            wire = Wire(Conversation(hop, tasks, send), published)
+            wire = Wire(HandshakeConversation(hop, tasks, send), published)
             await wire.conversation.open()
             yield wire
 

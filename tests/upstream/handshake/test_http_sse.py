@@ -6,15 +6,15 @@ import anyio
 import pytest
 
 from mcproxy.call.upstreams import Connected, Disconnected
-from mcproxy.settings import Upstream
+from mcproxy.settings import UpstreamSettings
 from tests.fakes.servers.web import FakeSse, serving
 from tests.upstream.support import QUICK, failure, running, tool, value
 
 pytestmark = pytest.mark.anyio
 
 
-def at(url: str) -> Upstream:
-    return Upstream(name="old", prefix="old", type="sse", url=url, timeouts=QUICK)
+def at(url: str) -> UpstreamSettings:
+    return UpstreamSettings(name="old", prefix="old", type="sse", url=url, timeouts=QUICK)
 
 
 async def test_a_call_is_posted_and_answered_on_the_stream() -> None:

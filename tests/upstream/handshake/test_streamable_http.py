@@ -14,7 +14,7 @@ from mcproxy.call.clients import ResourceUpdated
 from mcproxy.call.errors import Reason
 from mcproxy.call.upstreams import Connected, Disconnected, Hearing, Retired, UpstreamChanged
 from mcproxy.protocol.jsonrpc import ErrorObject, ErrorResponse
-from mcproxy.settings import Upstream
+from mcproxy.settings import UpstreamSettings
 from mcproxy.upstream.handshake.streamable_http import Position, session_is_lost
 from tests.fakes.servers.web import FakeStreamable, Message, error, event, events, result, serving
 from tests.upstream.support import QUICK, FakeClient, answering, failure, request, running, tool, value
@@ -22,9 +22,9 @@ from tests.upstream.support import QUICK, FakeClient, answering, failure, reques
 pytestmark = pytest.mark.anyio
 
 
-def at(url: str, **settings: Any) -> Upstream:
+def at(url: str, **settings: Any) -> UpstreamSettings:
     settings = {"timeouts": QUICK, "era": "legacy", **settings}
-    return Upstream(name="web", prefix="web", type="http", url=url, **settings)
+    return UpstreamSettings(name="web", prefix="web", type="http", url=url, **settings)
 
 
 async def test_a_call_is_answered_over_json() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mcproxy.call.identity import ANONYMOUS, Caller
 from mcproxy.protocol.jsonrpc import URL_ELICITATION_REQUIRED, ErrorObject, Params, raw
-from mcproxy.upstream.handshake.url_elicitations import Visits
+from mcproxy.upstream.handshake.url_elicitations import UrlElicitations
 from tests.upstream.support import FakeListener
 
 
@@ -17,7 +17,7 @@ def visit(id: object) -> Params:
 
 
 def test_a_visit_is_over_once_and_for_who_was_asked() -> None:
-    visits, one, two = Visits(2), listener(), listener()
+    visits, one, two = UrlElicitations(2), listener(), listener()
     visits.note(visit("a"), one)
     visits.note(visit("b"), two)
     assert visits.over(visit("b")) is two
@@ -26,14 +26,14 @@ def test_a_visit_is_over_once_and_for_who_was_asked() -> None:
 
 
 def test_the_oldest_give_way() -> None:
-    visits, who = Visits(2), listener()
+    visits, who = UrlElicitations(2), listener()
     for id in ("a", "b", "a", "c"):
         visits.note(visit(id), who)
     assert [visits.over(visit(id)) for id in ("a", "b", "c")] == [who, None, who]
 
 
 def test_an_error_may_ask_for_visits() -> None:
-    visits, who = Visits(2), listener()
+    visits, who = UrlElicitations(2), listener()
     data = raw({"elicitations": [{"mode": "url", "elicitationId": "a"}, {"elicitationId": 1}]})
     visits.note_required(ErrorObject(URL_ELICITATION_REQUIRED, "visit", data), who)
     visits.note_required(ErrorObject(URL_ELICITATION_REQUIRED, "visit", raw([1])), who)
@@ -43,7 +43,7 @@ def test_an_error_may_ask_for_visits() -> None:
 
 
 def test_what_has_no_id_or_nobody_to_tell_is_not_kept() -> None:
-    visits = Visits(2)
+    visits = UrlElicitations(2)
     visits.note({}, listener())
     visits.note(visit("a"), None)
     assert visits.over({}) is None

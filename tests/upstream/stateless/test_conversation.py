@@ -20,7 +20,7 @@ from mcproxy.call.upstreams import Connected, Disconnected, Hearing, UpstreamCha
 from mcproxy.protocol.eras import LATEST, META_CLIENT_CAPABILITIES, Era
 from mcproxy.protocol.jsonrpc import raw
 from mcproxy.protocol.methods import Kind
-from mcproxy.settings import Upstream
+from mcproxy.settings import UpstreamSettings
 from tests.fakes.servers.stateless import EVERYTHING, FakeStateless, complete, notification
 from tests.fakes.servers.web import FakeSse, FakeStreamable, Message, error, event, events, serving
 from tests.upstream.support import QUICK, FakeClient, Running, decoded, failure, request, running, tool, value
@@ -32,13 +32,15 @@ CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
 LOG_LEVEL = "io.modelcontextprotocol/logLevel"
 
 
-def at(url: str, **settings: Any) -> Upstream:
-    return Upstream(**{"name": "web", "prefix": "web", "type": "http", "url": url, "timeouts": QUICK, **settings})
+def at(url: str, **settings: Any) -> UpstreamSettings:
+    return UpstreamSettings(
+        **{"name": "web", "prefix": "web", "type": "http", "url": url, "timeouts": QUICK, **settings}
+    )
 
 
-def child(*manners: str, probe: float = 5, **settings: Any) -> Upstream:
+def child(*manners: str, probe: float = 5, **settings: Any) -> UpstreamSettings:
     timeouts = QUICK.model_copy(update={"probe": probe})
-    return Upstream(
+    return UpstreamSettings(
         name="kid", prefix="kid", command=sys.executable, args=(str(CHILD), *manners), timeouts=timeouts, **settings
     )
 

@@ -7,7 +7,7 @@ from typing import Any
 from msgspec import Raw
 
 from mcproxy.protocol.jsonrpc import Params, first_level, raw
-from mcproxy.upstream.stateless.parameter_headers import MOST_TOOLS, Mirrored, next_page
+from mcproxy.upstream.stateless.parameter_headers import MOST_TOOLS, ParameterHeaders, next_page
 from tests.upstream.support import decoded
 
 
@@ -21,7 +21,7 @@ def call(name: str, **arguments: str) -> Params:
 
 
 def test_a_tool_seen_in_a_list_has_its_parameters_mirrored() -> None:
-    mirrored = Mirrored("u")
+    mirrored = ParameterHeaders("u")
     page = first_level({"tools": [tool("query", region="Region"), tool("plain")]})
     assert mirrored.note(page) is page
     assert mirrored.headers("tools/call", call("query", region="eu", sql="x")) == {"Mcp-Param-Region": "eu"}
@@ -30,7 +30,7 @@ def test_a_tool_seen_in_a_list_has_its_parameters_mirrored() -> None:
 
 
 def test_the_newest_list_counts() -> None:
-    mirrored = Mirrored("u")
+    mirrored = ParameterHeaders("u")
     mirrored.note(first_level({"tools": [tool("query", region="Region"), tool("other", a="A")]}))
     mirrored.note(first_level({"tools": [tool("query", region="Place")]}))
     mirrored.note(first_level({"tools": [tool("other")]}))
@@ -42,7 +42,7 @@ def test_a_tool_with_an_invalid_annotation_is_left_out_and_the_rest_is_kept() ->
     page = first_level(
         {"tools": [tool("good"), tool("bad", region="no header"), {"odd": 1}], "nextCursor": "2", "_meta": {}}
     )
-    assert decoded(raw(Mirrored("u").note(page))) == {
+    assert decoded(raw(ParameterHeaders("u").note(page))) == {
         "tools": [tool("good"), {"odd": 1}],
         "nextCursor": "2",
         "_meta": {},
@@ -51,7 +51,7 @@ def test_a_tool_with_an_invalid_annotation_is_left_out_and_the_rest_is_kept() ->
 
 def test_what_is_no_list_of_tools_passes() -> None:
     for page in (first_level({}), first_level({"tools": 1}), first_level({"tools": [1]})):
-        assert Mirrored("u").note(page) is page
+        assert ParameterHeaders("u").note(page) is page
 
 
 def test_the_empty_cursor_is_a_cursor() -> None:
@@ -60,7 +60,7 @@ def test_the_empty_cursor_is_a_cursor() -> None:
 
 
 def test_beyond_so_many_annotated_tools_the_first_listed_give_way() -> None:
-    mirrored = Mirrored("u")
+    mirrored = ParameterHeaders("u")
     mirrored.note(first_level({"tools": [tool("first", a="A"), tool("second", a="A")]}))
     mirrored.note(first_level({"tools": [tool("first", a="A")]}))
     mirrored.note(first_level({"tools": [tool(f"t{number}", a="A") for number in range(MOST_TOOLS - 1)]}))
@@ -69,7 +69,7 @@ def test_beyond_so_many_annotated_tools_the_first_listed_give_way() -> None:
 
 
 def test_a_tool_that_is_annotated_no_more_is_forgotten_though_its_list_has_no_annotation() -> None:
-    mirrored = Mirrored("u")
+    mirrored = ParameterHeaders("u")
     mirrored.note(first_level({"tools": [tool("query", region="Region")]}))
     mirrored.note(first_level({"tools": [tool("query")]}))
     assert mirrored.headers("tools/call", call("query", region="eu")) == {}
@@ -77,6 +77,6 @@ def test_a_tool_that_is_annotated_no_more_is_forgotten_though_its_list_has_no_an
 
 def test_an_annotation_with_escapes_in_its_name_is_one() -> None:
     page = bytes(raw([tool("query", region="Region")])).replace(b"x-mcp-header", rb"x\u002dmcp-header")
-    mirrored = Mirrored("u")
+    mirrored = ParameterHeaders("u")
     mirrored.note({"tools": Raw(page)})
     assert mirrored.headers("tools/call", call("query", region="eu")) == {"Mcp-Param-Region": "eu"}

@@ -26,10 +26,10 @@ from mcproxy.protocol.jsonrpc import (
     raw,
 )
 from mcproxy.protocol.methods import ACKNOWLEDGED, Kind
-from mcproxy.settings import Upstream, UpstreamTimeouts
+from mcproxy.settings import UpstreamSettings, UpstreamTimeouts
 from mcproxy.telemetry.metrics import Metrics
 from mcproxy.upstream.link import Hop
-from mcproxy.upstream.stateless.subscriptions import Filter, Listening, announced
+from mcproxy.upstream.stateless.subscriptions import ListenFilter, ListenStream, announced
 from tests.upstream.support import decoded, failure, request
 
 pytestmark = pytest.mark.anyio
@@ -93,7 +93,7 @@ class Server:
 @dataclass
 class Running:
     hop: Hop
-    listening: Listening
+    listening: ListenStream
     server: Server
     published: list[Change | Hearing]
     failures: list[int]
@@ -115,7 +115,9 @@ class Running:
 
 @asynccontextmanager
 async def running(flags: frozenset[str] = NOTHING, *, idle: float = 5) -> AsyncIterator[Running]:
-    spec = Upstream(name="u", prefix="u", url="http://a", headers={"Key": SECRET}, timeouts=UpstreamTimeouts(idle=idle))
+    spec = UpstreamSettings(
+        name="u", prefix="u", url="http://a", headers={"Key": SECRET}, timeouts=UpstreamTimeouts(idle=idle)
+    )
     published: list[Change | Hearing] = []
     failures: list[int] = []
 
@@ -125,7 +127,7 @@ async def running(flags: frozenset[str] = NOTHING, *, idle: float = 5) -> AsyncI
 
     server = Server()
     hop = Hop(spec, Metrics(), published.append)
-    it = Running(hop, Listening(hop, flags, server, delays), server, published, failures)
+    it = Running(hop, ListenStream(hop, flags, server, delays), server, published, failures)
     server.acknowledge = lambda id, honoured: it.tell(ACKNOWLEDGED, id, notifications=honoured)
     with anyio.fail_after(5):
         async with anyio.create_task_group() as tasks:
@@ -141,13 +143,13 @@ def test_it_asks_for_the_lists_that_the_server_says_it_tells_of() -> None:
 
 
 def test_a_uri_may_be_acknowledged_in_another_spelling() -> None:
-    asked = Filter(uris=frozenset({"HTTP://A", "x:y"}))
+    asked = ListenFilter(uris=frozenset({"HTTP://A", "x:y"}))
     assert asked.agreed({"notifications": raw({"resourceSubscriptions": ["http://a/"]})}).uris == {"HTTP://A"}
 
 
 @pytest.mark.parametrize("said", [[], {"resourceSubscriptions": [1]}, {"resourceSubscriptions": "a:1"}])
 def test_an_unreadable_acknowledgement_agrees_to_nothing(said: Any) -> None:
-    assert not Filter(TOOLS, frozenset({"a:1"})).agreed({"notifications": raw(said)})
+    assert not ListenFilter(TOOLS, frozenset({"a:1"})).agreed({"notifications": raw(said)})
 
 
 async def test_nothing_is_asked_where_nothing_is_wanted() -> None:
@@ -355,7 +357,7 @@ async def test_r6_a_stream_that_its_server_keeps_closing_is_reopened_ever_more_s
 async def test_what_is_acknowledged_late_was_missed_until_then() -> None:
     async with running() as it:
         it.server.silent = True
-        late = replace(it, listening=Listening(it.hop, TOOLS, it.server))
+        late = replace(it, listening=ListenStream(it.hop, TOOLS, it.server))
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(late.listening.run)
             await late.listening.begin(0)
