@@ -69,4 +69,4 @@ def test_the_schema_takes_what_a_host_writes() -> None:
 def test_the_schema_allows_texts_with_units() -> None:
     definitions = schema()["$defs"]
     assert definitions["Proxy"]["properties"]["keep_alive"]["type"] == ["number", "string"]
-    assert definitions["Limits"]["properties"]["max_body_bytes"]["type"] == ["integer", "string"]
+    assert definitions["LimitSettings"]["properties"]["max_body_bytes"]["type"] == ["integer", "string"]
