@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import difflib
 import hashlib
-import ipaddress
 import os
 import re
 from collections import Counter
@@ -31,6 +30,7 @@ from mcproxy.settings.access.pins import PinSettings
 from mcproxy.settings.access.policy import EFFECTS, RulePath
 from mcproxy.settings.endpoints import NAME as ENDPOINT_NAME
 from mcproxy.settings.endpoints import key_of
+from mcproxy.settings.loopback import is_loopback
 
 MAX_FILE_BYTES: Final = 64 * 1024 * 1024
 """Of a configuration file: hosts keep histories in theirs."""
@@ -125,15 +125,6 @@ def prefixes(chosen: Mapping[str, str | None]) -> dict[str, str]:
     uses = Counter([*slugs.values(), *(prefix for prefix in chosen.values() if prefix is not None)])
     unique = {name: text if uses[text] == 1 else f"{text[:23]}-{_digest(name)}" for name, text in slugs.items()}
     return {name: unique[name] if prefix is None else prefix for name, prefix in chosen.items()}
-
-
-def is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
 
 
 @dataclass(frozen=True, slots=True)

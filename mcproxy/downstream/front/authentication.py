@@ -13,12 +13,12 @@ import msgspec
 from mcproxy.access.identity import Fault, Identified, Identity, NotIdentified
 from mcproxy.call.identity import ANONYMOUS, Principal
 from mcproxy.downstream.front.oauth_metadata import challenge, is_audience
-from mcproxy.downstream.front.origin import is_loopback
 from mcproxy.downstream.io.context import TransportContext
 from mcproxy.downstream.io.responses import Refusal
 from mcproxy.http import server as http
 from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, INVALID_REQUEST
 from mcproxy.settings import Proxy
+from mcproxy.settings.loopback import is_loopback
 
 _STATUS: Final = {
     Fault.MISSING: 401,

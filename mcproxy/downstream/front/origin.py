@@ -6,11 +6,12 @@ Warning; requirements R42 and R57). Plain decisions; asks nobody and sends nothi
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Collection
 from functools import lru_cache
 from typing import Final
 from urllib.parse import urlsplit
+
+from mcproxy.settings.loopback import is_loopback
 
 ANY: Final = "*"
 
@@ -77,14 +78,3 @@ def _hostname(host: str) -> str | None:
         return urlsplit(f"//{host}").hostname
     except ValueError:
         return None
-
-
-@lru_cache(256)
-def is_loopback(name: str) -> bool:
-    """Whether a host's name or address means this machine, wherever it is looked up."""
-    if name == "localhost" or name.endswith(".localhost"):
-        return True
-    try:
-        return ipaddress.ip_address(name).is_loopback
-    except ValueError:
-        return False

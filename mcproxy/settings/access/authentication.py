@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, AwareDatetime, Field, IPvAnyNetwork, model_validator
 
+from mcproxy.settings.loopback import is_loopback
 from mcproxy.settings.section import Bytes, Positive, Seconds, SecondsOrNone, Section
 
 RESERVED: Final = "anonymous"
@@ -36,8 +37,7 @@ def _check_trusted(url: str) -> str:
         complete = False
     if not complete or parts.query or parts.fragment or "@" in parts.netloc:
         raise ValueError("should be a URL of a host, without user, query and fragment")
-    loopback = parts.hostname in {"localhost", "127.0.0.1", "::1"}
-    if parts.scheme != "https" and not (parts.scheme == "http" and loopback):
+    if parts.scheme != "https" and not (parts.scheme == "http" and is_loopback(parts.hostname or "")):
         raise ValueError("should be an https URL, or http to loopback")
     return url
 
