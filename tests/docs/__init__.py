@@ -1,0 +1,1 @@
+"""What the documents show is made from the code, or checked against it."""
