@@ -21,7 +21,7 @@ from mcproxy.call.identity import AGGREGATE, ANONYMOUS, Principal
 from mcproxy.downstream.front.origin import admits_host, admits_origin, cors_headers, preflight_headers
 from mcproxy.downstream.handshake.conversation import opens
 from mcproxy.downstream.handshake.http_sse import HttpSse
-from mcproxy.downstream.handshake.sessions import Sessions
+from mcproxy.downstream.handshake.session_store import SessionStore
 from mcproxy.downstream.handshake.streamable_http import StreamableHttp
 from mcproxy.downstream.io.context import TransportContext
 from mcproxy.downstream.io.inbound import Incoming, read, speaks_stateless
@@ -102,7 +102,7 @@ class HttpApp:
     def __init__(self, edge: TransportContext, identify: Identify, extra_routes: Iterable[http.Route] = ()) -> None:
         self._edge = edge
         self._identify = identify
-        self._sessions = Sessions(edge)
+        self._sessions = SessionStore(edge)
         self._streams = StreamLimits(edge)
         self._stateless = StatelessHttp(edge, self._streams)
         self._streamable = StreamableHttp(edge, self._sessions, self._streams)

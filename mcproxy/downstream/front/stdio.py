@@ -17,7 +17,7 @@ import structlog
 from anyio.abc import TaskGroup
 
 from mcproxy.call.identity import AGGREGATE, ANONYMOUS, Principal
-from mcproxy.downstream.handshake.sessions import Sessions
+from mcproxy.downstream.handshake.session_store import SessionStore
 from mcproxy.downstream.handshake.stdio import HandshakePipe
 from mcproxy.downstream.io.context import TransportContext
 from mcproxy.downstream.io.inbound import read
@@ -54,7 +54,7 @@ async def serve_stdio(
 
 
 async def _serve(edge: TransportContext, stdin: int, stdout: int, stop: anyio.Event, principal: Principal) -> None:
-    sessions = Sessions(edge)
+    sessions = SessionStore(edge)
     pipe = HandshakePipe(edge, sessions, TRANSPORT, principal, AGGREGATE, lambda message: message + b"\n")
     stateless = StatelessPipe(edge, principal, AGGREGATE, pipe)
     try:
@@ -76,7 +76,7 @@ async def _serve(edge: TransportContext, stdin: int, stdout: int, stop: anyio.Ev
         sessions.close()
 
 
-async def _drain(pipe: HandshakePipe, stateless: StatelessPipe, sessions: Sessions) -> None:
+async def _drain(pipe: HandshakePipe, stateless: StatelessPipe, sessions: SessionStore) -> None:
     """Admits nothing more, and returns once nothing is in flight. What the client says is still heard meanwhile."""
     stateless.drain()
     await stateless.idle()

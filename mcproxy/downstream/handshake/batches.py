@@ -6,7 +6,7 @@ from typing import assert_never
 
 from mcproxy.call.errors import McpError
 from mcproxy.downstream.handshake.conversation import Outlet, receive, take
-from mcproxy.downstream.handshake.sessions import Session
+from mcproxy.downstream.handshake.session import Session
 from mcproxy.downstream.io.context import TransportContext
 from mcproxy.downstream.io.inbound import Batch
 from mcproxy.protocol.eras import has_batches

@@ -18,8 +18,9 @@ from mcproxy.call.calls import Call, Complete, Failed, InputRequired, Outcome
 from mcproxy.call.clients import InputRequest
 from mcproxy.call.errors import McpError, Reason
 from mcproxy.call.identity import ForwardedCredentials, Principal
+from mcproxy.downstream.handshake.session import Session
 from mcproxy.downstream.handshake.session_ids import Opening, kept
-from mcproxy.downstream.handshake.sessions import Session, Sessions
+from mcproxy.downstream.handshake.session_store import SessionStore
 from mcproxy.downstream.io.context import TransportContext
 from mcproxy.downstream.io.inbound import Incoming
 from mcproxy.downstream.io.shutdown import CUT_OFF, SHUTTING_DOWN
@@ -71,7 +72,7 @@ def opens(message: Incoming) -> bool:
 
 async def greet(
     edge: TransportContext,
-    sessions: Sessions,
+    sessions: SessionStore,
     request: Request,
     transport: str,
     principal: Principal,

@@ -12,7 +12,7 @@ from typing import Final
 
 from mcproxy.call.identity import Principal
 from mcproxy.downstream.handshake.session_ids import KEY_BYTES
-from mcproxy.downstream.handshake.sessions import Sessions
+from mcproxy.downstream.handshake.session_store import SessionStore
 from mcproxy.downstream.handshake.stdio import HandshakePipe
 from mcproxy.downstream.io.context import TransportContext
 from mcproxy.downstream.io.event_stream import EventStream
@@ -35,7 +35,7 @@ class HttpSse:
     def __init__(
         self,
         edge: TransportContext,
-        sessions: Sessions,
+        sessions: SessionStore,
         streams: StreamLimits,
         randomness: Callable[[int], bytes] = os.urandom,
     ) -> None:

@@ -12,7 +12,8 @@ from mcproxy.call.errors import McpError
 from mcproxy.call.identity import ForwardedCredentials, Principal
 from mcproxy.downstream.handshake.batches import answered, check_batch, encode_batch, receive_batch
 from mcproxy.downstream.handshake.conversation import answer_early, greet, opens, receive, refuse
-from mcproxy.downstream.handshake.sessions import Session, Sessions
+from mcproxy.downstream.handshake.session import Session
+from mcproxy.downstream.handshake.session_store import SessionStore
 from mcproxy.downstream.io.context import TransportContext
 from mcproxy.downstream.io.inbound import Batch, Incoming
 from mcproxy.downstream.io.send_buffer import SendBuffer
@@ -36,7 +37,7 @@ class HandshakePipe:
     def __init__(
         self,
         edge: TransportContext,
-        sessions: Sessions,
+        sessions: SessionStore,
         transport: str,
         principal: Principal,
         endpoint: str,

@@ -20,8 +20,9 @@ from mcproxy.concurrency.cancel_scope import TaskCancelScope
 from mcproxy.downstream.handshake.batches import answered, check_batch, encode_batch, receive_batch, take_batch
 from mcproxy.downstream.handshake.conversation import carry_out, greet, opens, take, taken
 from mcproxy.downstream.handshake.replay import ReplayStream, UnknownEvent
+from mcproxy.downstream.handshake.session import Session
 from mcproxy.downstream.handshake.session_ids import UnknownSession
-from mcproxy.downstream.handshake.sessions import Session, Sessions, TooManySessions
+from mcproxy.downstream.handshake.session_store import SessionStore, TooManySessions
 from mcproxy.downstream.io.context import TransportContext
 from mcproxy.downstream.io.event_stream import EventStream
 from mcproxy.downstream.io.forwarded_credentials import brought
@@ -55,7 +56,7 @@ _RESUME: Final = RESUME_HEADER.lower()
 class StreamableHttp:
     """The handlers of one endpoint's methods, for all sessions of this transport."""
 
-    def __init__(self, edge: TransportContext, sessions: Sessions, streams: StreamLimits) -> None:
+    def __init__(self, edge: TransportContext, sessions: SessionStore, streams: StreamLimits) -> None:
         self._edge = edge
         self._sessions = sessions
         self._streams = streams
@@ -162,7 +163,7 @@ class HandshakePost(msgspec.Struct, eq=False):
     """
 
     edge: TransportContext
-    sessions: Sessions
+    sessions: SessionStore
     session: Session
     request: http.Request
     accepted: Accepted
@@ -246,7 +247,7 @@ class HandshakePost(msgspec.Struct, eq=False):
 
 def _written(
     edge: TransportContext,
-    sessions: Sessions,
+    sessions: SessionStore,
     request: http.Request,
     session: Session,
     stream: ReplayStream,
@@ -262,7 +263,7 @@ def _written(
 
 
 def _closed(
-    sessions: Sessions, session: Session, stream: ReplayStream, outbox: SendBuffer, over: Callable[[], None]
+    sessions: SessionStore, session: Session, stream: ReplayStream, outbox: SendBuffer, over: Callable[[], None]
 ) -> None:
     stream.detach(outbox)
     sessions.stream_closed(session)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from mcproxy.call.identity import AGGREGATE, ANONYMOUS
 from mcproxy.downstream.handshake.session_ids import Opening, UnknownSession
-from mcproxy.downstream.handshake.sessions import Sessions
+from mcproxy.downstream.handshake.session_store import SessionStore
 from mcproxy.downstream.handshake.stdio import HandshakePipe
 from mcproxy.downstream.io.context import TransportContext
 from mcproxy.downstream.io.inbound import read
@@ -53,7 +53,7 @@ anything = messages | values | st.lists(messages, max_size=3)
 
 async def converse(sent: list[Any]) -> list[Any]:
     async with edge_of(FakeGateway()) as edge:
-        sessions = Sessions(edge)
+        sessions = SessionStore(edge)
         pipe = HandshakePipe(edge, sessions, "stdio", ANONYMOUS, AGGREGATE, lambda message: message + b"\n")
         for message in sent:
             try:
@@ -69,7 +69,7 @@ async def converse(sent: list[Any]) -> list[Any]:
     return [json.loads(line) for line in received.splitlines()]
 
 
-async def come_and_go(edge: TransportContext, sessions: Sessions) -> None:
+async def come_and_go(edge: TransportContext, sessions: SessionStore) -> None:
     pipe = HandshakePipe(edge, sessions, "sse", ANONYMOUS, AGGREGATE, lambda message: message)
     await pipe.receive(read(json.dumps(initialize()).encode()))
     assert pipe.session is not None
@@ -79,7 +79,7 @@ async def come_and_go(edge: TransportContext, sessions: Sessions) -> None:
 @pytest.mark.anyio
 async def test_r56_pipes_that_come_and_go_bring_back_no_session_that_was_ended() -> None:
     async with edge_of(FakeGateway(), quick(LimitSettings(max_sessions=2))) as edge:
-        sessions = Sessions(edge)
+        sessions = SessionStore(edge)
         ended = sessions.open("http", ANONYMOUS, AGGREGATE, Opening("2025-11-25"))
         sessions.end(ended)
         for _ in range(5):

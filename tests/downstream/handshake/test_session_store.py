@@ -15,8 +15,9 @@ from msgspec import Raw
 from mcproxy.call.clients import InputRequest, ListChanged, Notice
 from mcproxy.call.errors import McpError
 from mcproxy.call.identity import ANONYMOUS, Principal
+from mcproxy.downstream.handshake.session import Session
 from mcproxy.downstream.handshake.session_ids import MAX_LENGTH, Opening, Remembered, UnknownSession, seal, unseal
-from mcproxy.downstream.handshake.sessions import Session, Sessions, TooManySessions
+from mcproxy.downstream.handshake.session_store import SessionStore, TooManySessions
 from mcproxy.downstream.io.pending_changes import as_notification
 from mcproxy.protocol.jsonrpc import raw
 from mcproxy.protocol.methods import Kind
@@ -41,7 +42,7 @@ class Clock:
 class Store:
     """A store of sessions whose time a test commands."""
 
-    def __init__(self, sessions: Sessions, gateway: FakeGateway, clock: Clock) -> None:
+    def __init__(self, sessions: SessionStore, gateway: FakeGateway, clock: Clock) -> None:
         self.sessions = sessions
         self.gateway = gateway
         self.clock = clock
@@ -57,7 +58,7 @@ class Store:
 async def store(**limits: float) -> AsyncIterator[Store]:
     gateway, clock = FakeGateway(), Clock()
     async with edge_of(gateway, quick(LimitSettings.model_validate(limits))) as edge:
-        yield Store(Sessions(edge, clock=clock, wall=clock), gateway, clock)
+        yield Store(SessionStore(edge, clock=clock, wall=clock), gateway, clock)
 
 
 async def test_a_live_session_is_found_by_its_id() -> None:
