@@ -211,6 +211,9 @@ class HttpApp:
         if not isinstance(principal, Principal):
             principal = await principal
         endpoint = self._endpoint(found, principal) if found else AGGREGATE
+        if request.candidate is not None:
+            # Not before it is known who sends it: what is remembered of a head takes memory.
+            request.remember(principal, self._edge.proxy)
         head = request_headers(request.fields)
         if not head.is_readable:
             raise _unreadable(head)

@@ -94,6 +94,9 @@ class _Elsewhere:
     def hold_back(self, full: bool) -> None:
         raise NotImplementedError
 
+    def remember(self, request: http.Request) -> None:
+        raise NotImplementedError
+
 
 def _password(authorization: str) -> str | None:
     """Of Basic authentication (RFC 7617); None where it is none."""

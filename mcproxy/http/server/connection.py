@@ -18,7 +18,15 @@ import httptools
 import structlog
 
 from mcproxy.http.server.chunked import ChunkedBody
-from mcproxy.http.server.head_cache import LONGEST_KNOWN, MOST_KNOWN, MOST_LINES, KnownHead, known_head
+from mcproxy.http.server.head_cache import (
+    LONGEST_KNOWN,
+    MOST_BYTES,
+    MOST_KNOWN,
+    MOST_LINES,
+    KnownHead,
+    ParsedHead,
+    known_head,
+)
 from mcproxy.http.server.headers import Headers
 from mcproxy.http.server.messages import Answered, Request, RequestHandler, Response
 from mcproxy.http.server.parser import read_fields, read_target
@@ -93,7 +101,6 @@ class ServerConnection(asyncio.Protocol):
         "_deadline",
         "_declined",
         "_facts",
-        "_fields",
         "_held_back",
         "_idle_since",
         "_known",
@@ -104,10 +111,10 @@ class ServerConnection(asyncio.Protocol):
         "_lost",
         "_missing",
         "_owner",
+        "_parsed",
         "_parser",
         "_receiving",
         "_refusal",
-        "_said",
         "_served",
         "_serving",
         "_since_body",
@@ -153,10 +160,7 @@ class ServerConnection(asyncio.Protocol):
         self._begun: bytes | None = None
         """What the parser reads, where a request begins with it and its head has not been read yet."""
         self._known: list[KnownHead] = []
-        self._said: list[tuple[bytes, bytes]] = []
-        """The lines that the parser read last, where they are few, for heads that are not known."""
-        self._fields = Headers()
-        """What they say."""
+        self._parsed: ParsedHead | None = None
         self._missing = 0
         """Bytes of the body of a request that the parser has not heard of."""
         self._refusal: tuple[int, str] | None = None
@@ -191,6 +195,15 @@ class ServerConnection(asyncio.Protocol):
                 self._transport.pause_reading()
             else:
                 self._transport.resume_reading()
+
+    def remember(self, request: Request) -> None:
+        candidate, request.candidate = request.candidate, None
+        if self._lost or candidate is None:
+            return
+        if isinstance(candidate, ParsedHead):
+            self._parsed = candidate
+        elif len(self._known) < MOST_KNOWN and candidate.cost + sum(known.cost for known in self._known) <= MOST_BYTES:
+            self._known.append(candidate)
 
     # for its owner
 
@@ -250,7 +263,7 @@ class ServerConnection(asyncio.Protocol):
 
     def _forget(self) -> None:
         self._known.clear()
-        self._said, self._fields = [], Headers()
+        self._parsed = None
 
     def close(self) -> None:
         """Ends it once what was written has been taken."""
@@ -375,14 +388,14 @@ class ServerConnection(asyncio.Protocol):
         if parser.should_upgrade():
             self._decline_upgrade(parser.get_method())
             return
-        fields = self._fields
-        if self._lines != self._said:
+        method = parser.get_method().decode()
+        fields = self._remembered(method)
+        is_new = fields is None
+        if fields is None:
             fields = read_fields(self._lines)
-            if since <= LONGEST_KNOWN and len(self._lines) <= MOST_LINES:
-                self._said, self._fields = self._lines, fields
         hosts = len(fields.all("host"))
         length = None if "transfer-encoding" in fields else self._length
-        request = Request(self, parser.get_method().decode(), read_target(self._target), fields, length)
+        request = Request(self, method, read_target(self._target), fields, length)
         request.too_large = length is not None and length > self.most
         request.is_last = not parser.should_keep_alive()
         request.is_old = request.is_last and parser.get_http_version() == "1.0"
@@ -395,15 +408,30 @@ class ServerConnection(asyncio.Protocol):
         if self._refusal is None:
             self._receiving = request
             self._waiting.append(request)
-            if self._begun is not None and len(self._known) < MOST_KNOWN and not request.is_last:
-                self._remember(self._begun, request)
+            if is_new and since <= LONGEST_KNOWN and len(self._lines) <= MOST_LINES:
+                self._offer(request)
         # What comes behind the body is no header: RFC 9110, section 6.5.1.
         self._target, self._lines, self._length, self._begun = b"", [], 0, None
 
-    def _remember(self, begun: bytes, request: Request) -> None:
-        known = known_head(begun, len(self._lines) + 1, request.method, request.target, request.fields)
-        if known is not None:
-            self._known.append(known)
+    def _remembered(self, method: str) -> Headers | None:
+        """The fields of the head that was just read, if it is remembered."""
+        parsed = self._parsed
+        if parsed is not None and parsed.is_head(method, self._target, self._lines):
+            return parsed.fields
+        if self._begun is not None:
+            for known in self._known:
+                if known.begins(self._begun):
+                    return known.fields
+        return None
+
+    def _offer(self, request: Request) -> None:
+        """Nothing is remembered before the application accepts the request (`Request.remember`)."""
+        if self._begun is not None and not request.is_last:
+            request.candidate = known_head(
+                self._begun, len(self._lines) + 1, request.method, request.target, request.fields
+            )
+        if request.candidate is None:
+            request.candidate = ParsedHead(request.method, self._target, self._lines, request.fields)
 
     def on_body(self, body: bytes) -> None:
         self._since_body = 0

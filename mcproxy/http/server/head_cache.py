@@ -16,6 +16,11 @@ LONGEST_KNOWN: Final = 4 * 1024
 """Bytes of such a head."""
 MOST_LINES: Final = 32
 """Fields in it: short ones take many times as much room as they have bytes."""
+MOST_BYTES: Final = 16 * 1024
+"""Bytes that the remembered heads of one connection may take together (see `KnownHead.cost`)."""
+
+_PER_LINE: Final = 160
+"""Bytes that a field takes beside its text: two strings and a place in a dict."""
 
 _DIGITS: Final = 15
 """Of a length: more than any body has, and fewer than its parser can count."""
@@ -26,7 +31,7 @@ _LENGTH: Final = b"\r\ncontent-length: "
 class KnownHead:
     """What was said before the length and behind it, up to the body, and what was read of that."""
 
-    __slots__ = ("_behind", "before", "fields", "method", "target")
+    __slots__ = ("_behind", "before", "cost", "fields", "method", "target")
 
     def __init__(self, before: bytes, behind: bytes, method: str, target: str, fields: Headers) -> None:
         self.before: Final = before
@@ -34,6 +39,15 @@ class KnownHead:
         self.target: Final = target
         self.fields: Final = fields
         self._behind: Final = behind
+        self.cost: Final = 2 * (len(before) + len(behind)) + _PER_LINE * len(fields)
+        """Estimated memory, in bytes: the head as it came, and as it was read."""
+
+    def begins(self, data: bytes) -> bool:
+        """Whether `data` begins with this head, whatever follows it."""
+        if not data.startswith(self.before):
+            return False
+        digits, behind, _ = data[len(self.before) :].partition(self._behind)
+        return bool(behind) and len(digits) <= _DIGITS and digits.isdigit()
 
     def body_in(self, data: bytes) -> tuple[int, bytes] | None:
         """The length of the body and what has come of it, where `data` begins with this head and with nothing else.
@@ -45,6 +59,24 @@ class KnownHead:
             return None
         length = int(digits)
         return None if len(body) > length else (length, body)
+
+
+class ParsedHead:
+    """The last head that the parser read and that was accepted, where it cannot be known by its bytes."""
+
+    __slots__ = ("fields", "lines", "method", "target")
+
+    def __init__(self, method: str, target: bytes, lines: list[tuple[bytes, bytes]], fields: Headers) -> None:
+        self.method: Final = method
+        self.target: Final = target
+        self.lines: Final = lines
+        self.fields: Final = fields
+
+    def is_head(self, method: str, target: bytes, lines: list[tuple[bytes, bytes]]) -> bool:
+        return self.lines == lines and self.target == target and self.method == method
+
+
+RememberedHead = KnownHead | ParsedHead
 
 
 def known_head(data: bytes, lines: int, method: str, target: str, fields: Headers) -> KnownHead | None:

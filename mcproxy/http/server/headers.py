@@ -6,10 +6,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, Protocol, TypeVar, cast
 
+import msgspec
+
 HeaderLine = tuple[str, str]
 T = TypeVar("T")
 
 NONE: Final[Mapping[str, str]] = MappingProxyType({})
+
+
+class HeadMemory(msgspec.Struct, frozen=True):
+    """What an application worked out from the head of a request, and the object that it is valid for."""
+
+    value: object
+    valid_for: object
 
 
 class HeaderNotes(Protocol):
@@ -23,15 +32,18 @@ class HeaderNotes(Protocol):
 class Headers(dict[str, str]):
     """The first value of each name, which is in lower case; of names that came more than once, `all` knows the rest.
 
-    They are of one connection alone, and the same object for as long as its client says the same.
+    They belong to one connection. Requests whose heads are equal but for `Content-Length` share one object from
+    `Request.remember` on.
     """
 
-    __slots__ = ("_repeated", "noted")
+    __slots__ = ("_repeated", "memory", "noted")
 
     def __init__(self, first: Mapping[str, str] = NONE, repeated: Sequence[HeaderLine] = ()) -> None:
         """`repeated` are all lines in their order, where a name came more than once."""
         super().__init__(first)
         self._repeated: Final = repeated
+        self.memory: HeadMemory | None = None
+        """See `Request.remember`."""
         self.noted: Final = cast(HeaderNotes, {})
         """What was found out about them, and would be found out again with each request."""
 

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 from urllib.parse import parse_qsl, unquote
 
 import msgspec
 
-from mcproxy.http.server.headers import NONE, Headers
+from mcproxy.http.server.head_cache import RememberedHead
+from mcproxy.http.server.headers import NONE, Headers, HeadMemory
+
+T = TypeVar("T")
 
 MOST_UNREAD: Final = 256 * 1024
 """Bytes of a body that wait for somebody to read it; its client is made to wait beyond."""
@@ -81,6 +84,9 @@ class RequestTransport(Protocol):
     def hold_back(self, full: bool) -> None:
         """Stops or resumes taking what the client sends."""
 
+    def remember(self, request: Request) -> None:
+        """Keeps `request.candidate`, so that later requests with the same head share `request.fields`."""
+
 
 class Streamed:
     """Stands for a response that its handler has begun to write. It goes on for as long as its chunks do."""
@@ -111,6 +117,8 @@ class Request(msgspec.Struct, eq=False):
     """Header fields of whatever it is answered with."""
     when_gone: Callable[[], None] | None = None
     """Called where its client leaves before it is answered; its handler runs on."""
+    candidate: RememberedHead | None = None
+    """The head, where it is short enough to be remembered and is not remembered yet."""
 
     _unwanted: bool = False
     _cut: bool = False
@@ -159,6 +167,24 @@ class Request(msgspec.Struct, eq=False):
 
     def fact(self, name: str) -> Any:
         return self.line.fact(name)
+
+    def remember(self, value: object, valid_for: object) -> None:
+        """Keep one value with this head, for later requests on this connection that have the same head.
+
+        It also tells the server that the request was accepted: a connection remembers no head before. "The same head"
+        is the same method, target and header lines, byte for byte, but for the digits of `Content-Length`. The server
+        drops the value with the head: when the connection closes, and after `Bounds.idle` seconds at the latest.
+        """
+        self.fields.memory = HeadMemory(value, valid_for)
+        if self.candidate is not None:
+            self.line.remember(self)
+
+    def recall(self, kind: type[T], valid_for: object) -> T | None:
+        """The value last kept with this head, if it is a `kind` and was kept for this very object `valid_for`."""
+        memory = self.fields.memory
+        if memory is not None and memory.valid_for is valid_for and isinstance(memory.value, kind):
+            return memory.value
+        return None
 
     def begin(self, status: int, fields: Mapping[str, str]) -> Chunks:
         """Begins a response whose length is not known; nothing else answers this request."""

@@ -20,7 +20,8 @@ def refuse(status: int, sentence: str) -> http.Response:
 
 
 async def echo(request: http.Request) -> http.Response:
-    """Says what it was asked for, and by whom."""
+    """Accepts every request, and says what it was asked for."""
+    request.remember("accepted", None)
     try:
         body = await request.body(PATIENCE)
     except http.BodyTooLarge:

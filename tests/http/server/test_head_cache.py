@@ -15,12 +15,21 @@ import pytest
 
 from mcproxy.http import server as http
 from mcproxy.http.server.connection import MakeRefusal, ServerConnection
-from mcproxy.http.server.head_cache import LONGEST_KNOWN, MOST_KNOWN, MOST_LINES, KnownHead, known_head
+from mcproxy.http.server.head_cache import (
+    LONGEST_KNOWN,
+    MOST_BYTES,
+    MOST_KNOWN,
+    MOST_LINES,
+    KnownHead,
+    known_head,
+)
 from tests.fuzz.http import mutated
 from tests.http.server.serving import BOUNDS, echo, post, refuse, serving, visiting
 
 BEFORE = b"POST /x HTTP/1.1\r\nHost: here\r\nContent-Length: "
 BEHIND = b"\r\nAccept: */*\r\n\r\n"
+GET = b"GET /x HTTP/1.1\r\nHost: here\r\n\r\n"
+CHUNKED = b"POST /x HTTP/1.1\r\nHost: here\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nbody\r\n0\r\n\r\n"
 
 
 def remembered(head: bytes, lines: int = 3) -> KnownHead | None:
@@ -285,6 +294,59 @@ async def test_r54_no_more_than_some_heads_are_remembered_and_none_for_long() ->
         assert heard[-1].fields == kept.fields
 
 
+@pytest.mark.anyio
+@pytest.mark.parametrize("head", [post(b""), GET, CHUNKED], ids=["known by its bytes", "without a length", "in chunks"])
+async def test_r54_nothing_is_remembered_of_a_head_before_its_request_is_accepted(head: bytes) -> None:
+    heard: list[http.Request] = []
+
+    async def handler(request: http.Request) -> http.Response:
+        heard.append(request)
+        if len(heard) == 3:
+            request.remember("accepted", None)
+        return http.Response(401)
+
+    async with visiting(handler) as visitor:
+        for _ in range(5):
+            await visitor.ask(head)
+    refused, refused_again, accepted, *later = heard
+    assert refused_again.fields is not refused.fields
+    assert accepted.fields is not refused_again.fields
+    assert all(request.fields is accepted.fields for request in later)
+
+
+@pytest.mark.anyio
+async def test_r54_the_heads_that_a_connection_remembers_are_bounded_in_bytes() -> None:
+    async with serving() as running, running.visited() as visitor:
+        for number in range(MOST_KNOWN):
+            await visitor.ask(post(b"body", *(b"X-%d-%d: %b" % (number, line, bytes(b"x" * 90)) for line in range(28))))
+        (connection,) = running.server._connections
+        assert 0 < len(connection._known) < MOST_KNOWN
+        assert sum(known.cost for known in connection._known) <= MOST_BYTES
+
+
+@pytest.mark.anyio
+async def test_a_value_is_recalled_for_the_same_head_and_the_same_object_alone() -> None:
+    first, second = object(), object()
+    recalled: list[tuple[str | None, int | None, str | None]] = []
+
+    async def handler(request: http.Request) -> http.Response:
+        recalled.append((request.recall(str, first), request.recall(int, first), request.recall(str, second)))
+        request.remember(request.target, first)
+        return http.Response(200)
+
+    async with visiting(handler) as visitor:
+        for said in (GET, GET, GET.replace(b"/x", b"/y"), GET.replace(b"GET", b"PUT"), post(b"1"), post(b"22")):
+            await visitor.ask(said)
+    assert recalled == [
+        (None, None, None),
+        ("/x", None, None),
+        (None, None, None),
+        (None, None, None),
+        (None, None, None),
+        ("/x", None, None),
+    ]
+
+
 class Note:
     """What somebody found out about the fields of a head."""
 
@@ -295,7 +357,7 @@ async def test_r44_nothing_that_a_client_said_outlasts_its_connection() -> None:
 
     async def handler(request: http.Request) -> http.Response:
         note = Note()
-        request.fields.noted[Note] = note
+        request.remember(note, None)
         notes.append(weakref.ref(note))
         return await echo(request)
 
