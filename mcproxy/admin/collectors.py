@@ -11,7 +11,7 @@ from prometheus_client import Metric
 from prometheus_client.core import GaugeMetricFamily, InfoMetricFamily
 from prometheus_client.registry import Collector
 
-from mcproxy.call.upstreams import Phase, UpstreamStatus
+from mcproxy.call.upstreams import LinkState, UpstreamStatus
 
 
 class UpstreamCollector(Collector):
@@ -25,13 +25,13 @@ class UpstreamCollector(Collector):
         phases, identities, troubles, credentials = families = _families()
         for status in self._statuses():
             credentials.add_metric([status.name], status.takes_credentials)
-            for phase in Phase:
-                phases.add_metric([status.name, phase.value], status.phase is phase)
+            for phase in LinkState:
+                phases.add_metric([status.name, phase.value], status.state is phase)
             if status.identity is not None:
                 spoken = {"era": status.identity.era.value, "version": status.identity.version}
                 identities.add_metric([status.name], {"transport": status.transport, **spoken})
-            if status.trouble is not None:
-                troubles.add_metric([status.name], {"why": status.trouble.value})
+            if status.failure is not None:
+                troubles.add_metric([status.name], {"why": status.failure.value})
         yield from families
 
 

@@ -16,7 +16,7 @@ from mcproxy.admin.forms import Field, fields
 from mcproxy.admin.masking import masked
 from mcproxy.call.calls import Handler
 from mcproxy.call.clients import Listener
-from mcproxy.call.upstreams import Phase, UpstreamStatus
+from mcproxy.call.upstreams import LinkState, UpstreamStatus
 from mcproxy.catalog.merging import Shown, View
 from mcproxy.catalog.naming import RefusedEntry
 from mcproxy.protocol.methods import Kind
@@ -62,11 +62,11 @@ class Card:
 
     @property
     def state(self) -> str:
-        return self.status.phase.value.replace("_", " ")
+        return self.status.state.value.replace("_", " ")
 
     @property
     def is_well(self) -> bool:
-        return self.status.phase is Phase.READY
+        return self.status.state is LinkState.READY
 
     @property
     def era(self) -> str:

@@ -60,46 +60,51 @@ class Retired:
     owner: LinkOwner
 
 
-class Hearing(Enum):
-    """Whether what an upstream says between calls reaches us. Over a link that stands it does, until that is LOST."""
+class PushChannel(Enum):
+    """The channel on which an upstream pushes notifications between calls is gone, or there again.
+
+    It lives from the start of a link until it is said to be LOST. What an upstream promises of its notifications counts
+    only while it lives (requirement R75).
+    """
 
     LOST = "lost"
-    REGAINED = "regained"
+    RESTORED = "restored"
     """What changed meanwhile is not known."""
 
 
 @dataclass(frozen=True, slots=True)
 class UpstreamChanged:
-    """The upstream says that something changed, in its own names; or whether we hear what it says is another."""
+    """The upstream announced a change, in its own names; or its push channel was lost or restored."""
 
     upstream: str
     owner: LinkOwner
-    change: Change | Hearing
+    change: Change | PushChannel
 
 
 UpstreamEvent = Connected | Disconnected | Retired | UpstreamChanged
 
 
-class Phase(Enum):
-    """Where a link stands."""
+class LinkState(Enum):
+    """The state of a link to an upstream; the values are a label of metrics. `upstream.reconnecting` has the table."""
 
     CONNECTING = "connecting"
     """Never connected yet, and the first attempt still runs."""
     READY = "ready"
     BACKING_OFF = "backing_off"
     """Lost, or not reached; tried again after a while."""
-    DISABLED = "disabled"
+    RETIRED = "disabled"
+    """Ended for good: by configuration, or with the session, principal or credentials that it was for."""
 
 
-class Trouble(Enum):
+class LinkFailure(Enum):
     """Why there is no link; the values are a label of metrics (R52)."""
 
     UNREACHABLE = "unreachable"
     REJECTED = "rejected"
-    """It answered with something that is no MCP, or not for us."""
+    """The server answered with something that is not MCP, or refused our credentials."""
     TIMEOUT = "timeout"
     LOST = "lost"
-    """There was one, and it ended."""
+    """A link that was up ended."""
     INTERNAL = "internal"
 
 
@@ -108,7 +113,7 @@ class UpstreamStatus:
     """One upstream as an operator sees it. `since` is a Unix time in seconds."""
 
     name: str
-    phase: Phase
+    state: LinkState
     since: float
     transport: str
     identity: ServerIdentity | None = None
@@ -116,8 +121,8 @@ class UpstreamStatus:
     reconnects: int = 0
     stderr: tuple[str, ...] = ()
     """The last lines that a child wrote to its stderr."""
-    trouble: Trouble | None = None
-    """What kind of `error` it is; None while it is connected, and where it was meant to be ended."""
+    failure: LinkFailure | None = None
+    """The kind of `error`; None while connected, and after a link was ended on purpose."""
     address: tuple[str, int] | None = None
     """The host and port of its URL, where it has one."""
     takes_credentials: bool = False

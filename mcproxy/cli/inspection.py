@@ -18,7 +18,7 @@ from mcproxy import __version__
 from mcproxy.call.calls import Call, Complete, Failed, Handler, InputRequired, Outcome
 from mcproxy.call.clients import Client
 from mcproxy.call.identity import ANONYMOUS, Caller
-from mcproxy.call.upstreams import Phase, UpstreamStatus
+from mcproxy.call.upstreams import LinkState, UpstreamStatus
 from mcproxy.catalog.merging import View
 from mcproxy.protocol.eras import LATEST_HANDSHAKE
 from mcproxy.protocol.jsonrpc import Params, raw
@@ -147,7 +147,7 @@ def reports(statuses: Iterable[UpstreamStatus], view: View, latencies: Mapping[s
     return [
         UpstreamReport(
             name=status.name,
-            ok=status.phase is Phase.READY,
+            ok=status.state is LinkState.READY,
             transport=status.transport,
             version=status.identity.version if status.identity else None,
             era=status.identity.era.value if status.identity else None,

@@ -115,7 +115,7 @@ class _Walk:
         """Its state is told, and decides nothing here: a call is what makes a gateway reach it."""
         status = self.upstreams[space.upstream].status
         era = f", {status.identity.era.value} era ({status.identity.version})" if status.identity else ""
-        return Step("upstream", True, f"{space.upstream}: {status.phase.value}{era}")
+        return Step("upstream", True, f"{space.upstream}: {status.state.value}{era}")
 
     def _pin(self, found: _Found, kind: Kind) -> Iterator[Step]:
         """Of what is not as it was approved alone; where that is not enforced, it decides nothing."""

@@ -17,7 +17,7 @@ from mcproxy.call.calls import Call, Complete, Failed, Handler, Outcome
 from mcproxy.call.clients import Audience, ListChanged, Listener, Notice, ResourceUpdated, TaskChanged
 from mcproxy.call.errors import McpError, Party
 from mcproxy.call.identity import AGGREGATE, ANONYMOUS, Caller, ForwardedCredentials, Principal
-from mcproxy.call.upstreams import Disconnected, Hearing, Retired, Upstream, UpstreamChanged, UpstreamEvent
+from mcproxy.call.upstreams import Disconnected, PushChannel, Retired, Upstream, UpstreamChanged, UpstreamEvent
 from mcproxy.catalog.merging import View
 from mcproxy.catalog.naming import Layout, RefusedEntry, layouts
 from mcproxy.catalog.uris import readings, spellings
@@ -291,7 +291,7 @@ class Gateway:
             self._heard(event)
 
     def _heard(self, event: UpstreamChanged) -> None:
-        if isinstance(event.change, Hearing):
+        if isinstance(event.change, PushChannel):
             return
         if event.upstream in self._upstreams:
             self._metrics.upstream_notifications.labels(event.upstream, label_of(event.change)).inc()

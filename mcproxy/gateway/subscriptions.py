@@ -18,7 +18,15 @@ import structlog
 from mcproxy.call.calls import Call, Complete, Failed, InputRequired, Outcome
 from mcproxy.call.clients import Listener, ResourceUpdated
 from mcproxy.call.errors import McpError, Party, Reason
-from mcproxy.call.upstreams import Connected, Disconnected, Hearing, Retired, Upstream, UpstreamChanged, UpstreamEvent
+from mcproxy.call.upstreams import (
+    Connected,
+    Disconnected,
+    PushChannel,
+    Retired,
+    Upstream,
+    UpstreamChanged,
+    UpstreamEvent,
+)
 from mcproxy.catalog.naming import Layout
 from mcproxy.catalog.uris import MAX_URI, canonical
 from mcproxy.concurrency.clock import Clock, Sleep
@@ -166,7 +174,7 @@ class Subscriptions:
                 self._epochs.pop(link, None)
             case UpstreamChanged(change=ResourceUpdated() as update):
                 self._updated(link, update)
-            case UpstreamChanged(change=Hearing.REGAINED):
+            case UpstreamChanged(change=PushChannel.RESTORED):
                 self._renew(link)
             case UpstreamChanged():
                 pass

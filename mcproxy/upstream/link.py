@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from mcproxy.call.calls import Call, Outcome
 from mcproxy.call.clients import Change, Listener
 from mcproxy.call.identity import ForwardedCredentials, LinkOwner
-from mcproxy.call.upstreams import Hearing, ServerIdentity
+from mcproxy.call.upstreams import PushChannel, ServerIdentity
 from mcproxy.pending_requests import Timeouts
 from mcproxy.protocol.jsonrpc import ErrorObject, Message, Params
 from mcproxy.protocol.methods import Method
@@ -87,7 +87,7 @@ class Hop:
     spec: UpstreamSettings
     """As of now: a reload that needs no other link has it `adopt` another. All else stays as it is."""
     metrics: Metrics
-    publish: Callable[[Change | Hearing], None]
+    publish: Callable[[Change | PushChannel], None]
     ownership: Ownership | None = None
     """None where the link is shared by everybody."""
     findings: ConnectHints = field(default_factory=ConnectHints)

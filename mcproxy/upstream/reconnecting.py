@@ -16,7 +16,15 @@ import structlog
 
 from mcproxy.call.calls import Call, Failed, Outcome
 from mcproxy.call.errors import Party, Reason
-from mcproxy.call.upstreams import Connected, Disconnected, Phase, Retired, ServerIdentity, Trouble, UpstreamEvent
+from mcproxy.call.upstreams import (
+    Connected,
+    Disconnected,
+    LinkFailure,
+    LinkState,
+    Retired,
+    ServerIdentity,
+    UpstreamEvent,
+)
 from mcproxy.concurrency.backoff import LONGEST
 from mcproxy.pending_requests import PeerGone
 from mcproxy.protocol.eras import Era
@@ -52,11 +60,11 @@ class _Attempt:
 class LinkStatus:
     """Where a link stands. `since` is a Unix time in seconds."""
 
-    phase: Phase
+    state: LinkState
     since: float
     identity: ServerIdentity | None = None
     error: str | None = None
-    trouble: Trouble | None = None
+    failure: LinkFailure | None = None
 
 
 class ReconnectingLink:
@@ -87,7 +95,7 @@ class ReconnectingLink:
         self._attempt = _Attempt()
         self._connections = 0
         self._last = False
-        self.standing = LinkStatus(Phase.CONNECTING, clock())
+        self.standing = LinkStatus(LinkState.CONNECTING, clock())
 
     @property
     def reconnects(self) -> int:
@@ -146,8 +154,8 @@ class ReconnectingLink:
         """Says once that there is no link any more; nothing is said after it."""
         self._link = None
         self._attempt.settle("it has been stopped")
-        if self.standing.phase is not Phase.DISABLED:
-            self._stand(LinkStatus(Phase.DISABLED, self._clock()))
+        if self.standing.state is not LinkState.RETIRED:
+            self._stand(LinkStatus(LinkState.RETIRED, self._clock()))
             self._on_event(Retired(self._name, self._owner))
 
     async def _keep(self) -> None:
@@ -165,17 +173,17 @@ class ReconnectingLink:
     async def _live(self) -> None:
         """One attempt to connect, and the life of the link where it succeeds."""
         try:
-            error, trouble = await self._connect_and_wait(), Trouble.TIMEOUT
+            error, failure = await self._connect_and_wait(), LinkFailure.TIMEOUT
         except Unreachable as unreachable:
-            error, trouble = self._hop.redact(str(unreachable)), Trouble.UNREACHABLE
+            error, failure = self._hop.redact(str(unreachable)), LinkFailure.UNREACHABLE
         except Rejected as rejected:
-            error, trouble = self._hop.redact(str(rejected)), Trouble.REJECTED
+            error, failure = self._hop.redact(str(rejected)), LinkFailure.REJECTED
         except Exception as bug:
             log.exception("upstream failed unexpectedly", upstream=self._name)
-            error, trouble = f"an internal error: {type(bug).__name__}", Trouble.INTERNAL
+            error, failure = f"an internal error: {type(bug).__name__}", LinkFailure.INTERNAL
         if error is not None:
             self._settle(error)
-            self._down(error, trouble)
+            self._down(error, failure)
 
     async def _connect_and_wait(self) -> str | None:
         """Returns None after a link has lived, else why there was none in time."""
@@ -189,7 +197,7 @@ class ReconnectingLink:
                 scope.deadline = math.inf
                 self._up(link)
                 try:
-                    self._down(await link.ended(), Trouble.LOST)
+                    self._down(await link.ended(), LinkFailure.LOST)
                 finally:
                     self._link = None
                 return None
@@ -210,30 +218,30 @@ class ReconnectingLink:
     def _up(self, link: Link) -> None:
         self._link = link
         self._connections += 1
-        self._stand(LinkStatus(Phase.READY, self._clock(), link.identity))
+        self._stand(LinkStatus(LinkState.READY, self._clock(), link.identity))
         self._settle(link)
         log.info("upstream connected", upstream=self._name, version=link.identity.version, own=self._owner is not None)
         self._on_event(Connected(self._name, self._owner, link.identity))
 
-    def _down(self, reason: str, trouble: Trouble | None = None) -> None:
-        """Says that the link is gone, once for each change of state or reason. No trouble where it was meant to go."""
+    def _down(self, reason: str, failure: LinkFailure | None = None) -> None:
+        """Reports the loss, once for each change of state or reason. `failure` is None where it was intended."""
         self._link = None
-        if trouble is not None:
-            self._hop.metrics.upstream_troubles.labels(self._name, trouble.value).inc()
+        if failure is not None:
+            self._hop.metrics.upstream_troubles.labels(self._name, failure.value).inc()
         before = self.standing
-        if before.phase is Phase.DISABLED:
+        if before.state is LinkState.RETIRED:
             return
-        self._stand(LinkStatus(Phase.BACKING_OFF, self._clock(), before.identity, reason, trouble))
-        if before.phase is Phase.BACKING_OFF and before.error == reason:
+        self._stand(LinkStatus(LinkState.BACKING_OFF, self._clock(), before.identity, reason, failure))
+        if before.state is LinkState.BACKING_OFF and before.error == reason:
             return
         log.warning("upstream unavailable", upstream=self._name, reason=reason, own=self._owner is not None)
-        if before.phase is not Phase.BACKING_OFF:
+        if before.state is not LinkState.BACKING_OFF:
             self._on_event(Disconnected(self._name, self._owner, reason))
 
     def _stand(self, standing: LinkStatus) -> None:
         """Stands so from now on; since when, where it already did."""
         before = self.standing
-        self.standing = replace(standing, since=before.since) if standing.phase is before.phase else standing
+        self.standing = replace(standing, since=before.since) if standing.state is before.state else standing
 
     async def __call__(self, call: Call) -> Outcome:
         started = time.monotonic()

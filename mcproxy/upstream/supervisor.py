@@ -22,8 +22,8 @@ from mcproxy.call.identity import Caller, ForwardedCredentials, owner
 from mcproxy.call.upstreams import (
     GATEWAY_CAPABILITY,
     Connected,
-    Hearing,
-    Phase,
+    LinkState,
+    PushChannel,
     ServerIdentity,
     UpstreamChanged,
     UpstreamEvent,
@@ -118,14 +118,14 @@ class Supervisor:
         standing = self._shared.standing
         return UpstreamStatus(
             self.name,
-            standing.phase,
+            standing.state,
             standing.since,
             transport(self._spec),
             standing.identity,
             standing.error,
             self._shared.reconnects,
             self._shared_hop.stderr.lines,
-            standing.trouble,
+            standing.failure,
             self._address,
             bool(self._spec.credentials.forward),
         )
@@ -205,7 +205,7 @@ class Supervisor:
         credentials = own if own is not None and own.key == key and self._spec.credentials.forward else None
         if credentials is None and (call.listener is None or call.caller.session != key):
             return self._unavailable("the session has ended, or cannot have a connection of its own")
-        if self._shared.standing.phase is Phase.DISABLED or self._retired.is_set():
+        if self._shared.standing.state is LinkState.RETIRED or self._retired.is_set():
             return self._unavailable("it is not running")
         full = next((places for places in self._places if places.full), None)
         if full is not None:
@@ -281,7 +281,7 @@ class Supervisor:
                 places.give_back()
 
     def _hop(self, ownership: Ownership | None = None, credentials: ForwardedCredentials | None = None) -> Hop:
-        def publish(change: Change | Hearing) -> None:
+        def publish(change: Change | PushChannel) -> None:
             if hop.owner is None or self._is_held(hop, hop.owner):
                 self._say(UpstreamChanged(self.name, hop.owner, change))
 

@@ -7,19 +7,19 @@ from dataclasses import replace
 from prometheus_client import CollectorRegistry
 
 from mcproxy.admin.collectors import UpstreamCollector
-from mcproxy.call.upstreams import Phase, ServerIdentity, Trouble, UpstreamStatus
+from mcproxy.call.upstreams import LinkFailure, LinkState, ServerIdentity, UpstreamStatus
 from mcproxy.protocol.eras import LATEST, Era
 
 TAKES = "mcproxy_upstream_takes_credentials"
-READY = UpstreamStatus("git", Phase.READY, 0, "stdio", ServerIdentity(Era.STATELESS, LATEST, {}))
+READY = UpstreamStatus("git", LinkState.READY, 0, "stdio", ServerIdentity(Era.STATELESS, LATEST, {}))
 LOST = UpstreamStatus(
     "git",
-    Phase.BACKING_OFF,
+    LinkState.BACKING_OFF,
     0,
     "stdio",
     READY.identity,
     error="the token 'hunter2' was refused",
-    trouble=Trouble.REJECTED,
+    failure=LinkFailure.REJECTED,
 )
 
 
@@ -57,7 +57,7 @@ def test_r39_an_upstream_whose_callers_bring_credentials_is_known_as_one() -> No
 
 def test_r44_what_it_spoke_is_told_and_what_went_wrong_is_not() -> None:
     registry = CollectorRegistry()
-    registry.register(UpstreamCollector(lambda: [LOST, UpstreamStatus("new", Phase.CONNECTING, 0, "http")]))
+    registry.register(UpstreamCollector(lambda: [LOST, UpstreamStatus("new", LinkState.CONNECTING, 0, "http")]))
     spoken = {"upstream": "git", "transport": "stdio", "era": "stateless", "version": LATEST}
     assert registry.get_sample_value("mcproxy_upstream_info", spoken) == 1
     labels = [sample.labels for family in registry.collect() for sample in family.samples]

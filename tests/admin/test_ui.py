@@ -22,7 +22,7 @@ from mcproxy.call.calls import Call, Complete, Failed, Handler, Outcome
 from mcproxy.call.clients import Listener
 from mcproxy.call.errors import Party, Reason
 from mcproxy.call.identity import AGGREGATE, ANONYMOUS, Principal
-from mcproxy.call.upstreams import Disconnected, Phase, UpstreamStatus
+from mcproxy.call.upstreams import Disconnected, LinkState, UpstreamStatus
 from mcproxy.catalog.merging import View, expose, merge, read_listing
 from mcproxy.catalog.naming import RefusedEntry, layouts
 from mcproxy.protocol.jsonrpc import ErrorObject, first_level, raw
@@ -66,7 +66,9 @@ class FakeGateway:
         return answer
 
     def statuses(self) -> list[UpstreamStatus]:
-        return [UpstreamStatus("odd", Phase.BACKING_OFF, 1.0, "stdio", error=HOSTILE, stderr=(HOSTILE, "last words"))]
+        return [
+            UpstreamStatus("odd", LinkState.BACKING_OFF, 1.0, "stdio", error=HOSTILE, stderr=(HOSTILE, "last words"))
+        ]
 
     def catalogue(self, endpoint: str = AGGREGATE) -> View:
         layout = layouts(self.settings.upstreams, 64)[endpoint]

@@ -22,8 +22,8 @@ from mcproxy.call.identity import Caller, LinkOwner, Principal
 from mcproxy.call.upstreams import (
     Connected,
     Disconnected,
-    Hearing,
-    Phase,
+    LinkState,
+    PushChannel,
     ServerIdentity,
     UpstreamChanged,
     UpstreamStatus,
@@ -117,7 +117,7 @@ class Server:
 
     @property
     def status(self) -> UpstreamStatus:
-        return UpstreamStatus(self.name, Phase.READY, 0, "fake")
+        return UpstreamStatus(self.name, LinkState.READY, 0, "fake")
 
     def release(self, owner: str) -> None:
         return
@@ -226,7 +226,7 @@ class World:
         capabilities = {"resources": raw({"subscribe": self.server.subscribable})}
         self.cache.on_event(Connected(NAME, owner, ServerIdentity(Era.STATELESS, LATEST, capabilities)))
 
-    def hears(self, hearing: Hearing, owner: LinkOwner = None) -> None:
+    def hears(self, hearing: PushChannel, owner: LinkOwner = None) -> None:
         self.cache.on_event(UpstreamChanged(NAME, owner, hearing))
 
     def lost(self, owner: LinkOwner = None) -> None:

@@ -18,8 +18,8 @@ from mcproxy.call.identity import AGGREGATE, ANONYMOUS, Caller, LinkOwner, Princ
 from mcproxy.call.upstreams import (
     Connected,
     Disconnected,
-    Hearing,
-    Phase,
+    LinkState,
+    PushChannel,
     Retired,
     ServerIdentity,
     UpstreamChanged,
@@ -110,7 +110,7 @@ class FakeUpstream:
             LATEST_HANDSHAKE,
             {key: raw(value) for key, value in (capabilities or EVERYTHING).items()},
         )
-        self.phase = Phase.CONNECTING
+        self.state = LinkState.CONNECTING
         self.lists: dict[Kind, Sequence[object]] = {kind: [] for kind in Kind}
         self.lists_of: dict[str, dict[Kind, Sequence[object]]] = {}
         """What a session's own link lists instead, by session."""
@@ -125,7 +125,7 @@ class FakeUpstream:
 
     @property
     def status(self) -> UpstreamStatus:
-        return UpstreamStatus(self.name, self.phase, 0, "fake")
+        return UpstreamStatus(self.name, self.state, 0, "fake")
 
     async def __call__(self, call: Call) -> Outcome:
         self.calls.append(call)
@@ -149,16 +149,16 @@ class FakeUpstream:
     def connect(self, owner: LinkOwner = None) -> None:
         self._links.add(owner)
         if owner is None:
-            self.phase = Phase.READY
+            self.state = LinkState.READY
         self.on_event(Connected(self.name, owner, self.identity))
 
     def disconnect(self, owner: LinkOwner = None) -> None:
         self._links.discard(owner)
         if owner is None:
-            self.phase = Phase.BACKING_OFF
+            self.state = LinkState.BACKING_OFF
         self.on_event(Disconnected(self.name, owner, "gone"))
 
-    def announce(self, change: Change | Hearing, owner: LinkOwner = None) -> None:
+    def announce(self, change: Change | PushChannel, owner: LinkOwner = None) -> None:
         self.on_event(UpstreamChanged(self.name, owner, change))
 
     def list_changed(self, kind: Kind, entries: Sequence[object]) -> None:

@@ -25,8 +25,8 @@ from mcproxy.call.identity import Caller, Principal
 from mcproxy.call.upstreams import (
     Connected,
     Disconnected,
-    Hearing,
-    Phase,
+    LinkState,
+    PushChannel,
     ServerIdentity,
     UpstreamChanged,
     UpstreamStatus,
@@ -89,7 +89,7 @@ class Archive:
 
     @property
     def status(self) -> UpstreamStatus:
-        return UpstreamStatus(self.name, Phase.READY if self.up else Phase.BACKING_OFF, 0, "fake")
+        return UpstreamStatus(self.name, LinkState.READY if self.up else LinkState.BACKING_OFF, 0, "fake")
 
     def release(self, owner: str) -> None:
         raise AssertionError("nobody has a link of its own")
@@ -412,7 +412,7 @@ class GatewayMachine(RuleBasedStateMachine):
             self.known[uri] = max(version, self.known[uri])
         self.drive(self.report(news.change))
 
-    async def report(self, change: Change | Hearing) -> None:
+    async def report(self, change: Change | PushChannel) -> None:
         self.gateway.on_event(UpstreamChanged(NAME, None, change))
 
     def all_news_arrive(self) -> None:
@@ -466,13 +466,13 @@ class GatewayMachine(RuleBasedStateMachine):
         """Its link stands; news that are on their way are lost."""
         self.archive.unheard = True
         self.archive.news.clear()
-        self.drive(self.report(Hearing.LOST))
+        self.drive(self.report(PushChannel.LOST))
 
     @precondition(lambda self: self.archive.unheard)
     @rule()
     def the_server_is_heard_again(self) -> None:
         self.archive.unheard = False
-        self.drive(self.report(Hearing.REGAINED))
+        self.drive(self.report(PushChannel.RESTORED))
 
     @precondition(lambda self: self.archive.up and not self.archive.unheard)
     @rule(uri=st.sampled_from(URIS), who=PEOPLE)

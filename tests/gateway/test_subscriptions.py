@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from mcproxy.call.calls import Call, Outcome
 from mcproxy.call.clients import ResourceUpdated
-from mcproxy.call.upstreams import Hearing, Retired
+from mcproxy.call.upstreams import PushChannel, Retired
 from mcproxy.gateway.listings.state import LinkKey
 from mcproxy.gateway.watchers import Topic, Watchers
 from mcproxy.protocol.jsonrpc import raw
@@ -232,10 +232,10 @@ async def test_r21_everything_is_subscribed_anew_and_told_once_when_an_upstream_
         await h.ready()
         listener = h.listener()
         await subscribe(h, listener)
-        h["a"].announce(Hearing.LOST)
+        h["a"].announce(PushChannel.LOST)
         await quiet()
         assert listener.changes == []
-        h["a"].announce(Hearing.REGAINED)
+        h["a"].announce(PushChannel.RESTORED)
         await listener.hears(ResourceUpdated("a+file:///x"))
         await quiet()
         assert h["a"].count(SUBSCRIBE) == 2
@@ -247,7 +247,7 @@ async def test_who_unsubscribes_just_as_an_upstream_is_heard_again_leaves_nothin
         await h.ready()
         listener = h.listener()
         await subscribe(h, listener)
-        h["a"].announce(Hearing.REGAINED)
+        h["a"].announce(PushChannel.RESTORED)
         await unsubscribe(h, listener)
         await h["a"].called(UNSUBSCRIBE)
 
@@ -257,7 +257,7 @@ async def test_what_an_upstream_no_longer_reports_when_it_is_heard_again_is_refu
         await h.ready()
         await subscribe(h, h.listener())
         h["a"].answers[SUBSCRIBE] = lambda call: failed("no longer")
-        h["a"].announce(Hearing.REGAINED)
+        h["a"].announce(PushChannel.RESTORED)
         assert error(await subscribe(h, h.listener())).message == "no longer"
 
 

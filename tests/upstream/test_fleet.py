@@ -11,7 +11,7 @@ import pytest
 
 from mcproxy.call.calls import Outcome
 from mcproxy.call.errors import Reason
-from mcproxy.call.upstreams import Connected, Phase
+from mcproxy.call.upstreams import Connected, LinkState
 from mcproxy.settings import Proxy, Settings, UpstreamSettings
 from mcproxy.settings.differences import diff
 from mcproxy.telemetry.metrics import Metrics
@@ -146,7 +146,7 @@ async def test_r49_who_is_gone_says_nothing_more_and_is_never_revived() -> None:
         await it.until("a", series=0)
         assert it.events.all == said
         assert len(it.connect.hops) == 2
-        assert before.status.phase is Phase.DISABLED
+        assert before.status.state is LinkState.RETIRED
 
 
 async def test_r49_who_still_tries_to_connect_is_given_up_at_once() -> None:

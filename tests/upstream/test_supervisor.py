@@ -18,10 +18,10 @@ from mcproxy.call.upstreams import (
     GATEWAY_CAPABILITY,
     Connected,
     Disconnected,
-    Phase,
+    LinkFailure,
+    LinkState,
     Retired,
     ServerIdentity,
-    Trouble,
     UpstreamChanged,
 )
 from mcproxy.pending_requests import PeerGone
@@ -111,7 +111,7 @@ async def test_its_state_is_published_once_for_each_change() -> None:
         assert it.count("mcproxy_upstream_up", upstream="u") == 1
         it.stop()
         await it.events.until(lambda: bool(it.events.of(Retired)))
-        assert it.upstream.status.phase is Phase.DISABLED
+        assert it.upstream.status.state is LinkState.RETIRED
         assert it.count("mcproxy_upstream_up", upstream="u") == 0
     assert [type(event) for event in it.events.all] == [Disconnected, Connected, Disconnected, Connected, Retired]
     assert [event.reason for event in it.events.of(Disconnected)] == ["down", "lost"]
@@ -125,22 +125,28 @@ async def test_why_there_was_no_link_is_counted_by_its_kind() -> None:
         await it.events.until(lambda: bool(it.events.of(Connected)))
         connect.given[0].lost.set()
         await it.events.until(lambda: len(it.events.of(Connected)) == 2)
-        kinds = {kind: it.count("mcproxy_upstream_troubles_total", upstream="u", why=kind.value) for kind in Trouble}
+        kinds = {
+            kind: it.count("mcproxy_upstream_troubles_total", upstream="u", why=kind.value) for kind in LinkFailure
+        }
     assert kinds == {
-        Trouble.UNREACHABLE: 2, Trouble.REJECTED: 1, Trouble.INTERNAL: 1, Trouble.LOST: 1, Trouble.TIMEOUT: 0
-    }  # fmt: skip
+        LinkFailure.UNREACHABLE: 2,
+        LinkFailure.REJECTED: 1,
+        LinkFailure.INTERNAL: 1,
+        LinkFailure.LOST: 1,
+        LinkFailure.TIMEOUT: 0,
+    }
 
 
 async def test_its_trouble_is_told_for_as_long_as_it_is_not_connected() -> None:
     connect = FakeConnect([Rejected("no MCP"), FakeLink()])
     async with running(SPEC, connect=connect, delays=lambda _: 3600) as it:
         await it.events.until(lambda: bool(it.events.of(Disconnected)))
-        assert it.upstream.status.trouble is Trouble.REJECTED
+        assert it.upstream.status.failure is LinkFailure.REJECTED
         await it.upstream(tool("t"))
-        assert it.upstream.status.trouble is None
+        assert it.upstream.status.failure is None
         connect.given[0].lost.set()
         await it.events.until(lambda: len(it.events.of(Disconnected)) == 2)
-        assert it.upstream.status.trouble is Trouble.LOST
+        assert it.upstream.status.failure is LinkFailure.LOST
 
 
 async def test_what_a_link_logs_and_sends_is_not_of_the_call_that_made_it() -> None:

@@ -24,7 +24,7 @@ from mcproxy.call.identity import LinkOwner, owner
 from mcproxy.call.upstreams import (
     Connected,
     Disconnected,
-    Hearing,
+    PushChannel,
     Retired,
     Upstream,
     UpstreamChanged,
@@ -187,10 +187,10 @@ class ReadCache:
             case ListChanged(kind=Kind.RESOURCES):
                 self._count(name, Cause.LIST_CHANGED)
                 reads.changed()
-            case Hearing.LOST:
+            case PushChannel.LOST:
                 self._count(name, Cause.UNHEARD)
                 self._turn(reads, reads.deafened(owner))
-            case Hearing.REGAINED:
+            case PushChannel.RESTORED:
                 reads.heard(owner)
             case ListChanged() | TaskChanged() | Notice():
                 return

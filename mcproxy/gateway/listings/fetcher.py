@@ -24,8 +24,8 @@ from mcproxy.call.identity import AGGREGATE, Caller
 from mcproxy.call.upstreams import (
     Connected,
     Disconnected,
-    Hearing,
-    Phase,
+    LinkState,
+    PushChannel,
     Retired,
     Upstream,
     UpstreamChanged,
@@ -122,7 +122,7 @@ class ListFetcher:
                 self._retire(link)
             case UpstreamChanged(change=ListChanged(kind=kind)):
                 self._changed(ListKey(link, kind))
-            case UpstreamChanged(change=Hearing.REGAINED):
+            case UpstreamChanged(change=PushChannel.RESTORED):
                 self._regained(link)
             case UpstreamChanged():
                 pass
@@ -362,7 +362,7 @@ class ListFetcher:
         if link.owner is not None:
             return self._visits.busy(link)
         upstream = self._upstreams.get(link.upstream)
-        return upstream is not None and upstream.status.phase is Phase.CONNECTING
+        return upstream is not None and upstream.status.state is LinkState.CONNECTING
 
     def _is_outdated(self, key: ListKey) -> bool:
         """Whether a list is over by its upstream's own word, with nobody to say that it changed; failures wait."""

@@ -17,7 +17,7 @@ from anyio.abc import TaskGroup
 from msgspec.structs import replace
 from yarl import URL
 
-from mcproxy.call.upstreams import Hearing
+from mcproxy.call.upstreams import PushChannel
 from mcproxy.concurrency import backoff
 from mcproxy.http.client.response import Broken
 from mcproxy.pending_requests import GOODBYE, PeerGone
@@ -121,7 +121,7 @@ class _Streamable:
         self._session: str | None = None
         self._post_headers: ExtraHeaders | None = None
         self._conversation = HandshakeConversation(hop, tasks, self._send)
-        self._hearing = Hearing.REGAINED
+        self._hearing = PushChannel.RESTORED
 
     async def open(self) -> Link:
         await self._conversation.open()
@@ -236,12 +236,12 @@ class _Streamable:
             try:
                 response = await self._get(position)
             except (NotAccepted, PeerGone, Rejected):
-                self._hear(Hearing.LOST)
+                self._hear(PushChannel.LOST)
                 failures += 1
             else:
                 with closing(response):
                     if not self._offers_stream(response, opened):
-                        self._hear(Hearing.LOST)
+                        self._hear(PushChannel.LOST)
                         return
                     opened = opened or response.ok
                     position = await self._follow_unasked(response, position)
@@ -251,19 +251,19 @@ class _Streamable:
 
     async def _follow_unasked(self, response: HttpResponse, position: Position) -> Position:
         if not response.ok:
-            self._hear(Hearing.LOST)
+            self._hear(PushChannel.LOST)
             return position
-        self._hear(Hearing.REGAINED)
+        self._hear(PushChannel.RESTORED)
         try:
             position = await self._follow(response, None, position)
         except Rejected as error:
             self._conversation.lose(str(error))
         if position.last_id is None:
             # Nowhere to resume: what the server says until there is another stream is lost.
-            self._hear(Hearing.LOST)
+            self._hear(PushChannel.LOST)
         return position
 
-    def _hear(self, hearing: Hearing) -> None:
+    def _hear(self, hearing: PushChannel) -> None:
         """Says whether the server is heard where that is another than before (R21)."""
         if hearing is not self._hearing:
             self._hearing = hearing

@@ -18,7 +18,7 @@ from anyio.abc import TaskGroup
 from mcproxy.call.calls import Call, Complete, Failed, Outcome
 from mcproxy.call.clients import ListChanged, ResourceUpdated, TaskChanged
 from mcproxy.call.errors import Party, Reason
-from mcproxy.call.upstreams import Hearing
+from mcproxy.call.upstreams import PushChannel
 from mcproxy.catalog.uris import canonical
 from mcproxy.concurrency import backoff
 from mcproxy.pending_requests import PeerGone
@@ -361,11 +361,11 @@ class ListenStream:
 
     def _deafen(self) -> None:
         self._deaf = True
-        self._hop.publish(Hearing.LOST)
+        self._hop.publish(PushChannel.LOST)
 
     def _regain(self) -> None:
         self._deaf = False
-        self._hop.publish(Hearing.REGAINED)
+        self._hop.publish(PushChannel.RESTORED)
 
     async def _refused(self, asked: ListenFilter, why: ErrorObject) -> None:
         """The stream could not be opened. What was asked for anew is refused; what was agreed before is tried again."""

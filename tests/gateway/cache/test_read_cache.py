@@ -10,7 +10,7 @@ from mcproxy import settings
 from mcproxy.call.calls import Call, Complete, Failed, InputRequired
 from mcproxy.call.clients import InputRequest, ListChanged, ResourceUpdated
 from mcproxy.call.errors import Party, Reason
-from mcproxy.call.upstreams import Hearing, Retired, UpstreamChanged
+from mcproxy.call.upstreams import PushChannel, Retired, UpstreamChanged
 from mcproxy.catalog.uris import MAX_URI
 from mcproxy.gateway.cache.policy import META_STALE
 from mcproxy.protocol.caching import LONGEST_TTL
@@ -691,14 +691,14 @@ async def test_while_the_upstream_goes_unheard_nothing_is_kept_right_by_being_wa
         for _ in range(2):
             await w.get(read(A))
             await settled()
-        w.hears(Hearing.LOST)
+        w.hears(PushChannel.LOST)
         assert w.table.held == {}
         for version in range(1, 4):
             w.server.write(A)
             assert text(await w.get(read(A))) == f"{version} for alice"
             await settled()
         assert w.table.held == {}
-        w.hears(Hearing.REGAINED)
+        w.hears(PushChannel.RESTORED)
         for _ in range(4):
             await w.get(read(A))
             await settled()
@@ -714,8 +714,8 @@ async def test_r35_a_read_under_way_as_the_upstream_goes_unheard_is_not_kept() -
         w.server.slow = True
         pending = w.begin(read(A))
         await settled()
-        w.hears(Hearing.LOST)
-        w.hears(Hearing.REGAINED)
+        w.hears(PushChannel.LOST)
+        w.hears(PushChannel.RESTORED)
         w.server.slow = False
         w.server.arrived[0].gate.set()
         await all_done(pending)
@@ -725,7 +725,7 @@ async def test_r35_a_read_under_way_as_the_upstream_goes_unheard_is_not_kept() -
 
 async def test_a_connection_that_is_made_anew_is_heard() -> None:
     async with world(coherent=True) as w:
-        w.hears(Hearing.LOST)
+        w.hears(PushChannel.LOST)
         w.lost()
         w.connected()
         await w.get(read(A))
@@ -738,7 +738,7 @@ async def test_that_one_sessions_link_goes_unheard_is_nothing_to_what_all_share(
         for _ in range(2):
             await w.get(read(A))
             await settled()
-        w.hears(Hearing.LOST, "one")
+        w.hears(PushChannel.LOST, "one")
         await w.get(read(A))
         assert w.server.reads == 2
 

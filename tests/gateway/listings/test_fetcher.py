@@ -7,7 +7,7 @@ import pytest
 
 from mcproxy.call.clients import ListChanged
 from mcproxy.call.errors import Reason
-from mcproxy.call.upstreams import Hearing, Phase, Retired
+from mcproxy.call.upstreams import LinkState, PushChannel, Retired
 from mcproxy.protocol.jsonrpc import raw
 from mcproxy.protocol.methods import Kind
 from tests.fakes.upstream import FakeUpstream, complete, error, failed, house, quiet, resource, tool
@@ -94,7 +94,7 @@ async def test_r19_what_an_upstream_would_have_told_of_is_fetched_when_it_is_hea
         await h.ready()
         listener = h.listener()
         up.lists[Kind.TOOLS] = [tool("new")]
-        up.announce(Hearing.REGAINED)
+        up.announce(PushChannel.RESTORED)
         await listener.hears(ListChanged(Kind.TOOLS))
         assert h.names(Kind.TOOLS) == ["a__new"]
         assert (up.count("tools/list"), up.count("prompts/list")) == (2, 1)
@@ -259,7 +259,7 @@ async def test_a_list_does_not_wait_for_one_that_fails() -> None:
 
 async def test_r1_discover_waits_for_nobody() -> None:
     async with house(offering("a", "x"), list_wait=60) as h:
-        assert h["a"].phase is Phase.CONNECTING
+        assert h["a"].state is LinkState.CONNECTING
         await h.call("server/discover")
 
 

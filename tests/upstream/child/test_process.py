@@ -16,7 +16,7 @@ import structlog
 
 from mcproxy.call.clients import ListChanged, Notice
 from mcproxy.call.errors import Party, Reason
-from mcproxy.call.upstreams import Connected, Disconnected, Phase, UpstreamChanged
+from mcproxy.call.upstreams import Connected, Disconnected, LinkState, UpstreamChanged
 from mcproxy.protocol.methods import Kind
 from mcproxy.settings import UpstreamSettings, UpstreamTimeouts
 from mcproxy.upstream.child.process import REAPER
@@ -56,7 +56,7 @@ async def test_a_call_is_answered_with_the_very_result() -> None:
         [connected] = it.events.of(Connected)
         assert connected.identity.version == "2025-11-25"
         assert connected.identity.instructions == "be kind"
-        assert it.upstream.status.phase is Phase.READY
+        assert it.upstream.status.state is LinkState.READY
 
 
 async def test_an_upstreams_own_error_passes_untouched() -> None:
@@ -147,7 +147,7 @@ async def test_r13_a_dying_child_fails_its_calls_with_its_stderr() -> None:
             assert failed.reason is Reason.UNAVAILABLE
         assert len(failures) == 2
         await it.events.until(lambda: bool(it.events.of(Disconnected)))
-        assert it.upstream.status.phase is Phase.BACKING_OFF
+        assert it.upstream.status.state is LinkState.BACKING_OFF
         assert it.upstream.status.stderr == ("last words of the child",)
 
 

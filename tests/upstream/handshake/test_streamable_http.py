@@ -12,7 +12,7 @@ from aiohttp import web
 from mcproxy.call.calls import Outcome
 from mcproxy.call.clients import ResourceUpdated
 from mcproxy.call.errors import Reason
-from mcproxy.call.upstreams import Connected, Disconnected, Hearing, Retired, UpstreamChanged
+from mcproxy.call.upstreams import Connected, Disconnected, PushChannel, Retired, UpstreamChanged
 from mcproxy.protocol.jsonrpc import ErrorObject, ErrorResponse
 from mcproxy.settings import UpstreamSettings
 from mcproxy.upstream.handshake.streamable_http import Position, session_is_lost
@@ -402,7 +402,7 @@ async def test_r21_what_comes_between_two_streams_that_cannot_be_resumed_counts_
         await it.events.until(lambda: len(it.events.of(UpstreamChanged)) >= 3)
         assert it.events.of(Disconnected) == []
     changes = [event.change for event in it.events.of(UpstreamChanged)]
-    assert changes[:3] == [Hearing.LOST, Hearing.REGAINED, Hearing.LOST]
+    assert changes[:3] == [PushChannel.LOST, PushChannel.RESTORED, PushChannel.LOST]
 
 
 async def test_r21_a_server_that_refuses_to_be_listened_to_goes_unheard_even_where_its_last_stream_had_ids() -> None:
@@ -415,14 +415,14 @@ async def test_r21_a_server_that_refuses_to_be_listened_to_goes_unheard_even_whe
 
     async with serving(FakeStreamable(on_get=on_get)) as url, running(at(url)) as it:
         await it.events.until(lambda: len(it.events.of(UpstreamChanged)) >= 2)
-    assert [event.change for event in it.events.of(UpstreamChanged)] == [Hearing.LOST, Hearing.REGAINED]
+    assert [event.change for event in it.events.of(UpstreamChanged)] == [PushChannel.LOST, PushChannel.RESTORED]
 
 
 async def test_a_server_that_offers_no_stream_goes_unheard() -> None:
     async with serving(FakeStreamable()) as url, running(at(url)) as it:
         await it.events.until(lambda: len(it.events.of(UpstreamChanged)) == 1)
         assert value(await it.upstream(tool("echo", 1))) == 1
-    assert [event.change for event in it.events.of(UpstreamChanged)] == [Hearing.LOST]
+    assert [event.change for event in it.events.of(UpstreamChanged)] == [PushChannel.LOST]
 
 
 def test_r6_reopening_a_stream_backs_off_unless_its_server_says_when() -> None:

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from mcproxy.call.calls import Call, Complete, InputRequired
 from mcproxy.call.clients import ListChanged, ResourceUpdated
 from mcproxy.call.errors import Party, Reason
-from mcproxy.call.upstreams import Connected, Disconnected, Hearing, UpstreamChanged
+from mcproxy.call.upstreams import Connected, Disconnected, PushChannel, UpstreamChanged
 from mcproxy.protocol.eras import LATEST, META_CLIENT_CAPABILITIES, Era
 from mcproxy.protocol.jsonrpc import raw
 from mcproxy.protocol.methods import Kind
@@ -619,9 +619,9 @@ async def test_r21_a_stream_that_ends_is_opened_again_and_all_counts_as_changed(
         else:
             listener.over.set()
         await server.until(lambda: len(server.listeners) == 3)
-        await it.events.until(lambda: Hearing.REGAINED in changes(it))
+        await it.events.until(lambda: PushChannel.RESTORED in changes(it))
         assert it.events.of(Disconnected) == []
-    assert changes(it) == [Hearing.LOST, Hearing.REGAINED]
+    assert changes(it) == [PushChannel.LOST, PushChannel.RESTORED]
 
 
 async def test_a_server_that_cannot_be_listened_to_says_so_to_who_subscribes() -> None:
@@ -709,7 +709,7 @@ async def test_a_childs_changes_are_told_apart_by_subscription() -> None:
 async def test_a_child_that_tears_its_stream_down_is_asked_for_another() -> None:
     async with running(child()) as it:
         await it.upstream(tool("stop listening"))
-        await it.events.until(lambda: Hearing.REGAINED in changes(it))
+        await it.events.until(lambda: PushChannel.RESTORED in changes(it))
         heard = value(await it.upstream(tool("heard")))
     methods = [message["method"] for message in heard]
     assert methods.count("subscriptions/listen") == 2

@@ -13,7 +13,7 @@ import pytest
 from mcproxy.call.calls import Complete, Failed, Outcome
 from mcproxy.call.clients import Change, ListChanged, ResourceUpdated, TaskChanged
 from mcproxy.call.errors import Reason
-from mcproxy.call.upstreams import Hearing
+from mcproxy.call.upstreams import PushChannel
 from mcproxy.pending_requests import PeerGone
 from mcproxy.protocol.jsonrpc import (
     METHOD_NOT_FOUND,
@@ -95,7 +95,7 @@ class Running:
     hop: Hop
     listening: ListenStream
     server: Server
-    published: list[Change | Hearing]
+    published: list[Change | PushChannel]
     failures: list[int]
 
     def tell(self, method: str, id: RequestId, *, cause: RequestId | None = None, **params: Any) -> bool:
@@ -118,7 +118,7 @@ async def running(flags: frozenset[str] = NOTHING, *, idle: float = 5) -> AsyncI
     spec = UpstreamSettings(
         name="u", prefix="u", url="http://a", headers={"Key": SECRET}, timeouts=UpstreamTimeouts(idle=idle)
     )
-    published: list[Change | Hearing] = []
+    published: list[Change | PushChannel] = []
     failures: list[int] = []
 
     def delays(count: int) -> float:
@@ -188,7 +188,7 @@ async def test_tasks_are_asked_for_beside_all_else_and_replaced_without_a_gap() 
         await two.closed.wait()
         await it.listen("2")
         assert (await it.server.has(4)).asked["taskIds"] == ["2"]
-        assert Hearing.LOST not in it.published
+        assert PushChannel.LOST not in it.published
 
 
 async def test_a_tasks_state_is_published_without_what_belongs_to_the_hop() -> None:
@@ -312,7 +312,7 @@ async def test_r21_after_a_loss_everything_may_have_changed() -> None:
         reopened = await it.server.has(3)
         await anyio.wait_all_tasks_blocked()
         assert reopened.asked == {"toolsListChanged": True, "resourceSubscriptions": ["a:1"]}
-    assert it.published == [Hearing.LOST, Hearing.REGAINED]
+    assert it.published == [PushChannel.LOST, PushChannel.RESTORED]
 
 
 async def test_a_loss_is_told_at_once_and_its_end_once_the_new_stream_is_acknowledged() -> None:
@@ -321,10 +321,10 @@ async def test_a_loss_is_told_at_once_and_its_end_once_the_new_stream_is_acknowl
         it.server.silent = True
         it.server.streams[0].end(PeerGone("dropped"))
         reopened = await it.server.has(2)
-        assert it.published == [Hearing.LOST]
+        assert it.published == [PushChannel.LOST]
         it.server.acknowledge(reopened.id, reopened.asked)
         await anyio.wait_all_tasks_blocked()
-        assert it.published == [Hearing.LOST, Hearing.REGAINED]
+        assert it.published == [PushChannel.LOST, PushChannel.RESTORED]
 
 
 async def test_where_nothing_is_wanted_any_more_nothing_goes_unheard() -> None:
@@ -333,7 +333,7 @@ async def test_where_nothing_is_wanted_any_more_nothing_goes_unheard() -> None:
         it.server.streams[0].end(PeerGone("dropped"))
         await it.unsubscribe("a:1")
         await anyio.wait_all_tasks_blocked()
-        assert it.published == [Hearing.LOST, Hearing.REGAINED]
+        assert it.published == [PushChannel.LOST, PushChannel.RESTORED]
         assert len(it.server.streams) == 1
 
 
@@ -342,7 +342,7 @@ async def test_what_the_next_stream_leaves_out_has_to_be_subscribed_anew() -> No
         await it.subscribe("a:1")
         it.server.honours = lambda asked: {"resourceSubscriptions": ["a:2"]}
         assert isinstance(await it.subscribe("a:2"), Complete)
-        assert it.published == [Hearing.LOST, Hearing.REGAINED]
+        assert it.published == [PushChannel.LOST, PushChannel.RESTORED]
         assert "does not report updates" in failure(await it.subscribe("a:1")).error.message
 
 
@@ -365,7 +365,7 @@ async def test_what_is_acknowledged_late_was_missed_until_then() -> None:
             assert late.tell(ACKNOWLEDGED, stream.id, notifications=stream.asked)
             await anyio.wait_all_tasks_blocked()
             tasks.cancel_scope.cancel()
-    assert it.published == [Hearing.REGAINED]
+    assert it.published == [PushChannel.RESTORED]
 
 
 async def test_a_server_without_such_streams_is_not_asked_again() -> None:
