@@ -18,7 +18,6 @@ from mcproxy.call.calls import Call, Complete, Failed, Handler, InputRequired, O
 from mcproxy.call.clients import ListChanged, Notice, ResourceUpdated
 from mcproxy.call.upstreams import Connected, Disconnected, Retired, UpstreamChanged, UpstreamEvent
 from mcproxy.protocol.jsonrpc import parse_text
-from mcproxy.protocol.methods import METHODS
 
 BACKLOG: Final = 200
 """Passings that wait for one watcher; those that find no room are lost to it."""
@@ -91,8 +90,7 @@ class Feed:
 
 
 def _subject(call: Call) -> str:
-    row = METHODS.get(call.method)
-    key = row.subject_key if row is not None else None
+    key = call.row.subject_key
     text = parse_text(call.params.get(key, b"")) if key else None
     return (text or "")[:MAX_TEXT]
 

@@ -25,7 +25,7 @@ from mcproxy.call.errors import McpError
 from mcproxy.call.identity import Caller, Principal
 from mcproxy.protocol.eras import LATEST
 from mcproxy.protocol.jsonrpc import INVALID_REQUEST, Params, parse_text, raw
-from mcproxy.protocol.methods import Kind
+from mcproxy.protocol.methods import METHODS, Kind
 
 Admit = Callable[[web.Request], Awaitable[Principal]]
 """Who looks. Raises web.HTTPException for whoever may not."""
@@ -134,7 +134,7 @@ class StatusPage:
         client = Onlooker()
         info = raw({"name": "mcproxy-status-page", "version": __version__})
         caller = Caller(principal, LATEST, {}, info, log_level="info")
-        outcome = await self.pages.gateway.handler(Call(_TRIED[item.kind], params, caller, client))
+        outcome = await self.pages.gateway.handler(Call(METHODS[_TRIED[item.kind]], params, caller, client))
         is_error, text = _told(outcome)
         return TryResult(is_error, text[:MAX_SHOWN], tuple(client.messages))
 

@@ -12,7 +12,7 @@ from mcproxy.call.clients import Client, InputRequest, Listener
 from mcproxy.call.errors import Party, Reason
 from mcproxy.call.identity import Caller, LinkOwner
 from mcproxy.protocol.jsonrpc import ErrorObject, Params, RequestId
-from mcproxy.protocol.methods import Kind
+from mcproxy.protocol.methods import Kind, Method
 from mcproxy.settings.access.policy import Effect
 
 
@@ -78,7 +78,8 @@ class Call(msgspec.Struct, frozen=True):
     link sets its own. It is never changed in place: `with_params` makes the next one.
     """
 
-    method: str
+    row: Method
+    """The row of its method, looked up once where the request came in (`methods.row_of`)."""
     params: Params
     caller: Caller
     client: Client
@@ -92,6 +93,11 @@ class Call(msgspec.Struct, frozen=True):
     """The same for the call that a stage makes of this one."""
     over: LinkOwner = None
     """Whose link it is about, for a call of the gateway's own: it goes over no other."""
+
+    @property
+    def method(self) -> str:
+        """The name of its method."""
+        return self.row.name
 
     def with_params(self, params: Params) -> Call:
         return replace(self, params=params)

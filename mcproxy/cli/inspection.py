@@ -22,7 +22,7 @@ from mcproxy.call.upstreams import LinkState, UpstreamStatus
 from mcproxy.catalog.merging import View
 from mcproxy.protocol.eras import LATEST_HANDSHAKE
 from mcproxy.protocol.jsonrpc import Params, raw
-from mcproxy.protocol.methods import Kind
+from mcproxy.protocol.methods import Kind, row_of
 
 CALL_TOOL: Final = "tools/call"
 READ_RESOURCE: Final = "resources/read"
@@ -52,7 +52,7 @@ class LocalClient:
     async def send(self, method: str, params: Params) -> Outcome:
         info = raw({"name": "mcproxy-cli", "version": __version__})
         caller = Caller(ANONYMOUS, LATEST_HANDSHAKE, self.capabilities, info, self.endpoint, log_level="info")
-        return await self.handler(Call(method, params, caller, self.client))
+        return await self.handler(Call(row_of(method), params, caller, self.client))
 
 
 async def entries(visitor: LocalClient, kind: Kind) -> list[ListedEntry]:

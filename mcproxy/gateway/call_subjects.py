@@ -46,7 +46,7 @@ class SubjectResolver:
         self._beyond = beyond
 
     def __call__(self, call: Call) -> CallSubject:
-        named = _NAMED.get(call.method)
+        named = _NAMED.get(call.row.name)
         if named is None:
             return self._unnamed(call)
         kind, key = named
@@ -54,8 +54,8 @@ class SubjectResolver:
 
     def _unnamed(self, call: Call) -> CallSubject:
         """Of what is in no list by name."""
-        row = METHODS.get(call.method)
-        if row is None or row.subject_key is None:
+        row = call.row
+        if row.subject_key is None:
             return _NOTHING
         subject = call.params.get(row.subject_key, b"")
         match row.subject:

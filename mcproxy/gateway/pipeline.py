@@ -21,7 +21,7 @@ from mcproxy.call.errors import McpError, Party, Reason
 from mcproxy.call.upstreams import Upstream
 from mcproxy.gateway.call_subjects import CallSubjects
 from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, LIMIT_EXCEEDED, ErrorObject
-from mcproxy.protocol.methods import METHODS, Kind
+from mcproxy.protocol.methods import Kind, Method
 from mcproxy.sealing import Digest
 from mcproxy.telemetry.logs import about
 from mcproxy.telemetry.metrics import UNKNOWN, Metrics
@@ -100,7 +100,7 @@ def counted(metrics: Metrics, label: Label, clock: Callable[[], float] = time.pe
             finally:
                 calls.running -= 1
                 upstream, subject = label(call)
-                account = calls.account(upstream, call.method if call.method in METHODS else UNKNOWN, subject)
+                account = calls.account(upstream, _method_label(call.row), subject)
                 seconds, notes = clock() - began, call.notes
                 own = seconds - notes.upstream_seconds if notes.upstream_seconds and not notes.asked else None
                 account.over(outcome_label, seconds, own, notes.trace)
@@ -148,7 +148,7 @@ def contained(handler: Handler) -> Handler:
             party = Party.UPSTREAM if refusal.reason is Reason.UNAVAILABLE else Party.CLIENT
             return Failed(refusal.error(), party, refusal.reason)
         except Exception:
-            log.exception("a call crashed", method=call.method if call.method in METHODS else UNKNOWN)
+            log.exception("a call crashed", method=_method_label(call.row))
             return CRASHED
 
     return containing
@@ -169,8 +169,8 @@ def limited(
 
     def stage(handler: Handler) -> Handler:
         async def limiting(call: Call) -> Outcome:
-            row = METHODS.get(call.method)
-            if row is None or (row.subject is None and row.lists is None):
+            row = call.row
+            if row.subject is None and row.lists is None:
                 return await handler(call)
             aim = call.notes.aim or aims(call)
             tool = aim.own if aim.upstream and aim.kind is _TOOLS else None
@@ -194,6 +194,10 @@ def _too_much(exceeded: Exceeded) -> McpError:
     sentence = f"Too many requests for this gateway: {exceeded.sentence} ({exceeded.limit}); try again in {wait} s"
     data = {"retryAfter": wait, "limit": exceeded.limit}
     return McpError(LIMIT_EXCEEDED, sentence, data, reason=Reason.RATE_LIMITED)
+
+
+def _method_label(row: Method) -> str:
+    return row.name if row.known else UNKNOWN
 
 
 def _label_of(outcome: Outcome) -> str:

@@ -31,7 +31,7 @@ from mcproxy.protocol.jsonrpc import (
     parse_text,
     raw,
 )
-from mcproxy.protocol.methods import METHODS, Kind, Method, Subject
+from mcproxy.protocol.methods import Kind, Method, Subject
 from mcproxy.telemetry.metrics import UNKNOWN
 
 Reach = Callable[[Space, Kind, Call], Awaitable[None]]
@@ -102,11 +102,11 @@ class Resolver:
 
     async def owner(self, call: Call) -> str:
         """The name of the upstream that a call about a subject goes to. Raises McpError."""
-        return (await self.target(METHODS[call.method], call, self._catalogue.outlook(call.caller))).space.upstream
+        return (await self.target(call.row, call, self._catalogue.outlook(call.caller))).space.upstream
 
     def check_allowed(self, call: Call) -> None:
         """For what goes on from an earlier call: raises McpError where the policy denies it by now."""
-        row = METHODS[call.method]
+        row = call.row
         assert row.subject_key is not None
         subject = parse_text(call.params.get(row.subject_key, b"")) or ""
         match row.subject:
@@ -121,7 +121,7 @@ class Resolver:
 
     def asks_by_results(self, call: Call) -> bool:
         """Whether the link that a call will go over is known, and of the era that asks by results alone."""
-        row = METHODS[call.method]
+        row = call.row
         if row.subject_key is None:
             return False
         subject = parse_text(call.params.get(row.subject_key, b"")) or ""
@@ -154,8 +154,8 @@ class Resolver:
         noted = call.notes.label
         if noted is not None and self._catalogue.has(noted[0]):
             return noted
-        row = METHODS.get(call.method)
-        if row is None or row.subject_key is None or row.subject is None:
+        row = call.row
+        if row.subject_key is None or row.subject is None:
             return "", ""
         subject = parse_text(call.params.get(row.subject_key, b""))
         if subject is None:

@@ -53,7 +53,7 @@ class Router:
         self._routes = {row.name: route for row in METHODS.values() if (route := self._route(row)) is not None}
 
     def __call__(self, call: Call) -> Awaitable[Outcome]:
-        route = self._routes.get(call.method)
+        route = self._routes.get(call.row.name)
         if route is None:
             raise McpError(METHOD_NOT_FOUND, f"Method not found: {call.method}")
         return route(call)

@@ -83,6 +83,8 @@ class Answerer(Enum):
     """The gateway, from what it knows of all upstreams."""
     UPSTREAM = "upstream"
     """The upstream that owns the subject."""
+    NONE = "none"
+    """For a method that MCP does not have, or that clients do not send."""
 
 
 class Shape(Enum):
@@ -131,6 +133,11 @@ class Method:
     """Whether its result may say that a tool failed (`isError`)."""
     hinted: bool = False
     """Whether its stateless result says how long it may be cached, and by whom (2026-07-28, caching)."""
+
+    @property
+    def known(self) -> bool:
+        """Whether the method is in the table: only then may its name be a label of metrics (requirement R52)."""
+        return self.answerer is not Answerer.NONE
 
 
 _E, _G, _U = Answerer.EDGE, Answerer.GATEWAY, Answerer.UPSTREAM
@@ -184,6 +191,11 @@ METHODS: Final[dict[str, Method]] = {
     )
 }  # fmt: skip
 """Every method that a client may send as a call, by name."""
+
+
+def row_of(method: str) -> Method:
+    """The row of a method; for one that has none, a row without an answerer."""
+    return METHODS.get(method) or Method(method, Answerer.NONE)
 
 
 INPUT_CAPABILITIES: Final = {

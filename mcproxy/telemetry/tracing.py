@@ -29,7 +29,7 @@ from mcproxy.call.calls import Call, Complete, Failed, Handler, InputRequired, L
 from mcproxy.call.errors import Reason
 from mcproxy.call.upstreams import Upstream, UpstreamStatus
 from mcproxy.protocol.jsonrpc import InvalidMessage, Params, parse_object, parse_text, raw
-from mcproxy.protocol.methods import METHODS, Subject
+from mcproxy.protocol.methods import Subject
 from mcproxy.sealing import Digest
 from mcproxy.settings.tracing import TracingSettings as Settings
 from mcproxy.telemetry.metrics import UNKNOWN
@@ -173,11 +173,11 @@ def _within(context: Context) -> Iterator[None]:
 
 
 def _method(call: Call) -> str:
-    return call.method if call.method in METHODS else UNKNOWN
+    return call.row.name if call.row.known else UNKNOWN
 
 
 def _own_name(call: Call) -> str:
-    key = METHODS[call.method].subject_key
+    key = call.row.subject_key
     return "" if key is None else parse_text(call.params.get(key, b"")) or ""
 
 
@@ -209,12 +209,12 @@ def _name(span: Span, call: Call, upstream: str, target: str) -> None:
         return
     if upstream:
         span.set_attribute("mcproxy.upstream", upstream)
-    row = METHODS.get(call.method)
-    if row is None or row.subject is None or row.subject_key is None:
+    row = call.row
+    if row.subject is None or row.subject_key is None:
         return
     if row.subject in _TARGETS and target:
         # Low cardinality: a name that is listed, or the one word for those that are not.
-        span.update_name(f"{call.method} {target}")
+        span.update_name(f"{row.name} {target}")
         span.set_attribute(_TARGETS[row.subject], target)
     if row.subject is Subject.TOOL:
         span.set_attribute("gen_ai.operation.name", "execute_tool")

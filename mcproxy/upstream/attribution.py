@@ -13,7 +13,6 @@ import anyio
 
 from mcproxy.call.calls import Call
 from mcproxy.protocol.jsonrpc import RequestId, parse_text
-from mcproxy.protocol.methods import METHODS
 
 LINGER = 5.0
 """Seconds for which a call that we gave up remains a suspect, unless its server answers before."""
@@ -54,7 +53,7 @@ class Causes:
     def end(self, request: RequestId) -> None:
         """Notes that nobody waits any more for what has not been answered."""
         call = self._calls.pop(request, None)
-        if call is not None and METHODS[call.method].may_ask:
+        if call is not None and call.row.may_ask:
             self._given_up[request] = (call, self._clock() + LINGER)
 
     def answered(self, id: RequestId | None) -> None:
@@ -82,7 +81,7 @@ class Causes:
         """Who caused what arrived on a stream that all calls share."""
         now = self._clock()
         self._given_up = {id: entry for id, entry in self._given_up.items() if entry[1] > now}
-        suspects = {id: call for id, call in self._calls.items() if METHODS[call.method].may_ask}
+        suspects = {id: call for id, call in self._calls.items() if call.row.may_ask}
         departed = [call for call, _ in self._given_up.values()]
         if not suspects:
             return Ambiguous() if departed else Nobody()
@@ -93,7 +92,7 @@ class Causes:
 
 
 def _waits_for(call: Call) -> str | None:
-    row = METHODS[call.method]
+    row = call.row
     return parse_text(call.params[row.subject_key]) if row.waits and row.subject_key in call.params else None
 
 

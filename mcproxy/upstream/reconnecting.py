@@ -29,7 +29,6 @@ from mcproxy.concurrency.backoff import LONGEST
 from mcproxy.pending_requests import PeerGone
 from mcproxy.protocol.eras import Era
 from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, ErrorObject
-from mcproxy.protocol.methods import METHODS
 from mcproxy.settings import UpstreamSettings
 from mcproxy.telemetry.logs import about
 from mcproxy.telemetry.trace_context import NOTHING, departing
@@ -254,7 +253,7 @@ class ReconnectingLink:
             except NotAccepted:
                 pass
             except PeerGone:
-                if not (METHODS[call.method].safe_to_repeat or call.repeatable):
+                if not (call.row.safe_to_repeat or call.repeatable):
                     raise
             return await (await self._ready())(call)
         except Unreachable as error:

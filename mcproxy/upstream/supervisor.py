@@ -32,7 +32,7 @@ from mcproxy.call.upstreams import (
 from mcproxy.concurrency import backoff
 from mcproxy.protocol.eras import HANDSHAKE_VERSIONS, Era
 from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, ErrorObject, InvalidMessage, parse_object
-from mcproxy.protocol.methods import INPUT_CAPABILITIES, METHODS, Answerer
+from mcproxy.protocol.methods import INPUT_CAPABILITIES, Answerer
 from mcproxy.settings import Proxy, UpstreamSettings
 from mcproxy.telemetry.metrics import Metrics
 from mcproxy.upstream.connect import address, connected, transport
@@ -149,7 +149,7 @@ class Supervisor:
         try:
             link = self._link_for(call)
             if link is self._shared:
-                if METHODS[call.method].may_ask and self._is_asked_in_handshakes(call.caller):
+                if call.row.may_ask and self._is_asked_in_handshakes(call.caller):
                     link = link if link.era is Era.HANDSHAKE else await self._of_their_era()
             elif isinstance(link, Failed):
                 return link
@@ -194,7 +194,7 @@ class Supervisor:
         if self._one_for_all and call.over is None:
             return self._shared
         key = call.over or owner(self._spec, call.caller)
-        if key is None and self._spec.credentials.forward and METHODS[call.method].answerer is Answerer.UPSTREAM:
+        if key is None and self._spec.credentials.forward and call.row.answerer is Answerer.UPSTREAM:
             # R39: what lists for everybody answers nobody; the gateway said before what to bring.
             return self._unavailable("its callers bring credentials of their own, and this one has not")
         if key is None:

@@ -19,6 +19,7 @@ from mcproxy.call.calls import Call, CallSubject
 from mcproxy.call.errors import McpError, Reason
 from mcproxy.call.identity import ANONYMOUS, Caller
 from mcproxy.protocol.eras import LATEST
+from mcproxy.protocol.methods import row_of
 from mcproxy.sealing import Sealer
 from mcproxy.settings.access.audit import AuditSettings as Spec
 from mcproxy.telemetry.metrics import Metrics
@@ -80,7 +81,7 @@ class Desk:
 
 
 def a_record(subject: str) -> Record:
-    call = Call("tools/call", {}, Caller(ANONYMOUS, LATEST), FakeClient())
+    call = Call(row_of("tools/call"), {}, Caller(ANONYMOUS, LATEST), FakeClient())
     return recorded(call, CallSubject("up", own=subject), End(0, 0, "ok", None), "hash", Digests(Sealer(b"key").digest))
 
 

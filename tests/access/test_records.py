@@ -15,6 +15,7 @@ from mcproxy.call.errors import Party, Reason
 from mcproxy.call.identity import Caller, Principal
 from mcproxy.protocol.eras import LATEST
 from mcproxy.protocol.jsonrpc import ErrorObject, Params, first_level, raw
+from mcproxy.protocol.methods import row_of
 from mcproxy.sealing import Sealer
 from tests.fakes.upstream import FakeClient
 
@@ -30,7 +31,7 @@ def call(method: str = "tools/call", session: str | None = "the-session-key", **
     caller = Caller(
         Principal("ann", frozenset({"b", "a"})), LATEST, info=raw({"name": "host", "version": "2"}), session=session
     )
-    return Call(method, params(**members), caller, FakeClient(), id=7)
+    return Call(row_of(method), params(**members), caller, FakeClient(), id=7)
 
 
 def record(made: Call, subject: str = "push", arguments: str = "redacted") -> Record:

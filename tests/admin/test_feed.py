@@ -13,7 +13,7 @@ from mcproxy.call.identity import ANONYMOUS, Caller
 from mcproxy.call.upstreams import Disconnected, UpstreamChanged
 from mcproxy.protocol.eras import LATEST
 from mcproxy.protocol.jsonrpc import ErrorObject, raw
-from mcproxy.protocol.methods import Kind
+from mcproxy.protocol.methods import Kind, row_of
 from tests.fakes.upstream import FakeClient
 
 pytestmark = pytest.mark.anyio
@@ -21,7 +21,10 @@ pytestmark = pytest.mark.anyio
 
 def call(name: str = "echo") -> Call:
     return Call(
-        "tools/call", {"name": raw(name), "arguments": raw({"p": "s3cret"})}, Caller(ANONYMOUS, LATEST), FakeClient()
+        row_of("tools/call"),
+        {"name": raw(name), "arguments": raw({"p": "s3cret"})},
+        Caller(ANONYMOUS, LATEST),
+        FakeClient(),
     )
 
 

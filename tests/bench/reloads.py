@@ -30,6 +30,7 @@ from mcproxy.call.errors import McpError
 from mcproxy.call.identity import ANONYMOUS, Caller
 from mcproxy.protocol.eras import LATEST_HANDSHAKE
 from mcproxy.protocol.jsonrpc import INVALID_REQUEST, Params, raw
+from mcproxy.protocol.methods import row_of
 from mcproxy.settings import Settings, UpstreamSettings
 from mcproxy.telemetry import logs
 from mcproxy.telemetry.metrics import UNKNOWN
@@ -191,7 +192,7 @@ class Storm:
             return
         tool = f"{plan.prefix or name}__{self._chance.choice(['who', 'slow'])}"
         outcome = await self.app.handler(
-            Call("tools/call", {"name": raw(tool)}, Caller(ANONYMOUS, LATEST_HANDSHAKE), Nobody())
+            Call(row_of("tools/call"), {"name": raw(tool)}, Caller(ANONYMOUS, LATEST_HANDSHAKE), Nobody())
         )
         self.figures.calls += 1
         if not isinstance(outcome, Complete):

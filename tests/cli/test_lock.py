@@ -19,7 +19,7 @@ from mcproxy.configuration.loading import load
 from mcproxy.configuration.lock import read
 from mcproxy.protocol.eras import LATEST
 from mcproxy.protocol.jsonrpc import raw
-from mcproxy.protocol.methods import Kind
+from mcproxy.protocol.methods import Kind, row_of
 from tests.fakes.upstream import FakeClient, FakeListener, decoded, tool
 
 pytestmark = pytest.mark.anyio
@@ -57,7 +57,9 @@ async def done(config: Path, task: LockMode) -> bool:
 async def call(app: App, method: str, **params: object) -> Outcome:
     caller = Caller(ANONYMOUS, LATEST)
     with anyio.fail_after(10):
-        return await app.handler(Call(method, {key: raw(value) for key, value in params.items()}, caller, FakeClient()))
+        return await app.handler(
+            Call(row_of(method), {key: raw(value) for key, value in params.items()}, caller, FakeClient())
+        )
 
 
 async def test_r45_a_real_server_that_changes_a_tool_loses_it_until_it_is_as_it_was(config: Path) -> None:

@@ -21,6 +21,7 @@ from mcproxy.gateway.input.bridge import InputBridge
 from mcproxy.gateway.pipeline import contained, stack
 from mcproxy.protocol.eras import LATEST
 from mcproxy.protocol.jsonrpc import Params, first_level, raw
+from mcproxy.protocol.methods import row_of
 from mcproxy.sealing import Sealer
 from mcproxy.telemetry.metrics import Metrics
 from tests.fakes.upstream import FakeClient, complete, decoded, quiet
@@ -179,7 +180,7 @@ class World:
         caller = Caller(CallPrincipal(principal), version, declared, endpoint=endpoint)
         members = _raw_members({"name": name, "arguments": {} if arguments is None else arguments, **params})
         with anyio.fail_after(5):
-            return await self.handler(Call(method, members, caller, client or FakeClient()))
+            return await self.handler(Call(row_of(method), members, caller, client or FakeClient()))
 
     async def asked(self, **call: object) -> InputRequired:
         """A call that ends in a question of ours."""

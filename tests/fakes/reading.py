@@ -32,6 +32,7 @@ from mcproxy.gateway.cache.read_cache import ReadCache
 from mcproxy.gateway.watchers import Topic
 from mcproxy.protocol.eras import LATEST, Era
 from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, METHOD_NOT_FOUND, ErrorObject, Params, first_level, raw
+from mcproxy.protocol.methods import row_of
 from mcproxy.telemetry.metrics import Metrics
 
 NAME = "files"
@@ -61,12 +62,15 @@ def read(
     reader = reader or Reader()
     caller = Caller(Principal(reader.principal), LATEST, session=session)
     return Call(
-        "resources/read", {key: raw(value) for key, value in {"uri": uri, **(extra or {})}.items()}, caller, reader
+        row_of("resources/read"),
+        {key: raw(value) for key, value in {"uri": uri, **(extra or {})}.items()},
+        caller,
+        reader,
     )
 
 
 def tool(name: str) -> Call:
-    return Call("tools/call", {"name": raw(name)}, Caller(Principal("alice"), LATEST), Reader())
+    return Call(row_of("tools/call"), {"name": raw(name)}, Caller(Principal("alice"), LATEST), Reader())
 
 
 def members(outcome: Outcome) -> dict[str, object]:

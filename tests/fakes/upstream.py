@@ -30,7 +30,7 @@ from mcproxy.gateway.gateway import Gateway
 from mcproxy.gateway.pipeline import Traces
 from mcproxy.protocol.eras import LATEST_HANDSHAKE, Era
 from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, METHOD_NOT_FOUND, ErrorObject, Params, first_level, parse_text, raw
-from mcproxy.protocol.methods import METHODS, Kind
+from mcproxy.protocol.methods import METHODS, Kind, row_of
 from mcproxy.sealing import Sealer
 from mcproxy.settings import Settings
 from mcproxy.telemetry.metrics import Metrics
@@ -283,7 +283,9 @@ class House:
         )
         raw_params = {key: raw(value) for key, value in params.items()}
         with anyio.fail_after(5):
-            return await self.gateway.handler(Call(method, raw_params, caller, client or FakeClient(), listener))
+            return await self.gateway.handler(
+                Call(row_of(method), raw_params, caller, client or FakeClient(), listener)
+            )
 
     async def ready(self) -> None:
         """Connects every upstream and waits for its lists."""

@@ -9,7 +9,7 @@ from mcproxy.call.identity import AGGREGATE, ANONYMOUS, Caller
 from mcproxy.gateway.call_subjects import MAX_UNLISTED
 from mcproxy.protocol.eras import LATEST_HANDSHAKE
 from mcproxy.protocol.jsonrpc import raw
-from mcproxy.protocol.methods import Kind
+from mcproxy.protocol.methods import Kind, row_of
 from tests.fakes.upstream import FakeClient, FakeUpstream, House, house, resource, tool
 
 pytestmark = pytest.mark.anyio
@@ -26,7 +26,9 @@ def offering() -> FakeUpstream:
 def aim(h: House, method: str, endpoint: str = AGGREGATE, **params: object) -> CallSubject:
     """Without what is known of it, and decided."""
     caller = Caller(ANONYMOUS, LATEST_HANDSHAKE, endpoint=endpoint)
-    found = h.gateway.aims(Call(method, {key: raw(value) for key, value in params.items()}, caller, FakeClient()))
+    found = h.gateway.aims(
+        Call(row_of(method), {key: raw(value) for key, value in params.items()}, caller, FakeClient())
+    )
     return CallSubject(found.upstream, found.kind, found.own)
 
 

@@ -12,7 +12,7 @@ from mcproxy.call.identity import Caller, ForwardedCredentials, Principal
 from mcproxy.call.upstreams import UpstreamChanged
 from mcproxy.protocol.eras import LATEST, LATEST_HANDSHAKE
 from mcproxy.protocol.jsonrpc import raw
-from mcproxy.protocol.methods import Kind
+from mcproxy.protocol.methods import Kind, row_of
 from tests.fakes.upstream import (
     FakeClient,
     FakeListener,
@@ -50,7 +50,7 @@ def caller(key: str | None, session: str | None = None) -> Caller:
 
 async def ask(h: House, method: str, who: Caller, listener: FakeListener | None = None) -> Outcome:
     with anyio.fail_after(5):
-        return await h.gateway.handler(Call(method, {"uri": raw("a+memo:x")}, who, FakeClient(), listener))
+        return await h.gateway.handler(Call(row_of(method), {"uri": raw("a+memo:x")}, who, FakeClient(), listener))
 
 
 async def test_r39_what_was_read_with_one_set_of_credentials_is_not_given_for_another() -> None:

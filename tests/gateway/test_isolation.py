@@ -17,6 +17,7 @@ from mcproxy.call.clients import ResourceUpdated
 from mcproxy.call.identity import Caller, Principal
 from mcproxy.protocol.eras import LATEST
 from mcproxy.protocol.jsonrpc import raw
+from mcproxy.protocol.methods import row_of
 from tests.fakes.upstream import (
     FakeClient,
     FakeListener,
@@ -57,7 +58,7 @@ def say(upstream: FakeUpstream, **hints: object) -> None:
 async def read(h: House, name: str, endpoint: str = "a") -> Outcome:
     caller = Caller(Principal(name), LATEST, endpoint=endpoint)
     with anyio.fail_after(5):
-        return await h.gateway.handler(Call(READ, {"uri": raw(URI)}, caller, FakeClient()))
+        return await h.gateway.handler(Call(row_of(READ), {"uri": raw(URI)}, caller, FakeClient()))
 
 
 async def text(h: House, name: str) -> str:

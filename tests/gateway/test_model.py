@@ -34,7 +34,7 @@ from mcproxy.call.upstreams import (
 from mcproxy.gateway.gateway import Gateway
 from mcproxy.protocol.eras import LATEST, LATEST_HANDSHAKE, Era
 from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, ErrorObject, raw
-from mcproxy.protocol.methods import SUBSCRIBE, UNSUBSCRIBE, Kind
+from mcproxy.protocol.methods import SUBSCRIBE, UNSUBSCRIBE, Kind, row_of
 from mcproxy.sealing import Sealer
 from mcproxy.telemetry.metrics import Metrics
 from tests.fakes.reading import Clock
@@ -199,7 +199,7 @@ class Pending:
         params = {"uri": raw(f"{NAME}+{self.uri}")}
         with self.scope:
             self.outcome = await gateway.handler(
-                Call(self.method, params, self.person.caller, FakeClient(), self.person)
+                Call(row_of(self.method), params, self.person.caller, FakeClient(), self.person)
             )
 
 

@@ -25,7 +25,7 @@ from mcproxy.call.clients import Change, Notice, ResourceUpdated
 from mcproxy.call.identity import Caller, Principal
 from mcproxy.protocol.eras import LATEST, LATEST_HANDSHAKE
 from mcproxy.protocol.jsonrpc import raw
-from mcproxy.protocol.methods import LOG_MESSAGE, Kind
+from mcproxy.protocol.methods import LOG_MESSAGE, Kind, row_of
 from tests.fakes.upstream import FakeListener, FakeUpstream, House, complete, decoded, house, quiet
 
 UPSTREAMS = ["a", "b"]
@@ -198,7 +198,9 @@ class Witness:
     async def call(self, method: str, **params: object) -> Outcome:
         given = {key: raw(value) for key, value in params.items()}
         with anyio.fail_after(5):
-            return await self.gateway.gateway.handler(Call(method, given, self.caller, _Silent(), self.listener))
+            return await self.gateway.gateway.handler(
+                Call(row_of(method), given, self.caller, _Silent(), self.listener)
+            )
 
     async def everything(self) -> list[object]:
         seen: list[object] = [plain(await self.call("server/discover"))]

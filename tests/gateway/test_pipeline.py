@@ -17,7 +17,7 @@ from mcproxy.call.identity import ANONYMOUS, Caller, Principal
 from mcproxy.gateway.pipeline import attributed, audited, contained, counted, stack
 from mcproxy.protocol.eras import LATEST
 from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS, LIMIT_EXCEEDED, raw
-from mcproxy.protocol.methods import Kind
+from mcproxy.protocol.methods import Kind, row_of
 from mcproxy.settings import Settings
 from mcproxy.settings.access.audit import AuditSettings
 from mcproxy.telemetry.logs import about
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.anyio
 
 
 def call(method: str = "tools/call") -> Call:
-    return Call(method, {}, Caller(ANONYMOUS, LATEST), FakeClient())
+    return Call(row_of(method), {}, Caller(ANONYMOUS, LATEST), FakeClient())
 
 
 def answering(outcome: Outcome) -> Handler:

@@ -16,7 +16,7 @@ from mcproxy.call.errors import Reason
 from mcproxy.call.identity import ANONYMOUS, Caller, Principal
 from mcproxy.protocol.eras import LATEST
 from mcproxy.protocol.jsonrpc import INVALID_PARAMS, METHOD_NOT_FOUND, raw
-from mcproxy.protocol.methods import Kind
+from mcproxy.protocol.methods import Kind, row_of
 from mcproxy.settings import Settings
 from tests.fakes.upstream import FakeClient, FakeUpstream, House, complete, decoded, error, house, quiet, resource, tool
 
@@ -160,7 +160,10 @@ async def test_the_arguments_that_were_judged_are_the_ones_that_are_sent() -> No
         await gateway.ready()
         twice = Raw(b'{"table": "closed", "table": "open"}')
         call = Call(
-            "tools/call", {"name": raw("files__query"), "arguments": twice}, Caller(READER, LATEST), FakeClient()
+            row_of("tools/call"),
+            {"name": raw("files__query"), "arguments": twice},
+            Caller(READER, LATEST),
+            FakeClient(),
         )
         assert not isinstance(await gateway.gateway.handler(call), Failed)
         (sent,) = [call for call in gateway["files"].calls if call.method == "tools/call"]

@@ -15,7 +15,7 @@ from mcproxy.gateway.resolving import Resolver
 from mcproxy.gateway.task_ids import TaskIds
 from mcproxy.protocol.eras import LATEST, LATEST_HANDSHAKE, Era
 from mcproxy.protocol.jsonrpc import raw
-from mcproxy.protocol.methods import Kind
+from mcproxy.protocol.methods import Kind, row_of
 from mcproxy.sealing import Sealer
 from mcproxy.settings import PolicySettings as Rules
 from tests.fakes.upstream import FakeClient, settings_of, tool
@@ -38,7 +38,7 @@ class World:
 
     def asks_by_results(self, method: str = "tools/call", **params: object) -> bool:
         raw_params = {key: raw(value) for key, value in (params or {"name": "up__push"}).items()}
-        return self.resolver.asks_by_results(Call(method, raw_params, Caller(ANONYMOUS, LATEST), FakeClient()))
+        return self.resolver.asks_by_results(Call(row_of(method), raw_params, Caller(ANONYMOUS, LATEST), FakeClient()))
 
 
 async def _reach(space: Space, kind: Kind, call: Call) -> None:

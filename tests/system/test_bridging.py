@@ -17,6 +17,7 @@ from mcproxy.call.clients import Client
 from mcproxy.call.identity import ANONYMOUS, Caller
 from mcproxy.protocol.eras import LATEST
 from mcproxy.protocol.jsonrpc import raw
+from mcproxy.protocol.methods import row_of
 from mcproxy.settings import Settings
 from mcproxy.telemetry.metrics import Metrics
 from tests.fakes.servers import sdk
@@ -38,7 +39,7 @@ async def in_front_of_a_server(**proxy: object) -> AsyncIterator[App]:
 async def call(app: App, name: str, client: Client | None = None, **params: object) -> Outcome:
     caller = Caller(ANONYMOUS, LATEST, {"elicitation": raw({})})
     members = {"name": raw(f"sdk__{name}"), **{key: raw(value) for key, value in params.items()}}
-    return await app.handler(Call("tools/call", members, caller, client or FakeClient()))
+    return await app.handler(Call(row_of("tools/call"), members, caller, client or FakeClient()))
 
 
 async def test_r58_a_servers_elicitation_is_answered_by_a_retry() -> None:

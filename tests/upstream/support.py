@@ -19,6 +19,7 @@ from mcproxy.call.errors import McpError
 from mcproxy.call.identity import ANONYMOUS, Caller
 from mcproxy.call.upstreams import UpstreamEvent
 from mcproxy.protocol.jsonrpc import INVALID_REQUEST, Params, raw
+from mcproxy.protocol.methods import row_of
 from mcproxy.settings import Proxy, UpstreamSettings, UpstreamTimeouts
 from mcproxy.telemetry.metrics import Metrics
 from mcproxy.upstream.connect import connected
@@ -107,12 +108,12 @@ def tool(
     params = {"name": raw(name), "arguments": raw({} if arguments is None else arguments)}
     if listener is None and session is not None:
         listener = FakeListener(caller, None)
-    return Call("tools/call", params, caller, client or FakeClient(), listener)
+    return Call(row_of("tools/call"), params, caller, client or FakeClient(), listener)
 
 
 def request(method: str, client: FakeClient | None = None, **params: object) -> Call:
     raw_params = {key: raw(value) for key, value in params.items()}
-    return Call(method, raw_params, Caller(ANONYMOUS, "2025-11-25"), client or FakeClient())
+    return Call(row_of(method), raw_params, Caller(ANONYMOUS, "2025-11-25"), client or FakeClient())
 
 
 def decoded(data: Raw | bytes) -> Any:

@@ -47,7 +47,7 @@ from mcproxy.protocol.jsonrpc import (
     parse_text,
     raw,
 )
-from mcproxy.protocol.methods import CANCELLED, LOG_MESSAGE, METHODS, PROGRESS, Answerer
+from mcproxy.protocol.methods import CANCELLED, DISCOVER, LOG_MESSAGE, METHODS, PROGRESS, Answerer, row_of
 
 _OPENING: Final = frozenset(row.name for row in METHODS.values() if row.opens)
 _CALLS: Final = frozenset(
@@ -87,7 +87,7 @@ async def greet(
     session = sessions.open(transport, principal, endpoint, opening, credentials)
     greeted = False
     try:
-        outcome = await edge.handler(Call("server/discover", {}, session.caller, _Mute(), session))
+        outcome = await edge.handler(Call(METHODS[DISCOVER], {}, session.caller, _Mute(), session))
         response = Response(request.id, _introduction(edge, opening.version, outcome))
         greeted = True
     finally:
@@ -168,7 +168,8 @@ def _call(session: Session, request: Request, outlet: Outlet) -> Call:
     params, token = request.params, None
     if META in params:
         params, token = _without_hop_meta(params)
-    return Call(request.method, params, session.caller, _SessionClient(session, outlet, token), session, id=request.id)
+    client = _SessionClient(session, outlet, token)
+    return Call(row_of(request.method), params, session.caller, client, session, id=request.id)
 
 
 async def carry_out(edge: TransportContext, session: Session, id: RequestId, call: Call, outlet: Outlet) -> None:
@@ -215,7 +216,7 @@ def _take_notification(edge: TransportContext, session: Session, notification: N
         params, _ = _without_hop_meta(notification.params)
     except McpError:
         return
-    call = Call(notification.method, params, session.caller, _Mute(), session)
+    call = Call(row, params, session.caller, _Mute(), session)
     key = object()
     session.begin(key, edge.tasks.create_task(_pass_on(edge, session, key, call)))
 

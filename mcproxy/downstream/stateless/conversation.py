@@ -172,7 +172,7 @@ _introduced_again: Final = lru_cache(256)(_introduced)
 async def respond(edge: TransportContext, admitted: Admitted, send: SendMessage) -> None:
     """Carries out a request: what belongs to it goes to `send`, its answer last. Cancelled, it sends nothing more."""
     way = _RequestClient(admitted, send)
-    call = Call(admitted.row.name, admitted.params, admitted.caller, way, id=admitted.id)
+    call = Call(admitted.row, admitted.params, admitted.caller, way, id=admitted.id)
     try:
         outcome = await edge.handler(call)
     finally:

@@ -41,7 +41,7 @@ from mcproxy.protocol.jsonrpc import (
     raw,
     with_param,
 )
-from mcproxy.protocol.methods import ACKNOWLEDGED, DISCOVER, LISTEN, LISTEN_FLAGS, LISTEN_URIS, SUBSCRIBE, Kind
+from mcproxy.protocol.methods import ACKNOWLEDGED, DISCOVER, LISTEN, LISTEN_FLAGS, LISTEN_URIS, METHODS, SUBSCRIBE, Kind
 from mcproxy.protocol.tasks import LISTEN_TASKS, NEEDED, UNDECLARED, listened, listening_for, offer
 from mcproxy.settings import LimitSettings
 
@@ -264,7 +264,7 @@ class Subscription:
         return tuple(id for id in self._wanted.tasks if id in agreed)
 
     def _call(self, method: str, params: Params) -> Call:
-        return Call(method, params, self.caller, client=self, listener=self)
+        return Call(METHODS[method], params, self.caller, client=self, listener=self)
 
     def _told(self, change: Change) -> bytes:
         """What tells the client of a change. It says of which stream it is; the rest is the same to all."""

@@ -87,7 +87,7 @@ class CachedUpstream:
         return self.upstream.status
 
     def __call__(self, call: Call) -> Awaitable[Outcome]:
-        return self.handler(call) if call.method in self.methods else self.upstream(call)
+        return self.handler(call) if call.row.name in self.methods else self.upstream(call)
 
     def release(self, owner: str) -> None:
         self.upstream.release(owner)
@@ -198,7 +198,7 @@ class ReadCache:
                 assert_never(change)
 
     def _answer(self, upstream: Upstream, reads: CachePolicy, call: Call) -> Awaitable[Outcome]:
-        row = METHODS[call.method]
+        row = call.row
         if self._running is None:
             return upstream(call)
         if row.cacheable:

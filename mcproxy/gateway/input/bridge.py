@@ -34,7 +34,6 @@ from mcproxy.gateway.input.url_elicitation import is_unwilling, visits
 from mcproxy.protocol.eras import STATELESS_VERSIONS
 from mcproxy.protocol.inputs import INPUT_REQUESTS, REQUEST_STATE, Capabilities, merged, missing_capabilities
 from mcproxy.protocol.jsonrpc import first_level, raw
-from mcproxy.protocol.methods import METHODS
 from mcproxy.sealing import Sealer
 from mcproxy.telemetry.metrics import Metrics
 
@@ -81,8 +80,7 @@ class InputBridge:
 
     def bridged(self, handler: Handler) -> Handler:
         def bridging(call: Call) -> Awaitable[Outcome]:
-            row = METHODS.get(call.method)
-            if row is None or not row.may_ask:
+            if not call.row.may_ask:
                 return handler(call)
             if call.caller.version in STATELESS_VERSIONS:
                 return self._answer_by_results(handler, call)

@@ -11,6 +11,7 @@ from mcproxy.call.identity import ANONYMOUS, Caller
 from mcproxy.gateway.listings.state import LinkKey
 from mcproxy.protocol.eras import LATEST
 from mcproxy.protocol.jsonrpc import INVALID_REQUEST, Params
+from mcproxy.protocol.methods import METHODS
 
 LONGEST_RETRY: Final = 60.0
 """Seconds between attempts at what an upstream fails to do."""
@@ -39,4 +40,4 @@ def internal_call(
 ) -> Call:
     """A call over `link`. What is its owner's, a listener or at least a caller, makes a link where there is none."""
     caller = owner or (listener.caller if listener is not None else Caller(ANONYMOUS, LATEST, session=link.owner))
-    return Call(method, params, caller, NOBODY, listener, over=link.owner)
+    return Call(METHODS[method], params, caller, NOBODY, listener, over=link.owner)

@@ -20,7 +20,7 @@ from mcproxy.gateway.listings.fetcher import ListFetcher
 from mcproxy.gateway.listings.state import Catalogue
 from mcproxy.protocol.eras import META_SERVER_INFO, STATELESS_VERSIONS
 from mcproxy.protocol.jsonrpc import EMPTY_OBJECT, INVALID_PARAMS, Params, first_level, parse_object, parse_text, raw
-from mcproxy.protocol.methods import METHODS, Kind
+from mcproxy.protocol.methods import Kind
 from mcproxy.sealing import Sealer, Unsealable
 from mcproxy.settings import Proxy
 
@@ -50,7 +50,7 @@ class Lists:
 
     async def list(self, call: Call) -> Outcome:
         """The next page, and how long it is good for. Only the first waits for upstreams that are just coming up."""
-        kind = METHODS[call.method].lists
+        kind = call.row.lists
         assert kind is not None
         cursor = _cursor(call)
         if cursor is None:

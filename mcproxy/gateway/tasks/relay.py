@@ -164,13 +164,13 @@ async def _awaited(target: Target, row: Method, call: Call, exchange: SendToUpst
     waiting = METHODS[TASK_RESULT]
     over = False
     try:
-        outcome = await exchange(about, waiting, replace(call, method=waiting.name, client=client))
+        outcome = await exchange(about, waiting, replace(call, row=waiting, client=client))
         over = not (isinstance(outcome, Failed) and outcome.reason is Reason.TIMEOUT)
         return edited(outcome, unrelated)
     finally:
         if not over:
             with anyio.move_on_after(GOODBYE, shield=True):
-                await exchange(about, METHODS[TASK_CANCEL], replace(call, method=TASK_CANCEL))
+                await exchange(about, METHODS[TASK_CANCEL], replace(call, row=METHODS[TASK_CANCEL]))
 
 
 def _exposed(space: Space, state: Params) -> Params:

@@ -53,7 +53,6 @@ from mcproxy.protocol.methods import (
     ELICITATION_COMPLETE,
     INITIALIZED,
     LOG_MESSAGE,
-    METHODS,
     PROGRESS,
     RESOURCE_UPDATED,
     Method,
@@ -163,7 +162,7 @@ class HandshakeConversation:
     def __call__(self, call: Call) -> Coroutine[Any, Any, Outcome]:
         if self.over:
             raise NotAccepted(self._leaving or self._how)
-        row = METHODS[call.method]
+        row = call.row
         return self._inform(call) if row.notification else self._exchange(row, call)
 
     async def _inform(self, call: Call) -> Outcome:
@@ -181,7 +180,7 @@ class HandshakeConversation:
         self._causes.begin(id, call)
         try:
             answer = await self._requests.exchange(
-                call.method,
+                row.name,
                 with_progress_token(call.params, id) if row.may_ask else call.params,
                 self._send,
                 self._hop.timeouts(row),

@@ -43,7 +43,6 @@ from mcproxy.protocol.methods import (
     CANCELLED,
     LISTEN,
     LOG_MESSAGE,
-    METHODS,
     PROGRESS,
     SUBSCRIBE,
     UNSUBSCRIBE,
@@ -134,16 +133,16 @@ class StatelessConversation:
     async def __call__(self, call: Call) -> Outcome:
         if self.over:
             raise NotAccepted(self._how)
-        row = METHODS[call.method]
-        if row.era is Era.HANDSHAKE or call.method in self._answers:
-            return await self._answers.get(call.method, _agree)(call)
+        row = call.row
+        if row.era is Era.HANDSHAKE or row.name in self._answers:
+            return await self._answers.get(row.name, _agree)(call)
         id = self._requests.mint()
         if call.caller.log_level is not None:
             self._causes.begin(id, call)
         self._in_flight += 1
         try:
             answer = await self._requests.exchange(
-                call.method,
+                row.name,
                 _enveloped(call, id if row.may_ask else None),
                 self._send,
                 self._hop.timeouts(row),

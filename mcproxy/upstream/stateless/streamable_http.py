@@ -188,7 +188,7 @@ class _Stateless:
 
     async def __call__(self, call: Call) -> Outcome:
         outcome = await self.conversation(call)
-        if METHODS[call.method].lists is Kind.TOOLS and isinstance(outcome, Complete):
+        if call.row.lists is Kind.TOOLS and isinstance(outcome, Complete):
             return replace(outcome, result=self._mirrored.note(outcome.result))
         # Headers are checked before anything is executed, so that the call may be sent again (R4; Client Behavior).
         if isinstance(outcome, Failed) and _misses_headers(call, outcome) and await self._learnt(call):
@@ -202,7 +202,7 @@ class _Stateless:
         for _ in range(REFETCHED_PAGES):
             if params is None:
                 return False
-            outcome = await self(replace(call, method=Kind.TOOLS.list_method, params=params))
+            outcome = await self(replace(call, row=METHODS[Kind.TOOLS.list_method], params=params))
             if self._mirrored.headers(call.method, call.params) != before:
                 return True
             params = next_page(outcome.result) if isinstance(outcome, Complete) else None
@@ -258,7 +258,7 @@ def _is_clients_fault(status: int) -> bool:
 
 
 def _misses_headers(call: Call, outcome: Failed) -> bool:
-    return outcome.error.code == HEADER_MISMATCH and METHODS[call.method].subject is Subject.TOOL
+    return outcome.error.code == HEADER_MISMATCH and call.row.subject is Subject.TOOL
 
 
 def _parsed(data: bytes) -> Message | None:

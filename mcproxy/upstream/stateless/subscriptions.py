@@ -48,7 +48,6 @@ from mcproxy.protocol.methods import (
     LISTEN,
     LISTEN_FLAGS,
     LISTEN_URIS,
-    METHODS,
     RESOURCE_UPDATED,
     Kind,
 )
@@ -442,4 +441,4 @@ def _subscription(params: Params) -> RequestId | None:
 
 
 def _uri(call: Call) -> str | None:
-    return parse_text(call.params.get(METHODS[call.method].subject_key or "", b""))
+    return parse_text(call.params.get(call.row.subject_key or "", b""))

@@ -20,6 +20,7 @@ from mcproxy import settings
 from mcproxy.call.calls import Call, Complete, Outcome
 from mcproxy.call.clients import Listener
 from mcproxy.gateway.cache.policy import META_STALE
+from mcproxy.protocol.methods import row_of
 from tests.fakes.reading import DOWN, Arrived, Pending, Reader, Server, World, members, read, settled, text, world
 
 T = TypeVar("T")
@@ -232,7 +233,7 @@ class CacheMachine(RuleBasedStateMachine):
     @rule()
     def a_tool_writes(self) -> None:
         async def call() -> None:
-            await self.w.get(Call("tools/call", {}, read(PUBLIC).caller, Reader()))
+            await self.w.get(Call(row_of("tools/call"), {}, read(PUBLIC).caller, Reader()))
 
         for uri in list(self.server.versions):
             self.server.write(uri)

@@ -14,6 +14,7 @@ from mcproxy.call.identity import Caller, Principal
 from mcproxy.gateway.input.request_state import Parked, Relayed, RequestStates
 from mcproxy.protocol.eras import LATEST
 from mcproxy.protocol.jsonrpc import INVALID_PARAMS, Params, raw
+from mcproxy.protocol.methods import row_of
 from mcproxy.sealing import Sealer
 from tests.fakes.upstream import FakeClient
 
@@ -24,7 +25,7 @@ NOW = 1000.0
 def a_call(principal: str = "ada", endpoint: str = "", method: str = "tools/call", **params: object) -> Call:
     members = {"name": "greet", "arguments": {"a": 1, "b": [1.5, "x"]}, **params}
     caller = Caller(Principal(principal), LATEST, endpoint=endpoint)
-    return Call(method, {key: raw(value) for key, value in members.items()}, caller, FakeClient())
+    return Call(row_of(method), {key: raw(value) for key, value in members.items()}, caller, FakeClient())
 
 
 def carrying(call: Call, token: object) -> Call:

@@ -19,7 +19,7 @@ from mcproxy.gateway.listings.state import Catalogue, LinkKey
 from mcproxy.gateway.task_ids import TaskIds
 from mcproxy.protocol.eras import LATEST, V2025_06_18, V2025_11_25, Era
 from mcproxy.protocol.jsonrpc import raw
-from mcproxy.protocol.methods import Kind
+from mcproxy.protocol.methods import Kind, row_of
 from mcproxy.sealing import Sealer
 from mcproxy.settings import PolicySettings as Rules
 from tests.fakes.upstream import FakeClient, settings_of, tool
@@ -180,7 +180,7 @@ def test_a_name_is_aimed_where_its_call_goes_before_what_is_hidden_from_the_call
     aiming = SubjectResolver(made, TaskIds(made, Sealer(b"secret")), beyond=True)
 
     def aimed(principal: Principal) -> str:
-        return aiming(Call("tools/call", {"name": raw("push")}, caller(principal), FakeClient())).upstream
+        return aiming(Call(row_of("tools/call"), {"name": raw("push")}, caller(principal), FakeClient())).upstream
 
     assert aimed(ANN) == way(made, caller(ANN), "push").shown.upstream == "first"
     assert aimed(EVE) == way(made, caller(EVE), "push").shown.upstream == "second"
