@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 
 from mcproxy.call.identity import Principal
-from mcproxy.settings.access.rates import Allowance, RateLimit, Rates
+from mcproxy.settings.access.limits import Allowance, RateLimit, RateLimits
 
 DAY: Final = 86400
 ANY_MOMENT: Final = 1.0
@@ -116,7 +116,7 @@ _Account = tuple[str, frozenset[str], str, str | None]
 class Limits:
     """`now` is steady, in seconds; `utc` is the Unix time."""
 
-    def __init__(self, rates: Rates) -> None:
+    def __init__(self, rates: RateLimits) -> None:
         self._counts: OrderedDict[CounterKey, _Count] = OrderedDict()
         """Those of who called last, at the end."""
         self._apart: dict[CounterKey, _Count] = {}
@@ -126,7 +126,7 @@ class Limits:
         self._max_keys = 0
         self.reconfigure(rates)
 
-    def reconfigure(self, rates: Rates) -> None:
+    def reconfigure(self, rates: RateLimits) -> None:
         """Goes by other numbers from now on. What was counted for a limit of the same name counts on."""
         self._max_keys = rates.max_keys
         self._rules = [_LimitRule(name, limit, *_patterns(limit)) for name, limit in rates.rules.items()]

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from pydantic import Field
-
-from mcproxy.settings.access.access import Access
 from mcproxy.settings.access.policy import PolicySettings
 from mcproxy.settings.admin import Admin
-from mcproxy.settings.endpoints import Endpoint, EndpointName
+from mcproxy.settings.endpoints import Endpoint
 from mcproxy.settings.proxy import BridgeSettings, CacheLimits, LimitSettings, Naming, Paths, Proxy, Tls
+from mcproxy.settings.root import Access, Settings
 from mcproxy.settings.section import Bytes, Glob, Positive, Prefix, Seconds, SecondsOrNone, Section, parse_quantity
 from mcproxy.settings.upstream import (
     Content,
@@ -49,16 +47,3 @@ __all__ = [
     "UpstreamTimeouts",
     "parse_quantity",
 ]
-
-
-class Settings(Section):
-    proxy: Proxy = Proxy()
-    """The gateway's own side."""
-    access: Access = Access()
-    """Who may do what."""
-    endpoints: dict[EndpointName, Endpoint] = Field(default_factory=dict)
-    """Selections of what is behind the gateway, each at `/mcp/NAME`."""
-    admin: Admin = Admin()
-    """The operator's side: the status page."""
-    upstreams: tuple[UpstreamSettings, ...] = ()
-    """Everything behind the gateway, in the order of the file."""

@@ -9,13 +9,13 @@ from pydantic import ValidationError
 
 from mcproxy.access.limits import DAY, Exceeded, Limits
 from mcproxy.call.identity import Principal
-from mcproxy.settings.access.rates import Rates
+from mcproxy.settings.access.limits import RateLimits
 
 MIDNIGHT = 20_000 * DAY
 
 
 def limits(max_keys: int = 1000, **rules: dict[str, object]) -> Limits:
-    return Limits(Rates.model_validate({"rules": rules, "max_keys": max_keys}))
+    return Limits(RateLimits.model_validate({"rules": rules, "max_keys": max_keys}))
 
 
 Ask = tuple[Principal, str, str | None]
@@ -174,9 +174,9 @@ def test_a_count_that_gives_way_still_knows_what_runs() -> None:
 def test_other_numbers_count_on_with_what_was_counted() -> None:
     some = limits(r={"daily": 2})
     assert admitted(some, ask(), 0, times=3) == 2
-    some.reconfigure(Rates.model_validate({"rules": {"r": {"daily": 3}}}))
+    some.reconfigure(RateLimits.model_validate({"rules": {"r": {"daily": 3}}}))
     assert admitted(some, ask(), 0, times=3) == 1
-    some.reconfigure(Rates())
+    some.reconfigure(RateLimits())
     assert not some
     assert admitted(some, ask(), 0, times=3) == 3
 
@@ -184,9 +184,9 @@ def test_other_numbers_count_on_with_what_was_counted() -> None:
 @pytest.mark.parametrize("rate", ["10", "ten/s", "10/w", "0/s", -1, "1/s/s"])
 def test_a_rate_that_says_nothing_is_refused(rate: object) -> None:
     with pytest.raises(ValidationError):
-        Rates.model_validate({"rules": {"r": {"rate": rate}}})
+        RateLimits.model_validate({"rules": {"r": {"rate": rate}}})
 
 
 def test_a_burst_is_of_a_rate() -> None:
     with pytest.raises(ValidationError, match="a burst without a rate"):
-        Rates.model_validate({"rules": {"r": {"burst": 3}}})
+        RateLimits.model_validate({"rules": {"r": {"burst": 3}}})

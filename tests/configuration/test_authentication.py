@@ -9,7 +9,7 @@ import yaml
 
 from mcproxy.access.keys import digest
 from mcproxy.settings.access.authentication import ApiKeySettings, Certificates, Forwarded, Issuer, OAuth
-from tests.configuration.test_loading import SENTINEL, configure, problems
+from tests.configuration.reading import SENTINEL, configure, problems
 from tests.configuration.test_schema import CONFIG
 from tests.fakes.certificates import Authority
 

@@ -64,7 +64,7 @@ class RateLimit(Allowance):
     """What holders of a role are allowed instead. Who has several of these roles is allowed the most of each."""
 
 
-class Rates(Section):
+class RateLimits(Section):
     """How much callers may use. A call counts towards every limit that is about it, and needs room in each."""
 
     rules: dict[str, RateLimit] = Field(default_factory=dict)

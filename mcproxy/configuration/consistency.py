@@ -1,0 +1,85 @@
+"""Checks of keys against each other: what each allows by itself, and all together do not."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from urllib.parse import urlsplit
+
+from mcproxy.configuration.documents import Node
+from mcproxy.settings import Admin, Proxy
+from mcproxy.settings.access.authentication import Authentication
+from mcproxy.settings.loopback import is_loopback
+
+KeyPath = tuple[str, ...]
+
+
+def open_doors(proxy: Proxy, authentication: Authentication, admin: Admin) -> Iterator[tuple[KeyPath, str]]:
+    outside = not is_loopback(proxy.host)
+    # R42: nobody is let in from outside by mistake.
+    if outside and not authentication.required and not proxy.insecure:
+        yield (
+            ("proxy", "host"),
+            "is not loopback, and callers are not authenticated: set access.authentication, "
+            "or set proxy.insecure to true to allow it",
+        )
+    if admin.port is not None and not is_loopback(admin.host) and not authentication.required:
+        yield ("admin", "host"), "is not loopback, and operators are not authenticated: set access.authentication"
+    # A Host header is the caller's own word: it must not decide what a token is for.
+    if authentication.oauth.issuers and proxy.public_url is None and (outside or proxy.allowed_hosts):
+        yield ("access", "authentication", "oauth"), "needs proxy.public_url, which is what tokens must be for"
+    if authentication.certificates.enabled and proxy.tls.client_ca is None:
+        yield ("access", "authentication", "certificates"), "needs proxy.tls.client_ca, which signs them"
+
+
+def contradictions(server: Node) -> Iterator[tuple[Node, str]]:
+    """What each key by itself allows, and all together do not."""
+    keys = server.members
+    kind = text_of(keys.get("type"))
+    match "command" in keys, "url" in keys:
+        case True, True:
+            yield server, "has both a command and a url: keep one"
+        case False, False:
+            yield server, "needs a command or a url"
+        case True, False:
+            if kind in {"http", "sse"}:
+                yield keys["type"], f"{kind} needs a url, and this server has a command"
+            if "headers" in keys and keys["headers"].value:
+                yield keys["headers"], "is for a server with a url"
+            if _forwards(keys):
+                yield keys["credentials"], "is for a server with a url"
+        case False, True:
+            if kind == "stdio":
+                yield keys["type"], "stdio needs a command, and this server has a url"
+            for node in (keys[key] for key in ("args", "env", "cwd") if key in keys and keys[key].value):
+                yield node, "is for a server with a command"
+            if _forwards(keys) and text_of(keys.get("connection")) == "session":
+                yield keys["connection"], "is needless with credentials, which have connections of their own"
+            if (fault := _url_fault(keys["url"].text)) is not None:
+                yield keys["url"], fault
+
+
+def _forwards(keys: Mapping[str, Node]) -> bool:
+    return "credentials" in keys and bool(keys["credentials"].members.get("forward", Node({})).value)
+
+
+def _url_fault(text: str) -> str | None:
+    """Why nothing can be sent to a URL; None where something can."""
+    try:
+        url = urlsplit(text)
+        port = url.port
+    except ValueError as error:
+        # The sentences about hosts quote them.
+        about_port = str(error).startswith("Port")
+        return "should have a port from 1 to 65535" if about_port else "should be a URL: its host is malformed"
+    if url.scheme not in {"http", "https"}:
+        return "should be an http or https URL"
+    if not url.hostname:
+        return "should name a host"
+    if re.search(r"[^\w.:%~-]", url.hostname):
+        return "should be a URL: its host is malformed"
+    return "should have a port from 1 to 65535" if port == 0 else None
+
+
+def text_of(node: Node | None) -> str | None:
+    return node.value if node is not None and isinstance(node.value, str) else None

@@ -1,0 +1,293 @@
+"""From the tree of a configuration file to checked `Settings`, with every problem in it at its place."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final, TypeVar, get_args
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from mcproxy.configuration import hosts, lock
+from mcproxy.configuration.consistency import contradictions, open_doors, text_of
+from mcproxy.configuration.documents import ConfigurationError, Node, Problem, without_nulls
+from mcproxy.configuration.expansion import Expansion, Missing, parse_env_file
+from mcproxy.configuration.prefixes import prefixes
+from mcproxy.settings import Access, Admin, Endpoint, Proxy, Settings, Tls, UpstreamSettings
+from mcproxy.settings.access.audit import AuditSettings
+from mcproxy.settings.access.pins import PinSettings
+from mcproxy.settings.access.policy import EFFECTS, RulePath
+from mcproxy.settings.endpoints import NAME as ENDPOINT_NAME
+from mcproxy.settings.endpoints import key_of
+
+ALIKE: Final = 0.75
+"""How much a key of a host's file must be like it, to be taken for a misspelt one."""
+TOP_LEVEL: Final = (*hosts.SERVER_MAPS, *hosts.OURS, "inputs", "$schema")
+
+M = TypeVar("M", bound=BaseModel)
+
+
+@dataclass(frozen=True, slots=True)
+class Validator:
+    """From the tree of a file to settings. Each step notes its problems and goes on with what is left."""
+
+    expansion: Expansion
+
+    def settings(self, document: Node) -> Settings | None:
+        """None where there are problems."""
+        if not isinstance(document.value, dict):
+            self._problem(document, f"should be a mapping with {hosts.SERVER_MAPS[0]}")
+        self._refuse_unknown(document)
+        proxy = self._proxy(document.members.get("proxy", Node({})))
+        access = self._access(document.members.get("access", Node({})))
+        admin = self._section(Admin, document.members.get("admin", Node({})))
+        if proxy is not None and access is not None and admin is not None:
+            self._refuse_open_doors(document, proxy, access, admin)
+        servers = self._servers(document)
+        upstreams = self._upstreams(servers)
+        if access is not None:
+            self._refuse_forwarding(servers, upstreams, access)
+        endpoints = self._endpoints(document.members.get("endpoints", Node({})), servers)
+        if self.expansion.problems or proxy is None or access is None or admin is None:
+            return None
+        return Settings(proxy=proxy, access=access, endpoints=endpoints, admin=admin, upstreams=tuple(upstreams))
+
+    def _refuse_unknown(self, document: Node) -> None:
+        """A host's own file may hold anything, but for what was meant for us."""
+        hosts_own = hosts.is_hosts(document, self.expansion.file.suffix)
+        for key, node in document.members.items():
+            ours = difflib.get_close_matches(key.lower(), hosts.OURS, cutoff=ALIKE)
+            if key not in TOP_LEVEL and (ours or not hosts_own):
+                self._problem(node, _unknown_key(key, TOP_LEVEL))
+
+    def _proxy(self, node: Node) -> Proxy | None:
+        proxy = self._section(Proxy, node)
+        return None if proxy is None else proxy.model_copy(update={"tls": self._tls(proxy.tls, node)})
+
+    def _tls(self, tls: Tls, node: Node) -> Tls:
+        files: dict[str, str] = {}
+        for key in ("certificate", "key", "client_ca"):
+            path = getattr(tls, key)
+            if path is not None:
+                files[key] = self._absolute(path)
+                try:
+                    self.expansion.read(Path(files[key]))
+                except Missing as missing:
+                    self._problem(_follow(node, ("tls", key)), str(missing))
+        return tls.model_copy(update=files)
+
+    def _refuse_open_doors(self, document: Node, proxy: Proxy, access: Access, admin: Admin) -> None:
+        """What each section by itself allows, and both together do not."""
+        for path, sentence in open_doors(proxy, access.authentication, admin):
+            self._problem(_follow(document, path), sentence)
+
+    def _access(self, node: Node) -> Access | None:
+        node = _with_empty_roles(node)
+        access = self._section(Access, node)
+        if access is None:
+            return None
+        policy = access.policy.placed(_rule_places(node, str(self.expansion.file)))
+        return access.model_copy(
+            update={"policy": policy, "audit": self._audit(access.audit), "pins": self._pins(access.pins)}
+        )
+
+    def _pins(self, pins: PinSettings) -> PinSettings:
+        if pins.mode == "off" and pins.file is None:
+            return pins
+        path = Path(self._absolute(pins.file or lock.FILE_NAME))
+        placed = pins.model_copy(update={"file": str(path)})
+        if pins.mode == "off":
+            return placed
+        self.expansion.files.add(path)
+        try:
+            return placed.holding(lock.read(path))
+        except ConfigurationError as error:
+            self.expansion.problems.extend(error.problems)
+            return placed
+
+    def _audit(self, audit: AuditSettings) -> AuditSettings:
+        return audit if audit.file is None else audit.model_copy(update={"file": self._absolute(audit.file)})
+
+    def _endpoints(self, node: Node, servers: Collection[str]) -> dict[str, Endpoint]:
+        node = without_nulls(self.expansion.apply(node))
+        if node.value is not None and not isinstance(node.value, dict):
+            self._problem(node, "should be a mapping from names to endpoints")
+        endpoints: dict[str, Endpoint] = {}
+        for name, selection in node.members.items():
+            endpoint = self._validated(Endpoint, selection)
+            if not re.fullmatch(ENDPOINT_NAME, name):
+                self._problem(selection, f"should be a name like {ENDPOINT_NAME}, since it is a part of a path")
+            elif key_of(name) in servers:
+                self._problem(selection, f"clashes with the server {key_of(name)!r}")
+            elif endpoint is not None:
+                endpoints[name] = endpoint
+        return endpoints
+
+    def _section(self, model: type[M], node: Node) -> M | None:
+        node = without_nulls(self.expansion.apply(node))
+        return self._validated(model, replace(node, value={} if node.value is None else node.value))
+
+    def _servers(self, document: Node) -> dict[str, Node]:
+        """Every server by its name, in the words of `UpstreamSettings`, with all that is written expanded."""
+        servers: dict[str, Node] = {}
+        for key in hosts.SERVER_MAPS:
+            node = document.members.get(key, Node(None))
+            if node.value is not None and not isinstance(node.value, dict):
+                self._problem(node, "should be a mapping from names to servers")
+            for name, server in node.members.items():
+                if not name.strip():
+                    self._problem(server, "a server needs a name")
+                elif name in servers:
+                    self._problem(server, "is the name of another server already")
+                elif not isinstance(server.value, dict):
+                    self._problem(server, "should be a mapping with a command or a url")
+                else:
+                    servers[name] = self._expanded(hosts.translate(server))
+        return servers
+
+    def _expanded(self, server: Node) -> Node:
+        # A server that is switched off may lack what it would need to run.
+        enabled = server.members.get("enabled", Node(True)).value is not False
+        expansion = self.expansion if enabled else replace(self.expansion, problems=[], secrets=set())
+        members = dict(expansion.apply(server).members)
+        if (env_file := members.pop(hosts.ENV_FILE, None)) is not None:
+            env = members.get("env", replace(env_file, value={}))
+            members["env"] = replace(env, value={**self._env_file(env_file, expansion), **env.members})
+        if "cwd" in members:
+            members["cwd"] = hosts.map_text(members["cwd"], self._absolute)
+        return replace(server, value=members)
+
+    def _env_file(self, node: Node, expansion: Expansion) -> dict[str, Node]:
+        try:
+            variables = parse_env_file(expansion.read(Path(self._absolute(node.text))))
+        except Missing as missing:
+            expansion.problems.append(Problem(str(expansion.file), str(missing), node.place, node.path))
+            return {}
+        return {name: replace(node, value=value, text=value) for name, value in variables.items()}
+
+    def _absolute(self, path: str) -> str:
+        return os.path.normpath(self.expansion.folder / Path(path).expanduser())
+
+    def _upstreams(self, servers: Mapping[str, Node]) -> list[UpstreamSettings]:
+        chosen = {name: text_of(server.members.get("prefix")) for name, server in servers.items()}
+        self._refuse_shared_prefixes(servers, chosen)
+        given = prefixes(chosen)
+        upstreams: list[UpstreamSettings] = []
+        for name, server in servers.items():
+            for node, sentence in contradictions(server):
+                self._problem(node, sentence)
+            whole = {"prefix": Node(given[name]), **server.members, "name": Node(name)}
+            upstream = self._validated(UpstreamSettings, replace(server, value=whole))
+            if upstream is not None:
+                upstreams.append(upstream)
+        return upstreams
+
+    def _refuse_forwarding(
+        self, servers: Mapping[str, Node], upstreams: Iterable[UpstreamSettings], access: Access
+    ) -> None:
+        """R40: what shows the gateway who a caller is goes no further."""
+        for upstream in upstreams:
+            header = upstream.credentials.consumed(access.authentication)
+            if header is not None:
+                node = _follow(servers[upstream.name], ("credentials", "forward", header))
+                self._problem(node, "shows this gateway who a caller is (access.authentication), and goes no further")
+
+    def _refuse_shared_prefixes(self, servers: Mapping[str, Node], chosen: Mapping[str, str | None]) -> None:
+        first: dict[str, str] = {}
+        for name, prefix in chosen.items():
+            if prefix is not None and first.setdefault(prefix, name) != name:
+                self._problem(servers[name].members["prefix"], f"is the prefix of {first[prefix]!r} already")
+
+    def _validated(self, model: type[M], node: Node) -> M | None:
+        try:
+            return model.model_validate(node.plain)
+        except ValidationError as error:
+            for detail in error.errors(include_url=False, include_context=False, include_input=False):
+                path = detail["loc"]
+                found = _follow(node, path)
+                if detail["type"] == "extra_forbidden":
+                    self._problem(found, _unknown_key(str(path[-1]), _keys(model, path[:-1])))
+                else:
+                    self._problem(found, _sentence(detail))
+            return None
+
+    def _problem(self, node: Node, sentence: str) -> None:
+        """Notes the first thing wrong with a node: what follows from it is no news."""
+        problems = self.expansion.problems
+        if all(problem.path != node.path for problem in problems):
+            problems.append(Problem(str(self.expansion.file), sentence, node.place, node.path))
+
+
+def _policy_roles(access: Node) -> Node:
+    return access.members.get("policy", Node({})).members.get("roles", Node({}))
+
+
+def _with_empty_roles(access: Node) -> Node:
+    """A role of which nothing is said is one nevertheless: without it there might be no policy at all."""
+    roles = _policy_roles(access)
+    if all(role.value is not None for role in roles.members.values()):
+        return access
+    policy = access.members["policy"]
+    kept = {name: replace(role, value={}) if role.value is None else role for name, role in roles.members.items()}
+    said = replace(policy, value={**policy.members, "roles": replace(roles, value=kept)})
+    return replace(access, value={**access.members, "policy": said})
+
+
+def _rule_places(access: Node, file: str) -> dict[RulePath, str]:
+    """The line of each rule of the policy."""
+    places: dict[RulePath, str] = {}
+    for role, said in _policy_roles(access).members.items():
+        for effect in EFFECTS:
+            rules = said.members.get(effect, Node([])).value
+            for index, rule in enumerate(rules if isinstance(rules, list) else ()):
+                places[role, effect, index] = f"{file}:{rule.place.line}"
+    return places
+
+
+def _follow(node: Node, path: tuple[int | str, ...]) -> Node:
+    """The node at `path`, or the last one on the way that the file has."""
+    for key in path:
+        inner = node.value
+        if isinstance(inner, dict) and key in inner:
+            node = inner[str(key)]
+        elif isinstance(inner, list) and isinstance(key, int) and key < len(inner):
+            node = inner[key]
+        else:
+            break
+    return node
+
+
+def _keys(model: type[BaseModel], path: tuple[int | str, ...]) -> Collection[str]:
+    """The keys that may stand at `path` of a model."""
+    for key in path:
+        if key in model.model_fields:
+            annotation = model.model_fields[str(key)].annotation
+            inner = [annotation, *get_args(annotation)]
+            model = next((kind for kind in inner if isinstance(kind, type) and issubclass(kind, BaseModel)), model)
+    return {*model.model_fields, *hosts.KEYS} if model is UpstreamSettings else list(model.model_fields)
+
+
+def _unknown_key(key: str, known: Collection[str]) -> str:
+    spelt = {name.lower(): name for name in sorted(known)}
+    nearest = difflib.get_close_matches(key.lower(), spelt, n=1)
+    if nearest:
+        return f'unknown key; did you mean "{spelt[nearest[0]]}"?'
+    return f"unknown key; known are {', '.join(known)}"
+
+
+def _sentence(detail: ErrorDetails) -> str:
+    """pydantic's sentence in the file's words. It speaks of the rule alone, never of the value."""
+    match detail["type"]:
+        case "tuple_type":
+            return "should be a list"
+        case "dict_type" | "model_type" | "model_attributes_type":
+            return "should be a mapping"
+        case "value_error":
+            return detail["msg"].removeprefix("Value error, ")
+        case _:
+            return detail["msg"].removeprefix("Input ").removeprefix("String ")

@@ -1,0 +1,65 @@
+"""References in a configuration's strings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.configuration.reading import SENTINEL, configure, problems, upstream
+
+
+def test_references_are_expanded_in_every_string(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("from-file\n")
+    text = """\
+mcpServers:
+  x:
+    command: ${CMD}
+    args: ["${A}-${env:A}", "${UNSET:-fallback}", "$${A}", "$A", "${file:token}"]
+    env: {HOME_OF: "${userHome}"}
+proxy: {name: "${A}", port: "${PORT}"}
+"""
+    configuration = configure(tmp_path, text, {"CMD": "run", "A": "aaa", "PORT": "99"})
+    (only,) = configuration.settings.upstreams
+    assert only.command == "run"
+    assert only.args == ("aaa-aaa", "fallback", "${A}", "$A", "from-file")
+    assert only.env == {"HOME_OF": str(Path.home())}
+    assert (configuration.settings.proxy.name, configuration.settings.proxy.port) == ("aaa", 99)
+
+
+def test_a_missing_variable_is_an_error_that_names_file_line_and_key(tmp_path: Path) -> None:
+    text = "mcpServers:\n  x:\n    command: x\n    env:\n      T: Bearer ${TOKEN}\nproxy:\n  port: ${PORT}\n"
+    assert problems(tmp_path, text) == [
+        "mcproxy.yaml:5:7: mcpServers.x.env.T: the environment variable TOKEN is not set",
+        "mcproxy.yaml:7:3: proxy.port: the environment variable PORT is not set",
+    ]
+
+
+def test_a_missing_file_and_an_unknown_reference_are_errors(tmp_path: Path) -> None:
+    text = 'mcpServers: {x: {command: x, args: ["${file:/no/such}", "${what ever}"]}}'
+    missing, unknown = problems(tmp_path, text)
+    assert "args.0: cannot read /no/such" in missing
+    assert "args.1: ${what ever} is no reference" in unknown
+
+
+def test_a_disabled_server_may_lack_its_variables(tmp_path: Path) -> None:
+    only = upstream(tmp_path, "mcpServers: {x: {command: x, enabled: false, env: {T: '${TOKEN}'}}}")
+    assert not only.enabled
+
+
+def test_r44_no_error_shows_an_expanded_value(tmp_path: Path) -> None:
+    text = """\
+mcpServers:
+  a: {command: x, url: "${S}", headers: {A: "${S}"}}
+  b: {url: "${S}", prefix: "${S}", type: "${S}", enabled: "${S}", max_in_flight: "${S}"}
+  c: {command: x, cwd: ["${S}"], timeouts: {idle: "${S}"}, max_message_bytes: "${S}", envFile: "${file:secret}/x"}
+proxy: {host: "${S}", port: "${S}", log_level: "${S}"}
+"""
+    (tmp_path / "secret").write_text("other")
+    found = problems(tmp_path, text, {"S": SENTINEL})
+    assert len(found) >= 10
+    assert SENTINEL not in "\n".join(found)
+
+
+def test_r44_the_secrets_of_a_file_are_known(tmp_path: Path) -> None:
+    text = 'mcpServers: {x: {url: "http://h/?key=${KEY}", headers: {Authorization: "Bearer tok-123"}}}'
+    secrets = configure(tmp_path, text, {"KEY": SENTINEL}).secrets
+    assert {SENTINEL, "tok-123", "Bearer tok-123"} <= secrets

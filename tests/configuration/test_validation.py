@@ -1,0 +1,257 @@
+"""A configuration file: what loads, what it becomes, and what is said of one that is wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mcproxy.settings import Endpoint, Settings
+from tests.configuration.reading import configure, problems, upstream
+
+
+def test_an_empty_file_is_the_defaults(tmp_path: Path) -> None:
+    assert configure(tmp_path, "").settings == Settings()
+
+
+def test_yaml_json_and_toml_say_the_same(tmp_path: Path) -> None:
+    yaml = configure(tmp_path, "mcpServers:\n  time: {command: uvx, args: [mcp-server-time], prefix: t}\n")
+    jsonc = configure(
+        tmp_path,
+        '{\n\t// a comment\n\t"mcpServers": {"time": {"command": "uvx", /* and */ "args": ["mcp-server-time",],'
+        ' "prefix": "t",},},\n}',
+        name="mcp.json",
+    )
+    toml = configure(
+        tmp_path, '[mcpServers.time]\ncommand = "uvx"\nargs = ["mcp-server-time"]\nprefix = "t"\n', name="mcproxy.toml"
+    )
+    assert yaml.settings == jsonc.settings == toml.settings
+    assert yaml.settings.upstreams[0].args == ("mcp-server-time",)
+
+
+def test_durations_and_sizes_take_units(tmp_path: Path) -> None:
+    text = "proxy: {keep_alive: 500ms, grace: 0, limits: {max_body_bytes: 16MiB, session_idle: 1h}, write_timeout: '7'}"
+    proxy = configure(tmp_path, text).settings.proxy
+    assert (proxy.keep_alive, proxy.grace, proxy.write_timeout) == (0.5, 0, 7)
+    assert (proxy.limits.max_body_bytes, proxy.limits.session_idle) == (16 * 1024 * 1024, 3600)
+
+
+def test_a_quantity_that_is_none_is_refused_with_an_example(tmp_path: Path) -> None:
+    (problem,) = problems(tmp_path, "proxy:\n  keep_alive: 5 weeks\n")
+    assert problem.startswith("mcproxy.yaml:2:3: proxy.keep_alive: should be a number of seconds")
+
+
+def test_r50_all_errors_come_at_once_with_file_line_column_and_key(tmp_path: Path) -> None:
+    text = """\
+mcpServers:
+  github:
+    comand: npx
+  both: {command: x, url: "http://x"}
+proxy:
+  port: nine
+  limits:
+    max_sessions: 0
+prox: {}
+"""
+    assert problems(tmp_path, text) == [
+        "mcproxy.yaml:2:3: mcpServers.github: needs a command or a url",
+        'mcproxy.yaml:3:5: mcpServers.github.comand: unknown key; did you mean "command"?',
+        "mcproxy.yaml:4:3: mcpServers.both: has both a command and a url: keep one",
+        "mcproxy.yaml:6:3: proxy.port: should be a valid integer, unable to parse string as an integer",
+        "mcproxy.yaml:8:5: proxy.limits.max_sessions: should be greater than 0",
+        'mcproxy.yaml:9:1: prox: unknown key; did you mean "proxy"?',
+    ]
+
+
+def test_r50_an_unknown_key_deep_inside_names_its_neighbour(tmp_path: Path) -> None:
+    text = "mcpServers:\n  x:\n    command: x\n    tools:\n      overrides:\n        old.name: {titel: T}\n"
+    (problem,) = problems(tmp_path, text)
+    assert problem == (
+        'mcproxy.yaml:6:20: mcpServers.x.tools.overrides."old.name".titel: unknown key; did you mean "title"?'
+    )
+
+
+def test_r50_json_and_toml_problems_have_places(tmp_path: Path) -> None:
+    text = '{"proxy": {},\n "mcpServers": {\n\t"x": {"command": "x",\n  "cwdd": "/"}}}'
+    assert problems(tmp_path, text, name="a.json") == [
+        'a.json:4:3: mcpServers.x.cwdd: unknown key; did you mean "cwd"?'
+    ]
+    text = '[mcpServers."a b"]\ncommand = "x"\n  cwdd = "/"\n'
+    assert problems(tmp_path, text, name="a.toml") == [
+        'a.toml:3:3: mcpServers."a b".cwdd: unknown key; did you mean "cwd"?'
+    ]
+
+
+def test_yaml_anchors_and_merges_serve_as_templates(tmp_path: Path) -> None:
+    text = "mcpServers:\n  a: &a {command: x, args: [one]}\n  b: {<<: *a, args: [two]}\n"
+    a, b = configure(tmp_path, text).settings.upstreams
+    assert (a.command, a.args, b.command, b.args) == ("x", ("one",), "x", ("two",))
+
+
+def test_values_for_a_child_are_what_was_written(tmp_path: Path) -> None:
+    text = "mcpServers: {x: {command: x, args: [0123, yes, 1.50], env: {DEBUG: on, PORT: 8080}}}"
+    only = upstream(tmp_path, text)
+    assert only.args == ("0123", "yes", "1.50")
+    assert only.env == {"DEBUG": "on", "PORT": "8080"}
+
+
+@pytest.mark.parametrize("value", ["false", "''", "[]", "0", "deny"])
+def test_r50_access_that_is_no_mapping_is_refused_and_never_taken_for_none(tmp_path: Path, value: str) -> None:
+    (problem,) = problems(tmp_path, f"access: {value}\n")
+    assert problem.startswith("mcproxy.yaml:1:1: access: should be a mapping")
+
+
+def test_r50_access_is_checked_with_file_line_and_key(tmp_path: Path) -> None:
+    (problem,) = problems(tmp_path, "proxy: {}\naccess:\n  autentication: {}\n")
+    assert problem.startswith("mcproxy.yaml:3:3: access.autentication: unknown key")
+
+
+def test_a_json_file_with_access_is_ours_and_strict(tmp_path: Path) -> None:
+    text = '{"theme": 1, "access": {}, "mcpServers": {}}'
+    (problem,) = problems(tmp_path, text, name="mcproxy.json")
+    assert problem.startswith("mcproxy.json:1:2: theme: unknown key")
+
+
+# Servers
+
+
+@pytest.mark.parametrize(
+    ("server", "sentence"),
+    [
+        ("{type: stdio, url: 'http://x'}", "stdio needs a command"),
+        ("{type: http, command: x}", "http needs a url"),
+        ("{url: 'ftp://x'}", "should be an http or https URL"),
+        ("{url: 'http://x', args: [a]}", "is for a server with a command"),
+        ("{command: x, headers: {a: b}}", "is for a server with a url"),
+        ("{command: x, type: carrier-pigeon}", "should be 'auto', 'stdio', 'http' or 'sse'"),
+        ("{command: x, args: one}", "should be a list"),
+        ("{command: x, timeouts: 3}", "should be a mapping"),
+        ("{command: x, prefix: A_b}", "should match pattern"),
+        ("x", "should be a mapping with a command or a url"),
+    ],
+)
+def test_a_server_that_contradicts_itself_is_refused(tmp_path: Path, server: str, sentence: str) -> None:
+    (problem,) = problems(tmp_path, f"mcpServers: {{s: {server}}}")
+    assert sentence in problem
+
+
+def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:
+    (tmp_path / "e.env").write_text("A=1\nB=2\n")
+    text = "mcpServers: {x: {command: x, cwd: sub/../dir, envFile: e.env, env: {B: own}}}"
+    only = upstream(tmp_path, text)
+    assert only.cwd == str(tmp_path / "dir")
+    assert only.env == {"A": "1", "B": "own"}
+
+
+def test_equal_prefixes_are_refused_the_empty_one_included(tmp_path: Path) -> None:
+    text = "mcpServers:\n  a: {command: x, prefix: ''}\n  b: {command: x, prefix: ''}\n"
+    assert problems(tmp_path, text) == ["mcproxy.yaml:3:19: mcpServers.b.prefix: is the prefix of 'a' already"]
+
+
+def test_a_server_needs_a_name_and_has_it_alone(tmp_path: Path) -> None:
+    text = "mcpServers: {'': {command: x}, a: {command: x}}\nservers: {a: {command: y}}"
+    nameless, twice = problems(tmp_path, text)
+    assert "needs a name" in nameless
+    assert "servers.a: is the name of another server" in twice
+
+
+# The gateway's own side
+
+
+@pytest.mark.parametrize(
+    ("url", "sentence"),
+    [
+        ("http://h:99999/mcp", "should have a port from 1 to 65535"),
+        ("http://h:0/mcp", "should have a port from 1 to 65535"),
+        ("http://h:http/mcp", "should have a port from 1 to 65535"),
+        ("http:///mcp", "should name a host"),
+        ("https://:443/mcp", "should name a host"),
+        ("https://user@/mcp", "should name a host"),
+        ("http://[::1/mcp", "its host is malformed"),
+        ("http://a b/mcp", "its host is malformed"),
+        ("h:80/mcp", "should be an http or https URL"),
+    ],
+)
+def test_r50_a_url_that_nothing_can_be_sent_to_is_told_with_its_place(tmp_path: Path, url: str, sentence: str) -> None:
+    (problem,) = problems(tmp_path, f"mcpServers:\n  a:\n    url: '{url}'\n")
+    assert problem.startswith("mcproxy.yaml:3:5: mcpServers.a.url: ")
+    assert sentence in problem
+
+
+@pytest.mark.parametrize("url", ["http://h/mcp", "HTTP://127.0.0.1:1/", "https://[::1]:65535/x?y#z", "http://ü.de/x"])
+def test_other_urls_are_taken_as_they_are(tmp_path: Path, url: str) -> None:
+    assert upstream(tmp_path, f"mcpServers: {{a: {{url: '{url}'}}}}").url == url
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.5", "gateway.internal"])
+def test_r42_binding_elsewhere_than_to_loopback_is_refused_unless_a_setting_says_so(tmp_path: Path, host: str) -> None:
+    (problem,) = problems(tmp_path, f"proxy: {{host: '{host}'}}")
+    assert "proxy.host: is not loopback" in problem
+    assert "set proxy.insecure to true" in problem
+    assert configure(tmp_path, f"proxy: {{host: '{host}', insecure: true}}").settings.proxy.host == host
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1", "127.9.9.9"])
+def test_loopback_needs_no_flag(tmp_path: Path, host: str) -> None:
+    assert configure(tmp_path, f"proxy: {{host: '{host}'}}").settings.proxy.host == host
+
+
+def test_a_key_that_anybody_could_guess_is_refused(tmp_path: Path) -> None:
+    [problem] = problems(tmp_path, "proxy:\n  secret: ${NOTHING:-}\n")
+    assert problem.startswith("mcproxy.yaml:2:3: proxy.secret:")
+
+
+# Policy and endpoints
+
+POLICY = """
+access:
+  policy:
+    roles:
+      reader:
+        allow:
+          - tools: [get_*]
+          - {prompts: ['*']}
+      everyone:
+    principals: {bot: [reader]}
+endpoints:
+  team: {upstreams: [time], roles: [reader]}
+"""
+
+
+def test_each_rule_knows_its_file_and_line(tmp_path: Path) -> None:
+    policy = configure(tmp_path, POLICY).settings.access.policy
+    assert policy.place(("reader", "allow", 0)) == f"{tmp_path}/mcproxy.yaml:7"
+    assert policy.place(("reader", "allow", 1)) == f"{tmp_path}/mcproxy.yaml:8"
+    assert policy.place(("reader", "deny", 0)) is None
+
+
+def test_a_role_of_which_nothing_is_said_is_one_nevertheless(tmp_path: Path) -> None:
+    policy = configure(tmp_path, "access: {policy: {roles: {everyone: }}}\n").settings.access.policy
+    assert not policy.allows_by_default
+    assert "everyone" in configure(tmp_path, POLICY).settings.access.policy.roles
+
+
+def test_endpoints_are_read(tmp_path: Path) -> None:
+    (endpoint,) = configure(tmp_path, POLICY).settings.endpoints.items()
+    assert endpoint == ("team", Endpoint(upstreams=("time",), roles=("reader",)))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("endpoints: [a]\n", "1:1: endpoints: should be a mapping from names to endpoints"),
+        ("endpoints:\n  a/b: {}\n", '2:3: endpoints."a/b": should be a name like'),
+        ("endpoints:\n  a: {tolls: []}\n", '2:7: endpoints.a.tolls: unknown key; did you mean "tools"?'),
+        ("mcpServers: {/a: {command: x}}\nendpoints:\n  a: {}\n", "3:3: endpoints.a: clashes with the server '/a'"),
+        ("access: {policy: {roles: {r: {deny: {}}}}}\n", "1:31: access.policy.roles.r.deny: should be a list"),
+        (
+            "access:\n  policy:\n    roles:\n      r:\n        allow:\n        - tool: [x]\n",
+            '6:11: access.policy.roles.r.allow.0.tool: unknown key; did you mean "tools"?',
+        ),
+    ],
+)
+def test_r50_what_is_wrong_with_a_policy_or_an_endpoint_is_told_with_its_line(
+    tmp_path: Path, text: str, expected: str
+) -> None:
+    (problem,) = problems(tmp_path, text)
+    assert problem.startswith(f"mcproxy.yaml:{expected}")
