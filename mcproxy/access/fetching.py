@@ -6,15 +6,13 @@ itself, gone to at public addresses only: a provider must not make us knock at d
 
 from __future__ import annotations
 
-import ipaddress
-import socket
 from typing import Final, Protocol
 
 import aiohttp
-from aiohttp.abc import AbstractResolver, ResolveResult
 from yarl import URL
 
 from mcproxy import __version__
+from mcproxy.access.addresses import PublicResolver, is_address, is_public
 
 _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
@@ -39,7 +37,7 @@ async def fetch(url: str, most: int, *, public: bool = False) -> bytes:
     """As `Fetch`."""
     target = URL(url)
     _check(target, public=public)
-    connector = aiohttp.TCPConnector(resolver=_PublicResolver() if public else None)
+    connector = aiohttp.TCPConnector(resolver=PublicResolver() if public else None)
     headers = {"Accept": "application/json", "User-Agent": f"mcproxy/{__version__}"}
     try:
         async with (
@@ -70,38 +68,5 @@ def _check(url: URL, *, public: bool) -> None:
     host = url.host or ""
     if url.scheme != "https" and not (url.scheme == "http" and host in _LOOPBACK and not public):
         raise FetchFailed(f"{url} is not https")
-    if public and _is_address(host) and not _is_public(host):
+    if public and is_address(host) and not is_public(host):
         raise FetchFailed(f"{url} is at an address that is not public")
-
-
-def _is_address(host: str) -> bool:
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True
-
-
-def _is_public(address: str) -> bool:
-    parsed = ipaddress.ip_address(address)
-    mapped = parsed.ipv4_mapped if isinstance(parsed, ipaddress.IPv6Address) else None
-    return (mapped or parsed).is_global and not (mapped or parsed).is_multicast
-
-
-class _PublicResolver(AbstractResolver):
-    """Finds public addresses alone. The connection is made to what was found here: no second look-up can differ."""
-
-    def __init__(self) -> None:
-        self._resolver = aiohttp.ThreadedResolver()
-
-    async def resolve(
-        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
-    ) -> list[ResolveResult]:
-        found = await self._resolver.resolve(host, port, family)
-        allowed = [result for result in found if _is_public(result["host"].partition("%")[0])]
-        if not allowed:
-            raise OSError(None, f"{host} has no public address")
-        return allowed
-
-    async def close(self) -> None:
-        await self._resolver.close()

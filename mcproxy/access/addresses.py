@@ -1,0 +1,77 @@
+"""Which addresses a server's word may make the gateway connect to: public ones alone (requirement R43).
+
+An IPv6 address that stands for an IPv4 address (mapped, translated by NAT64, tunnelled by 6to4 or Teredo) is judged
+by that one: the network turns it into a connection there.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from typing import Final
+
+import aiohttp
+from aiohttp.abc import AbstractResolver, ResolveResult
+
+IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+_NAT64: Final = ipaddress.ip_network("64:ff9b::/96")
+"""RFC 6052, section 2.1: the last 32 bits are the IPv4 address."""
+_NAT64_LOCAL: Final = ipaddress.ip_network("64:ff9b:1::/48")
+"""RFC 8215: translated by the rules of the network that the gateway stands in, which nobody outside may name."""
+_COMPATIBLE: Final = ipaddress.ip_network("::/96")
+"""RFC 4291, section 2.5.5.1: deprecated, and still understood by some."""
+
+
+def is_address(host: str) -> bool:
+    """Whether a URL's host is an IP address rather than a name."""
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def is_public(address: str) -> bool:
+    """Whether an IP address, and each that it stands for, can be reached from anywhere."""
+    parsed = ipaddress.ip_address(address.partition("%")[0])
+    if isinstance(parsed, ipaddress.IPv4Address):
+        return _is_public(parsed)
+    return parsed not in _NAT64_LOCAL and all(_is_public(each) for each in _meanings(parsed))
+
+
+def _meanings(address: ipaddress.IPv6Address) -> list[IPAddress]:
+    last = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+    if address in _NAT64:
+        return [last]
+    if address.ipv4_mapped is not None:
+        return [address.ipv4_mapped]
+    if address.sixtofour is not None:
+        return [address.sixtofour]
+    if address.teredo is not None:
+        return [*address.teredo]
+    return [address, last] if address in _COMPATIBLE else [address]
+
+
+def _is_public(address: IPAddress) -> bool:
+    return address.is_global and not address.is_multicast
+
+
+class PublicResolver(AbstractResolver):
+    """Finds public addresses alone. The connection is made to what was found here: no second look-up can differ."""
+
+    def __init__(self, resolver: AbstractResolver | None = None) -> None:
+        self._resolver = resolver or aiohttp.ThreadedResolver()
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
+    ) -> list[ResolveResult]:
+        """Raises OSError where there is none."""
+        found = await self._resolver.resolve(host, port, family)
+        allowed = [result for result in found if is_public(result["host"])]
+        if not allowed:
+            raise OSError(None, f"{host} has no public address")
+        return allowed
+
+    async def close(self) -> None:
+        await self._resolver.close()
