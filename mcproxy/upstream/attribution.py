@@ -19,7 +19,7 @@ LINGER = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Caused:
+class Attributed:
     """One client, provably; `ids` are its requests in flight that may have caused it."""
 
     call: Call
@@ -27,7 +27,7 @@ class Caused:
 
 
 @dataclass(frozen=True, slots=True)
-class Nobody:
+class Unsolicited:
     """No call in flight can have caused it."""
 
 
@@ -36,10 +36,10 @@ class Ambiguous:
     """Several clients may have, or one that has left."""
 
 
-Attribution = Caused | Nobody | Ambiguous
+Attribution = Attributed | Unsolicited | Ambiguous
 
 
-class Causes:
+class CallsInFlight:
     """The calls of one link, by the ids of their upstream requests."""
 
     def __init__(self, clock: Callable[[], float] = anyio.current_time) -> None:
@@ -66,7 +66,7 @@ class Causes:
     def of(self, id: RequestId) -> Attribution:
         """Who caused what arrived on the response stream of request `id`."""
         call = self._calls.get(id)
-        return Ambiguous() if call is None else Caused(call, (id,))
+        return Ambiguous() if call is None else Attributed(call, (id,))
 
     def of_task(self, task: str) -> Attribution:
         """Who waits for the result of a task: what belongs to it is for nobody else (2025-11-25, tasks)."""
@@ -75,19 +75,19 @@ class Causes:
             return Ambiguous()
         first = next(iter(waiting.values()))
         # The ids of tasks that clients know are theirs alone, so that whoever waits for one is its owner.
-        return Caused(first, tuple(waiting))
+        return Attributed(first, tuple(waiting))
 
-    def of_shared_stream(self) -> Attribution:
+    def on_shared_stream(self) -> Attribution:
         """Who caused what arrived on a stream that all calls share."""
         now = self._clock()
         self._given_up = {id: entry for id, entry in self._given_up.items() if entry[1] > now}
         suspects = {id: call for id, call in self._calls.items() if call.row.may_ask}
         departed = [call for call, _ in self._given_up.values()]
         if not suspects:
-            return Ambiguous() if departed else Nobody()
+            return Ambiguous() if departed else Unsolicited()
         first = next(iter(suspects.values()))
         if all(_same_client(first, other) for other in (*suspects.values(), *departed)):
-            return Caused(first, tuple(suspects))
+            return Attributed(first, tuple(suspects))
         return Ambiguous()
 
 

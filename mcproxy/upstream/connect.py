@@ -14,10 +14,11 @@ from urllib.parse import urlsplit
 from mcproxy.pending_requests import PeerGone
 from mcproxy.settings import UpstreamSettings
 from mcproxy.upstream.child import process as stdio
+from mcproxy.upstream.context import LinkContext
 from mcproxy.upstream.handshake import conversation as handshake
 from mcproxy.upstream.handshake import http_sse as sse
 from mcproxy.upstream.handshake import streamable_http as streamable
-from mcproxy.upstream.link import Connect, Duplex, Hop, Link, Rejected, Unreachable
+from mcproxy.upstream.link import Connect, Duplex, Link, Rejected, Unreachable
 from mcproxy.upstream.stateless import stdio as stateless_stdio
 from mcproxy.upstream.stateless import streamable_http as stateless_http
 from mcproxy.upstream.stateless.probe import QUESTION_AGAIN, Older
@@ -26,9 +27,9 @@ OLD_SERVER: Final = frozenset({400, 404, 405})
 """What a server of HTTP+SSE answers to a POST at its URL (transports, Backwards Compatibility)."""
 
 
-def connected(hop: Hop) -> AbstractAsyncContextManager[Link]:
-    """A link to the upstream of `hop`, by the transport that its settings name or imply."""
-    return _CONNECT[transport(hop.spec)](hop)
+def connected(context: LinkContext) -> AbstractAsyncContextManager[Link]:
+    """A link to the upstream of `context`, by the transport that its settings name or imply."""
+    return _CONNECT[transport(context.spec)](context)
 
 
 def transport(spec: UpstreamSettings) -> str:
@@ -45,35 +46,35 @@ def address(spec: UpstreamSettings) -> tuple[str, int] | None:
 
 
 @asynccontextmanager
-async def _stdio(hop: Hop) -> AsyncIterator[Link]:
-    for connecting in _ways_to_child(hop):
-        async with connecting(hop) as link:
+async def _stdio(context: LinkContext) -> AsyncIterator[Link]:
+    for connecting in _ways_to_child(context):
+        async with connecting(context) as link:
             if link is not None:
                 yield link
                 return
-    async with stdio.child(hop) as pipe, handshake.over(pipe, hop) as link:
+    async with stdio.child(context) as pipe, handshake.connected(pipe, context) as link:
         yield link
 
 
-def _ways_to_child(hop: Hop) -> list[Callable[[Hop], AbstractAsyncContextManager[Link | None]]]:
-    if hop.spec.era == "legacy":
+def _ways_to_child(context: LinkContext) -> list[Callable[[LinkContext], AbstractAsyncContextManager[Link | None]]]:
+    if context.spec.era == "legacy":
         return []
-    return [_handshaken_child, _probed_child] if _is_handshake_first(hop) else [_probed_child]
+    return [_handshaken_child, _probed_child] if _is_handshake_first(context) else [_probed_child]
 
 
-def _is_handshake_first(hop: Hop) -> bool:
-    return hop.spec.era == "auto" and hop.findings.handshake_first
+def _is_handshake_first(context: LinkContext) -> bool:
+    return context.spec.era == "auto" and context.hints.handshake_first
 
 
 @asynccontextmanager
-async def _handshaken_child(hop: Hop) -> AsyncIterator[Link | None]:
+async def _handshaken_child(context: LinkContext) -> AsyncIterator[Link | None]:
     """Gives None where the child refused the handshake."""
     async with AsyncExitStack() as stack:
-        pipe = await stack.enter_async_context(stdio.child(hop))
+        pipe = await stack.enter_async_context(stdio.child(context))
         try:
-            link = await stack.enter_async_context(handshake.over(pipe, hop))
+            link = await stack.enter_async_context(handshake.connected(pipe, context))
         except (Unreachable, Rejected):
-            hop.findings.handshake_first = False
+            context.hints.handshake_first = False
         else:
             yield link
             return
@@ -81,15 +82,15 @@ async def _handshaken_child(hop: Hop) -> AsyncIterator[Link | None]:
 
 
 @asynccontextmanager
-async def _probed_child(hop: Hop) -> AsyncIterator[Link | None]:
+async def _probed_child(context: LinkContext) -> AsyncIterator[Link | None]:
     """Gives None where the child did not survive the question: such servers of old there are."""
     async with AsyncExitStack() as stack:
-        pipe = await stack.enter_async_context(stdio.child(hop))
-        relay = await stack.enter_async_context(stateless_stdio.relayed(pipe))
+        pipe = await stack.enter_async_context(stdio.child(context))
+        relay = await stack.enter_async_context(stateless_stdio.handover(pipe))
         try:
-            link = await _over_pipe(relay, hop, stack)
+            link = await _over_pipe(relay, context, stack)
         except PeerGone as gone:
-            if hop.spec.era == "modern":
+            if context.spec.era == "modern":
                 raise Unreachable(str(gone)) from gone
         else:
             yield link
@@ -97,27 +98,29 @@ async def _probed_child(hop: Hop) -> AsyncIterator[Link | None]:
     yield None
 
 
-async def _over_pipe(pipe: Duplex, hop: Hop, stack: AsyncExitStack) -> Link:
+async def _over_pipe(pipe: Duplex, context: LinkContext, stack: AsyncExitStack) -> Link:
     """stdio, Backward Compatibility: any other error than a modern one, and silence, are of an older server."""
-    patience = hop.spec.timeouts
-    if hop.spec.era == "modern":
-        return await stack.enter_async_context(_insisted(stateless_stdio.over(pipe, hop, patience.connect)))
+    timeouts = context.spec.timeouts
+    if context.spec.era == "modern":
+        return await stack.enter_async_context(
+            _without_fallback(stateless_stdio.connected(pipe, context, timeouts.connect))
+        )
     try:
-        return await stack.enter_async_context(stateless_stdio.over(pipe, hop, patience.probe))
+        return await stack.enter_async_context(stateless_stdio.connected(pipe, context, timeouts.probe))
     except Older as older:
         silent = older.silent
     try:
-        return await stack.enter_async_context(handshake.over(pipe, hop))
+        return await stack.enter_async_context(handshake.connected(pipe, context))
     except Unreachable:
         if not silent:
             raise
     # It was not older, but slow to start.
-    again = stateless_stdio.over(pipe, hop, patience.connect, QUESTION_AGAIN)
-    return await stack.enter_async_context(_insisted(again))
+    again = stateless_stdio.connected(pipe, context, timeouts.connect, QUESTION_AGAIN)
+    return await stack.enter_async_context(_without_fallback(again))
 
 
 @asynccontextmanager
-async def _insisted(connecting: AbstractAsyncContextManager[Link]) -> AsyncIterator[Link]:
+async def _without_fallback(connecting: AbstractAsyncContextManager[Link]) -> AsyncIterator[Link]:
     """Falls back to nothing."""
     async with AsyncExitStack() as stack:
         try:
@@ -128,20 +131,20 @@ async def _insisted(connecting: AbstractAsyncContextManager[Link]) -> AsyncItera
 
 
 @asynccontextmanager
-async def _sse(hop: Hop) -> AsyncIterator[Link]:
-    async with sse.stream(hop) as pipe, handshake.over(pipe, hop) as link:
+async def _sse(context: LinkContext) -> AsyncIterator[Link]:
+    async with sse.stream(context) as pipe, handshake.connected(pipe, context) as link:
         yield link
 
 
 @asynccontextmanager
-async def _streamable_or_sse(hop: Hop) -> AsyncIterator[Link]:
+async def _streamable_or_sse(context: LinkContext) -> AsyncIterator[Link]:
     async with AsyncExitStack() as stack:
         try:
-            link = await stack.enter_async_context(streamable.connected(hop))
+            link = await stack.enter_async_context(streamable.connected(context))
         except Rejected as rejected:
             if rejected.status not in OLD_SERVER:
                 raise
-            link = await stack.enter_async_context(_sse(hop))
+            link = await stack.enter_async_context(_sse(context))
         yield link
 
 
@@ -149,30 +152,30 @@ def _stateless_or(older: Connect) -> Connect:
     """The newest era over HTTP, or else what `older` connects; what was found is remembered while it holds."""
 
     @asynccontextmanager
-    async def connect(hop: Hop) -> AsyncIterator[Link]:
+    async def connect(context: LinkContext) -> AsyncIterator[Link]:
         async with AsyncExitStack() as stack:
-            yield await _over_http(hop, older, stack)
+            yield await _over_http(context, older, stack)
 
     return connect
 
 
-async def _over_http(hop: Hop, older: Connect, stack: AsyncExitStack) -> Link:
-    patience, era, findings = hop.spec.timeouts, hop.spec.era, hop.findings
+async def _over_http(context: LinkContext, older: Connect, stack: AsyncExitStack) -> Link:
+    timeouts, era, hints = context.spec.timeouts, context.spec.era, context.hints
     if era == "modern":
-        return await stack.enter_async_context(_insisted(stateless_http.connected(hop, patience.connect)))
-    if _is_handshake_first(hop):
+        return await stack.enter_async_context(_without_fallback(stateless_http.connected(context, timeouts.connect)))
+    if _is_handshake_first(context):
         with suppress(Unreachable, Rejected):
-            return await stack.enter_async_context(older(hop))
-        findings.handshake_first = False
+            return await stack.enter_async_context(older(context))
+        hints.handshake_first = False
     silent = False
-    if era == "auto" and not findings.is_older:
+    if era == "auto" and not hints.is_older:
         try:
-            return await stack.enter_async_context(stateless_http.connected(hop, patience.probe))
+            return await stack.enter_async_context(stateless_http.connected(context, timeouts.probe))
         except Older as found:
             silent = found.silent
-    findings.is_older = False
-    link = await stack.enter_async_context(older(hop))
-    findings.is_older = not silent
+    hints.is_older = False
+    link = await stack.enter_async_context(older(context))
+    hints.is_older = not silent
     return link
 
 

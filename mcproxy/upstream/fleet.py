@@ -34,7 +34,7 @@ class Fleet:
         self._metrics = metrics
         self._gateway_id = gateway_id
         self._connect = connect
-        self._places = ConnectionSlots(settings.proxy.limits.max_connections_total)
+        self._slots = ConnectionSlots(settings.proxy.limits.max_connections_total)
         self._tasks: TaskGroup | None = None
         self.upstreams = self._upstreams(settings, {})
 
@@ -51,7 +51,7 @@ class Fleet:
         specs = {spec.name: spec for spec in settings.upstreams}
         for name in difference.adjusted:
             before[name].reconfigure(specs[name])
-        self._places.limit = settings.proxy.limits.max_connections_total
+        self._slots.limit = settings.proxy.limits.max_connections_total
         self.upstreams = self._upstreams(settings, {name: before[name] for name in before if name not in gone})
         for name in gone:
             before[name].retire(settings.proxy.shutdown_grace)
@@ -68,7 +68,7 @@ class Fleet:
                 settings.proxy,
                 self._on_event,
                 self._metrics,
-                places=self._places,
+                slots=self._slots,
                 gateway_id=self._gateway_id,
                 connect=self._connect,
             )

@@ -32,7 +32,8 @@ from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, ErrorObject
 from mcproxy.settings import UpstreamSettings
 from mcproxy.telemetry.logs import about
 from mcproxy.telemetry.trace_context import NOTHING, departing
-from mcproxy.upstream.link import Connect, Hop, Link, NotAccepted, Rejected, Unreachable
+from mcproxy.upstream.context import LinkContext
+from mcproxy.upstream.link import Connect, Link, NotAccepted, Rejected, Unreachable
 
 log = structlog.get_logger()
 
@@ -71,7 +72,7 @@ class ReconnectingLink:
 
     def __init__(
         self,
-        hop: Hop,
+        context: LinkContext,
         connect: Connect,
         on_event: Callable[[UpstreamEvent], None],
         *,
@@ -79,22 +80,22 @@ class ReconnectingLink:
         clock: Callable[[], float],
         check: Callable[[ServerIdentity], None],
     ) -> None:
-        self._hop = hop
+        self._context = context
         self._connect = connect
         self._on_event = on_event
         self._delays = delays
         self._clock = clock
         self._check = check
-        self._name = hop.spec.name
-        self._owner = hop.owner
+        self._name = context.spec.name
+        self._owner = context.owner
         self._scope = anyio.CancelScope()
-        self._life = anyio.CancelScope()
-        self._renewed: str | None = None
+        self._attempt_scope = anyio.CancelScope()
+        self._restart_reason: str | None = None
         self._link: Link | None = None
         self._attempt = _Attempt()
         self._connections = 0
         self._last = False
-        self.standing = LinkStatus(LinkState.CONNECTING, clock())
+        self.status = LinkStatus(LinkState.CONNECTING, clock())
 
     @property
     def reconnects(self) -> int:
@@ -103,13 +104,13 @@ class ReconnectingLink:
     @property
     def era(self) -> Era | None:
         """What is spoken over the link; None while there is none."""
-        return self.standing.identity.era if self._link is not None and self.standing.identity else None
+        return self.status.identity.era if self._link is not None and self.status.identity else None
 
     @property
-    def hop(self) -> Hop:
-        return self._hop
+    def context(self) -> LinkContext:
+        return self._context
 
-    async def reached(self) -> bool:
+    async def is_reachable(self) -> bool:
         """Whether there is a link, after at most one attempt to connect."""
         try:
             await self._ready()
@@ -117,17 +118,17 @@ class ReconnectingLink:
             return False
         return True
 
-    def renew(self, why: str) -> None:
+    def restart(self, why: str) -> None:
         """Ends the link as it is, so that the next call makes another."""
         if self._link is not None:
-            self._link, self._renewed = None, why
-            self._life.cancel()
+            self._link, self._restart_reason = None, why
+            self._attempt_scope.cancel()
 
     def adopt(self, spec: UpstreamSettings) -> None:
         """Goes by other settings from now on, over the same link."""
-        self._hop.adopt(spec)
+        self._context.adopt(spec)
 
-    def finish(self) -> None:
+    def retire_gracefully(self) -> None:
         """Makes no other link than the one there is; without one, stops."""
         self._last = True
         if self._link is None:
@@ -153,15 +154,15 @@ class ReconnectingLink:
         """Says once that there is no link any more; nothing is said after it."""
         self._link = None
         self._attempt.settle("it has been stopped")
-        if self.standing.state is not LinkState.RETIRED:
-            self._stand(LinkStatus(LinkState.RETIRED, self._clock()))
+        if self.status.state is not LinkState.RETIRED:
+            self._set_status(LinkStatus(LinkState.RETIRED, self._clock()))
             self._on_event(Retired(self._name, self._owner))
 
     async def _keep(self) -> None:
         failures = 0
         while True:
             started = anyio.current_time()
-            await self._live()
+            await self._attempt_once()
             if self._last:
                 return
             # a link that lasted was no failure; one that dies young is retried ever more slowly
@@ -169,14 +170,14 @@ class ReconnectingLink:
             with anyio.move_on_after(self._delays(failures)):
                 await self._attempt.wanted.wait()
 
-    async def _live(self) -> None:
+    async def _attempt_once(self) -> None:
         """One attempt to connect, and the life of the link where it succeeds."""
         try:
             error, failure = await self._connect_and_wait(), LinkFailure.TIMEOUT
         except Unreachable as unreachable:
-            error, failure = self._hop.redact(str(unreachable)), LinkFailure.UNREACHABLE
+            error, failure = self._context.redact(str(unreachable)), LinkFailure.UNREACHABLE
         except Rejected as rejected:
-            error, failure = self._hop.redact(str(rejected)), LinkFailure.REJECTED
+            error, failure = self._context.redact(str(rejected)), LinkFailure.REJECTED
         except Exception as bug:
             log.exception("upstream failed unexpectedly", upstream=self._name)
             error, failure = f"an internal error: {type(bug).__name__}", LinkFailure.INTERNAL
@@ -186,28 +187,28 @@ class ReconnectingLink:
 
     async def _connect_and_wait(self) -> str | None:
         """Returns None after a link has lived, else why there was none in time."""
-        patience = self._hop.spec.timeouts.connect
-        self._hop.underway.step = ""
-        with anyio.CancelScope(deadline=anyio.current_time() + patience) as scope:
-            self._life = scope
-            async with self._connect(self._hop) as link:
+        timeout = self._context.spec.timeouts.connect
+        self._context.awaited = ""
+        with anyio.CancelScope(deadline=anyio.current_time() + timeout) as scope:
+            self._attempt_scope = scope
+            async with self._connect(self._context) as link:
                 self._check(link.identity)
                 await anyio.lowlevel.checkpoint_if_cancelled()
                 scope.deadline = math.inf
                 self._up(link)
                 try:
-                    self._down(await link.ended(), LinkFailure.LOST)
+                    self._down(await link.wait_closed(), LinkFailure.LOST)
                 finally:
                     self._link = None
                 return None
-        if self._renewed is None:
-            return f"connecting took longer than {patience:g} s{self._underway()}"
-        why, self._renewed = self._renewed, None
+        if self._restart_reason is None:
+            return f"connecting took longer than {timeout:g} s{self._awaited_answer()}"
+        why, self._restart_reason = self._restart_reason, None
         self._down(why)
         return None
 
-    def _underway(self) -> str:
-        step = self._hop.underway.step
+    def _awaited_answer(self) -> str:
+        step = self._context.awaited
         return f", and waits for the answer to {step}" if step else ""
 
     def _settle(self, outcome: Link | str) -> None:
@@ -217,7 +218,7 @@ class ReconnectingLink:
     def _up(self, link: Link) -> None:
         self._link = link
         self._connections += 1
-        self._stand(LinkStatus(LinkState.READY, self._clock(), link.identity))
+        self._set_status(LinkStatus(LinkState.READY, self._clock(), link.identity))
         self._settle(link)
         log.info("upstream connected", upstream=self._name, version=link.identity.version, own=self._owner is not None)
         self._on_event(Connected(self._name, self._owner, link.identity))
@@ -226,27 +227,27 @@ class ReconnectingLink:
         """Reports the loss, once for each change of state or reason. `failure` is None where it was intended."""
         self._link = None
         if failure is not None:
-            self._hop.metrics.upstream_troubles.labels(self._name, failure.value).inc()
-        before = self.standing
+            self._context.metrics.upstream_troubles.labels(self._name, failure.value).inc()
+        before = self.status
         if before.state is LinkState.RETIRED:
             return
-        self._stand(LinkStatus(LinkState.BACKING_OFF, self._clock(), before.identity, reason, failure))
+        self._set_status(LinkStatus(LinkState.BACKING_OFF, self._clock(), before.identity, reason, failure))
         if before.state is LinkState.BACKING_OFF and before.error == reason:
             return
         log.warning("upstream unavailable", upstream=self._name, reason=reason, own=self._owner is not None)
         if before.state is not LinkState.BACKING_OFF:
             self._on_event(Disconnected(self._name, self._owner, reason))
 
-    def _stand(self, standing: LinkStatus) -> None:
+    def _set_status(self, status: LinkStatus) -> None:
         """Stands so from now on; since when, where it already did."""
-        before = self.standing
-        self.standing = replace(standing, since=before.since) if standing.state is before.state else standing
+        before = self.status
+        self.status = replace(status, since=before.since) if status.state is before.state else status
 
     async def __call__(self, call: Call) -> Outcome:
         started = time.monotonic()
         link = self._link
         try:
-            if link is None or link.over:
+            if link is None or link.is_closed:
                 link = await self._ready()
             try:
                 return await link(call)
@@ -265,16 +266,16 @@ class ReconnectingLink:
 
     async def _ready(self) -> Link:
         """The link, after at most one attempt to connect, shared by all who wait. Raises Unreachable."""
-        if self._link is not None and not self._link.over:
+        if self._link is not None and not self._link.is_closed:
             return self._link
         attempt = self._attempt
         attempt.wanted.set()
-        with anyio.move_on_after(self._hop.spec.timeouts.connect):
+        with anyio.move_on_after(self._context.spec.timeouts.connect):
             await attempt.done.wait()
         if attempt.link is None:
-            raise Unreachable(attempt.error or f"it is still connecting{self._underway()}")
+            raise Unreachable(attempt.error or f"it is still connecting{self._awaited_answer()}")
         return attempt.link
 
     def _failed(self, why: str) -> Failed:
-        sentence = f"upstream {self._name!r}: {self._hop.redact(why)}"
+        sentence = f"upstream {self._name!r}: {self._context.redact(why)}"
         return Failed(ErrorObject(INTERNAL_ERROR, sentence), Party.UPSTREAM, Reason.UNAVAILABLE)

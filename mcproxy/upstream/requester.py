@@ -25,19 +25,20 @@ from mcproxy.http.client.response import Broken, ClientResponse, TooLarge
 from mcproxy.pending_requests import PeerGone
 from mcproxy.settings import UpstreamSettings
 from mcproxy.telemetry.trace_context import departing
-from mcproxy.upstream.link import Hop, NotAccepted, Rejected
+from mcproxy.upstream.context import LinkContext
+from mcproxy.upstream.link import NotAccepted, Rejected
 
 JSON: Final = "application/json"
 EVENTS: Final = "text/event-stream"
 AUTHENTICATION: Final = frozenset({401, 403})
 """Statuses that speak of credentials."""
-EXCERPT_BYTES: Final = 16 * 1024
-EXCERPT_CHARS: Final = 300
-EXCERPT_PATIENCE: Final = 5.0
+PREFIX_BYTES: Final = 16 * 1024
+QUOTED_CHARS: Final = 300
+PREFIX_TIMEOUT: Final = 5.0
 MAX_REDIRECTS: Final = 3
-MOST_HEADS: Final = 256
+MAX_KEPT_HEADS: Final = 256
 """Heads of requests that are kept for the next that are the same."""
-LONGEST_HEAD: Final = 4096
+MAX_KEPT_HEAD_BYTES: Final = 4096
 """Bytes of a head that is kept."""
 _REDIRECTS: Final = range(300, 400)
 _SAME_METHOD_REDIRECTS: Final = frozenset({307, 308})
@@ -57,7 +58,7 @@ ExtraHeaders = tuple[tuple[str, str], ...]
 
 
 @asynccontextmanager
-async def session(spec: UpstreamSettings) -> AsyncIterator[Pool]:
+async def connection_pool(spec: UpstreamSettings) -> AsyncIterator[Pool]:
     """Connections of one link's own, shared with nobody (R39)."""
     # Calls are bounded by `max_in_flight`: nothing queues for a connection (R47).
     with closing(Pool(spec.timeouts.connect, spec.max_in_flight)) as pool:
@@ -113,10 +114,10 @@ class _Head(msgspec.Struct, frozen=True):
 class Requester:
     """Requests of one link to one server, with the link's headers and the cookies that it was given (R39)."""
 
-    def __init__(self, http: Pool, hop: Hop) -> None:
+    def __init__(self, http: Pool, context: LinkContext) -> None:
         self._http = http
-        self._hop = hop
-        self._own = {**_by_name(_OWN_FIELDS.items()), **_by_name(hop.headers.items())}
+        self._context = context
+        self._own = {**_by_name(_OWN_FIELDS.items()), **_by_name(context.headers.items())}
         self._heads: dict[tuple[str, URL, ExtraHeaders], bytes] = {}
         self._last = _Head("", URL(), (), b"")
         self._cookies: aiohttp.CookieJar | None = None
@@ -132,17 +133,19 @@ class Requester:
         try:
             answer = await self._http.request(method, url, self._head(method, url, headers), data)
         except Unreached as error:
-            raise NotAccepted(self._hop.redact(f"no connection to {url.origin()}: {_obstacle(error)}")) from error
+            raise NotAccepted(
+                self._context.redact(f"no connection to {url.origin()}: {_connect_failure(error)}")
+            ) from error
         except ValueError as error:
-            raise NotAccepted(self._hop.redact(f"nothing can be sent to {url.origin()}: {error}")) from error
+            raise NotAccepted(self._context.redact(f"nothing can be sent to {url.origin()}: {error}")) from error
         except Broken as error:
-            raise PeerGone(self._hop.redact(f"the connection to {url.origin()} broke: {error}")) from error
+            raise PeerGone(self._context.redact(f"the connection to {url.origin()} broke: {error}")) from error
         if answer.head.cookies:
             self._remember(url, answer)
         response = UpstreamResponse(url, answer)
         target = _redirect(response) if answer.head.status in _REDIRECTS else None
         if target is None:
-            return _unpacked(response)
+            return _uncompressed(response)
         response.close()
         self._check_redirect(response, target, redirects)
         return await self.request(method, target, headers, data, redirects=redirects - 1)
@@ -169,9 +172,9 @@ class Requester:
         head = self._heads.get(key)
         if head is None:
             head = self._written(method, url, headers)
-            if len(head) > LONGEST_HEAD:
+            if len(head) > MAX_KEPT_HEAD_BYTES:
                 return head
-            if len(self._heads) >= MOST_HEADS:
+            if len(self._heads) >= MAX_KEPT_HEADS:
                 self._heads.clear()
             self._heads[key] = head
         self._last = _Head(method, url, headers, head)
@@ -197,8 +200,8 @@ class Requester:
         self._cookies.update_cookies_from_headers(answer.head.cookies, url)
 
     def rejection(self, response: UpstreamResponse, body: bytes) -> Rejected:
-        """What to say of a response that is not of the protocol: its status and a short excerpt, no secret."""
-        text = " ".join(self._hop.redact(body.decode(errors="replace")).split())[:EXCERPT_CHARS]
+        """What to say of a response that is not of the protocol: its status and a short read_prefix, no secret."""
+        text = " ".join(self._context.redact(body.decode(errors="replace")).split())[:QUOTED_CHARS]
         sentence = f"HTTP {response.status} {response.reason or ''}".rstrip()
         if response.status in AUTHENTICATION:
             sentence += ": the server wants other credentials; set `headers` of this upstream"
@@ -218,21 +221,21 @@ async def read(response: UpstreamResponse, limit: int) -> bytes:
         raise PeerGone(f"the answer broke off: {error}") from error
 
 
-async def excerpt(response: UpstreamResponse) -> bytes:
+async def read_prefix(response: UpstreamResponse) -> bytes:
     """The beginning of an error's body, as far as it comes in a short time."""
     body = b""
-    with anyio.move_on_after(EXCERPT_PATIENCE):
+    with anyio.move_on_after(PREFIX_TIMEOUT):
         try:
             async for chunk in response.body:
                 body += chunk
-                if len(body) >= EXCERPT_BYTES:
+                if len(body) >= PREFIX_BYTES:
                     break
         except Broken:
             return body
-    return body[:EXCERPT_BYTES]
+    return body[:PREFIX_BYTES]
 
 
-def _unpacked(response: UpstreamResponse) -> UpstreamResponse:
+def _uncompressed(response: UpstreamResponse) -> UpstreamResponse:
     """`response`, unless its body is not what it stands for. Raises Rejected."""
     packing = response.body.head.packing
     if not packing:
@@ -248,7 +251,7 @@ def _redirect(response: UpstreamResponse) -> URL | None:
         return None
 
 
-def _obstacle(error: Unreached) -> str:
+def _connect_failure(error: Unreached) -> str:
     """Why there is no connection, in words that do not say the address again."""
     match error.__cause__:
         case TimeoutError():

@@ -46,26 +46,26 @@ class StderrTail:
         return self._redact(line.decode(errors="replace").rstrip())
 
 
-class Ration:
+class LineRateLimit:
     """Deals out what may be logged: so many lines in each second."""
 
     def __init__(self) -> None:
         self._second = 0
         self._said = 0
-        self._kept_back = 0
+        self._suppressed = 0
 
-    def share(self, lines: list[str], most: int, now: float) -> tuple[list[str], int]:
+    def admit(self, lines: list[str], most: int, now: float) -> tuple[list[str], int]:
         """Those of `lines` that may be logged, and how many were kept back before, where nobody has been told."""
-        kept_back = 0
+        suppressed = 0
         if int(now) != self._second:
             self._second, self._said = int(now), 0
-            kept_back = self.rest()
+            suppressed = self.take_suppressed()
         shared = lines[: max(0, most - self._said)]
         self._said += len(shared)
-        self._kept_back += len(lines) - len(shared)
-        return shared, kept_back
+        self._suppressed += len(lines) - len(shared)
+        return shared, suppressed
 
-    def rest(self) -> int:
+    def take_suppressed(self) -> int:
         """How many were kept back since that was last told."""
-        kept_back, self._kept_back = self._kept_back, 0
-        return kept_back
+        suppressed, self._suppressed = self._suppressed, 0
+        return suppressed

@@ -36,7 +36,8 @@ from mcproxy.protocol.methods import INPUT_CAPABILITIES, Answerer
 from mcproxy.settings import Proxy, UpstreamSettings
 from mcproxy.telemetry.metrics import Metrics
 from mcproxy.upstream.connect import address, connected, transport
-from mcproxy.upstream.link import Connect, ConnectHints, Hop, Ownership, Unreachable, task_group
+from mcproxy.upstream.context import EraHints, LinkContext, SessionOwner
+from mcproxy.upstream.link import Connect, Unreachable, task_group
 from mcproxy.upstream.reconnecting import ReconnectingLink
 
 _ASKABLE: Final = frozenset(INPUT_CAPABILITIES.values())
@@ -61,7 +62,7 @@ class ConnectionSlots:
         self._taken -= 1
 
 
-def _unheard(event: UpstreamEvent) -> None:
+def _ignore(event: UpstreamEvent) -> None:
     return
 
 
@@ -75,7 +76,7 @@ class Supervisor:
         on_event: Callable[[UpstreamEvent], None],
         metrics: Metrics,
         *,
-        places: ConnectionSlots | None = None,
+        slots: ConnectionSlots | None = None,
         gateway_id: str | None = None,
         connect: Connect = connected,
         delays: Callable[[int], float] = backoff.delay,
@@ -84,30 +85,30 @@ class Supervisor:
         self._adopt(spec)
         self._on_event = on_event
         self._metrics = metrics
-        self._places = (
+        self._slots = (
             ConnectionSlots(spec.max_connections),
-            places or ConnectionSlots(proxy.limits.max_connections_total),
+            slots or ConnectionSlots(proxy.limits.max_connections_total),
         )
         self._gateway_id = gateway_id
         self._connect = connect
         self._delays = delays
         self._clock = clock
         self._in_flight = 0
-        self._undecided = 0
+        self._choosing_link = 0
         """How many of those in flight do not know yet over which link they go."""
-        self._quiet: anyio.Event | None = None
+        self._idle: anyio.Event | None = None
         """Set when no call is in flight, for whoever waits for it."""
         self._retired = anyio.Event()
         self._grace = 0.0
         self._tasks: TaskGroup | None = None
         self._owned: dict[str, ReconnectingLink] = {}
-        self._findings = ConnectHints()
-        self._handshaking: ReconnectingLink | None = None
-        self._tried_handshake = False
-        self._met_stateless = False
+        self._hints = EraHints()
+        self._handshake_link: ReconnectingLink | None = None
+        self._handshake_tried = False
+        self._has_stateless_callers = False
         self._address = address(spec)
-        self._shared_hop = self._hop()
-        self._shared = self._kept(self._shared_hop)
+        self._shared_context = self._new_context()
+        self._shared = self._new_link(self._shared_context)
 
     @property
     def name(self) -> str:
@@ -115,17 +116,17 @@ class Supervisor:
 
     @property
     def status(self) -> UpstreamStatus:
-        standing = self._shared.standing
+        status = self._shared.status
         return UpstreamStatus(
             self.name,
-            standing.state,
-            standing.since,
+            status.state,
+            status.since,
             transport(self._spec),
-            standing.identity,
-            standing.error,
+            status.identity,
+            status.error,
             self._shared.reconnects,
-            self._shared_hop.stderr.lines,
-            standing.failure,
+            self._shared_context.stderr.lines,
+            status.failure,
             self._address,
             bool(self._spec.credentials.forward),
         )
@@ -139,8 +140,8 @@ class Supervisor:
             await self._retired.wait()
             with anyio.move_on_after(self._grace):
                 while self._in_flight:
-                    self._quiet = anyio.Event()
-                    await self._quiet.wait()
+                    self._idle = anyio.Event()
+                    await self._idle.wait()
 
     async def __call__(self, call: Call) -> Outcome:
         if self._in_flight >= self._max_in_flight:
@@ -156,13 +157,13 @@ class Supervisor:
             return await link(call)
         finally:
             self._in_flight -= 1
-            if not self._in_flight and self._quiet is not None:
-                self._quiet.set()
+            if not self._in_flight and self._idle is not None:
+                self._idle.set()
 
     def reconfigure(self, spec: UpstreamSettings) -> None:
         """Goes by settings that differ from those before in no key that takes another link."""
         self._adopt(spec)
-        self._places[0].limit = spec.max_connections
+        self._slots[0].limit = spec.max_connections
         for kept in self._links():
             kept.adopt(spec)
 
@@ -177,7 +178,7 @@ class Supervisor:
         self._retired.set()
         self._metrics.upstream_up.labels(self.name).set(0)
         for kept in self._links():
-            kept.finish()
+            kept.retire_gracefully()
 
     def release(self, owner: str) -> None:
         kept = self._owned.pop(owner, None)
@@ -186,8 +187,8 @@ class Supervisor:
 
     def _links(self) -> Iterator[ReconnectingLink]:
         yield self._shared
-        if self._handshaking is not None:
-            yield self._handshaking
+        if self._handshake_link is not None:
+            yield self._handshake_link
         yield from list(self._owned.values())
 
     def _link_for(self, call: Call) -> ReconnectingLink | Failed:
@@ -205,15 +206,15 @@ class Supervisor:
         credentials = own if own is not None and own.key == key and self._spec.credentials.forward else None
         if credentials is None and (call.listener is None or call.caller.session != key):
             return self._unavailable("the session has ended, or cannot have a connection of its own")
-        if self._shared.standing.state is LinkState.RETIRED or self._retired.is_set():
+        if self._shared.status.state is LinkState.RETIRED or self._retired.is_set():
             return self._unavailable("it is not running")
-        full = next((places for places in self._places if places.full), None)
+        full = next((slots for slots in self._slots if slots.full), None)
         if full is not None:
             return self._unavailable(f"all {full.limit} connections of callers' own are taken (max_connections)")
-        for places in self._places:
-            places.take()
-        ownership = Ownership(key, call.caller.capabilities, call.listener) if credentials is None else None
-        kept = self._owned[key] = self._kept(self._hop(ownership, credentials))
+        for slots in self._slots:
+            slots.take()
+        session = SessionOwner(key, call.caller.capabilities, call.listener) if credentials is None else None
+        kept = self._owned[key] = self._new_link(self._new_context(session, credentials))
         if self._tasks is not None:
             self._tasks.start_soon(self._run_owned, kept)
         return kept
@@ -221,53 +222,53 @@ class Supervisor:
     def _is_asked_in_handshakes(self, caller: Caller) -> bool:
         """Whether it can be asked, and is of the handshake era: some servers of both eras ask in one of them alone."""
         if caller.version not in HANDSHAKE_VERSIONS:
-            self._met_stateless = True
+            self._has_stateless_callers = True
             return False
         return not _ASKABLE.isdisjoint(caller.capabilities)
 
     async def _of_their_era(self) -> ReconnectingLink:
         """The shared link for callers of the handshake era that can be asked."""
-        self._undecided += 1
+        self._choosing_link += 1
         try:
-            return await self._handshaken()
+            return await self._handshake_capable()
         finally:
-            self._undecided -= 1
+            self._choosing_link -= 1
 
-    async def _handshaken(self) -> ReconnectingLink:
+    async def _handshake_capable(self) -> ReconnectingLink:
         """Over HTTP, callers of the handshake era get a link of theirs beside the other.
 
         A child speaks one era for all: the stateless one, unless the first who could be asked was of the handshake era.
         """
-        if not (await self._shared.reached() and self._may_serve_both):
+        if not (await self._shared.is_reachable() and self._may_serve_both):
             return self._shared
         if transport(self._spec) == "stdio":
-            self._tried_handshake = self._findings.handshake_first = True
-            self._shared.renew("starting it again in the handshake era, as its callers are of it")
+            self._handshake_tried = self._hints.handshake_first = True
+            self._shared.restart("starting it again in the handshake era, as its callers are of it")
             return self._shared
-        if self._handshaking is None:
-            self._handshaking = self._start_handshaking()
-        link = self._handshaking
-        if await link.reached() and link.era is Era.HANDSHAKE:
+        if self._handshake_link is None:
+            self._handshake_link = self._start_handshake_link()
+        link = self._handshake_link
+        if await link.is_reachable() and link.era is Era.HANDSHAKE:
             return link
         if self._shared.era is not None:
-            self._tried_handshake = True
+            self._handshake_tried = True
             link.stop()
         return self._shared
 
     @property
     def _may_serve_both(self) -> bool:
-        if self._spec.era != "auto" or self._shared.era is not Era.STATELESS or self._tried_handshake:
+        if self._spec.era != "auto" or self._shared.era is not Era.STATELESS or self._handshake_tried:
             return False
         if self._retired.is_set():
             return False
-        is_busy = self._in_flight > self._undecided
-        return transport(self._spec) != "stdio" or not (self._met_stateless or is_busy)
+        is_busy = self._in_flight > self._choosing_link
+        return transport(self._spec) != "stdio" or not (self._has_stateless_callers or is_busy)
 
-    def _start_handshaking(self) -> ReconnectingLink:
+    def _start_handshake_link(self) -> ReconnectingLink:
         """A shared link beside the other. What becomes of it is nobody's concern; what the server says on it is."""
-        hop = replace(self._shared_hop, findings=ConnectHints(handshake_first=True))
+        context = replace(self._shared_context, hints=EraHints(handshake_first=True))
         kept = ReconnectingLink(
-            hop, self._connect, _unheard, delays=self._delays, clock=self._clock, check=self._refuse_ourselves
+            context, self._connect, _ignore, delays=self._delays, clock=self._clock, check=self._refuse_ourselves
         )
         if self._tasks is not None:
             self._tasks.start_soon(kept.run)
@@ -277,33 +278,35 @@ class Supervisor:
         try:
             await kept.run()
         finally:
-            for places in self._places:
-                places.give_back()
+            for slots in self._slots:
+                slots.give_back()
 
-    def _hop(self, ownership: Ownership | None = None, credentials: ForwardedCredentials | None = None) -> Hop:
+    def _new_context(
+        self, session: SessionOwner | None = None, credentials: ForwardedCredentials | None = None
+    ) -> LinkContext:
         def publish(change: Change | PushChannel) -> None:
-            if hop.owner is None or self._is_held(hop, hop.owner):
-                self._say(UpstreamChanged(self.name, hop.owner, change))
+            if context.owner is None or self._is_held(context, context.owner):
+                self._publish(UpstreamChanged(self.name, context.owner, change))
 
         # a session of its own is of the handshake era, and so is its link where the server serves both
-        findings = ConnectHints(handshake_first=True) if ownership is not None else replace(self._findings)
-        if ownership is None and credentials is None:
-            findings = self._findings
-        hop = Hop(self._spec, self._metrics, publish, ownership, findings, credentials)
-        return hop
+        hints = EraHints(handshake_first=True) if session is not None else replace(self._hints)
+        if session is None and credentials is None:
+            hints = self._hints
+        context = LinkContext(self._spec, self._metrics, publish, session, hints, credentials)
+        return context
 
-    def _is_held(self, hop: Hop, owner: str) -> bool:
+    def _is_held(self, context: LinkContext, owner: str) -> bool:
         """False once it is released: its owner's next link may be there before the last word of this one."""
         kept = self._owned.get(owner)
-        return kept is not None and kept.hop is hop
+        return kept is not None and kept.context is context
 
-    def _kept(self, hop: Hop) -> ReconnectingLink:
-        report = self._say if hop.owner is not None else self._measured
+    def _new_link(self, context: LinkContext) -> ReconnectingLink:
+        report = self._publish if context.owner is not None else self._report_shared
         return ReconnectingLink(
-            hop, self._connect, report, delays=self._delays, clock=self._clock, check=self._refuse_ourselves
+            context, self._connect, report, delays=self._delays, clock=self._clock, check=self._refuse_ourselves
         )
 
-    def _measured(self, event: UpstreamEvent) -> None:
+    def _report_shared(self, event: UpstreamEvent) -> None:
         """Passes on an event of the shared link, whose state the metrics show."""
         if self._retired.is_set():
             return
@@ -314,9 +317,9 @@ class Supervisor:
                     self._metrics.reconnects.labels(self.name).inc()
             case _:
                 self._metrics.upstream_up.labels(self.name).set(0)
-        self._say(event)
+        self._publish(event)
 
-    def _say(self, event: UpstreamEvent) -> None:
+    def _publish(self, event: UpstreamEvent) -> None:
         """Once it is retired another may bear its name, whose state this is not."""
         if not self._retired.is_set():
             self._on_event(event)

@@ -168,12 +168,12 @@ async def running(
     *,
     connect: Connect = connected,
     delays: Callable[[int], float] = lambda _: 0.01,
-    places: ConnectionSlots | None = None,
+    slots: ConnectionSlots | None = None,
     gateway_id: str | None = None,
 ) -> AsyncIterator[Running]:
     events, metrics = Events(), Metrics()
     upstream = Supervisor(
-        spec, Proxy(), events, metrics, connect=connect, delays=delays, places=places, gateway_id=gateway_id
+        spec, Proxy(), events, metrics, connect=connect, delays=delays, slots=slots, gateway_id=gateway_id
     )
     with anyio.fail_after(30):
         async with anyio.create_task_group() as tasks:

@@ -4,81 +4,81 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from mcproxy.upstream.attribution import LINGER, Ambiguous, Caused, Causes, Nobody
+from mcproxy.upstream.attribution import LINGER, Ambiguous, Attributed, CallsInFlight, Unsolicited
 from tests.upstream.support import request, tool
 
 
 def test_no_call_no_cause() -> None:
-    assert Causes(lambda: 0).of_shared_stream() == Nobody()
+    assert CallsInFlight(lambda: 0).on_shared_stream() == Unsolicited()
 
 
 def test_the_only_call_is_the_cause() -> None:
-    causes, call = Causes(lambda: 0), tool("a")
+    causes, call = CallsInFlight(lambda: 0), tool("a")
     causes.begin(1, call)
-    assert causes.of_shared_stream() == Caused(call, (1,))
+    assert causes.on_shared_stream() == Attributed(call, (1,))
 
 
 def test_calls_that_may_not_ask_are_no_suspects() -> None:
-    causes, call = Causes(lambda: 0), tool("a")
+    causes, call = CallsInFlight(lambda: 0), tool("a")
     causes.begin(1, call)
     causes.begin(2, request("tools/list"))
-    assert causes.of_shared_stream() == Caused(call, (1,))
+    assert causes.on_shared_stream() == Attributed(call, (1,))
 
 
 def test_two_clients_are_ambiguous_until_one_is_answered() -> None:
-    causes, one, two = Causes(lambda: 0), tool("a"), tool("a")
+    causes, one, two = CallsInFlight(lambda: 0), tool("a"), tool("a")
     causes.begin(1, one)
     causes.begin(2, two)
-    assert causes.of_shared_stream() == Ambiguous()
-    assert causes.of(2) == Caused(two, (2,))
+    assert causes.on_shared_stream() == Ambiguous()
+    assert causes.of(2) == Attributed(two, (2,))
     causes.answered(1)
-    assert causes.of_shared_stream() == Caused(two, (2,))
+    assert causes.on_shared_stream() == Attributed(two, (2,))
     causes.end(1)
-    assert causes.of_shared_stream() == Caused(two, (2,))
+    assert causes.on_shared_stream() == Attributed(two, (2,))
 
 
 def test_of_calls_that_are_equal_one_ends_alone() -> None:
-    causes, one = Causes(lambda: 0), tool("a", session="s")
+    causes, one = CallsInFlight(lambda: 0), tool("a", session="s")
     two = replace(one)
     assert one == two
     causes.begin(1, one)
     causes.begin(2, two)
     causes.answered(1)
     causes.end(1)
-    assert causes.of_shared_stream() == Caused(two, (2,))
+    assert causes.on_shared_stream() == Attributed(two, (2,))
     causes.answered(2)
     causes.end(2)
-    assert causes.of_shared_stream() == Nobody()
+    assert causes.on_shared_stream() == Unsolicited()
 
 
 def test_what_is_of_a_task_is_of_who_waits_for_its_result() -> None:
-    causes, waiting = Causes(lambda: 0), request("tasks/result", taskId="1")
+    causes, waiting = CallsInFlight(lambda: 0), request("tasks/result", taskId="1")
     causes.begin(1, waiting)
     causes.begin(2, request("tasks/get", taskId="2"))
-    assert causes.of_task("1") == Caused(waiting, (1,))
+    assert causes.of_task("1") == Attributed(waiting, (1,))
     assert causes.of_task("2") == Ambiguous()
 
 
 def test_several_calls_of_one_session_are_one_client() -> None:
-    causes, one, two = Causes(lambda: 0), tool("a", session="s"), tool("a", session="s")
+    causes, one, two = CallsInFlight(lambda: 0), tool("a", session="s"), tool("a", session="s")
     causes.begin(1, one)
     causes.begin(2, two)
-    assert causes.of_shared_stream() == Caused(one, (1, 2))
+    assert causes.on_shared_stream() == Attributed(one, (1, 2))
 
 
 def test_a_cancelled_call_stays_a_suspect_until_its_server_is_done_or_time_has_passed() -> None:
     now = 0.0
-    causes, cancelled, late = Causes(lambda: now), tool("a"), tool("a")
+    causes, cancelled, late = CallsInFlight(lambda: now), tool("a"), tool("a")
     causes.begin(1, cancelled)
     causes.end(1)
     causes.begin(2, late)
     now = LINGER / 2
-    assert causes.of_shared_stream() == Ambiguous()
+    assert causes.on_shared_stream() == Ambiguous()
     now = LINGER
-    assert causes.of_shared_stream() == Caused(late, (2,))
+    assert causes.on_shared_stream() == Attributed(late, (2,))
     causes.begin(3, cancelled)
     causes.end(3)
-    assert causes.of_shared_stream() == Ambiguous()
+    assert causes.on_shared_stream() == Ambiguous()
     causes.answered(3)
-    assert causes.of_shared_stream() == Caused(late, (2,))
+    assert causes.on_shared_stream() == Attributed(late, (2,))
     assert causes.of(3) == Ambiguous()

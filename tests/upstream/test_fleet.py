@@ -87,7 +87,7 @@ async def test_r49_the_settings_of_who_stays_count_on_the_link_that_it_has() -> 
         await it.fleet.upstreams["a"](tool("x", session="s"))
         adopted = upstream("a", connection="session", max_connections=1, list_poll=9)
         it.reconfigure(adopted)
-        assert [hop.spec for hop in it.connect.hops] == [adopted, adopted]
+        assert [context.spec for context in it.connect.contexts] == [adopted, adopted]
         refused = failure(await it.fleet.upstreams["a"](tool("x", session="t")))
         assert "max_connections" in refused.error.message
 
@@ -145,7 +145,7 @@ async def test_r49_who_is_gone_says_nothing_more_and_is_never_revived() -> None:
         assert failure(await before(tool("x"))).reason is Reason.UNAVAILABLE
         await it.until("a", series=0)
         assert it.events.all == said
-        assert len(it.connect.hops) == 2
+        assert len(it.connect.contexts) == 2
         assert before.status.state is LinkState.RETIRED
 
 

@@ -13,8 +13,9 @@ from yarl import URL
 
 from mcproxy.settings import UpstreamSettings
 from mcproxy.telemetry.metrics import Metrics
-from mcproxy.upstream.link import Hop, NotAccepted
-from mcproxy.upstream.requester import Requester, session
+from mcproxy.upstream.context import LinkContext
+from mcproxy.upstream.link import NotAccepted
+from mcproxy.upstream.requester import Requester, connection_pool
 
 pytestmark = pytest.mark.anyio
 
@@ -29,8 +30,8 @@ def free_port() -> int:
 @asynccontextmanager
 async def requester() -> AsyncIterator[Requester]:
     spec = UpstreamSettings(name="u", prefix="u", url="http://127.0.0.1/mcp")
-    async with session(spec) as http:
-        yield Requester(http, Hop(spec, Metrics(CollectorRegistry()), lambda change: None))
+    async with connection_pool(spec) as http:
+        yield Requester(http, LinkContext(spec, Metrics(CollectorRegistry()), lambda change: None))
 
 
 async def complaint(url: str) -> str:

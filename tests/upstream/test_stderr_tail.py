@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mcproxy.settings import UpstreamSettings
 from mcproxy.upstream.redaction import Redaction
-from mcproxy.upstream.stderr_tail import LINE_BYTES, LINES, Ration, StderrTail
+from mcproxy.upstream.stderr_tail import LINE_BYTES, LINES, LineRateLimit, StderrTail
 
 
 def test_the_last_lines_are_kept_and_long_ones_cut() -> None:
@@ -26,15 +26,15 @@ def test_r44_what_is_kept_holds_no_secret() -> None:
 
 
 def test_so_many_lines_are_logged_in_a_second_and_the_rest_is_counted() -> None:
-    ration = Ration()
-    assert ration.share(["1", "2"], 3, now=7.0) == (["1", "2"], 0)
-    assert ration.share(["3", "4", "5"], 3, now=7.9) == (["3"], 0)
-    assert ration.share(["6"], 3, now=7.9) == ([], 0)
-    assert ration.share(["7"], 3, now=8.0) == (["7"], 3)
-    assert ration.share(["8"], 3, now=9.0) == (["8"], 0)
+    rate_limit = LineRateLimit()
+    assert rate_limit.admit(["1", "2"], 3, now=7.0) == (["1", "2"], 0)
+    assert rate_limit.admit(["3", "4", "5"], 3, now=7.9) == (["3"], 0)
+    assert rate_limit.admit(["6"], 3, now=7.9) == ([], 0)
+    assert rate_limit.admit(["7"], 3, now=8.0) == (["7"], 3)
+    assert rate_limit.admit(["8"], 3, now=9.0) == (["8"], 0)
 
 
 def test_what_was_kept_back_last_is_told_at_the_end() -> None:
-    ration = Ration()
-    ration.share(["1", "2", "3"], 1, now=7)
-    assert (ration.rest(), ration.rest()) == (2, 0)
+    rate_limit = LineRateLimit()
+    rate_limit.admit(["1", "2", "3"], 1, now=7)
+    assert (rate_limit.take_suppressed(), rate_limit.take_suppressed()) == (2, 0)

@@ -31,7 +31,8 @@ from mcproxy.protocol.methods import Kind
 from mcproxy.settings import UpstreamSettings, UpstreamTimeouts
 from mcproxy.telemetry.logs import about
 from mcproxy.telemetry.trace_context import NOTHING, departing
-from mcproxy.upstream.link import Hop, Link, NotAccepted, Rejected, Unreachable
+from mcproxy.upstream.context import LinkContext
+from mcproxy.upstream.link import Link, NotAccepted, Rejected, Unreachable
 from mcproxy.upstream.supervisor import ConnectionSlots
 from tests.upstream.support import QUICK, FakeListener, child, failure, request, running, tool, value
 
@@ -52,7 +53,7 @@ class FakeLink:
     calls: int = 0
 
     @property
-    def over(self) -> bool:
+    def is_closed(self) -> bool:
         return self.lost.is_set()
 
     async def __call__(self, call: Call) -> Outcome:
@@ -65,7 +66,7 @@ class FakeLink:
             raise outcome
         return outcome
 
-    async def ended(self) -> str:
+    async def wait_closed(self) -> str:
         await self.lost.wait()
         return "lost"
 
@@ -76,18 +77,18 @@ class FakeConnect:
 
     links: list[FakeLink | Exception] = field(default_factory=list)
     given: list[FakeLink] = field(default_factory=list)
-    hops: list[Hop] = field(default_factory=list)
+    contexts: list[LinkContext] = field(default_factory=list)
     may_connect: anyio.Event | None = None
     step: str = ""
     alive: int = 0
 
-    def __call__(self, hop: Hop) -> AbstractAsyncContextManager[Link]:
-        return self._connected(hop)
+    def __call__(self, context: LinkContext) -> AbstractAsyncContextManager[Link]:
+        return self._connected(context)
 
     @asynccontextmanager
-    async def _connected(self, hop: Hop) -> AsyncIterator[Link]:
-        self.hops.append(hop)
-        hop.underway.step = self.step
+    async def _connected(self, context: LinkContext) -> AsyncIterator[Link]:
+        self.contexts.append(context)
+        context.awaited = self.step
         if self.may_connect is not None:
             await self.may_connect.wait()
         link = self.links.pop(0) if self.links else FakeLink()
@@ -153,8 +154,8 @@ async def test_what_a_link_logs_and_sends_is_not_of_the_call_that_made_it() -> N
     found: list[object] = []
 
     @asynccontextmanager
-    async def connect(hop: Hop) -> AsyncIterator[Link]:
-        if hop.ownership is not None:
+    async def connect(context: LinkContext) -> AsyncIterator[Link]:
+        if context.session is not None:
             found.extend([about.get(), departing.get()])
         yield FakeLink()
 
@@ -195,7 +196,7 @@ async def test_r3_calls_that_meet_a_backoff_share_one_attempt() -> None:
             await anyio.wait_all_tasks_blocked()
             connect.may_connect.set()
     assert outcomes == [DONE] * 10
-    assert len(connect.hops) == 2
+    assert len(connect.contexts) == 2
 
 
 async def test_a_connection_that_takes_too_long_is_given_up_with_a_word() -> None:
@@ -307,7 +308,7 @@ async def test_r14_each_session_has_a_link_of_its_own_made_once() -> None:
         async with anyio.create_task_group() as tasks:
             for session in ("a", "a", "b", None):
                 tasks.start_soon(it.upstream, tool("t", session=session))
-        owners = [hop.ownership.owner if hop.ownership else None for hop in connect.hops]
+        owners = [context.session.key if context.session else None for context in connect.contexts]
         assert sorted(map(str, owners)) == ["None", "a", "b"]
         assert {event.owner for event in it.events.of(Connected)} == {None, "a", "b"}
         it.upstream.release("a")
@@ -323,12 +324,12 @@ async def test_r14_a_released_link_says_so_at_once_and_nothing_of_it_follows() -
     connect = FakeConnect()
     async with running(SESSION, connect=connect) as it:
         await it.upstream(tool("t", session="a"))
-        old = connect.hops[-1]
+        old = connect.contexts[-1]
         it.upstream.release("a")
         assert [event.owner for event in it.events.of(Retired)] == ["a"]
         await it.upstream(tool("t", session="a"))
         old.publish(ListChanged(Kind.TOOLS))
-        connect.hops[-1].publish(ListChanged(Kind.PROMPTS))
+        connect.contexts[-1].publish(ListChanged(Kind.PROMPTS))
         await anyio.wait_all_tasks_blocked()
         own = [event for event in it.events.all if event.owner == "a"]
     assert [type(event) for event in own] == [Connected, Retired, Connected, UpstreamChanged]
@@ -357,7 +358,7 @@ async def test_r14_a_call_that_no_session_hears_makes_no_link_of_its_own() -> No
         assert failed.reason is Reason.UNAVAILABLE
         await it.upstream(tool("t", session="a"))
         assert await it.upstream(replace(tool("t", session="a"), listener=None)) == DONE
-        assert [hop.ownership.owner for hop in connect.hops if hop.ownership] == ["a"]
+        assert [context.session.key for context in connect.contexts if context.session] == ["a"]
 
 
 async def test_r14_links_of_sessions_are_capped_per_upstream() -> None:
@@ -371,10 +372,10 @@ async def test_r14_links_of_sessions_are_capped_per_upstream() -> None:
 
 
 async def test_r14_links_of_sessions_are_capped_in_total() -> None:
-    places = ConnectionSlots(1)
+    slots = ConnectionSlots(1)
     async with (
-        running(SESSION, connect=FakeConnect(), places=places) as one,
-        running(SESSION, connect=FakeConnect(), places=places) as two,
+        running(SESSION, connect=FakeConnect(), slots=slots) as one,
+        running(SESSION, connect=FakeConnect(), slots=slots) as two,
     ):
         assert await one.upstream(tool("t", session="a")) == DONE
         failure(await two.upstream(tool("t", session="a")))
@@ -441,9 +442,11 @@ async def test_r39_calls_with_the_same_credentials_share_a_link_that_nobody_else
             assert connect.may_connect is not None
             connect.may_connect.set()
         assert outcomes == [DONE] * 3
-        assert sorted(hop.owner or "" for hop in connect.hops) == ["", "ann", "bob"]
-        assert {hop.owner: hop.headers for hop in connect.hops}[None] == {}
-        assert {hop.owner: hop.headers for hop in connect.hops}["ann"] == {"Authorization": "Bearer a-secret-token"}
+        assert sorted(context.owner or "" for context in connect.contexts) == ["", "ann", "bob"]
+        assert {context.owner: context.headers for context in connect.contexts}[None] == {}
+        assert {context.owner: context.headers for context in connect.contexts}["ann"] == {
+            "Authorization": "Bearer a-secret-token"
+        }
 
 
 async def test_r44_what_a_caller_brought_is_taken_out_of_what_its_server_says() -> None:
@@ -464,7 +467,7 @@ async def test_r39_a_call_of_the_gateways_own_makes_no_link_for_credentials_that
         assert outcome.reason is Reason.UNAVAILABLE
         assert await u.upstream(brought("ann")) == DONE
         assert await u.upstream(replace(tool("done"), over="ann")) == DONE
-        assert [hop.owner for hop in connect.hops].count("ann") == 1
+        assert [context.owner for context in connect.contexts].count("ann") == 1
 
 
 async def test_links_of_credentials_are_released_and_counted() -> None:

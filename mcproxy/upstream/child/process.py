@@ -26,8 +26,9 @@ from mcproxy.rlimits import AT_START
 from mcproxy.settings import UpstreamSettings
 from mcproxy.upstream.child.lines import LineDecoder, LineTooLong
 from mcproxy.upstream.child.stdin import ChildStdin, opened
-from mcproxy.upstream.link import Duplex, Hop, NotAccepted, Unreachable, task_group
-from mcproxy.upstream.stderr_tail import Ration
+from mcproxy.upstream.context import LinkContext
+from mcproxy.upstream.link import Duplex, NotAccepted, Unreachable, task_group
+from mcproxy.upstream.stderr_tail import LineRateLimit
 
 log = structlog.get_logger()
 
@@ -37,36 +38,36 @@ INHERITED: Final = (
     "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_RUNTIME_DIR", "XDG_STATE_HOME",
 )  # fmt: skip
 """What a child gets of the gateway's own environment; its secrets are none of the child's business."""
-DYING: Final = 0.4
+EXIT_GRACE: Final = 0.4
 """Seconds from a child's exit to the end of its output, and from there to its last words (R13: within 1 s)."""
-BREATH: Final = 100
+LINES_PER_TURN: Final = 100
 """Lines taken in a row before everybody else has a turn (R1)."""
-LAST_WORDS: Final = 10
+QUOTED_STDERR_LINES: Final = 10
 """Lines of stderr that an error quotes."""
 
 
 @asynccontextmanager
-async def child(hop: Hop, environ: Mapping[str, str] = os.environ) -> AsyncIterator[Duplex]:
+async def child(context: LinkContext, environ: Mapping[str, str] = os.environ) -> AsyncIterator[Duplex]:
     """A child that runs, and is stopped on leaving: its stdin closed, then SIGTERM, then SIGKILL, to all of its kin."""
-    env = environment(hop.spec, environ)
-    command = locate(hop.spec, env)
-    hop.stderr.clear()
+    env = environment(context.spec, environ)
+    command = locate(context.spec, env)
+    context.stderr.clear()
     async with AsyncExitStack() as stack:
-        stdin, inlet = await stack.enter_async_context(opened())
+        child_end, stdin = await stack.enter_async_context(opened())
         held, ours = os.pipe()
         lifeline = stack.enter_context(os.fdopen(ours, "wb", buffering=0))
-        process = await _start(hop.spec, command, env, held, stdin)
-        hop.metrics.child_starts.labels(hop.spec.name).inc()
+        process = await _start(context.spec, command, env, held, child_end)
+        context.metrics.child_starts.labels(context.spec.name).inc()
         try:
-            pipe = _Child(process, inlet, hop)
+            pipe = _Child(process, stdin, context)
             async with task_group() as tasks:
-                tasks.start_soon(pipe.press)
-                tasks.start_soon(pipe.listen)
-                tasks.start_soon(pipe.watch)
+                tasks.start_soon(pipe.watch_stdin)
+                tasks.start_soon(pipe.read_stderr)
+                tasks.start_soon(pipe.wait_exit)
                 yield pipe
         finally:
             with anyio.CancelScope(shield=True):
-                await _stop(process, inlet, lifeline, hop.spec.timeouts.shutdown)
+                await _stop(process, stdin, lifeline, context.spec.timeouts.shutdown)
 
 
 def environment(spec: UpstreamSettings, environ: Mapping[str, str]) -> dict[str, str]:
@@ -111,81 +112,81 @@ async def _start(spec: UpstreamSettings, command: str, env: Mapping[str, str], l
 class _Child:
     """Implements `link.Duplex`."""
 
-    def __init__(self, process: Process, inlet: ChildStdin, hop: Hop) -> None:
+    def __init__(self, process: Process, stdin: ChildStdin, context: LinkContext) -> None:
         assert process.stdout is not None
         assert process.stderr is not None
         self._process = process
-        self._inlet = inlet
+        self._stdin = stdin
         self._stdout: ByteReceiveStream = process.stdout
         self._stderr: ByteReceiveStream = process.stderr
-        self._hop = hop
+        self._context = context
         self._reading = anyio.CancelScope()
-        self._stuck = ""
+        self._given_up = ""
         self._stderr_ended = anyio.Event()
-        self._fed = anyio.Event()
+        self._stdout_ended = anyio.Event()
 
     async def send(self, message: Message) -> None:
         try:
-            await self._inlet.write(encode(message) + b"\n")
+            await self._stdin.write(encode(message) + b"\n")
         except anyio.BrokenResourceError as error:
             raise NotAccepted("the child takes no more input") from error
 
-    async def press(self) -> None:
+    async def watch_stdin(self) -> None:
         """Gives up a child that does not read for long, or never will again."""
-        patience = self._hop.spec.timeouts.idle
+        timeout = self._context.spec.timeouts.idle
         try:
-            await self._inlet.watch(patience)
+            await self._stdin.watch(timeout)
         except TimeoutError:
-            self._give_up(f"the child did not read its input for {patience:g} s")
+            self._give_up(f"the child did not read its input for {timeout:g} s")
             return
-        with anyio.move_on_after(DYING):
-            await self._fed.wait()  # where it died, the end of its output tells more
+        with anyio.move_on_after(EXIT_GRACE):
+            await self._stdout_ended.wait()  # where it died, the end of its output tells more
         self._give_up("the child closed its input")
 
     def _give_up(self, why: str) -> None:
-        self._stuck = why
+        self._given_up = why
         self._reading.cancel()
 
-    async def listen(self) -> None:
+    async def read_stderr(self) -> None:
         """Keeps the last of what the child says on stderr."""
-        ration = Ration()
+        rate_limit = LineRateLimit()
         try:
             async for chunk in self._stderr:
-                lines = self._hop.stderr.feed(chunk)
-                self._log(*ration.share(lines, self._hop.spec.stderr_lines, anyio.current_time()))
+                lines = self._context.stderr.feed(chunk)
+                self._log(*rate_limit.admit(lines, self._context.spec.stderr_lines, anyio.current_time()))
         finally:
-            self._log([], ration.rest())
+            self._log([], rate_limit.take_suppressed())
         self._stderr_ended.set()
 
-    def _log(self, lines: list[str], kept_back: int) -> None:
-        if kept_back:
-            log.debug("more on stderr", upstream=self._hop.spec.name, lines=kept_back)
+    def _log(self, lines: list[str], suppressed: int) -> None:
+        if suppressed:
+            log.debug("more on stderr", upstream=self._context.spec.name, lines=suppressed)
         for line in lines:
-            log.debug("stderr", upstream=self._hop.spec.name, line=line)
+            log.debug("stderr", upstream=self._context.spec.name, line=line)
 
-    async def watch(self) -> None:
+    async def wait_exit(self) -> None:
         """Ends the reading when the child has ended, whoever else still holds its output."""
         await self._process.wait()
-        with anyio.move_on_after(DYING):
-            await self._fed.wait()
+        with anyio.move_on_after(EXIT_GRACE):
+            await self._stdout_ended.wait()
         self._reading.cancel()
 
-    async def feed(self, receive: Callable[[bytes], None]) -> str:
+    async def read(self, receive: Callable[[bytes], None]) -> str:
         try:
             with self._reading:
                 await self._read(receive)
         except LineTooLong as error:
             return str(error)
         finally:
-            self._fed.set()
-        return self._stuck or await self._epitaph()
+            self._stdout_ended.set()
+        return self._given_up or await self._exit_reason()
 
     async def _read(self, receive: Callable[[bytes], None]) -> None:
-        decoder = LineDecoder(self._hop.spec.max_message_bytes)
+        decoder = LineDecoder(self._context.spec.max_message_bytes)
         async for chunk in self._stdout:
             for count, line in enumerate(decoder.feed(chunk), 1):
                 self._take(line, receive)
-                if count % BREATH == 0:
+                if count % LINES_PER_TURN == 0:
                     await anyio.lowlevel.checkpoint()
 
     def _take(self, line: bytes, receive: Callable[[bytes], None]) -> None:
@@ -194,17 +195,21 @@ class _Child:
         if line.startswith((b"{", b"[")):
             receive(line)
         elif line:
-            self._hop.count_junk()
+            self._context.count_junk()
 
-    async def _epitaph(self) -> str:
-        with anyio.move_on_after(DYING):
+    async def _exit_reason(self) -> str:
+        with anyio.move_on_after(EXIT_GRACE):
             await self._process.wait()
             await self._stderr_ended.wait()
-        said = " | ".join(self._hop.stderr.lines[-LAST_WORDS:])
-        return f"{_fate(self._process.returncode)}; its stderr: {said}" if said else _fate(self._process.returncode)
+        said = " | ".join(self._context.stderr.lines[-QUOTED_STDERR_LINES:])
+        return (
+            f"{_exit_sentence(self._process.returncode)}; its stderr: {said}"
+            if said
+            else _exit_sentence(self._process.returncode)
+        )
 
 
-def _fate(status: int | None) -> str:
+def _exit_sentence(status: int | None) -> str:
     if status is None:
         return "the child closed its output"
     if status < 0:
@@ -212,34 +217,34 @@ def _fate(status: int | None) -> str:
     return f"the child exited with status {status}"
 
 
-async def _stop(process: Process, inlet: ChildStdin, lifeline: RawIOBase, patience: float) -> None:
+async def _stop(process: Process, stdin: ChildStdin, lifeline: RawIOBase, timeout: float) -> None:
     """Ends the child, its output read meanwhile: one that is stuck in a write could not exit (R11)."""
     assert process.stdout is not None
     assert process.stderr is not None
     async with anyio.create_task_group() as readers:
         readers.start_soon(_discard, process.stdout)
         readers.start_soon(_discard, process.stderr)
-        if not await _ends_by_itself(process, inlet, patience):
-            await _kill(process, lifeline, patience)
+        if not await _ends_by_itself(process, stdin, timeout):
+            await _kill(process, lifeline, timeout)
         readers.cancel_scope.cancel()
     await process.aclose()
     if process.returncode == -signal.SIGKILL:
         _kill_session(process.pid)
 
 
-async def _ends_by_itself(process: Process, inlet: ChildStdin, patience: float) -> bool:
-    inlet.close()
-    if await _exits(process, patience):
+async def _ends_by_itself(process: Process, stdin: ChildStdin, timeout: float) -> bool:
+    stdin.close()
+    if await _exits(process, timeout):
         return True
     with suppress(ProcessLookupError):
         process.terminate()
-    return await _exits(process, patience)
+    return await _exits(process, timeout)
 
 
-async def _kill(process: Process, lifeline: RawIOBase, patience: float) -> None:
+async def _kill(process: Process, lifeline: RawIOBase, timeout: float) -> None:
     """The reaper kills everything once nobody holds the other end of its lifeline."""
     lifeline.close()
-    if not await _exits(process, patience):
+    if not await _exits(process, timeout):
         with suppress(ProcessLookupError):
             process.kill()
 
@@ -253,8 +258,8 @@ def _kill_session(leader: int) -> None:
                 os.kill(int(stat.parent.name), signal.SIGKILL)
 
 
-async def _exits(process: Process, patience: float) -> bool:
-    with anyio.move_on_after(patience):
+async def _exits(process: Process, timeout: float) -> bool:
+    with anyio.move_on_after(timeout):
         await process.wait()
     return process.returncode is not None
 

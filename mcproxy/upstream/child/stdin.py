@@ -24,26 +24,26 @@ class ChildStdin(asyncio.BaseProtocol):
         self._lost = False
         self._refused = False
         """Whether something could not be written."""
-        self._stirred = anyio.Event()
+        self._wakeup = anyio.Event()
 
     async def write(self, line: bytes) -> None:
         """Returns when the line is on its way. Raises BrokenResourceError where nobody reads any more."""
         while self._full:
-            await self._stirred.wait()
+            await self._wakeup.wait()
         if self._lost:
             self._refused = True
-            self._stir()
+            self._wake()
             raise anyio.BrokenResourceError
         self._transport.write(line)
 
-    async def watch(self, patience: float) -> None:
+    async def watch(self, timeout: float) -> None:
         """Returns when something could not be written, for nobody reads any more.
 
-        Raises TimeoutError where what is written is not read for `patience` seconds.
+        Raises TimeoutError where what is written is not read for `timeout` seconds.
         """
         while not self._refused:
-            with anyio.fail_after(patience if self._full else math.inf):
-                await self._stirred.wait()
+            with anyio.fail_after(timeout if self._full else math.inf):
+                await self._wakeup.wait()
 
     def close(self) -> None:
         """Ends what the child reads, after all that has been written."""
@@ -61,27 +61,27 @@ class ChildStdin(asyncio.BaseProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._lost, self._full, self._refused = True, False, self._refused or exc is not None
-        self._stir()
+        self._wake()
 
     def pause_writing(self) -> None:
         self._full = True
-        self._stir()
+        self._wake()
 
     def resume_writing(self) -> None:
         self._full = False
-        self._stir()
+        self._wake()
 
-    def _stir(self) -> None:
-        stirred, self._stirred = self._stirred, anyio.Event()
-        stirred.set()
+    def _wake(self) -> None:
+        wakeup, self._wakeup = self._wakeup, anyio.Event()
+        wakeup.set()
 
 
 @asynccontextmanager
 async def opened() -> AsyncIterator[tuple[int, ChildStdin]]:
     """The end that the child is to inherit, which is then to be closed here, and ours."""
     theirs, ours = os.pipe()
-    _, inlet = await asyncio.get_running_loop().connect_write_pipe(ChildStdin, os.fdopen(ours, "wb", buffering=0))
+    _, stdin = await asyncio.get_running_loop().connect_write_pipe(ChildStdin, os.fdopen(ours, "wb", buffering=0))
     try:
-        yield theirs, inlet
+        yield theirs, stdin
     finally:
-        inlet.abort()
+        stdin.abort()

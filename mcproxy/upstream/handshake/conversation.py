@@ -59,10 +59,11 @@ from mcproxy.protocol.methods import (
 )
 from mcproxy.protocol.tasks import TASK_ID, TASK_STATUS, related_task, without_tasks
 from mcproxy.telemetry.metrics import UNKNOWN
-from mcproxy.upstream.attribution import Ambiguous, Attribution, Caused, Causes, Nobody
+from mcproxy.upstream.attribution import Ambiguous, Attributed, Attribution, CallsInFlight, Unsolicited
+from mcproxy.upstream.context import LinkContext
 from mcproxy.upstream.handshake.server_requests import ServerRequests
 from mcproxy.upstream.handshake.url_elicitations import UrlElicitations
-from mcproxy.upstream.link import Duplex, Hop, Link, NotAccepted, Rejected, Unreachable, task_group
+from mcproxy.upstream.link import Duplex, Link, NotAccepted, Rejected, Unreachable, task_group
 
 SHARED_CAPABILITIES: Final[Params] = {
     "roots": Raw(b'{"listChanged":true}'),
@@ -73,41 +74,41 @@ SHARED_CAPABILITIES: Final[Params] = {
 
 
 @asynccontextmanager
-async def over(pipe: Duplex, hop: Hop) -> AsyncIterator[Link]:
+async def connected(pipe: Duplex, context: LinkContext) -> AsyncIterator[Link]:
     """The handshake over a pipe on which everything arrives in one stream."""
     async with task_group() as tasks:
-        conversation = HandshakeConversation(hop, tasks, pipe.send)
-        tasks.start_soon(_feed, pipe, conversation)
+        conversation = HandshakeConversation(context, tasks, pipe.send)
+        tasks.start_soon(_read_messages, pipe, conversation)
         await conversation.open()
         try:
             yield conversation
         finally:
-            conversation.lose("the link was closed")
+            conversation.disconnect("the link was closed")
 
 
-async def _feed(pipe: Duplex, conversation: HandshakeConversation) -> None:
-    conversation.lose(await pipe.feed(conversation.receive))
+async def _read_messages(pipe: Duplex, conversation: HandshakeConversation) -> None:
+    conversation.disconnect(await pipe.read(conversation.receive))
 
 
 class HandshakeConversation:
     """Implements `link.Link`. `send` may return at once, or carry a request's exchange until it is settled."""
 
-    def __init__(self, hop: Hop, tasks: TaskGroup, send: Send) -> None:
-        self._hop = hop
+    def __init__(self, context: LinkContext, tasks: TaskGroup, send: Send) -> None:
+        self._context = context
         self._tasks = tasks
         self._send = send
         self._requests = PendingRequests()
-        self._causes = Causes()
-        self._visits = UrlElicitations(hop.spec.max_in_flight)
-        self._questions = ServerRequests(hop, tasks, self._requests, self._tell, self._visits)
+        self._calls = CallsInFlight()
+        self._url_elicitations = UrlElicitations(context.spec.max_in_flight)
+        self._questions = ServerRequests(context, tasks, self._requests, self._tell, self._url_elicitations)
         self._identity: ServerIdentity | None = None
-        self.over = False
+        self.is_closed = False
         self.settled: Final = self._requests.settled
-        self._leaving: str | None = None
-        self._drained = anyio.Event()
+        self._drain_reason: str | None = None
+        self._all_answered = anyio.Event()
         self._ended = anyio.Event()
         self._is_lost = False
-        self._how = ""
+        self._close_reason = ""
         self._on: dict[str, Callable[[Notification, RequestId | None], None]] = {
             PROGRESS: self._on_progress,
             TASK_STATUS: self._on_task_status,
@@ -122,37 +123,37 @@ class HandshakeConversation:
         assert self._identity is not None, "the handshake is not done"
         return self._identity
 
-    async def ended(self) -> str:
+    async def wait_closed(self) -> str:
         await self._ended.wait()
-        return self._how
+        return self._close_reason
 
-    def lose(self, how: str) -> None:
+    def disconnect(self, how: str) -> None:
         """Ends the link: calls in flight fail with PeerGone, later ones are NotAccepted."""
         if not self._is_lost:
-            self.over, self._is_lost, self._how = True, True, how
+            self.is_closed, self._is_lost, self._close_reason = True, True, how
             self._ended.set()
             self._requests.fail_all(PeerGone(how))
 
-    def leave(self, how: str) -> None:
+    def drain(self, how: str) -> None:
         """Ends the link when the calls in flight have their own answers, or shortly after. Takes no more."""
-        if not self.over:
-            self.over, self._leaving = True, how
-            self._tasks.start_soon(self._wind_down, how)
+        if not self.is_closed:
+            self.is_closed, self._drain_reason = True, how
+            self._tasks.start_soon(self._finish_draining, how)
 
-    async def _wind_down(self, how: str) -> None:
+    async def _finish_draining(self, how: str) -> None:
         with anyio.move_on_after(GOODBYE):
             if len(self._requests):
-                await self._drained.wait()
-        self.lose(how)
+                await self._all_answered.wait()
+        self.disconnect(how)
 
     async def open(self) -> None:
         """Shakes hands (lifecycle, Initialization). Raises Unreachable or Rejected."""
-        connect = self._hop.spec.timeouts.connect
-        self._hop.underway.step = "initialize"
+        connect = self._context.spec.timeouts.connect
+        self._context.awaited = "initialize"
         try:
             # cancellation: "The initialize request MUST NOT be cancelled by clients"; hence no `send_cancel`.
             answer = await self._requests.exchange(
-                "initialize", _initialize(self._hop), self._send, Timeouts(connect, connect)
+                "initialize", _initialize(self._context), self._send, Timeouts(connect, connect)
             )
             self._identity = _identity(answer)
             await self._send(Notification(INITIALIZED, {}))
@@ -160,8 +161,8 @@ class HandshakeConversation:
             raise Unreachable(f"initialize: {error}") from error
 
     def __call__(self, call: Call) -> Coroutine[Any, Any, Outcome]:
-        if self.over:
-            raise NotAccepted(self._leaving or self._how)
+        if self.is_closed:
+            raise NotAccepted(self._drain_reason or self._close_reason)
         row = call.row
         return self._inform(call) if row.notification else self._exchange(row, call)
 
@@ -169,7 +170,7 @@ class HandshakeConversation:
         try:
             await self._tell(Notification(call.method, call.params))
         except NotAccepted as error:
-            self.leave(str(error))
+            self.drain(str(error))
             raise
         except Rejected as error:
             return self._failed(call, f"{error}", Reason.UNAVAILABLE)
@@ -177,37 +178,37 @@ class HandshakeConversation:
 
     async def _exchange(self, row: Method, call: Call) -> Outcome:
         id = self._requests.mint()
-        self._causes.begin(id, call)
+        self._calls.begin(id, call)
         try:
             answer = await self._requests.exchange(
                 row.name,
                 with_progress_token(call.params, id) if row.may_ask else call.params,
                 self._send,
-                self._hop.timeouts(row),
+                self._context.timeouts(row),
                 notify=call.client.notify if row.may_ask else None,
                 send_cancel=self._say_cancelled,
                 id=id,
             )
         except NotAccepted as error:
-            self.leave(str(error))
+            self.drain(str(error))
             raise
         except RequestTimeout as late:
             return self._failed(call, f"{late}", Reason.TIMEOUT)
         except Rejected as error:
             return self._failed(call, f"{error}", Reason.UNAVAILABLE)
         finally:
-            self._causes.end(id)
-            if self.over and not len(self._requests):
-                self._drained.set()
+            self._calls.end(id)
+            if self.is_closed and not len(self._requests):
+                self._all_answered.set()
         return self._outcome(call, answer)
 
     async def _tell(self, message: Message) -> None:
         """Sends what has no answer. Raises PeerGone where it is not taken in time."""
-        patience = self._hop.spec.timeouts.idle
-        with anyio.move_on_after(patience) as scope:
+        timeout = self._context.spec.timeouts.idle
+        with anyio.move_on_after(timeout) as scope:
             await self._send(message)
         if scope.cancelled_caught:
-            raise PeerGone(f"the server did not take a message in {patience:g} s")
+            raise PeerGone(f"the server did not take a message in {timeout:g} s")
 
     async def _say_cancelled(self, message: Message) -> None:
         try:
@@ -242,7 +243,7 @@ class HandshakeConversation:
             case Request():
                 self._questions.take(message, self._attribute(message, cause), own_stream=cause is not None)
             case InvalidMessage():
-                self._hop.count_junk()
+                self._context.count_junk()
                 if message.id is not None:
                     self._requests.fail(message.id, Rejected(f"the answer is malformed: {message.reason}"))
             case _:
@@ -250,16 +251,16 @@ class HandshakeConversation:
 
     def _on_answer(self, answer: Response | ErrorResponse) -> None:
         self._requests.settle(answer)
-        self._causes.answered(answer.id)
+        self._calls.answered(answer.id)
 
     def _attribute(self, message: Request | Notification, cause: RequestId | None) -> Attribution:
         task = related_task(message.params)
         if task is not None:
             # tasks, Input Required Status: it may come "on any SSE stream", that of another client's call even.
-            return self._causes.of_task(task)
-        attribution = self._causes.of_shared_stream() if cause is None else self._causes.of(cause)
-        if isinstance(attribution, Ambiguous) and self._hop.ownership is not None:
-            return Nobody()  # whichever call it was of, it is the owner's
+            return self._calls.of_task(task)
+        attribution = self._calls.on_shared_stream() if cause is None else self._calls.of(cause)
+        if isinstance(attribution, Ambiguous) and self._context.session is not None:
+            return Unsolicited()  # whichever call it was of, it is the owner's
         return attribution
 
     def _on_progress(self, notification: Notification, _: RequestId | None) -> None:
@@ -275,11 +276,11 @@ class HandshakeConversation:
     def _on_elicitation_complete(self, notification: Notification, _: RequestId | None) -> None:
         """elicitation: only "to the client that initiated the elicitation request", whoever calls at the moment."""
         notice = Notice(notification.method, notification.params)
-        listener = self._visits.over(notification.params)
+        listener = self._url_elicitations.over(notification.params)
         if listener is not None:
             listener.signal(notice)
-        elif self._hop.ownership is not None:
-            self._hop.publish(notice)
+        elif self._context.session is not None:
+            self._context.publish(notice)
         else:
             self._count_unattributed(notification.method)
 
@@ -287,10 +288,10 @@ class HandshakeConversation:
         """To the client whose call it is of; to everybody only where it can be of no call."""
         attribution = self._attribute(notification, cause)
         match attribution:
-            case Caused(call=call):
+            case Attributed(call=call):
                 call.client.notify(notice.method, notice.params)
-            case Nobody():
-                self._hop.publish(notice)
+            case Unsolicited():
+                self._context.publish(notice)
             case Ambiguous():
                 self._count_unattributed(notice.method)
             case _:
@@ -298,21 +299,21 @@ class HandshakeConversation:
 
     def _count_unattributed(self, method: str) -> None:
         label = method if method in self._on else UNKNOWN
-        self._hop.metrics.unattributed.labels(self._hop.spec.name, label).inc()
+        self._context.metrics.unattributed.labels(self._context.spec.name, label).inc()
 
     def _on_resource_updated(self, notification: Notification, _: RequestId | None) -> None:
         uri = parse_text(notification.params.get("uri", b""))
         if uri is None:
-            self._hop.count_junk()
+            self._context.count_junk()
             return
-        self._hop.publish(ResourceUpdated(uri, notification.params))
+        self._context.publish(ResourceUpdated(uri, notification.params))
 
     def _on_task_status(self, notification: Notification, _: RequestId | None) -> None:
         id = parse_text(notification.params.get(TASK_ID, b""))
         if id is None:
-            self._hop.count_junk()
+            self._context.count_junk()
             return
-        self._hop.publish(TaskChanged(id, notification.method, notification.params))
+        self._context.publish(TaskChanged(id, notification.method, notification.params))
 
     def _on_change(self, notification: Notification, cause: RequestId | None) -> None:
         kinds = CHANGED.get(notification.method)
@@ -320,24 +321,24 @@ class HandshakeConversation:
             self._pass_on(notification, Notice(notification.method, notification.params), cause)
             return
         for kind in kinds:
-            self._hop.publish(ListChanged(kind))
+            self._context.publish(ListChanged(kind))
 
     def _outcome(self, call: Call, answer: Response | ErrorResponse) -> Outcome:
         if isinstance(answer, Response):
             return Complete(answer.result)
-        self._visits.note_required(answer.error, call.listener)
-        return Failed(self._hop.redacted(answer.error), Party.UPSTREAM)
+        self._url_elicitations.note_required(answer.error, call.listener)
+        return Failed(self._context.redacted(answer.error), Party.UPSTREAM)
 
     def _failed(self, call: Call, why: str, reason: Reason) -> Failed:
-        sentence = f"upstream {self._hop.spec.name!r}, {call.method}: {why}"
+        sentence = f"upstream {self._context.spec.name!r}, {call.method}: {why}"
         return Failed(ErrorObject(INTERNAL_ERROR, sentence), Party.UPSTREAM, reason)
 
 
-def _initialize(hop: Hop) -> Params:
+def _initialize(context: LinkContext) -> Params:
     capabilities = SHARED_CAPABILITIES
-    if hop.ownership is not None:
+    if context.session is not None:
         # Tasks that servers make of their questions, and have their clients carry out, are not passed on.
-        capabilities = without_tasks(hop.ownership.capabilities)
+        capabilities = without_tasks(context.session.capabilities)
     return {
         "protocolVersion": raw(LATEST_HANDSHAKE),
         "capabilities": raw(capabilities),

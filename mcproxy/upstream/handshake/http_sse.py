@@ -15,24 +15,25 @@ from mcproxy.http.client.response import Broken
 from mcproxy.pending_requests import PeerGone
 from mcproxy.protocol.jsonrpc import Message, encode
 from mcproxy.protocol.sse import Event, EventDecoder, EventTooLarge
-from mcproxy.upstream.link import Duplex, Hop, NotAccepted, Unreachable
-from mcproxy.upstream.requester import EVENTS, JSON, Requester, UpstreamResponse, excerpt, session
+from mcproxy.upstream.context import LinkContext
+from mcproxy.upstream.link import Duplex, NotAccepted, Unreachable
+from mcproxy.upstream.requester import EVENTS, JSON, Requester, UpstreamResponse, connection_pool, read_prefix
 
 
 @asynccontextmanager
-async def stream(hop: Hop) -> AsyncIterator[Duplex]:
+async def stream(context: LinkContext) -> AsyncIterator[Duplex]:
     """An open stream whose `endpoint` event has come. Raises Unreachable or Rejected."""
-    assert hop.spec.url is not None
-    async with session(hop.spec) as http:
-        requester = Requester(http, hop)
+    assert context.spec.url is not None
+    async with connection_pool(context.spec) as http:
+        requester = Requester(http, context)
         try:
-            response = await requester.request("GET", URL(hop.spec.url), (("Accept", EVENTS),))
+            response = await requester.request("GET", URL(context.spec.url), (("Accept", EVENTS),))
         except (NotAccepted, PeerGone) as error:
             raise Unreachable(str(error)) from error
         with closing(response):
             if not response.ok or response.content_type != EVENTS:
-                raise requester.rejection(response, await excerpt(response))
-            async with aclosing(_events(response, hop.spec.max_message_bytes)) as events:
+                raise requester.rejection(response, await read_prefix(response))
+            async with aclosing(_events(response, context.spec.max_message_bytes)) as events:
                 endpoint = await _endpoint(events, response.url)
                 yield _SseDuplex(requester, events, endpoint)
 
@@ -74,9 +75,9 @@ class _SseDuplex:
         with closing(response):
             if response.status == 404:
                 raise NotAccepted("the upstream lost the session: HTTP 404")
-            raise self._requester.rejection(response, await excerpt(response))
+            raise self._requester.rejection(response, await read_prefix(response))
 
-    async def feed(self, receive: Callable[[bytes], None]) -> str:
+    async def read(self, receive: Callable[[bytes], None]) -> str:
         try:
             async for event in self._events:
                 if event.event == "message" and event.data:

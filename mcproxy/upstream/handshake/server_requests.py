@@ -36,9 +36,10 @@ from mcproxy.protocol.jsonrpc import (
 from mcproxy.protocol.methods import INPUT_CAPABILITIES
 from mcproxy.settings import UpstreamSettings
 from mcproxy.telemetry.metrics import UNKNOWN
-from mcproxy.upstream.attribution import Ambiguous, Attribution, Caused, Nobody
+from mcproxy.upstream.attribution import Ambiguous, Attributed, Attribution, Unsolicited
+from mcproxy.upstream.context import LinkContext
 from mcproxy.upstream.handshake.url_elicitations import UrlElicitations
-from mcproxy.upstream.link import Hop, NotAccepted, Rejected
+from mcproxy.upstream.link import NotAccepted, Rejected
 
 _ANSWERED_HERE: Final = {"ping": EMPTY_OBJECT}
 
@@ -66,7 +67,7 @@ class RefuseNow:
 Plan = ReplyNow | AskClient | RefuseNow
 
 
-def plan(request: Request, attribution: Attribution, hop: Hop, *, own_stream: bool) -> Plan:
+def plan(request: Request, attribution: Attribution, context: LinkContext, *, own_stream: bool) -> Plan:
     """Who answers `request`: decided at once, from what is known when it arrives.
 
     `own_stream` says that it came on the response stream of the call that caused it.
@@ -79,30 +80,30 @@ def plan(request: Request, attribution: Attribution, hop: Hop, *, own_stream: bo
         question = InputRequest(request.method, _without_hop_meta(request.params))
     except InvalidMessage as invalid:
         return RefuseNow(McpError(invalid.code, f"_meta: {invalid.reason}"))
-    configured = _configured(hop)
+    configured = _configured(context)
     if not own_stream and request.method in configured:
         return ReplyNow(configured[request.method])
-    if isinstance(attribution, Caused):
+    if isinstance(attribution, Attributed):
         return AskClient(attribution.call.client.ask, question, attribution.call.listener, attribution.ids)
-    if hop.ownership is not None and hop.ownership.listener is not None:
-        return AskClient(hop.ownership.listener.ask, question, hop.ownership.listener)
-    return RefuseNow(_untraceable(request.method, attribution, hop.spec))
+    if context.session is not None and context.session.listener is not None:
+        return AskClient(context.session.listener.ask, question, context.session.listener)
+    return RefuseNow(_untraceable(request.method, attribution, context.spec))
 
 
-def _configured(hop: Hop) -> dict[str, Raw]:
+def _configured(context: LinkContext) -> dict[str, Raw]:
     """What the settings answer on a connection that is shared.
 
     A server asks for roots when it will, right after the handshake above all, and keeps the answer for everybody:
     whichever client's call happens to run then did not provably cause it.
     """
-    if not hop.spec.roots or hop.ownership is not None:
+    if not context.spec.roots or context.session is not None:
         return {}
-    return {"roots/list": raw({"roots": [{"uri": uri} for uri in hop.spec.roots]})}
+    return {"roots/list": raw({"roots": [{"uri": uri} for uri in context.spec.roots]})}
 
 
-def _untraceable(method: str, attribution: Nobody | Ambiguous, spec: UpstreamSettings) -> McpError:
+def _untraceable(method: str, attribution: Unsolicited | Ambiguous, spec: UpstreamSettings) -> McpError:
     match attribution:
-        case Nobody():
+        case Unsolicited():
             cause = "no client's call is in flight that it could be for"
         case Ambiguous():
             cause = "this connection is shared, and it cannot be told which client it is for"
@@ -123,13 +124,18 @@ class ServerRequests:
     """Those of one link that have no answer yet; each runs in `tasks`."""
 
     def __init__(
-        self, hop: Hop, tasks: TaskGroup, requests: PendingRequests, send: Send, visits: UrlElicitations
+        self,
+        context: LinkContext,
+        tasks: TaskGroup,
+        requests: PendingRequests,
+        send: Send,
+        url_elicitations: UrlElicitations,
     ) -> None:
-        self._hop = hop
+        self._context = context
         self._tasks = tasks
         self._requests = requests
         self._send = send
-        self._visits = visits
+        self._url_elicitations = url_elicitations
         self._open: dict[RequestId, anyio.CancelScope] = {}
 
     def take(self, request: Request, attribution: Attribution, *, own_stream: bool) -> None:
@@ -137,11 +143,11 @@ class ServerRequests:
 
         Dropped and counted are those with an id in use, and those of an upstream that does not take its refusals.
         """
-        most = self._hop.spec.max_in_flight
+        most = self._context.spec.max_in_flight
         if request.id in self._open or len(self._open) >= 2 * most:
-            self._hop.count_junk()
+            self._context.count_junk()
             return
-        decided = plan(request, attribution, self._hop, own_stream=own_stream)
+        decided = plan(request, attribution, self._context, own_stream=own_stream)
         if isinstance(decided, AskClient) and len(self._open) >= most:
             decided = RefuseNow(McpError(INTERNAL_ERROR, f"busy: {most} requests wait for answers (max_in_flight)"))
         if isinstance(decided, RefuseNow):
@@ -171,7 +177,7 @@ class ServerRequests:
             case RefuseNow(error=error):
                 return ErrorResponse(id, error.error())
             case AskClient(put=put, request=request, listener=listener, ids=ids):
-                self._visits.note(request.params, listener)
+                self._url_elicitations.note(request.params, listener)
                 try:
                     with self._requests.held(ids):
                         return Response(id, parse_object(await put(request)))
@@ -182,4 +188,4 @@ class ServerRequests:
 
     def _count(self, method: str) -> None:
         label = method if method in INPUT_CAPABILITIES else UNKNOWN
-        self._hop.metrics.unattributed.labels(self._hop.spec.name, label).inc()
+        self._context.metrics.unattributed.labels(self._context.spec.name, label).inc()

@@ -33,9 +33,19 @@ from mcproxy.protocol.jsonrpc import (
     parse,
 )
 from mcproxy.protocol.sse import Event, EventDecoder, EventTooLarge
+from mcproxy.upstream.context import LinkContext
 from mcproxy.upstream.handshake.conversation import HandshakeConversation, messages
-from mcproxy.upstream.link import Hop, Link, NotAccepted, Rejected, task_group
-from mcproxy.upstream.requester import AUTHENTICATION, EVENTS, JSON, ExtraHeaders, Requester, excerpt, read, session
+from mcproxy.upstream.link import Link, NotAccepted, Rejected, task_group
+from mcproxy.upstream.requester import (
+    AUTHENTICATION,
+    EVENTS,
+    JSON,
+    ExtraHeaders,
+    Requester,
+    connection_pool,
+    read,
+    read_prefix,
+)
 from mcproxy.upstream.requester import UpstreamResponse as HttpResponse
 
 SESSION: Final = "Mcp-Session-Id"
@@ -43,7 +53,7 @@ VERSION: Final = "MCP-Protocol-Version"
 LAST_EVENT: Final = "Last-Event-ID"
 MAX_RESUMPTIONS: Final = 5
 """Resumptions of one response stream in a row that bring nothing."""
-STEADY: Final = 5.0
+STABLE_AFTER: Final = 5.0
 """Seconds that a listening stream must have lasted to be reopened without more delay than at first."""
 SHORTEST_POLL: Final = 0.1
 """Seconds: a server may ask for polling, not for a storm."""
@@ -65,9 +75,9 @@ _SESSION_NOT_FOUND: Final = -32001
 
 
 @asynccontextmanager
-async def connected(hop: Hop) -> AsyncIterator[Link]:
-    async with session(hop.spec) as http, task_group() as tasks:
-        streamable = _Streamable(hop, Requester(http, hop), tasks)
+async def connected(context: LinkContext) -> AsyncIterator[Link]:
+    async with connection_pool(context.spec) as http, task_group() as tasks:
+        streamable = _Streamable(context, Requester(http, context), tasks)
         try:
             yield await streamable.open()
         finally:
@@ -112,16 +122,16 @@ def session_is_lost(status: int, body: bytes, error: ErrorResponse | None, *, ha
 class _Streamable:
     """The transport of one link: it owns the session id, and the conversation that runs over it."""
 
-    def __init__(self, hop: Hop, requester: Requester, tasks: TaskGroup) -> None:
-        assert hop.spec.url is not None
-        self._url = URL(hop.spec.url)
-        self._hop = hop
+    def __init__(self, context: LinkContext, requester: Requester, tasks: TaskGroup) -> None:
+        assert context.spec.url is not None
+        self._url = URL(context.spec.url)
+        self._context = context
         self._requester = requester
         self._tasks = tasks
         self._session: str | None = None
         self._post_headers: ExtraHeaders | None = None
-        self._conversation = HandshakeConversation(hop, tasks, self._send)
-        self._hearing = PushChannel.RESTORED
+        self._conversation = HandshakeConversation(context, tasks, self._send)
+        self._channel = PushChannel.RESTORED
 
     async def open(self) -> Link:
         await self._conversation.open()
@@ -130,8 +140,8 @@ class _Streamable:
 
     async def close(self) -> None:
         """Tells the server that its session is over, where it has one and still knows it."""
-        wanted = self._session is not None and not self._conversation.over
-        self._conversation.lose("the link was closed")
+        wanted = self._session is not None and not self._conversation.is_closed
+        self._conversation.disconnect("the link was closed")
         if not wanted:
             return
         with anyio.move_on_after(GOODBYE, shield=True):
@@ -161,7 +171,7 @@ class _Streamable:
                     self._keep_session(response)
                 head = response.body.head
                 if head.status < 400 and head.content_type == JSON:
-                    self._take_body(await read(response, self._hop.spec.max_message_bytes), request.id)
+                    self._take_body(await read(response, self._context.spec.max_message_bytes), request.id)
                 else:
                     await self._take_other(response, request.id)
             finally:
@@ -192,11 +202,11 @@ class _Streamable:
             position = await self._follow(response, id, Position())
             await self._resume(id, position)
         else:
-            raise self._requester.rejection(response, await excerpt(response))
+            raise self._requester.rejection(response, await read_prefix(response))
 
     async def _follow(self, response: HttpResponse, id: RequestId | None, position: Position) -> Position:
         """Reads an event stream to its end, or to the answer to `id`; returns how far it came."""
-        decoder = EventDecoder(self._hop.spec.max_message_bytes)
+        decoder = EventDecoder(self._context.spec.max_message_bytes)
         try:
             async for chunk in response.body:
                 for event in decoder.feed(chunk):
@@ -231,48 +241,48 @@ class _Streamable:
     async def _listen(self) -> None:
         """Keeps the GET stream open, on which the server speaks unasked, for as long as it offers one."""
         position, failures, opened = Position(), 0, False
-        while not self._conversation.over:
+        while not self._conversation.is_closed:
             started = anyio.current_time()
             try:
                 response = await self._get(position)
             except (NotAccepted, PeerGone, Rejected):
-                self._hear(PushChannel.LOST)
+                self._report_channel(PushChannel.LOST)
                 failures += 1
             else:
                 with closing(response):
                     if not self._offers_stream(response, opened):
-                        self._hear(PushChannel.LOST)
+                        self._report_channel(PushChannel.LOST)
                         return
                     opened = opened or response.ok
                     position = await self._follow_unasked(response, position)
-                failures = 0 if anyio.current_time() - started > STEADY else failures + 1
+                failures = 0 if anyio.current_time() - started > STABLE_AFTER else failures + 1
             # a stream that its server keeps closing is reopened ever more slowly (requirement R6)
-            await anyio.sleep(min(position.wait(failures), self._hop.spec.timeouts.total))
+            await anyio.sleep(min(position.wait(failures), self._context.spec.timeouts.total))
 
     async def _follow_unasked(self, response: HttpResponse, position: Position) -> Position:
         if not response.ok:
-            self._hear(PushChannel.LOST)
+            self._report_channel(PushChannel.LOST)
             return position
-        self._hear(PushChannel.RESTORED)
+        self._report_channel(PushChannel.RESTORED)
         try:
             position = await self._follow(response, None, position)
         except Rejected as error:
-            self._conversation.lose(str(error))
+            self._conversation.disconnect(str(error))
         if position.last_id is None:
             # Nowhere to resume: what the server says until there is another stream is lost.
-            self._hear(PushChannel.LOST)
+            self._report_channel(PushChannel.LOST)
         return position
 
-    def _hear(self, hearing: PushChannel) -> None:
+    def _report_channel(self, channel: PushChannel) -> None:
         """Says whether the server is heard where that is another than before (R21)."""
-        if hearing is not self._hearing:
-            self._hearing = hearing
-            self._hop.publish(hearing)
+        if channel is not self._channel:
+            self._channel = channel
+            self._context.publish(channel)
 
     def _offers_stream(self, response: HttpResponse, opened: bool) -> bool:
         """405 says that there is none (transports, Listening for Messages); other refusals are taken as much."""
         if opened and response.status == 404:
-            self._conversation.leave("the upstream lost the session")
+            self._conversation.drain("the upstream lost the session")
         return _is_event_stream(response) or response.status >= 500
 
     async def _get(self, position: Position) -> HttpResponse:
@@ -283,7 +293,7 @@ class _Streamable:
         try:
             return await self._requester.request(method, self._url, headers, body)
         except NotAccepted as unreachable:
-            self._conversation.leave(str(unreachable))
+            self._conversation.drain(str(unreachable))
             raise
 
     def _posting(self) -> ExtraHeaders:
@@ -309,13 +319,13 @@ class _Streamable:
 
     async def _refused(self, response: HttpResponse, id: RequestId | None) -> None:
         """Makes of an HTTP error what it is: a lost session, the upstream's own error, or no MCP at all."""
-        body = await excerpt(response)
+        body = await read_prefix(response)
         error = _error_in(body)
         open = self._conversation.version is not None
         if open and session_is_lost(response.status, body, error, had_session=self._session is not None):
             raise self._lost(f"HTTP {response.status}")
         if open and response.status == 503:
-            self._conversation.leave("the upstream is unavailable: HTTP 503")
+            self._conversation.drain("the upstream is unavailable: HTTP 503")
             raise PeerGone(str(self._requester.rejection(response, body)))
         ours = response.status in range(400, 500) and response.status not in AUTHENTICATION
         if open and ours and error is not None and id is not None:
@@ -325,11 +335,11 @@ class _Streamable:
 
     def _lost(self, how: str) -> NotAccepted:
         reason = f"the upstream lost the session: {how}"
-        self._conversation.leave(reason)
+        self._conversation.drain(reason)
         return NotAccepted(reason)
 
     def _release(self, response: HttpResponse, *, reusable: bool) -> None:
-        if reusable and not self._conversation.over:
+        if reusable and not self._conversation.is_closed:
             response.release()
         else:
             response.close()

@@ -49,8 +49,9 @@ from mcproxy.protocol.methods import (
     Method,
 )
 from mcproxy.protocol.tasks import DECLARED, extensions, offer, shared
-from mcproxy.upstream.attribution import Caused, Causes
-from mcproxy.upstream.link import Hop, NotAccepted, Rejected, task_group
+from mcproxy.upstream.attribution import Attributed, CallsInFlight
+from mcproxy.upstream.context import LinkContext
+from mcproxy.upstream.link import NotAccepted, Rejected, task_group
 from mcproxy.upstream.stateless import probe as probing
 from mcproxy.upstream.stateless import results
 from mcproxy.upstream.stateless.subscriptions import ListenStream, announced
@@ -58,20 +59,20 @@ from mcproxy.upstream.stateless.subscriptions import ListenStream, announced
 FOREVER: Final = Timeouts(math.inf, math.inf)
 """For the stream of changes, once acknowledged: it lasts as long as its link."""
 
-HEAD_START: Final = 1.0
+FIRST_LISTEN_TIMEOUT: Final = 1.0
 """Seconds that a new link waits for its stream of changes; one that opens later counts everything as changed."""
 
 
 @asynccontextmanager
-async def kept(conversation: StatelessConversation) -> AsyncIterator[None]:
+async def running(conversation: StatelessConversation) -> AsyncIterator[None]:
     """Lets a conversation hear of changes; ends it on leaving."""
     async with task_group() as tasks:
-        tasks.start_soon(conversation.listening.run)
+        tasks.start_soon(conversation.subscriptions.run)
         try:
-            await conversation.listening.begin(HEAD_START)
+            await conversation.subscriptions.begin(FIRST_LISTEN_TIMEOUT)
             yield
         finally:
-            conversation.lose("the link was closed")
+            conversation.disconnect("the link was closed")
 
 
 class StatelessConversation:
@@ -80,15 +81,15 @@ class StatelessConversation:
     `says_cancelled`: a request is cancelled by a message; otherwise by cancelling its `send` (cancellation).
     """
 
-    def __init__(self, hop: Hop, identity: ServerIdentity, send: Send, *, says_cancelled: bool) -> None:
+    def __init__(self, context: LinkContext, identity: ServerIdentity, send: Send, *, says_cancelled: bool) -> None:
         self.identity: Final = identity
-        self._hop = hop
+        self._context = context
         self._send = send
         self._send_cancel: Send | None = self._say_cancelled if says_cancelled else None
         self._requests = PendingRequests()
-        self._causes = Causes()
-        self.listening: Final = ListenStream(hop, announced(identity.capabilities), self._listen)
-        self.over = False
+        self._calls = CallsInFlight()
+        self.subscriptions: Final = ListenStream(context, announced(identity.capabilities), self._listen)
+        self.is_closed = False
         self.settled: Final = self._requests.settled
         self._extensions = extensions(identity.capabilities)
         self._in_flight = 0
@@ -97,11 +98,11 @@ class StatelessConversation:
         has_tasks = offer(identity.version, identity.capabilities) is not None
         self._listens_as = Envelope(LATEST, DECLARED, probing.OURSELVES.info) if has_tasks else probing.OURSELVES
         self._over = anyio.Event()
-        self._how = ""
+        self._close_reason = ""
         self._answers: dict[str, Callable[[Call], Awaitable[Outcome]]] = {
-            SUBSCRIBE: self.listening.subscribe,
-            UNSUBSCRIBE: self.listening.unsubscribe,
-            LISTEN: self.listening.listen,
+            SUBSCRIBE: self.subscriptions.subscribe,
+            UNSUBSCRIBE: self.subscriptions.unsubscribe,
+            LISTEN: self.subscriptions.listen,
         }
         self._on: dict[str, Callable[[Notification, RequestId | None], bool]] = {
             PROGRESS: self._on_progress,
@@ -109,50 +110,50 @@ class StatelessConversation:
             CANCELLED: self._on_cancelled,
         }
 
-    async def ended(self) -> str:
+    async def wait_closed(self) -> str:
         """Leaves the calls in flight a moment for their own answers."""
         await self._over.wait()
         with anyio.move_on_after(GOODBYE):
             while self._in_flight:
                 self._fewer = anyio.Event()
                 await self._fewer.wait()
-        return self._how
+        return self._close_reason
 
-    def leave(self, how: str) -> None:
+    def drain(self, how: str) -> None:
         """Ends the link for later calls, which are NotAccepted."""
-        if not self.over:
-            self.over, self._how = True, how
+        if not self.is_closed:
+            self.is_closed, self._close_reason = True, how
             self._over.set()
-            self.listening.close(how)
+            self.subscriptions.close(how)
 
-    def lose(self, how: str) -> None:
+    def disconnect(self, how: str) -> None:
         """Ends the link: calls in flight fail with PeerGone, later ones are NotAccepted."""
-        self.leave(how)
+        self.drain(how)
         self._requests.fail_all(PeerGone(how))
 
     async def __call__(self, call: Call) -> Outcome:
-        if self.over:
-            raise NotAccepted(self._how)
+        if self.is_closed:
+            raise NotAccepted(self._close_reason)
         row = call.row
         if row.era is Era.HANDSHAKE or row.name in self._answers:
             return await self._answers.get(row.name, _agree)(call)
         id = self._requests.mint()
         if call.caller.log_level is not None:
-            self._causes.begin(id, call)
+            self._calls.begin(id, call)
         self._in_flight += 1
         try:
             answer = await self._requests.exchange(
                 row.name,
                 _enveloped(call, id if row.may_ask else None),
                 self._send,
-                self._hop.timeouts(row),
+                self._context.timeouts(row),
                 notify=call.client.notify if row.may_ask else None,
                 send_cancel=self._send_cancel,
                 id=id,
             )
             return self._outcome(row, call, answer)
         except NotAccepted as error:
-            self.leave(str(error))
+            self.drain(str(error))
             raise
         except RequestTimeout as late:
             return self._failed(call, f"{late}", Reason.TIMEOUT)
@@ -161,9 +162,9 @@ class StatelessConversation:
         except Rejected as error:
             return self._failed(call, f"{error}", Reason.UNAVAILABLE)
         finally:
-            self._causes.end(id)
+            self._calls.end(id)
             self._in_flight -= 1
-            if self.over:
+            if self.is_closed:
                 self._fewer.set()
 
     def _outcome(self, row: Method, call: Call, answer: Response | ErrorResponse) -> Outcome:
@@ -172,7 +173,7 @@ class StatelessConversation:
         if answer.error.code == UNSUPPORTED_PROTOCOL_VERSION:
             # Not executed, and no longer the server that was found: another link finds out what it is now.
             raise NotAccepted(f"it no longer speaks {self.identity.version}: {answer.error.message}")
-        return Failed(self._hop.redacted(answer.error), Party.UPSTREAM)
+        return Failed(self._context.redacted(answer.error), Party.UPSTREAM)
 
     def _shared_extensions(self, caller: Caller) -> Collection[str]:
         """Those of which the client knows the types of results; of results of old there are no types."""
@@ -191,7 +192,7 @@ class StatelessConversation:
                 LISTEN, wrap(params, self._listens_as), send, FOREVER, send_cancel=self._send_cancel
             )
         except NotAccepted as error:
-            self.leave(str(error))
+            self.drain(str(error))
             raise
 
     async def _say_cancelled(self, message: Message) -> None:
@@ -207,7 +208,7 @@ class StatelessConversation:
         try:
             self.take(parse(data), cause)
         except InvalidMessage as invalid:
-            self._hop.count_junk()
+            self._context.count_junk()
             if invalid.id is not None and cause in (None, invalid.id):
                 self._requests.fail(invalid.id, Rejected(f"the answer is malformed: {invalid.reason}"))
 
@@ -216,22 +217,22 @@ class StatelessConversation:
             case Response() | ErrorResponse():
                 self._on_answer(message, cause)
             case Notification():
-                if not self._on.get(message.method, self.listening.take)(message, cause):
-                    self._hop.count_junk()
+                if not self._on.get(message.method, self.subscriptions.take)(message, cause):
+                    self._context.count_junk()
             case Request():
                 # basic/patterns: "Servers MUST NOT initiate JSON-RPC requests, and clients do not send responses".
-                self._hop.count_junk()
+                self._context.count_junk()
             case _:
                 assert_never(message)
 
     def _on_answer(self, answer: Response | ErrorResponse, cause: RequestId | None) -> None:
         if cause is not None and answer.id != cause:
             if answer.id is not None:
-                self._hop.count_junk()
+                self._context.count_junk()
                 return
             answer = replace(answer, id=cause)
         self._requests.settle(answer)
-        self._causes.answered(answer.id)
+        self._calls.answered(answer.id)
 
     def _on_progress(self, notification: Notification, _: RequestId | None) -> bool:
         self._requests.progress(notification.params)
@@ -239,23 +240,23 @@ class StatelessConversation:
 
     def _on_log_message(self, notification: Notification, cause: RequestId | None) -> bool:
         """Of one request alone (logging); on a shared channel nothing says of which."""
-        attribution = self._causes.of_shared_stream() if cause is None else self._causes.of(cause)
-        if isinstance(attribution, Caused):
+        attribution = self._calls.on_shared_stream() if cause is None else self._calls.of(cause)
+        if isinstance(attribution, Attributed):
             attribution.call.client.notify(notification.method, notification.params)
         else:
-            self._hop.metrics.unattributed.labels(self._hop.spec.name, LOG_MESSAGE).inc()
+            self._context.metrics.unattributed.labels(self._context.spec.name, LOG_MESSAGE).inc()
         return True
 
     def _on_cancelled(self, notification: Notification, _: RequestId | None) -> bool:
         """cancellation: how a server tears a stream of changes down, and nothing else."""
         id = parse_id(notification.params.get("requestId", b""))
-        if id is None or not self.listening.holds(id):
+        if id is None or not self.subscriptions.holds(id):
             return False
         self._requests.fail(id, PeerGone("the server ended it"))
         return True
 
     def _failed(self, call: Call, why: str, reason: Reason) -> Failed:
-        sentence = f"upstream {self._hop.spec.name!r}, {call.method}: {why}"
+        sentence = f"upstream {self._context.spec.name!r}, {call.method}: {why}"
         return Failed(ErrorObject(INTERNAL_ERROR, sentence), Party.UPSTREAM, reason)
 
 

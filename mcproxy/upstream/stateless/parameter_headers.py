@@ -23,7 +23,7 @@ from mcproxy.protocol.methods import METHODS, Kind, Subject
 
 log = structlog.get_logger()
 
-MOST_TOOLS: Final = 10_000
+MAX_TOOLS: Final = 10_000
 """Annotated tools that are remembered; the first listed give way, and are asked for again where needed."""
 
 _tools = msgspec.json.Decoder(list[Raw])
@@ -73,7 +73,7 @@ class ParameterHeaders:
         self._tools.pop(name, None)
         if parameters:
             self._tools[name] = parameters
-            if len(self._tools) > MOST_TOOLS:
+            if len(self._tools) > MAX_TOOLS:
                 del self._tools[next(iter(self._tools))]
 
 

@@ -1,6 +1,6 @@
 """The stateless era over a pipe that all messages share (2026-07-28, stdio): asked which it speaks, then spoken.
 
-A pipe is read by one reader from beginning to end; `Relay` lets two conversations have it, one after the other.
+A pipe is read by one reader from beginning to end; `HandoverPipe` lets two conversations have it, one after the other.
 """
 
 from __future__ import annotations
@@ -13,74 +13,77 @@ import anyio
 from mcproxy.call.upstreams import ServerIdentity
 from mcproxy.pending_requests import PeerGone, PendingRequests, RequestTimeout, Timeouts
 from mcproxy.protocol.jsonrpc import ErrorResponse, InvalidMessage, Message, Request, Response, parse
-from mcproxy.upstream.link import Duplex, Hop, Link, NotAccepted, task_group
-from mcproxy.upstream.stateless.conversation import StatelessConversation, kept
+from mcproxy.upstream.context import LinkContext
+from mcproxy.upstream.link import Duplex, Link, NotAccepted, task_group
+from mcproxy.upstream.stateless.conversation import StatelessConversation, running
 from mcproxy.upstream.stateless.probe import QUESTION, Older, identity
 
 
-class Relay:
+class HandoverPipe:
     """Implements `link.Duplex` over another one. What arrives while nobody feeds is dropped."""
 
     def __init__(self, pipe: Duplex) -> None:
         self._pipe = pipe
         self._receive: Callable[[bytes], None] = _drop
         self._ended = anyio.Event()
-        self._how = ""
+        self._close_reason = ""
 
     @property
-    def over(self) -> bool:
+    def is_closed(self) -> bool:
         return self._ended.is_set()
 
     async def run(self) -> None:
-        self._how = await self._pipe.feed(lambda data: self._receive(data))
+        self._close_reason = await self._pipe.read(lambda data: self._receive(data))
         self._ended.set()
 
     async def send(self, message: Message) -> None:
         await self._pipe.send(message)
 
-    async def feed(self, receive: Callable[[bytes], None]) -> str:
+    async def read(self, receive: Callable[[bytes], None]) -> str:
         self._receive = receive
         try:
             await self._ended.wait()
         finally:
             self._receive = _drop
-        return self._how
+        return self._close_reason
 
 
 @asynccontextmanager
-async def relayed(pipe: Duplex) -> AsyncIterator[Relay]:
+async def handover(pipe: Duplex) -> AsyncIterator[HandoverPipe]:
     async with task_group() as tasks:
-        relay = Relay(pipe)
+        relay = HandoverPipe(pipe)
         tasks.start_soon(relay.run)
         yield relay
 
 
 @asynccontextmanager
-async def over(pipe: Duplex, hop: Hop, patience: float, question: Request = QUESTION) -> AsyncIterator[Link]:
-    """A link to a server that answers `question` within `patience` seconds with that it speaks this era.
+async def connected(
+    pipe: Duplex, context: LinkContext, timeout: float, question: Request = QUESTION
+) -> AsyncIterator[Link]:
+    """A link to a server that answers `question` within `timeout` seconds with that it speaks this era.
 
     Raises Older, Unreachable, or PeerGone where the pipe ends before.
     """
-    found = await _probe(pipe, hop, patience, question)
-    conversation = StatelessConversation(hop, found, pipe.send, says_cancelled=True)
+    found = await _probe(pipe, context, timeout, question)
+    conversation = StatelessConversation(context, found, pipe.send, says_cancelled=True)
     async with task_group() as tasks:
-        tasks.start_soon(_feed, pipe, conversation)
-        async with kept(conversation):
+        tasks.start_soon(_read_messages, pipe, conversation)
+        async with running(conversation):
             yield conversation
 
 
-async def _feed(pipe: Duplex, conversation: StatelessConversation) -> None:
-    conversation.lose(await pipe.feed(conversation.receive))
+async def _read_messages(pipe: Duplex, conversation: StatelessConversation) -> None:
+    conversation.disconnect(await pipe.read(conversation.receive))
 
 
-async def _probe(pipe: Duplex, hop: Hop, patience: float, question: Request) -> ServerIdentity:
-    hop.underway.step = question.method
+async def _probe(pipe: Duplex, context: LinkContext, timeout: float, question: Request) -> ServerIdentity:
+    context.awaited = question.method
     requests = PendingRequests()
     async with task_group() as tasks:
-        tasks.start_soon(_await_answer, pipe, hop, requests)
+        tasks.start_soon(_await_answer, pipe, context, requests)
         try:
             answer = await requests.exchange(
-                question.method, question.params, pipe.send, Timeouts(patience, patience), id=question.id
+                question.method, question.params, pipe.send, Timeouts(timeout, timeout), id=question.id
             )
         except RequestTimeout as silence:
             raise Older(f"{question.method}: {silence}", silent=True) from silence
@@ -89,18 +92,18 @@ async def _probe(pipe: Duplex, hop: Hop, patience: float, question: Request) -> 
         return identity(answer)
 
 
-async def _await_answer(pipe: Duplex, hop: Hop, requests: PendingRequests) -> None:
+async def _await_answer(pipe: Duplex, context: LinkContext, requests: PendingRequests) -> None:
     def receive(data: bytes) -> None:
         try:
             message = parse(data)
         except InvalidMessage:
-            hop.count_junk()
+            context.count_junk()
             return
         if isinstance(message, Response | ErrorResponse):
             requests.settle(message)
 
-    requests.fail_all(PeerGone(await pipe.feed(receive)))
+    requests.fail_all(PeerGone(await pipe.read(receive)))
 
 
 def _drop(_: bytes) -> None:
-    """Nobody listens between two conversations."""
+    """Unsolicited listens between two conversations."""

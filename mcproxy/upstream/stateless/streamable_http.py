@@ -37,17 +37,27 @@ from mcproxy.protocol.jsonrpc import (
 )
 from mcproxy.protocol.methods import METHODS, Kind, Subject
 from mcproxy.protocol.sse import EventDecoder, EventTooLarge
-from mcproxy.upstream.link import Hop, Link, NotAccepted, Rejected, Unreachable, task_group
-from mcproxy.upstream.requester import AUTHENTICATION, EVENTS, JSON, ExtraHeaders, Requester, excerpt, read, session
+from mcproxy.upstream.context import LinkContext
+from mcproxy.upstream.link import Link, NotAccepted, Rejected, Unreachable, task_group
+from mcproxy.upstream.requester import (
+    AUTHENTICATION,
+    EVENTS,
+    JSON,
+    ExtraHeaders,
+    Requester,
+    connection_pool,
+    read,
+    read_prefix,
+)
 from mcproxy.upstream.requester import UpstreamResponse as HttpResponse
-from mcproxy.upstream.stateless.conversation import StatelessConversation, kept
+from mcproxy.upstream.stateless.conversation import StatelessConversation, running
 from mcproxy.upstream.stateless.parameter_headers import ParameterHeaders, next_page
 from mcproxy.upstream.stateless.probe import QUESTION, Older, identity, is_modern
 
 REFETCHED_PAGES: Final = 100
 """Of a list of tools, at most, to find the definition of one."""
-MOST_KEPT_NAMES: Final = 1024
-LONGEST_KEPT_NAME: Final = 256
+MAX_KEPT_NAMES: Final = 1024
+MAX_KEPT_NAME_BYTES: Final = 256
 """Bytes of a subject whose headers are kept for its next request."""
 PASSING: Final = frozenset({408, 425, 429})
 """Statuses that say of nothing but the moment."""
@@ -55,26 +65,26 @@ _HANDSHAKE_WANTED: Final = re.compile(r"\bsession\b|session[ _-]?id|initializ", 
 
 
 @asynccontextmanager
-async def connected(hop: Hop, patience: float) -> AsyncIterator[Link]:
-    """A link to a server that says within `patience` seconds that it speaks this era.
+async def connected(context: LinkContext, timeout: float) -> AsyncIterator[Link]:
+    """A link to a server that says within `timeout` seconds that it speaks this era.
 
     Raises Older, Unreachable or Rejected.
     """
-    hop.underway.step = QUESTION.method
-    async with session(hop.spec) as http, task_group() as tasks:
-        posts = _Posts(hop, Requester(http, hop))
-        link = _Stateless(hop, posts, await _probed(posts, patience), tasks)
-        async with kept(link.conversation):
+    context.awaited = QUESTION.method
+    async with connection_pool(context.spec) as http, task_group() as tasks:
+        posts = _Posts(context, Requester(http, context))
+        link = _Stateless(context, posts, await _probed(posts, timeout), tasks)
+        async with running(link.conversation):
             yield link
 
 
 class _Posts:
     """What a request is sent as, and what of its response is a message."""
 
-    def __init__(self, hop: Hop, requester: Requester) -> None:
-        assert hop.spec.url is not None
-        self._url = URL(hop.spec.url)
-        self.limit = hop.spec.max_message_bytes
+    def __init__(self, context: LinkContext, requester: Requester) -> None:
+        assert context.spec.url is not None
+        self._url = URL(context.spec.url)
+        self.limit = context.spec.max_message_bytes
         """Bytes of a message."""
         self._requester = requester
 
@@ -103,12 +113,12 @@ class _Posts:
     def _headers(self, request: Request, mirrored: Mapping[str, str]) -> ExtraHeaders:
         key = METHODS[request.method].subject_key
         name = bytes(request.params.get(key, b"")) if key is not None else b""
-        named = _named_again if len(name) <= LONGEST_KEPT_NAME else _named
+        named = _named_again if len(name) <= MAX_KEPT_NAME_BYTES else _named
         headers = named(request.method, name)
         return (*headers, *mirrored.items()) if mirrored else headers
 
     async def rejection(self, response: HttpResponse, body: bytes | None = None) -> Rejected:
-        return self._requester.rejection(response, await excerpt(response) if body is None else body)
+        return self._requester.rejection(response, await read_prefix(response) if body is None else body)
 
 
 def _named(method: str, name: bytes) -> ExtraHeaders:
@@ -118,18 +128,18 @@ def _named(method: str, name: bytes) -> ExtraHeaders:
     return (*standard.items(), ("Accept", f"{JSON}, {EVENTS}"), ("Content-Type", JSON))
 
 
-_named_again: Final = lru_cache(MOST_KEPT_NAMES)(_named)
+_named_again: Final = lru_cache(MAX_KEPT_NAMES)(_named)
 """Most requests are about few subjects."""
 
 
-async def _probed(posts: _Posts, patience: float) -> ServerIdentity:
+async def _probed(posts: _Posts, timeout: float) -> ServerIdentity:
     try:
-        with anyio.fail_after(patience):
+        with anyio.fail_after(timeout):
             response = await posts.post(QUESTION, {})
             with closing(response):
                 return identity(await _first_answer(posts, response), response.status)
     except TimeoutError as error:
-        raise Older(f"no answer to {QUESTION.method} after {patience:g} s (probe)", silent=True) from error
+        raise Older(f"no answer to {QUESTION.method} after {timeout:g} s (probe)", silent=True) from error
     except (NotAccepted, PeerGone) as error:
         raise Unreachable(f"{QUESTION.method}: {error}") from error
 
@@ -160,7 +170,7 @@ async def _first_answer(posts: _Posts, response: HttpResponse) -> Response | Err
 
 async def _first_refusal(posts: _Posts, response: HttpResponse) -> ErrorResponse:
     """streamable-http, Backward Compatibility: the body of a 4xx decides; of other statuses nothing tells the era."""
-    body = await excerpt(response)
+    body = await read_prefix(response)
     error = _parsed(body)
     if not _is_clients_fault(response.status):
         raise await posts.rejection(response, body)
@@ -172,19 +182,19 @@ async def _first_refusal(posts: _Posts, response: HttpResponse) -> ErrorResponse
 class _Stateless:
     """Implements `link.Link`: a conversation whose every request is a POST."""
 
-    def __init__(self, hop: Hop, posts: _Posts, identity: ServerIdentity, tasks: TaskGroup) -> None:
+    def __init__(self, context: LinkContext, posts: _Posts, identity: ServerIdentity, tasks: TaskGroup) -> None:
         self.identity: Final = identity
-        self.conversation: Final = StatelessConversation(hop, identity, self._send, says_cancelled=False)
+        self.conversation: Final = StatelessConversation(context, identity, self._send, says_cancelled=False)
         self._posts = posts
         self._tasks = tasks
-        self._mirrored = ParameterHeaders(hop.spec.name)
+        self._mirrored = ParameterHeaders(context.spec.name)
 
     @property
-    def over(self) -> bool:
-        return self.conversation.over
+    def is_closed(self) -> bool:
+        return self.conversation.is_closed
 
-    async def ended(self) -> str:
-        return await self.conversation.ended()
+    async def wait_closed(self) -> str:
+        return await self.conversation.wait_closed()
 
     async def __call__(self, call: Call) -> Outcome:
         outcome = await self.conversation(call)
@@ -232,7 +242,7 @@ class _Stateless:
 
     async def _refused(self, response: HttpResponse, request: Request) -> None:
         """Makes of an HTTP error what it is: the server's own error, an older server, or no MCP at all."""
-        body = await excerpt(response)
+        body = await read_prefix(response)
         error = _parsed(body)
         rejection = await self._posts.rejection(response, body)
         if not _is_clients_fault(response.status):
@@ -246,7 +256,7 @@ class _Stateless:
         raise rejection
 
     def _release(self, response: HttpResponse, *, reusable: bool) -> None:
-        if reusable and not self.conversation.over:
+        if reusable and not self.conversation.is_closed:
             response.release()
         else:
             response.close()

@@ -52,11 +52,12 @@ from mcproxy.protocol.methods import (
     Kind,
 )
 from mcproxy.protocol.tasks import LISTEN_TASKS, TASK_ID, TASK_NOTIFICATION, listened, listening_for
-from mcproxy.upstream.link import Hop, NotAccepted, Rejected, task_group
+from mcproxy.upstream.context import LinkContext
+from mcproxy.upstream.link import NotAccepted, Rejected, task_group
 
 log = structlog.get_logger()
 
-STEADY: Final = 5.0
+STABLE_AFTER: Final = 5.0
 """Seconds that a stream must have lasted to be reopened without more delay than at first (requirement R6)."""
 
 Listen = Callable[[Params, Callable[[RequestId], None]], Awaitable[Response | ErrorResponse]]
@@ -65,7 +66,7 @@ Listen = Callable[[Params, Callable[[RequestId], None]], Awaitable[Response | Er
 _uris = msgspec.json.Decoder(list[str])
 
 
-class Named(NamedTuple):
+class FilterEntry(NamedTuple):
     """Something that a filter names: `member` is LISTEN_URIS or LISTEN_TASKS."""
 
     member: str
@@ -82,7 +83,7 @@ class ListenFilter:
     tasks: frozenset[str] = frozenset()
 
     @classmethod
-    def of(cls, flags: frozenset[str], named: Collection[Named]) -> ListenFilter:
+    def of(cls, flags: frozenset[str], named: Collection[FilterEntry]) -> ListenFilter:
         uris = frozenset(name for member, name in named if member == LISTEN_URIS)
         return cls(flags, uris, frozenset(name for member, name in named if member == LISTEN_TASKS))
 
@@ -90,9 +91,9 @@ class ListenFilter:
         return bool(self.flags or self.named)
 
     @property
-    def named(self) -> frozenset[Named]:
-        uris = frozenset(Named(LISTEN_URIS, uri) for uri in self.uris)
-        return uris | {Named(LISTEN_TASKS, id) for id in self.tasks}
+    def named(self) -> frozenset[FilterEntry]:
+        uris = frozenset(FilterEntry(LISTEN_URIS, uri) for uri in self.uris)
+        return uris | {FilterEntry(LISTEN_TASKS, id) for id in self.tasks}
 
     @property
     def kinds(self) -> tuple[Kind, ...]:
@@ -169,32 +170,36 @@ class ListenStream:
     """`run` owns the streams; calls and what arrives come from other tasks."""
 
     def __init__(
-        self, hop: Hop, flags: frozenset[str], listen: Listen, delays: Callable[[int], float] = backoff.delay
+        self,
+        context: LinkContext,
+        flags: frozenset[str],
+        listen: Listen,
+        delays: Callable[[int], float] = backoff.delay,
     ) -> None:
-        self._hop = hop
+        self._context = context
         self._flags = flags
         self._listen = listen
         self._delays = delays
-        self._wishes: dict[Named, _Wish] = {}
+        self._wishes: dict[FilterEntry, _Wish] = {}
         self._streams: dict[RequestId, _ListenResponse] = {}
         """Those that are open or being opened: two, while one takes the place of the other."""
         self._stream: _ListenResponse | None = None
         """The one that is acknowledged."""
         self._unsupported: ErrorObject | None = None
         self._closed: str | None = None
-        self._deaf = False
+        self._channel_lost = False
         """Whether something that is wanted goes unheard (requirement R21)."""
         self._failures = 0
-        self._tried = anyio.Event()
-        self._stirred = anyio.Event()
+        self._first_attempt = anyio.Event()
+        self._wakeup = anyio.Event()
 
-    async def begin(self, patience: float) -> None:
-        """Returns once changes are heard of, or there are none to hear of; after `patience` seconds in any case."""
+    async def begin(self, timeout: float) -> None:
+        """Returns once changes are heard of, or there are none to hear of; after `timeout` seconds in any case."""
         if not self._flags:
             return
-        with anyio.move_on_after(patience):
-            await self._tried.wait()
-        self._deaf = self._stream is None
+        with anyio.move_on_after(timeout):
+            await self._first_attempt.wait()
+        self._channel_lost = self._stream is None
 
     async def subscribe(self, call: Call) -> Outcome:
         """Answers once the server agreed to report updates, or did not. Raises PeerGone where the link ends before."""
@@ -203,11 +208,11 @@ class ListenStream:
             return Failed(ErrorObject(INVALID_PARAMS, f"{call.method} needs a URI"), Party.CLIENT)
         if self._unsupported is not None:
             return Failed(self._unsupported, Party.UPSTREAM)
-        name = Named(LISTEN_URIS, uri)
+        name = FilterEntry(LISTEN_URIS, uri)
         wish = self._wishes.setdefault(name, _Wish())
-        self._stir()
+        self._wake()
         try:
-            with anyio.move_on_after(self._patience):
+            with anyio.move_on_after(self._timeout):
                 await wish.settled.wait()
         finally:
             if not wish.granted:
@@ -220,7 +225,7 @@ class ListenStream:
 
     async def unsubscribe(self, call: Call) -> Outcome:
         """Answers at once: what the server still reports meanwhile harms nobody."""
-        name = Named(LISTEN_URIS, _uri(call) or "")
+        name = FilterEntry(LISTEN_URIS, _uri(call) or "")
         if name in self._wishes:
             self._withdraw(name, self._wishes[name])
         return Complete({})
@@ -232,13 +237,13 @@ class ListenStream:
         """
         if self._unsupported is not None:
             return Failed(self._unsupported, Party.UPSTREAM)
-        names = dict.fromkeys(Named(LISTEN_TASKS, id) for id in listened(call.params))
+        names = dict.fromkeys(FilterEntry(LISTEN_TASKS, id) for id in listened(call.params))
         for old in [name for name in self._wishes if name.member == LISTEN_TASKS and name not in names]:
             self._withdraw(old, self._wishes[old])
         wishes = {name: self._wishes.setdefault(name, _Wish()) for name in names}
-        self._stir()
+        self._wake()
         try:
-            with anyio.move_on_after(self._patience):
+            with anyio.move_on_after(self._timeout):
                 for wish in wishes.values():
                     await wish.settled.wait()
         finally:
@@ -287,10 +292,10 @@ class ListenStream:
                 wanted = ListenFilter.of(self._flags, self._wishes)
                 if self._stream is not None and self._stream.end is not None:
                     await self._lost(self._stream, self._stream.end)
-                elif self._deaf and not wanted:
-                    self._regain()
+                elif self._channel_lost and not wanted:
+                    self._restore_channel()
                 elif wanted == (self._stream.covers if self._stream is not None else ListenFilter()):
-                    await self._stirred.wait()
+                    await self._wakeup.wait()
                 elif not wanted:
                     self._replace(None)
                 else:
@@ -300,11 +305,11 @@ class ListenStream:
         """subscriptions, Acknowledgment: only then is the stream open, and takes the place of the one before."""
         stream = _ListenResponse(wanted, anyio.current_time())
         tasks.start_soon(self._follow, stream)
-        with anyio.move_on_after(self._patience):
+        with anyio.move_on_after(self._timeout):
             await stream.opened.wait()
         if stream.agreed is not None:
             self._adopt(stream, stream.agreed)
-            self._tried.set()
+            self._first_attempt.set()
             return
         stream.scope.cancel()
         await self._refused(wanted, stream.end or self._late().error)
@@ -322,22 +327,22 @@ class ListenStream:
             with stream.scope:
                 answer = await self._listen(stream.asked.params(), begun)
                 if isinstance(answer, ErrorResponse):
-                    stream.ended(self._hop.redacted(answer.error))
+                    stream.ended(self._context.redacted(answer.error))
         except (NotAccepted, PeerGone, Rejected) as error:
             why = str(error)
         finally:
             if id is not None:
                 del self._streams[id]
             if stream.end is None:
-                stream.ended(self._hop.redacted(self._error(why)))
-            self._stir()
+                stream.ended(self._context.redacted(self._error(why)))
+            self._wake()
 
     def _adopt(self, stream: _ListenResponse, agreed: ListenFilter) -> None:
         self._replace(stream)
-        if self._settle(stream.asked, agreed) and not self._deaf:
-            self._deafen()
-        if self._deaf:
-            self._regain()
+        if self._settle(stream.asked, agreed) and not self._channel_lost:
+            self._lose_channel()
+        if self._channel_lost:
+            self._restore_channel()
 
     def _replace(self, stream: _ListenResponse | None) -> None:
         old, self._stream = self._stream, stream
@@ -353,18 +358,18 @@ class ListenStream:
                 wish.settle(None)
                 continue
             if wish.granted and name.member == LISTEN_URIS:
-                log.warning("an upstream reports updates no longer", upstream=self._hop.spec.name, uri=name.name)
+                log.warning("an upstream reports updates no longer", upstream=self._context.spec.name, uri=name.name)
                 ceased = True
             self._refuse(name, ErrorObject(INVALID_PARAMS, f"{self._name} does not report updates of {name.name}"))
         return ceased
 
-    def _deafen(self) -> None:
-        self._deaf = True
-        self._hop.publish(PushChannel.LOST)
+    def _lose_channel(self) -> None:
+        self._channel_lost = True
+        self._context.publish(PushChannel.LOST)
 
-    def _regain(self) -> None:
-        self._deaf = False
-        self._hop.publish(PushChannel.RESTORED)
+    def _restore_channel(self) -> None:
+        self._channel_lost = False
+        self._context.publish(PushChannel.RESTORED)
 
     async def _refused(self, asked: ListenFilter, why: ErrorObject) -> None:
         """The stream could not be opened. What was asked for anew is refused; what was agreed before is tried again."""
@@ -373,59 +378,63 @@ class ListenStream:
                 self._refuse(name, why)
         if self._stream is None and why.code == METHOD_NOT_FOUND:
             self._unsupported = why
-        log.warning("an upstream tells no changes", upstream=self._hop.spec.name, reason=self._hop.redact(why.message))
-        self._tried.set()
+        log.warning(
+            "an upstream tells no changes", upstream=self._context.spec.name, reason=self._context.redact(why.message)
+        )
+        self._first_attempt.set()
         self._failures += 1
         await anyio.sleep(self._delays(self._failures))
 
     async def _lost(self, stream: _ListenResponse, why: ErrorObject) -> None:
         """A stream that its server keeps closing is reopened ever more slowly (requirement R6)."""
-        log.debug("a stream of changes ended", upstream=self._hop.spec.name, reason=self._hop.redact(why.message))
+        log.debug(
+            "a stream of changes ended", upstream=self._context.spec.name, reason=self._context.redact(why.message)
+        )
         self._stream = None
-        self._deafen()
-        self._failures = 0 if anyio.current_time() - stream.since > STEADY else self._failures + 1
+        self._lose_channel()
+        self._failures = 0 if anyio.current_time() - stream.since > STABLE_AFTER else self._failures + 1
         await anyio.sleep(self._delays(self._failures))
 
-    def _refuse(self, name: Named, why: ErrorObject) -> None:
+    def _refuse(self, name: FilterEntry, why: ErrorObject) -> None:
         self._wishes.pop(name).settle(why)
 
-    def _withdraw(self, name: Named, wish: _Wish) -> None:
+    def _withdraw(self, name: FilterEntry, wish: _Wish) -> None:
         if self._wishes.get(name) is wish:
             del self._wishes[name]
-            self._stir()
+            self._wake()
 
     def _updated(self, params: Params) -> bool:
         uri = parse_text(params.get("uri", b""))
         if uri is None:
             return False
-        self._hop.publish(ResourceUpdated(uri, params))
+        self._context.publish(ResourceUpdated(uri, params))
         return True
 
     def _task_changed(self, params: Params) -> bool:
         id = parse_text(params.get(TASK_ID, b""))
         if id is None:
             return False
-        self._hop.publish(TaskChanged(id, TASK_NOTIFICATION, params))
+        self._context.publish(TaskChanged(id, TASK_NOTIFICATION, params))
         return True
 
     def _publish_changed(self, kinds: tuple[Kind, ...]) -> None:
         for kind in kinds:
-            self._hop.publish(ListChanged(kind))
+            self._context.publish(ListChanged(kind))
 
-    def _stir(self) -> None:
-        stirred, self._stirred = self._stirred, anyio.Event()
-        stirred.set()
+    def _wake(self) -> None:
+        wakeup, self._wakeup = self._wakeup, anyio.Event()
+        wakeup.set()
 
     @property
-    def _patience(self) -> float:
-        return self._hop.spec.timeouts.idle
+    def _timeout(self) -> float:
+        return self._context.spec.timeouts.idle
 
     @property
     def _name(self) -> str:
-        return f"upstream {self._hop.spec.name!r}"
+        return f"upstream {self._context.spec.name!r}"
 
     def _late(self) -> Failed:
-        error = self._error(f"no acknowledgement after {self._patience:g} s (idle)")
+        error = self._error(f"no acknowledgement after {self._timeout:g} s (idle)")
         return Failed(error, Party.UPSTREAM, Reason.TIMEOUT)
 
     def _error(self, why: str) -> ErrorObject:

@@ -15,8 +15,8 @@ from mcproxy.upstream.child.lines import LineDecoder, LineTooLong
 @given(st.binary(max_size=200), st.lists(st.integers(0, 200)))
 def test_lines_do_not_depend_on_how_they_are_cut(data: bytes, cuts: list[int]) -> None:
     decoder = LineDecoder(1000)
-    places = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
-    lines = [line for a, b in pairwise(places) for line in decoder.feed(data[a:b])]
+    slots = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
+    lines = [line for a, b in pairwise(slots) for line in decoder.feed(data[a:b])]
     assert lines == data.split(b"\n")[:-1]
 
 

@@ -16,8 +16,9 @@ from mcproxy.call.clients import TaskChanged
 from mcproxy.protocol.jsonrpc import Message, Request, encode, raw
 from mcproxy.settings import UpstreamSettings, UpstreamTimeouts
 from mcproxy.telemetry.metrics import Metrics
+from mcproxy.upstream.context import LinkContext, SessionOwner
 from mcproxy.upstream.handshake.conversation import HandshakeConversation
-from mcproxy.upstream.link import Hop, Ownership, task_group
+from mcproxy.upstream.link import task_group
 from tests.upstream.support import FakeClient, answering, decoded, request, tool
 
 pytestmark = pytest.mark.anyio
@@ -55,18 +56,18 @@ class Wire:
 
 
 @asynccontextmanager
-async def wired(ownership: Ownership | None = None, **timeouts: float) -> AsyncIterator[Wire]:
+async def wired(session: SessionOwner | None = None, **timeouts: float) -> AsyncIterator[Wire]:
     published: list[object] = []
     spec = UpstreamSettings(name="up", prefix="up", command="fake", timeouts=UpstreamTimeouts(**timeouts))
     with anyio.fail_after(5):
         async with task_group() as tasks:
-            hop = Hop(spec, Metrics(), published.append, ownership)
+            context = LinkContext(spec, Metrics(), published.append, session)
             wire: Wire
 
             async def send(message: Message) -> None:
                 await wire.send(message)
 
-            wire = Wire(HandshakeConversation(hop, tasks, send), published)
+            wire = Wire(HandshakeConversation(context, tasks, send), published)
             await wire.conversation.open()
             yield wire
 
@@ -131,6 +132,6 @@ async def test_tasks_that_clients_carry_out_are_not_declared_for_them() -> None:
         "sampling": raw({}),
         "extensions": raw({"io.modelcontextprotocol/tasks": {}, "org.example/odd": {}}),
     }
-    async with wired(Ownership("session", declared, None)) as wire:
+    async with wired(SessionOwner("session", declared, None)) as wire:
         capabilities = wire.sent[0]["params"]["capabilities"]
         assert capabilities == {"sampling": {}, "extensions": {"org.example/odd": {}}}

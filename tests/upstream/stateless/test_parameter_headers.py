@@ -7,7 +7,7 @@ from typing import Any
 from msgspec import Raw
 
 from mcproxy.protocol.jsonrpc import Params, first_level, raw
-from mcproxy.upstream.stateless.parameter_headers import MOST_TOOLS, ParameterHeaders, next_page
+from mcproxy.upstream.stateless.parameter_headers import MAX_TOOLS, ParameterHeaders, next_page
 from tests.upstream.support import decoded
 
 
@@ -63,7 +63,7 @@ def test_beyond_so_many_annotated_tools_the_first_listed_give_way() -> None:
     mirrored = ParameterHeaders("u")
     mirrored.note(first_level({"tools": [tool("first", a="A"), tool("second", a="A")]}))
     mirrored.note(first_level({"tools": [tool("first", a="A")]}))
-    mirrored.note(first_level({"tools": [tool(f"t{number}", a="A") for number in range(MOST_TOOLS - 1)]}))
+    mirrored.note(first_level({"tools": [tool(f"t{number}", a="A") for number in range(MAX_TOOLS - 1)]}))
     assert mirrored.headers("tools/call", call("first", a="1")) == {"Mcp-Param-A": "1"}
     assert mirrored.headers("tools/call", call("second", a="1")) == {}
 

@@ -28,7 +28,7 @@ from mcproxy.protocol.jsonrpc import (
 from mcproxy.protocol.methods import ACKNOWLEDGED, Kind
 from mcproxy.settings import UpstreamSettings, UpstreamTimeouts
 from mcproxy.telemetry.metrics import Metrics
-from mcproxy.upstream.link import Hop
+from mcproxy.upstream.context import LinkContext
 from mcproxy.upstream.stateless.subscriptions import ListenFilter, ListenStream, announced
 from tests.upstream.support import decoded, failure, request
 
@@ -45,17 +45,17 @@ class Stream:
 
     id: RequestId
     asked: dict[str, Any]
-    over: anyio.Event = field(default_factory=anyio.Event)
+    ended: anyio.Event = field(default_factory=anyio.Event)
     closed: anyio.Event = field(default_factory=anyio.Event)
     ending: Response | ErrorResponse | Exception = field(default_factory=lambda: Response(1, {}))
 
     def end(self, how: Response | ErrorResponse | Exception) -> None:
         self.ending = how
-        self.over.set()
+        self.ended.set()
 
 
 class Server:
-    """Satisfies `listening.Listen`. Acknowledges what `honours` leaves of a filter, unless `silent`."""
+    """Satisfies `subscriptions.Listen`. Acknowledges what `honours` leaves of a filter, unless `silent`."""
 
     def __init__(self) -> None:
         self.streams: list[Stream] = []
@@ -76,7 +76,7 @@ class Server:
         if not self.silent:
             self.acknowledge(stream.id, self.honours(stream.asked))
         try:
-            await stream.over.wait()
+            await stream.ended.wait()
         finally:
             stream.closed.set()
         if isinstance(stream.ending, Exception):
@@ -92,8 +92,8 @@ class Server:
 
 @dataclass
 class Running:
-    hop: Hop
-    listening: ListenStream
+    context: LinkContext
+    subscriptions: ListenStream
     server: Server
     published: list[Change | PushChannel]
     failures: list[int]
@@ -101,16 +101,16 @@ class Running:
     def tell(self, method: str, id: RequestId, *, cause: RequestId | None = None, **params: Any) -> bool:
         meta = {"io.modelcontextprotocol/subscriptionId": id, "kept": 1}
         told = {key: raw(value) for key, value in {**params, "_meta": meta}.items()}
-        return self.listening.take(Notification(method, told), cause)
+        return self.subscriptions.take(Notification(method, told), cause)
 
     async def subscribe(self, uri: str) -> Outcome:
-        return await self.listening.subscribe(request("resources/subscribe", uri=uri))
+        return await self.subscriptions.subscribe(request("resources/subscribe", uri=uri))
 
     async def listen(self, *ids: str) -> Outcome:
-        return await self.listening.listen(request("subscriptions/listen", notifications={"taskIds": ids}))
+        return await self.subscriptions.listen(request("subscriptions/listen", notifications={"taskIds": ids}))
 
     async def unsubscribe(self, uri: str) -> Outcome:
-        return await self.listening.unsubscribe(request("resources/unsubscribe", uri=uri))
+        return await self.subscriptions.unsubscribe(request("resources/unsubscribe", uri=uri))
 
 
 @asynccontextmanager
@@ -126,12 +126,12 @@ async def running(flags: frozenset[str] = NOTHING, *, idle: float = 5) -> AsyncI
         return 0
 
     server = Server()
-    hop = Hop(spec, Metrics(), published.append)
-    it = Running(hop, ListenStream(hop, flags, server, delays), server, published, failures)
+    context = LinkContext(spec, Metrics(), published.append)
+    it = Running(context, ListenStream(context, flags, server, delays), server, published, failures)
     server.acknowledge = lambda id, honoured: it.tell(ACKNOWLEDGED, id, notifications=honoured)
     with anyio.fail_after(5):
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(it.listening.run)
+            tasks.start_soon(it.subscriptions.run)
             await anyio.wait_all_tasks_blocked()
             yield it
             tasks.cancel_scope.cancel()
@@ -154,13 +154,13 @@ def test_an_unreadable_acknowledgement_agrees_to_nothing(said: Any) -> None:
 
 async def test_nothing_is_asked_where_nothing_is_wanted() -> None:
     async with running() as it:
-        await it.listening.begin(5)
+        await it.subscriptions.begin(5)
         assert it.server.streams == []
 
 
 async def test_lists_are_listened_to_from_the_beginning() -> None:
     async with running(TOOLS) as it:
-        await it.listening.begin(5)
+        await it.subscriptions.begin(5)
         assert [stream.asked for stream in it.server.streams] == [{"toolsListChanged": True}]
         assert it.published == []
 
@@ -217,7 +217,7 @@ async def test_a_link_that_ends_while_tasks_are_asked_for_says_so() -> None:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_gone, it)
             await it.server.has(1)
-            it.listening.close("it was closed")
+            it.subscriptions.close("it was closed")
 
 
 async def _gone(it: Running) -> None:
@@ -231,7 +231,7 @@ async def test_what_belongs_to_no_stream_or_says_nothing_is_not_taken() -> None:
         assert not it.tell("notifications/tools/list_changed", 1, cause=7)
         assert not it.tell("notifications/resources/updated", 1)
         assert not it.tell("notifications/odd", 1)
-        assert not it.listening.take(Notification("notifications/tools/list_changed", {"_meta": raw(1)}), None)
+        assert not it.subscriptions.take(Notification("notifications/tools/list_changed", {"_meta": raw(1)}), None)
     assert it.published == []
 
 
@@ -305,7 +305,7 @@ async def test_unsubscribing_narrows_the_stream_and_the_last_ends_it() -> None:
 
 async def test_r21_after_a_loss_everything_may_have_changed() -> None:
     async with running(TOOLS) as it:
-        await it.listening.begin(5)
+        await it.subscriptions.begin(5)
         await it.subscribe("a:1")
         assert it.published == []
         it.server.streams[-1].end(PeerGone("dropped"))
@@ -357,10 +357,10 @@ async def test_r6_a_stream_that_its_server_keeps_closing_is_reopened_ever_more_s
 async def test_what_is_acknowledged_late_was_missed_until_then() -> None:
     async with running() as it:
         it.server.silent = True
-        late = replace(it, listening=ListenStream(it.hop, TOOLS, it.server))
+        late = replace(it, subscriptions=ListenStream(it.context, TOOLS, it.server))
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(late.listening.run)
-            await late.listening.begin(0)
+            tasks.start_soon(late.subscriptions.run)
+            await late.subscriptions.begin(0)
             stream = await it.server.has(1)
             assert late.tell(ACKNOWLEDGED, stream.id, notifications=stream.asked)
             await anyio.wait_all_tasks_blocked()
@@ -404,7 +404,7 @@ async def test_r13_a_subscription_does_not_outwait_its_link() -> None:
 
         async def end() -> None:
             await it.server.has(1)
-            it.listening.close("the child died")
+            it.subscriptions.close("the child died")
 
         tasks.start_soon(end)
         with pytest.raises(PeerGone, match="the child died"):
@@ -413,4 +413,4 @@ async def test_r13_a_subscription_does_not_outwait_its_link() -> None:
 
 async def test_a_subscription_without_a_uri_is_the_clients_fault() -> None:
     async with running() as it:
-        assert failure(await it.listening.subscribe(request("resources/subscribe"))).error.code == -32602
+        assert failure(await it.subscriptions.subscribe(request("resources/subscribe"))).error.code == -32602

@@ -1,0 +1,117 @@
+"""What one link is made with: settings, metrics, whose it is, and where it publishes what arrives between calls.
+
+Every transport and conversation of a link is given the same `LinkContext`. Values and look-ups; connects nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import msgspec
+from msgspec.structs import replace
+
+from mcproxy.call.clients import Change, Listener
+from mcproxy.call.identity import ForwardedCredentials, LinkOwner
+from mcproxy.call.upstreams import PushChannel
+from mcproxy.pending_requests import Timeouts
+from mcproxy.protocol.jsonrpc import ErrorObject, Params
+from mcproxy.protocol.methods import Method
+from mcproxy.settings import UpstreamSettings
+from mcproxy.telemetry.metrics import Metrics
+from mcproxy.upstream.redaction import Redaction
+from mcproxy.upstream.stderr_tail import StderrTail
+
+
+@dataclass(frozen=True, slots=True)
+class SessionOwner:
+    """The client session that a link of `connection: session` serves, and the capabilities that its client declared."""
+
+    key: str
+    capabilities: Params
+    listener: Listener | None
+
+
+@dataclass(slots=True)
+class EraHints:
+    """What earlier attempts found out about a server's era. Links that serve the same callers share it."""
+
+    is_older: bool = False
+    """Of the handshake era, though its settings leave that open (versioning: an era is "a property of the server")."""
+    handshake_first: bool = False
+    """Try the handshake before the newest era: for callers of that era, where the server may serve both."""
+
+
+class _RequestTimeouts(msgspec.Struct, frozen=True):
+    """The timeouts of the settings, read once: each call looks one up."""
+
+    call: Timeouts
+    list: Timeouts
+    task: Timeouts
+    """For the result of a task, which may say nothing until it is there."""
+
+
+@dataclass(slots=True, eq=False)
+class LinkContext:
+    """The surroundings of one link. Lives as long as the link is reconnected."""
+
+    spec: UpstreamSettings
+    """The current settings: `adopt` replaces them where a reload needs no other link. All else stays as it is."""
+    metrics: Metrics
+    publish: Callable[[Change | PushChannel], None]
+    session: SessionOwner | None = None
+    """The session that the link is for, with `connection: session`."""
+    hints: EraHints = field(default_factory=EraHints)
+    credentials: ForwardedCredentials | None = None
+    """The credentials that the link's callers brought, all of them the same; it serves no other caller (R39)."""
+    awaited: str = ""
+    """The method whose answer an attempt to connect waits for, for the error of whoever gives it up."""
+    redact: Redaction = field(init=False)
+    """Applied to all text of a peer that an operator or a client reads in a sentence of ours (R44)."""
+    stderr: StderrTail = field(init=False)
+    _timeouts: _RequestTimeouts = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.adopt(self.spec)
+        self.redact = Redaction.of(self.spec, self.credentials.headers.values() if self.credentials is not None else ())
+        self.stderr = StderrTail(self.redact)
+
+    def adopt(self, spec: UpstreamSettings) -> None:
+        """Goes by other settings from now on."""
+        self.spec = spec
+        limits = spec.timeouts
+        self._timeouts = _RequestTimeouts(
+            call=Timeouts(limits.idle, limits.total),
+            list=Timeouts(limits.list, limits.total),
+            task=Timeouts(limits.total, limits.total),
+        )
+
+    def timeouts(self, row: Method) -> Timeouts:
+        """How long an answer to a request of `row` may take."""
+        if row.waits:
+            return self._timeouts.task
+        return self._timeouts.call if row.lists is None else self._timeouts.list
+
+    @property
+    def owner(self) -> LinkOwner:
+        if self.session is not None:
+            return self.session.key
+        return self.credentials.key if self.credentials is not None else None
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """The headers of the settings; those that the callers brought take precedence."""
+        if self.credentials is None:
+            return self.spec.headers
+        own = self.spec.credentials.fields(self.credentials.headers)
+        names = {name.lower() for name in own}
+        return {**{name: self.spec.headers[name] for name in self.spec.headers if name.lower() not in names}, **own}
+
+    def redacted(self, error: ErrorObject) -> ErrorObject:
+        """The upstream's own error, without the secrets of ours that it quotes (R44)."""
+        data = None if error.data is None else self.redact.in_json(error.data)
+        return replace(error, message=self.redact(error.message), data=data)
+
+    def count_junk(self) -> None:
+        """Counts one line or message of the upstream that is not MCP, or that it may not send (R16)."""
+        self.metrics.junk_lines.labels(self.spec.name).inc()
