@@ -14,9 +14,7 @@ from dataclasses import dataclass
 import anyio
 
 from mcproxy.call.errors import McpError, Reason
-from mcproxy.call.identity import Caller
-from mcproxy.catalog.naming import Space
-from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, INVALID_REQUEST
+from mcproxy.protocol.jsonrpc import INTERNAL_ERROR
 
 
 @dataclass(slots=True)
@@ -89,14 +87,3 @@ class CredentialLeases:
             if not self._of_principal[principal]:
                 del self._of_principal[principal]
         return over
-
-
-def check_brought(space: Space, caller: Caller) -> None:
-    """Raises McpError where `caller` did not bring the credentials that an upstream is called with."""
-    if not space.takes_credentials:
-        return
-    own = caller.credentials
-    missing = space.spec.credentials.missing(own.headers if own is not None else ())
-    if missing:
-        sentence = f"upstream {space.upstream!r} needs your own credentials: send the header {' and '.join(missing)}"
-        raise McpError(INVALID_REQUEST, sentence, reason=Reason.DENIED)

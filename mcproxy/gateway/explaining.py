@@ -14,7 +14,8 @@ from mcproxy.call.calls import CallSubject, Decision
 from mcproxy.call.identity import AGGREGATE, Caller
 from mcproxy.call.upstreams import Upstream
 from mcproxy.catalog.naming import Layout, Space
-from mcproxy.gateway.listings.state import Catalogue, LinkKey
+from mcproxy.gateway.listings.keys import LinkKey
+from mcproxy.gateway.listings.state import Catalogue
 from mcproxy.protocol.jsonrpc import Params
 from mcproxy.protocol.methods import METHODS, Kind, Subject
 

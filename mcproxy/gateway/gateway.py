@@ -24,25 +24,25 @@ from mcproxy.catalog.uris import readings, spellings
 from mcproxy.concurrency.clock import Clock, Sleep
 from mcproxy.configuration.lock import PINNED
 from mcproxy.gateway.cache.read_cache import ReadCache, annotated_in
-from mcproxy.gateway.call_subjects import SubjectResolver
 from mcproxy.gateway.credential_leases import CredentialLeases
 from mcproxy.gateway.explaining import Explanation, explain
 from mcproxy.gateway.input.bridge import InputBridge
 from mcproxy.gateway.listings.fetcher import ListFetcher
+from mcproxy.gateway.listings.keys import LinkKey, ResourceKey
 from mcproxy.gateway.listings.listeners import Listeners, label_of
 from mcproxy.gateway.listings.lists import Lists
-from mcproxy.gateway.listings.state import Catalogue, LinkKey
+from mcproxy.gateway.listings.state import Catalogue
 from mcproxy.gateway.log_levels import LogLevels
 from mcproxy.gateway.pipeline import Traces, audited, build, limited, traced
-from mcproxy.gateway.resolving import Resolver
+from mcproxy.gateway.resolving.call_subjects import SubjectResolver
+from mcproxy.gateway.resolving.targets import Resolver
+from mcproxy.gateway.resolving.task_ids import TaskIds
 from mcproxy.gateway.routing import Router
-from mcproxy.gateway.subscriptions import Subscriptions
-from mcproxy.gateway.task_ids import TaskIds
+from mcproxy.gateway.subscriptions.resources import Subscriptions
 from mcproxy.gateway.tasks.lists import TaskLists
 from mcproxy.gateway.tasks.registry import TaskRegistry
 from mcproxy.gateway.tasks.relay import TaskRelay
 from mcproxy.gateway.tasks.subscriptions import TaskSubscriptions
-from mcproxy.gateway.watchers import Topic
 from mcproxy.protocol.eras import LATEST
 from mcproxy.protocol.headers import MirroredParameter
 from mcproxy.protocol.jsonrpc import Params
@@ -306,7 +306,7 @@ class Gateway:
             case _:
                 assert_never(event.change)
 
-    def _doubt(self, topic: Topic) -> None:
+    def _doubt(self, topic: ResourceKey) -> None:
         """What was read of a resource may be out of date, and no upstream said so."""
         self._cache.on_event(UpstreamChanged(topic.link.upstream, topic.link.owner, ResourceUpdated(topic.uri)))
 

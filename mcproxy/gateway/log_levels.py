@@ -17,8 +17,9 @@ from mcproxy.call.errors import McpError
 from mcproxy.call.upstreams import Connected, Disconnected, Retired, Upstream, UpstreamChanged, UpstreamEvent
 from mcproxy.concurrency.coalescer import Coalescer
 from mcproxy.gateway.listings.internal_calls import internal_call
+from mcproxy.gateway.listings.keys import LinkKey
 from mcproxy.gateway.listings.listeners import Listeners
-from mcproxy.gateway.listings.state import Catalogue, LinkKey
+from mcproxy.gateway.listings.state import Catalogue
 from mcproxy.protocol.eras import Era
 from mcproxy.protocol.jsonrpc import INVALID_PARAMS, INVALID_REQUEST, parse_text, raw
 from mcproxy.protocol.methods import LOG_LEVELS, METHODS, SET_LEVEL

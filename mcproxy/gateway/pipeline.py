@@ -19,12 +19,13 @@ from mcproxy.access.records import Digests, End, recorded, trace_id
 from mcproxy.call.calls import Call, Complete, Failed, Handler, InputRequired, Label, Outcome, Stage
 from mcproxy.call.errors import McpError, Party, Reason
 from mcproxy.call.upstreams import Upstream
-from mcproxy.gateway.call_subjects import CallSubjects
-from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, LIMIT_EXCEEDED, ErrorObject
-from mcproxy.protocol.methods import Kind, Method
+from mcproxy.gateway.containment import contained, method_label
+from mcproxy.gateway.resolving.call_subjects import CallSubjects
+from mcproxy.protocol.jsonrpc import LIMIT_EXCEEDED
+from mcproxy.protocol.methods import Kind
 from mcproxy.sealing import Digest
 from mcproxy.telemetry.logs import about
-from mcproxy.telemetry.metrics import UNKNOWN, Metrics
+from mcproxy.telemetry.metrics import Metrics
 
 log = structlog.get_logger()
 
@@ -33,8 +34,6 @@ MAX_ID: Final = 64
 
 _TOOLS: Final = Kind.TOOLS
 _CANCELLED: Final = Reason.CANCELLED.value
-
-CRASHED: Final = Failed(ErrorObject(INTERNAL_ERROR, "internal error of the gateway: see its log"), Party.GATEWAY)
 
 
 class Traces(Protocol):
@@ -100,7 +99,7 @@ def counted(metrics: Metrics, label: Label, clock: Callable[[], float] = time.pe
             finally:
                 calls.running -= 1
                 upstream, subject = label(call)
-                account = calls.account(upstream, _method_label(call.row), subject)
+                account = calls.account(upstream, method_label(call.row), subject)
                 seconds, notes = clock() - began, call.notes
                 own = seconds - notes.upstream_seconds if notes.upstream_seconds and not notes.asked else None
                 account.over(outcome_label, seconds, own, notes.trace)
@@ -136,22 +135,6 @@ def audited(
         return auditing if audit.on else handler
 
     return stage
-
-
-def contained(handler: Handler) -> Handler:
-    """Turns refusals into failures, and a crash of ours into one that tells the client nothing."""
-
-    async def containing(call: Call) -> Outcome:
-        try:
-            return await handler(call)
-        except McpError as refusal:
-            party = Party.UPSTREAM if refusal.reason is Reason.UNAVAILABLE else Party.CLIENT
-            return Failed(refusal.error(), party, refusal.reason)
-        except Exception:
-            log.exception("a call crashed", method=_method_label(call.row))
-            return CRASHED
-
-    return containing
 
 
 def limited(
@@ -194,10 +177,6 @@ def _too_much(exceeded: Exceeded) -> McpError:
     sentence = f"Too many requests for this gateway: {exceeded.sentence} ({exceeded.limit}); try again in {wait} s"
     data = {"retryAfter": wait, "limit": exceeded.limit}
     return McpError(LIMIT_EXCEEDED, sentence, data, reason=Reason.RATE_LIMITED)
-
-
-def _method_label(row: Method) -> str:
-    return row.name if row.known else UNKNOWN
 
 
 def _label_of(outcome: Outcome) -> str:

@@ -18,10 +18,9 @@ from mcproxy.call.upstreams import Upstream
 from mcproxy.catalog.contents import fault
 from mcproxy.catalog.naming import Space
 from mcproxy.catalog.rewriting import Rewriter, kept_private, marked, respelled
-from mcproxy.gateway.credential_leases import check_brought
 from mcproxy.gateway.listings.routes import RouteTable
 from mcproxy.gateway.listings.state import Catalogue
-from mcproxy.gateway.resolving import NAMED, Resolver, Target
+from mcproxy.gateway.resolving.targets import NAMED, Resolver, Target, check_brought
 from mcproxy.gateway.tasks.relay import TaskRelay
 from mcproxy.gateway.translation import translated
 from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, METHOD_NOT_FOUND, ErrorObject

@@ -29,7 +29,7 @@ from mcproxy.call.upstreams import (
     UpstreamStatus,
 )
 from mcproxy.gateway.cache.read_cache import ReadCache
-from mcproxy.gateway.watchers import Topic
+from mcproxy.gateway.listings.keys import ResourceKey
 from mcproxy.protocol.eras import LATEST, Era
 from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, METHOD_NOT_FOUND, ErrorObject, Params, first_level, raw
 from mcproxy.protocol.methods import row_of
@@ -173,7 +173,7 @@ class Table:
     held: dict[Listener, str] = field(default_factory=dict)
     waiting: dict[Listener, anyio.Event] = field(default_factory=dict)
 
-    async def watch(self, topic: Topic, listener: Listener, spelling: str) -> Outcome:
+    async def watch(self, topic: ResourceKey, listener: Listener, spelling: str) -> Outcome:
         if self.refuses:
             return Failed(ErrorObject(METHOD_NOT_FOUND, "no subscriptions here"), Party.UPSTREAM)
         self.held[listener] = topic.uri
@@ -182,7 +182,7 @@ class Table:
             await self.waiting[listener].wait()
         return Complete({})
 
-    def unwatch(self, topic: Topic, listener: Listener, spelling: str) -> None:
+    def unwatch(self, topic: ResourceKey, listener: Listener, spelling: str) -> None:
         if self.held.get(listener) == topic.uri:
             del self.held[listener]
 

@@ -38,9 +38,9 @@ from mcproxy.gateway.cache.policy import CachePolicy, Hit, unreachable
 from mcproxy.gateway.cache.singleflight import SharedRead
 from mcproxy.gateway.cache.store import CacheKey, fit
 from mcproxy.gateway.cache.watches import Turnover, Watch
-from mcproxy.gateway.listings.state import Catalogue, LinkKey
-from mcproxy.gateway.pipeline import contained
-from mcproxy.gateway.watchers import Topic
+from mcproxy.gateway.containment import contained
+from mcproxy.gateway.listings.keys import LinkKey, ResourceKey
+from mcproxy.gateway.listings.state import Catalogue
 from mcproxy.protocol.jsonrpc import parse_text
 from mcproxy.protocol.methods import METHODS, Kind, Method, Subject
 from mcproxy.telemetry.metrics import Metrics
@@ -52,10 +52,10 @@ ReadOnly = Callable[[str, LinkOwner, str], bool]
 class WatchTable(Protocol):
     """Where clients' subscriptions are counted, and the cache's own with them (`subscriptions.Subscriptions`)."""
 
-    async def watch(self, topic: Topic, listener: Listener, spelling: str) -> Outcome:
+    async def watch(self, topic: ResourceKey, listener: Listener, spelling: str) -> Outcome:
         """Complete once the upstream reports changes of `topic`, or at once where it is away."""
 
-    def unwatch(self, topic: Topic, listener: Listener, spelling: str) -> None: ...
+    def unwatch(self, topic: ResourceKey, listener: Listener, spelling: str) -> None: ...
 
 
 class Cause(Enum):
@@ -302,8 +302,8 @@ def _concerned(spec: settings.UpstreamSettings) -> frozenset[str]:
     return frozenset(row.name for row in rows if row.cacheable or (writes and row.subject is Subject.TOOL))
 
 
-def _topic(watch: Watch) -> Topic:
-    return Topic(LinkKey(watch.upstream, None), watch.uri)
+def _topic(watch: Watch) -> ResourceKey:
+    return ResourceKey(LinkKey(watch.upstream, None), watch.uri)
 
 
 def annotated_in(catalogue: Catalogue) -> ReadOnly:

@@ -12,7 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Final, NamedTuple, assert_never
+from typing import Final, assert_never
 
 import anyio
 import structlog
@@ -37,9 +37,10 @@ from mcproxy.catalog.naming import RefusedEntry, Space
 from mcproxy.concurrency.clock import Clock, Sleep
 from mcproxy.concurrency.coalescer import Coalescer
 from mcproxy.gateway.listings.internal_calls import internal_call, retry_delay
+from mcproxy.gateway.listings.keys import LinkKey, ListKey
 from mcproxy.gateway.listings.listeners import Listeners
 from mcproxy.gateway.listings.pagination import FetchedPages, PageLimits, fetch_pages
-from mcproxy.gateway.listings.state import Catalogue, LinkKey
+from mcproxy.gateway.listings.state import Catalogue
 from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, ErrorObject, Params
 from mcproxy.protocol.methods import Kind
 from mcproxy.settings import Settings
@@ -50,11 +51,6 @@ log = structlog.get_logger()
 
 SOONEST_AGAIN: Final = 1.0
 """Seconds for which a list is served as it is, however soon its upstream says that its time is over."""
-
-
-class ListKey(NamedTuple):
-    link: LinkKey
-    kind: Kind
 
 
 class ListFetcher:

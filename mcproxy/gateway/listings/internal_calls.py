@@ -8,7 +8,7 @@ from mcproxy.call.calls import Call
 from mcproxy.call.clients import Client, InputRequest, Listener
 from mcproxy.call.errors import McpError
 from mcproxy.call.identity import ANONYMOUS, Caller
-from mcproxy.gateway.listings.state import LinkKey
+from mcproxy.gateway.listings.keys import LinkKey
 from mcproxy.protocol.eras import LATEST
 from mcproxy.protocol.jsonrpc import INVALID_REQUEST, Params
 from mcproxy.protocol.methods import METHODS

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import assert_never
 
 from mcproxy.call.clients import Change, ListChanged, Listener, Notice, ResourceUpdated, TaskChanged
-from mcproxy.gateway.listings.state import Catalogue, LinkKey
+from mcproxy.gateway.listings.keys import LinkKey
+from mcproxy.gateway.listings.state import Catalogue
 from mcproxy.protocol.methods import LOG_LEVELS
 from mcproxy.telemetry.metrics import Metrics
 

@@ -11,7 +11,6 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
 
 from cachetools import LRUCache
 from msgspec import Raw
@@ -25,20 +24,13 @@ from mcproxy.catalog.annotations import is_destructive, is_read_only, is_repeata
 from mcproxy.catalog.freshness import DOUBTFUL, NOT_LISTED, Freshness
 from mcproxy.catalog.merging import EMPTY, Exposure, Listing, Shown, Snapshot, View, expose, merge, relayed
 from mcproxy.catalog.naming import Layout, RefusedEntry, Space
+from mcproxy.gateway.listings.keys import LinkKey
 from mcproxy.gateway.listings.routes import ExposedRoute, RouteTable
 from mcproxy.protocol.capabilities import tells_changes
 from mcproxy.protocol.eras import Era
 from mcproxy.protocol.jsonrpc import Params, raw
 from mcproxy.protocol.methods import Kind
 from mcproxy.protocol.tasks import Dialect, Support, dialect, offer, takes_tool_calls
-
-
-class LinkKey(NamedTuple):
-    """A connection to an upstream: everybody's, or its owner's."""
-
-    upstream: str
-    owner: LinkOwner
-
 
 RouteTableKey = tuple[str, RoleSet, tuple[str, ...], Dialect | None]
 """The endpoint, the standing, whose own links, and which tasks."""

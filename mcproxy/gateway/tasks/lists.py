@@ -18,9 +18,10 @@ from mcproxy.call.calls import Call, Complete, Failed, Outcome
 from mcproxy.call.errors import McpError
 from mcproxy.call.upstreams import Upstream
 from mcproxy.gateway.listings.internal_calls import NOBODY
+from mcproxy.gateway.listings.keys import LinkKey
 from mcproxy.gateway.listings.pagination import Paged, PageLimits, fetch_pages
-from mcproxy.gateway.listings.state import Catalogue, LinkKey
-from mcproxy.gateway.task_ids import Task, TaskIds
+from mcproxy.gateway.listings.state import Catalogue
+from mcproxy.gateway.resolving.task_ids import Task, TaskIds
 from mcproxy.gateway.tasks.registry import TaskRegistry
 from mcproxy.protocol.jsonrpc import INVALID_PARAMS, InvalidMessage, Params, first_level, parse_object, parse_text
 from mcproxy.protocol.tasks import TASK_ID, TASK_LIST

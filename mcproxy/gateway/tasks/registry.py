@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from mcproxy.call.clients import Listener
 from mcproxy.call.identity import ANONYMOUS, Caller
-from mcproxy.gateway.listings.state import LinkKey
-from mcproxy.gateway.task_ids import Task
+from mcproxy.gateway.listings.keys import LinkKey
+from mcproxy.gateway.resolving.task_ids import Task
 
 
 class TaskRegistry:

@@ -19,11 +19,12 @@ from mcproxy.call.clients import Client, InputRequest, Listener, TaskChanged
 from mcproxy.call.errors import McpError, Reason
 from mcproxy.catalog.naming import Space
 from mcproxy.catalog.rewriting import Rewriter, TaskRewriter, edited
+from mcproxy.gateway.listings.keys import LinkKey
 from mcproxy.gateway.listings.listeners import Listeners
 from mcproxy.gateway.listings.routes import ExposedRoute
-from mcproxy.gateway.listings.state import Catalogue, LinkKey
-from mcproxy.gateway.resolving import Target
-from mcproxy.gateway.task_ids import Task, TaskIds
+from mcproxy.gateway.listings.state import Catalogue
+from mcproxy.gateway.resolving.targets import Target
+from mcproxy.gateway.resolving.task_ids import Task, TaskIds
 from mcproxy.gateway.tasks.registry import TaskRegistry
 from mcproxy.pending_requests import GOODBYE
 from mcproxy.protocol.jsonrpc import EMPTY_OBJECT, METHOD_NOT_FOUND, Params, parse_object, parse_text, raw

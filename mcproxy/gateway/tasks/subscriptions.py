@@ -17,9 +17,10 @@ from mcproxy.call.errors import McpError
 from mcproxy.call.upstreams import Connected, Disconnected, Retired, Upstream, UpstreamChanged, UpstreamEvent
 from mcproxy.concurrency.coalescer import Coalescer
 from mcproxy.gateway.listings.internal_calls import internal_call
+from mcproxy.gateway.listings.keys import LinkKey
 from mcproxy.gateway.listings.listeners import Listeners
-from mcproxy.gateway.listings.state import Catalogue, LinkKey
-from mcproxy.gateway.task_ids import Task, TaskIds
+from mcproxy.gateway.listings.state import Catalogue
+from mcproxy.gateway.resolving.task_ids import Task, TaskIds
 from mcproxy.gateway.tasks.registry import TaskRegistry
 from mcproxy.protocol.eras import LATEST
 from mcproxy.protocol.jsonrpc import INVALID_PARAMS, INVALID_REQUEST, InvalidMessage

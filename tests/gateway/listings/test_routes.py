@@ -13,10 +13,11 @@ from mcproxy.call.identity import AGGREGATE, Caller, Principal
 from mcproxy.call.upstreams import ServerIdentity
 from mcproxy.catalog.merging import Entry, Listing
 from mcproxy.catalog.naming import layouts
-from mcproxy.gateway.call_subjects import SubjectResolver
+from mcproxy.gateway.listings.keys import LinkKey
 from mcproxy.gateway.listings.routes import ExposedRoute
-from mcproxy.gateway.listings.state import Catalogue, LinkKey
-from mcproxy.gateway.task_ids import TaskIds
+from mcproxy.gateway.listings.state import Catalogue
+from mcproxy.gateway.resolving.call_subjects import SubjectResolver
+from mcproxy.gateway.resolving.task_ids import TaskIds
 from mcproxy.protocol.eras import LATEST, V2025_06_18, V2025_11_25, Era
 from mcproxy.protocol.jsonrpc import raw
 from mcproxy.protocol.methods import Kind, row_of

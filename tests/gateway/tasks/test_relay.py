@@ -19,8 +19,9 @@ from mcproxy.call.identity import ANONYMOUS, Caller, Principal
 from mcproxy.call.upstreams import ServerIdentity
 from mcproxy.catalog.naming import layouts
 from mcproxy.catalog.uris import readings, spellings
-from mcproxy.gateway.listings.state import Catalogue, LinkKey
-from mcproxy.gateway.task_ids import Task, TaskIds
+from mcproxy.gateway.listings.keys import LinkKey
+from mcproxy.gateway.listings.state import Catalogue
+from mcproxy.gateway.resolving.task_ids import Task, TaskIds
 from mcproxy.gateway.tasks.registry import TaskRegistry
 from mcproxy.protocol.eras import HANDSHAKE_VERSIONS, LATEST, LATEST_HANDSHAKE, V2025_06_18, Era
 from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, Params, parse_object, raw

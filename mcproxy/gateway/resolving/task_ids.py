@@ -16,7 +16,8 @@ from mcproxy.call.errors import McpError
 from mcproxy.call.identity import Caller, LinkOwner
 from mcproxy.catalog.naming import Space
 from mcproxy.catalog.rewriting import TaskRewriter
-from mcproxy.gateway.listings.state import Catalogue, LinkKey
+from mcproxy.gateway.listings.keys import LinkKey
+from mcproxy.gateway.listings.state import Catalogue
 from mcproxy.protocol.jsonrpc import INVALID_PARAMS, METHOD_NOT_FOUND, MISSING_CLIENT_CAPABILITY, raw
 from mcproxy.protocol.methods import Kind
 from mcproxy.protocol.tasks import NEEDED, UNDECLARED, Dialect, dialect, offer

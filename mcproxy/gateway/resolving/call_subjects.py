@@ -13,7 +13,7 @@ from mcproxy.call.calls import Call, CallSubject
 from mcproxy.catalog.merging import View
 from mcproxy.catalog.naming import SEPARATOR
 from mcproxy.gateway.listings.state import Catalogue
-from mcproxy.gateway.task_ids import TaskIds
+from mcproxy.gateway.resolving.task_ids import TaskIds
 from mcproxy.protocol.jsonrpc import InvalidMessage, Params, parse_object, parse_text
 from mcproxy.protocol.methods import METHODS, Kind, Subject
 

@@ -1,4 +1,4 @@
-"""The twin of `mcproxy.gateway.call_subjects`."""
+"""The twin of `mcproxy.gateway.resolving.call_subjects`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from mcproxy.call.calls import Call, CallSubject
 from mcproxy.call.identity import AGGREGATE, ANONYMOUS, Caller
-from mcproxy.gateway.call_subjects import MAX_UNLISTED
+from mcproxy.gateway.resolving.call_subjects import MAX_UNLISTED
 from mcproxy.protocol.eras import LATEST_HANDSHAKE
 from mcproxy.protocol.jsonrpc import raw
 from mcproxy.protocol.methods import Kind, row_of

@@ -10,9 +10,10 @@ from mcproxy.call.identity import ANONYMOUS, Caller
 from mcproxy.call.upstreams import ServerIdentity
 from mcproxy.catalog.merging import Entry, Listing
 from mcproxy.catalog.naming import Space, layouts
-from mcproxy.gateway.listings.state import Catalogue, LinkKey
-from mcproxy.gateway.resolving import Resolver
-from mcproxy.gateway.task_ids import TaskIds
+from mcproxy.gateway.listings.keys import LinkKey
+from mcproxy.gateway.listings.state import Catalogue
+from mcproxy.gateway.resolving.targets import Resolver
+from mcproxy.gateway.resolving.task_ids import TaskIds
 from mcproxy.protocol.eras import LATEST, LATEST_HANDSHAKE, Era
 from mcproxy.protocol.jsonrpc import raw
 from mcproxy.protocol.methods import Kind, row_of

@@ -14,8 +14,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from mcproxy.call.calls import Call, Outcome
 from mcproxy.call.clients import ResourceUpdated
 from mcproxy.call.upstreams import PushChannel, Retired
-from mcproxy.gateway.listings.state import LinkKey
-from mcproxy.gateway.watchers import Topic, Watchers
+from mcproxy.gateway.listings.keys import LinkKey, ResourceKey
+from mcproxy.gateway.subscriptions.watchers import Watchers
 from mcproxy.protocol.jsonrpc import raw
 from mcproxy.protocol.methods import SUBSCRIBE, UNSUBSCRIBE, Kind
 from tests.fakes.upstream import (
@@ -378,7 +378,7 @@ async def test_a_retired_link_comes_back_as_a_new_one() -> None:
 
 
 LINKS = [LinkKey("a", None), LinkKey("a", "s"), LinkKey("b", None)]
-topics = st.builds(Topic, st.sampled_from(LINKS), st.sampled_from(["x", "y"]))
+topics = st.builds(ResourceKey, st.sampled_from(LINKS), st.sampled_from(["x", "y"]))
 people = st.integers(0, 2)
 spellings = st.sampled_from(["p", "q"])
 
@@ -390,17 +390,17 @@ class WatchersAgainstAList(RuleBasedStateMachine):
         super().__init__()
         self.people = [FakeListener() for _ in range(3)]
         self.watchers = Watchers()
-        self.model: list[tuple[Topic, FakeListener, str]] = []
+        self.model: list[tuple[ResourceKey, FakeListener, str]] = []
 
     @rule(topic=topics, who=people, spelling=spellings)
-    def add(self, topic: Topic, who: int, spelling: str) -> None:
+    def add(self, topic: ResourceKey, who: int, spelling: str) -> None:
         held = (topic, self.people[who], spelling)
         assert self.watchers.add(*held) == (held not in self.model)
         if held not in self.model:
             self.model.append(held)
 
     @rule(topic=topics, who=people, spelling=spellings)
-    def remove(self, topic: Topic, who: int, spelling: str) -> None:
+    def remove(self, topic: ResourceKey, who: int, spelling: str) -> None:
         held = (topic, self.people[who], spelling)
         was_held = held in self.model
         self.model = [other for other in self.model if other != held]
@@ -430,7 +430,7 @@ LINK = LinkKey("a", None)
 def watching(*uris: str) -> Watchers:
     watchers, listener = Watchers(), FakeListener()
     for uri in uris:
-        watchers.add(Topic(LINK, uri), listener, uri)
+        watchers.add(ResourceKey(LINK, uri), listener, uri)
     return watchers
 
 

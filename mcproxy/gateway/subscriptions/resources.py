@@ -31,12 +31,12 @@ from mcproxy.catalog.naming import Layout
 from mcproxy.catalog.uris import MAX_URI, canonical
 from mcproxy.concurrency.clock import Clock, Sleep
 from mcproxy.concurrency.coalescer import Coalescer
-from mcproxy.gateway.credential_leases import check_brought
 from mcproxy.gateway.listings.internal_calls import internal_call, retry_delay
+from mcproxy.gateway.listings.keys import LinkKey, ResourceKey
 from mcproxy.gateway.listings.listeners import Listeners, label_of
-from mcproxy.gateway.listings.state import Catalogue, LinkKey
-from mcproxy.gateway.resolving import Resolver
-from mcproxy.gateway.watchers import Topic, Watchers
+from mcproxy.gateway.listings.state import Catalogue
+from mcproxy.gateway.resolving.targets import Resolver, check_brought
+from mcproxy.gateway.subscriptions.watchers import Watchers
 from mcproxy.protocol.jsonrpc import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
@@ -63,7 +63,7 @@ class Subscriptions:
         listeners: Listeners,
         limit: int,
         metrics: Metrics,
-        doubt: Callable[[Topic], None],
+        doubt: Callable[[ResourceKey], None],
         sleep: Sleep = anyio.sleep,
         now: Clock = time.monotonic,
     ) -> None:
@@ -76,16 +76,16 @@ class Subscriptions:
         self._doubt = doubt
         self._now = now
         self._watchers = Watchers()
-        self._made: set[Topic] = set()
+        self._made: set[ResourceKey] = set()
         """What upstreams have agreed to, as far as we know; what is also in `_missed` they may have dropped since."""
-        self._refusals: dict[Topic, Failed] = {}
-        self._failures: Counter[Topic] = Counter()
+        self._refusals: dict[ResourceKey, Failed] = {}
+        self._failures: Counter[ResourceKey] = Counter()
         """How often in a row an upstream refused what others than newcomers watch."""
-        self._missed: set[Topic] = set()
+        self._missed: set[ResourceKey] = set()
         """Topics that were not subscribed for a while: their watchers get one `updated`."""
         self._epochs: Counter[LinkKey] = Counter()
         """How often each link came up."""
-        self._syncs: Coalescer[Topic] = Coalescer(self._sync, sleep)
+        self._syncs: Coalescer[ResourceKey] = Coalescer(self._sync, sleep)
         self._gauge()
 
     def reconfigure(self, limit: int) -> None:
@@ -102,8 +102,8 @@ class Subscriptions:
         for topic, spelling in self._watchers.held(listener):
             self._move(listener, topic, spelling)
 
-    def _move(self, listener: Listener, topic: Topic, spelling: str) -> None:
-        now = Topic(self._link(listener, topic), topic.uri)
+    def _move(self, listener: Listener, topic: ResourceKey, spelling: str) -> None:
+        now = ResourceKey(self._link(listener, topic), topic.uri)
         if now != topic:
             self.unwatch(topic, listener, spelling)
             self._watchers.add(now, listener, spelling)
@@ -121,7 +121,7 @@ class Subscriptions:
             raise McpError(INVALID_REQUEST, "this session has ended")
         space, own = self._resolver.resource(spelling, call)
         check_brought(space, call.caller)
-        return await self.watch(Topic(self._catalogue.link(space, call.caller), own), listener, spelling)
+        return await self.watch(ResourceKey(self._catalogue.link(space, call.caller), own), listener, spelling)
 
     async def unsubscribe(self, call: Call) -> Outcome:
         """Answers once the upstream was told where it had to be, whether anything was subscribed or not."""
@@ -133,7 +133,7 @@ class Subscriptions:
             await self._syncs.done(topic)
         return Complete({})
 
-    async def watch(self, topic: Topic, listener: Listener, spelling: str) -> Outcome:
+    async def watch(self, topic: ResourceKey, listener: Listener, spelling: str) -> Outcome:
         """Has `listener` hear of updates as `spelling`; where the upstream refuses, nothing is kept."""
         if len(spelling) > MAX_URI:
             raise McpError(INVALID_PARAMS, f"nobody can watch a URI of more than {MAX_URI} characters")
@@ -150,7 +150,7 @@ class Subscriptions:
                 self.unwatch(topic, listener, spelling)
         return refusal or Complete({})
 
-    def unwatch(self, topic: Topic, listener: Listener, spelling: str) -> None:
+    def unwatch(self, topic: ResourceKey, listener: Listener, spelling: str) -> None:
         if self._watchers.remove(topic, listener, spelling):
             self._syncs.want(topic)
 
@@ -188,7 +188,7 @@ class Subscriptions:
             labels = link.upstream, label_of(update)
             self._metrics.notification_delay.labels(*labels).observe(self._now() - noticed)
 
-    def _tell_all(self, topic: Topic, update: ResourceUpdated) -> None:
+    def _tell_all(self, topic: ResourceKey, update: ResourceUpdated) -> None:
         """Those who use one spelling are told the very same, and what many see alike is asked once."""
         itself = _is_itself(topic, update.uri)
         # By identity: all that is told apart so is kept for as long as this takes.
@@ -213,7 +213,7 @@ class Subscriptions:
                 told += 1
         self._listeners.count(topic.link.upstream, update, told)
 
-    def _tell(self, listener: Listener, topic: Topic, uri: str, params: Params) -> None:
+    def _tell(self, listener: Listener, topic: ResourceKey, uri: str, params: Params) -> None:
         """Not of what the listener may not read by now."""
         if self._catalogue.may_read(listener.caller, topic.link.upstream, topic.uri):
             self._listeners.signal(listener, topic.link.upstream, _update(uri, params))
@@ -235,7 +235,7 @@ class Subscriptions:
             self._missed.add(topic)
             self._syncs.want(topic)
 
-    def _link(self, listener: Listener, topic: Topic) -> LinkKey:
+    def _link(self, listener: Listener, topic: ResourceKey) -> LinkKey:
         """The link that serves a listener now; of an upstream that is not there, what served it last."""
         layout = self._catalogue.layout(listener.caller)
         if not layout.shows(topic.link.upstream):
@@ -257,7 +257,7 @@ class Subscriptions:
     def _count_made(self, upstream: str) -> int:
         return sum(topic.link.upstream == upstream for topic in self._made)
 
-    async def _agreed(self, topic: Topic) -> Failed | None:
+    async def _agreed(self, topic: ResourceKey) -> Failed | None:
         """Waits for the upstream to agree. None where it did, or is away; else its refusal."""
         if self._is_settled(topic) or self._is_away(topic.link):
             return None
@@ -265,7 +265,7 @@ class Subscriptions:
         await self._syncs.done(topic)
         return self._refusals.get(topic)
 
-    def _is_settled(self, topic: Topic) -> bool:
+    def _is_settled(self, topic: ResourceKey) -> bool:
         """Whether the upstream agreed, and was not heard to doubt it since."""
         return topic in self._made and topic not in self._missed and not self._syncs.busy(topic)
 
@@ -275,7 +275,7 @@ class Subscriptions:
 
     # What follows runs in the task group of `run`.
 
-    async def _sync(self, topic: Topic) -> None:
+    async def _sync(self, topic: ResourceKey) -> None:
         """Makes the upstream agree with what is wanted now."""
         wanted, missed = topic in self._watchers, topic in self._missed
         self._missed.discard(topic)
@@ -288,7 +288,7 @@ class Subscriptions:
             for listener, spelling in self._watchers.hearers(topic):
                 self._tell(listener, topic, spelling, {})
 
-    async def _subscribe(self, topic: Topic) -> None:
+    async def _subscribe(self, topic: ResourceKey) -> None:
         self._refusals.pop(topic, None)
         # A session's own link is made by the request itself.
         epoch = self._epochs[topic.link] + (not self._catalogue.is_up(topic.link))
@@ -304,13 +304,13 @@ class Subscriptions:
             case InputRequired():
                 self._refuse(topic, _failed(f"{SUBSCRIBE} may not ask for input"))
 
-    def _agree(self, topic: Topic) -> None:
+    def _agree(self, topic: ResourceKey) -> None:
         self._made.add(topic)
         self._failures.pop(topic, None)
         # What was read before may have changed since, unheard.
         self._doubt(topic)
 
-    def _refuse(self, topic: Topic, refusal: Failed) -> None:
+    def _refuse(self, topic: ResourceKey, refusal: Failed) -> None:
         """Newcomers take it for an answer and go; for those who watched before, it is tried again."""
         self._refusals[topic] = refusal
         self._failures[topic] += 1
@@ -318,7 +318,7 @@ class Subscriptions:
         self._syncs.want_after(topic, retry_delay(self._failures[topic]))
         log.warning("a subscription was refused", upstream=topic.link.upstream, why=refusal.error.message)
 
-    async def _unsubscribe(self, topic: Topic) -> None:
+    async def _unsubscribe(self, topic: ResourceKey) -> None:
         self._refusals.pop(topic, None)
         self._failures.pop(topic, None)
         if topic in self._made:
@@ -326,7 +326,7 @@ class Subscriptions:
             if self._catalogue.is_up(topic.link):
                 await self._ask(topic, UNSUBSCRIBE)
 
-    async def _ask(self, topic: Topic, method: str) -> Outcome:
+    async def _ask(self, topic: ResourceKey, method: str) -> Outcome:
         link = topic.link
         if link.upstream not in self._upstreams:
             return _failed(f"upstream {link.upstream!r} is no longer configured", Reason.UNAVAILABLE)
@@ -355,12 +355,12 @@ def _uri(call: Call) -> str:
     return uri
 
 
-def _is_itself(topic: Topic, uri: str) -> bool:
+def _is_itself(topic: ResourceKey, uri: str) -> bool:
     """Whether `uri` is the topic's own, or its hearers' spelling has to do because it is too long to be passed on."""
     return uri == topic.uri or len(uri) > MAX_URI or canonical(uri) == canonical(topic.uri)
 
 
-def _may_hear(layout: Layout, topic: Topic, uri: str) -> bool:
+def _may_hear(layout: Layout, topic: ResourceKey, uri: str) -> bool:
     """Whether who has `layout` may read the topic, and the part of it that `uri` may be: that need not be the same."""
     upstream = topic.link.upstream
     if not layout.shows(upstream):

@@ -15,15 +15,17 @@ from msgspec import Raw
 
 from mcproxy.call.calls import Call
 from mcproxy.call.errors import McpError, Reason
+from mcproxy.call.identity import Caller
 from mcproxy.catalog.naming import Space
 from mcproxy.catalog.uris import is_legal
 from mcproxy.gateway.listings.routes import ExposedRoute, RouteTable
 from mcproxy.gateway.listings.state import Catalogue
-from mcproxy.gateway.task_ids import TaskIds
+from mcproxy.gateway.resolving.task_ids import TaskIds
 from mcproxy.protocol.eras import STATELESS_VERSIONS, Era
 from mcproxy.protocol.jsonrpc import (
     EMPTY_OBJECT,
     INVALID_PARAMS,
+    INVALID_REQUEST,
     RESOURCE_NOT_FOUND,
     InvalidMessage,
     Params,
@@ -229,6 +231,17 @@ class Resolver:
                 return found[0], {**reference, "uri": raw(found[1])}
             case _:
                 raise McpError(INVALID_PARAMS, '"ref" must be of type "ref/prompt" or "ref/resource"')
+
+
+def check_brought(space: Space, caller: Caller) -> None:
+    """Raises McpError where `caller` did not bring the credentials that an upstream is called with."""
+    if not space.takes_credentials:
+        return
+    own = caller.credentials
+    missing = space.spec.credentials.missing(own.headers if own is not None else ())
+    if missing:
+        sentence = f"upstream {space.upstream!r} needs your own credentials: send the header {' and '.join(missing)}"
+        raise McpError(INVALID_REQUEST, sentence, reason=Reason.DENIED)
 
 
 def _unknown(kind: Kind, name: str, *, denied: bool) -> McpError:

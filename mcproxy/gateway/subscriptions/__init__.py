@@ -1,0 +1,1 @@
+"""Resource subscriptions: which client watches which resource, and what each upstream is asked to report."""
