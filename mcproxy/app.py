@@ -25,15 +25,14 @@ from prometheus_client.registry import Collector
 
 from mcproxy.access.audit import AuditLog
 from mcproxy.access.identity import Identity
-from mcproxy.admin.collectors import UpstreamCollector
-from mcproxy.admin.feed import Feed
-from mcproxy.admin.figures import Figures
+from mcproxy.admin.collectors import ListSizeCollector, UpstreamCollector
 from mcproxy.admin.health import HealthReport, Reports, reports
-from mcproxy.admin.list_sizes import ListSizeCollector
 from mcproxy.admin.listener import served
+from mcproxy.admin.live_feed import Feed
 from mcproxy.admin.loop_lag import measure_loop_lag
 from mcproxy.admin.pages import Pages
-from mcproxy.admin.ui import StatusPage
+from mcproxy.admin.statistics import CallStatistics
+from mcproxy.admin.status_page import StatusPage
 from mcproxy.call.calls import Handler
 from mcproxy.call.clients import Audience, Listener
 from mcproxy.call.identity import AGGREGATE
@@ -52,7 +51,7 @@ from mcproxy.http import server as http
 from mcproxy.sealing import Sealer
 from mcproxy.service import systemd
 from mcproxy.service.reloading import Reloading
-from mcproxy.service.signals import Order, heed
+from mcproxy.service.signals import SignalAction, handle_signals
 from mcproxy.settings import Proxy, Settings
 from mcproxy.settings.differences import Difference, diff, in_force
 from mcproxy.settings.endpoints import key_of
@@ -198,7 +197,7 @@ def _scraped(metrics: Metrics, *collectors: Collector) -> Iterator[None]:
 
 
 async def serve_http(
-    app: App, *, started: Started, reloading: Reloading | None = None, tell: systemd.Tell = systemd.nobody
+    app: App, *, started: Started, reloading: Reloading | None = None, tell: systemd.Notify = systemd.not_notified
 ) -> None:
     """Serves until SIGTERM or SIGINT, then drains within `shutdown_grace` (R9).
 
@@ -233,7 +232,7 @@ async def _status_page(app: App, reloading: Reloading | None) -> AsyncIterator[s
     if admin.port is None:
         yield None
         return
-    figures = Figures(app.metrics)
+    figures = CallStatistics(app.metrics)
     known = frozenset if reloading is None else lambda: reloading.secrets
     pages = Pages(app, figures, known, token=secrets.token_urlsafe())
     page = StatusPage(pages, app.feed, Operators(app.edge, app.identity, lambda: app.settings))
@@ -247,13 +246,13 @@ async def _status_page(app: App, reloading: Reloading | None) -> AsyncIterator[s
 async def serve_stdio(app: App, *, reloading: Reloading | None = None) -> None:
     """Serves the client at stdin and stdout until it closes stdin (R12), or SIGTERM or SIGINT; then drains (R9)."""
     stop = anyio.Event()
-    async with _operated(app, stop, reloading, systemd.nobody, hangup_reloads=False):
+    async with _operated(app, stop, reloading, systemd.not_notified, hangup_reloads=False):
         await stdio.serve_stdio(app.edge, stop=stop, principal=app.identity.local)
 
 
 @asynccontextmanager
 async def _operated(
-    app: App, stop: anyio.Event, reloading: Reloading | None, tell: systemd.Tell, *, hangup_reloads: bool
+    app: App, stop: anyio.Event, reloading: Reloading | None, tell: systemd.Notify, *, hangup_reloads: bool
 ) -> AsyncIterator[None]:
     """Heeds signals, and the files of the configuration, until left."""
 
@@ -264,14 +263,14 @@ async def _operated(
         await anyio.sleep(app.settings.proxy.shutdown_delay)
         stop.set()
 
-    def act(order: Order) -> None:
+    def act(order: SignalAction) -> None:
         match order:
-            case Order.STOP:
+            case SignalAction.STOP:
                 told_to_stop.set()
-            case Order.RELOAD:
+            case SignalAction.RELOAD:
                 assert reloading is not None
                 reloading.ask()
-            case Order.VERBOSE:
+            case SignalAction.VERBOSE:
                 level = app.settings.proxy.log_level if logs.is_verbose() else "debug"
                 logs.set_level(level)
                 log.info("log level changed", threshold=level)  # `level` is that of the line
@@ -280,9 +279,9 @@ async def _operated(
 
     told_to_stop = anyio.Event()
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(partial(heed, act, reloads=hangup_reloads and reloading is not None))
+        tasks.start_soon(partial(handle_signals, act, reloads=hangup_reloads and reloading is not None))
         tasks.start_soon(wind_down)
-        tasks.start_soon(systemd.keep_alive, tell, systemd.patience())
+        tasks.start_soon(systemd.keep_alive, tell, systemd.watchdog_timeout())
         if reloading is not None:
             tasks.start_soon(reloading.run)
         yield

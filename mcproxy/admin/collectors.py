@@ -12,6 +12,7 @@ from prometheus_client.core import GaugeMetricFamily, InfoMetricFamily
 from prometheus_client.registry import Collector
 
 from mcproxy.call.upstreams import LinkState, UpstreamStatus
+from mcproxy.catalog.merging import View
 
 
 class UpstreamCollector(Collector):
@@ -19,10 +20,10 @@ class UpstreamCollector(Collector):
         self._statuses = statuses
 
     def describe(self) -> Iterator[Metric]:
-        yield from _families()
+        yield from _upstream_families()
 
     def collect(self) -> Iterator[Metric]:
-        phases, identities, troubles, credentials = families = _families()
+        phases, identities, troubles, credentials = families = _upstream_families()
         for status in self._statuses():
             credentials.add_metric([status.name], status.takes_credentials)
             for phase in LinkState:
@@ -35,7 +36,7 @@ class UpstreamCollector(Collector):
         yield from families
 
 
-def _families() -> tuple[GaugeMetricFamily, InfoMetricFamily, InfoMetricFamily, GaugeMetricFamily]:
+def _upstream_families() -> tuple[GaugeMetricFamily, InfoMetricFamily, InfoMetricFamily, GaugeMetricFamily]:
     return (
         GaugeMetricFamily(
             "mcproxy_upstream_phase",
@@ -57,4 +58,29 @@ def _families() -> tuple[GaugeMetricFamily, InfoMetricFamily, InfoMetricFamily, 
             "1 where callers bring credentials: the connection that all share has none, and may be refused.",
             labels=("upstream",),
         ),
+    )
+
+
+class ListSizeCollector(Collector):
+    """`views` gives each endpoint's path, and what it shows."""
+
+    def __init__(self, views: Callable[[], Iterable[tuple[str, View]]]) -> None:
+        self._views = views
+
+    def describe(self) -> Iterator[Metric]:
+        yield _list_sizes()
+
+    def collect(self) -> Iterator[Metric]:
+        family = _list_sizes()
+        for path, view in self._views():
+            for kind, entries in view.lists.items():
+                family.add_metric([path, kind.value], sum(len(shown.entry) for shown in entries))
+        yield family
+
+
+def _list_sizes() -> GaugeMetricFamily:
+    return GaugeMetricFamily(
+        "mcproxy_view_bytes",
+        "Bytes of the entries that an endpoint shows to who may use everything; about four are a token.",
+        labels=("endpoint", "kind"),
     )

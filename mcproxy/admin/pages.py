@@ -11,9 +11,9 @@ import msgspec
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from mcproxy import __version__
-from mcproxy.admin.figures import Figures, Reading
-from mcproxy.admin.forms import Field, fields
 from mcproxy.admin.masking import masked
+from mcproxy.admin.statistics import CallCounts, CallStatistics
+from mcproxy.admin.tool_form import Field, fields
 from mcproxy.call.calls import Handler
 from mcproxy.call.clients import Listener
 from mcproxy.call.upstreams import LinkState, UpstreamStatus
@@ -52,12 +52,12 @@ class GatewayView(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Card:
+class UpstreamCard:
     """One upstream at a glance."""
 
     status: UpstreamStatus
-    late: Reading
-    total: Reading
+    late: CallCounts
+    total: CallCounts
     offers: dict[str, int]
 
     @property
@@ -109,7 +109,7 @@ class Pages:
     """Each method is one page, as HTML. `token` goes into forms."""
 
     gateway: GatewayView
-    figures: Figures
+    figures: CallStatistics
     secrets: Callable[[], Collection[str]]
     """Values that no page shows, as of now."""
     token: str
@@ -211,7 +211,7 @@ class Pages:
             "lag": self.figures.gauge(metrics.event_loop_lag),
         }
 
-    def _cards(self) -> list[Card]:
+    def _cards(self) -> list[UpstreamCard]:
         late, total, view = self.figures.late(), self.figures.total(), self.gateway.catalogue()
         offers: dict[str, dict[str, int]] = {}
         for kind, entries in view.lists.items():
@@ -219,8 +219,11 @@ class Pages:
                 counts = offers.setdefault(shown.upstream, {})
                 counts[NOUNS[kind]] = counts.get(NOUNS[kind], 0) + 1
         return [
-            Card(
-                status, late.get(status.name, Reading()), total.get(status.name, Reading()), offers.get(status.name, {})
+            UpstreamCard(
+                status,
+                late.get(status.name, CallCounts()),
+                total.get(status.name, CallCounts()),
+                offers.get(status.name, {}),
             )
             for status in self.gateway.statuses()
         ]

@@ -42,7 +42,7 @@ class Reloading:
         apply: Callable[[Settings], Difference],
         metrics: Metrics,
         *,
-        tell: systemd.Tell = systemd.nobody,
+        tell: systemd.Notify = systemd.not_notified,
         look_every: float = LOOK_EVERY,
         clock: Callable[[], float] = time.time,
     ) -> None:

@@ -26,14 +26,14 @@ _HANGUP: Final = _OF_UNIX.get("SIGHUP")
 _VERBOSE: Final = _OF_UNIX.get("SIGUSR1")
 
 
-class Order(Enum):
+class SignalAction(Enum):
     STOP = auto()
     RELOAD = auto()
     VERBOSE = auto()
     """Log all, or no more than is configured again."""
 
 
-async def heed(act: Callable[[Order], None], *, reloads: bool) -> None:
+async def handle_signals(act: Callable[[SignalAction], None], *, reloads: bool) -> None:
     """Hands over what each signal means, until STOP. After that, another one to end does so at once."""
     number = await _last(act, reloads=reloads, on_terminal=has_terminal())
     # A terminal that closes says so, and then its shell does; and a late wish to reload is none to end at once.
@@ -41,24 +41,24 @@ async def heed(act: Callable[[Order], None], *, reloads: bool) -> None:
         if late is not None:
             signal.signal(late, signal.SIG_IGN)
     log.info("stopping", signal=number.name)
-    act(Order.STOP)
+    act(SignalAction.STOP)
 
 
-async def _last(act: Callable[[Order], None], *, reloads: bool, on_terminal: bool) -> signal.Signals:
+async def _last(act: Callable[[SignalAction], None], *, reloads: bool, on_terminal: bool) -> signal.Signals:
     """The signal that means to stop; what others mean is handed over."""
     with anyio.open_signal_receiver(*_heeded()) as signals:
         while True:
             number = await anext(signals)
-            order = meaning(number, reloads=reloads and not (on_terminal and not has_terminal()))
-            if order is Order.STOP:
+            order = action_for(number, reloads=reloads and not (on_terminal and not has_terminal()))
+            if order is SignalAction.STOP:
                 return number
             act(order)
 
 
-def meaning(number: signal.Signals, *, reloads: bool) -> Order:
+def action_for(number: signal.Signals, *, reloads: bool) -> SignalAction:
     if number == _VERBOSE:
-        return Order.VERBOSE
-    return Order.RELOAD if number == _HANGUP and reloads else Order.STOP
+        return SignalAction.VERBOSE
+    return SignalAction.RELOAD if number == _HANGUP and reloads else SignalAction.STOP
 
 
 def has_terminal(path: str = TERMINAL) -> bool:

@@ -17,19 +17,19 @@ import anyio
 READY: Final = "READY=1"
 STOPPING: Final = "STOPPING=1"
 
-Tell = Callable[[str], None]
+Notify = Callable[[str], None]
 """Takes assignments, one a line: `READY=1`."""
 
 
-def nobody(state: str) -> None:
+def not_notified(state: str) -> None:
     """Where no service manager listens."""
 
 
-def notifier(environ: Mapping[str, str] = os.environ) -> Tell:
+def notifier(environ: Mapping[str, str] = os.environ) -> Notify:
     """Tells the service manager; nobody, where there is none."""
     address = environ.get("NOTIFY_SOCKET", "")
     if not address.startswith(("/", "@")):
-        return nobody
+        return not_notified
     # An abstract socket is written with an @ for its first byte, a zero.
     peer = f"\0{address[1:]}" if address.startswith("@") else address
 
@@ -45,7 +45,7 @@ def reloading() -> str:
     return f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}"
 
 
-def patience(environ: Mapping[str, str] = os.environ) -> float | None:
+def watchdog_timeout(environ: Mapping[str, str] = os.environ) -> float | None:
     """Seconds after which this process is taken for dead if it says nothing; None for ever."""
     limit, pid = environ.get("WATCHDOG_USEC", ""), environ.get("WATCHDOG_PID", "")
     if not limit.isdecimal() or int(limit) == 0 or pid not in ("", str(os.getpid())):
@@ -53,7 +53,7 @@ def patience(environ: Mapping[str, str] = os.environ) -> float | None:
     return int(limit) / 1_000_000
 
 
-async def keep_alive(tell: Tell, seconds: float | None) -> None:
+async def keep_alive(tell: Notify, seconds: float | None) -> None:
     """Says twice in `seconds` that the event loop runs, until cancelled."""
     while seconds is not None:
         tell("WATCHDOG=1")

@@ -14,7 +14,7 @@ import pytest
 from playwright.async_api import Page, async_playwright
 
 from mcproxy.call.upstreams import Disconnected
-from tests.admin.test_ui import PAGES, Site, site
+from tests.admin.test_status_page import PAGES, Site, site
 
 pytestmark = pytest.mark.anyio
 

@@ -6,9 +6,14 @@ from dataclasses import replace
 
 from prometheus_client import CollectorRegistry
 
-from mcproxy.admin.collectors import UpstreamCollector
+from mcproxy.admin.collectors import ListSizeCollector, UpstreamCollector
 from mcproxy.call.upstreams import LinkFailure, LinkState, ServerIdentity, UpstreamStatus
+from mcproxy.catalog.merging import View, expose, merge, read_listing
+from mcproxy.catalog.naming import layouts
 from mcproxy.protocol.eras import LATEST, Era
+from mcproxy.protocol.jsonrpc import raw
+from mcproxy.protocol.methods import Kind
+from mcproxy.settings import UpstreamSettings
 
 TAKES = "mcproxy_upstream_takes_credentials"
 READY = UpstreamStatus("git", LinkState.READY, 0, "stdio", ServerIdentity(Era.STATELESS, LATEST, {}))
@@ -21,6 +26,7 @@ LOST = UpstreamStatus(
     error="the token 'hunter2' was refused",
     failure=LinkFailure.REJECTED,
 )
+TOOLS = [{"name": name, "inputSchema": {"type": "object"}} for name in ("one", "two")]
 
 
 def phases(registry: CollectorRegistry) -> set[tuple[str, str]]:
@@ -62,3 +68,21 @@ def test_r44_what_it_spoke_is_told_and_what_went_wrong_is_not() -> None:
     assert registry.get_sample_value("mcproxy_upstream_info", spoken) == 1
     labels = [sample.labels for family in registry.collect() for sample in family.samples]
     assert not any("hunter2" in value for values in labels for value in values.values())
+
+
+def test_r52_the_bytes_of_each_list_are_those_that_callers_are_sent() -> None:
+    views: list[tuple[str, View]] = [("/mcp", view())]
+    registry = CollectorRegistry()
+    registry.register(ListSizeCollector(lambda: views))
+    sent = sum(len(shown.entry) for shown in views[0][1].lists[Kind.TOOLS])
+    assert sent > sum(len(raw(tool)) for tool in TOOLS)  # the prefix is sent too
+    assert registry.get_sample_value("mcproxy_view_bytes", {"endpoint": "/mcp", "kind": "tools"}) == sent
+    assert registry.get_sample_value("mcproxy_view_bytes", {"endpoint": "/mcp", "kind": "prompts"}) == 0
+    views.clear()
+    assert registry.get_sample_value("mcproxy_view_bytes", {"endpoint": "/mcp", "kind": "tools"}) is None
+
+
+def view() -> View:
+    layout = layouts([UpstreamSettings(name="odd", prefix="odd", command="x")], 64)[""]
+    tools = expose(layout.space("odd"), Kind.TOOLS, read_listing("odd", Kind.TOOLS, map(raw, TOOLS)))
+    return merge(layout, {"odd": None}, {"odd": {Kind.TOOLS: tools}})

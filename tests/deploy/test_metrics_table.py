@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 from prometheus_client import Metric
 
-from mcproxy.admin.collectors import UpstreamCollector
-from mcproxy.admin.list_sizes import ListSizeCollector
+from mcproxy.admin.collectors import ListSizeCollector, UpstreamCollector
 from mcproxy.telemetry.fast_metrics import Tally
 from mcproxy.telemetry.metrics import Metrics
 from tests.deploy.needs import DEPLOY

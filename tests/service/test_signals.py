@@ -7,22 +7,22 @@ from pathlib import Path
 
 import pytest
 
-from mcproxy.service.signals import Order, has_terminal, meaning
+from mcproxy.service.signals import SignalAction, action_for, has_terminal
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize("reloads", [True, False])
 def test_to_end_is_to_end(number: signal.Signals, reloads: bool) -> None:
-    assert meaning(number, reloads=reloads) is Order.STOP
+    assert action_for(number, reloads=reloads) is SignalAction.STOP
 
 
 def test_a_hang_up_reloads_what_can_be_and_ends_the_rest() -> None:
-    assert meaning(signal.SIGHUP, reloads=True) is Order.RELOAD
-    assert meaning(signal.SIGHUP, reloads=False) is Order.STOP
+    assert action_for(signal.SIGHUP, reloads=True) is SignalAction.RELOAD
+    assert action_for(signal.SIGHUP, reloads=False) is SignalAction.STOP
 
 
 def test_more_logs_are_a_signal_away() -> None:
-    assert meaning(signal.SIGUSR1, reloads=False) is Order.VERBOSE
+    assert action_for(signal.SIGUSR1, reloads=False) is SignalAction.VERBOSE
 
 
 def test_a_terminal_is_there_if_it_can_be_opened(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from mcproxy.service.systemd import READY, keep_alive, notifier, patience, reloading
+from mcproxy.service.systemd import READY, keep_alive, notifier, reloading, watchdog_timeout
 
 pytestmark = pytest.mark.anyio
 
@@ -32,12 +32,12 @@ async def test_where_nobody_listens_nothing_happens(environ: dict[str, str]) -> 
 
 
 def test_the_watchdog_is_for_this_process_alone() -> None:
-    assert patience({"WATCHDOG_USEC": "3000000"}) == 3
-    assert patience({"WATCHDOG_USEC": "3000000", "WATCHDOG_PID": str(os.getpid())}) == 3
-    assert patience({"WATCHDOG_USEC": "3000000", "WATCHDOG_PID": "1"}) is None
-    assert patience({"WATCHDOG_USEC": "0"}) is None
-    assert patience({"WATCHDOG_USEC": "soon"}) is None
-    assert patience({}) is None
+    assert watchdog_timeout({"WATCHDOG_USEC": "3000000"}) == 3
+    assert watchdog_timeout({"WATCHDOG_USEC": "3000000", "WATCHDOG_PID": str(os.getpid())}) == 3
+    assert watchdog_timeout({"WATCHDOG_USEC": "3000000", "WATCHDOG_PID": "1"}) is None
+    assert watchdog_timeout({"WATCHDOG_USEC": "0"}) is None
+    assert watchdog_timeout({"WATCHDOG_USEC": "soon"}) is None
+    assert watchdog_timeout({}) is None
 
 
 async def test_the_watchdog_hears_twice_in_its_time() -> None:

@@ -27,7 +27,7 @@ MAX_TEXT: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Passing:
+class FeedEntry:
     """One line of the feed. `time` is a Unix time; `seconds` is how long a call took."""
 
     time: float
@@ -42,16 +42,16 @@ class Feed:
     def __init__(self, max_watchers: int, clock: Callable[[], float] = time.time) -> None:
         self._max_watchers = max_watchers
         self._clock = clock
-        self._watchers: set[MemoryObjectSendStream[Passing]] = set()
+        self._watchers: set[MemoryObjectSendStream[FeedEntry]] = set()
 
     @property
     def is_full(self) -> bool:
         return len(self._watchers) >= self._max_watchers
 
     @contextmanager
-    def watched(self) -> Iterator[AsyncIterator[Passing]]:
+    def watched(self) -> Iterator[AsyncIterator[FeedEntry]]:
         """What passes from now on."""
-        sending, receiving = anyio.create_memory_object_stream[Passing](BACKLOG)
+        sending, receiving = anyio.create_memory_object_stream[FeedEntry](BACKLOG)
         self._watchers.add(sending)
         try:
             with sending, receiving:
@@ -71,7 +71,7 @@ class Feed:
                 outcome = _outcome(answer)
             finally:
                 principal, seconds = call.caller.principal.name, time.perf_counter() - began
-                self._tell(Passing(self._clock(), call.method, _subject(call), outcome, principal, seconds))
+                self._tell(FeedEntry(self._clock(), call.method, _subject(call), outcome, principal, seconds))
             return answer
 
         return passing
@@ -79,9 +79,9 @@ class Feed:
     def on_event(self, event: UpstreamEvent) -> None:
         if self._watchers:
             kind, outcome = _described(event)
-            self._tell(Passing(self._clock(), kind, event.upstream, outcome))
+            self._tell(FeedEntry(self._clock(), kind, event.upstream, outcome))
 
-    def _tell(self, passing: Passing) -> None:
+    def _tell(self, passing: FeedEntry) -> None:
         for watcher in self._watchers:
             try:
                 watcher.send_nowait(passing)

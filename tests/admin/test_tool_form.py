@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mcproxy.admin.forms import MAX_FIELDS, Unusable, arguments, fields
+from mcproxy.admin.tool_form import MAX_FIELDS, InvalidInput, arguments, fields
 
 SCHEMA = {
     "type": "object",
@@ -53,7 +53,7 @@ def test_an_empty_required_text_is_an_empty_text() -> None:
 
 
 def test_what_is_no_json_is_refused_by_name() -> None:
-    with pytest.raises(Unusable, match="deep: not a JSON object"):
+    with pytest.raises(InvalidInput, match="deep: not a JSON object"):
         arguments(SCHEMA, {"who": "x", "deep": "{"})
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import anyio
 import pytest
 
-from mcproxy.admin.feed import BACKLOG, Feed
+from mcproxy.admin.live_feed import BACKLOG, Feed
 from mcproxy.call.calls import Call, Complete, Failed, Outcome
 from mcproxy.call.clients import ListChanged
 from mcproxy.call.errors import Party, Reason

@@ -23,7 +23,7 @@ FAILURES: Final = frozenset({"unavailable", "timeout", "protocol_error"})
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class CallCounts:
     """The counters of one upstream at one moment, since the start."""
 
     calls: float = 0
@@ -31,9 +31,9 @@ class Reading:
     buckets: Mapping[float, float] = field(default_factory=dict)
     """Calls by the most seconds that they took, cumulative."""
 
-    def since(self, before: Reading) -> Reading:
+    def since(self, before: CallCounts) -> CallCounts:
         buckets = {bound: count - before.buckets.get(bound, 0) for bound, count in self.buckets.items()}
-        return Reading(self.calls - before.calls, self.failures - before.failures, buckets)
+        return CallCounts(self.calls - before.calls, self.failures - before.failures, buckets)
 
     def quantile(self, part: float) -> float | None:
         """The seconds that so great a part of the calls took at most, within its bucket by proportion."""
@@ -51,12 +51,12 @@ class Reading:
         return floor
 
 
-class Figures:
+class CallStatistics:
     """Readings of the last WINDOW, so that the page shows what is and not what was last week."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
-        self._readings: deque[dict[str, Reading]] = deque(maxlen=int(WINDOW / PERIOD))
+        self._readings: deque[dict[str, CallCounts]] = deque(maxlen=int(WINDOW / PERIOD))
 
     async def run(self, sleep: Callable[[float], Awaitable[None]] = anyio.sleep) -> None:
         """Reads every PERIOD until cancelled."""
@@ -64,7 +64,7 @@ class Figures:
             self._readings.append(self.total())
             await sleep(PERIOD)
 
-    def total(self) -> dict[str, Reading]:
+    def total(self) -> dict[str, CallCounts]:
         """By upstream, since the start."""
         calls: dict[str, float] = {}
         failures: dict[str, float] = {}
@@ -79,13 +79,15 @@ class Figures:
             bound = float(labels["le"])
             counts[bound] = counts.get(bound, 0) + value
         return {
-            name: Reading(count, failures.get(name, 0), buckets.get(name, {})) for name, count in calls.items() if name
+            name: CallCounts(count, failures.get(name, 0), buckets.get(name, {}))
+            for name, count in calls.items()
+            if name
         }
 
-    def late(self) -> dict[str, Reading]:
+    def late(self) -> dict[str, CallCounts]:
         """By upstream, in the last WINDOW."""
         before = self._readings[0] if self._readings else {}
-        return {name: reading.since(before.get(name, Reading())) for name, reading in self.total().items()}
+        return {name: reading.since(before.get(name, CallCounts())) for name, reading in self.total().items()}
 
     def gauge(self, instrument: Collector, **wanted: str) -> float:
         """The sum of all series of an instrument that have the labels that are wanted."""

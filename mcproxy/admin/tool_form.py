@@ -11,7 +11,7 @@ MAX_FIELDS: Final = 100
 """Parameters that are shown; the rest can be given as JSON."""
 
 
-class Unusable(Exception):
+class InvalidInput(Exception):
     """What was filled in does not fit. The text says which field, and why."""
 
 
@@ -41,7 +41,7 @@ def fields(schema: Mapping[str, Any]) -> list[Field]:
 def arguments(schema: Mapping[str, Any], filled: Mapping[str, str]) -> dict[str, Any]:
     """What was filled in, each field as its type wants it; an empty one that is not required is left out.
 
-    Raises Unusable.
+    Raises InvalidInput.
     """
     found: dict[str, Any] = {}
     for field in fields(schema):
@@ -90,4 +90,4 @@ def _value(field: Field, text: str) -> Any:
     try:
         return json.loads(text)
     except ValueError as error:
-        raise Unusable(f"{field.name}: not a JSON {field.type}: {error}") from error
+        raise InvalidInput(f"{field.name}: not a JSON {field.type}: {error}") from error

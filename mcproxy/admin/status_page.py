@@ -16,9 +16,9 @@ from aiohttp import web
 from msgspec import Raw
 
 from mcproxy import __version__
-from mcproxy.admin.feed import Feed
-from mcproxy.admin.forms import Unusable, arguments
+from mcproxy.admin.live_feed import Feed
 from mcproxy.admin.pages import CatalogueRow, Pages, TryResult
+from mcproxy.admin.tool_form import InvalidInput, arguments
 from mcproxy.call.calls import Call, Complete, Failed, InputRequired, Outcome
 from mcproxy.call.clients import InputRequest
 from mcproxy.call.errors import McpError
@@ -57,7 +57,7 @@ _TRIED: Final = {Kind.TOOLS: "tools/call", Kind.RESOURCES: "resources/read"}
 
 
 @dataclass
-class Onlooker:
+class TryOutClient:
     """The page as a client: hears what is sent ahead of an answer, and answers no question."""
 
     messages: list[str] = field(default_factory=list)
@@ -129,9 +129,9 @@ class StatusPage:
         if item.kind is Kind.TOOLS:
             try:
                 params["arguments"] = raw(arguments(item.entry.get("inputSchema") or {}, filled))
-            except Unusable as unusable:
+            except InvalidInput as unusable:
                 return TryResult(is_error=True, text=str(unusable))
-        client = Onlooker()
+        client = TryOutClient()
         info = raw({"name": "mcproxy-status-page", "version": __version__})
         caller = Caller(principal, LATEST, {}, info, log_level="info")
         outcome = await self.pages.gateway.handler(Call(METHODS[_TRIED[item.kind]], params, caller, client))

@@ -7,7 +7,7 @@ import anyio.lowlevel
 import pytest
 from prometheus_client import CollectorRegistry
 
-from mcproxy.admin.figures import PERIOD, WINDOW, Figures
+from mcproxy.admin.statistics import PERIOD, WINDOW, CallStatistics
 from mcproxy.telemetry.metrics import Metrics
 
 pytestmark = pytest.mark.anyio
@@ -19,7 +19,7 @@ def count(metrics: Metrics, outcome: str, seconds: float, times: int = 1) -> Non
         metrics.duration.labels("a", "tools/call").observe(seconds)
 
 
-async def readings(figures: Figures, number: int) -> None:
+async def readings(figures: CallStatistics, number: int) -> None:
     with anyio.CancelScope() as scope:
         left = number
 
@@ -39,7 +39,7 @@ async def test_calls_failures_and_quantiles() -> None:
     count(metrics, "ok", 0.002, 98)
     count(metrics, "tool_error", 0.002)
     count(metrics, "timeout", 7)
-    reading = Figures(metrics).late()["a"]
+    reading = CallStatistics(metrics).late()["a"]
     assert (reading.calls, reading.failures) == (100, 1)
     half, last = reading.quantile(0.5), reading.quantile(0.995)
     assert half is not None
@@ -50,7 +50,7 @@ async def test_calls_failures_and_quantiles() -> None:
 
 async def test_what_is_long_ago_counts_no_more_but_in_the_total() -> None:
     metrics = Metrics(CollectorRegistry())
-    figures = Figures(metrics)
+    figures = CallStatistics(metrics)
     count(metrics, "timeout", 7, 3)
     await readings(figures, int(WINDOW / PERIOD) + 1)
     count(metrics, "ok", 0.002)
@@ -61,16 +61,16 @@ async def test_what_is_long_ago_counts_no_more_but_in_the_total() -> None:
 
 async def test_nothing_has_no_quantile() -> None:
     metrics = Metrics(CollectorRegistry())
-    assert Figures(metrics).late() == {}
+    assert CallStatistics(metrics).late() == {}
     metrics.requests.labels("a", "tools/call", "t", "ok").inc()
-    assert Figures(metrics).late()["a"].quantile(0.5) is None
+    assert CallStatistics(metrics).late()["a"].quantile(0.5) is None
 
 
 async def test_gauges_are_summed_over_what_is_not_wanted() -> None:
     metrics = Metrics(CollectorRegistry())
     metrics.sessions.labels("http", "handshake", "2025-06-18").set(2)
     metrics.sessions.labels("sse", "handshake", "2024-11-05").set(3)
-    figures = Figures(metrics)
+    figures = CallStatistics(metrics)
     assert figures.gauge(metrics.sessions) == 5
     assert figures.gauge(metrics.sessions, transport="sse") == 3
     assert figures.by(metrics.sessions, "transport") == {"http": 2, "sse": 3}

@@ -13,11 +13,11 @@ import pytest
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
-from mcproxy.admin.feed import Feed
-from mcproxy.admin.figures import Figures
 from mcproxy.admin.listener import served
+from mcproxy.admin.live_feed import Feed
 from mcproxy.admin.pages import Pages
-from mcproxy.admin.ui import StatusPage
+from mcproxy.admin.statistics import CallStatistics
+from mcproxy.admin.status_page import StatusPage
 from mcproxy.call.calls import Call, Complete, Failed, Handler, Outcome
 from mcproxy.call.clients import Listener
 from mcproxy.call.errors import Party, Reason
@@ -110,7 +110,7 @@ async def site(principal: Principal | None = ANONYMOUS, gateway: FakeGateway | N
 
     gateway = gateway or FakeGateway()
     feed = Feed(1)
-    page = StatusPage(Pages(gateway, Figures(gateway.metrics), frozenset, TOKEN), feed, admit)
+    page = StatusPage(Pages(gateway, CallStatistics(gateway.metrics), frozenset, TOKEN), feed, admit)
     with anyio.fail_after(10):
         async with served("127.0.0.1", 0, page.routes()) as url, aiohttp.ClientSession() as http:
             yield Site(gateway, feed, http, url)
