@@ -40,7 +40,7 @@ def _upstream_families() -> tuple[GaugeMetricFamily, InfoMetricFamily, InfoMetri
     return (
         GaugeMetricFamily(
             "mcproxy_upstream_phase",
-            "1 for the phase that the upstream is in: connecting, ready, backing_off or disabled.",
+            "1 for the phase that the upstream is in: connecting, ready, backing_off, draining or disabled.",
             labels=("upstream", "phase"),
         ),
         InfoMetricFamily(

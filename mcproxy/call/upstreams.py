@@ -92,6 +92,8 @@ class LinkState(Enum):
     READY = "ready"
     BACKING_OFF = "backing_off"
     """Lost, or not reached; tried again after a while."""
+    DRAINING = "draining"
+    """Taken out of the configuration; lasts until its last call is answered, and is not made again."""
     RETIRED = "disabled"
     """Ended for good: by configuration, or with the session, principal or credentials that it was for."""
 

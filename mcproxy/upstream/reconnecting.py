@@ -1,17 +1,20 @@
-"""One link, kept connected: made, watched, made again with growing delays, and at once when a call needs it (R3).
+"""One link to an upstream, reconnected for ever: its states as a table, growing delays, and retries of calls (R3, R4).
 
-A call is sent a second time only where the first provably had no effect, or where repeating has none (R4). Knows no
-transport and no era.
+A call that needs the link makes one attempt at once, shared by all that wait. A call is sent a second time only where
+the first provably had no effect, or where repeating it has none. Knows no transport and no era.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final
 
 import anyio
+import msgspec
 import structlog
 
 from mcproxy.call.calls import Call, Failed, Outcome
@@ -40,7 +43,7 @@ log = structlog.get_logger()
 
 @dataclass(slots=True)
 class _Attempt:
-    """The next attempt to connect, or the one under way: what whoever waits for it shares."""
+    """The next attempt to connect, or the one that runs; all calls that wait for it share its outcome."""
 
     wanted: anyio.Event = field(default_factory=anyio.Event)
     done: anyio.Event = field(default_factory=anyio.Event)
@@ -49,6 +52,7 @@ class _Attempt:
     """Why there is no link, once that is known."""
 
     def settle(self, outcome: Link | str) -> None:
+        """`outcome` is the link, or the reason why there is none."""
         if isinstance(outcome, str):
             self.error = outcome
         else:
@@ -56,13 +60,48 @@ class _Attempt:
         self.done.set()
 
 
-@dataclass(frozen=True, slots=True)
-class LinkStatus:
-    """Where a link stands. `since` is a Unix time in seconds."""
+class LinkEvent(Enum):
+    """What moves a link from one state to the next."""
+
+    CONNECTED = "a handshake was done"
+    FAILED = "an attempt to connect failed"
+    LOST = "the connection ended"
+    RESTARTED = "the connection is ended on purpose, to be made anew"
+    RETIRING = "the connection that there is is to be the last"
+    STOPPED = "the link is wanted no more"
+
+
+TRANSITIONS: Final[Mapping[LinkState, Mapping[LinkEvent, LinkState]]] = {
+    LinkState.CONNECTING: {
+        LinkEvent.CONNECTED: LinkState.READY,
+        LinkEvent.FAILED: LinkState.BACKING_OFF,
+        LinkEvent.STOPPED: LinkState.RETIRED,
+    },
+    LinkState.READY: {
+        LinkEvent.LOST: LinkState.BACKING_OFF,
+        LinkEvent.RESTARTED: LinkState.BACKING_OFF,
+        LinkEvent.RETIRING: LinkState.DRAINING,
+        LinkEvent.STOPPED: LinkState.RETIRED,
+    },
+    LinkState.BACKING_OFF: {
+        LinkEvent.CONNECTED: LinkState.READY,
+        LinkEvent.FAILED: LinkState.BACKING_OFF,
+        LinkEvent.STOPPED: LinkState.RETIRED,
+    },
+    LinkState.DRAINING: {
+        LinkEvent.LOST: LinkState.RETIRED,
+        LinkEvent.STOPPED: LinkState.RETIRED,
+    },
+}
+
+
+class LinkStatus(msgspec.Struct, frozen=True):
+    """The state of a link, and the facts that operators see with it. `since` is a Unix time in seconds."""
 
     state: LinkState
     since: float
     identity: ServerIdentity | None = None
+    """Of the server that it is connected to, or was last."""
     error: str | None = None
     failure: LinkFailure | None = None
 
@@ -80,7 +119,7 @@ class ReconnectingLink:
         clock: Callable[[], float],
         check: Callable[[ServerIdentity], None],
     ) -> None:
-        self._context = context
+        self.context: Final = context
         self._connect = connect
         self._on_event = on_event
         self._delays = delays
@@ -88,13 +127,11 @@ class ReconnectingLink:
         self._check = check
         self._name = context.spec.name
         self._owner = context.owner
-        self._scope = anyio.CancelScope()
+        self._run_scope = anyio.CancelScope()
         self._attempt_scope = anyio.CancelScope()
-        self._restart_reason: str | None = None
         self._link: Link | None = None
         self._attempt = _Attempt()
         self._connections = 0
-        self._last = False
         self.status = LinkStatus(LinkState.CONNECTING, clock())
 
     @property
@@ -103,152 +140,155 @@ class ReconnectingLink:
 
     @property
     def era(self) -> Era | None:
-        """What is spoken over the link; None while there is none."""
+        """The era that is spoken over the link; None while there is none."""
         return self.status.identity.era if self._link is not None and self.status.identity else None
 
-    @property
-    def context(self) -> LinkContext:
-        return self._context
-
     async def is_reachable(self) -> bool:
-        """Whether there is a link, after at most one attempt to connect."""
+        """Whether there is a connection, after at most one attempt to make one."""
         try:
-            await self._ready()
+            await self._connected_link()
         except Unreachable:
             return False
         return True
 
-    def restart(self, why: str) -> None:
-        """Ends the link as it is, so that the next call makes another."""
-        if self._link is not None:
-            self._link, self._restart_reason = None, why
+    def restart(self, reason: str) -> None:
+        """Ends the connection that there is, so that the next call makes another."""
+        if self.status.state is LinkState.READY:
+            self._go_down(LinkEvent.RESTARTED, reason)
             self._attempt_scope.cancel()
 
     def adopt(self, spec: UpstreamSettings) -> None:
-        """Goes by other settings from now on, over the same link."""
-        self._context.adopt(spec)
+        """Goes by other settings from now on, over the same connection."""
+        self.context.adopt(spec)
 
-    def retire_gracefully(self) -> None:
-        """Makes no other link than the one there is; without one, stops."""
-        self._last = True
-        if self._link is None:
+    def drain(self) -> None:
+        """Makes no other connection than the one there is; without one, stops."""
+        if self.status.state is LinkState.READY:
+            self._enter(LinkEvent.RETIRING, self.status.identity)
+        else:
             self.stop()
 
     def stop(self) -> None:
-        """Ends `run`, and the link with it. Whoever hears of it may have the next link before this one is torn down."""
-        self._scope.cancel()
-        self._retire()
+        """Ends `run`, and the connection with it. `Retired` is published before the connection is torn down."""
+        self._run_scope.cancel()
+        self._retire(LinkEvent.STOPPED)
 
     async def run(self) -> None:
-        """Keeps the link until stopped or cancelled, or until the last one ended."""
+        """Keeps the link connected until stopped or cancelled, or until the connection that it drains has ended."""
         # It outlives the call that made it, and is not of that call's trace.
         about.set(None)
         departing.set(NOTHING)
         try:
-            with self._scope:
-                await self._keep()
+            with self._run_scope:
+                await self._keep_connected()
         finally:
-            self._retire()
+            self._retire(LinkEvent.STOPPED)
 
-    def _retire(self) -> None:
-        """Says once that there is no link any more; nothing is said after it."""
-        self._link = None
-        self._attempt.settle("it has been stopped")
-        if self.status.state is not LinkState.RETIRED:
-            self._set_status(LinkStatus(LinkState.RETIRED, self._clock()))
-            self._on_event(Retired(self._name, self._owner))
-
-    async def _keep(self) -> None:
+    async def _keep_connected(self) -> None:
         failures = 0
         while True:
             started = anyio.current_time()
-            await self._attempt_once()
-            if self._last:
+            await self._connect_once()
+            if self.status.state is LinkState.RETIRED:
                 return
-            # a link that lasted was no failure; one that dies young is retried ever more slowly
+            # A link that lasted was no failure; one that dies young is retried ever more slowly.
             failures = 0 if anyio.current_time() - started > LONGEST else failures + 1
             with anyio.move_on_after(self._delays(failures)):
                 await self._attempt.wanted.wait()
 
-    async def _attempt_once(self) -> None:
-        """One attempt to connect, and the life of the link where it succeeds."""
+    async def _connect_once(self) -> None:
+        """One attempt to connect, and the life of the connection where it succeeds."""
         try:
             error, failure = await self._connect_and_wait(), LinkFailure.TIMEOUT
         except Unreachable as unreachable:
-            error, failure = self._context.redact(str(unreachable)), LinkFailure.UNREACHABLE
+            error, failure = self.context.redact(str(unreachable)), LinkFailure.UNREACHABLE
         except Rejected as rejected:
-            error, failure = self._context.redact(str(rejected)), LinkFailure.REJECTED
+            error, failure = self.context.redact(str(rejected)), LinkFailure.REJECTED
         except Exception as bug:
             log.exception("upstream failed unexpectedly", upstream=self._name)
             error, failure = f"an internal error: {type(bug).__name__}", LinkFailure.INTERNAL
         if error is not None:
-            self._settle(error)
-            self._down(error, failure)
+            self._settle_attempt(error)
+            was_up = LinkEvent.LOST in TRANSITIONS.get(self.status.state, {})
+            self._go_down(LinkEvent.LOST if was_up else LinkEvent.FAILED, error, failure)
 
     async def _connect_and_wait(self) -> str | None:
-        """Returns None after a link has lived, else why there was none in time."""
-        timeout = self._context.spec.timeouts.connect
-        self._context.awaited = ""
-        with anyio.CancelScope(deadline=anyio.current_time() + timeout) as scope:
-            self._attempt_scope = scope
-            async with self._connect(self._context) as link:
+        """Returns None after a connection has ended, else why none was made in time."""
+        timeout = self.context.spec.timeouts.connect
+        self.context.awaited = ""
+        connected = False
+        with anyio.CancelScope(deadline=anyio.current_time() + timeout) as self._attempt_scope:
+            async with self._connect(self.context) as link:
                 self._check(link.identity)
                 await anyio.lowlevel.checkpoint_if_cancelled()
-                scope.deadline = math.inf
-                self._up(link)
+                self._attempt_scope.deadline, connected = math.inf, True
+                self._go_up(link)
                 try:
-                    self._down(await link.wait_closed(), LinkFailure.LOST)
+                    self._go_down(LinkEvent.LOST, await link.wait_closed(), LinkFailure.LOST)
                 finally:
                     self._link = None
-                return None
-        if self._restart_reason is None:
-            return f"connecting took longer than {timeout:g} s{self._awaited_answer()}"
-        why, self._restart_reason = self._restart_reason, None
-        self._down(why)
-        return None
+        return None if connected else f"connecting took longer than {timeout:g} s{self._awaited_answer()}"
 
     def _awaited_answer(self) -> str:
-        step = self._context.awaited
-        return f", and waits for the answer to {step}" if step else ""
+        method = self.context.awaited
+        return f", and waits for the answer to {method}" if method else ""
 
-    def _settle(self, outcome: Link | str) -> None:
+    def _settle_attempt(self, outcome: Link | str) -> None:
         attempt, self._attempt = self._attempt, _Attempt()
         attempt.settle(outcome)
 
-    def _up(self, link: Link) -> None:
+    def _go_up(self, link: Link) -> None:
         self._link = link
         self._connections += 1
-        self._set_status(LinkStatus(LinkState.READY, self._clock(), link.identity))
-        self._settle(link)
+        self._enter(LinkEvent.CONNECTED, link.identity)
+        self._settle_attempt(link)
         log.info("upstream connected", upstream=self._name, version=link.identity.version, own=self._owner is not None)
         self._on_event(Connected(self._name, self._owner, link.identity))
 
-    def _down(self, reason: str, failure: LinkFailure | None = None) -> None:
-        """Reports the loss, once for each change of state or reason. `failure` is None where it was intended."""
+    def _go_down(self, event: LinkEvent, reason: str, failure: LinkFailure | None = None) -> None:
+        """Reports that there is no connection, once for each change of state or reason."""
         self._link = None
         if failure is not None:
-            self._context.metrics.upstream_troubles.labels(self._name, failure.value).inc()
+            self.context.metrics.upstream_troubles.labels(self._name, failure.value).inc()
         before = self.status
-        if before.state is LinkState.RETIRED:
+        if before.state is LinkState.DRAINING:
+            self._retire(event)
+        if self.status.state is LinkState.RETIRED:
             return
-        self._set_status(LinkStatus(LinkState.BACKING_OFF, self._clock(), before.identity, reason, failure))
-        if before.state is LinkState.BACKING_OFF and before.error == reason:
+        self._enter(event, before.identity, reason, failure)
+        if before.state is self.status.state and before.error == reason:
             return
         log.warning("upstream unavailable", upstream=self._name, reason=reason, own=self._owner is not None)
-        if before.state is not LinkState.BACKING_OFF:
+        if before.state is not self.status.state:
             self._on_event(Disconnected(self._name, self._owner, reason))
 
-    def _set_status(self, status: LinkStatus) -> None:
-        """Stands so from now on; since when, where it already did."""
+    def _retire(self, event: LinkEvent) -> None:
+        """Publishes once that there is no link any more, and nothing after it."""
+        self._link = None
+        self._attempt.settle("it has been stopped")
+        if self.status.state is not LinkState.RETIRED:
+            self._enter(event)
+            self._on_event(Retired(self._name, self._owner))
+
+    def _enter(
+        self,
+        event: LinkEvent,
+        identity: ServerIdentity | None = None,
+        error: str | None = None,
+        failure: LinkFailure | None = None,
+    ) -> None:
+        """`since` stays where the state does."""
         before = self.status
-        self.status = replace(status, since=before.since) if status.state is before.state else status
+        state = TRANSITIONS[before.state][event]
+        since = before.since if state is before.state else self._clock()
+        self.status = LinkStatus(state, since, identity, error, failure)
 
     async def __call__(self, call: Call) -> Outcome:
         started = time.monotonic()
         link = self._link
         try:
             if link is None or link.is_closed:
-                link = await self._ready()
+                link = await self._connected_link()
             try:
                 return await link(call)
             except NotAccepted:
@@ -256,7 +296,7 @@ class ReconnectingLink:
             except PeerGone:
                 if not (call.row.safe_to_repeat or call.repeatable):
                     raise
-            return await (await self._ready())(call)
+            return await (await self._connected_link())(call)
         except Unreachable as error:
             return self._failed(f"not connected: {error} (after {time.monotonic() - started:.1f} s)")
         except NotAccepted as error:
@@ -264,18 +304,18 @@ class ReconnectingLink:
         except PeerGone as error:
             return self._failed(f"{call.method}: the connection was lost, and what became of it is unknown: {error}")
 
-    async def _ready(self) -> Link:
+    async def _connected_link(self) -> Link:
         """The link, after at most one attempt to connect, shared by all who wait. Raises Unreachable."""
         if self._link is not None and not self._link.is_closed:
             return self._link
         attempt = self._attempt
         attempt.wanted.set()
-        with anyio.move_on_after(self._context.spec.timeouts.connect):
+        with anyio.move_on_after(self.context.spec.timeouts.connect):
             await attempt.done.wait()
         if attempt.link is None:
             raise Unreachable(attempt.error or f"it is still connecting{self._awaited_answer()}")
         return attempt.link
 
     def _failed(self, why: str) -> Failed:
-        sentence = f"upstream {self._name!r}: {self._context.redact(why)}"
+        sentence = f"upstream {self._name!r}: {self.context.redact(why)}"
         return Failed(ErrorObject(INTERNAL_ERROR, sentence), Party.UPSTREAM, Reason.UNAVAILABLE)

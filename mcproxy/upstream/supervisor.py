@@ -178,7 +178,7 @@ class Supervisor:
         self._retired.set()
         self._metrics.upstream_up.labels(self.name).set(0)
         for kept in self._links():
-            kept.retire_gracefully()
+            kept.drain()
 
     def release(self, owner: str) -> None:
         kept = self._owned.pop(owner, None)

@@ -17,8 +17,9 @@ from mcproxy.call.calls import Call, Complete, Failed, Outcome
 from mcproxy.call.clients import Change, InputRequest, Listener
 from mcproxy.call.errors import McpError
 from mcproxy.call.identity import ANONYMOUS, Caller
-from mcproxy.call.upstreams import UpstreamEvent
-from mcproxy.protocol.jsonrpc import INVALID_REQUEST, Params, raw
+from mcproxy.call.upstreams import ServerIdentity, UpstreamEvent
+from mcproxy.protocol.eras import Era
+from mcproxy.protocol.jsonrpc import INVALID_REQUEST, Params, first_level, raw
 from mcproxy.protocol.methods import row_of
 from mcproxy.settings import Proxy, UpstreamSettings, UpstreamTimeouts
 from mcproxy.telemetry.metrics import Metrics
@@ -27,6 +28,7 @@ from mcproxy.upstream.link import Connect
 from mcproxy.upstream.supervisor import ConnectionSlots, Supervisor
 
 CHILD = Path(__file__).parent.parent / "fakes" / "servers" / "child.py"
+DONE = Complete(first_level({"structuredContent": {"value": "done"}}))
 QUICK = UpstreamTimeouts(connect=5, idle=5, total=20, shutdown=0.3)
 
 
@@ -129,6 +131,41 @@ def value(outcome: Outcome) -> Any:
 def failure(outcome: Outcome) -> Failed:
     assert isinstance(outcome, Failed), outcome
     return outcome
+
+
+@dataclass
+class FakeLink:
+    """Satisfies `link.Link`. `outcomes` are raised or returned in turn, then DONE; `lost` ends it."""
+
+    outcomes: list[Outcome | Exception] = field(default_factory=list)
+    identity: ServerIdentity = field(default_factory=lambda: ServerIdentity(Era.HANDSHAKE, "2025-11-25", {}))
+    lost: anyio.Event = field(default_factory=anyio.Event)
+    hold: anyio.Event | None = None
+    bug: anyio.Event = field(default_factory=anyio.Event)
+    """Makes `fail_with_bug` raise."""
+    calls: int = 0
+
+    @property
+    def is_closed(self) -> bool:
+        return self.lost.is_set()
+
+    async def __call__(self, call: Call) -> Outcome:
+        self.calls += 1
+        if self.hold is not None:
+            await self.hold.wait()
+        outcome = self.outcomes.pop(0) if self.outcomes else DONE
+        if isinstance(outcome, Exception):
+            self.lost.set()
+            raise outcome
+        return outcome
+
+    async def wait_closed(self) -> str:
+        await self.lost.wait()
+        return "lost"
+
+    async def fail_with_bug(self) -> None:
+        await self.bug.wait()
+        raise ZeroDivisionError
 
 
 class Events:

@@ -16,8 +16,8 @@ from mcproxy.settings import Proxy, Settings, UpstreamSettings
 from mcproxy.settings.differences import diff
 from mcproxy.telemetry.metrics import Metrics
 from mcproxy.upstream.fleet import Fleet
-from tests.upstream.support import QUICK, Events, failure, tool
-from tests.upstream.test_supervisor import DONE, FakeConnect, FakeLink
+from tests.upstream.support import DONE, QUICK, Events, FakeLink, failure, tool
+from tests.upstream.test_supervisor import FakeConnect
 
 pytestmark = pytest.mark.anyio
 

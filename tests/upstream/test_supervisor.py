@@ -10,7 +10,7 @@ import anyio
 import pytest
 from msgspec.structs import replace
 
-from mcproxy.call.calls import Call, Complete, Outcome
+from mcproxy.call.calls import Call, Outcome
 from mcproxy.call.clients import ListChanged, Notice
 from mcproxy.call.errors import Party, Reason
 from mcproxy.call.identity import ForwardedCredentials
@@ -26,7 +26,7 @@ from mcproxy.call.upstreams import (
 )
 from mcproxy.pending_requests import PeerGone
 from mcproxy.protocol.eras import Era
-from mcproxy.protocol.jsonrpc import Params, first_level, raw
+from mcproxy.protocol.jsonrpc import Params, raw
 from mcproxy.protocol.methods import Kind
 from mcproxy.settings import UpstreamSettings, UpstreamTimeouts
 from mcproxy.telemetry.logs import about
@@ -34,41 +34,11 @@ from mcproxy.telemetry.trace_context import NOTHING, departing
 from mcproxy.upstream.context import LinkContext
 from mcproxy.upstream.link import Link, NotAccepted, Rejected, Unreachable
 from mcproxy.upstream.supervisor import ConnectionSlots
-from tests.upstream.support import QUICK, FakeListener, child, failure, request, running, tool, value
+from tests.upstream.support import DONE, QUICK, FakeLink, FakeListener, child, failure, request, running, tool, value
 
 pytestmark = pytest.mark.anyio
 
 SPEC = UpstreamSettings(name="u", prefix="u", command="c", timeouts=QUICK)
-DONE = Complete(first_level({"structuredContent": {"value": "done"}}))
-
-
-@dataclass
-class FakeLink:
-    """Satisfies `link.Link`. `outcomes` are raised or returned in turn, then DONE; `lost` ends it."""
-
-    outcomes: list[Outcome | Exception] = field(default_factory=list)
-    identity: ServerIdentity = field(default_factory=lambda: ServerIdentity(Era.HANDSHAKE, "2025-11-25", {}))
-    lost: anyio.Event = field(default_factory=anyio.Event)
-    hold: anyio.Event | None = None
-    calls: int = 0
-
-    @property
-    def is_closed(self) -> bool:
-        return self.lost.is_set()
-
-    async def __call__(self, call: Call) -> Outcome:
-        self.calls += 1
-        if self.hold is not None:
-            await self.hold.wait()
-        outcome = self.outcomes.pop(0) if self.outcomes else DONE
-        if isinstance(outcome, Exception):
-            self.lost.set()
-            raise outcome
-        return outcome
-
-    async def wait_closed(self) -> str:
-        await self.lost.wait()
-        return "lost"
 
 
 @dataclass

@@ -1,0 +1,126 @@
+"""The twin of `mcproxy.upstream.reconnecting`: a link goes through its table, and through nothing else."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import anyio
+import pytest
+from prometheus_client import CollectorRegistry
+
+from mcproxy.call.upstreams import Connected, Disconnected, LinkFailure, LinkState, Retired
+from mcproxy.settings import UpstreamSettings
+from mcproxy.telemetry.metrics import Metrics
+from mcproxy.upstream.context import LinkContext
+from mcproxy.upstream.link import Link, Unreachable
+from mcproxy.upstream.reconnecting import TRANSITIONS, LinkEvent, ReconnectingLink
+from tests.upstream.support import QUICK, Events, FakeLink
+
+pytestmark = pytest.mark.anyio
+
+SPEC = UpstreamSettings(name="u", prefix="u", command="c", timeouts=QUICK)
+EDGES = [(state, event) for state, row in TRANSITIONS.items() for event in row]
+
+
+@dataclass
+class Rig:
+    """A link that runs; each attempt to connect waits for the next of `outcomes`."""
+
+    link: ReconnectingLink
+    outcomes: anyio.abc.ObjectSendStream[FakeLink | Exception]
+    events: Events
+    connected: list[FakeLink] = field(default_factory=list)
+
+    async def cause(self, event: LinkEvent) -> None:
+        match event:
+            case LinkEvent.CONNECTED:
+                self.connected.append(FakeLink())
+                await self.outcomes.send(self.connected[-1])
+            case LinkEvent.FAILED:
+                await self.outcomes.send(Unreachable("down"))
+            case LinkEvent.LOST:
+                self.connected[-1].lost.set()
+            case LinkEvent.RESTARTED:
+                self.link.restart("on purpose")
+            case LinkEvent.RETIRING:
+                self.link.drain()
+            case LinkEvent.STOPPED:
+                self.link.stop()
+        await anyio.wait_all_tasks_blocked()
+
+    async def bring(self, state: LinkState) -> None:
+        for event in way_to(state):
+            await self.cause(event)
+        assert self.link.status.state is state
+
+
+def way_to(state: LinkState) -> list[LinkEvent]:
+    """The shortest way through the table."""
+    ways: deque[tuple[LinkState, list[LinkEvent]]] = deque([(LinkState.CONNECTING, [])])
+    while ways[0][0] is not state:
+        here, way = ways.popleft()
+        ways.extend((after, [*way, event]) for event, after in TRANSITIONS.get(here, {}).items())
+    return ways[0][1]
+
+
+@asynccontextmanager
+async def rig() -> AsyncIterator[Rig]:
+    send, receive = anyio.create_memory_object_stream[FakeLink | Exception](1)
+
+    @asynccontextmanager
+    async def connect(_: LinkContext) -> AsyncIterator[Link]:
+        outcome = await receive.receive()
+        if isinstance(outcome, Exception):
+            raise outcome
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(outcome.fail_with_bug)
+            yield outcome
+            tasks.cancel_scope.cancel()
+
+    events = Events()
+    context = LinkContext(SPEC, Metrics(CollectorRegistry()), lambda change: None)
+    link = ReconnectingLink(
+        context, connect, events, delays=lambda _: 0, clock=lambda: 7.0, check=lambda identity: None
+    )
+    with anyio.fail_after(5):
+        async with send, receive, anyio.create_task_group() as tasks:
+            tasks.start_soon(link.run)
+            await anyio.wait_all_tasks_blocked()
+            yield Rig(link, send, events)
+            tasks.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize(("state", "event"), EDGES, ids=lambda member: member.name)
+async def test_every_edge_of_the_table_is_taken_by_the_link_itself(state: LinkState, event: LinkEvent) -> None:
+    async with rig() as it:
+        await it.bring(state)
+        await it.cause(event)
+        assert it.link.status.state is TRANSITIONS[state][event]
+
+
+async def test_a_connection_that_is_drained_ends_the_link_without_another_attempt() -> None:
+    async with rig() as it:
+        await it.bring(LinkState.DRAINING)
+        await it.cause(LinkEvent.LOST)
+        assert [type(event) for event in it.events.all] == [Connected, Retired]
+
+
+async def test_a_restart_is_published_at_once_and_is_no_failure() -> None:
+    async with rig() as it:
+        await it.bring(LinkState.READY)
+        it.link.restart("on purpose")
+        assert [type(event) for event in it.events.all] == [Connected, Disconnected]
+        assert (it.link.status.error, it.link.status.failure) == ("on purpose", None)
+
+
+async def test_a_link_that_fails_by_a_bug_of_ours_is_lost_and_made_anew() -> None:
+    async with rig() as it:
+        await it.bring(LinkState.READY)
+        it.connected[-1].bug.set()
+        await it.events.until(lambda: bool(it.events.of(Disconnected)))
+        assert it.link.status.failure is LinkFailure.INTERNAL
+        await it.cause(LinkEvent.CONNECTED)
+        assert it.link.reconnects == 1
