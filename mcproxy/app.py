@@ -76,7 +76,7 @@ class App:
     settings: Settings
     """Those in force."""
     metrics: Metrics
-    edge: TransportContext
+    context: TransportContext
     gateway: Gateway
     fleet: Fleet
     identity: Identity
@@ -94,8 +94,8 @@ class App:
         self.fleet.reconfigure(self.settings, difference)
         self.audit.reconfigure(self.settings.access.audit, credentials(self.settings))
         self.gateway.reconfigure(self.settings, self.fleet.upstreams)
-        self.edge.proxy = self.settings.proxy
-        self.edge.forwarded = _forwarded(self.settings)
+        self.context.proxy = self.settings.proxy
+        self.context.forwarded = _forwarded(self.settings)
         self.identity.reconfigure(self.settings.access.authentication)
         self._renew_certificate()
         return difference
@@ -172,13 +172,13 @@ async def running(
     gateway = Gateway(settings, fleet.upstreams, metrics, sealer, gateway_id, audit=audit, traces=traces)
     sinks.insert(0, gateway.on_event)
     async with _exported(traces, settings.proxy), audit.running(), anyio.create_task_group() as tasks:
-        edge = _edge(settings, gateway, feed, sealer, metrics, tasks)
-        edge.traced = traces is not None
+        context = _transport_context(settings, gateway, feed, sealer, metrics, tasks)
+        context.traced = traces is not None
         tasks.start_soon(gateway.run)
         tasks.start_soon(fleet.run)
         tasks.start_soon(measure_loop_lag, metrics)
         identity = Identity(settings.access.authentication, tasks.start_soon)
-        app = App(settings, metrics, edge, gateway, fleet, identity, audit, feed)
+        app = App(settings, metrics, context, gateway, fleet, identity, audit, feed)
         with _scraped(metrics, UpstreamCollector(app.statuses), ListSizeCollector(app.views)):
             yield app
         tasks.cancel_scope.cancel()
@@ -216,11 +216,11 @@ async def serve_http(
         _operated(app, stop, reloading, tell, hangup_reloads=True),
     ):
         await listener.serve_http(
-            app.edge,
+            app.context,
             stop=stop,
             started=ready,
-            identify=Authenticator(app.edge, app.identity),
-            extra_routes=[*_reported(app.reports()), *metadata.routes(app.edge, app.identity)],
+            identify=Authenticator(app.context, app.identity),
+            extra_routes=[*_reported(app.reports()), *metadata.routes(app.context, app.identity)],
             tls=app.tls,
         )
 
@@ -235,7 +235,7 @@ async def _status_page(app: App, reloading: Reloading | None) -> AsyncIterator[s
     figures = CallStatistics(app.metrics)
     known = frozenset if reloading is None else lambda: reloading.secrets
     pages = Pages(app, figures, known, token=secrets.token_urlsafe())
-    page = StatusPage(pages, app.feed, Operators(app.edge, app.identity, lambda: app.settings))
+    page = StatusPage(pages, app.feed, Operators(app.context, app.identity, lambda: app.settings))
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(figures.run)
         async with served(admin.host, admin.port, page.routes(), app.reports()) as url:
@@ -247,7 +247,7 @@ async def serve_stdio(app: App, *, reloading: Reloading | None = None) -> None:
     """Serves the client at stdin and stdout until it closes stdin (R12), or SIGTERM or SIGINT; then drains (R9)."""
     stop = anyio.Event()
     async with _operated(app, stop, reloading, systemd.not_notified, hangup_reloads=False):
-        await stdio.serve_stdio(app.edge, stop=stop, principal=app.identity.local)
+        await stdio.serve_stdio(app.context, stop=stop, principal=app.identity.local)
 
 
 @asynccontextmanager
@@ -312,7 +312,7 @@ def _exported(traces: Tracing | None, proxy: Proxy) -> AbstractAsyncContextManag
     return nullcontext() if traces is None else traces.exported(proxy.tracing)
 
 
-def _edge(
+def _transport_context(
     settings: Settings, gateway: Gateway, feed: Feed, sealer: Sealer, metrics: Metrics, tasks: TaskGroup
 ) -> TransportContext:
     return TransportContext(

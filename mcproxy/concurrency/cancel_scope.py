@@ -1,4 +1,4 @@
-"""Work in the task at hand that can be cancelled without ending the task: a request whose connection goes on."""
+"""Cancel one piece of work inside a task that goes on: a request, but not the connection that it came by."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Any
 
 
 class TaskCancelScope:
-    """Entered around the work, by the task that does it. Once cancelled, leaving it stops the cancellation."""
+    """Entered around the work, by the task that does it. Leaving it after `cancel` swallows that cancellation."""
 
     _task: asyncio.Task[Any]
     _cancelled = False
-    _over = False
+    _left = False
 
     def cancel(self) -> None:
-        """Idempotent, and without effect once the work is over."""
-        if not (self._cancelled or self._over):
+        """Idempotent, and without effect once the scope was left."""
+        if not (self._cancelled or self._left):
             self._cancelled = True
             self._task.cancel()
 
@@ -29,6 +29,6 @@ class TaskCancelScope:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
-        self._over = True
-        # Whoever cancelled the task as well wants it to end.
+        self._left = True
+        # Where the task itself was cancelled as well, that cancellation goes on.
         return self._cancelled and self._task.uncancel() == 0 and kind is asyncio.CancelledError

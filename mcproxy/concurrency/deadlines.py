@@ -1,6 +1,6 @@
-"""Who has waited for long enough. Says so, and does nothing about it.
+"""One timer for many deadlines of equal length: calls `expired()` on each waiter whose time is over.
 
-All wait equally long, and nearly all are over before that: one timer is for all of them.
+Nearly all waiters leave before their deadline, so that a timer each would be set and cancelled in vain.
 """
 
 from __future__ import annotations
@@ -16,50 +16,50 @@ from typing import Protocol
 class Waiter(Protocol):
     """Compared and hashed by identity."""
 
-    def waited(self) -> None:
-        """Its time has come. Called once."""
+    def expired(self) -> None:
+        """Its deadline has passed. Called once."""
 
 
 class Deadlines:
-    """`seconds` says for how long to wait, as of now."""
+    """`seconds` returns the length of every deadline, as configured now; a change also moves the pending ones."""
 
     def __init__(self, seconds: Callable[[], float]) -> None:
         self._seconds = seconds
-        self._waiting: dict[Waiter, float] = {}
-        """Since when, by the clock of the loop; first come first."""
-        self._alarm: asyncio.TimerHandle | None = None
-        self._alarm_at = math.inf
+        self._started: dict[Waiter, float] = {}
+        """When each waiter was added, by the clock of the loop, oldest first."""
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = math.inf
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return len(self._started)
 
-    def begin(self, waiting: Waiter) -> None:
+    def add(self, waiter: Waiter) -> None:
         now = asyncio.get_running_loop().time()
-        self._waiting[waiting] = now
+        self._started[waiter] = now
         until = now + self._seconds()
-        if until < self._alarm_at:
-            self._look_at(until)
+        if until < self._timer_at:
+            self._set_timer(until)
 
-    def end(self, waiting: Waiter) -> None:
+    def discard(self, waiter: Waiter) -> None:
         """Idempotent."""
-        self._waiting.pop(waiting, None)
+        self._started.pop(waiter, None)
 
-    def _look_at(self, when: float) -> None:
-        if self._alarm is not None:
-            self._alarm.cancel()
-        # In nobody's context: the alarm outlasts the call that it is set in.
-        self._alarm = asyncio.get_running_loop().call_at(when, self._look, context=Context())
-        self._alarm_at = when
+    def _set_timer(self, when: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        # In an empty context: the timer outlives the call that sets it.
+        self._timer = asyncio.get_running_loop().call_at(when, self._expire, context=Context())
+        self._timer_at = when
 
-    def _look(self) -> None:
-        self._alarm, self._alarm_at = None, math.inf
+    def _expire(self) -> None:
+        self._timer, self._timer_at = None, math.inf
         seconds = self._seconds()
         horizon = asyncio.get_running_loop().time() - seconds
         try:
-            for waiting, _ in list(takewhile(lambda entry: entry[1] <= horizon, self._waiting.items())):
-                if self._waiting.pop(waiting, None) is not None:
-                    waiting.waited()
+            for waiter, _ in list(takewhile(lambda entry: entry[1] <= horizon, self._started.items())):
+                if self._started.pop(waiter, None) is not None:
+                    waiter.expired()
         finally:
-            first = next(iter(self._waiting.values()), None)
-            if first is not None:
-                self._look_at(first + seconds)
+            oldest = next(iter(self._started.values()), None)
+            if oldest is not None:
+                self._set_timer(oldest + seconds)

@@ -1,4 +1,4 @@
-"""One timer for many waits: who is told that it has waited, when, and who is not."""
+"""One timer for many deadlines: which waiters expire, when, and which do not."""
 
 from __future__ import annotations
 
@@ -31,58 +31,58 @@ class Answer:
     waits: list[float] = field(default_factory=list)
     late: anyio.Event = field(default_factory=anyio.Event)
 
-    def waited(self) -> None:
+    def expired(self) -> None:
         self.waits.append(now() - self.began)
         self.late.set()
 
 
-async def test_each_is_told_once_and_not_too_soon() -> None:
-    patience, first, second = Deadlines(lambda: SECONDS), Answer(), Answer()
-    patience.begin(first)
+async def test_each_waiter_expires_once_and_not_too_soon() -> None:
+    deadlines, first, second = Deadlines(lambda: SECONDS), Answer(), Answer()
+    deadlines.add(first)
     with anyio.fail_after(5):
-        patience.begin(second)
+        deadlines.add(second)
         await second.late.wait()
         last = Answer()
-        patience.begin(last)
+        deadlines.add(last)
         await last.late.wait()
     for answer in (first, second, last):
         assert len(answer.waits) == 1
         assert answer.waits[0] >= SECONDS - SLACK
-    assert len(patience) == 0
+    assert len(deadlines) == 0
 
 
-async def test_who_is_over_is_told_nothing_and_is_not_kept() -> None:
-    patience, over, late = Deadlines(lambda: SECONDS), Answer(), Answer()
-    patience.begin(over)
-    patience.begin(late)
-    patience.end(over)
-    patience.end(over)
-    assert len(patience) == 1
+async def test_a_discarded_waiter_does_not_expire_and_is_not_kept() -> None:
+    deadlines, over, late = Deadlines(lambda: SECONDS), Answer(), Answer()
+    deadlines.add(over)
+    deadlines.add(late)
+    deadlines.discard(over)
+    deadlines.discard(over)
+    assert len(deadlines) == 1
     with anyio.fail_after(5):
         await late.late.wait()
     assert over.waits == []
 
 
-async def test_who_is_told_may_end_others_and_begin_again() -> None:
-    patience, other, again = Deadlines(lambda: SECONDS), Answer(), Answer()
+async def test_a_waiter_that_expires_may_discard_others_and_add_new_ones() -> None:
+    deadlines, other, again = Deadlines(lambda: SECONDS), Answer(), Answer()
 
     @dataclass(eq=False)
     class Ending:
-        def waited(self) -> None:
-            patience.end(other)
-            patience.begin(again)
+        def expired(self) -> None:
+            deadlines.discard(other)
+            deadlines.add(again)
 
-    patience.begin(Ending())
-    patience.begin(other)
+    deadlines.add(Ending())
+    deadlines.add(other)
     with anyio.fail_after(5):
         await again.late.wait()
     assert other.waits == []
 
 
-async def test_one_that_fails_takes_nothing_from_the_others() -> None:
+async def test_a_waiter_that_raises_does_not_keep_the_others_from_expiring() -> None:
     @dataclass(eq=False)
     class Failing:
-        def waited(self) -> None:
+        def expired(self) -> None:
             raise ZeroDivisionError
 
     failures: list[object] = []
@@ -90,9 +90,9 @@ async def test_one_that_fails_takes_nothing_from_the_others() -> None:
     handler = loop.get_exception_handler()
     loop.set_exception_handler(lambda _, context: failures.append(context["exception"]))
     try:
-        patience, answer = Deadlines(lambda: SECONDS), Answer()
-        patience.begin(Failing())
-        patience.begin(answer)
+        deadlines, answer = Deadlines(lambda: SECONDS), Answer()
+        deadlines.add(Failing())
+        deadlines.add(answer)
         with anyio.fail_after(5):
             await answer.late.wait()
     finally:
@@ -100,26 +100,26 @@ async def test_one_that_fails_takes_nothing_from_the_others() -> None:
     assert [type(failure) for failure in failures] == [ZeroDivisionError]
 
 
-async def test_a_reload_that_shortens_the_wait_holds_for_who_waits_as_soon_as_another_comes() -> None:
+async def test_a_shorter_deadline_holds_for_pending_waiters_as_soon_as_another_is_added() -> None:
     seconds = [60.0]
-    patience, over, before, after = Deadlines(lambda: seconds[0]), Answer(), Answer(), Answer()
-    patience.begin(over)
-    patience.end(over)
-    patience.begin(before)
+    deadlines, over, before, after = Deadlines(lambda: seconds[0]), Answer(), Answer(), Answer()
+    deadlines.add(over)
+    deadlines.discard(over)
+    deadlines.add(before)
     seconds[0] = SECONDS
-    patience.begin(after)
+    deadlines.add(after)
     with anyio.fail_after(5):
         await before.late.wait()
         await after.late.wait()
     assert over.waits == []
 
 
-async def test_an_alarm_that_stands_holds_nothing_of_the_call_that_it_was_set_in() -> None:
-    patience, over, about = Deadlines(lambda: 60), Answer(), Answer()
+async def test_the_timer_keeps_nothing_of_the_context_that_it_was_set_in() -> None:
+    deadlines, over, about = Deadlines(lambda: 60), Answer(), Answer()
     token = CALL.set(about)
-    patience.begin(over)
+    deadlines.add(over)
     CALL.reset(token)
-    patience.end(over)
+    deadlines.discard(over)
     held = weakref.ref(about)
     del about, token
     gc.collect()

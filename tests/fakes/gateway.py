@@ -168,7 +168,7 @@ async def edge_of(
 @dataclass(frozen=True)
 class Served:
     url: str
-    edge: TransportContext
+    context: TransportContext
     gateway: FakeGateway
     identity: Identity
     stop: anyio.Event
@@ -176,7 +176,7 @@ class Served:
 
     def metric(self, name: str, **labels: str) -> float:
         """The sum of a metric's series that have these labels."""
-        samples = [sample for family in self.edge.metrics.registry.collect() for sample in family.samples]
+        samples = [sample for family in self.context.metrics.registry.collect() for sample in family.samples]
         found = [sample for sample in samples if sample.name == name and labels.items() <= sample.labels.items()]
         return sum(sample.value for sample in found)
 
@@ -195,25 +195,25 @@ async def served(
 ) -> AsyncIterator[Served]:
     """A gateway that listens on a free port of loopback. `authentication` takes the place of `identify`."""
     gateway = gateway or FakeGateway()
-    async with edge_of(gateway, proxy, secret=secret, exists=exists) as edge:
+    async with edge_of(gateway, proxy, secret=secret, exists=exists) as context:
         stop, up, stopped = anyio.Event(), anyio.Event(), anyio.Event()
         urls: list[str] = []
-        identity = Identity(authentication or Authentication(), edge.tasks.start_soon)
-        who = identify if authentication is None else Authenticator(edge, identity)
-        routes = [*extra_routes, *metadata.routes(edge, identity)]
+        identity = Identity(authentication or Authentication(), context.tasks.start_soon)
+        who = identify if authentication is None else Authenticator(context, identity)
+        routes = [*extra_routes, *metadata.routes(context, identity)]
 
         def started(url: str) -> None:
             urls.append(url)
             up.set()
 
         async def run() -> None:
-            await serve_http(edge, stop=stop, started=started, identify=who, extra_routes=routes, tls=tls)
+            await serve_http(context, stop=stop, started=started, identify=who, extra_routes=routes, tls=tls)
             stopped.set()
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(run)
             await up.wait()
-            yield Served(urls[0], edge, gateway, identity, stop, stopped)
+            yield Served(urls[0], context, gateway, identity, stop, stopped)
             stop.set()
 
 

@@ -20,8 +20,8 @@ async def main() -> None:
     gateway = FakeGateway()
     gateway.answers["tools/list"] = list_loudly
     gateway.answers["tools/call"] = asking("elicitation/create", {"message": "?", "requestedSchema": FORM})
-    async with edge_of(gateway) as edge:
-        await serve_stdio(edge)
+    async with edge_of(gateway) as context:
+        await serve_stdio(context)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
-"""What clients are served over HTTP: admission, identity, limits, the choice of the era, and dispatch. Answers no
-message itself.
+"""The HTTP listener of clients: routes, Host and Origin, identity, limits, and the choice of the era.
 
-Everything that is refused here is refused with a JSON-RPC error that says why.
+Answers no message itself. Every refusal is a JSON-RPC error that says why.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ import msgspec
 from mcproxy.call.errors import McpError
 from mcproxy.call.identity import AGGREGATE, ANONYMOUS, Principal
 from mcproxy.downstream.front.origin import admits_host, admits_origin, cors_headers, preflight_headers
-from mcproxy.downstream.handshake.conversation import opens
+from mcproxy.downstream.handshake.conversation import is_initialize
 from mcproxy.downstream.handshake.http_sse import HttpSse
 from mcproxy.downstream.handshake.session_store import SessionStore
 from mcproxy.downstream.handshake.streamable_http import StreamableHttp
@@ -36,15 +35,15 @@ from mcproxy.settings.endpoints import key_of
 from mcproxy.telemetry.trace_context import arrived, picked
 
 PathParameters = Mapping[str, str]
-"""What the names in a route's path stood for."""
+"""Values of the named segments in a route's path."""
 Identify = Callable[[http.Request], Principal | Awaitable[Principal]]
-"""Says who sends a request, at once where nobody has to be asked.
+"""The principal of a request, without awaiting where it is known already.
 
-Raises Refusal where that cannot be told, with the headers that say what is missing.
+Raises Refusal where the request does not identify one, with a challenge in its headers.
 """
 
-LAST_WORDS: Final = 0.5
-"""Seconds beyond the grace for responses to be taken."""
+FINAL_FLUSH: Final = 0.5
+"""Seconds beyond `shutdown_grace` for clients to read what was written."""
 
 
 class RoutedHead(msgspec.Struct, frozen=True):
@@ -64,7 +63,7 @@ def anonymous(request: http.Request) -> Principal:
 
 
 async def serve_http(
-    edge: TransportContext,
+    context: TransportContext,
     *,
     stop: anyio.Event,
     started: Callable[[str], None],
@@ -74,13 +73,13 @@ async def serve_http(
 ) -> None:
     """Serves until `stop`; then admits nothing, lets calls end within `shutdown_grace`, and returns (R9).
 
-    `started` hears the base URL, with the port that was really taken. `extra_routes` are served beside MCP, behind
-    the same admission, without identity. Raises OSError where it cannot listen.
+    `started` is called with the base URL, including the port that was bound. `extra_routes` are served beside MCP,
+    behind the same checks of Host and Origin, without identity. Raises OSError where it cannot listen.
     """
-    proxy = edge.proxy
-    listener = HttpApp(edge, identify, extra_routes)
+    proxy = context.proxy
+    listener = HttpApp(context, identify, extra_routes)
     async with anyio.create_task_group() as tasks:
-        server = http.Server(listener.handle, _turned_away, partial(_bounds, edge))
+        server = http.Server(listener.handle, _refuse, partial(_server_bounds, context))
         await tasks.start(server.run)
         port = await server.listen(proxy.host, proxy.port, tls)
         tasks.start_soon(listener.sweep)
@@ -91,7 +90,7 @@ async def serve_http(
             with anyio.CancelScope(shield=True):
                 server.drain()
                 await listener.drain()
-                await server.close(LAST_WORDS)
+                await server.close(FINAL_FLUSH)
                 listener.close()
             tasks.cancel_scope.cancel()
 
@@ -99,63 +98,63 @@ async def serve_http(
 class HttpApp:
     """The routes of MCP, for every endpoint and every era."""
 
-    def __init__(self, edge: TransportContext, identify: Identify, extra_routes: Iterable[http.Route] = ()) -> None:
-        self._edge = edge
+    def __init__(self, context: TransportContext, identify: Identify, extra_routes: Iterable[http.Route] = ()) -> None:
+        self._context = context
         self._identify = identify
-        self._sessions = SessionStore(edge)
-        self._streams = StreamLimits(edge)
-        self._stateless = StatelessHttp(edge, self._streams)
-        self._streamable = StreamableHttp(edge, self._sessions, self._streams)
-        self._event_streams = HttpSse(edge, self._sessions, self._streams)
+        self._sessions = SessionStore(context)
+        self._streams = StreamLimits(context)
+        self._stateless = StatelessHttp(context, self._streams)
+        self._streamable = StreamableHttp(context, self._sessions, self._streams)
+        self._event_streams = HttpSse(context, self._sessions, self._streams)
         self._router = http.PathRouter([*self._routes(), *extra_routes])
-        self._answers = _traced(self._routed) if edge.traced else self._routed
-        self._received = edge.metrics.received("http")
-        self._sent = edge.metrics.sent("http")
-        self._present = 0
-        self._quiet: asyncio.Event | None = None
-        """Made by who waits for nobody to be present."""
+        self._answer = _traced(self._routed) if context.traced else self._routed
+        self._received = context.metrics.received("http")
+        self._sent = context.metrics.sent("http")
+        self._in_flight = 0
+        self._idle: asyncio.Event | None = None
+        """Made where `drain` waits for requests in flight."""
 
     async def handle(self, request: http.Request) -> http.Answered:
-        """Answers any request: what raises a refusal is refused, with its JSON-RPC error."""
-        self._present += 1
+        """Answers any request; refusals that are raised become responses."""
+        self._in_flight += 1
         try:
-            return await self._answers(request)
+            return await self._answer(request)
         except Refusal as refusal:
             return refused(refusal)
         except TooManyStreams as refusal:
             return error(503, refusal)
         except http.NotFound:
-            return _turned_away(404, f"{request.path!r}: Not Found")
+            return _refuse(404, f"{request.path!r}: Not Found")
         except http.MethodNotAllowed as refusal:
             sentence = f"{request.path!r}: Method Not Allowed"
             return error(405, McpError(INVALID_REQUEST, sentence), headers={"Allow": refusal.allowed})
         finally:
-            self._present -= 1
-            if self._quiet is not None and not self._present:
-                self._quiet.set()
+            self._in_flight -= 1
+            if self._idle is not None and not self._in_flight:
+                self._idle.set()
 
     async def sweep(self) -> None:
-        """Lets go of idle sessions, for ever."""
+        """Expires unused sessions until cancelled."""
         await self._sessions.sweep()
 
     async def drain(self) -> None:
-        """Ends what is idle at once, gives the rest `shutdown_grace`, and then cuts it off (requirement R9)."""
+        """Ends idle streams at once, gives calls `shutdown_grace`, and then cuts them off (requirement R9)."""
         self._stateless.drain()
         self._event_streams.drain()
         self._sessions.drain()
-        with anyio.move_on_after(self._edge.proxy.shutdown_grace):
-            while self._present:
-                self._quiet = asyncio.Event()
-                await self._quiet.wait()
-            await self._streams.closed()
-        self._stateless.abandon()
-        self._sessions.abandon()
+        with anyio.move_on_after(self._context.proxy.shutdown_grace):
+            while self._in_flight:
+                self._idle = asyncio.Event()
+                await self._idle.wait()
+            await self._streams.wait_closed()
+        self._stateless.cut_off()
+        self._sessions.cut_off()
 
     def close(self) -> None:
         self._sessions.close()
 
     def _routes(self) -> list[http.Route]:
-        paths = self._edge.proxy.paths
+        paths = self._context.proxy.paths
         one = paths.servers + "/{endpoint}"
         selection = paths.mcp + "/{selection}"
         methods = {"POST": self._post, "GET": self._get, "DELETE": self._delete}
@@ -173,11 +172,11 @@ class HttpApp:
         ]
 
     def _routed(self, request: http.Request) -> Awaitable[http.Answered]:
-        """Preflights are answered before anybody asks who is there (R57)."""
+        """CORS preflights are answered before identity is asked for (R57)."""
         standing = request.fields.noted.get(RoutedHead)
         if (
             standing is None
-            or standing.proxy is not self._edge.proxy
+            or standing.proxy is not self._context.proxy
             or standing.target != request.target
             or standing.method != request.method
         ):
@@ -190,14 +189,14 @@ class HttpApp:
         """Raises Refusal, http.NotFound and http.MethodNotAllowed."""
         request.added = added = self._admitted(request)
         if request.method == "OPTIONS" and "access-control-request-method" in request.fields:
-            return RoutedHead(self._edge.proxy, request.method, request.target, _preflight, {}, added)
+            return RoutedHead(self._context.proxy, request.method, request.target, _preflight, {}, added)
         handler, found = self._router.find(request)
-        return RoutedHead(self._edge.proxy, request.method, request.target, handler, found, added)
+        return RoutedHead(self._context.proxy, request.method, request.target, handler, found, added)
 
     def _admitted(self, request: http.Request) -> Mapping[str, str]:
-        """Checks Host and Origin (R42, R57), and says what browsers are told. Raises Refusal."""
-        proxy, host = self._edge.proxy, request.fields.get("host", "")
-        if not (admits_host(host, proxy.allowed_hosts) or admits_host(host, (), _bound(self._edge, request))):
+        """Checks Host and Origin (R42, R57); returns the CORS headers of the response. Raises Refusal."""
+        proxy, host = self._context.proxy, request.fields.get("host", "")
+        if not (admits_host(host, proxy.allowed_hosts) or admits_host(host, (), _own_hosts(self._context, request))):
             raise Refusal(421, INVALID_REQUEST, f"the Host {host!r} is not served here (proxy.allowed_hosts)")
         if "origin" not in request.fields:
             return {}
@@ -223,7 +222,7 @@ class HttpApp:
         self._received.inc(len(body))
         incoming = _message(body)
         # versioning: a request says its era in its body, or in its header and is no handshake.
-        if (head.is_stateless and not opens(incoming)) or speaks_stateless(incoming):
+        if (head.is_stateless and not is_initialize(incoming)) or speaks_stateless(incoming):
             answer = await self._stateless.post(request, incoming, principal, endpoint)
         else:
             answer = await self._streamable.post(request, head, incoming, principal, endpoint)
@@ -253,7 +252,7 @@ class HttpApp:
         if not head.is_readable:
             raise _unreadable(head)
         body = await self._late_body(request)
-        self._edge.metrics.received("sse").inc(len(body))
+        self._context.metrics.received("sse").inc(len(body))
         return await self._event_streams.post(request, _message(body), principal)
 
     async def _principal(self, request: http.Request) -> Principal:
@@ -261,17 +260,17 @@ class HttpApp:
         return principal if isinstance(principal, Principal) else await principal
 
     def _endpoint(self, found: PathParameters, principal: Principal) -> str:
-        """Raises Refusal where there is none, or none for `principal`: that must look the same (requirement R38)."""
+        """Raises Refusal where the endpoint does not exist, or not for `principal`: that looks the same (R38)."""
         if not found:
             return AGGREGATE
         endpoint = key_of(found["selection"]) if "selection" in found else found["endpoint"]
-        if not self._edge.exists(endpoint, principal):
+        if not self._context.exists(endpoint, principal):
             raise Refusal(404, INVALID_REQUEST, "no server of that name is behind this gateway")
         return endpoint
 
     async def _late_body(self, request: http.Request) -> bytes:
-        """That of a request which may not have come whole yet. Raises Refusal."""
-        patience = self._edge.proxy.read_timeout
+        """The body of a request, awaited for `read_timeout` seconds. Raises Refusal."""
+        patience = self._context.proxy.read_timeout
         try:
             return await request.body(patience)
         except http.BodyLate as late:
@@ -300,7 +299,7 @@ def _message(body: bytes) -> Incoming:
 
 
 def _check_method(request: http.Request) -> None:
-    """GET and DELETE are of the handshake eras alone (2026-07-28, streamable-http). Raises Refusal."""
+    """Refuses GET and DELETE to the stateless era, which has none (2026-07-28, streamable-http). Raises Refusal."""
     if request_headers(request.fields).is_stateless:
         raise Refusal(405, INVALID_REQUEST, "this protocol version has POST alone", headers={"Allow": "POST"})
 
@@ -310,7 +309,7 @@ async def _preflight(request: http.Request, _: PathParameters) -> http.Response:
 
 
 def _traced(answers: http.RequestHandler) -> http.RequestHandler:
-    """Notes of which trace a request is, for as long as it is served."""
+    """Reads `traceparent` and the like, and holds them for as long as the request is served."""
 
     async def tracing(request: http.Request) -> http.Answered:
         token = arrived.set(picked(request.fields))
@@ -322,22 +321,23 @@ def _traced(answers: http.RequestHandler) -> http.RequestHandler:
     return tracing
 
 
-def _turned_away(status: int, sentence: str) -> http.Response:
+def _refuse(status: int, sentence: str) -> http.Response:
     code = INTERNAL_ERROR if status == 500 else INVALID_REQUEST
     return error(status, McpError(code, sentence))
 
 
-def _bounds(edge: TransportContext) -> http.Bounds:
-    limits = edge.proxy.limits
+def _server_bounds(context: TransportContext) -> http.Bounds:
+    limits = context.proxy.limits
     return http.Bounds(
-        limits.max_body_bytes, edge.proxy.connection_idle, edge.proxy.write_timeout, limits.max_connections
+        limits.max_body_bytes, context.proxy.connection_idle, context.proxy.write_timeout, limits.max_connections
     )
 
 
-def _bound(edge: TransportContext, request: http.Request) -> set[str]:
-    """The names of the address that a request arrived at, and our own. No page can have another host's name for it."""
-    public = urlsplit(edge.proxy.public_url or "").hostname or edge.proxy.host
-    return {edge.proxy.host, public, *(request.local or ())[:1]}
+def _own_hosts(context: TransportContext, request: http.Request) -> set[str]:
+    """Host names of ours beside `allowed_hosts`: those configured, and the local address of the connection. No page of
+    another origin can have these."""
+    public = urlsplit(context.proxy.public_url or "").hostname or context.proxy.host
+    return {context.proxy.host, public, *(request.local or ())[:1]}
 
 
 def _base_url(scheme: str, host: str, port: int) -> str:

@@ -45,12 +45,12 @@ class _Noted(msgspec.Struct, frozen=True):
 class Authenticator:
     """Says who sends a request (`listener.Identify`)."""
 
-    def __init__(self, edge: TransportContext, identity: Identity) -> None:
-        self._edge = edge
+    def __init__(self, context: TransportContext, identity: Identity) -> None:
+        self._context = context
         self._identity = identity
 
     def __call__(self, request: http.Request) -> Principal | Awaitable[Principal]:
-        proxy = self._edge.proxy
+        proxy = self._context.proxy
         if self._identity.required:
             # Only who was identified is noted. The target and the proxy say which audience a token must be for.
             noted = request.fields.noted.get(_Noted)
@@ -65,9 +65,9 @@ class Authenticator:
         return ANONYMOUS
 
     async def _identified(self, request: http.Request) -> Principal:
-        proxy = self._edge.proxy
+        proxy = self._context.proxy
         try:
-            found = await self._identity.identify(_Presented(self._edge, request))
+            found = await self._identity.identify(_Presented(self._context, request))
         except NotIdentified as refusal:
             raise self._refusal(request, refusal) from refusal
         request.fields.noted[_Noted] = _Noted(found, proxy, request.target)
@@ -76,7 +76,7 @@ class Authenticator:
     def _refusal(self, request: http.Request, refusal: NotIdentified) -> Refusal:
         if refusal.fault is Fault.UNAVAILABLE:
             return Refusal(503, INTERNAL_ERROR, refusal.sentence, headers={"Retry-After": _RETRY_AFTER})
-        asked = challenge(self._edge, self._identity.settings, request, refusal.fault, refusal.sentence)
+        asked = challenge(self._context, self._identity.settings, request, refusal.fault, refusal.sentence)
         headers = {"WWW-Authenticate": asked}
         return Refusal(_STATUS[refusal.fault], INVALID_REQUEST, refusal.sentence, headers=headers)
 
@@ -84,10 +84,10 @@ class Authenticator:
 class _Presented:
     """Implements `access.identity.Presented` for an HTTP request."""
 
-    __slots__ = ("_edge", "_request")
+    __slots__ = ("_context", "_request")
 
-    def __init__(self, edge: TransportContext, request: http.Request) -> None:
-        self._edge = edge
+    def __init__(self, context: TransportContext, request: http.Request) -> None:
+        self._context = context
         self._request = request
 
     @property
@@ -101,7 +101,7 @@ class _Presented:
         return _names(self._request.fact("peercert") or {})
 
     def is_audience(self, audience: str) -> bool:
-        return is_audience(self._edge.proxy, self._request, audience)
+        return is_audience(self._context.proxy, self._request, audience)
 
 
 def _names(certificate: Mapping[str, Any]) -> Collection[tuple[str, str]]:

@@ -57,12 +57,12 @@ def metadata_url(proxy: Proxy, request: http.Request) -> str:
 
 
 def challenge(
-    edge: TransportContext, authentication: Authentication, request: http.Request, fault: Fault, sentence: str
+    context: TransportContext, authentication: Authentication, request: http.Request, fault: Fault, sentence: str
 ) -> str:
     """The `WWW-Authenticate` of a refusal (basic/authorization, "Protected Resource Metadata Discovery")."""
-    parameters = {"realm": edge.proxy.name}
+    parameters = {"realm": context.proxy.name}
     if authentication.oauth.issuers:
-        parameters["resource_metadata"] = metadata_url(edge.proxy, request)
+        parameters["resource_metadata"] = metadata_url(context.proxy, request)
         if authentication.oauth.required_scopes:
             parameters["scope"] = " ".join(authentication.oauth.required_scopes)
     # RFC 6750, section 3.1: a request that shows nothing is told of no error.
@@ -71,12 +71,12 @@ def challenge(
     return "Bearer " + ", ".join(f'{name}="{_UNQUOTABLE.sub("", value)}"' for name, value in parameters.items())
 
 
-def routes(edge: TransportContext, identity: Identity) -> list[http.Route]:
+def routes(context: TransportContext, identity: Identity) -> list[http.Route]:
     """The metadata, for whoever asks: it says how to be let in."""
 
     async def serve(request: http.Request, _found: Mapping[str, str]) -> http.Response:
         oauth = identity.settings.oauth
-        resource = _named(edge.proxy, request)
+        resource = _named(context.proxy, request)
         # R41: without OAuth these are real 404s, or clients would go looking for an authorization server.
         if resource is None or not oauth.issuers:
             raise http.NotFound
@@ -84,7 +84,7 @@ def routes(edge: TransportContext, identity: Identity) -> list[http.Route]:
             "resource": resource,
             "authorization_servers": [issuer.issuer for issuer in oauth.issuers],
             "bearer_methods_supported": ["header"],
-            "resource_name": edge.proxy.name,
+            "resource_name": context.proxy.name,
         }
         if scopes := sorted({*oauth.required_scopes, *oauth.scopes_supported}):
             document["scopes_supported"] = scopes

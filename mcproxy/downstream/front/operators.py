@@ -29,16 +29,16 @@ ASK: Final = 'Basic realm="mcproxy: the password is your key", charset="UTF-8"'
 class Operators:
     """Says who looks. `settings` are those in force, whenever it is called."""
 
-    def __init__(self, edge: TransportContext, identity: Identity, settings: Callable[[], Settings]) -> None:
-        self._edge = edge
+    def __init__(self, context: TransportContext, identity: Identity, settings: Callable[[], Settings]) -> None:
+        self._context = context
         self._identity = identity
         self._settings = settings
-        self._credentials = Authenticator(edge, identity)
+        self._credentials = Authenticator(context, identity)
 
     async def __call__(self, request: web.Request) -> Principal:
         """Raises web.HTTPException."""
         host = request.headers.get("Host", "")
-        if not admits_host(host, self._edge.proxy.allowed_hosts, {self._settings().admin.host}):
+        if not admits_host(host, self._context.proxy.allowed_hosts, {self._settings().admin.host}):
             raise web.HTTPMisdirectedRequest(text=f"the Host {host!r} is not served here (proxy.allowed_hosts)\n")
         try:
             principal = self._credentials(_shown(request))

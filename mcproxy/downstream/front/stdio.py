@@ -1,6 +1,6 @@
-"""Serving one client over standard input and output (basic/transports, stdio). Lasts as long as its input.
+"""Serve one client over standard input and output, in both eras, until its input ends (basic/transports, stdio).
 
-Writes nothing but messages: what else prints to the process's standard output is sent to standard error.
+Writes nothing but messages: other prints to the process's standard output go to standard error.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from mcproxy.protocol.jsonrpc import INVALID_REQUEST, ErrorObject, ErrorResponse
 
 TRANSPORT: Final = "stdio"
 
-FAREWELL: Final = 2.0
-"""Seconds beyond the grace in which all must be over."""
+EXIT_MARGIN: Final = 2.0
+"""Seconds beyond `shutdown_grace` after which serving is cancelled."""
 
 _CHUNK: Final = 65_536
 _PIPE_BUF: Final = 4096
-"""POSIX: so much goes into a writable pipe without blocking."""
+"""Bytes that go into a writable pipe without blocking (POSIX)."""
 
 log = structlog.get_logger()
 
 
 async def serve_stdio(
-    edge: TransportContext,
+    context: TransportContext,
     stdin: int | None = None,
     stdout: int | None = None,
     *,
@@ -50,25 +50,27 @@ async def serve_stdio(
     `stdin` and `stdout` are file descriptors, by default the process's own.
     """
     with _own_stdout() if stdout is None else _as_given(stdout) as output:
-        await _serve(edge, sys.stdin.fileno() if stdin is None else stdin, output, stop or anyio.Event(), principal)
+        await _serve(context, sys.stdin.fileno() if stdin is None else stdin, output, stop or anyio.Event(), principal)
 
 
-async def _serve(edge: TransportContext, stdin: int, stdout: int, stop: anyio.Event, principal: Principal) -> None:
-    sessions = SessionStore(edge)
-    pipe = HandshakePipe(edge, sessions, TRANSPORT, principal, AGGREGATE, lambda message: message + b"\n")
-    stateless = StatelessPipe(edge, principal, AGGREGATE, pipe)
+async def _serve(context: TransportContext, stdin: int, stdout: int, stop: anyio.Event, principal: Principal) -> None:
+    sessions = SessionStore(context)
+    pipe = HandshakePipe(context, sessions, TRANSPORT, principal, AGGREGATE, lambda message: message + b"\n")
+    stateless = StatelessPipe(context, principal, AGGREGATE, pipe)
     try:
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(_write, pipe, stateless, stdout, edge, tasks)
-            tasks.start_soon(_read, pipe, stateless, stdin, edge, stop)
+            tasks.start_soon(_write, pipe, stateless, stdout, context, tasks)
+            tasks.start_soon(_read, pipe, stateless, stdin, context, stop)
             await stop.wait()
-            grace = edge.proxy.shutdown_grace
-            tasks.cancel_scope.deadline = anyio.current_time() + grace + FAREWELL
+            grace = context.proxy.shutdown_grace
+            tasks.cancel_scope.deadline = anyio.current_time() + grace + EXIT_MARGIN
             with anyio.move_on_after(grace):
                 await _drain(pipe, stateless, sessions)
-            stateless.abandon()
-            sessions.abandon()
-            await _drain(pipe, stateless, sessions)
+            stateless.cut_off()
+            await stateless.wait_idle()
+            sessions.drain()
+            sessions.cut_off()
+            await _wait_idle(pipe)
             pipe.close()
     finally:
         stateless.end()
@@ -77,22 +79,26 @@ async def _serve(edge: TransportContext, stdin: int, stdout: int, stop: anyio.Ev
 
 
 async def _drain(pipe: HandshakePipe, stateless: StatelessPipe, sessions: SessionStore) -> None:
-    """Admits nothing more, and returns once nothing is in flight. What the client says is still heard meanwhile."""
+    """Takes no more requests, and returns once none is in flight. Input is still read meanwhile."""
     stateless.drain()
-    await stateless.idle()
-    # Not before: an idle session hangs up at once.
+    await stateless.wait_idle()
+    # Not before: an idle session closes the output at once.
     sessions.drain()
+    await _wait_idle(pipe)
+
+
+async def _wait_idle(pipe: HandshakePipe) -> None:
     if pipe.session is not None:
-        await pipe.session.idle()
+        await pipe.session.wait_idle()
 
 
 async def _read(
-    pipe: HandshakePipe, stateless: StatelessPipe, stdin: int, edge: TransportContext, ended: anyio.Event
+    pipe: HandshakePipe, stateless: StatelessPipe, stdin: int, context: TransportContext, ended: anyio.Event
 ) -> None:
-    received = edge.metrics.bytes_in.labels(TRANSPORT)
-    async for line in _lines(stdin, edge.proxy.limits.max_body_bytes):
+    received = context.metrics.bytes_in.labels(TRANSPORT)
+    async for line in _lines(stdin, context.proxy.limits.max_body_bytes):
         if line is None:
-            sentence = f"a message is larger than {edge.proxy.limits.max_body_bytes} bytes (limits.max_body_bytes)"
+            sentence = f"a message is larger than {context.proxy.limits.max_body_bytes} bytes (limits.max_body_bytes)"
             pipe.send(ErrorResponse(None, ErrorObject(INVALID_REQUEST, sentence)))
             continue
         received.inc(len(line))
@@ -108,29 +114,29 @@ async def _read(
 
 
 async def _write(
-    pipe: HandshakePipe, stateless: StatelessPipe, stdout: int, edge: TransportContext, tasks: TaskGroup
+    pipe: HandshakePipe, stateless: StatelessPipe, stdout: int, context: TransportContext, tasks: TaskGroup
 ) -> None:
-    sent = edge.metrics.bytes_out.labels(TRANSPORT)
+    sent = context.metrics.bytes_out.labels(TRANSPORT)
 
     async def write(frames: bytes) -> None:
-        with anyio.fail_after(edge.proxy.write_timeout):
+        with anyio.fail_after(context.proxy.write_timeout):
             await _write_all(stdout, frames)
         sent.inc(len(frames))
 
     def refill() -> bool:
-        return any([pipe.refill(), stateless.tell_changes()])
+        return any([pipe.refill(), stateless.send_changes()])
 
     try:
-        pipe.outbox.refill = refill
-        await pump(pipe.outbox, write)
+        pipe.send_buffer.refill = refill
+        await pump(pipe.send_buffer, write)
     except (OSError, TimeoutError) as error:
-        log.info("client gone", transport=TRANSPORT, why=str(error) or "it takes nothing (write_timeout)")
-    # Whoever cannot be answered need not be heard.
+        log.info("client gone", transport=TRANSPORT, why=str(error) or "it reads nothing (write_timeout)")
+    # Requests that cannot be answered need not be read.
     tasks.cancel_scope.cancel()
 
 
 async def _lines(fd: int, limit: int) -> AsyncIterator[bytes | None]:
-    """The lines of a file, without their ends; None in place of one over `limit` bytes."""
+    """The lines of a file, without line ends; None in place of one over `limit` bytes."""
     parts: list[bytes] = []
     size = 0
     while chunk := await _read_some(fd):
@@ -168,7 +174,7 @@ async def _write_all(fd: int, data: bytes) -> None:
 
 @contextmanager
 def _own_stdout() -> Iterator[int]:
-    """The process's standard output for us alone."""
+    """The process's standard output for messages alone: file descriptor 1 is standard error meanwhile."""
     sys.stdout.flush()
     output = sys.stdout.fileno()
     ours = os.dup(output)

@@ -1,11 +1,11 @@
-"""JSON-RPC batches, which sessions of 2025-03-26 alone may send. Knows no transport."""
+"""JSON-RPC batches, which only sessions of 2025-03-26 may send: checked, received and encoded. Knows no transport."""
 
 from __future__ import annotations
 
 from typing import assert_never
 
 from mcproxy.call.errors import McpError
-from mcproxy.downstream.handshake.conversation import Outlet, receive, take
+from mcproxy.downstream.handshake.conversation import Outlet, receive, receive_unanswered
 from mcproxy.downstream.handshake.session import Session
 from mcproxy.downstream.io.context import TransportContext
 from mcproxy.downstream.io.inbound import Batch
@@ -30,28 +30,28 @@ def check_batch(batch: Batch, version: str | None, most: int) -> None:
         raise McpError(INVALID_REQUEST, f"a batch of {len(batch)} messages; at most {most} are taken (max_batch)")
 
 
-def receive_batch(edge: TransportContext, session: Session, batch: Batch, outlet: Outlet) -> None:
-    """Takes a batch (2025-03-26). `outlet` is finished once for each member that is answered (see `answered`)."""
+def receive_batch(context: TransportContext, session: Session, batch: Batch, outlet: Outlet) -> None:
+    """Takes a batch. `outlet` is finished once for each member that is answered (see `count_answered`)."""
     for member in batch:
         match member:
             case InvalidMessage():
                 outlet.send(member.response())
                 outlet.finish()
             case Request() | Notification() | Response() | ErrorResponse():
-                receive(edge, session, member, outlet)
+                receive(context, session, member, outlet)
             case _:
                 assert_never(member)
 
 
-def take_batch(edge: TransportContext, session: Session, batch: Batch) -> None:
-    """Takes a batch that is owed no answer."""
+def receive_unanswered_batch(context: TransportContext, session: Session, batch: Batch) -> None:
+    """Takes a batch that gets no answer."""
     for member in batch:
         if isinstance(member, Notification | Response | ErrorResponse):
-            take(edge, session, member)
+            receive_unanswered(context, session, member)
 
 
-def answered(batch: Batch) -> int:
-    """How many answers a batch is owed."""
+def count_answered(batch: Batch) -> int:
+    """How many members of a batch are answered."""
     return sum(isinstance(member, Request | InvalidMessage) for member in batch)
 
 

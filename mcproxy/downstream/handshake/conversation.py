@@ -1,8 +1,7 @@
-"""The server's side of a handshake conversation (2024-11-05 to 2025-11-25), whatever carries it.
+"""The server's side of a handshake conversation (2024-11-05 to 2025-11-25), for every transport.
 
-Takes one message of a client at a time: opens its session, answers what concerns the session alone, and makes a
-`Call` of everything else, run in a task of its own or in its caller's. Knows no transport: what goes back goes to an
-`Outlet`.
+Takes one message at a time: opens the session, answers `ping` and the like itself, and makes a `Call` of every other
+request. Knows no transport: answers and notifications go to an `Outlet`.
 """
 
 from __future__ import annotations
@@ -16,14 +15,14 @@ from msgspec import Raw
 from mcproxy import __version__
 from mcproxy.call.calls import Call, Complete, Failed, InputRequired, Outcome
 from mcproxy.call.clients import InputRequest
-from mcproxy.call.errors import McpError, Reason
+from mcproxy.call.errors import McpError
 from mcproxy.call.identity import ForwardedCredentials, Principal
-from mcproxy.downstream.handshake.session import Session
-from mcproxy.downstream.handshake.session_ids import Opening, kept
+from mcproxy.downstream.handshake.session import Session, SessionState
+from mcproxy.downstream.handshake.session_ids import Handshake, bounded
 from mcproxy.downstream.handshake.session_store import SessionStore
 from mcproxy.downstream.io.context import TransportContext
 from mcproxy.downstream.io.inbound import Incoming
-from mcproxy.downstream.io.shutdown import CUT_OFF, SHUTTING_DOWN
+from mcproxy.downstream.io.shutdown import cut_off, shutting_down
 from mcproxy.protocol.envelope import META, undressed
 from mcproxy.protocol.eras import HOP_META, META_PROGRESS_TOKEN, META_SERVER_INFO, negotiate
 from mcproxy.protocol.jsonrpc import (
@@ -49,29 +48,29 @@ from mcproxy.protocol.jsonrpc import (
 )
 from mcproxy.protocol.methods import CANCELLED, DISCOVER, LOG_MESSAGE, METHODS, PROGRESS, Answerer, row_of
 
-_OPENING: Final = frozenset(row.name for row in METHODS.values() if row.opens)
+_INITIALIZE: Final = frozenset(row.name for row in METHODS.values() if row.opens)
 _CALLS: Final = frozenset(
     row.name for row in METHODS.values() if not row.notification and row.answerer is not Answerer.EDGE
 )
 
 
 class Outlet(Protocol):
-    """Where all that belongs to one request goes: it asks and notifies there, and is answered there."""
+    """Takes every message to the client that belongs to one request: notifications, questions and the answer."""
 
     def send(self, message: Message) -> None:
-        """Never blocks. Raises channel.PeerGone where a request cannot be put to the client."""
+        """Never blocks. Raises PeerGone where a question cannot be put to the client."""
 
     def finish(self) -> None:
-        """Nothing follows; the answer, if there was one, has been sent."""
+        """Nothing follows: the answer was sent, or there is none."""
 
 
-def opens(message: Incoming) -> bool:
-    """Whether this is the request that opens a session."""
-    return isinstance(message, Request) and message.method in _OPENING
+def is_initialize(message: Incoming) -> bool:
+    """Whether this request opens a session."""
+    return isinstance(message, Request) and message.method in _INITIALIZE
 
 
-async def greet(
-    edge: TransportContext,
+async def open_session(
+    context: TransportContext,
     sessions: SessionStore,
     request: Request,
     transport: str,
@@ -81,50 +80,54 @@ async def greet(
 ) -> tuple[Session, Response]:
     """Opens a session and answers `initialize` (lifecycle). Raises McpError.
 
-    Waits for no upstream but those that `credentials` are for.
+    Waits for no upstream but those that take `credentials`.
     """
-    opening = _read_opening(request.params)
-    session = sessions.open(transport, principal, endpoint, opening, credentials)
-    greeted = False
+    handshake = _read_handshake(request.params)
+    session = sessions.open(transport, principal, endpoint, handshake, credentials)
+    opened = False
     try:
-        outcome = await edge.handler(Call(METHODS[DISCOVER], {}, session.caller, _Mute(), session))
-        response = Response(request.id, _introduction(edge, opening.version, outcome))
-        greeted = True
+        outcome = await context.handler(Call(METHODS[DISCOVER], {}, session.caller, _NoClient(), session))
+        response = Response(request.id, _initialize_result(context, handshake.version, outcome))
+        opened = True
     finally:
-        if not greeted:
+        if not opened:
             sessions.leave(session)
     return session, response
 
 
-def receive(edge: TransportContext, session: Session, message: Message, outlet: Outlet) -> None:
-    """Takes one message of an open session. Of these, a request alone uses `outlet`, and always finishes it."""
+def receive(context: TransportContext, session: Session, message: Message, outlet: Outlet) -> None:
+    """Takes one message of an open session. Only a request uses `outlet`, and always finishes it."""
     match message:
         case Request():
-            call = taken(session, message, outlet)
+            call = call_or_answer(session, message, outlet)
             if call is not None:
-                session.begin(message.id, edge.tasks.create_task(carry_out(edge, session, message.id, call, outlet)))
+                session.begin(
+                    message.id, context.tasks.create_task(run_call(context, session, message.id, call, outlet))
+                )
         case _:
-            take(edge, session, message)
+            receive_unanswered(context, session, message)
 
 
-def take(edge: TransportContext, session: Session, message: Notification | Response | ErrorResponse) -> None:
-    """Takes one message of an open session that is owed no answer."""
+def receive_unanswered(
+    context: TransportContext, session: Session, message: Notification | Response | ErrorResponse
+) -> None:
+    """Takes one message of an open session that gets no answer."""
     match message:
         case Notification():
-            _take_notification(edge, session, message)
+            _take_notification(context, session, message)
         case Response() | ErrorResponse():
             session.requests.settle(message)
         case _:
             assert_never(message)
 
 
-def refuse(id: RequestId | None, refusal: McpError, outlet: Outlet) -> None:
+def send_error(id: RequestId | None, refusal: McpError, outlet: Outlet) -> None:
     outlet.send(ErrorResponse(id, refusal.error()))
     outlet.finish()
 
 
-def answer_early(request: Request) -> Answer:
-    """What a request gets that comes before `initialize`: `ping` alone is served (lifecycle, Initialization)."""
+def answer_before_initialize(request: Request) -> Answer:
+    """The answer to a request before `initialize`: only `ping` is served (lifecycle, Initialization)."""
     if request.method in _OWN_ANSWERS:
         return Response(request.id, _OWN_ANSWERS[request.method])
     sentence = f"{request.method} before initialize: open a session first"
@@ -134,14 +137,14 @@ def answer_early(request: Request) -> Answer:
 _OWN_ANSWERS: Final[dict[str, Params]] = {"ping": {}}
 
 
-def taken(session: Session, request: Request, outlet: Outlet) -> Call | None:
-    """The call that a request is, to be carried out; None where it has been answered already."""
+def call_or_answer(session: Session, request: Request, outlet: Outlet) -> Call | None:
+    """The call to run for a request; None where the request was answered at once."""
     try:
         if request.method in _CALLS:
             return _call(session, request, outlet)
         own = _own_answer(request)
     except McpError as refusal:
-        refuse(request.id, refusal, outlet)
+        send_error(request.id, refusal, outlet)
         return None
     outlet.send(Response(request.id, own))
     outlet.finish()
@@ -149,18 +152,18 @@ def taken(session: Session, request: Request, outlet: Outlet) -> Call | None:
 
 
 def _own_answer(request: Request) -> Params:
-    """The answer to what is no call. Raises McpError."""
+    """The answer to a request that concerns the session alone. Raises McpError."""
     if request.method in _OWN_ANSWERS:
         return _OWN_ANSWERS[request.method]
-    if request.method in _OPENING:
+    if request.method in _INITIALIZE:
         raise McpError(INVALID_REQUEST, f"{request.method} again: this session is open already")
     raise McpError(METHOD_NOT_FOUND, f"Method not found: {request.method}")
 
 
 def _call(session: Session, request: Request, outlet: Outlet) -> Call:
-    """Raises McpError where it cannot be one now."""
-    if session.draining:
-        raise McpError(INTERNAL_ERROR, SHUTTING_DOWN, reason=Reason.UNAVAILABLE)
+    """Raises McpError where the session takes no call, or not this one."""
+    if not session.is_open:
+        raise shutting_down()
     if request.id in session.calls:
         raise McpError(INVALID_REQUEST, f"the id {request.id!r} is that of a request still in flight")
     if session.full:
@@ -172,21 +175,21 @@ def _call(session: Session, request: Request, outlet: Outlet) -> Call:
     return Call(row_of(request.method), params, session.caller, client, session, id=request.id)
 
 
-async def carry_out(edge: TransportContext, session: Session, id: RequestId, call: Call, outlet: Outlet) -> None:
-    """Carries out a call that was `taken` and that the session has begun, to its end."""
-    way = call.client
-    assert isinstance(way, _SessionClient)
+async def run_call(context: TransportContext, session: Session, id: RequestId, call: Call, outlet: Outlet) -> None:
+    """Runs a call that the session has begun, and sends its answer."""
+    client = call.client
+    assert isinstance(client, _SessionClient)
     answer: Answer | None = None
     try:
-        answer = _answer(id, await edge.handler(call))
+        answer = _answer(id, await context.handler(call))
     finally:
-        way.closed = True
+        client.closed = True
         # cancellation: "SHOULD NOT send a response for the cancelled request"; this one its client did not cancel.
-        if answer is None and session.abandoned:
-            answer = ErrorResponse(id, ErrorObject(INTERNAL_ERROR, CUT_OFF))
+        if answer is None and session.state is SessionState.CUT_OFF:
+            answer = cut_off(id)
         if answer is not None:
             outlet.send(answer)
-        # Before the session, which may hang up: a batch is put on its way by this.
+        # Before the session, which may close its stream: this sends a batch.
         outlet.finish()
         session.finish(id)
 
@@ -204,26 +207,26 @@ def _answer(id: RequestId, outcome: Outcome) -> Answer:
             assert_never(outcome)
 
 
-def _take_notification(edge: TransportContext, session: Session, notification: Notification) -> None:
-    hear = _HEARD.get(notification.method)
-    if hear is not None:
-        hear(session, notification.params)
+def _take_notification(context: TransportContext, session: Session, notification: Notification) -> None:
+    handle = _OWN_NOTIFICATIONS.get(notification.method)
+    if handle is not None:
+        handle(session, notification.params)
         return
     row = METHODS.get(notification.method)
-    if row is None or not row.notification or session.draining or session.full:
+    if row is None or not row.notification or not session.is_open or session.full:
         return
     try:
         params, _ = _without_hop_meta(notification.params)
     except McpError:
         return
-    call = Call(row, params, session.caller, _Mute(), session)
+    call = Call(row, params, session.caller, _NoClient(), session)
     key = object()
-    session.begin(key, edge.tasks.create_task(_pass_on(edge, session, key, call)))
+    session.begin(key, context.tasks.create_task(_pass_on(context, session, key, call)))
 
 
-async def _pass_on(edge: TransportContext, session: Session, key: object, call: Call) -> None:
+async def _pass_on(context: TransportContext, session: Session, key: object, call: Call) -> None:
     try:
-        await edge.handler(call)
+        await context.handler(call)
     finally:
         session.finish(key)
 
@@ -239,12 +242,12 @@ def _take_progress(session: Session, params: Params) -> None:
     session.requests.progress(params)
 
 
-_HEARD: Final[dict[str, Callable[[Session, Params], None]]] = {CANCELLED: _cancel, PROGRESS: _take_progress}
-"""The notifications that concern the session alone."""
+_OWN_NOTIFICATIONS: Final[dict[str, Callable[[Session, Params], None]]] = {CANCELLED: _cancel, PROGRESS: _take_progress}
+"""Notifications that concern the session alone, and are no calls."""
 
 
-class _Mute:
-    """A client that can be told and asked nothing: of a notification, or of a session that just opens."""
+class _NoClient:
+    """The way back of a notification, or of a session being opened: there is none."""
 
     def notify(self, method: str, params: Params) -> None:
         return
@@ -254,21 +257,21 @@ class _Mute:
 
 
 class _SessionClient(msgspec.Struct, eq=False):
-    """The way back of one call (`call.clients.Client`)."""
+    """The way back of one call (implements `call.clients.Client`)."""
 
     session: Session
     outlet: Outlet
     token: Raw | None
     closed: bool = False
-    """Whether there is an outcome, after which nothing follows."""
+    """Whether the call has an outcome, after which nothing may follow."""
 
     def notify(self, method: str, params: Params) -> None:
         if self.closed:
             return
-        prepare = _PREPARED.get(method)
-        prepared = params if prepare is None else prepare(self, params)
-        if prepared is not None:
-            self.outlet.send(Notification(method, prepared))
+        adapt = _PARAMS_FOR_CLIENT.get(method)
+        adapted = params if adapt is None else adapt(self, params)
+        if adapted is not None:
+            self.outlet.send(Notification(method, adapted))
 
     async def ask(self, request: InputRequest) -> Raw:
         if self.closed:
@@ -276,27 +279,27 @@ class _SessionClient(msgspec.Struct, eq=False):
         return await self.session.ask_on(self.outlet.send, request)
 
 
-def _with_token(way: _SessionClient, params: Params) -> Params | None:
+def _with_token(client: _SessionClient, params: Params) -> Params | None:
     # progress: "only for requests that provided a progress token"; the token is the very bytes that the client sent.
-    return None if way.token is None else {META_PROGRESS_TOKEN: way.token, **params}
+    return None if client.token is None else {META_PROGRESS_TOKEN: client.token, **params}
 
 
-def _if_audible(way: _SessionClient, params: Params) -> Params | None:
-    return params if way.session.hears(parse_text(params.get("level", b"")) or "") else None
+def _if_audible(client: _SessionClient, params: Params) -> Params | None:
+    return params if client.session.wants_log(parse_text(params.get("level", b"")) or "") else None
 
 
-_PREPARED: Final[dict[str, Callable[[_SessionClient, Params], Params | None]]] = {
+_PARAMS_FOR_CLIENT: Final[dict[str, Callable[[_SessionClient, Params], Params | None]]] = {
     PROGRESS: _with_token,
     LOG_MESSAGE: _if_audible,
 }
-"""What a notification's params become for this client, or that it does not get it (None)."""
+"""Adapts a notification's params for this client; None where the client does not get it."""
 
 
 def _without_hop_meta(params: Params) -> tuple[Params, Raw | None]:
-    """The params without what belongs to this hop, and the progress token."""
+    """The params without the `_meta` keys that belong to this hop, and the progress token."""
     if "_meta" not in params:
         return params, None
-    # Some clients write null for what they do not say.
+    # Some clients write null for a member that they leave out.
     if _is_null(params["_meta"]):
         return {key: value for key, value in params.items() if key != "_meta"}, None
     meta = _object(params, "_meta")
@@ -312,20 +315,20 @@ def _without_hop_meta(params: Params) -> tuple[Params, Raw | None]:
     return ({**without, "_meta": raw(rest)} if rest else without), token
 
 
-def _read_opening(params: Params) -> Opening:
+def _read_handshake(params: Params) -> Handshake:
     version = negotiate(parse_text(params.get("protocolVersion", b"")) or "")
     capabilities = _object(params, "capabilities") if "capabilities" in params else {}
-    return kept(Opening(version, capabilities, params.get("clientInfo")))
+    return bounded(Handshake(version, capabilities, params.get("clientInfo")))
 
 
-def _introduction(edge: TransportContext, version: str, outcome: Outcome) -> Params:
-    """An InitializeResult for what the gateway says of itself. Raises McpError where it says nothing."""
+def _initialize_result(context: TransportContext, version: str, outcome: Outcome) -> Params:
+    """The InitializeResult made of the outcome of `server/discover`. Raises McpError where that failed."""
     if isinstance(outcome, Failed):
         error = outcome.error
         raise McpError(error.code, error.message, error.data, reason=outcome.reason)
     discovered = outcome.result
     meta = parse_object(discovered.get("_meta", EMPTY_OBJECT))
-    itself = raw({"name": edge.proxy.name, "version": __version__})
+    itself = raw({"name": context.proxy.name, "version": __version__})
     result = {
         "protocolVersion": raw(version),
         "capabilities": discovered.get("capabilities", EMPTY_OBJECT),

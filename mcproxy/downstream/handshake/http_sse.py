@@ -1,6 +1,7 @@
-"""HTTP with SSE, 2024-11-05: one event stream that carries everything, and posts beside it.
+"""The transport HTTP with SSE of 2024-11-05: one event stream to the client, and POSTs from it.
 
-The stream is the session: it opens with where to post to, and its end ends all (basic/transports, HTTP with SSE).
+The stream is the session: its first event names the URL for POSTs, and its end ends the session (basic/transports,
+HTTP with SSE).
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ from mcproxy.downstream.handshake.session_store import SessionStore
 from mcproxy.downstream.handshake.stdio import HandshakePipe
 from mcproxy.downstream.io.context import TransportContext
 from mcproxy.downstream.io.event_stream import EventStream
-from mcproxy.downstream.io.forwarded_credentials import brought
+from mcproxy.downstream.io.forwarded_credentials import forwarded_credentials
 from mcproxy.downstream.io.inbound import Incoming
 from mcproxy.downstream.io.request_headers import request_headers
 from mcproxy.downstream.io.responses import Refusal
-from mcproxy.downstream.io.shutdown import SHUTTING_DOWN
+from mcproxy.downstream.io.shutdown import shutting_down
 from mcproxy.downstream.io.stream_limits import StreamLimits
 from mcproxy.http import server as http
 from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, INVALID_REQUEST
@@ -34,12 +35,12 @@ class HttpSse:
 
     def __init__(
         self,
-        edge: TransportContext,
+        context: TransportContext,
         sessions: SessionStore,
         streams: StreamLimits,
         randomness: Callable[[int], bytes] = os.urandom,
     ) -> None:
-        self._edge = edge
+        self._context = context
         self._sessions = sessions
         self._streams = streams
         self._randomness = randomness
@@ -50,23 +51,23 @@ class HttpSse:
         if not request_headers(request.fields).accepted.events:
             raise Refusal(406, INVALID_REQUEST, "GET opens an event stream: accept text/event-stream")
         self._check_room(principal)
-        own = brought(self._edge, principal, request)
+        own = forwarded_credentials(self._context, principal, request)
         self._streams.open(principal)
         token = self._randomness(KEY_BYTES).hex()
-        pipe = HandshakePipe(self._edge, self._sessions, TRANSPORT, principal, endpoint, _frame)
-        pipe.bring(own)
+        pipe = HandshakePipe(self._context, self._sessions, TRANSPORT, principal, endpoint, _frame)
+        pipe.update_credentials(own)
         self._pipes[token] = pipe
-        where = f"{self._edge.proxy.paths.messages}?session_id={token}"
-        pipe.outbox.refill = pipe.refill
-        pipe.outbox.put(encode_event(where.encode(), event="endpoint"))
-        EventStream(request, self._edge, TRANSPORT, pipe.outbox, over=partial(self._end, token))
+        posts = f"{self._context.proxy.paths.messages}?session_id={token}"
+        pipe.send_buffer.refill = pipe.refill
+        pipe.send_buffer.put(encode_event(posts.encode(), event="endpoint"))
+        EventStream(request, self._context, TRANSPORT, pipe.send_buffer, on_end=partial(self._end, token))
         return http.Streamed()
 
     async def post(self, request: http.Request, incoming: Incoming, principal: Principal) -> http.Answered:
         pipe = self._pipes.get(request.query.get("session_id", ""))
         if pipe is None or pipe.principal.name != principal.name:
             raise Refusal(404, INVALID_REQUEST, "Session not found: open an event stream, and post where it says")
-        pipe.bring(brought(self._edge, principal, request))
+        pipe.update_credentials(forwarded_credentials(self._context, principal, request))
         await pipe.receive(incoming)
         return http.Response(202, b"Accepted", {"Content-Type": "text/plain; charset=utf-8"})
 
@@ -76,17 +77,17 @@ class HttpSse:
         pipe.end()
 
     def drain(self) -> None:
-        """Ends the streams that no session was opened on; the others end with their calls."""
+        """Ends the streams on which no session was opened; the others end with their calls."""
         self._draining = True
         for pipe in list(self._pipes.values()):
             if pipe.session is None:
                 pipe.close()
 
     def _check_room(self, principal: Principal) -> None:
-        limits = self._edge.proxy.limits
+        limits = self._context.proxy.limits
         own = sum(pipe.principal.name == principal.name for pipe in self._pipes.values())
         if self._draining:
-            raise Refusal(503, INTERNAL_ERROR, SHUTTING_DOWN)
+            raise Refusal(503, INTERNAL_ERROR, shutting_down().message)
         if len(self._pipes) >= limits.max_sessions or own >= limits.max_sessions_per_principal:
             raise Refusal(503, INTERNAL_ERROR, "too many event streams are open (limits.max_sessions)")
 

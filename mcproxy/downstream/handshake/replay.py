@@ -1,7 +1,7 @@
-"""The event streams of one session as logs: what is sent is numbered, kept for `Last-Event-ID`, and handed on to
-the connection that reads the stream at the moment, if any (transports, Resumability and Redelivery).
+"""Resumable event streams of one session: events are numbered, kept for `Last-Event-ID`, and sent to the connection.
 
-A stream outlives its connections; the newest one has it. Opens no connection and writes to none.
+A stream outlives its connections; the newest connection reads it (transports, Resumability and Redelivery). Opens no
+connection and writes to none.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from mcproxy.protocol.jsonrpc import Message, Notification, encode
 from mcproxy.settings import LimitSettings
 
 RETRY: Final = 1000
-"""Milliseconds that a client should wait before it comes back for the rest of a stream."""
+"""Milliseconds that a client should wait before it resumes a stream."""
 
 FEW: Final = 16
-"""Streams of answers for which it is not worth looking which of them nothing is kept of any more."""
+"""Streams of answers up to which the finished ones are not looked for."""
 
 _LISTENING, _ANSWERING = "g", "p"
 
 
 class UnknownEvent(Exception):
-    """A `Last-Event-ID` that nothing can be resumed from: too old, or never given out."""
+    """A `Last-Event-ID` from which no stream can be resumed: too old, or never issued."""
 
 
 class Replay:
-    """The last events of all streams of a session. What is over the limits is forgotten, oldest first."""
+    """The last events of all streams of a session, within limits; the oldest are dropped first."""
 
     __slots__ = ("_kept", "_most", "_most_bytes", "_size")
 
@@ -36,7 +36,7 @@ class Replay:
         self._most_bytes = limits.replay_bytes
         # No deque, which takes 700 bytes: there is one of these for every client, and mostly nothing in it.
         self._kept: list[bytes] = []
-        """Each says itself, in its first line, of which stream it is, and its number there."""
+        """Encoded events; the `id` line of each names its stream and its number there."""
         self._size = 0
 
     def keep(self, frame: bytes) -> None:
@@ -66,9 +66,9 @@ def _place(frame: bytes) -> tuple[str, int]:
 
 
 class ReplayStream:
-    """One event stream. `name` is unique among all that this session ever had."""
+    """One event stream. `name` is unique among all that the session ever had."""
 
-    __slots__ = ("_beginning", "_number", "_outbox", "_replay", "finished", "name")
+    __slots__ = ("_beginning", "_number", "_replay", "_send_buffer", "finished", "name")
 
     def __init__(self, name: str, replay: Replay) -> None:
         self.name = name
@@ -76,74 +76,74 @@ class ReplayStream:
         self._replay = replay
         self._beginning = _beginning(name)
         self._number = 0
-        self._outbox: SendBuffer | None = None
+        self._send_buffer: SendBuffer | None = None
 
     @property
     def connected(self) -> bool:
-        return self._outbox is not None and not self._outbox.closed
+        return self._send_buffer is not None and not self._send_buffer.closed
 
     def send(self, message: Message) -> None:
-        self.put(encode(message), may_miss=isinstance(message, Notification))
+        self.put(encode(message), droppable=isinstance(message, Notification))
 
-    def put(self, message: bytes, *, may_miss: bool) -> None:
-        """Sends what is encoded already, in one line: as `encode_event` has it, in a fraction of the time."""
+    def put(self, message: bytes, *, droppable: bool) -> None:
+        """Sends an encoded message of one line: the same bytes as `encode_event`, in a fraction of its time."""
         self._number += 1
         frame = b"%b%d\ndata: %b\n\n" % (self._beginning, self._number, message)
         self._replay.keep(frame)
-        if self._outbox is not None:
-            self._outbox.put(frame, may_miss=may_miss)
+        if self._send_buffer is not None:
+            self._send_buffer.put(frame, droppable=droppable)
 
-    def attach(self, outbox: SendBuffer, *, after: int | None = None, primed: bool = False) -> None:
-        """Hands over to a new connection, which first gets what came after the event numbered `after`.
+    def attach(self, send_buffer: SendBuffer, *, after: int | None = None, primed: bool = False) -> None:
+        """Moves the stream to a new connection, which first gets the events after number `after`.
 
-        A `primed` one begins with an event without data, whose id says where the stream stands (2025-11-25).
+        A `primed` one begins with an event without data, whose id can be resumed from (2025-11-25).
         """
         self.close()
-        self._outbox = outbox
+        self._send_buffer = send_buffer
         if primed:
-            outbox.restore([b"%b%d\nretry: %d\ndata: \n\n" % (self._beginning, self._number, RETRY)])
+            send_buffer.restore([b"%b%d\nretry: %d\ndata: \n\n" % (self._beginning, self._number, RETRY)])
         if after is not None:
-            outbox.restore(self._replay.after(self.name, after))
+            send_buffer.restore(self._replay.after(self.name, after))
         if self.finished:
-            outbox.close()
+            send_buffer.close()
 
-    def detach(self, outbox: SendBuffer) -> None:
-        if self._outbox is outbox:
-            self._outbox = None
+    def detach(self, send_buffer: SendBuffer) -> None:
+        if self._send_buffer is send_buffer:
+            self._send_buffer = None
 
     def finish(self) -> None:
-        """Nothing follows; the connection ends when all is written."""
+        """Nothing follows; the connection ends when every event is written."""
         self.finished = True
         self.close()
 
-    def wake(self) -> None:
-        if self._outbox is not None:
-            self._outbox.when_woken()
+    def notify_writer(self) -> None:
+        if self._send_buffer is not None:
+            self._send_buffer.on_ready()
 
     def close(self) -> None:
         """Ends the connection, if any; the stream can be resumed."""
-        if self._outbox is not None:
-            self._outbox.close()
+        if self._send_buffer is not None:
+            self._send_buffer.close()
 
 
 class ReplayStreams:
-    """All event streams of a session: the one that listens (GET), and one for each POST answered by a stream."""
+    """All event streams of a session: the listening one (GET), and one for each POST answered by a stream."""
 
-    __slots__ = ("_answering", "_enough", "_new_name", "_replay", "listening")
+    __slots__ = ("_answering", "_check_at", "_new_name", "_replay", "listening")
 
     def __init__(self, limits: LimitSettings, new_name: Callable[[], str]) -> None:
         self._replay = Replay(limits)
         self._new_name = new_name
         self.listening = ReplayStream(_LISTENING + new_name(), self._replay)
         self._answering: dict[str, ReplayStream] = {}
-        self._enough = FEW
+        self._check_at = FEW
 
     def open(self) -> ReplayStream:
         """A stream for the answer to one POST."""
-        if len(self._answering) >= self._enough:
+        if len(self._answering) >= self._check_at:
             self._forget_finished()
-            # Not each time: what is still kept would be looked through for every answer.
-            self._enough = 2 * len(self._answering) + FEW
+            # Not each time: it looks through every event that is kept.
+            self._check_at = 2 * len(self._answering) + FEW
         stream = ReplayStream(_ANSWERING + self._new_name(), self._replay)
         self._answering[stream.name] = stream
         return stream
@@ -156,7 +156,7 @@ class ReplayStreams:
         if name == self.listening.name:
             return self.listening, int(number)
         if name.startswith(_LISTENING):
-            # Of this session's life before the gateway restarted: what it missed is gone, what comes is not.
+            # Of this session before the gateway restarted: missed events are lost, new ones are sent.
             return self.listening, None
         stream = self._answering.get(name)
         if stream is None or (stream.finished and not self._replay.after(name, int(number))):

@@ -1,13 +1,16 @@
-"""One handshake session: its caller, its calls, what its client has still to be told, and the states of its life.
+"""One handshake session: the states of its life, its caller, its calls, and the changes that its client has to hear of.
 
-A session knows no transport: whoever carries it gives it a stream to its client.
+Knows no transport: whatever carries the session gives it a stream to its client.
+
+        OPEN --drain--> DRAINING --grace over--> CUT_OFF --end--> ENDED      (any of them may end at once)
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Hashable
-from typing import Protocol
+from collections.abc import Callable, Hashable, Mapping
+from enum import Enum
+from typing import Final, Protocol
 
 from msgspec import Raw
 from msgspec.structs import replace
@@ -18,10 +21,39 @@ from mcproxy.call.identity import Caller, ForwardedCredentials, Principal
 from mcproxy.downstream.handshake.client_requests import ask
 from mcproxy.downstream.handshake.replay import ReplayStreams
 from mcproxy.downstream.io.context import TransportContext
-from mcproxy.downstream.io.pending_changes import AT_ONCE, PendingChanges, encoded
+from mcproxy.downstream.io.pending_changes import BATCH, PendingChanges, encoded
 from mcproxy.pending_requests import PeerGone, PendingRequests
 from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, INVALID_REQUEST, Message
 from mcproxy.protocol.methods import is_audible
+
+
+class SessionState(Enum):
+    OPEN = "takes calls"
+    DRAINING = "takes no more calls, waits for those in flight"
+    CUT_OFF = "calls in flight were cancelled and are answered with an error"
+    ENDED = "streams are closed, calls cancelled without an answer"
+
+
+class SessionEvent(Enum):
+    DRAIN = "the gateway begins to shut down"
+    GRACE_OVER = "the shutdown grace is over"
+    END = "its client ended it, its connection is gone, or it expired"
+
+
+TRANSITIONS: Final[Mapping[SessionState, Mapping[SessionEvent, SessionState]]] = {
+    SessionState.OPEN: {
+        SessionEvent.DRAIN: SessionState.DRAINING,
+        SessionEvent.END: SessionState.ENDED,
+    },
+    SessionState.DRAINING: {
+        SessionEvent.GRACE_OVER: SessionState.CUT_OFF,
+        SessionEvent.END: SessionState.ENDED,
+    },
+    SessionState.CUT_OFF: {
+        SessionEvent.END: SessionState.ENDED,
+    },
+    SessionState.ENDED: {},
+}
 
 
 class ClientStream(Protocol):
@@ -33,11 +65,11 @@ class ClientStream(Protocol):
     def send(self, message: Message) -> None:
         """Never blocks."""
 
-    def put(self, message: bytes, *, may_miss: bool) -> None:
-        """Sends what is encoded already; what may be missed is dropped where there is no room."""
+    def put(self, message: bytes, *, droppable: bool) -> None:
+        """Sends an encoded message; a droppable one is dropped where there is no room."""
 
-    def wake(self) -> None:
-        """Says that the session has changes to tell."""
+    def notify_writer(self) -> None:
+        """Has the writer look: the session has changes to send."""
 
     def close(self) -> None: ...
 
@@ -52,22 +84,21 @@ class Session:
     """One handshake session, as its client's listener (`call.clients.Listener`) and as the owner of its calls."""
 
     __slots__ = (
-        "_abandoned",
         "_ask_timeout",
         "_idle",
-        "_most_at_once",
+        "_max_calls",
         "caller",
         "calls",
         "changes",
-        "draining",
+        "client_stream",
         "id",
         "issued",
-        "line",
+        "last_used",
         "open_streams",
         "requests",
+        "state",
         "streams",
         "transport",
-        "used",
     )
 
     def __init__(
@@ -77,33 +108,32 @@ class Session:
         caller: Caller,
         transport: str,
         streams: ReplayStreams,
-        edge: TransportContext,
+        context: TransportContext,
         now: float,
     ) -> None:
+        """`issued` is when its id was sealed, a Unix time in seconds; `now` is by the clock of the store."""
         self.id = id
+        self.issued = issued
+        self.state = SessionState.OPEN
+        self.caller = caller
         self.transport = transport
         self.streams = streams
+        self.client_stream: ClientStream = streams.listening
         self.requests = PendingRequests()
-        self.changes = PendingChanges(edge.proxy.limits)
+        """Requests to the client, which it has still to answer."""
+        self.changes = PendingChanges(context.proxy.limits)
         self.calls: dict[Hashable, Cancellable] = {}
-        self.line: ClientStream = streams.listening
-        self.used = now
+        self.last_used = now
         self.open_streams = 0
-        self.issued = issued
-        """When its id was sealed: a Unix time in seconds."""
-        self.caller = caller
-        self._ask_timeout = edge.proxy.ask_timeout
-        self._most_at_once = edge.proxy.limits.max_calls_per_session
+        self._ask_timeout = context.proxy.ask_timeout
+        self._max_calls = context.proxy.limits.max_calls_per_session
         self._idle: asyncio.Event | None = None
-        """Made by who waits for it."""
-        self.draining = False
-        """Whether it admits no more calls."""
-        self._abandoned = False
+        """Made by the first that waits for it."""
 
     @property
-    def abandoned(self) -> bool:
-        """Whether calls were cut off, and their client has still to be told."""
-        return self._abandoned
+    def is_open(self) -> bool:
+        """Whether it takes calls."""
+        return self.state is SessionState.OPEN
 
     @property
     def busy(self) -> bool:
@@ -112,52 +142,52 @@ class Session:
     @property
     def full(self) -> bool:
         """Whether as many calls are in flight as may be."""
-        return len(self.calls) >= self._most_at_once
+        return len(self.calls) >= self._max_calls
 
-    def is_of(self, principal: Principal, endpoint: str) -> bool:
+    def belongs_to(self, principal: Principal, endpoint: str) -> bool:
         """Whether it was opened by that principal at that endpoint."""
         return principal.name == self.caller.principal.name and endpoint == self.caller.endpoint
 
     def authenticated_as(self, principal: Principal) -> None:
-        """Takes over what the latest request said of the same principal: roles and scopes may have changed."""
+        """Takes over the roles and scopes of the latest request of the same principal."""
         if principal != self.caller.principal:
             self.caller = replace(self.caller, principal=principal)
 
-    def brings(self, credentials: ForwardedCredentials) -> None:
-        """Goes by other credentials for upstreams from the next call on."""
+    def use_credentials(self, credentials: ForwardedCredentials) -> None:
+        """Forwards these credentials to upstreams from the next call on."""
         self.caller = replace(self.caller, credentials=credentials)
 
     def set_log_level(self, level: str) -> None:
         self.caller = replace(self.caller, log_level=level)
 
     def signal(self, change: Change) -> None:
-        if isinstance(change, Notice) and change.level is not None and not self.hears(change.level):
+        if isinstance(change, Notice) and change.level is not None and not self.wants_log(change.level):
             return
         self.changes.note(change)
-        self.line.wake()
+        self.client_stream.notify_writer()
 
-    def hears(self, level: str) -> bool:
+    def wants_log(self, level: str) -> bool:
         return is_audible(level, self.caller.log_level)
 
-    def tell_changes(self) -> bool:
-        """Puts some of what the client has still to be told on its line; whether there may be more."""
+    def send_changes(self) -> bool:
+        """Puts a batch of pending changes on the client's stream; returns whether there may be more."""
         changes = self.changes.take()
         for change in changes:
-            self.line.put(encoded(change), may_miss=True)
-        return len(changes) == AT_ONCE
+            self.client_stream.put(encoded(change), droppable=True)
+        return len(changes) == BATCH
 
     async def ask(self, request: InputRequest) -> Raw:
-        if not self.line.connected:
+        if not self.client_stream.connected:
             raise McpError(INVALID_REQUEST, f"the client has no stream open to be asked {request.method} on")
-        return await self.ask_on(self.line.send, request)
+        return await self.ask_on(self.client_stream.send, request)
 
     async def ask_on(self, send: Callable[[Message], None], request: InputRequest) -> Raw:
-        if len(self.requests) >= self._most_at_once:
+        if len(self.requests) >= self._max_calls:
             raise McpError(INTERNAL_ERROR, "the client has too many questions to answer already")
         return await ask(self.requests, self.caller, request, send, self._ask_timeout)
 
     def begin(self, key: Hashable, call: Cancellable) -> None:
-        """Enters a call that is carried out. `key` is its request's id, or anything for a notification."""
+        """Enters a call that is carried out. `key` is its request's id, or a fresh object for a notification."""
         self.calls[key] = call
 
     def finish(self, key: Hashable) -> None:
@@ -166,31 +196,38 @@ class Session:
             if self._idle is not None:
                 self._idle.set()
                 self._idle = None
-            if self.draining:
-                self.line.close()
+            self.close_if_drained()
 
-    async def idle(self) -> None:
+    async def wait_idle(self) -> None:
         """Returns once no call is in flight."""
         while self.calls:
             self._idle = self._idle or asyncio.Event()
             await self._idle.wait()
 
-    def drain(self) -> None:
-        """Admits no more calls, and hangs up as soon as none is in flight (requirement R9)."""
-        self.draining = True
-        if not self.calls:
-            self.line.close()
+    def close_if_drained(self) -> None:
+        """Closes the client's stream where no call is in flight and none is taken any more."""
+        if not (self.is_open or self.calls):
+            self.client_stream.close()
 
-    def abandon(self) -> None:
-        """Cuts off the calls that outlast the gateway's grace; each is answered an error."""
-        self._abandoned = True
+    def drain(self) -> None:
+        """Takes no more calls, and closes its stream as soon as none is in flight (requirement R9)."""
+        self._advance(SessionEvent.DRAIN)
+        self.close_if_drained()
+
+    def cut_off(self) -> None:
+        """Cancels the calls that outlast the gateway's grace; each is answered with an error."""
+        self._advance(SessionEvent.GRACE_OVER)
         self._cancel_calls()
 
-    def close(self) -> None:
+    def end(self) -> None:
+        self._advance(SessionEvent.END)
         self._cancel_calls()
         self.requests.fail_all(PeerGone("the session ended"))
         self.streams.close()
-        self.line.close()
+        self.client_stream.close()
+
+    def _advance(self, event: SessionEvent) -> None:
+        self.state = TRANSITIONS[self.state][event]
 
     def _cancel_calls(self) -> None:
         for call in self.calls.values():

@@ -1,6 +1,7 @@
-"""Session ids: what a session was opened with, sealed, so that a restarted gateway still knows it (R56).
+"""Session ids that hold their session's handshake, sealed, so that a restarted gateway can open it again (R56).
 
-An id is bound to its principal and endpoint: to anybody else it is as good as made up (R39). Stores nothing.
+An id is bound to its principal and endpoint: from anyone else it is refused like one that was made up (R39). Stores
+nothing.
 """
 
 from __future__ import annotations
@@ -21,27 +22,28 @@ MAX_LENGTH: Final = 2048
 """Characters. Servers and proxies on the way limit headers, some to 4 KiB or so."""
 
 MAX_KEPT: Final = 16 * 1024
-"""Bytes of what a client says of itself that are kept with its session, however many it sends."""
+"""Bytes of a client's capabilities and `clientInfo` that are kept with its session, however many it sends."""
 
 KEY_BYTES: Final = 16
 
-_INTERESTING: Final = {
+_BRIDGED_CAPABILITIES: Final = {
     "sampling": ("context", "tools"),
     "elicitation": ("form", "url"),
     "roots": ("listChanged",),
 }
-"""The client capabilities that the gateway acts on, with their members: what is kept if not all fits."""
+"""The client capabilities that the gateway acts on, with their members: kept where not all of them fit."""
 
 _BRIEF: Final = 100
+"""Characters of a name or version in a shortened `clientInfo`."""
 
 
 class UnknownSession(Exception):
-    """An id that is no live session's, nor can become one. Says nothing of why: others' sessions look so, too."""
+    """No session has this id, nor can one be opened with it. The id of another principal's session looks the same."""
 
 
 @dataclass(frozen=True, slots=True)
-class Opening:
-    """What a client said of itself in `initialize`, with the version that was agreed upon."""
+class Handshake:
+    """What `initialize` settled: the negotiated protocol version, the client's capabilities and its `clientInfo`."""
 
     version: str
     capabilities: Params = field(default_factory=dict)
@@ -49,12 +51,12 @@ class Opening:
 
 
 @dataclass(frozen=True, slots=True)
-class Remembered:
-    """What an id holds. `issued` is a Unix time in seconds; `key` is the session's own and secret."""
+class SessionIdPayload:
+    """What an id holds. `issued` is a Unix time in seconds; `key` is the session's secret key, in hex."""
 
     key: str
     issued: int
-    opening: Opening
+    handshake: Handshake
 
 
 class _SealedSession(msgspec.Struct, array_like=True):
@@ -64,51 +66,54 @@ class _SealedSession(msgspec.Struct, array_like=True):
     info: Raw
 
 
-def kept(opening: Opening) -> Opening:
-    """What a session may hold of `opening`: no more than MAX_KEPT, and nothing of the message that it came in."""
-    for brief in _ever_briefer(opening):
+def bounded(handshake: Handshake) -> Handshake:
+    """`handshake` cut to MAX_KEPT bytes, and copied out of the message that it came in."""
+    for brief in _shortened(handshake):
         if _size(brief) <= MAX_KEPT:
             break
     capabilities = {key: value.copy() for key, value in brief.capabilities.items()}
-    return Opening(brief.version, capabilities, None if brief.info is None else brief.info.copy())
+    return Handshake(brief.version, capabilities, None if brief.info is None else brief.info.copy())
 
 
-def seal(sealer: Sealer, principal: Principal, endpoint: str, remembered: Remembered) -> str:
-    """The id of a session, of visible ASCII. What is too bulky for MAX_LENGTH is left out."""
-    key = bytes.fromhex(remembered.key)
-    for opening in _ever_briefer(remembered.opening):
-        sealed = _SealedSession(opening.version, remembered.issued, opening.capabilities, opening.info or Raw(b"null"))
+def seal(sealer: Sealer, principal: Principal, endpoint: str, payload: SessionIdPayload) -> str:
+    """The id of a session, of visible ASCII. Capabilities and info that do not fit MAX_LENGTH are left out."""
+    key = bytes.fromhex(payload.key)
+    for handshake in _shortened(payload.handshake):
+        sealed = _SealedSession(
+            handshake.version, payload.issued, handshake.capabilities, handshake.info or Raw(b"null")
+        )
         id = sealer.seal(_purpose(principal, endpoint), key + zlib.compress(msgspec.json.encode(sealed)))
         if len(id) <= MAX_LENGTH:
             break
     return id
 
 
-def unseal(sealer: Sealer, principal: Principal, endpoint: str, id: str) -> Remembered:
+def unseal(sealer: Sealer, principal: Principal, endpoint: str, id: str) -> SessionIdPayload:
     """Raises UnknownSession where `id` was not sealed for this principal and endpoint."""
     try:
-        payload = sealer.open(_purpose(principal, endpoint), id)
+        opened = sealer.open(_purpose(principal, endpoint), id)
     except Unsealable as error:
         raise UnknownSession from error
-    sealed = msgspec.json.decode(zlib.decompress(payload[KEY_BYTES:]), type=_SealedSession)
+    sealed = msgspec.json.decode(zlib.decompress(opened[KEY_BYTES:]), type=_SealedSession)
     info = None if bytes(sealed.info) == b"null" else sealed.info
-    opening = Opening(sealed.version, sealed.capabilities, info)
-    return Remembered(payload[:KEY_BYTES].hex(), sealed.issued, opening)
+    handshake = Handshake(sealed.version, sealed.capabilities, info)
+    return SessionIdPayload(opened[:KEY_BYTES].hex(), sealed.issued, handshake)
 
 
 def _purpose(principal: Principal, endpoint: str) -> str:
     return bytes(raw(["session", principal.name, endpoint])).decode()
 
 
-def _size(opening: Opening) -> int:
-    return sum(len(key) + len(value) for key, value in opening.capabilities.items()) + len(opening.info or b"")
+def _size(handshake: Handshake) -> int:
+    return sum(len(key) + len(value) for key, value in handshake.capabilities.items()) + len(handshake.info or b"")
 
 
-def _ever_briefer(opening: Opening) -> Iterator[Opening]:
-    yield opening
-    name = _brief_info(opening.info)
-    yield Opening(opening.version, opening.capabilities, name)
-    yield Opening(opening.version, _interesting(opening.capabilities), name)
+def _shortened(handshake: Handshake) -> Iterator[Handshake]:
+    """`handshake` whole, then with a short `clientInfo`, then with bridged capabilities alone."""
+    yield handshake
+    name = _brief_info(handshake.info)
+    yield Handshake(handshake.version, handshake.capabilities, name)
+    yield Handshake(handshake.version, _bridged(handshake.capabilities), name)
 
 
 def _brief_info(info: Raw | None) -> Raw | None:
@@ -118,13 +123,13 @@ def _brief_info(info: Raw | None) -> Raw | None:
     return raw(brief) if brief else None
 
 
-def _interesting(capabilities: Params) -> Params:
-    kept: Params = {}
-    for name, members in _INTERESTING.items():
+def _bridged(capabilities: Params) -> Params:
+    bridged: Params = {}
+    for name, members in _BRIDGED_CAPABILITIES.items():
         if name in capabilities:
             declared = _members(capabilities[name])
-            kept[name] = raw({member: _flag(declared[member]) for member in members if member in declared})
-    return kept
+            bridged[name] = raw({member: _flag(declared[member]) for member in members if member in declared})
+    return bridged
 
 
 def _flag(value: Raw) -> object:

@@ -1,4 +1,4 @@
-"""All live handshake sessions: opening, finding, expiring and ending them, and how many there may be.
+"""All live handshake sessions: handshake, finding, expiring and ending them, and how many there may be.
 
 Ids are sealed, so an unknown one may be that of a session from before a restart, or of one that expired; it is opened
 again, and lacks its subscriptions. What a client ended stays ended as long as this process remembers: a restart forgets
@@ -20,22 +20,29 @@ from mcproxy.call.errors import McpError, Reason
 from mcproxy.call.identity import Caller, ForwardedCredentials, Principal
 from mcproxy.downstream.handshake.replay import ReplayStreams
 from mcproxy.downstream.handshake.session import Session
-from mcproxy.downstream.handshake.session_ids import KEY_BYTES, Opening, Remembered, UnknownSession, seal, unseal
+from mcproxy.downstream.handshake.session_ids import (
+    KEY_BYTES,
+    Handshake,
+    SessionIdPayload,
+    UnknownSession,
+    seal,
+    unseal,
+)
 from mcproxy.downstream.io.context import TransportContext
-from mcproxy.downstream.io.shutdown import SHUTTING_DOWN
+from mcproxy.downstream.io.shutdown import shutting_down
 from mcproxy.protocol.eras import Era
 from mcproxy.protocol.jsonrpc import INTERNAL_ERROR
 from mcproxy.protocol.methods import DEFAULT_LOG_LEVEL
 from mcproxy.settings import LimitSettings
 
 SWEEPS: Final = 4
-"""How often, in the time that a session may idle, idle ones are looked for."""
+"""How often per `session_idle` expired sessions are looked for."""
 
 _ERA: Final = Era.HANDSHAKE.value
 
 
 class TooManySessions(McpError):
-    """A newcomer that there is no room for."""
+    """No more sessions may be opened, by anyone or by this principal."""
 
     def __init__(self, whose: str, most: int, setting: str) -> None:
         sentence = f"{whose} {most} sessions are in use ({setting}); end one, or try again later"
@@ -43,32 +50,32 @@ class TooManySessions(McpError):
 
 
 class SessionStore:
-    """All live sessions. `clock` counts seconds from anywhere, `wall` from 1970."""
+    """All live sessions. `clock` is monotonic, `wall` a Unix time, both in seconds."""
 
     def __init__(
         self,
-        edge: TransportContext,
+        context: TransportContext,
         *,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
         randomness: Callable[[int], bytes] = os.urandom,
     ) -> None:
-        self._edge = edge
+        self._context = context
         self._clock = clock
         self._wall = wall
         self._randomness = randomness
         self._live: dict[str, Session] = {}
         self._by_id: dict[str, Session] = {}
-        """Those that live, as well: an id is opened but once."""
+        """The same sessions by their ids: an id is unsealed once."""
         self._new_name = lambda: randomness(6).hex()
         self._of_principal: Counter[str] = Counter()
-        # As long as ids last, and no more of them than may live: what its owner ended must not come back.
+        # Keys of sessions that their clients ended and that must not be opened again, kept for as long as ids last.
         self._ended: TTLCache[str, None] = TTLCache(self._limits.max_sessions, self._limits.session_lifetime, clock)
         self._draining = False
 
     @property
     def _limits(self) -> LimitSettings:
-        return self._edge.proxy.limits
+        return self._context.proxy.limits
 
     def __len__(self) -> int:
         return len(self._live)
@@ -78,15 +85,15 @@ class SessionStore:
         transport: str,
         principal: Principal,
         endpoint: str,
-        opening: Opening,
+        handshake: Handshake,
         credentials: ForwardedCredentials | None = None,
     ) -> Session:
         """Raises TooManySessions, and McpError once the gateway drains."""
         if self._draining:
-            raise McpError(INTERNAL_ERROR, SHUTTING_DOWN, reason=Reason.UNAVAILABLE)
-        remembered = Remembered(self._randomness(KEY_BYTES).hex(), int(self._wall()), opening)
-        id = seal(self._edge.sealer, principal, endpoint, remembered)
-        return self._enter(id, transport, principal, endpoint, remembered, credentials)
+            raise shutting_down()
+        payload = SessionIdPayload(self._randomness(KEY_BYTES).hex(), int(self._wall()), handshake)
+        id = seal(self._context.sealer, principal, endpoint, payload)
+        return self._enter(id, transport, principal, endpoint, payload, credentials)
 
     def find(
         self,
@@ -98,45 +105,45 @@ class SessionStore:
     ) -> Session:
         """The session with that id, opened again if need be. Raises UnknownSession and TooManySessions."""
         session = self._by_id.get(id)
-        if session is None or not session.is_of(principal, endpoint):
+        if session is None or not session.belongs_to(principal, endpoint):
             session = self._opened(id, transport, principal, endpoint, credentials)
         elif self._is_too_old(session.issued):
             raise UnknownSession
         if principal is not session.caller.principal:
             session.authenticated_as(principal)
         if credentials is not None:
-            self.bring(session, credentials)
-        session.used = self._clock()
+            self.update_credentials(session, credentials)
+        session.last_used = self._clock()
         return session
 
-    def bring(self, session: Session, credentials: ForwardedCredentials | None) -> None:
-        """Takes over what the latest request brought; one that brings nothing changes nothing."""
+    def update_credentials(self, session: Session, credentials: ForwardedCredentials | None) -> None:
+        """Takes over the forwarded credentials of the latest request; None changes nothing."""
         known = session.caller.credentials
         if credentials is not None and credentials is not known and credentials != known:
-            session.brings(credentials)
-            self._edge.audience.join(session)
+            session.use_credentials(credentials)
+            self._context.audience.join(session)
 
     def _opened(
         self, id: str, transport: str, principal: Principal, endpoint: str, credentials: ForwardedCredentials | None
     ) -> Session:
-        """The session that an id speaks of, opened again. Raises UnknownSession and TooManySessions."""
-        remembered = unseal(self._edge.sealer, principal, endpoint, id)
-        if self._is_too_old(remembered.issued) or remembered.key in self._ended:
+        """The session of a sealed id, opened again. Raises UnknownSession and TooManySessions."""
+        payload = unseal(self._context.sealer, principal, endpoint, id)
+        if self._is_too_old(payload.issued) or payload.key in self._ended:
             raise UnknownSession
-        live = self._live.get(remembered.key)
-        return live or self._enter(id, transport, principal, endpoint, remembered, credentials)
+        live = self._live.get(payload.key)
+        return live or self._enter(id, transport, principal, endpoint, payload, credentials)
 
     def _is_too_old(self, issued: int) -> bool:
-        return self._wall() - issued > self._edge.proxy.limits.session_lifetime
+        return self._wall() - issued > self._context.proxy.limits.session_lifetime
 
     def end(self, session: Session) -> None:
-        """Ends a session for good, whose client knows its id: it is unknown from now on. Idempotent."""
+        """Ends a session because its client asked for it: its id is unknown from now on. Idempotent."""
         assert session.caller.session is not None
         self._ended[session.caller.session] = None
         self.leave(session)
 
     def leave(self, session: Session) -> None:
-        """Lets go of a session, and remembers nothing of it. Idempotent."""
+        """Ends a session without remembering that it ended: its id can open it again. Idempotent."""
         caller = session.caller
         if caller.session is None or self._live.pop(caller.session, None) is None:
             return
@@ -145,40 +152,43 @@ class SessionStore:
         self._of_principal[name] -= 1
         if not self._of_principal[name]:
             del self._of_principal[name]
-        self._edge.metrics.sessions.labels(session.transport, _ERA, caller.version).dec()
-        session.close()
-        self._edge.audience.leave(session)
+        self._context.metrics.sessions.labels(session.transport, _ERA, caller.version).dec()
+        session.end()
+        self._context.audience.leave(session)
 
     def expire(self) -> None:
-        """Lets go of what nobody has used for long. Its ids stay good: who comes back finds it opened again."""
+        """Ends sessions that were unused for `session_idle`. Their ids stay good: a later request opens them again."""
         horizon = self._clock() - self._limits.session_idle
-        for session in [session for session in self._live.values() if not session.busy and session.used < horizon]:
+        for session in [session for session in self._live.values() if not session.busy and session.last_used < horizon]:
             self.leave(session)
 
     async def sweep(self) -> None:
-        """Expires idle sessions, for ever."""
+        """Expires unused sessions until cancelled."""
         while True:
             await anyio.sleep(self._limits.session_idle / SWEEPS)
             self.expire()
 
     def stream_opened(self, session: Session) -> None:
-        """Until it is closed, the session is not idle."""
+        """The session does not expire until the stream is closed."""
         session.open_streams += 1
-        self._edge.metrics.streams.labels(session.transport, _ERA, session.caller.version).inc()
+        self._context.metrics.streams.labels(session.transport, _ERA, session.caller.version).inc()
 
     def stream_closed(self, session: Session) -> None:
         session.open_streams -= 1
-        session.used = self._clock()
-        self._edge.metrics.streams.labels(session.transport, _ERA, session.caller.version).dec()
+        session.last_used = self._clock()
+        self._context.metrics.streams.labels(session.transport, _ERA, session.caller.version).dec()
 
     def drain(self) -> None:
-        self._draining = True
-        for session in self._live.values():
-            session.drain()
+        """Opens no new session, and drains those that live. Idempotent."""
+        if not self._draining:
+            self._draining = True
+            for session in self._live.values():
+                session.drain()
 
-    def abandon(self) -> None:
+    def cut_off(self) -> None:
+        """Cuts off the calls of all sessions, which are draining."""
         for session in self._live.values():
-            session.abandon()
+            session.cut_off()
 
     def close(self) -> None:
         for session in list(self._live.values()):
@@ -190,41 +200,41 @@ class SessionStore:
         transport: str,
         principal: Principal,
         endpoint: str,
-        remembered: Remembered,
+        payload: SessionIdPayload,
         credentials: ForwardedCredentials | None,
     ) -> Session:
         self._check_room(principal)
-        opening = remembered.opening
+        handshake = payload.handshake
         caller = Caller(
             principal,
-            opening.version,
-            opening.capabilities,
-            opening.info,
+            handshake.version,
+            handshake.capabilities,
+            handshake.info,
             endpoint,
-            session=remembered.key,
+            session=payload.key,
             log_level=DEFAULT_LOG_LEVEL,
             credentials=credentials,
             transport=transport,
         )
         streams = ReplayStreams(self._limits, self._new_name)
-        session = Session(id, remembered.issued, caller, transport, streams, self._edge, self._clock())
-        self._live[remembered.key] = session
+        session = Session(id, payload.issued, caller, transport, streams, self._context, self._clock())
+        self._live[payload.key] = session
         self._by_id[id] = session
         self._of_principal[principal.name] += 1
-        self._edge.metrics.sessions.labels(transport, _ERA, caller.version).inc()
-        self._edge.audience.join(session)
+        self._context.metrics.sessions.labels(transport, _ERA, caller.version).inc()
+        self._context.audience.join(session)
         if self._draining:
             session.drain()
         return session
 
     def _check_room(self, principal: Principal) -> None:
-        if self._crowded(principal) is not None:
+        if self._excess(principal) is not None:
             self.expire()
-        refusal = self._crowded(principal)
+        refusal = self._excess(principal)
         if refusal is not None:
             raise refusal
 
-    def _crowded(self, principal: Principal) -> TooManySessions | None:
+    def _excess(self, principal: Principal) -> TooManySessions | None:
         limits = self._limits
         if len(self._live) >= limits.max_sessions:
             return TooManySessions("all", limits.max_sessions, "limits.max_sessions")

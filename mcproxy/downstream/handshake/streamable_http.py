@@ -1,8 +1,8 @@
-"""Streamable HTTP of the handshake eras, 2025-03-26 to 2025-11-25: POST, GET and DELETE on one path.
+"""Streamable HTTP of the handshake era, 2025-03-26 to 2025-11-25: POST, GET and DELETE on one path.
 
-A connection carries messages and decides nothing: calls go on without it, and what they send on a stream is kept to
-be resumed (basic/transports, Streamable HTTP). A client that hangs up before its stream has begun has no event to
-resume from: its call runs to the end, and its answer is lost. Knows nothing of the stateless era.
+A call goes on when its connection is lost, and events on its stream are kept to be resumed (basic/transports,
+Streamable HTTP). A client that hangs up before its stream has begun has no event to resume from: its call runs to the
+end, and its answer is lost. Knows nothing of the stateless era.
 """
 
 from __future__ import annotations
@@ -17,15 +17,27 @@ import msgspec
 from mcproxy.call.errors import McpError
 from mcproxy.call.identity import Principal
 from mcproxy.concurrency.cancel_scope import TaskCancelScope
-from mcproxy.downstream.handshake.batches import answered, check_batch, encode_batch, receive_batch, take_batch
-from mcproxy.downstream.handshake.conversation import carry_out, greet, opens, take, taken
+from mcproxy.downstream.handshake.batches import (
+    check_batch,
+    count_answered,
+    encode_batch,
+    receive_batch,
+    receive_unanswered_batch,
+)
+from mcproxy.downstream.handshake.conversation import (
+    call_or_answer,
+    is_initialize,
+    open_session,
+    receive_unanswered,
+    run_call,
+)
 from mcproxy.downstream.handshake.replay import ReplayStream, UnknownEvent
 from mcproxy.downstream.handshake.session import Session
 from mcproxy.downstream.handshake.session_ids import UnknownSession
 from mcproxy.downstream.handshake.session_store import SessionStore, TooManySessions
 from mcproxy.downstream.io.context import TransportContext
 from mcproxy.downstream.io.event_stream import EventStream
-from mcproxy.downstream.io.forwarded_credentials import brought
+from mcproxy.downstream.io.forwarded_credentials import forwarded_credentials
 from mcproxy.downstream.io.inbound import Batch, Incoming
 from mcproxy.downstream.io.request_headers import SESSION_HEADER, RequestHeaders, request_headers
 from mcproxy.downstream.io.responses import Accepted, Refusal, check_accept, failure, json
@@ -54,10 +66,10 @@ _RESUME: Final = RESUME_HEADER.lower()
 
 
 class StreamableHttp:
-    """The handlers of one endpoint's methods, for all sessions of this transport."""
+    """Handles POST, GET and DELETE, for all endpoints and sessions."""
 
-    def __init__(self, edge: TransportContext, sessions: SessionStore, streams: StreamLimits) -> None:
-        self._edge = edge
+    def __init__(self, context: TransportContext, sessions: SessionStore, streams: StreamLimits) -> None:
+        self._context = context
         self._sessions = sessions
         self._streams = streams
 
@@ -66,23 +78,23 @@ class StreamableHttp:
     ) -> http.Answered:
         accepted = head.accepted
         check_accept(accepted)
-        if opens(incoming):
+        if is_initialize(incoming):
             assert isinstance(incoming, Request)
             return await self._open(request, incoming, accepted, principal, endpoint)
         session = self._session(request, head, principal, endpoint)
         if isinstance(incoming, list):
             return await self._post_batch(request, session, incoming, accepted)
         if not isinstance(incoming, Request):
-            take(self._edge, session, incoming)
+            receive_unanswered(self._context, session, incoming)
             return http.Response(202)
-        exchange = HandshakePost(self._edge, self._sessions, session, request, accepted)
+        exchange = HandshakePost(self._context, self._sessions, session, request, accepted)
         exchange.begin()
-        call = taken(session, incoming, exchange)
+        call = call_or_answer(session, incoming, exchange)
         if call is not None:
             with TaskCancelScope() as work:
                 session.begin(incoming.id, work)
-                await carry_out(self._edge, session, incoming.id, call, exchange)
-        return exchange.whole() if exchange.events is None else await exchange.events.ended()
+                await run_call(self._context, session, incoming.id, call, exchange)
+        return exchange.json_response() if exchange.events is None else await exchange.events.wait_ended()
 
     async def get(self, request: http.Request, principal: Principal, endpoint: str) -> http.Answered:
         """Opens the session's listening stream, or resumes any stream of it. The newest connection wins."""
@@ -92,13 +104,12 @@ class StreamableHttp:
         session = self._session(request, head, principal, endpoint)
         stream, after = _resumed(session, request.fields.get(_RESUME))
         self._streams.open(principal)
-        outbox = SendBuffer(self._edge.proxy.limits)
-        outbox.put(KEEP_ALIVE)
-        stream.attach(outbox, after=after, primed=after is None and polls(session.caller.version))
-        if session.draining:
-            session.drain()
-        over = partial(self._streams.close, principal)
-        _written(self._edge, self._sessions, request, session, stream, outbox, over)
+        send_buffer = SendBuffer(self._context.proxy.limits)
+        send_buffer.put(KEEP_ALIVE)
+        stream.attach(send_buffer, after=after, primed=after is None and polls(session.caller.version))
+        session.close_if_drained()
+        on_end = partial(self._streams.close, principal)
+        _begin_events(self._context, self._sessions, request, session, stream, send_buffer, on_end)
         return http.Streamed()
 
     async def delete(self, request: http.Request, principal: Principal, endpoint: str) -> http.Answered:
@@ -108,37 +119,41 @@ class StreamableHttp:
     async def _open(
         self, request: http.Request, initialize: Request, accepted: Accepted, principal: Principal, endpoint: str
     ) -> http.Answered:
-        own = brought(self._edge, principal, request)
+        own = forwarded_credentials(self._context, principal, request)
         try:
-            session, response = await greet(self._edge, self._sessions, initialize, TRANSPORT, principal, endpoint, own)
+            session, response = await open_session(
+                self._context, self._sessions, initialize, TRANSPORT, principal, endpoint, own
+            )
         except McpError as refusal:
             return failure(refusal, initialize.id)
         headers = {SESSION_HEADER: session.id}
         if accepted.json:
             return json(encode(response), headers=headers)
-        outbox = SendBuffer(self._edge.proxy.limits)
-        outbox.put(encode_event(encode(response)))
-        outbox.close()
-        return await EventStream(request, self._edge, TRANSPORT, outbox, headers=headers).ended()
+        send_buffer = SendBuffer(self._context.proxy.limits)
+        send_buffer.put(encode_event(encode(response)))
+        send_buffer.close()
+        return await EventStream(request, self._context, TRANSPORT, send_buffer, headers=headers).wait_ended()
 
     async def _post_batch(
         self, request: http.Request, session: Session, batch: Batch, accepted: Accepted
     ) -> http.Answered:
         try:
-            check_batch(batch, session.caller.version, self._edge.proxy.limits.max_batch)
+            check_batch(batch, session.caller.version, self._context.proxy.limits.max_batch)
         except McpError as refusal:
             raise Refusal(400, refusal.code, refusal.message) from refusal
-        if not answered(batch):
-            take_batch(self._edge, session, batch)
+        if not count_answered(batch):
+            receive_unanswered_batch(self._context, session, batch)
             return http.Response(202)
-        exchange = HandshakePost(self._edge, self._sessions, session, request, accepted, batch, answered(batch))
+        exchange = HandshakePost(
+            self._context, self._sessions, session, request, accepted, batch, count_answered(batch)
+        )
         exchange.begin()
         try:
-            receive_batch(self._edge, session, batch, exchange)
-            await exchange.finished()
+            receive_batch(self._context, session, batch, exchange)
+            await exchange.wait_finished()
         finally:
-            exchange.seal()
-        return exchange.whole() if exchange.events is None else await exchange.events.ended()
+            exchange.settle()
+        return exchange.json_response() if exchange.events is None else await exchange.events.wait_ended()
 
     def _session(self, request: http.Request, head: RequestHeaders, principal: Principal, endpoint: str) -> Session:
         if not head.fits_sessions:
@@ -147,7 +162,7 @@ class StreamableHttp:
         if not id:
             sentence = f"the header {SESSION_HEADER} is missing: open a session with initialize, and send its id"
             raise Refusal(400, INVALID_REQUEST, sentence)
-        own = brought(self._edge, principal, request) if self._edge.forwarded else None
+        own = forwarded_credentials(self._context, principal, request) if self._context.forwarded else None
         try:
             return self._sessions.find(id, TRANSPORT, principal, endpoint, own)
         except UnknownSession as error:
@@ -157,70 +172,71 @@ class StreamableHttp:
 
 
 class HandshakePost(msgspec.Struct, eq=False):
-    """The outlet of one POST, which decides late between JSON and events (requirements R55, R62).
+    """The outlet of one POST, which chooses late between JSON and SSE (requirements R55, R62).
 
-    JSON where the answer comes first; a stream where something else does, or nothing for a while.
+    JSON where the answer comes first; a stream where another message does, or none for `stream_after` seconds.
     """
 
-    edge: TransportContext
+    context: TransportContext
     sessions: SessionStore
     session: Session
     request: http.Request
     accepted: Accepted
     batch: Batch | None = None
-    """What is answered, where that is no single request."""
-    owed: int = 1
-    """How many answers are to come."""
+    """The batch that is answered, if it is no single request."""
+    missing: int = 1
+    """How many answers are still to come."""
     answers: list[Response | ErrorResponse] = []
     stream: ReplayStream | None = None
     events: EventStream | None = None
-    """What it has become, where that is no JSON."""
-    sealed: bool = False
-    ended: asyncio.Event | None = None
+    """The response, once a stream has begun."""
+    settled: bool = False
+    """Whether no stream begins any more: the form is chosen, or the client gone."""
+    finished: asyncio.Event | None = None
 
     def begin(self) -> None:
         if self.accepted.events and not self.accepted.json:
             self._begin_stream()
         elif self.accepted.events:
-            self.edge.patience.begin(self)
-        self.request.when_gone = self.seal
+            self.context.stream_deadlines.add(self)
+        self.request.when_gone = self.settle
 
     def send(self, message: Message) -> None:
         if self.stream is not None:
             self.stream.send(message)
         elif isinstance(message, (Response, ErrorResponse)):
             self.answers.append(message)
-        elif self.accepted.events and not self.sealed:
+        elif self.accepted.events and not self.settled:
             self._begin_stream().send(message)
         else:
             self._send_aside(message)
 
     def finish(self) -> None:
-        self.owed -= 1
-        if self.owed:
+        self.missing -= 1
+        if self.missing:
             return
-        self.seal()
+        self.settle()
         if self.stream is not None:
             self.stream.finish()
-        if self.ended is not None:
-            self.ended.set()
+        if self.finished is not None:
+            self.finished.set()
 
-    def seal(self) -> None:
-        """The form is settled, or the client gone: no stream begins any more."""
-        self.sealed = True
-        self.edge.patience.end(self)
+    def settle(self) -> None:
+        """Begins no stream any more."""
+        self.settled = True
+        self.context.stream_deadlines.discard(self)
 
-    def waited(self) -> None:
+    def expired(self) -> None:
         self._begin_stream()
 
-    async def finished(self) -> None:
-        """Returns when all that is owed has come, or the client is gone."""
-        self.ended = asyncio.Event()
-        if self.owed:
-            await self.ended.wait()
+    async def wait_finished(self) -> None:
+        """Returns when every answer has come."""
+        self.finished = asyncio.Event()
+        if self.missing:
+            await self.finished.wait()
 
-    def whole(self) -> http.Response:
-        """What the client is answered that takes no stream, once nothing is owed."""
+    def json_response(self) -> http.Response:
+        """The response where no stream began, once no answer is missing."""
         if not self.answers:
             # cancellation: no response follows a cancelled request.
             return http.Response(202)
@@ -228,46 +244,46 @@ class HandshakePost(msgspec.Struct, eq=False):
 
     def _begin_stream(self) -> ReplayStream:
         self.stream = stream = self.session.streams.open()
-        outbox = SendBuffer(self.edge.proxy.limits)
-        stream.attach(outbox, primed=polls(self.session.caller.version))
+        send_buffer = SendBuffer(self.context.proxy.limits)
+        stream.attach(send_buffer, primed=polls(self.session.caller.version))
         for answer in self.answers:
             stream.send(answer)
-        self.events = _written(self.edge, self.sessions, self.request, self.session, stream, outbox)
-        self.seal()
+        self.events = _begin_events(self.context, self.sessions, self.request, self.session, stream, send_buffer)
+        self.settle()
         return stream
 
     def _send_aside(self, message: Message) -> None:
-        """For a client that takes JSON alone, or is gone: on the listening stream, if it has one."""
-        line = self.session.line
-        if line.connected:
-            line.send(message)
+        """Sends on the listening stream, if any, to a client that accepts only JSON, or hung up."""
+        stream = self.session.client_stream
+        if stream.connected:
+            stream.send(message)
         elif isinstance(message, Request):
             raise PeerGone("it takes no event stream, or it hung up")
 
 
-def _written(
-    edge: TransportContext,
+def _begin_events(
+    context: TransportContext,
     sessions: SessionStore,
     request: http.Request,
     session: Session,
     stream: ReplayStream,
-    outbox: SendBuffer,
-    over: Callable[[], None] = lambda: None,
+    send_buffer: SendBuffer,
+    on_end: Callable[[], None] = lambda: None,
 ) -> EventStream:
-    """Begins to answer a request with a stream, attached to `outbox`. While it is open, the session is not idle."""
+    """Begins an SSE response fed by `send_buffer`. The session does not expire while it is open."""
     if stream is session.streams.listening:
-        outbox.refill = session.tell_changes
+        send_buffer.refill = session.send_changes
     sessions.stream_opened(session)
-    closed = partial(_closed, sessions, session, stream, outbox, over)
-    return EventStream(request, edge, TRANSPORT, outbox, over=closed)
+    ended = partial(_end_events, sessions, session, stream, send_buffer, on_end)
+    return EventStream(request, context, TRANSPORT, send_buffer, on_end=ended)
 
 
-def _closed(
-    sessions: SessionStore, session: Session, stream: ReplayStream, outbox: SendBuffer, over: Callable[[], None]
+def _end_events(
+    sessions: SessionStore, session: Session, stream: ReplayStream, send_buffer: SendBuffer, on_end: Callable[[], None]
 ) -> None:
-    stream.detach(outbox)
+    stream.detach(send_buffer)
     sessions.stream_closed(session)
-    over()
+    on_end()
 
 
 def _no_such_version(version: str | None) -> Refusal:

@@ -1,4 +1,4 @@
-"""What every transport is given: whom to hand calls to, and by which rules. Does nothing itself."""
+"""What every transport is given: the handler of calls, the audience of listeners, settings, sealer and metrics."""
 
 from __future__ import annotations
 
@@ -20,27 +20,28 @@ from mcproxy.telemetry.metrics import Metrics
 
 @dataclass(slots=True, eq=False)
 class TransportContext:
+    """One object for the process: a reload assigns `proxy` and `forwarded` anew; nothing else changes."""
+
     handler: Handler
     audience: Audience
     proxy: Proxy
-    """As of now: a reload puts another in its place. All else stays as it is."""
     sealer: Sealer
     metrics: Metrics
     exists: Callable[[str, Principal], bool]
-    """Whether there is an endpoint, as of now and as far as somebody can see."""
+    """Whether an endpoint exists now, as far as that principal may see."""
     tasks: TaskGroup
-    """Owns the calls: they outlive the connections that they came by."""
+    """Owns the tasks of handshake calls, which outlive the connections that they came by."""
     forwarded: frozenset[str] = frozenset()
-    """Headers, in lower case, that upstreams take callers' own credentials from; as of now."""
+    """Request headers, in lower case, whose values go on to upstreams (`credentials.forward`)."""
     traced: bool = False
-    """Whether anybody wants to know of which trace a request is."""
+    """Whether calls are recorded as spans, so that `traceparent` is read."""
     mirrored: Callable[[Caller, str], Sequence[MirroredParameter]] = lambda caller, tool: ()
-    """The parameters of a tool, by its exposed name, that come in headers too, as far as that is known."""
+    """The parameters of a tool, by its exposed name, that requests also carry in headers (`x-mcp-header`)."""
     keep_alive: KeepAlive = field(init=False)
     """Of all event streams."""
-    patience: Deadlines = field(init=False)
-    """For all answers, of clients that take events: a stream begins where the first word is that late."""
+    stream_deadlines: Deadlines = field(init=False)
+    """Of all POSTs that may be answered as a stream: it begins where the answer takes `stream_after` seconds."""
 
     def __post_init__(self) -> None:
         self.keep_alive = KeepAlive(lambda: self.proxy.keep_alive)
-        self.patience = Deadlines(lambda: self.proxy.stream_after)
+        self.stream_deadlines = Deadlines(lambda: self.proxy.stream_after)

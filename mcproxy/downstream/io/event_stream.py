@@ -1,7 +1,7 @@
-"""Event streams on their way to HTTP clients: written as they come, kept alive, and ended with their outbox.
+"""An SSE response as it is written: flushed once per turn of the loop, kept alive, ended with its send buffer.
 
-What comes in one turn of the loop goes in one piece, and while a client does not keep up nothing is taken out of the
-box, so that changes coalesce (requirement R23). Knows nothing of what an event says.
+While a client does not keep up nothing is taken out of the buffer, so that changes coalesce (requirement R23). Knows
+nothing of what an event says.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from mcproxy.protocol.sse import KEEP_ALIVE
 _HEADERS: Final = {
     "Content-Type": EVENTS,
     "Cache-Control": "no-store",
-    # nginx and its like hold a response back until a buffer is full, unless told.
+    # nginx and its like hold a response back until a buffer is full, unless told (requirement R59).
     "X-Accel-Buffering": "no",
 }
 
 
 class EventStream:
-    """The response to one request, begun; it lasts until its outbox is drained, or the client is gone.
+    """The response to one request, begun; it lasts until its buffer is drained, or the client is gone.
 
-    `over` is called once, when nothing is written any more.
+    `on_end` is called once, after the last write.
     """
 
     __slots__ = (
         "_chunks",
-        "_edge",
+        "_context",
         "_ended",
         "_loop",
-        "_outbox",
-        "_over",
+        "_on_end",
         "_scheduled",
+        "_send_buffer",
         "_sent",
         "_waiter",
         "written",
@@ -46,32 +46,32 @@ class EventStream:
     def __init__(
         self,
         request: http.Request,
-        edge: TransportContext,
+        context: TransportContext,
         transport: str,
-        outbox: SendBuffer,
+        send_buffer: SendBuffer,
         *,
         headers: Mapping[str, str] | None = None,
-        over: Callable[[], None] | None = None,
+        on_end: Callable[[], None] | None = None,
     ) -> None:
-        self._edge = edge
-        self._outbox = outbox
-        self._over = over
-        self._sent = edge.metrics.bytes_out.labels(transport)
+        self._context = context
+        self._send_buffer = send_buffer
+        self._on_end = on_end
+        self._sent = context.metrics.bytes_out.labels(transport)
         self._loop = asyncio.get_running_loop()
         self._waiter: asyncio.Future[None] | None = None
         self._ended = False
         self._scheduled = False
         self._chunks = request.begin(200, {**_HEADERS, **headers} if headers else _HEADERS)
-        self._chunks.ready, self._chunks.gone = self._stir, self._end
-        outbox.when_woken = self._stir
+        self._chunks.ready, self._chunks.gone = self._schedule, self._end
+        send_buffer.on_ready = self._schedule
         self.written = self._loop.time()
-        edge.keep_alive.add(self)
+        context.keep_alive.add(self)
         if request.gone:
             self._end()
-        self._stir()
+        self._schedule()
 
-    async def ended(self) -> http.Streamed:
-        """Returns when nothing is written any more; once at most. Cancelled, it hangs up."""
+    async def wait_ended(self) -> http.Streamed:
+        """Returns after the last write; at most one may wait. Where that is cancelled, the connection is reset."""
         if not self._ended:
             self._waiter = self._loop.create_future()
             try:
@@ -83,30 +83,30 @@ class EventStream:
         return http.Streamed()
 
     def keep_alive(self) -> None:
-        # To whoever does not take what there is, a sign of life is no help.
+        # A client that does not read what is there has no use for more.
         if not (self._chunks.full or self._ended):
             self.written = self._loop.time()
             self._chunks.write(KEEP_ALIVE)
             self._sent.inc(len(KEEP_ALIVE))
 
-    def _stir(self) -> None:
+    def _schedule(self) -> None:
         if not (self._scheduled or self._ended):
             self._scheduled = True
             self._loop.call_soon(self._flush)
 
     def _flush(self) -> None:
-        outbox = self._outbox
+        send_buffer = self._send_buffer
         while not (self._chunks.full or self._ended):
-            frames = outbox.take()
+            frames = send_buffer.take()
             if frames:
                 self.written = self._loop.time()
                 self._sent.inc(len(frames))
-            if outbox.closed and outbox.drained:
+            if send_buffer.closed and send_buffer.drained:
                 self._chunks.end(frames)
                 self._end()
                 break
             self._chunks.write(frames)
-            if not outbox.may_have_more:
+            if not send_buffer.may_have_more:
                 break
         self._scheduled = False
 
@@ -116,7 +116,7 @@ class EventStream:
         self._ended = True
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
-        self._edge.keep_alive.discard(self)
-        self._outbox.discard()
-        if self._over is not None:
-            self._over()
+        self._context.keep_alive.discard(self)
+        self._send_buffer.discard()
+        if self._on_end is not None:
+            self._on_end()

@@ -24,19 +24,21 @@ class _Brought(msgspec.Struct, frozen=True):
     credentials: ForwardedCredentials | None
 
 
-def brought(edge: TransportContext, principal: Principal, request: http.Request) -> ForwardedCredentials | None:
+def forwarded_credentials(
+    context: TransportContext, principal: Principal, request: http.Request
+) -> ForwardedCredentials | None:
     """None where it brings nothing of that kind. Raises Refusal where a header came twice."""
-    fields, forwarded = request.fields, edge.forwarded
+    fields, forwarded = request.fields, context.forwarded
     noted = fields.noted.get(_Brought)
     if noted is None or noted.forwarded is not forwarded or noted.principal is not principal:
-        credentials = _read(edge, principal, fields)
+        credentials = _read(context, principal, fields)
         noted = fields.noted[_Brought] = _Brought(principal, forwarded, credentials)
     return noted.credentials
 
 
-def _read(edge: TransportContext, principal: Principal, fields: http.Headers) -> ForwardedCredentials | None:
+def _read(context: TransportContext, principal: Principal, fields: http.Headers) -> ForwardedCredentials | None:
     found: dict[str, str] = {}
-    for name in edge.forwarded:
+    for name in context.forwarded:
         values = fields.all(name)
         if len(values) > 1:
             raise Refusal(400, INVALID_REQUEST, f"the header {name} came twice")
@@ -45,4 +47,4 @@ def _read(edge: TransportContext, principal: Principal, fields: http.Headers) ->
     if not found:
         return None
     named = msgspec.json.encode([principal.name, sorted(found.items())])
-    return ForwardedCredentials(edge.sealer.digest("credentials", named), found)
+    return ForwardedCredentials(context.sealer.digest("credentials", named), found)

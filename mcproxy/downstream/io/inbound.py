@@ -1,4 +1,4 @@
-"""What arrived in one piece, and which era it speaks. Answers nothing."""
+"""Bytes from a client to messages, single or in a batch, and the era that they speak. Answers nothing."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def read(data: bytes) -> Incoming:
     """Raises InvalidMessage."""
     if data[:1] == b"{":
         return parse(data)
-    # RFC 8259, section 8.1: a mark may be ignored. Some shells of Windows begin a pipe with one.
+    # RFC 8259, section 8.1: a byte order mark may be ignored. Some shells of Windows begin a pipe with one.
     data = data.removeprefix(codecs.BOM_UTF8)
     batch = parse_batch(data)
     return parse(data) if batch is None else batch
 
 
 def speaks_stateless(incoming: Incoming) -> bool:
-    """Whether this says its protocol version by itself, as every request has since 2026-07-28 (versioning)."""
+    """Whether a message names its own protocol version, as every request does since 2026-07-28 (versioning)."""
     return isinstance(incoming, (Request, Notification)) and says_version(incoming.params)

@@ -1,6 +1,6 @@
-"""Signs of life for streams on which nothing happens, or what lies between takes them for dead. Writes none itself.
+"""Keep-alive comments for idle event streams, so that proxies on the way do not close them (requirement R7).
 
-One timer is for all of them: most streams idle, and there may be many thousands.
+One timer serves all streams, which may be many thousands. Decides when a stream is due; the stream writes.
 """
 
 from __future__ import annotations
@@ -11,52 +11,53 @@ from contextvars import Context
 from typing import Final, Protocol
 
 ROUNDS: Final = 16
-"""How often, in the time that a stream may be silent, silent ones are looked for."""
-AT_ONCE: Final = 100
-"""Signs of life that are given on end: whoever calls meanwhile must not wait for thousands."""
+"""How often per interval idle streams are looked for."""
+BATCH: Final = 100
+"""Streams that are written to before other callbacks of the loop get their turn."""
 
 
-class Silent(Protocol):
+class IdleStream(Protocol):
     written: float
     """When something was last written, by the clock of the loop."""
 
     def keep_alive(self) -> None:
-        """Writes something that means nothing."""
+        """Writes a comment that readers skip."""
 
 
 class KeepAlive:
-    """`patience` says how many seconds a stream may be silent, as of now. None is silent for longer."""
+    """`interval` returns the seconds that a stream may be idle, as configured now; none is idle for longer."""
 
-    def __init__(self, patience: Callable[[], float]) -> None:
-        self._patience = patience
-        self._streams: set[Silent] = set()
+    def __init__(self, interval: Callable[[], float]) -> None:
+        self._interval = interval
+        self._streams: set[IdleStream] = set()
         self._timer: asyncio.TimerHandle | None = None
 
-    def add(self, stream: Silent) -> None:
+    def add(self, stream: IdleStream) -> None:
         self._streams.add(stream)
         if self._timer is None:
-            self._wait()
+            self._set_timer()
 
-    def discard(self, stream: Silent) -> None:
+    def discard(self, stream: IdleStream) -> None:
         self._streams.discard(stream)
         if self._timer is not None and not self._streams:
             self._timer.cancel()
             self._timer = None
 
-    def _wait(self) -> None:
-        # In nobody's context: it goes on for as long as there are streams, whosever call the first one answers.
-        self._timer = asyncio.get_running_loop().call_later(self._patience() / ROUNDS, self._look, context=Context())
+    def _set_timer(self) -> None:
+        # In an empty context: the timer outlives the call that the first stream answers.
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(self._interval() / ROUNDS, self._look, context=Context())
 
     def _look(self) -> None:
-        self._wait()
-        # Those that would be silent for too long at the next round.
-        since = asyncio.get_running_loop().time() - self._patience() * (1 - 1 / ROUNDS)
-        self._give([stream for stream in self._streams if stream.written <= since])
+        self._set_timer()
+        # Those that would be idle for too long by the next round.
+        since = asyncio.get_running_loop().time() - self._interval() * (1 - 1 / ROUNDS)
+        self._write([stream for stream in self._streams if stream.written <= since])
 
-    def _give(self, due: list[Silent]) -> None:
-        """To some; to the others once the loop has turned."""
-        for stream in due[:AT_ONCE]:
+    def _write(self, due: list[IdleStream]) -> None:
+        """One batch now, the rest in the next turns of the loop."""
+        for stream in due[:BATCH]:
             if stream in self._streams:
                 stream.keep_alive()
-        if len(due) > AT_ONCE:
-            asyncio.get_running_loop().call_soon(self._give, due[AT_ONCE:])
+        if len(due) > BATCH:
+            asyncio.get_running_loop().call_soon(self._write, due[BATCH:])

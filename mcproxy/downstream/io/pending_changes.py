@@ -1,7 +1,8 @@
-"""What one client has still to be told between its calls: a set, so that storms coalesce (requirement R23).
+"""The changes that one client has still to be told of: a set per client, so that storms coalesce (requirement R23).
 
-Notices are no change of state; they go in order, and the oldest give way. An update that says much is told without what
-it says; a task that does is left to be asked for. Sends nothing itself.
+Notices are no changes of state; they are sent in order, and the oldest are dropped first. A resource update with large
+`params` is sent without them; a large task update is dropped, since the client can ask for the task. Sends nothing
+itself.
 """
 
 from __future__ import annotations
@@ -15,31 +16,30 @@ from mcproxy.protocol.jsonrpc import Notification, encode, size_of
 from mcproxy.protocol.methods import Kind
 from mcproxy.settings import LimitSettings
 
-AT_ONCE: Final = 64
-"""How many notifications are taken in one go: few enough to fit into what waits to be written."""
+BATCH: Final = 64
+"""Notifications that are taken at a time: few enough to fit into a send buffer."""
 
 _SHARE: Final = 16
-"""What part of the bytes that may wait to be written may wait for the client to listen; most have no stream open."""
+"""The share of `max_queued_bytes` that may wait while a client has no stream open, as most have not."""
 
+StateChange = ListChanged | ResourceUpdated | TaskChanged
+"""Changes of which only the latest matters."""
 
-State = ListChanged | ResourceUpdated | TaskChanged
-"""Changes of which the latest says all."""
-
-_TOLD_AS: Final = {kind.changed: kind for kind in Kind}
-"""Resources and their templates are two lists with one notification."""
+_LIST_OF: Final = {kind.changed: kind for kind in Kind}
+"""The kind that stands for each notification: resources and their templates are two lists with one."""
 
 
 class PendingChanges:
-    __slots__ = ("_changes", "_limits", "_most", "_most_said", "_notices")
+    __slots__ = ("_changes", "_limits", "_max_params", "_most", "_notices")
 
     def __init__(self, limits: LimitSettings) -> None:
         self._most = limits.max_subscriptions_per_session + limits.max_tasks_per_session + len(Kind)
-        self._changes: dict[str | ListChanged | TaskChanged, State] = {}
-        """By what they are changes of: an update by its URI, whose hash is at hand, the others by themselves."""
-        self._most_said = limits.max_queued_bytes // _SHARE // self._most
-        """Bytes of `params` that an update may bring."""
+        self._changes: dict[str | ListChanged | TaskChanged, StateChange] = {}
+        """An update by its URI, whose hash is cached; the others by themselves."""
+        self._max_params = limits.max_queued_bytes // _SHARE // self._most
+        """Bytes of `params` that an update may carry."""
         self._notices: BoundedQueue[Notice] | None = None
-        """Most hear of none."""
+        """Made with the first notice: most clients get none."""
         self._limits = limits
 
     def __len__(self) -> int:
@@ -48,33 +48,33 @@ class PendingChanges:
     def note(self, change: Change) -> None:
         # An update may concern thousands, and `match` takes several times as long.
         if isinstance(change, ResourceUpdated):
-            self._changes[change.uri] = change if change.size <= self._most_said else ResourceUpdated(change.uri)
+            self._changes[change.uri] = change if change.size <= self._max_params else ResourceUpdated(change.uri)
         elif isinstance(change, ListChanged):
-            told = ListChanged(_TOLD_AS[change.kind.changed])
-            self._changes[told] = told
+            listed = ListChanged(_LIST_OF[change.kind.changed])
+            self._changes[listed] = listed
         elif isinstance(change, Notice):
             if self._notices is None:
                 self._notices = BoundedQueue(self._limits.max_queued_messages, self._limits.max_queued_bytes // _SHARE)
             self._notices.put(change, size_of(change.params))
-        elif size_of(change.params) <= self._most_said:
+        elif size_of(change.params) <= self._max_params:
             self._changes[change] = change
         if len(self._changes) > self._most:
             del self._changes[next(iter(self._changes))]
 
     def take(self) -> list[Change]:
-        """The next of them, at most AT_ONCE."""
-        if self._notices is None and len(self._changes) <= AT_ONCE:
+        """The next of them, at most BATCH, removed."""
+        if self._notices is None and len(self._changes) <= BATCH:
             changes: list[Change] = list(self._changes.values())
             self._changes.clear()
             return changes
         taken: list[Change] = []
-        while self._notices and len(taken) < AT_ONCE:
+        while self._notices and len(taken) < BATCH:
             taken.append(self._notices.take())
-        if len(taken) + len(self._changes) <= AT_ONCE:
+        if len(taken) + len(self._changes) <= BATCH:
             taken += self._changes.values()
             self._changes.clear()
         else:
-            taken += map(self._changes.pop, list(islice(self._changes, AT_ONCE - len(taken))))
+            taken += map(self._changes.pop, list(islice(self._changes, BATCH - len(taken))))
         return taken
 
 

@@ -1,4 +1,4 @@
-"""HTTP responses of the gateway: JSON, errors with a JSON-RPC body, and which of its forms a client takes.
+"""HTTP responses: JSON, errors with a JSON-RPC body, and which media types an `Accept` header admits.
 
 Decides no status and reads no message.
 """
@@ -21,7 +21,7 @@ _WHOLE_HEADERS: Final = {"Content-Type": JSON, "Cache-Control": "no-store"}
 
 
 class Refusal(Exception):
-    """An HTTP request that is not let in: the status, and the JSON-RPC error for the body."""
+    """An HTTP request that is refused: the status, and the JSON-RPC error for the body."""
 
     def __init__(
         self, status: int, code: int, sentence: str, *, data: object = None, headers: Mapping[str, str] | None = None
@@ -43,7 +43,7 @@ def error(
 
 
 def failure(reason: McpError, id: RequestId | None) -> http.Response:
-    """Of a request that could be read, and is answered with our own error."""
+    """The response to a request that could be read, and is answered with our own error."""
     return error(503 if reason.reason is Reason.UNAVAILABLE else 200, reason, id)
 
 
@@ -53,7 +53,7 @@ def json(body: bytes, status: int = 200, headers: Mapping[str, str] | None = Non
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """Which of our two forms an `Accept` header admits (RFC 9110, section 12.5.1)."""
+    """Which of JSON and SSE an `Accept` header admits (RFC 9110, section 12.5.1)."""
 
     json: bool
     events: bool

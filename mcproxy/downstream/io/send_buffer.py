@@ -1,7 +1,7 @@
-"""Frames on their way to one connection: the sender never waits, and one writer drains them.
+"""Frames on their way to one connection: senders never wait, and one writer takes all that is there.
 
-Bounded: what may be missed is dropped when the box is full, and what may not ends the connection, for a client
-that does not keep up is disconnected (requirement R23). Knows nothing of what a frame says.
+Bounded (requirement R23): a droppable frame is dropped when the buffer is full; any other ends the connection, since a
+client that does not keep up is disconnected. Knows nothing of what a frame says.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from mcproxy.settings import LimitSettings
 
 
 class SendBuffer:
-    """`when_woken` is called whenever whoever drains it should look, though there may be nothing.
+    """`on_ready` is called when its writer should look at it, though there may be nothing.
 
-    `refill` is called whenever it is found empty, to put into it what waits elsewhere; it says whether more may wait.
+    `refill` is called when it is found empty, to put into it what waits elsewhere; returns whether more may wait.
     """
 
-    __slots__ = ("_frames", "_limits", "_size", "closed", "may_have_more", "refill", "when_woken")
+    __slots__ = ("_frames", "_limits", "_size", "closed", "may_have_more", "on_ready", "refill")
 
     def __init__(self, limits: LimitSettings) -> None:
-        self.when_woken: Callable[[], None] = _nobody
-        self.refill: Callable[[], bool] = _nothing
+        self.on_ready: Callable[[], None] = _do_nothing
+        self.refill: Callable[[], bool] = _add_nothing
         self.may_have_more = False
         """Whether there may be something to take after what was taken last."""
         self._limits = limits
@@ -39,40 +39,40 @@ class SendBuffer:
         """Whether nothing is left to write, nor will be."""
         return self.closed and not self._frames
 
-    def put(self, frame: bytes, *, may_miss: bool = False) -> None:
+    def put(self, frame: bytes, *, droppable: bool = False) -> None:
         if self.closed:
             return
         # One frame always fits: how large a message may be is decided where it comes in.
         first = not self._frames
         if not (first or self._has_room(frame)):
-            if not may_miss:
+            if not droppable:
                 self.discard()
             return
         self._frames.append(frame)
         self._size += len(frame)
-        # Who drains it has been woken for those before.
+        # The writer was notified of those before.
         if first:
-            self.when_woken()
+            self.on_ready()
 
     def restore(self, frames: list[bytes]) -> None:
-        """Puts what is bounded elsewhere: the events of a stream that is resumed."""
+        """Puts frames that are bounded elsewhere: the events of a stream that is resumed."""
         self._frames += frames
         self._size += sum(map(len, frames))
-        self.wake()
+        self.notify_writer()
 
     def close(self) -> None:
-        """Takes no more; what is in it can still be drained."""
+        """Takes no more; frames in it can still be taken."""
         self.closed = True
-        self.wake()
+        self.notify_writer()
 
     def discard(self) -> None:
-        """Closes, and lets go of what was not written: its connection is over, whoever still holds the box."""
+        """Closes and drops the frames: their connection is over, whatever still refers to the buffer."""
         self._frames, self._size = [], 0
         self.close()
 
-    def wake(self) -> None:
-        """Says that there may be something to put."""
-        self.when_woken()
+    def notify_writer(self) -> None:
+        """Has the writer look: `refill` may have something to put."""
+        self.on_ready()
 
     def take(self) -> bytes:
         """All frames at once."""
@@ -87,22 +87,22 @@ class SendBuffer:
         return len(self._frames) < limits.max_queued_messages and self._size + len(frame) <= limits.max_queued_bytes
 
 
-async def pump(outbox: SendBuffer, write: Callable[[bytes], Awaitable[None]]) -> None:
-    """Writes what comes until the box is drained."""
-    woken = asyncio.Event()
-    outbox.when_woken = woken.set
-    while not outbox.drained:
-        woken.clear()
-        frames = outbox.take()
+async def pump(buffer: SendBuffer, write: Callable[[bytes], Awaitable[None]]) -> None:
+    """Writes frames as they come, until the buffer is drained."""
+    ready = asyncio.Event()
+    buffer.on_ready = ready.set
+    while not buffer.drained:
+        ready.clear()
+        frames = buffer.take()
         if frames:
             await write(frames)
-        elif not outbox.drained:
-            await woken.wait()
+        elif not buffer.drained:
+            await ready.wait()
 
 
-def _nobody() -> None:
+def _do_nothing() -> None:
     return
 
 
-def _nothing() -> bool:
+def _add_nothing() -> bool:
     return False

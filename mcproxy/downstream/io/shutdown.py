@@ -1,8 +1,17 @@
-"""What clients of either era are told when the gateway shuts down."""
+"""The errors that clients of either era get because the gateway shuts down."""
 
 from __future__ import annotations
 
-from typing import Final
+from mcproxy.call.errors import McpError, Reason
+from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, ErrorObject, ErrorResponse, RequestId
 
-SHUTTING_DOWN: Final = "the gateway is shutting down; try again"
-CUT_OFF: Final = "the gateway shut down before the answer came; what became of the call is unknown"
+
+def shutting_down() -> McpError:
+    """Refuses a request that came once the gateway drains."""
+    return McpError(INTERNAL_ERROR, "the gateway is shutting down; try again", reason=Reason.UNAVAILABLE)
+
+
+def cut_off(id: RequestId | None) -> ErrorResponse:
+    """Answers a request that was still running at the end of `shutdown_grace`."""
+    sentence = "the gateway shut down before the answer came; what became of the call is unknown"
+    return ErrorResponse(id, ErrorObject(INTERNAL_ERROR, sentence))

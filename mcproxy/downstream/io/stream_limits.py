@@ -1,6 +1,6 @@
-"""How many event streams each caller keeps open to be told of changes, of all transports (requirement R54).
+"""How many event streams each principal keeps open to be told of changes, over all transports (requirement R54).
 
-Those that answer a call are not among them: calls have limits of their own. Opens no stream itself.
+Streams that answer a call are not counted here: calls have limits of their own. Opens no stream itself.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from mcproxy.protocol.jsonrpc import INTERNAL_ERROR
 
 
 class TooManyStreams(McpError):
-    """One more than a caller may keep open."""
+    """The principal already has `most` streams open."""
 
     def __init__(self, most: int) -> None:
         sentence = f"all your {most} event streams are in use (limits.max_streams_per_principal); end one"
@@ -23,27 +23,28 @@ class TooManyStreams(McpError):
 
 
 class StreamLimits:
-    def __init__(self, edge: TransportContext) -> None:
-        self._edge = edge
-        self._of_principal: Counter[str] = Counter()
-        self._none = asyncio.Event()
+    def __init__(self, context: TransportContext) -> None:
+        self._context = context
+        self._open: Counter[str] = Counter()
+        """By the names of principals."""
+        self._none_open = asyncio.Event()
 
     def open(self, principal: Principal) -> None:
         """Counts one more, until it is closed. Raises TooManyStreams."""
-        most = self._edge.proxy.limits.max_streams_per_principal
-        if self._of_principal[principal.name] >= most:
+        most = self._context.proxy.limits.max_streams_per_principal
+        if self._open[principal.name] >= most:
             raise TooManyStreams(most)
-        self._of_principal[principal.name] += 1
+        self._open[principal.name] += 1
 
     def close(self, principal: Principal) -> None:
-        self._of_principal[principal.name] -= 1
-        if not self._of_principal[principal.name]:
-            del self._of_principal[principal.name]
-        if not self._of_principal:
-            self._none.set()
+        self._open[principal.name] -= 1
+        if not self._open[principal.name]:
+            del self._open[principal.name]
+        if not self._open:
+            self._none_open.set()
 
-    async def closed(self) -> None:
-        """Returns once none is open."""
-        while self._of_principal:
-            self._none.clear()
-            await self._none.wait()
+    async def wait_closed(self) -> None:
+        """Returns once no stream is open."""
+        while self._open:
+            self._none_open.clear()
+            await self._none_open.wait()

@@ -93,7 +93,7 @@ class Admitted(msgspec.Struct, frozen=True, eq=False):
 
 
 def admit(
-    edge: TransportContext,
+    context: TransportContext,
     request: Request,
     principal: Principal,
     endpoint: str,
@@ -109,7 +109,7 @@ def admit(
         caller = introduction.caller
         if credentials is not None:
             caller = replace(caller, credentials=credentials)
-        row = _row(caller.version, request.method) if fields is None else _row_agreed(edge, caller, request, fields)
+        row = _row(caller.version, request.method) if fields is None else _row_agreed(context, caller, request, fields)
     except (InvalidEnvelope, HeaderMismatch) as refusal:
         error = refusal.error
         raise McpError(error.code, error.message, error.data) from refusal
@@ -169,25 +169,27 @@ _introduced_again: Final = lru_cache(256)(_introduced)
 """Most clients say the same with each request; what is known of a caller is then found by its identity."""
 
 
-async def respond(edge: TransportContext, admitted: Admitted, send: SendMessage) -> None:
+async def respond(context: TransportContext, admitted: Admitted, send: SendMessage) -> None:
     """Carries out a request: what belongs to it goes to `send`, its answer last. Cancelled, it sends nothing more."""
     way = _RequestClient(admitted, send)
     call = Call(admitted.row, admitted.params, admitted.caller, way, id=admitted.id)
     try:
-        outcome = await edge.handler(call)
+        outcome = await context.handler(call)
     finally:
         way.close()
-    send(answer(edge, admitted, outcome))
+    send(answer(context, admitted, outcome))
 
 
-def answer(edge: TransportContext, admitted: Admitted, outcome: Outcome) -> Answer:
+def answer(context: TransportContext, admitted: Admitted, outcome: Outcome) -> Answer:
     """An outcome as a client of this era is told it."""
     match outcome:
         case Complete(result=result):
             absent, own = _HINTED if admitted.row.hinted else _COMPLETE, _OWN_MEMBERS.get(admitted.row.name, {})
-            return Response(admitted.id, dressed(result, absent, own, server=_implementation(edge.proxy.name)))
+            return Response(admitted.id, dressed(result, absent, own, server=_implementation(context.proxy.name)))
         case InputRequired(result=result) if admitted.row.may_ask:
-            return Response(admitted.id, dressed(result, _INPUT_REQUIRED, {}, server=_implementation(edge.proxy.name)))
+            return Response(
+                admitted.id, dressed(result, _INPUT_REQUIRED, {}, server=_implementation(context.proxy.name))
+            )
         case InputRequired():
             # mrtr, Supported Requests: "MUST NOT ... on any other client requests".
             sentence = f"the upstream needs input for {admitted.row.name}, which may not ask for any"
@@ -233,7 +235,7 @@ class _Agreement(msgspec.Struct, frozen=True, eq=False):
     """The same, read."""
 
 
-def _row_agreed(edge: TransportContext, caller: Caller, request: Request, fields: http.Headers) -> Method:
+def _row_agreed(context: TransportContext, caller: Caller, request: Request, fields: http.Headers) -> Method:
     """The row of a request whose headers say what its body says. Raises HeaderMismatch, and what `_row` does.
 
     Those of a tool's own parameters are checked as far as they are known.
@@ -247,7 +249,7 @@ def _row_agreed(edge: TransportContext, caller: Caller, request: Request, fields
     ):
         agreed = fields.noted[_Agreement] = _agreement(caller.version, request, fields)
     if agreed.name is not None and agreed.row.subject is Subject.TOOL:
-        mirrored = edge.mirrored(caller, agreed.name)
+        mirrored = context.mirrored(caller, agreed.name)
         if mirrored:
             check_parameter_headers(fields.all, mirrored, request.params.get("arguments"))
     return agreed.row

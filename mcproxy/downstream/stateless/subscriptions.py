@@ -1,7 +1,7 @@
 """`subscriptions/listen` (2026-07-28, subscriptions): one request, answered by a stream of changes until it ends.
 
-The acknowledgement goes first and says what is honoured; nothing else is told that was not asked for. What the
-client has still to be told is a set. Knows no transport.
+The acknowledgement goes first and names what is honoured; only changes that were asked for are sent. Pending changes
+are a set. Knows no transport.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from mcproxy.call.calls import Call, Complete, Failed, InputRequired, Outcome
 from mcproxy.call.clients import Change, InputRequest, ListChanged, Notice, ResourceUpdated, TaskChanged
 from mcproxy.call.errors import McpError
 from mcproxy.downstream.io.context import TransportContext
-from mcproxy.downstream.io.pending_changes import AT_ONCE, PendingChanges, as_notification
-from mcproxy.downstream.io.shutdown import SHUTTING_DOWN
+from mcproxy.downstream.io.pending_changes import BATCH, PendingChanges, as_notification
+from mcproxy.downstream.io.shutdown import shutting_down
 from mcproxy.downstream.stateless.conversation import Admitted, answer
 from mcproxy.protocol.capabilities import tells_changes
 from mcproxy.protocol.envelope import META, with_meta
@@ -30,7 +30,6 @@ from mcproxy.protocol.jsonrpc import (
     INVALID_PARAMS,
     INVALID_REQUEST,
     MISSING_CLIENT_CAPABILITY,
-    ErrorObject,
     ErrorResponse,
     InvalidMessage,
     Message,
@@ -45,8 +44,8 @@ from mcproxy.protocol.methods import ACKNOWLEDGED, DISCOVER, LISTEN, LISTEN_FLAG
 from mcproxy.protocol.tasks import LISTEN_TASKS, NEEDED, UNDECLARED, listened, listening_for, offer
 from mcproxy.settings import LimitSettings
 
-SUBSCRIBED_AT_ONCE: Final = 16
-"""How many resources of one stream are subscribed at the same time."""
+MAX_CONCURRENT: Final = 16
+"""Resources of one stream that are subscribed at the same time."""
 
 _flag = msgspec.json.Decoder(bool)
 _uris = msgspec.json.Decoder(list[str])
@@ -54,18 +53,18 @@ _uris = msgspec.json.Decoder(list[str])
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionFilter:
-    """What a client wants to hear of, or is agreed to be told."""
+    """The changes that a client asks for, or that the gateway agreed to send."""
 
     flags: frozenset[str] = frozenset()
     uris: tuple[str, ...] = ()
     tasks: tuple[str, ...] = ()
-    """By the ids that the client knows."""
+    """Task ids, as the client knows them."""
 
     @property
     def kinds(self) -> frozenset[Kind]:
         return frozenset(kind for flag in self.flags for kind in LISTEN_FLAGS[flag])
 
-    def admits(self, change: Change) -> bool:
+    def matches(self, change: Change) -> bool:
         # An update may concern thousands, and `match` takes several times as long.
         if isinstance(change, ResourceUpdated):
             return bool(self.uris)
@@ -75,7 +74,7 @@ class SubscriptionFilter:
             case TaskChanged(id=id):
                 return id in self.tasks
             case Notice():
-                # subscriptions, logging: what belongs to requests goes on the streams of requests.
+                # subscriptions, logging: messages of a request go on the stream of that request.
                 return False
             case _:
                 assert_never(change)
@@ -86,7 +85,7 @@ class SubscriptionFilter:
 
 
 def read_filter(params: Params, limits: LimitSettings) -> SubscriptionFilter:
-    """What a request asks for. Raises McpError, as well where it names more than it may."""
+    """The filter of a request. Raises McpError where it is malformed, or names more than a session may watch."""
     try:
         members = parse_object(params.get("notifications", b""))
         flags = frozenset(name for name in LISTEN_FLAGS if name in members and _flag.decode(members[name]))
@@ -106,7 +105,7 @@ def _check_number(names: tuple[str, ...], what: str, most: int, limit: str) -> N
 
 
 def _check_tasks(admitted: Admitted) -> None:
-    """tasks extension, Protocol Errors: MUST, for who names tasks and did not declare it. Raises McpError."""
+    """Raises McpError for tasks of a client that did not declare the extension (tasks extension, Protocol Errors)."""
     try:
         members = parse_object(admitted.params.get("notifications", EMPTY_OBJECT))
     except InvalidMessage:
@@ -117,121 +116,117 @@ def _check_tasks(admitted: Admitted) -> None:
 
 
 class SubscriptionOutlet(Protocol):
-    """The way to the client."""
+    """The way to the client of a subscription."""
 
     def send(self, message: Message) -> None:
         """Never blocks."""
 
-    def put(self, notification: bytes, *, may_miss: bool) -> None:
-        """Sends one that is encoded already; what may be missed is dropped where there is no room."""
+    def put(self, notification: bytes, *, droppable: bool) -> None:
+        """Sends an encoded notification; a droppable one is dropped where there is no room."""
 
-    def wake(self) -> None:
-        """Says that there may be changes to tell."""
+    def notify_writer(self) -> None:
+        """Has the writer look: the subscription has changes to send."""
 
 
 class Subscription:
-    """One stream, as its client's listener (`call.clients.Listener`)."""
+    """One stream, as its client's listener (implements `call.clients.Listener`)."""
 
-    def __init__(self, edge: TransportContext, admitted: Admitted, line: SubscriptionOutlet) -> None:
-        """Raises McpError where the request says nothing that can be served."""
+    def __init__(self, context: TransportContext, admitted: Admitted, outlet: SubscriptionOutlet) -> None:
+        """Raises McpError where the request cannot be served."""
         self.caller: Final = admitted.caller
         _check_tasks(admitted)
-        self._wanted = read_filter(admitted.params, edge.proxy.limits)
-        self._edge = edge
+        self._wanted = read_filter(admitted.params, context.proxy.limits)
+        self._context = context
         self._admitted = admitted
-        self._line = line
+        self._outlet = outlet
         self._tag = {META_SUBSCRIPTION: admitted.id}
         self._meta = b'"%b":%b' % (META.encode(), raw(self._tag))
-        self._changes = PendingChanges(edge.proxy.limits)
+        self._changes = PendingChanges(context.proxy.limits)
         self._filter = SubscriptionFilter()
-        self._acknowledged = False
+        self.acknowledged = False
+        """Whether it was acknowledged, and has not ended."""
         self._closing = False
         self._closed: asyncio.Event | None = None
-        """Made by who waits for it."""
+        """Made by the first that waits for it."""
 
     def set_log_level(self, level: str) -> None:
         """Does nothing: log messages belong to requests."""
 
     def notify(self, method: str, params: Params) -> None:
-        """Does nothing: what belongs to a request does not go on this stream (subscriptions)."""
+        """Does nothing: messages of a request do not go on this stream (subscriptions)."""
 
     def signal(self, change: Change) -> None:
-        if self._filter.admits(change):
+        if self._filter.matches(change):
             self._changes.note(change)
-            self._line.wake()
+            self._outlet.notify_writer()
 
     async def ask(self, request: InputRequest) -> Raw:
         raise McpError(INVALID_REQUEST, f"{request.method}: this client can be asked by an answer alone")
 
     @property
-    def has_news(self) -> bool:
-        """Whether the client has still to be told something, and has the acknowledgement."""
-        return self._acknowledged and len(self._changes) > 0
+    def has_changes(self) -> bool:
+        """Whether changes are pending that may be sent now."""
+        return self.acknowledged and len(self._changes) > 0
 
-    def tell_changes(self) -> bool:
-        """Sends some of it; whether there may be more."""
-        if not self._acknowledged:
+    def send_changes(self) -> bool:
+        """Sends a batch of pending changes; returns whether there may be more."""
+        if not self.acknowledged:
             return False
         changes = self._changes.take()
         for change in changes:
-            self._line.put(self._told(change), may_miss=True)
-        return len(changes) == AT_ONCE
-
-    @property
-    def lasts(self) -> bool:
-        """Whether it is acknowledged, and has not ended."""
-        return self._acknowledged
+            self._outlet.put(self._encoded(change), droppable=True)
+        return len(changes) == BATCH
 
     async def run(self) -> None:
-        """Begins, and lasts until `close`. Cancelled, it says nothing."""
+        """Begins, and lasts until `close`. Where it is cancelled, it sends nothing more."""
         try:
             await self.begin()
-            if self.lasts:
+            if self.acknowledged:
                 self._closed = asyncio.Event()
                 await self._closed.wait()
         finally:
             self.end()
 
     async def begin(self) -> None:
-        """Subscribes and acknowledges, or answers why not. `end` is due in any case."""
-        self._edge.audience.join(self)
+        """Subscribes, and sends the acknowledgement or an error. `end` must follow in any case."""
+        self._context.audience.join(self)
         try:
             await self._subscribe()
         except McpError as refusal:
-            self._line.send(ErrorResponse(self._admitted.id, refusal.error()))
+            self._outlet.send(ErrorResponse(self._admitted.id, refusal.error()))
             return
         if self._closing:
-            self._line.send(ErrorResponse(self._admitted.id, ErrorObject(INTERNAL_ERROR, SHUTTING_DOWN)))
+            self._outlet.send(ErrorResponse(self._admitted.id, shutting_down().error()))
             return
-        self._acknowledged = True
+        self.acknowledged = True
         honoured = {"notifications": raw(self._filter.members())}
-        self._line.send(Notification(ACKNOWLEDGED, with_meta(honoured, self._tag)))
-        self._line.wake()
+        self._outlet.send(Notification(ACKNOWLEDGED, with_meta(honoured, self._tag)))
+        self._outlet.notify_writer()
 
     def close(self) -> None:
         """Ends the stream with its closing result (subscriptions, "Graceful Closure")."""
         self._closing = True
-        if self._acknowledged:
-            self._acknowledged = False
-            self._line.send(answer(self._edge, self._admitted, Complete(with_meta({}, self._tag))))
+        if self.acknowledged:
+            self.acknowledged = False
+            self._outlet.send(answer(self._context, self._admitted, Complete(with_meta({}, self._tag))))
         if self._closed is not None:
             self._closed.set()
 
     def end(self) -> None:
-        """Nothing is told any more. Idempotent."""
-        self._acknowledged = False
-        self._edge.audience.leave(self)
+        """Sends no more changes, and lets go of its subscriptions. Idempotent."""
+        self.acknowledged = False
+        self._context.audience.leave(self)
 
     async def _subscribe(self) -> None:
-        """Settles what is honoured. Until then nothing is noted that might not be. Raises McpError."""
+        """Finds out what is honoured; changes outside of that are not noted meanwhile. Raises McpError."""
         flags = await self._announced() if self._wanted.flags else frozenset()
         self._filter = SubscriptionFilter(flags, self._wanted.uris, self._wanted.tasks)
         tasks = await self._agreed_tasks() if self._wanted.tasks else ()
         self._filter = SubscriptionFilter(flags, await self._agreed(), tasks)
 
     async def _announced(self) -> frozenset[str]:
-        """The flags for lists that the endpoint says it tells changes of."""
-        discovered = _result(await self._edge.handler(self._call(DISCOVER, {})))
+        """The flags of lists whose changes the endpoint announces (`listChanged`)."""
+        discovered = _result(await self._context.handler(self._call(DISCOVER, {})))
         capabilities = parse_object(discovered.get("capabilities", EMPTY_OBJECT))
         return frozenset(
             flag
@@ -240,13 +235,13 @@ class Subscription:
         )
 
     async def _agreed(self) -> tuple[str, ...]:
-        """The resources whose upstreams agreed, in the order of the request."""
+        """The resources whose upstreams agreed to send updates, in the order of the request."""
         agreed: set[str] = set()
-        limiter = anyio.CapacityLimiter(SUBSCRIBED_AT_ONCE)
+        limiter = anyio.CapacityLimiter(MAX_CONCURRENT)
 
         async def subscribe(uri: str) -> None:
             async with limiter:
-                outcome = await self._edge.handler(self._call(SUBSCRIBE, {"uri": raw(uri)}))
+                outcome = await self._context.handler(self._call(SUBSCRIBE, {"uri": raw(uri)}))
             if isinstance(outcome, Complete):
                 agreed.add(uri)
 
@@ -256,8 +251,8 @@ class Subscription:
         return tuple(uri for uri in self._wanted.uris if uri in agreed)
 
     async def _agreed_tasks(self) -> tuple[str, ...]:
-        """The tasks of which the client will be told, in the order of the request; none where there is no answer."""
-        outcome = await self._edge.handler(self._call(LISTEN, listening_for(self._wanted.tasks)))
+        """The tasks whose changes will be sent, in the order of the request; none where the gateway refuses."""
+        outcome = await self._context.handler(self._call(LISTEN, listening_for(self._wanted.tasks)))
         if not isinstance(outcome, Complete):
             return ()
         agreed = frozenset(listened(outcome.result))
@@ -266,8 +261,8 @@ class Subscription:
     def _call(self, method: str, params: Params) -> Call:
         return Call(METHODS[method], params, self.caller, client=self, listener=self)
 
-    def _told(self, change: Change) -> bytes:
-        """What tells the client of a change. It says of which stream it is; the rest is the same to all."""
+    def _encoded(self, change: Change) -> bytes:
+        """The notification of a change, tagged with this stream's id; the rest is the same for every client."""
         if isinstance(change, ResourceUpdated) and META not in change.params:
             return with_param(change.notification, self._meta)
         notification = as_notification(change)

@@ -58,12 +58,12 @@ async def test_r49_a_reload_judges_hosts_and_origins_anew_on_connections_that_go
         await client.open()
         client.headers[header] = value
         for proxy, expected in (
-            (gateway.edge.proxy, 202),
+            (gateway.context.proxy, 202),
             (quick(), status),
             (allowing(setting, "*"), 202),
             (allowing(setting, "other.example"), status),
         ):
-            gateway.edge.proxy = proxy
+            gateway.context.proxy = proxy
             for _ in range(2):
                 assert await client.tell(notification("notifications/initialized")) == expected
 

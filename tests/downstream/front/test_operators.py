@@ -39,9 +39,9 @@ def settings(*, open_to_all: bool = False) -> Settings:
 
 @asynccontextmanager
 async def page(given: Settings) -> AsyncIterator[Client]:
-    async with edge_of(FakeGateway()) as edge:
-        identity = Identity(given.access.authentication, edge.tasks.start_soon)
-        operators = Operators(edge, identity, lambda: given)
+    async with edge_of(FakeGateway()) as context:
+        identity = Identity(given.access.authentication, context.tasks.start_soon)
+        operators = Operators(context, identity, lambda: given)
 
         async def look(request: web.Request) -> web.Response:
             return web.Response(text=(await operators(request)).name)

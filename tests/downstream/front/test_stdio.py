@@ -64,10 +64,10 @@ async def piped(
     theirs, ours = os.pipe()
     answers, out = os.pipe()
     client = PipeClient(ours, answers)
-    async with edge_of(gateway or FakeGateway(), proxy) as edge, anyio.create_task_group() as tasks:
+    async with edge_of(gateway or FakeGateway(), proxy) as context, anyio.create_task_group() as tasks:
 
         async def serve() -> None:
-            await serve_stdio(edge, theirs, out, stop=stop)
+            await serve_stdio(context, theirs, out, stop=stop)
             os.close(out)
             os.close(theirs)
             client.ended.set()
@@ -259,6 +259,6 @@ async def test_a_regular_file_can_be_served(tmp_path: Any) -> None:
     source, target = tmp_path / "in", tmp_path / "out"
     source.write_text("\n".join(json.dumps(message) for message in (initialize(), request(1, "tools/list"))))
     with anyio.fail_after(5), source.open() as stdin, target.open("w") as stdout:
-        async with edge_of(FakeGateway()) as edge:
-            await serve_stdio(edge, stdin.fileno(), stdout.fileno())
+        async with edge_of(FakeGateway()) as context:
+            await serve_stdio(context, stdin.fileno(), stdout.fileno())
     assert [json.loads(line)["id"] for line in target.read_text().splitlines()] == [0, 1]

@@ -166,7 +166,7 @@ async def test_a_stream_that_is_refused_for_what_it_brings_does_not_count() -> N
         served(proxy=quick(LimitSettings(max_streams_per_principal=1))) as gateway,
         aiohttp.ClientSession() as http,
     ):
-        gateway.edge.forwarded = frozenset({"x-token"})
+        gateway.context.forwarded = frozenset({"x-token"})
         async with http.get(f"{gateway.url}/sse", headers=twice) as response:
             assert response.status == 400
         async with streaming(gateway):

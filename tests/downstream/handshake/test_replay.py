@@ -27,9 +27,9 @@ def answer(id: int) -> Response:
 
 async def read(stream: ReplayStream, after: int | None = None) -> list[Event]:
     """What a new connection gets at once."""
-    outbox = SendBuffer(LimitSettings())
-    stream.attach(outbox, after=after)
-    return EventDecoder(10**9).feed(outbox.take())
+    send_buffer = SendBuffer(LimitSettings())
+    stream.attach(send_buffer, after=after)
+    return EventDecoder(10**9).feed(send_buffer.take())
 
 
 async def test_what_was_sent_without_a_connection_is_there_for_the_next() -> None:

@@ -16,7 +16,14 @@ from mcproxy.call.clients import InputRequest, ListChanged, Notice
 from mcproxy.call.errors import McpError
 from mcproxy.call.identity import ANONYMOUS, Principal
 from mcproxy.downstream.handshake.session import Session
-from mcproxy.downstream.handshake.session_ids import MAX_LENGTH, Opening, Remembered, UnknownSession, seal, unseal
+from mcproxy.downstream.handshake.session_ids import (
+    MAX_LENGTH,
+    Handshake,
+    SessionIdPayload,
+    UnknownSession,
+    seal,
+    unseal,
+)
 from mcproxy.downstream.handshake.session_store import SessionStore, TooManySessions
 from mcproxy.downstream.io.pending_changes import as_notification
 from mcproxy.protocol.jsonrpc import raw
@@ -27,7 +34,7 @@ from tests.fakes.gateway import FakeGateway, edge_of, quick
 
 pytestmark = pytest.mark.anyio
 
-OPENING = Opening("2025-06-18", {"roots": raw({})}, raw({"name": "c", "version": "1"}))
+OPENING = Handshake("2025-06-18", {"roots": raw({})}, raw({"name": "c", "version": "1"}))
 KEY = "00" * 16
 
 
@@ -57,8 +64,8 @@ class Store:
 @asynccontextmanager
 async def store(**limits: float) -> AsyncIterator[Store]:
     gateway, clock = FakeGateway(), Clock()
-    async with edge_of(gateway, quick(LimitSettings.model_validate(limits))) as edge:
-        yield Store(SessionStore(edge, clock=clock, wall=clock), gateway, clock)
+    async with edge_of(gateway, quick(LimitSettings.model_validate(limits))) as context:
+        yield Store(SessionStore(context, clock=clock, wall=clock), gateway, clock)
 
 
 async def test_a_live_session_is_found_by_its_id() -> None:
@@ -235,14 +242,14 @@ def test_r56_ids_are_short_visible_ascii_and_hold_what_matters(
     principal: str, endpoint: str, capabilities: dict[str, object], info: object
 ) -> None:
     sealer = Sealer(b"s")
-    opening = Opening("2025-11-25", {key: raw(value) for key, value in capabilities.items()}, raw(info))
-    id = seal(sealer, Principal(principal), endpoint, Remembered(KEY, 7, opening))
+    handshake = Handshake("2025-11-25", {key: raw(value) for key, value in capabilities.items()}, raw(info))
+    id = seal(sealer, Principal(principal), endpoint, SessionIdPayload(KEY, 7, handshake))
     assert len(id) <= MAX_LENGTH
     assert all(0x21 <= ord(character) <= 0x7E for character in id)
-    remembered = unseal(sealer, Principal(principal), endpoint, id)
-    assert (remembered.key, remembered.issued, remembered.opening.version) == (KEY, 7, "2025-11-25")
+    payload = unseal(sealer, Principal(principal), endpoint, id)
+    assert (payload.key, payload.issued, payload.handshake.version) == (KEY, 7, "2025-11-25")
     for name in {"sampling", "elicitation", "roots"} & set(capabilities):
-        assert name in remembered.opening.capabilities
+        assert name in payload.handshake.capabilities
 
 
 def test_what_is_too_bulky_is_left_out_and_what_we_act_on_stays() -> None:
@@ -250,12 +257,12 @@ def test_what_is_too_bulky_is_left_out_and_what_we_act_on_stays() -> None:
     capabilities = {"elicitation": raw({"url": {}, "form": {}, "x": Raw(noise)}), "experimental": Raw(noise)}
     info = raw({"name": "host", "version": "1", "icons": Raw(noise)})
     sealer = Sealer(b"s")
-    id = seal(sealer, ANONYMOUS, "", Remembered(KEY, 0, Opening("2025-11-25", capabilities, info)))
-    opening = unseal(sealer, ANONYMOUS, "", id).opening
-    assert set(opening.capabilities) == {"elicitation"}
-    assert json.loads(bytes(opening.capabilities["elicitation"])) == {"url": {}, "form": {}}
-    assert opening.info is not None
-    assert json.loads(bytes(opening.info)) == {"name": "host", "version": "1"}
+    id = seal(sealer, ANONYMOUS, "", SessionIdPayload(KEY, 0, Handshake("2025-11-25", capabilities, info)))
+    handshake = unseal(sealer, ANONYMOUS, "", id).handshake
+    assert set(handshake.capabilities) == {"elicitation"}
+    assert json.loads(bytes(handshake.capabilities["elicitation"])) == {"url": {}, "form": {}}
+    assert handshake.info is not None
+    assert json.loads(bytes(handshake.info)) == {"name": "host", "version": "1"}
 
 
 @given(st.text())

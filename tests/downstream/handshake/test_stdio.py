@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mcproxy.call.identity import AGGREGATE, ANONYMOUS
-from mcproxy.downstream.handshake.session_ids import Opening, UnknownSession
+from mcproxy.downstream.handshake.session_ids import Handshake, UnknownSession
 from mcproxy.downstream.handshake.session_store import SessionStore
 from mcproxy.downstream.handshake.stdio import HandshakePipe
 from mcproxy.downstream.io.context import TransportContext
@@ -52,9 +52,9 @@ anything = messages | values | st.lists(messages, max_size=3)
 
 
 async def converse(sent: list[Any]) -> list[Any]:
-    async with edge_of(FakeGateway()) as edge:
-        sessions = SessionStore(edge)
-        pipe = HandshakePipe(edge, sessions, "stdio", ANONYMOUS, AGGREGATE, lambda message: message + b"\n")
+    async with edge_of(FakeGateway()) as context:
+        sessions = SessionStore(context)
+        pipe = HandshakePipe(context, sessions, "stdio", ANONYMOUS, AGGREGATE, lambda message: message + b"\n")
         for message in sent:
             try:
                 await pipe.receive(read(json.dumps(message).encode()))
@@ -62,15 +62,15 @@ async def converse(sent: list[Any]) -> list[Any]:
                 continue
         if pipe.session is not None:
             with anyio.fail_after(5):
-                await pipe.session.idle()
-        received = pipe.outbox.take()
+                await pipe.session.wait_idle()
+        received = pipe.send_buffer.take()
         pipe.end()
         assert len(sessions) == 0
     return [json.loads(line) for line in received.splitlines()]
 
 
-async def come_and_go(edge: TransportContext, sessions: SessionStore) -> None:
-    pipe = HandshakePipe(edge, sessions, "sse", ANONYMOUS, AGGREGATE, lambda message: message)
+async def come_and_go(context: TransportContext, sessions: SessionStore) -> None:
+    pipe = HandshakePipe(context, sessions, "sse", ANONYMOUS, AGGREGATE, lambda message: message)
     await pipe.receive(read(json.dumps(initialize()).encode()))
     assert pipe.session is not None
     pipe.end()
@@ -78,12 +78,12 @@ async def come_and_go(edge: TransportContext, sessions: SessionStore) -> None:
 
 @pytest.mark.anyio
 async def test_r56_pipes_that_come_and_go_bring_back_no_session_that_was_ended() -> None:
-    async with edge_of(FakeGateway(), quick(LimitSettings(max_sessions=2))) as edge:
-        sessions = SessionStore(edge)
-        ended = sessions.open("http", ANONYMOUS, AGGREGATE, Opening("2025-11-25"))
+    async with edge_of(FakeGateway(), quick(LimitSettings(max_sessions=2))) as context:
+        sessions = SessionStore(context)
+        ended = sessions.open("http", ANONYMOUS, AGGREGATE, Handshake("2025-11-25"))
         sessions.end(ended)
         for _ in range(5):
-            await come_and_go(edge, sessions)
+            await come_and_go(context, sessions)
         with pytest.raises(UnknownSession):
             sessions.find(ended.id, "http", ANONYMOUS, AGGREGATE)
 

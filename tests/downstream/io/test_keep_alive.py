@@ -1,4 +1,4 @@
-"""Signs of life: who is due for one, and that nothing runs where nobody is."""
+"""Keep-alive comments: which streams get them, and when; no timer runs without a stream."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 import anyio
 import pytest
 
-from mcproxy.downstream.io.keep_alive import AT_ONCE, KeepAlive
+from mcproxy.downstream.io.keep_alive import BATCH, KeepAlive
 
 pytestmark = pytest.mark.anyio
 
 CALL: ContextVar[object] = ContextVar("CALL")
-PATIENCE = 0.02
+INTERVAL = 0.02
 
 
 def now() -> float:
@@ -28,7 +28,7 @@ def now() -> float:
 class Stream:
     written: float = field(default_factory=now)
     silences: list[float] = field(default_factory=list)
-    """Seconds before each sign of life."""
+    """Seconds before each keep-alive."""
     heard: anyio.Event = field(default_factory=anyio.Event)
 
     def keep_alive(self) -> None:
@@ -38,17 +38,17 @@ class Stream:
             self.heard.set()
 
 
-async def test_a_silent_stream_gets_signs_of_life_again_and_again_and_none_too_soon() -> None:
-    alive, stream = KeepAlive(lambda: PATIENCE), Stream()
+async def test_an_idle_stream_gets_keep_alives_again_and_again_and_none_too_soon() -> None:
+    alive, stream = KeepAlive(lambda: INTERVAL), Stream()
     alive.add(stream)
     with anyio.fail_after(5):
         await stream.heard.wait()
     alive.discard(stream)
-    assert min(stream.silences) >= PATIENCE / 2
+    assert min(stream.silences) >= INTERVAL / 2
 
 
-async def test_a_stream_that_is_written_to_gets_none_while_a_silent_one_does() -> None:
-    alive, silent, busy = KeepAlive(lambda: PATIENCE), Stream(), Stream(written=float("inf"))
+async def test_a_stream_that_is_written_to_gets_no_keep_alive_while_an_idle_one_does() -> None:
+    alive, silent, busy = KeepAlive(lambda: INTERVAL), Stream(), Stream(written=float("inf"))
     alive.add(silent)
     alive.add(busy)
     with anyio.fail_after(5):
@@ -58,8 +58,8 @@ async def test_a_stream_that_is_written_to_gets_none_while_a_silent_one_does() -
     alive.discard(busy)
 
 
-async def test_a_stream_that_ended_gets_none() -> None:
-    alive, ended, other = KeepAlive(lambda: PATIENCE), Stream(), Stream()
+async def test_a_stream_that_ended_gets_no_keep_alive() -> None:
+    alive, ended, other = KeepAlive(lambda: INTERVAL), Stream(), Stream()
     alive.add(ended)
     alive.discard(ended)
     alive.add(other)
@@ -71,7 +71,7 @@ async def test_a_stream_that_ended_gets_none() -> None:
 
 @dataclass(eq=False)
 class Member:
-    """One of a crowd whose members are due at the same time."""
+    """One of many streams that are due at the same time."""
 
     told: Callable[[], None]
     written: float = 0
@@ -81,48 +81,48 @@ class Member:
         self.told()
 
 
-async def test_others_have_their_turn_amid_signs_of_life_to_a_crowd() -> None:
+async def test_the_loop_turns_between_batches_of_keep_alives() -> None:
     order: list[str] = []
-    alive, over = KeepAlive(lambda: PATIENCE), anyio.Event()
+    alive, over = KeepAlive(lambda: INTERVAL), anyio.Event()
 
     def told() -> None:
         if not order:
             asyncio.get_running_loop().call_soon(order.append, "another")
-        order.append("sign")
-        if order.count("sign") == 2 * AT_ONCE:
+        order.append("keep-alive")
+        if order.count("keep-alive") == 2 * BATCH:
             over.set()
 
-    crowd = [Member(told) for _ in range(2 * AT_ONCE)]
-    for member in crowd:
+    streams = [Member(told) for _ in range(2 * BATCH)]
+    for member in streams:
         alive.add(member)
     with anyio.fail_after(5):
         await over.wait()
-    for member in crowd:
+    for member in streams:
         alive.discard(member)
-    assert order == ["sign"] * AT_ONCE + ["another"] + ["sign"] * AT_ONCE
+    assert order == ["keep-alive"] * BATCH + ["another"] + ["keep-alive"] * BATCH
 
 
-async def test_who_leaves_a_crowd_before_its_turn_gets_no_sign() -> None:
-    signs: list[str] = []
-    alive, last = KeepAlive(lambda: PATIENCE), Stream()
+async def test_a_stream_that_ends_before_its_batch_gets_no_keep_alive() -> None:
+    written: list[str] = []
+    alive, last = KeepAlive(lambda: INTERVAL), Stream()
 
     def told() -> None:
-        signs.append("sign")
-        for member in crowd:
+        written.append("keep-alive")
+        for member in streams:
             alive.discard(member)
 
-    crowd = [Member(told) for _ in range(2 * AT_ONCE)]
-    for member in crowd:
+    streams = [Member(told) for _ in range(2 * BATCH)]
+    for member in streams:
         alive.add(member)
     alive.add(last)
     with anyio.fail_after(5):
         await last.heard.wait()
     alive.discard(last)
-    assert signs == ["sign"]
+    assert written == ["keep-alive"]
 
 
-async def test_the_timer_of_all_holds_nothing_of_the_call_that_the_first_stream_answers() -> None:
-    alive, stream, call = KeepAlive(lambda: PATIENCE), Stream(), Stream()
+async def test_the_timer_keeps_nothing_of_the_context_of_the_first_stream() -> None:
+    alive, stream, call = KeepAlive(lambda: INTERVAL), Stream(), Stream()
     token = CALL.set(call)
     alive.add(stream)
     CALL.reset(token)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mcproxy.call.clients import ListChanged, Notice, ResourceUpdated, TaskChanged
-from mcproxy.downstream.io.pending_changes import AT_ONCE, PendingChanges, as_notification, encoded
+from mcproxy.downstream.io.pending_changes import BATCH, PendingChanges, as_notification, encoded
 from mcproxy.protocol.jsonrpc import Notification, encode, raw
 from mcproxy.protocol.methods import Kind
 from mcproxy.settings import LimitSettings
@@ -17,7 +17,7 @@ def everything(changes: PendingChanges) -> list[Notification]:
     all_of_them: list[Notification] = []
     while len(changes):
         some = taken(changes)
-        assert 1 <= len(some) <= AT_ONCE
+        assert 1 <= len(some) <= BATCH
         all_of_them += some
     return all_of_them
 

@@ -11,12 +11,12 @@ from mcproxy.settings import LimitSettings
 pytestmark = pytest.mark.anyio
 
 
-def outbox(messages: int = 3, size: int = 100) -> SendBuffer:
+def send_buffer(messages: int = 3, size: int = 100) -> SendBuffer:
     return SendBuffer(LimitSettings(max_queued_messages=messages, max_queued_bytes=size))
 
 
 async def test_frames_are_taken_in_order_and_together() -> None:
-    box = outbox()
+    box = send_buffer()
     box.put(b"a")
     box.put(b"b")
     assert box.take() == b"ab"
@@ -24,13 +24,13 @@ async def test_frames_are_taken_in_order_and_together() -> None:
 
 
 async def test_r23_what_may_be_missed_is_dropped_when_there_is_no_room() -> None:
-    box = outbox(messages=1)
+    box = send_buffer(messages=1)
     box.put(b"answer")
-    box.put(b"progress", may_miss=True)
+    box.put(b"progress", droppable=True)
     assert box.take() == b"answer"
 
 
-@pytest.mark.parametrize("box", [outbox(messages=2), outbox(size=2)])
+@pytest.mark.parametrize("box", [send_buffer(messages=2), send_buffer(size=2)])
 async def test_r23_what_may_not_ends_the_connection(box: SendBuffer) -> None:
     for _ in range(3):
         box.put(b"a")
@@ -39,7 +39,7 @@ async def test_r23_what_may_not_ends_the_connection(box: SendBuffer) -> None:
 
 
 async def test_r54_what_a_lost_connection_left_behind_is_held_no_longer() -> None:
-    box = outbox()
+    box = send_buffer()
     box.put(b"a")
     box.discard()
     box.put(b"b")
@@ -48,13 +48,13 @@ async def test_r54_what_a_lost_connection_left_behind_is_held_no_longer() -> Non
 
 
 async def test_one_frame_always_fits() -> None:
-    box = outbox(size=1)
+    box = send_buffer(size=1)
     box.put(b"large")
     assert box.take() == b"large"
 
 
 async def test_what_was_put_before_closing_is_still_written() -> None:
-    box, written = outbox(), []
+    box, written = send_buffer(), []
 
     async def write(frames: bytes) -> None:
         written.append(frames)
@@ -67,7 +67,7 @@ async def test_what_was_put_before_closing_is_still_written() -> None:
 
 
 async def test_a_wake_refills() -> None:
-    box, written = outbox(), []
+    box, written = send_buffer(), []
     signals: list[bytes] = []
     looked = anyio.Event()
 
@@ -88,12 +88,12 @@ async def test_a_wake_refills() -> None:
             tasks.start_soon(pump, box, write)
             await looked.wait()
             signals.append(b"change")
-            box.wake()
+            box.notify_writer()
     assert written == [b"change"]
 
 
 async def test_a_closed_box_asks_for_nothing_that_it_could_not_take() -> None:
-    box = outbox()
+    box = send_buffer()
     asked = []
 
     def refill() -> bool:

@@ -16,12 +16,12 @@ async def test_r9_who_drains_waits_until_the_last_stream_of_anybody_has_ended() 
     ended: list[bool] = []
 
     async def drain(streams: StreamLimits) -> None:
-        await streams.closed()
+        await streams.wait_closed()
         ended.append(True)
 
-    async with edge_of(FakeGateway()) as edge, anyio.create_task_group() as tasks:
-        streams = StreamLimits(edge)
-        await streams.closed()
+    async with edge_of(FakeGateway()) as context, anyio.create_task_group() as tasks:
+        streams = StreamLimits(context)
+        await streams.wait_closed()
         streams.open(ANONYMOUS)
         streams.open(Principal("ann"))
         tasks.start_soon(drain, streams)

@@ -31,13 +31,13 @@ pytestmark = pytest.mark.anyio
 REGION = MirroredParameter("Mcp-Param-Region", ("region",), "string")
 
 
-def knowing(edge: TransportContext, *mirrored: MirroredParameter) -> TransportContext:
+def knowing(context: TransportContext, *mirrored: MirroredParameter) -> TransportContext:
     """The edge with a catalogue of one tool."""
 
     def of_tool(caller: Caller, tool: str) -> Sequence[MirroredParameter]:
         return mirrored if tool == "t" else ()
 
-    return replace(edge, mirrored=of_tool)
+    return replace(context, mirrored=of_tool)
 
 
 def call(name: str, arguments: Any) -> Request:
@@ -53,12 +53,12 @@ def fields(name: str, **params: str) -> http.Headers:
 
 async def test_a_header_of_a_tools_parameter_must_be_its_argument() -> None:
     async with edge_of(FakeGateway()) as bare:
-        edge = knowing(bare, REGION)
+        context = knowing(bare, REGION)
         request = call("t", {"region": "eu"})
-        admit(edge, request, ANONYMOUS, "", fields("t", Region="eu"))
+        admit(context, request, ANONYMOUS, "", fields("t", Region="eu"))
         for wrong in (fields("t"), fields("t", Region="us"), fields("t", Region="=?base64?x?=")):
             with pytest.raises(McpError) as refusal:
-                admit(edge, request, ANONYMOUS, "", wrong)
+                admit(context, request, ANONYMOUS, "", wrong)
             assert refusal.value.code == HEADER_MISMATCH
 
 
@@ -96,8 +96,8 @@ async def test_r26_a_client_is_asked_nothing_while_its_request_runs() -> None:
     gateway = FakeGateway()
     gateway.answers["tools/call"] = asking("roots/list")
     sent: list[Message] = []
-    async with edge_of(gateway) as edge:
-        await respond(edge, admit(edge, call("t", {}), ANONYMOUS, ""), sent.append)
+    async with edge_of(gateway) as context:
+        await respond(context, admit(context, call("t", {}), ANONYMOUS, ""), sent.append)
     (answer,) = sent
     assert not isinstance(answer, Request)
     with pytest.raises(McpError):
@@ -107,10 +107,10 @@ async def test_r26_a_client_is_asked_nothing_while_its_request_runs() -> None:
 async def test_r24_nothing_follows_the_answer() -> None:
     gateway = FakeGateway()
     sent: list[Message] = []
-    async with edge_of(gateway) as edge:
+    async with edge_of(gateway) as context:
         params = {"name": "t", "_meta": {**ENVELOPE, "progressToken": 1}}
         request = Request(1, "tools/call", {key: raw(value) for key, value in params.items()})
-        await respond(edge, admit(edge, request, ANONYMOUS, ""), sent.append)
+        await respond(context, admit(context, request, ANONYMOUS, ""), sent.append)
     gateway.calls[0].client.notify("notifications/progress", {"progress": raw(1)})
     assert len(sent) == 1
 
@@ -124,8 +124,8 @@ async def test_r32_what_a_result_holds_passes_byte_for_byte() -> None:
     gateway = FakeGateway()
     gateway.answers["tools/call"] = answer
     sent: list[Any] = []
-    async with edge_of(gateway) as edge:
-        await respond(edge, admit(edge, call("t", {}), ANONYMOUS, ""), sent.append)
+    async with edge_of(gateway) as context:
+        await respond(context, admit(context, call("t", {}), ANONYMOUS, ""), sent.append)
     assert b'[{"type":"odd" , "n":1.0e+2}]' in bytes(raw(sent[0].result))
     assert b'{"deep":[ 1 ]}' in bytes(raw(sent[0].result))
 
@@ -135,9 +135,9 @@ def saying(meta: Any, id: int = 1) -> Request:
 
 
 async def test_a_client_that_says_the_same_again_is_the_same_caller() -> None:
-    async with edge_of(FakeGateway()) as edge:
-        first = admit(edge, saying(ENVELOPE), ANONYMOUS, "")
-        again = admit(edge, saying({**ENVELOPE, "progressToken": 2}, 2), ANONYMOUS, "")
+    async with edge_of(FakeGateway()) as context:
+        first = admit(context, saying(ENVELOPE), ANONYMOUS, "")
+        again = admit(context, saying({**ENVELOPE, "progressToken": 2}, 2), ANONYMOUS, "")
         assert again.caller is first.caller
         assert (first.progress_token, again.progress_token) == (None, 2)
 
@@ -148,9 +148,9 @@ async def test_whoever_differs_in_anything_is_another_caller(change: str) -> Non
     who = {"principal": Principal("b"), "scopes": replace(one, scopes=frozenset())}.get(change, one)
     endpoint = "up" if change == "endpoint" else ""
     said = {**ENVELOPE, META_CLIENT_CAPABILITIES: {"roots": {}}} if change == "capabilities" else ENVELOPE
-    async with edge_of(FakeGateway()) as edge:
-        first = admit(edge, saying(ENVELOPE), one, "").caller
-        other = admit(edge, saying(said), who, endpoint, fields("t") if change == "transport" else None).caller
+    async with edge_of(FakeGateway()) as context:
+        first = admit(context, saying(ENVELOPE), one, "").caller
+        other = admit(context, saying(said), who, endpoint, fields("t") if change == "transport" else None).caller
         assert other != first
         assert (other.principal, other.endpoint) == (who, endpoint)
         assert other.transport == ("http" if change == "transport" else "stdio")
@@ -158,16 +158,16 @@ async def test_whoever_differs_in_anything_is_another_caller(change: str) -> Non
 
 
 async def test_r44_what_a_client_brings_for_upstreams_is_of_its_own_request_alone() -> None:
-    async with edge_of(FakeGateway()) as edge:
+    async with edge_of(FakeGateway()) as context:
         own = ForwardedCredentials("k", {"x-key": "secret"})
-        assert admit(edge, saying(ENVELOPE), ANONYMOUS, "", None, own).caller.credentials is own
-        assert admit(edge, saying(ENVELOPE), ANONYMOUS, "").caller.credentials is None
+        assert admit(context, saying(ENVELOPE), ANONYMOUS, "", None, own).caller.credentials is own
+        assert admit(context, saying(ENVELOPE), ANONYMOUS, "").caller.credentials is None
 
 
 async def test_r32_what_else_a_client_says_in_meta_goes_on_however_long() -> None:
-    async with edge_of(FakeGateway()) as edge:
+    async with edge_of(FakeGateway()) as context:
         for trace in ("x", "x" * 5000):
-            params = admit(edge, saying({**ENVELOPE, "com.example/x": trace}), ANONYMOUS, "").params
+            params = admit(context, saying({**ENVELOPE, "com.example/x": trace}), ANONYMOUS, "").params
             assert params == {"name": raw("t"), "_meta": raw({"com.example/x": trace})}
 
 
@@ -177,11 +177,11 @@ async def test_headers_that_agreed_with_one_body_are_compared_with_each_other_on
     said = {**ENVELOPE, META_VERSION: "2026-07-29"} if wrong == "version" else ENVELOPE
     params = {"name": raw("other" if wrong == "name" else "t"), "_meta": raw(said)}
     other = Request(2, "prompts/get" if wrong == "method" else "tools/call", params)
-    async with edge_of(FakeGateway()) as edge:
+    async with edge_of(FakeGateway()) as context:
         for _ in range(2):
-            admit(edge, saying(ENVELOPE), ANONYMOUS, "", head)
+            admit(context, saying(ENVELOPE), ANONYMOUS, "", head)
             with pytest.raises(McpError) as refusal:
-                admit(edge, other, ANONYMOUS, "", head)
+                admit(context, other, ANONYMOUS, "", head)
             assert refusal.value.code == HEADER_MISMATCH
 
 
@@ -189,21 +189,21 @@ async def test_headers_that_agreed_with_one_body_are_compared_with_each_other_on
 async def test_a_subject_that_is_no_name_is_looked_at_each_time(name: Any) -> None:
     head = fields("t")
     odd = Request(2, "tools/call", {"name": raw(name), "_meta": raw(ENVELOPE)})
-    async with edge_of(FakeGateway()) as edge:
+    async with edge_of(FakeGateway()) as context:
         for _ in range(2):
-            assert admit(edge, odd, ANONYMOUS, "", head).params == {"name": raw(name)}
+            assert admit(context, odd, ANONYMOUS, "", head).params == {"name": raw(name)}
             with pytest.raises(McpError):
-                admit(edge, call("other", {}), ANONYMOUS, "", head)
+                admit(context, call("other", {}), ANONYMOUS, "", head)
 
 
 async def test_headers_of_a_tools_parameters_are_compared_with_each_body() -> None:
     head = fields("t", Region="eu")
     async with edge_of(FakeGateway()) as bare:
-        edge = knowing(bare, REGION)
+        context = knowing(bare, REGION)
         for _ in range(2):
-            admit(edge, call("t", {"region": "eu"}), ANONYMOUS, "", head)
+            admit(context, call("t", {"region": "eu"}), ANONYMOUS, "", head)
             with pytest.raises(McpError):
-                admit(edge, call("t", {"region": "us"}), ANONYMOUS, "", head)
+                admit(context, call("t", {"region": "us"}), ANONYMOUS, "", head)
 
 
 @pytest.mark.parametrize("change", ["principal", "endpoint", "capabilities", "token"])
@@ -214,12 +214,12 @@ async def test_a_client_that_says_other_things_with_the_same_head_is_another_cal
     endpoint = "up" if change == "endpoint" else ""
     said = {**ENVELOPE, META_CLIENT_CAPABILITIES: {"roots": {}}} if change == "capabilities" else ENVELOPE
     token = {"progressToken": 7} if change == "token" else {}
-    async with edge_of(FakeGateway()) as edge:
+    async with edge_of(FakeGateway()) as context:
         for _ in range(2):
-            first = admit(edge, saying(ENVELOPE), one, "", head)
+            first = admit(context, saying(ENVELOPE), one, "", head)
             assert (first.caller.principal, first.caller.endpoint) == (one, "")
             assert (first.caller.capabilities, first.progress_token) == ({}, None)
-            other = admit(edge, saying({**said, **token}), who, endpoint, head)
+            other = admit(context, saying({**said, **token}), who, endpoint, head)
             assert (other.caller.principal, other.caller.endpoint) == (who, endpoint)
             assert ("roots" in other.caller.capabilities) == (change == "capabilities")
             assert other.progress_token == (7 if change == "token" else None)

@@ -63,10 +63,10 @@ async def piped(
     stdin, client_out = os.pipe()
     client_in, stdout = os.pipe()
     client = PipeClient(client_out, client_in)
-    async with edge_of(gateway, proxy) as edge, anyio.create_task_group() as tasks:
+    async with edge_of(gateway, proxy) as context, anyio.create_task_group() as tasks:
 
         async def serve() -> None:
-            await serve_stdio(edge, stdin, stdout, stop=stop)
+            await serve_stdio(context, stdin, stdout, stop=stop)
             client.ended.set()
 
         tasks.start_soon(serve)
