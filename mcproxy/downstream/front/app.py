@@ -212,7 +212,7 @@ class HttpApp:
         endpoint = self._endpoint(found, principal) if found else AGGREGATE
         if request.candidate is not None:
             # Not before it is known who sends it: what is remembered of a head takes memory.
-            request.remember(principal, self._edge.proxy)
+            request.remember(principal, self._context.proxy)
         head = request_headers(request.fields)
         if not head.is_readable:
             raise _unreadable(head)
