@@ -1,13 +1,39 @@
-"""What every test shares: the event loop's kind, logs as they come, and that no process outlives the run."""
+"""What every test shares: the event loop's kind, logs as they come, limits of time, and that no process outlives it."""
 
+from __future__ import annotations
+
+import sys
 from collections.abc import Iterator
 
 import pytest
 import structlog
 
-from tests.processes import nothing_is_left
+from tests.processes import adopt_orphans, end_descendants, give_children_default_signals
+from tests.timeouts import Timeouts
 
-__all__ = ["nothing_is_left"]
+
+def pytest_configure(config: pytest.Config) -> None:
+    give_children_default_signals()
+    adopt_orphans()
+    config.pluginmanager.register(Timeouts())
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Fail a run that left a process behind. Under xdist this is the process above the workers, once these have ended:
+    it finds what a worker left that was killed itself.
+    """
+    if not hasattr(session.config, "workerinput") and (left := end_descendants()):
+        print(f"\nleft running: {left}", file=sys.stderr)
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nothing_is_left() -> Iterator[None]:
+    """What the tests started, and what that started, has ended when they have."""
+    yield
+    left = end_descendants()
+    assert not left, f"left running: {left}"
 
 
 @pytest.fixture

@@ -1,22 +1,40 @@
-"""What runs below a process, and whether it has ended. Linux alone tells: elsewhere nothing is found."""
+"""Processes below a process, and whether they have ended. Only Linux tells; elsewhere none is found."""
 
 from __future__ import annotations
 
 import ctypes
 import os
+import re
 import select
 import signal
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
-
-import pytest
 
 PR_SET_CHILD_SUBREAPER = 36
 GRACE = 5.0
 """Seconds that processes on their way out may take."""
+
+
+def adopt_orphans() -> None:
+    """Become the parent of each descendant whose own parent ends, so that `descendants` goes on finding it."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def give_children_default_signals() -> None:
+    """See to it that programs started from here take each signal's default action, and block none.
+
+    `nohup`, and the background of a script, leave signals ignored, which programs inherit. One that has a handler they
+    do not: it gets one that does nothing, so that this process goes on ignoring it. Python's own two, SIGPIPE and
+    SIGXFSZ, `subprocess` restores by itself.
+    """
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, signal.valid_signals())
+    for number in signal.valid_signals() - {signal.SIGPIPE, signal.SIGXFSZ}:
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, lambda number, frame: None)
 
 
 def descendants(ancestor: int) -> list[int]:
@@ -42,6 +60,14 @@ def command_line(pid: int) -> str:
     return ""
 
 
+def test_of(pid: int) -> str:
+    """The test in which a process was started, as pytest told its environment."""
+    with suppress(OSError):
+        if found := re.search(rb"(?:^|\0)PYTEST_CURRENT_TEST=([^\0]*)", Path(f"/proc/{pid}/environ").read_bytes()):
+            return found[1].decode(errors="replace")
+    return "a test that is not known"
+
+
 def survivors(pids: Iterable[int], within: float) -> list[int]:
     """Those of `pids` that have not ended within so many seconds, all together."""
     deadline = time.monotonic() + within
@@ -59,18 +85,15 @@ def _ended(pid: int, deadline: float) -> bool:
         os.close(descriptor)
 
 
-@pytest.fixture(scope="session", autouse=True)
-def nothing_is_left() -> Iterator[None]:
-    """What the tests started, and what that started, has ended when they have.
-
-    Each worker adopts its orphans, so that a grandchild whose parent was killed is seen too.
-    """
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    yield
-    left = {pid: command_line(pid) for pid in descendants(os.getpid())}
-    alive = survivors(left, GRACE)
-    for pid in alive:
+def kill(pids: Iterable[int]) -> None:
+    for pid in pids:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-    assert not alive, f"left running: {[left[pid] for pid in alive]}"
+
+
+def end_descendants(grace: float = GRACE) -> list[str]:
+    """Kill what still runs below this process after `grace` seconds; say of each what it was and who started it."""
+    left = {pid: f"{command_line(pid)} (started in {test_of(pid)})" for pid in descendants(os.getpid())}
+    alive = survivors(left, grace)
+    kill(alive)
+    return [left[pid] for pid in alive]
