@@ -80,7 +80,12 @@ class ChildStdin(asyncio.BaseProtocol):
 async def opened() -> AsyncIterator[tuple[int, ChildStdin]]:
     """The end that the child is to inherit, which is then to be closed here, and ours."""
     theirs, ours = os.pipe()
-    _, stdin = await asyncio.get_running_loop().connect_write_pipe(ChildStdin, os.fdopen(ours, "wb", buffering=0))
+    loop = asyncio.get_running_loop()
+    try:
+        _, stdin = await loop.connect_write_pipe(ChildStdin, os.fdopen(ours, "wb", buffering=0))
+    except BaseException:
+        os.close(theirs)
+        raise
     try:
         yield theirs, stdin
     finally:

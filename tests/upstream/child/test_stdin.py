@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import BinaryIO
@@ -72,3 +73,14 @@ async def test_nothing_is_written_where_nobody_reads_any_more() -> None:
         with pytest.raises(anyio.BrokenResourceError):
             await writing_on(stdin)
         await stdin.watch(60)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="descriptors are found through /proc")
+async def test_a_pipe_that_is_given_up_while_it_is_opened_leaves_no_descriptor() -> None:
+    before = os.listdir("/proc/self/fd")
+    with anyio.CancelScope() as scope:
+        scope.cancel()
+        async with opened():
+            pytest.fail("it was opened")
+    await anyio.wait_all_tasks_blocked()
+    assert os.listdir("/proc/self/fd") == before
