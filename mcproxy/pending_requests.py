@@ -1,7 +1,7 @@
-"""Requests that we sent to a peer and have no answer to yet: ids, answers, progress, timeouts, cancelling.
+"""Requests that were sent to a peer and are not answered yet: ids, answers, progress, timeouts, cancellation.
 
-Works over any duplex, in both directions: upstream links send calls through it, handshake sessions ask their
-clients through it. Opens no connection, and reads none: its owner feeds it what arrives.
+Works over any duplex, in both directions: upstream links send calls through it, handshake sessions ask their clients
+through it. Opens no connection, and reads none: its owner hands it the answers and notifications.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from mcproxy.protocol.jsonrpc import (
 )
 from mcproxy.protocol.methods import CANCELLED, PROGRESS
 
-GOODBYE = 1.0
-"""Seconds that telling a peer of a cancellation may take."""
+CANCEL_TIMEOUT = 1.0
+"""Seconds that sending a cancellation may take."""
 
 _PROGRESS_ALONE: Final = b'{"%b":%%d}' % META_PROGRESS_TOKEN.encode()
 
@@ -54,22 +54,22 @@ class RequestTimeout(Exception):
 
 
 class Timeouts(msgspec.Struct, frozen=True):
-    """In seconds. `idle` starts afresh with each sign of life, `total` does not (requirement R46)."""
+    """In seconds. `idle` starts afresh with each report of progress, `total` does not (requirement R46)."""
 
     idle: float
     total: float
 
 
 class _Pending(msgspec.Struct, eq=False):
-    """One wait, of the task that makes it."""
+    """One request, and the task that waits for its answer."""
 
     task: asyncio.Task[Any]
     cancelling: int
-    """How often the task was asked to end before."""
+    """`Task.cancelling()` when the wait began."""
     timeouts: Timeouts
     started: float
     heard: float
-    """When there was a sign of life last."""
+    """When progress was reported last."""
     notify: Callable[[str, Params], None] | None
     answer: Response | ErrorResponse | Exception | None = None
     holds: int = 0
@@ -80,8 +80,8 @@ class _Pending(msgspec.Struct, eq=False):
     def deadline(self) -> float:
         if self.expired:
             return math.inf
-        patience = math.inf if self.holds else self.timeouts.idle
-        return min(self.heard + patience, self.started + self.timeouts.total)
+        idle = math.inf if self.holds else self.timeouts.idle
+        return min(self.heard + idle, self.started + self.timeouts.total)
 
     def settle(self, answer: Response | ErrorResponse | Exception) -> None:
         if self.answer is None:
@@ -94,26 +94,26 @@ class _Pending(msgspec.Struct, eq=False):
         self.expired = True
         self.task.cancel()
 
-    def takes_back(self) -> bool:
-        """Whether the task was cancelled because this had expired, and for nothing else."""
+    def uncancel(self) -> bool:
+        """Whether the task was cancelled for this timeout alone; takes the cancellation back."""
         return self.expired and self.task.uncancel() <= self.cancelling
 
 
 class PendingRequests:
     """The table of one connection. Ids are minted here, counting up, and serve as progress tokens too.
 
-    While anybody waits there is one alarm, set no later than the first of their deadlines. It outlives the wait that
-    it was set for: mostly another has begun by then, and to set one for each would cost more than to look once.
+    While a request is pending there is one timer, due no later than the first deadline. It outlives the request that it
+    was set for: mostly another has begun by then, and a timer for each would cost more.
     """
 
-    __slots__ = ("_alarm", "_alarm_at", "_last_id", "_loop", "_pending")
+    __slots__ = ("_last_id", "_loop", "_pending", "_timer", "_timer_due")
 
     def __init__(self) -> None:
         self._pending: dict[RequestId, _Pending] = {}
         self._last_id = 0
         self._loop = asyncio.get_running_loop()
-        self._alarm: asyncio.TimerHandle | None = None
-        self._alarm_at = math.inf
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_due = math.inf
 
     def __len__(self) -> int:
         return len(self._pending)
@@ -143,19 +143,19 @@ class PendingRequests:
         """
         if id is None:
             id = self.mint()
-        pending = self._pending[id] = self._begun(timeouts, notify)
+        pending = self._pending[id] = self._new(timeouts, notify)
         try:
             await send(Request(id, method, params))
             if pending.answer is None:
                 pending.waiter = self._loop.create_future()
                 await pending.waiter
         except BaseException as error:
-            if not (pending.takes_back() and isinstance(error, asyncio.CancelledError)):
+            if not (pending.uncancel() and isinstance(error, asyncio.CancelledError)):
                 raise
         finally:
             del self._pending[id]
             if pending.answer is None and send_cancel is not None:
-                await _say_cancelled(send_cancel, id, "timed out" if pending.expired else "no longer wanted")
+                await _send_cancelled(send_cancel, id, "timed out" if pending.expired else "no longer wanted")
         answer = pending.answer
         if answer is None:
             elapsed = self._loop.time() - pending.started
@@ -164,17 +164,17 @@ class PendingRequests:
             raise answer
         return answer
 
-    def _begun(self, timeouts: Timeouts, notify: Callable[[str, Params], None] | None) -> _Pending:
+    def _new(self, timeouts: Timeouts, notify: Callable[[str, Params], None] | None) -> _Pending:
         task = asyncio.current_task(self._loop)
         assert task is not None
         now = self._loop.time()
         deadline = now + min(timeouts.idle, timeouts.total)
-        if deadline < self._alarm_at:
+        if deadline < self._timer_due:
             self._wake_by(deadline)
         return _Pending(task, task.cancelling(), timeouts, now, now, notify)
 
     def settle(self, answer: Response | ErrorResponse) -> bool:
-        """Hands an answer to whoever waits for it. False where nobody does: late, or never asked for."""
+        """Gives an answer to the task that waits for it. False where none does: it is late, or of no request."""
         pending = self._pending.get(answer.id) if answer.id is not None else None
         if pending is None:
             return False
@@ -182,13 +182,13 @@ class PendingRequests:
         return True
 
     def settled(self, id: RequestId) -> bool:
-        """Whether nobody waits for the answer to `id` (any more)."""
+        """Whether request `id` is answered, or not pending."""
         pending = self._pending.get(id)
         return pending is None or pending.answer is not None
 
     @contextmanager
     def held(self, ids: Iterable[RequestId]) -> Iterator[None]:
-        """Stops the idle bound of some requests meanwhile: it is their peer that waits, for us."""
+        """Suspends the idle timeout of some requests: meanwhile their peer waits for us."""
         held = [self._pending[id] for id in ids if id in self._pending]
         self._hold(held, 1)
         try:
@@ -226,15 +226,15 @@ class PendingRequests:
             self._wake_by(pending.deadline)
 
     def _wake_by(self, when: float) -> None:
-        if when < self._alarm_at:
-            if self._alarm is not None:
-                self._alarm.cancel()
-            # In nobody's context: the alarm outlasts the call that it is set in.
-            self._alarm, self._alarm_at = self._loop.call_at(when, self._wake, context=Context()), when
+        if when < self._timer_due:
+            if self._timer is not None:
+                self._timer.cancel()
+            # In an empty context: the timer may outlive the call that it is set in.
+            self._timer, self._timer_due = self._loop.call_at(when, self._wake, context=Context()), when
 
     def _wake(self) -> None:
-        """Ends the waits whose time has come, and comes back for the others."""
-        self._alarm, self._alarm_at = None, math.inf
+        """Expires the requests whose deadline has passed, and sets the timer for the others."""
+        self._timer, self._timer_due = None, math.inf
         now = self._loop.time()
         for pending in self._pending.values():
             if pending.deadline <= now:
@@ -252,9 +252,9 @@ def with_progress_token(params: Params, token: RequestId) -> Params:
     return asking
 
 
-async def _say_cancelled(send: Send, id: RequestId, reason: str) -> None:
+async def _send_cancelled(send: Send, id: RequestId, reason: str) -> None:
     # cancellation: "SHOULD include a reason"; the peer may be gone, which is no news here.
-    with anyio.move_on_after(GOODBYE, shield=True):
+    with anyio.move_on_after(CANCEL_TIMEOUT, shield=True):
         try:
             await send(Notification(CANCELLED, {"requestId": raw(id), "reason": raw(reason)}))
         except (OSError, PeerGone, anyio.BrokenResourceError, anyio.ClosedResourceError):

@@ -1,4 +1,4 @@
-"""How long to wait before the next attempt (requirement R3). A pure function of how many failed, and of chance."""
+"""Exponential backoff with jitter (requirement R3): a pure function of the number of failures, and of chance."""
 
 from __future__ import annotations
 
@@ -11,6 +11,6 @@ LONGEST = 60.0
 
 
 def delay(failures: int, chance: Callable[[], float] = random.random) -> float:
-    """Doubles with each failure up to LONGEST; half of it is left to `chance`, so that a crowd spreads out."""
+    """Seconds to wait: doubled with each failure up to LONGEST, half of it random, so that many peers spread out."""
     most = min(LONGEST, FIRST * 2.0 ** min(failures, 10))
     return most * (0.5 + chance() / 2)

@@ -1,1 +1,4 @@
-"""Calls to servers: one file for each transport of each era. Knows aiohttp's client and children; never gateway."""
+"""Links to upstream servers: connecting, keeping them connected, and one module for each transport of each era.
+
+Speaks HTTP through `mcproxy.http.client`, and to children over their stdio. Knows nothing of downstream and gateway.
+"""

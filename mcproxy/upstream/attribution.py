@@ -1,7 +1,7 @@
-"""Whom an upstream may be asking for, on a connection that several clients share (requirement R26). Asks nobody.
+"""Which client's call caused a message of the server, on a link that several clients share (requirement R26).
 
-A question is traced to a client only where no other can have caused it. Calls that ended here while their server
-may still work on them stay suspects for a while: a question of theirs must not reach the next caller.
+A message is attributed to a client only where no other can have caused it. A call that ended here while its server may
+still work on it counts for a while: what it caused must not reach the next caller. Sends nothing.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from mcproxy.call.calls import Call
 from mcproxy.protocol.jsonrpc import RequestId, parse_text
 
 LINGER = 5.0
-"""Seconds for which a call that we gave up remains a suspect, unless its server answers before."""
+"""Seconds for which a call that we gave up may still have caused a message, unless its server answers before."""
 
 
 @dataclass(frozen=True, slots=True)
 class Attributed:
-    """One client, provably; `ids` are its requests in flight that may have caused it."""
+    """Caused by one client, provably; `ids` are its requests in flight that may have caused it."""
 
     call: Call
     ids: tuple[RequestId, ...]
@@ -28,19 +28,19 @@ class Attributed:
 
 @dataclass(frozen=True, slots=True)
 class Unsolicited:
-    """No call in flight can have caused it."""
+    """Caused by no call: none is in flight."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ambiguous:
-    """Several clients may have, or one that has left."""
+    """Several clients may have caused it, or one whose call has ended here."""
 
 
 Attribution = Attributed | Unsolicited | Ambiguous
 
 
 class CallsInFlight:
-    """The calls of one link, by the ids of their upstream requests."""
+    """The calls in flight on one link, by the ids of their upstream requests."""
 
     def __init__(self, clock: Callable[[], float] = anyio.current_time) -> None:
         self._clock = clock
@@ -51,34 +51,34 @@ class CallsInFlight:
         self._calls[request] = call
 
     def end(self, request: RequestId) -> None:
-        """Notes that nobody waits any more for what has not been answered."""
+        """A call ended here; it is not forgotten yet where the server has not answered it."""
         call = self._calls.pop(request, None)
         if call is not None and call.row.may_ask:
             self._given_up[request] = (call, self._clock() + LINGER)
 
     def answered(self, id: RequestId | None) -> None:
-        """Notes that the server is done with a call: what comes next is not of it."""
+        """The server answered a call: it causes nothing more."""
         if id is not None:
             self._calls.pop(id, None)
             if self._given_up:
                 self._given_up.pop(id, None)
 
     def of(self, id: RequestId) -> Attribution:
-        """Who caused what arrived on the response stream of request `id`."""
+        """The cause of a message on the response stream of request `id`."""
         call = self._calls.get(id)
         return Ambiguous() if call is None else Attributed(call, (id,))
 
     def of_task(self, task: str) -> Attribution:
-        """Who waits for the result of a task: what belongs to it is for nobody else (2025-11-25, tasks)."""
+        """The cause of a message about a task: the call that waits for its result (2025-11-25, tasks)."""
         waiting = {id: call for id, call in self._calls.items() if _waits_for(call) == task}
         if not waiting:
             return Ambiguous()
         first = next(iter(waiting.values()))
-        # The ids of tasks that clients know are theirs alone, so that whoever waits for one is its owner.
+        # Clients know the ids of their own tasks alone, so that a caller that waits for one is its owner.
         return Attributed(first, tuple(waiting))
 
     def on_shared_stream(self) -> Attribution:
-        """Who caused what arrived on a stream that all calls share."""
+        """The cause of a message on a stream that all calls share."""
         now = self._clock()
         self._given_up = {id: entry for id, entry in self._given_up.items() if entry[1] > now}
         suspects = {id: call for id, call in self._calls.items() if call.row.may_ask}

@@ -1,4 +1,4 @@
-"""Which link reaches an upstream: its transport, and the era that is spoken over it. The one place that chooses.
+"""Connects to an upstream: chooses the transport, and the era that is spoken over it. The one place that chooses.
 
 The newest era is tried first, and an older one where the server is found to be of it (2026-07-28, versioning);
 the other way round for a link whose callers are of the handshake era.
@@ -24,7 +24,7 @@ from mcproxy.upstream.stateless import streamable_http as stateless_http
 from mcproxy.upstream.stateless.probe import QUESTION_AGAIN, Older
 
 OLD_SERVER: Final = frozenset({400, 404, 405})
-"""What a server of HTTP+SSE answers to a POST at its URL (transports, Backwards Compatibility)."""
+"""Statuses with which a server of HTTP+SSE refuses a POST at its URL (transports, Backwards Compatibility)."""
 
 
 def connected(context: LinkContext) -> AbstractAsyncContextManager[Link]:
@@ -83,7 +83,7 @@ async def _handshaken_child(context: LinkContext) -> AsyncIterator[Link | None]:
 
 @asynccontextmanager
 async def _probed_child(context: LinkContext) -> AsyncIterator[Link | None]:
-    """Gives None where the child did not survive the question: such servers of old there are."""
+    """Gives None where the child exits on an unknown method, as some older servers do."""
     async with AsyncExitStack() as stack:
         pipe = await stack.enter_async_context(stdio.child(context))
         relay = await stack.enter_async_context(stateless_stdio.handover(pipe))
@@ -99,7 +99,7 @@ async def _probed_child(context: LinkContext) -> AsyncIterator[Link | None]:
 
 
 async def _over_pipe(pipe: Duplex, context: LinkContext, stack: AsyncExitStack) -> Link:
-    """stdio, Backward Compatibility: any other error than a modern one, and silence, are of an older server."""
+    """stdio, Backward Compatibility: silence, and any error that is not a modern one, are of an older server."""
     timeouts = context.spec.timeouts
     if context.spec.era == "modern":
         return await stack.enter_async_context(
@@ -121,7 +121,7 @@ async def _over_pipe(pipe: Duplex, context: LinkContext, stack: AsyncExitStack) 
 
 @asynccontextmanager
 async def _without_fallback(connecting: AbstractAsyncContextManager[Link]) -> AsyncIterator[Link]:
-    """Falls back to nothing."""
+    """Turns Older into Unreachable, where the settings allow no other era."""
     async with AsyncExitStack() as stack:
         try:
             link = await stack.enter_async_context(connecting)
@@ -149,7 +149,7 @@ async def _streamable_or_sse(context: LinkContext) -> AsyncIterator[Link]:
 
 
 def _stateless_or(older: Connect) -> Connect:
-    """The newest era over HTTP, or else what `older` connects; what was found is remembered while it holds."""
+    """Connects in the newest era over HTTP, or else by `older`; the era that was found is remembered."""
 
     @asynccontextmanager
     async def connect(context: LinkContext) -> AsyncIterator[Link]:

@@ -1,6 +1,7 @@
-"""All upstreams that run: which of them other settings start, adjust and retire (requirement R49).
+"""All upstreams that run; a reload starts, adjusts and retires them by difference (requirement R49).
 
-One that compares equal is not touched. Waits for nobody: what is gone ends by itself, with its last call.
+An upstream whose settings compare equal is not touched. Waits for no upstream: one that is retired ends with its last
+call, in a task of its own.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from mcproxy.upstream.supervisor import ConnectionSlots, Supervisor
 
 
 class Fleet:
-    """`upstreams` are those that the settings enable, by name. Owns those that are on their way out as well."""
+    """`upstreams` are those that the settings enable, by name. Runs those that are being retired as well."""
 
     def __init__(
         self,
@@ -39,14 +40,14 @@ class Fleet:
         self.upstreams = self._upstreams(settings, {})
 
     async def run(self) -> None:
-        """Keeps them connected until cancelled."""
+        """Runs all upstreams until cancelled."""
         async with anyio.create_task_group() as self._tasks:
             for upstream in self.upstreams.values():
-                self._tasks.start_soon(self._keep, upstream)
+                self._tasks.start_soon(self._run_upstream, upstream)
             await anyio.sleep_forever()
 
     def reconfigure(self, settings: Settings, difference: Difference) -> None:
-        """Goes by other settings from now on, which differ so from those before."""
+        """Goes by other settings from now on; `difference` is what they change."""
         before, gone = self.upstreams, difference.gone
         specs = {spec.name: spec for spec in settings.upstreams}
         for name in difference.adjusted:
@@ -57,10 +58,10 @@ class Fleet:
             before[name].retire(settings.proxy.shutdown_grace)
         if self._tasks is not None:
             for name in difference.fresh:
-                self._tasks.start_soon(self._keep, self.upstreams[name])
+                self._tasks.start_soon(self._run_upstream, self.upstreams[name])
 
     def _upstreams(self, settings: Settings, kept: Mapping[str, Supervisor]) -> dict[str, Supervisor]:
-        """Those that `settings` enable, in their order: those that are there, and new ones for the others."""
+        """The upstreams that `settings` enable, in their order: those of `kept`, and new ones for the others."""
         return {
             spec.name: kept.get(spec.name)
             or Supervisor(
@@ -76,8 +77,8 @@ class Fleet:
             if spec.enabled
         }
 
-    async def _keep(self, upstream: Supervisor) -> None:
-        """Its life, and what is left of it in the metrics (R52), unless another bears its name."""
+    async def _run_upstream(self, upstream: Supervisor) -> None:
+        """Runs one upstream, then drops its series from the metrics (R52), unless another has its name by now."""
         self._metrics.expect(upstream.name)
         await upstream.run()
         # Calls that were cut off have their outcome now, and are counted one round of the loop later.

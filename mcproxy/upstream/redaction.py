@@ -1,4 +1,4 @@
-"""Secrets of one upstream's settings, taken out of what it says to operators and clients (R44). By value alone."""
+"""Redaction of one upstream's secrets from the text that operators and clients read (R44), by value alone."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from msgspec import Raw
 from mcproxy.protocol.jsonrpc import parse_text, raw
 from mcproxy.settings import UpstreamSettings
 
-SHORTEST = 8
-"""Shorter values are no secrets worth the name, and occur in ordinary text."""
-SHORTEST_SEGMENT = 16
-"""The same of the parts of a URL's path, which are mostly ordinary words."""
+MIN_SECRET = 8
+"""Characters; shorter values occur in ordinary text."""
+MIN_SEGMENT = 16
+"""The same for segments of a URL's path, which are mostly ordinary words."""
 _MASK = "[redacted]"
 _JSON_WORD: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|-?[0-9][0-9.eE+-]*')
 """A string or a number, in JSON that is valid."""
@@ -30,10 +30,10 @@ class Redaction:
 
     @classmethod
     def of(cls, spec: UpstreamSettings, credentials: Iterable[str] = ()) -> Redaction:
-        """`credentials` are those of whoever the link is for."""
+        """`credentials` are the values that the link's callers brought."""
         given = (*spec.env.values(), *spec.headers.values(), *credentials)
         values = {word for value in given for word in (value, *value.split())} | set(_parts(spec.url or ""))
-        return cls(tuple(sorted((value for value in values if len(value) >= SHORTEST), key=len, reverse=True)))
+        return cls(tuple(sorted((value for value in values if len(value) >= MIN_SECRET), key=len, reverse=True)))
 
     def __call__(self, text: str) -> str:
         for secret in self.secrets:
@@ -41,7 +41,7 @@ class Redaction:
         return text
 
     def in_json(self, data: Raw) -> Raw:
-        """`data` without those values, however its strings are escaped; all else of it byte for byte."""
+        """`data` without the secrets, however its strings are escaped; all else of it byte for byte."""
         return Raw(_JSON_WORD.sub(self._word, bytes(data))) if self.secrets else data
 
     def _word(self, match: re.Match[bytes]) -> bytes:
@@ -52,11 +52,11 @@ class Redaction:
 
 
 def _parts(url: str) -> Iterator[str]:
-    """What a URL may hold of secrets, as it is written there and decoded: user, password, query, long segments."""
+    """The parts of a URL that may be secret, as written and decoded: user, password, query values, long segments."""
     split = urlsplit(url)
     userinfo = split.netloc.rpartition("@")[0]
     for part in (*userinfo.split(":", 1), *(pair.partition("=")[2] for pair in split.query.split("&"))):
         yield from (part, unquote(part), unquote_plus(part))
     for segment in split.path.split("/"):
-        if len(segment) >= SHORTEST_SEGMENT:
+        if len(segment) >= MIN_SEGMENT:
             yield from (segment, unquote(segment))

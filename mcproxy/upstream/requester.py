@@ -1,4 +1,4 @@
-"""What both HTTP transports share: requests with headers made from scratch, bounded bodies, errors in our own words.
+"""HTTP requests of one link: headers made from scratch, cookies, redirects, bounded bodies, errors as sentences.
 
 Follows redirects within one origin only, so that no credential leaves it (requirements R40, R43). Speaks no MCP.
 """
@@ -31,42 +31,42 @@ from mcproxy.upstream.link import NotAccepted, Rejected
 JSON: Final = "application/json"
 EVENTS: Final = "text/event-stream"
 AUTHENTICATION: Final = frozenset({401, 403})
-"""Statuses that speak of credentials."""
+"""Statuses that refuse the credentials of a request."""
 PREFIX_BYTES: Final = 16 * 1024
 QUOTED_CHARS: Final = 300
 PREFIX_TIMEOUT: Final = 5.0
 MAX_REDIRECTS: Final = 3
 MAX_KEPT_HEADS: Final = 256
-"""Heads of requests that are kept for the next that are the same."""
+"""Rendered request heads that are kept for equal requests."""
 MAX_KEPT_HEAD_BYTES: Final = 4096
-"""Bytes of a head that is kept."""
+"""A longer head is not kept."""
 _REDIRECTS: Final = range(300, 400)
 _SAME_METHOD_REDIRECTS: Final = frozenset({307, 308})
 _OWN_FIELDS: Final = {
     "User-Agent": f"mcproxy/{__version__}",
     "Accept": "*/*",
-    # What a gateway hands on unread it had better not unpack: a small body may become a very large one.
+    # Bodies are passed on unread: a small compressed one may unpack to a very large one.
     "Accept-Encoding": "identity",
 }
 
 
 NamedHeaders = dict[str, tuple[str, str]]
-"""Headers as they are spelt, by their names in lower case: of each there is one."""
+"""One header each, as spelt, by its name in lower case."""
 
 ExtraHeaders = tuple[tuple[str, str], ...]
-"""What a request carries beside what all requests of its link do."""
+"""The headers of one request, beside those of all requests of its link."""
 
 
 @asynccontextmanager
 async def connection_pool(spec: UpstreamSettings) -> AsyncIterator[Pool]:
-    """Connections of one link's own, shared with nobody (R39)."""
+    """The connections of one link, shared with no other (R39)."""
     # Calls are bounded by `max_in_flight`: nothing queues for a connection (R47).
     with closing(Pool(spec.timeouts.connect, spec.max_in_flight)) as pool:
         yield pool
 
 
 class UpstreamResponse(msgspec.Struct, frozen=True, eq=False):
-    """A response, as links look at it. To be released or closed by whoever got it."""
+    """A response whose body is not read yet. The caller releases it, or closes it."""
 
     url: URL
     body: ClientResponse
@@ -94,16 +94,16 @@ class UpstreamResponse(msgspec.Struct, frozen=True, eq=False):
         return self.body.head.content_type
 
     def release(self) -> None:
-        """For when all that matters has been read: the connection serves again if the rest comes soon."""
+        """Reads no more of the body: the connection serves again if the rest comes soon."""
         self.body.release()
 
     def close(self) -> None:
-        """Hangs up, unless all of it has come."""
+        """Closes the connection, unless the whole body has come."""
         self.body.close()
 
 
 class _Head(msgspec.Struct, frozen=True):
-    """That of a request, as it was written."""
+    """The head of a request, and its bytes."""
 
     method: str
     url: URL
@@ -151,7 +151,7 @@ class Requester:
         return await self.request(method, target, headers, data, redirects=redirects - 1)
 
     def _check_redirect(self, response: UpstreamResponse, target: URL, redirects: int) -> None:
-        """Raises Rejected where it is not to be followed."""
+        """Raises Rejected where the redirect is not to be followed."""
         if response.status not in _SAME_METHOD_REDIRECTS or origin(target) != origin(response.url):
             raise Rejected(
                 f"HTTP {response.status} redirects to {target.origin() if target.absolute else target}, "
@@ -162,7 +162,7 @@ class Requester:
             raise Rejected(f"more than {MAX_REDIRECTS} redirects")
 
     def _head(self, method: str, url: URL, headers: ExtraHeaders) -> bytes:
-        """Most requests of a link begin as others did before, and many as the last."""
+        """The head as bytes; most requests of a link have the same as an earlier one."""
         if self._cookies is not None or departing.get():
             return self._written(method, url, headers)
         last = self._last
@@ -185,7 +185,7 @@ class Requester:
         return write_head(method, url, dict(fields.values()))
 
     def _credentials(self, url: URL) -> NamedHeaders:
-        """What the URL itself and earlier answers give a request to carry."""
+        """The credentials of the URL itself, and the cookies of earlier answers."""
         fields: NamedHeaders = {}
         if url.user is not None or url.password is not None:
             pair = f"{url.user or ''}:{url.password or ''}"
@@ -200,7 +200,7 @@ class Requester:
         self._cookies.update_cookies_from_headers(answer.head.cookies, url)
 
     def rejection(self, response: UpstreamResponse, body: bytes) -> Rejected:
-        """What to say of a response that is not of the protocol: its status and a short read_prefix, no secret."""
+        """The error for a response that is not MCP: its status and a short redacted quotation."""
         text = " ".join(self._context.redact(body.decode(errors="replace")).split())[:QUOTED_CHARS]
         sentence = f"HTTP {response.status} {response.reason or ''}".rstrip()
         if response.status in AUTHENTICATION:
@@ -222,7 +222,7 @@ async def read(response: UpstreamResponse, limit: int) -> bytes:
 
 
 async def read_prefix(response: UpstreamResponse) -> bytes:
-    """The beginning of an error's body, as far as it comes in a short time."""
+    """The beginning of an error's body: PREFIX_BYTES at most, as far as it comes within PREFIX_TIMEOUT."""
     body = b""
     with anyio.move_on_after(PREFIX_TIMEOUT):
         try:
@@ -236,7 +236,7 @@ async def read_prefix(response: UpstreamResponse) -> bytes:
 
 
 def _uncompressed(response: UpstreamResponse) -> UpstreamResponse:
-    """`response`, unless its body is not what it stands for. Raises Rejected."""
+    """`response`. Raises Rejected where its body is compressed."""
     packing = response.body.head.packing
     if not packing:
         return response
@@ -252,7 +252,7 @@ def _redirect(response: UpstreamResponse) -> URL | None:
 
 
 def _connect_failure(error: Unreached) -> str:
-    """Why there is no connection, in words that do not say the address again."""
+    """Why there is no connection, in words without the address."""
     match error.__cause__:
         case TimeoutError():
             return "it does not answer"

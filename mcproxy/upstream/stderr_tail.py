@@ -1,6 +1,6 @@
-"""The last lines of a child's stderr, kept for whoever asks why it died. Bounded in lines and in their length.
+"""The last lines of a child's stderr, for errors and the status page, and a rate limit for those that are logged.
 
-And how many of them are logged: a child that says the same thing for ever must not fill the log.
+Bounded in lines and in their length.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ LINE_BYTES = 4096
 
 
 class StderrTail:
-    """Takes chunks cut anywhere. What a line has over its limit is dropped; what is kept went through `redact`."""
+    """Takes chunks cut anywhere. A line is cut at its limit, and kept as `redact` returns it."""
 
     def __init__(self, redact: Callable[[str], str]) -> None:
         self._redact = redact
@@ -38,7 +38,7 @@ class StderrTail:
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """What is known now, a line without its end included."""
+        """The lines so far, an incomplete last one included."""
         rest = self._text(self._partial)
         return (*self._lines, rest) if rest else tuple(self._lines)
 
@@ -47,7 +47,7 @@ class StderrTail:
 
 
 class LineRateLimit:
-    """Deals out what may be logged: so many lines in each second."""
+    """A limit of lines that are logged in each second; counts those over it."""
 
     def __init__(self) -> None:
         self._second = 0
@@ -55,7 +55,7 @@ class LineRateLimit:
         self._suppressed = 0
 
     def admit(self, lines: list[str], most: int, now: float) -> tuple[list[str], int]:
-        """Those of `lines` that may be logged, and how many were kept back before, where nobody has been told."""
+        """The first of `lines`, to be logged, and how many were suppressed in earlier seconds and not reported yet."""
         suppressed = 0
         if int(now) != self._second:
             self._second, self._said = int(now), 0
@@ -66,6 +66,6 @@ class LineRateLimit:
         return shared, suppressed
 
     def take_suppressed(self) -> int:
-        """How many were kept back since that was last told."""
+        """How many were suppressed since this was last asked."""
         suppressed, self._suppressed = self._suppressed, 0
         return suppressed

@@ -1,8 +1,8 @@
 """One upstream, as the rest of the gateway sees it: a handler, a state, and events.
 
-Keeps the link that all share and, with `connection: session`, one for each client session (requirement R14), or with
-`credentials` one for each caller's own (R39); admits no more calls and links than the settings allow; goes once its
-calls are over, where it is retired (R49). Speaks no protocol: it hands calls to links.
+Owns the shared link and, with `connection: session`, one for each client session (requirement R14), or with
+`credentials` one for each set of them (R39). Bounds calls and links; a retired upstream ends with its last call (R49).
+Speaks no protocol: it hands calls to links.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _ASKABLE: Final = frozenset(INPUT_CAPABILITIES.values())
 
 
 class ConnectionSlots:
-    """How many links may live that are an owner's: of one upstream, or of all together."""
+    """A count of links that have an owner, with its limit: of one upstream, or of all together."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -95,9 +95,9 @@ class Supervisor:
         self._clock = clock
         self._in_flight = 0
         self._choosing_link = 0
-        """How many of those in flight do not know yet over which link they go."""
+        """How many of those in flight still wait for the choice of their link."""
         self._idle: anyio.Event | None = None
-        """Set when no call is in flight, for whoever waits for it."""
+        """Set when no call is in flight; made by `run`."""
         self._retired = anyio.Event()
         self._grace = 0.0
         self._tasks: TaskGroup | None = None
@@ -134,8 +134,8 @@ class Supervisor:
     async def run(self) -> None:
         """Keeps the upstream connected until cancelled, or until it is retired and its calls are over."""
         async with task_group() as self._tasks:
-            for kept in self._owned.values():
-                self._tasks.start_soon(self._run_owned, kept)
+            for link in self._owned.values():
+                self._tasks.start_soon(self._run_owned, link)
             self._tasks.start_soon(self._shared.run)
             await self._retired.wait()
             with anyio.move_on_after(self._grace):
@@ -164,8 +164,8 @@ class Supervisor:
         """Goes by settings that differ from those before in no key that takes another link."""
         self._adopt(spec)
         self._slots[0].limit = spec.max_connections
-        for kept in self._links():
-            kept.adopt(spec)
+        for link in self._links():
+            link.adopt(spec)
 
     def _adopt(self, spec: UpstreamSettings) -> None:
         self._spec = spec
@@ -173,17 +173,17 @@ class Supervisor:
         self._one_for_all = spec.connection != "session" and not spec.credentials.forward
 
     def retire(self, grace: float) -> None:
-        """Says nothing more, connects to nothing more, and goes with its last call, or after `grace` seconds."""
+        """Publishes and connects nothing more, and ends with its last call, or after `grace` seconds."""
         self._grace = grace
         self._retired.set()
         self._metrics.upstream_up.labels(self.name).set(0)
-        for kept in self._links():
-            kept.drain()
+        for link in self._links():
+            link.drain()
 
     def release(self, owner: str) -> None:
-        kept = self._owned.pop(owner, None)
-        if kept is not None:
-            kept.stop()
+        link = self._owned.pop(owner, None)
+        if link is not None:
+            link.stop()
 
     def _links(self) -> Iterator[ReconnectingLink]:
         yield self._shared
@@ -196,7 +196,7 @@ class Supervisor:
             return self._shared
         key = call.over or owner(self._spec, call.caller)
         if key is None and self._spec.credentials.forward and call.row.answerer is Answerer.UPSTREAM:
-            # R39: what lists for everybody answers nobody; the gateway said before what to bring.
+            # R39: what lists for everybody answers no caller; the gateway refused before, naming the header.
             return self._unavailable("its callers bring credentials of their own, and this one has not")
         if key is None:
             return self._shared
@@ -214,13 +214,16 @@ class Supervisor:
         for slots in self._slots:
             slots.take()
         session = SessionOwner(key, call.caller.capabilities, call.listener) if credentials is None else None
-        kept = self._owned[key] = self._new_link(self._new_context(session, credentials))
+        link = self._owned[key] = self._new_link(self._new_context(session, credentials))
         if self._tasks is not None:
-            self._tasks.start_soon(self._run_owned, kept)
-        return kept
+            self._tasks.start_soon(self._run_owned, link)
+        return link
 
     def _is_asked_in_handshakes(self, caller: Caller) -> bool:
-        """Whether it can be asked, and is of the handshake era: some servers of both eras ask in one of them alone."""
+        """True if the caller speaks the handshake era and declared an input capability.
+
+        Some servers of both eras ask for input in one of them alone.
+        """
         if caller.version not in HANDSHAKE_VERSIONS:
             self._has_stateless_callers = True
             return False
@@ -265,18 +268,18 @@ class Supervisor:
         return transport(self._spec) != "stdio" or not (self._has_stateless_callers or is_busy)
 
     def _start_handshake_link(self) -> ReconnectingLink:
-        """A shared link beside the other. What becomes of it is nobody's concern; what the server says on it is."""
+        """A second shared link, in the handshake era. Its states are not published; what the server sends on it is."""
         context = replace(self._shared_context, hints=EraHints(handshake_first=True))
-        kept = ReconnectingLink(
-            context, self._connect, _ignore, delays=self._delays, clock=self._clock, check=self._refuse_ourselves
+        link = ReconnectingLink(
+            context, self._connect, _ignore, delays=self._delays, clock=self._clock, check=self._check_no_loop
         )
         if self._tasks is not None:
-            self._tasks.start_soon(kept.run)
-        return kept
+            self._tasks.start_soon(link.run)
+        return link
 
-    async def _run_owned(self, kept: ReconnectingLink) -> None:
+    async def _run_owned(self, link: ReconnectingLink) -> None:
         try:
-            await kept.run()
+            await link.run()
         finally:
             for slots in self._slots:
                 slots.give_back()
@@ -285,25 +288,25 @@ class Supervisor:
         self, session: SessionOwner | None = None, credentials: ForwardedCredentials | None = None
     ) -> LinkContext:
         def publish(change: Change | PushChannel) -> None:
-            if context.owner is None or self._is_held(context, context.owner):
+            if context.owner is None or self._is_current(context, context.owner):
                 self._publish(UpstreamChanged(self.name, context.owner, change))
 
-        # a session of its own is of the handshake era, and so is its link where the server serves both
+        # A session is of the handshake era, and so is its link where the server serves both.
         hints = EraHints(handshake_first=True) if session is not None else replace(self._hints)
         if session is None and credentials is None:
             hints = self._hints
         context = LinkContext(self._spec, self._metrics, publish, session, hints, credentials)
         return context
 
-    def _is_held(self, context: LinkContext, owner: str) -> bool:
-        """False once it is released: its owner's next link may be there before the last word of this one."""
-        kept = self._owned.get(owner)
-        return kept is not None and kept.context is context
+    def _is_current(self, context: LinkContext, owner: str) -> bool:
+        """False once it is released: its owner's next link may be there before the last notification of this one."""
+        link = self._owned.get(owner)
+        return link is not None and link.context is context
 
     def _new_link(self, context: LinkContext) -> ReconnectingLink:
         report = self._publish if context.owner is not None else self._report_shared
         return ReconnectingLink(
-            context, self._connect, report, delays=self._delays, clock=self._clock, check=self._refuse_ourselves
+            context, self._connect, report, delays=self._delays, clock=self._clock, check=self._check_no_loop
         )
 
     def _report_shared(self, event: UpstreamEvent) -> None:
@@ -320,11 +323,11 @@ class Supervisor:
         self._publish(event)
 
     def _publish(self, event: UpstreamEvent) -> None:
-        """Once it is retired another may bear its name, whose state this is not."""
+        """Publishes nothing once retired: another upstream may have the name by then."""
         if not self._retired.is_set():
             self._on_event(event)
 
-    def _refuse_ourselves(self, identity: ServerIdentity) -> None:
+    def _check_no_loop(self, identity: ServerIdentity) -> None:
         """Raises Unreachable where this gateway is behind the upstream, or is the upstream (requirement R15)."""
         if self._gateway_id is None or "experimental" not in identity.capabilities:
             return

@@ -26,7 +26,7 @@ from mcproxy.gateway.listings.state import Catalogue
 from mcproxy.gateway.resolving.targets import Target
 from mcproxy.gateway.resolving.task_ids import Task, TaskIds
 from mcproxy.gateway.tasks.registry import TaskRegistry
-from mcproxy.pending_requests import GOODBYE
+from mcproxy.pending_requests import CANCEL_TIMEOUT
 from mcproxy.protocol.jsonrpc import EMPTY_OBJECT, METHOD_NOT_FOUND, Params, parse_object, parse_text, raw
 from mcproxy.protocol.methods import METHODS, Method, Shape, Subject
 from mcproxy.protocol.tasks import (
@@ -170,7 +170,7 @@ async def _awaited(target: Target, row: Method, call: Call, exchange: SendToUpst
         return edited(outcome, unrelated)
     finally:
         if not over:
-            with anyio.move_on_after(GOODBYE, shield=True):
+            with anyio.move_on_after(CANCEL_TIMEOUT, shield=True):
                 await exchange(about, METHODS[TASK_CANCEL], replace(call, row=METHODS[TASK_CANCEL]))
 
 

@@ -1,1 +1,1 @@
-"""An upstream as a child process: started, spoken to over its pipes, and ended with all that it started."""
+"""An upstream as a child process: started, spoken to over its stdio, and ended with all processes that it started."""

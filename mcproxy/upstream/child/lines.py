@@ -1,4 +1,4 @@
-"""Lines from chunks cut anywhere, in linear time however long they are. Knows nothing of what they say."""
+"""Splits a byte stream into lines, in time linear in its length, with a limit for one line. Reads no line."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""An upstream as a child process: one JSON message a line on its stdin and stdout (basic/transports, stdio).
+"""A child process as a `Duplex`: one JSON message a line on its stdin and stdout (basic/transports, stdio).
 
-Starts no shell, and nothing directly: `reaper` stands in between, so that whatever the child leaves behind ends with
-it, and all of it with the gateway (requirement R11). Knows no era: what the lines say is for the conversation.
+Starts no shell, and nothing directly: `reaper` stands in between, so that all that the child starts ends with it, and
+with the gateway (requirement R11). Knows no era: the lines are for the conversation to read.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from mcproxy.protocol.jsonrpc import Message, encode
 from mcproxy.rlimits import AT_START
 from mcproxy.settings import UpstreamSettings
 from mcproxy.upstream.child.lines import LineDecoder, LineTooLong
-from mcproxy.upstream.child.stdin import ChildStdin, opened
+from mcproxy.upstream.child.stdin import ChildStdin, stdin_pipe
 from mcproxy.upstream.context import LinkContext
 from mcproxy.upstream.link import Duplex, NotAccepted, Unreachable, task_group
 from mcproxy.upstream.stderr_tail import LineRateLimit
@@ -37,23 +37,23 @@ INHERITED: Final = (
     "HOME", "LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER",
     "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_RUNTIME_DIR", "XDG_STATE_HOME",
 )  # fmt: skip
-"""What a child gets of the gateway's own environment; its secrets are none of the child's business."""
+"""The variables of the gateway's own environment that a child gets: none that may hold a secret."""
 EXIT_GRACE: Final = 0.4
-"""Seconds from a child's exit to the end of its output, and from there to its last words (R13: within 1 s)."""
+"""Seconds from a child's exit to the end of its stdout, and again to the end of its stderr (R13: within 1 s)."""
 LINES_PER_TURN: Final = 100
-"""Lines taken in a row before everybody else has a turn (R1)."""
+"""Lines that are read in a row before other tasks have a turn (R1)."""
 QUOTED_STDERR_LINES: Final = 10
-"""Lines of stderr that an error quotes."""
+"""The last lines of stderr, quoted in the reason of an exit."""
 
 
 @asynccontextmanager
 async def child(context: LinkContext, environ: Mapping[str, str] = os.environ) -> AsyncIterator[Duplex]:
-    """A child that runs, and is stopped on leaving: its stdin closed, then SIGTERM, then SIGKILL, to all of its kin."""
+    """A child that runs. On leaving its stdin is closed, then it gets SIGTERM, then its whole process tree SIGKILL."""
     env = environment(context.spec, environ)
     command = locate(context.spec, env)
     context.stderr.clear()
     async with AsyncExitStack() as stack:
-        child_end, stdin = await stack.enter_async_context(opened())
+        child_end, stdin = await stack.enter_async_context(stdin_pipe())
         held, ours = os.pipe()
         lifeline = stack.enter_context(os.fdopen(ours, "wb", buffering=0))
         process = await _start(context.spec, command, env, held, child_end)
@@ -75,7 +75,7 @@ def environment(spec: UpstreamSettings, environ: Mapping[str, str]) -> dict[str,
 
 
 def locate(spec: UpstreamSettings, env: Mapping[str, str]) -> str:
-    """The absolute path of the upstream's command. Raises Unreachable with what was looked for, and where (R17)."""
+    """The absolute path of the upstream's command. Raises Unreachable, naming the command and the PATH (R17)."""
     assert spec.command is not None
     if spec.cwd is not None and not Path(spec.cwd).is_dir():
         raise Unreachable(f"the working folder {spec.cwd} does not exist")
@@ -121,7 +121,7 @@ class _Child:
         self._stderr: ByteReceiveStream = process.stderr
         self._context = context
         self._reading = anyio.CancelScope()
-        self._given_up = ""
+        self._end_reason = ""
         self._stderr_ended = anyio.Event()
         self._stdout_ended = anyio.Event()
 
@@ -132,23 +132,23 @@ class _Child:
             raise NotAccepted("the child takes no more input") from error
 
     async def watch_stdin(self) -> None:
-        """Gives up a child that does not read for long, or never will again."""
+        """Ends the connection where the child does not read its stdin for `idle` seconds, or has closed it."""
         timeout = self._context.spec.timeouts.idle
         try:
             await self._stdin.watch(timeout)
         except TimeoutError:
-            self._give_up(f"the child did not read its input for {timeout:g} s")
+            self._end(f"the child did not read its input for {timeout:g} s")
             return
         with anyio.move_on_after(EXIT_GRACE):
-            await self._stdout_ended.wait()  # where it died, the end of its output tells more
-        self._give_up("the child closed its input")
+            await self._stdout_ended.wait()  # Where it died, the end of its output tells more.
+        self._end("the child closed its input")
 
-    def _give_up(self, why: str) -> None:
-        self._given_up = why
+    def _end(self, reason: str) -> None:
+        self._end_reason = reason
         self._reading.cancel()
 
     async def read_stderr(self) -> None:
-        """Keeps the last of what the child says on stderr."""
+        """Keeps the last lines of the child's stderr, and logs them."""
         rate_limit = LineRateLimit()
         try:
             async for chunk in self._stderr:
@@ -165,7 +165,7 @@ class _Child:
             log.debug("stderr", upstream=self._context.spec.name, line=line)
 
     async def wait_exit(self) -> None:
-        """Ends the reading when the child has ended, whoever else still holds its output."""
+        """Ends the reading soon after the child has exited: a grandchild may still hold its stdout open."""
         await self._process.wait()
         with anyio.move_on_after(EXIT_GRACE):
             await self._stdout_ended.wait()
@@ -179,7 +179,7 @@ class _Child:
             return str(error)
         finally:
             self._stdout_ended.set()
-        return self._given_up or await self._exit_reason()
+        return self._end_reason or await self._exit_reason()
 
     async def _read(self, receive: Callable[[bytes], None]) -> None:
         decoder = LineDecoder(self._context.spec.max_message_bytes)
@@ -190,7 +190,7 @@ class _Child:
                     await anyio.lowlevel.checkpoint()
 
     def _take(self, line: bytes, receive: Callable[[bytes], None]) -> None:
-        """Tells banners and log lines from messages by how they begin: of those there may be very many (R16)."""
+        """Tells banners and log lines from messages by their first character: there may be very many of them (R16)."""
         line = line.strip()
         if line.startswith((b"{", b"[")):
             receive(line)
@@ -218,7 +218,7 @@ def _exit_sentence(status: int | None) -> str:
 
 
 async def _stop(process: Process, stdin: ChildStdin, lifeline: RawIOBase, timeout: float) -> None:
-    """Ends the child, its output read meanwhile: one that is stuck in a write could not exit (R11)."""
+    """Ends the child. Its output is read meanwhile: a child that blocks in a write could not exit (R11)."""
     assert process.stdout is not None
     assert process.stderr is not None
     async with anyio.create_task_group() as readers:
@@ -242,7 +242,7 @@ async def _ends_by_itself(process: Process, stdin: ChildStdin, timeout: float) -
 
 
 async def _kill(process: Process, lifeline: RawIOBase, timeout: float) -> None:
-    """The reaper kills everything once nobody holds the other end of its lifeline."""
+    """The reaper kills all of its session once the other end of its lifeline is closed."""
     lifeline.close()
     if not await _exits(process, timeout):
         with suppress(ProcessLookupError):
@@ -250,7 +250,7 @@ async def _kill(process: Process, lifeline: RawIOBase, timeout: float) -> None:
 
 
 def _kill_session(leader: int) -> None:
-    """For a reaper that was killed itself: what is left of its session, which is all that made none of its own."""
+    """If the reaper was SIGKILLed, kill every process still in its session."""
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):
             # The name in parentheses may hold anything; state, parent, group and session follow it.

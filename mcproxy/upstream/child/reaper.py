@@ -1,7 +1,8 @@
-"""Runs one command and leaves nothing of it behind: `python -I -S reaper.py LIFELINE FILES COMMAND [ARGUMENT...]`.
+"""Runs one command and ends with all processes that it started: `python -I -S reaper.py LIFELINE FILES COMMAND...`.
 
 Stands between the gateway and a child that speaks over stdio, and touches neither stdin, stdout nor stderr. It adopts
-whatever the command leaves orphaned (PR_SET_CHILD_SUBREAPER), so that what `npx` and `uvx` start is found again.
+the processes that the command leaves orphaned (PR_SET_CHILD_SUBREAPER), so that it
+finds what `npx` and `uvx` start.
 LIFELINE is a pipe that only the gateway holds open: when it closes, by intent or because the gateway was killed, all
 is killed at once. PR_SET_PDEATHSIG alone could not do this: it reaches the direct child only, and here it covers
 the one case left, the death of this process. SIGTERM goes on to the command's process group. Exits as the command did.
@@ -28,14 +29,14 @@ def main(arguments: list[str]) -> None:
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
     wakeup = _wake_on(signal.SIGCHLD, signal.SIGTERM)
     child = _start(command, files)
-    _let_go_of_stdio()
+    _release_stdio()
     status = _watch(child, lifeline, wakeup)
     _kill_all(child)
     _exit_like(status)
 
 
 def _close_all_but_stdio_and(lifeline: int) -> None:
-    """Some event loops leak the other ends of the command's pipes to us: held open, they would never end."""
+    """Some event loops leak the other ends of the command's pipes to us: held open, they never end."""
     os.closerange(3, lifeline)
     os.closerange(lifeline + 1, os.sysconf("SC_OPEN_MAX"))
 
@@ -80,8 +81,8 @@ def _lead_group(pid: int) -> None:
         os.setpgid(pid, 0)
 
 
-def _let_go_of_stdio() -> None:
-    """Else the gateway would wait in vain for the end of the command's output, and it for the end of its input."""
+def _release_stdio() -> None:
+    """Else neither the gateway nor the command would read an end-of-file when the other closes its end."""
     nothing = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1, 2):
         os.dup2(nothing, descriptor)
@@ -101,7 +102,7 @@ def _watch(child: int, lifeline: int, wakeup: int) -> int:
 
 
 def _reap(child: int) -> int | None:
-    """Collects all that is dead; the wait status of the command where it is among it."""
+    """Reaps all dead children; the wait status of the command where it is one of them."""
     found = None
     while True:
         try:
@@ -115,7 +116,7 @@ def _reap(child: int) -> int | None:
 
 
 def _kill_all(child: int) -> None:
-    """Kills until nobody is left: whatever dies hands its own children to us."""
+    """Kills until no child is left: the children of one that dies become ours."""
     _signal_group(child, signal.SIGKILL)
     while True:
         for pid in _children():

@@ -1,6 +1,6 @@
-"""What a child reads on its stdin: lines, each written whole or not at all, in order, with no task in between.
+"""A child's stdin, written as whole lines, in order, without a task in between.
 
-Waits for a child that reads slowly, and tells one that does not read. Knows nothing of what the lines say.
+A write waits for a child that reads slowly; `watch` reports one that does not read at all. Reads no line.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ import anyio
 
 
 class ChildStdin(asyncio.BaseProtocol):
-    """Our end of the pipe."""
+    """Our end of the pipe, as an asyncio protocol."""
 
     def __init__(self) -> None:
         self._transport: asyncio.WriteTransport
         self._full = False
         self._lost = False
         self._refused = False
-        """Whether something could not be written."""
+        """Whether a line could not be written."""
         self._wakeup = anyio.Event()
 
     async def write(self, line: bytes) -> None:
-        """Returns when the line is on its way. Raises BrokenResourceError where nobody reads any more."""
+        """Returns when the line is in the pipe's buffer. Raises BrokenResourceError where the child closed its end."""
         while self._full:
             await self._wakeup.wait()
         if self._lost:
@@ -37,20 +37,20 @@ class ChildStdin(asyncio.BaseProtocol):
         self._transport.write(line)
 
     async def watch(self, timeout: float) -> None:
-        """Returns when something could not be written, for nobody reads any more.
+        """Returns when a line could not be written, since the child closed its end.
 
-        Raises TimeoutError where what is written is not read for `timeout` seconds.
+        Raises TimeoutError where the pipe stays full for `timeout` seconds.
         """
         while not self._refused:
             with anyio.fail_after(timeout if self._full else math.inf):
                 await self._wakeup.wait()
 
     def close(self) -> None:
-        """Ends what the child reads, after all that has been written."""
+        """Closes the pipe once all that was written has been read."""
         self._transport.close()
 
     def abort(self) -> None:
-        """Ends it at once."""
+        """Closes the pipe at once."""
         if not self._lost:
             self._transport.abort()
 
@@ -77,8 +77,8 @@ class ChildStdin(asyncio.BaseProtocol):
 
 
 @asynccontextmanager
-async def opened() -> AsyncIterator[tuple[int, ChildStdin]]:
-    """The end that the child is to inherit, which is then to be closed here, and ours."""
+async def stdin_pipe() -> AsyncIterator[tuple[int, ChildStdin]]:
+    """A new pipe: the file descriptor that the child inherits, for the caller to close after that, and our end."""
     theirs, ours = os.pipe()
     loop = asyncio.get_running_loop()
     try:

@@ -1,1 +1,1 @@
-"""Upstreams of the handshake era (2024-11-05 to 2025-11-25): sessions, and the transports that carry them."""
+"""Upstreams of the handshake era (2024-11-05 to 2025-11-25): the conversation, and its transports."""

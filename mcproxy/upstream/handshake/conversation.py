@@ -1,7 +1,7 @@
-"""The conversation of the handshake era (2024-11-05 to 2025-11-25), client side, over any duplex.
+"""The client side of the handshake era (2024-11-05 to 2025-11-25), over any transport: from `initialize` on.
 
-Opens with `initialize`, sends calls, takes whatever the server says. Opens no connection: the transport gives it a
-`send` and hands it what arrives. Sends nothing twice; that is decided where the links are kept.
+Sends calls, and takes responses, notifications and requests of the server. Opens no connection: the transport gives it
+a `send` and hands it what arrives. Sends nothing twice; `reconnecting` decides that.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from mcproxy.call.clients import ListChanged, Notice, ResourceUpdated, TaskChang
 from mcproxy.call.errors import Party, Reason
 from mcproxy.call.upstreams import ServerIdentity
 from mcproxy.pending_requests import (
-    GOODBYE,
+    CANCEL_TIMEOUT,
     PeerGone,
     PendingRequests,
     RequestTimeout,
@@ -70,12 +70,12 @@ SHARED_CAPABILITIES: Final[Params] = {
     "sampling": Raw(b'{"tools":{},"context":{}}'),
     "elicitation": Raw(b'{"form":{},"url":{}}'),
 }
-"""All that the gateway can bridge: some servers offer tools by what their client declares (requirement R61)."""
+"""All capabilities that the gateway can bridge: some servers offer tools by these (requirement R61)."""
 
 
 @asynccontextmanager
 async def connected(pipe: Duplex, context: LinkContext) -> AsyncIterator[Link]:
-    """The handshake over a pipe on which everything arrives in one stream."""
+    """A link over a pipe on which everything arrives in one stream. Raises Unreachable or Rejected."""
     async with task_group() as tasks:
         conversation = HandshakeConversation(context, tasks, pipe.send)
         tasks.start_soon(_read_messages, pipe, conversation)
@@ -100,7 +100,7 @@ class HandshakeConversation:
         self._requests = PendingRequests()
         self._calls = CallsInFlight()
         self._url_elicitations = UrlElicitations(context.spec.max_in_flight)
-        self._questions = ServerRequests(context, tasks, self._requests, self._tell, self._url_elicitations)
+        self._questions = ServerRequests(context, tasks, self._requests, self._send_in_time, self._url_elicitations)
         self._identity: ServerIdentity | None = None
         self.is_closed = False
         self.settled: Final = self._requests.settled
@@ -127,27 +127,27 @@ class HandshakeConversation:
         await self._ended.wait()
         return self._close_reason
 
-    def disconnect(self, how: str) -> None:
-        """Ends the link: calls in flight fail with PeerGone, later ones are NotAccepted."""
+    def disconnect(self, reason: str) -> None:
+        """Closes the link: calls in flight fail with PeerGone, later ones are NotAccepted."""
         if not self._is_lost:
-            self.is_closed, self._is_lost, self._close_reason = True, True, how
+            self.is_closed, self._is_lost, self._close_reason = True, True, reason
             self._ended.set()
-            self._requests.fail_all(PeerGone(how))
+            self._requests.fail_all(PeerGone(reason))
 
-    def drain(self, how: str) -> None:
-        """Ends the link when the calls in flight have their own answers, or shortly after. Takes no more."""
+    def drain(self, reason: str) -> None:
+        """Takes no more calls, and closes the link once those in flight are answered, or shortly after."""
         if not self.is_closed:
-            self.is_closed, self._drain_reason = True, how
-            self._tasks.start_soon(self._finish_draining, how)
+            self.is_closed, self._drain_reason = True, reason
+            self._tasks.start_soon(self._finish_draining, reason)
 
-    async def _finish_draining(self, how: str) -> None:
-        with anyio.move_on_after(GOODBYE):
+    async def _finish_draining(self, reason: str) -> None:
+        with anyio.move_on_after(CANCEL_TIMEOUT):
             if len(self._requests):
                 await self._all_answered.wait()
-        self.disconnect(how)
+        self.disconnect(reason)
 
     async def open(self) -> None:
-        """Shakes hands (lifecycle, Initialization). Raises Unreachable or Rejected."""
+        """Does the handshake (lifecycle, Initialization). Raises Unreachable or Rejected."""
         connect = self._context.spec.timeouts.connect
         self._context.awaited = "initialize"
         try:
@@ -164,11 +164,11 @@ class HandshakeConversation:
         if self.is_closed:
             raise NotAccepted(self._drain_reason or self._close_reason)
         row = call.row
-        return self._inform(call) if row.notification else self._exchange(row, call)
+        return self._notify(call) if row.notification else self._exchange(row, call)
 
-    async def _inform(self, call: Call) -> Outcome:
+    async def _notify(self, call: Call) -> Outcome:
         try:
-            await self._tell(Notification(call.method, call.params))
+            await self._send_in_time(Notification(call.method, call.params))
         except NotAccepted as error:
             self.drain(str(error))
             raise
@@ -186,7 +186,7 @@ class HandshakeConversation:
                 self._send,
                 self._context.timeouts(row),
                 notify=call.client.notify if row.may_ask else None,
-                send_cancel=self._say_cancelled,
+                send_cancel=self._send_cancelled,
                 id=id,
             )
         except NotAccepted as error:
@@ -202,15 +202,15 @@ class HandshakeConversation:
                 self._all_answered.set()
         return self._outcome(call, answer)
 
-    async def _tell(self, message: Message) -> None:
-        """Sends what has no answer. Raises PeerGone where it is not taken in time."""
+    async def _send_in_time(self, message: Message) -> None:
+        """Sends a message that has no answer. Raises PeerGone where it is not taken within `idle` seconds."""
         timeout = self._context.spec.timeouts.idle
         with anyio.move_on_after(timeout) as scope:
             await self._send(message)
         if scope.cancelled_caught:
             raise PeerGone(f"the server did not take a message in {timeout:g} s")
 
-    async def _say_cancelled(self, message: Message) -> None:
+    async def _send_cancelled(self, message: Message) -> None:
         try:
             await self._send(message)
         except (NotAccepted, Rejected) as error:
@@ -222,7 +222,7 @@ class HandshakeConversation:
         return None if self._identity is None else self._identity.version
 
     def fail(self, id: RequestId, error: NotAccepted | PeerGone | Rejected) -> None:
-        """Ends the wait for one answer; nothing is cancelled upstream."""
+        """Ends the wait for one answer, without a `notifications/cancelled`."""
         self._requests.fail(id, error)
 
     def receive(self, data: bytes, cause: RequestId | None = None) -> None:
@@ -233,7 +233,7 @@ class HandshakeConversation:
             self.take(message, cause)
 
     def take(self, message: Message | InvalidMessage, cause: RequestId | None = None) -> None:
-        match message:  # what comes most first: to find that a struct is of another class takes long
+        match message:  # The most frequent first: each class that does not match takes time.
             case Response():
                 self._on_answer(message)
             case Notification():
@@ -260,7 +260,7 @@ class HandshakeConversation:
             return self._calls.of_task(task)
         attribution = self._calls.on_shared_stream() if cause is None else self._calls.of(cause)
         if isinstance(attribution, Ambiguous) and self._context.session is not None:
-            return Unsolicited()  # whichever call it was of, it is the owner's
+            return Unsolicited()  # Of whichever call, it is for the owner.
         return attribution
 
     def _on_progress(self, notification: Notification, _: RequestId | None) -> None:
@@ -274,9 +274,9 @@ class HandshakeConversation:
         self._pass_on(notification, Notice(notification.method, notification.params, level), cause)
 
     def _on_elicitation_complete(self, notification: Notification, _: RequestId | None) -> None:
-        """elicitation: only "to the client that initiated the elicitation request", whoever calls at the moment."""
+        """elicitation: only "to the client that initiated the elicitation request"."""
         notice = Notice(notification.method, notification.params)
-        listener = self._url_elicitations.over(notification.params)
+        listener = self._url_elicitations.complete(notification.params)
         if listener is not None:
             listener.signal(notice)
         elif self._context.session is not None:
@@ -285,7 +285,7 @@ class HandshakeConversation:
             self._count_unattributed(notification.method)
 
     def _pass_on(self, notification: Notification, notice: Notice, cause: RequestId | None) -> None:
-        """To the client whose call it is of; to everybody only where it can be of no call."""
+        """Notifies the client whose call caused it; all clients only where no call can have caused it."""
         attribution = self._attribute(notification, cause)
         match attribution:
             case Attributed(call=call):
@@ -337,7 +337,7 @@ class HandshakeConversation:
 def _initialize(context: LinkContext) -> Params:
     capabilities = SHARED_CAPABILITIES
     if context.session is not None:
-        # Tasks that servers make of their questions, and have their clients carry out, are not passed on.
+        # Tasks that a server makes of its own requests, for its client to carry out, are not passed on.
         capabilities = without_tasks(context.session.capabilities)
     return {
         "protocolVersion": raw(LATEST_HANDSHAKE),

@@ -1,6 +1,6 @@
-"""HTTP+SSE of 2024-11-05, client side: one GET stream for all that the server says, a POST for each thing we say.
+"""HTTP+SSE of 2024-11-05, client side: one GET stream for all that the server sends, a POST for each message of ours.
 
-The stream is the connection: when it ends, so does the link. Knows no era: it is a pipe for the handshake.
+The stream is the connection: when it ends, so does the link. A `Duplex` for the conversation; reads no message.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What an upstream asks of us: put to the client that caused it, answered from the settings, or refused at once.
+"""Requests of the server (sampling, elicitation, roots, ping): put to the client that caused them, or answered here.
 
-Whether a client declared the capability is decided where the client is known: its `ask` refuses what it did not
-declare, and the upstream hears of that at that moment. Nothing is ever left hanging (requirements R26, R60, R61).
+A request that no client provably caused is answered from the settings, or refused at once: none is left without an
+answer (requirements R26, R60). A client's `ask` refuses what its client did not declare (R61).
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ class ReplyNow:
 
 @dataclass(frozen=True, slots=True)
 class AskClient:
-    """`listener` is where the same client hears of what comes after; `ids` are our requests that wait for this."""
+    """`listener` is the same client between calls; `ids` are our requests in flight that wait for this one."""
 
-    put: Callable[[InputRequest], Awaitable[Raw]]
+    ask: Callable[[InputRequest], Awaitable[Raw]]
     request: InputRequest
     listener: Listener | None
     ids: tuple[RequestId, ...] = ()
@@ -68,7 +68,7 @@ Plan = ReplyNow | AskClient | RefuseNow
 
 
 def plan(request: Request, attribution: Attribution, context: LinkContext, *, own_stream: bool) -> Plan:
-    """Who answers `request`: decided at once, from what is known when it arrives.
+    """Decides who answers `request`, from what is known when it arrives.
 
     `own_stream` says that it came on the response stream of the call that caused it.
     """
@@ -87,21 +87,21 @@ def plan(request: Request, attribution: Attribution, context: LinkContext, *, ow
         return AskClient(attribution.call.client.ask, question, attribution.call.listener, attribution.ids)
     if context.session is not None and context.session.listener is not None:
         return AskClient(context.session.listener.ask, question, context.session.listener)
-    return RefuseNow(_untraceable(request.method, attribution, context.spec))
+    return RefuseNow(_refusal(request.method, attribution, context.spec))
 
 
 def _configured(context: LinkContext) -> dict[str, Raw]:
-    """What the settings answer on a connection that is shared.
+    """The results that the settings give on a shared link, by method.
 
-    A server asks for roots when it will, right after the handshake above all, and keeps the answer for everybody:
-    whichever client's call happens to run then did not provably cause it.
+    A server asks for roots at any time, above all right after the handshake, and keeps the answer for all its clients:
+    a call that happens to run then did not provably cause it.
     """
     if not context.spec.roots or context.session is not None:
         return {}
     return {"roots/list": raw({"roots": [{"uri": uri} for uri in context.spec.roots]})}
 
 
-def _untraceable(method: str, attribution: Unsolicited | Ambiguous, spec: UpstreamSettings) -> McpError:
+def _refusal(method: str, attribution: Unsolicited | Ambiguous, spec: UpstreamSettings) -> McpError:
     match attribution:
         case Unsolicited():
             cause = "no client's call is in flight that it could be for"
@@ -121,7 +121,7 @@ def _without_hop_meta(params: Params) -> Params:
 
 
 class ServerRequests:
-    """Those of one link that have no answer yet; each runs in `tasks`."""
+    """The requests of one link that have no answer yet; each is answered in a task of `tasks`."""
 
     def __init__(
         self,
@@ -139,9 +139,9 @@ class ServerRequests:
         self._open: dict[RequestId, anyio.CancelScope] = {}
 
     def take(self, request: Request, attribution: Attribution, *, own_stream: bool) -> None:
-        """Sees to it that `request` is answered, one too many by a refusal.
+        """Starts to answer `request`; one over `max_in_flight` is refused.
 
-        Dropped and counted are those with an id in use, and those of an upstream that does not take its refusals.
+        Drops and counts a request with an id in use, and those of a server that does not read its refusals.
         """
         most = self._context.spec.max_in_flight
         if request.id in self._open or len(self._open) >= 2 * most:
@@ -156,7 +156,7 @@ class ServerRequests:
         self._tasks.start_soon(self._answer, request.id, decided, scope)
 
     def cancel(self, params: Params) -> None:
-        """Takes a `notifications/cancelled`: the upstream wants no answer any more."""
+        """Takes a `notifications/cancelled`: the request is not answered any more."""
         id = parse_id(params.get("requestId", b""))
         if id is not None and id in self._open:
             self._open[id].cancel()
@@ -166,7 +166,7 @@ class ServerRequests:
             with scope:
                 await self._send(await self._reply(id, decided))
         except (NotAccepted, PeerGone, Rejected):
-            return  # whoever asked is gone: the link hears of it by itself
+            return  # The server is gone: the link finds out by itself.
         finally:
             del self._open[id]
 
@@ -176,11 +176,11 @@ class ServerRequests:
                 return Response(id, parse_object(result))
             case RefuseNow(error=error):
                 return ErrorResponse(id, error.error())
-            case AskClient(put=put, request=request, listener=listener, ids=ids):
+            case AskClient(ask=ask, request=request, listener=listener, ids=ids):
                 self._url_elicitations.note(request.params, listener)
                 try:
                     with self._requests.held(ids):
-                        return Response(id, parse_object(await put(request)))
+                        return Response(id, parse_object(await ask(request)))
                 except McpError as refusal:
                     return ErrorResponse(id, refusal.error())
             case _:

@@ -1,7 +1,7 @@
-"""Streamable HTTP of the handshake era (2025-03-26 to 2025-11-25), client side: POST for all we say, GET to listen.
+"""Streamable HTTP of the handshake era (2025-03-26 to 2025-11-25), client side: POST to send, GET to listen.
 
-A request's own response stream carries its whole exchange, and is resumed where its server allows that. A session
-that the server forgot ends the link: whoever keeps it makes another. Sends no request twice.
+A request's own response stream carries its whole exchange, and is resumed where its server allows that. A session that
+the server lost closes the link; `reconnecting` makes another. Sends no request twice.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from yarl import URL
 from mcproxy.call.upstreams import PushChannel
 from mcproxy.concurrency import backoff
 from mcproxy.http.client.response import Broken
-from mcproxy.pending_requests import GOODBYE, PeerGone
+from mcproxy.pending_requests import CANCEL_TIMEOUT, PeerGone
 from mcproxy.protocol.jsonrpc import (
     INVALID_REQUEST,
     ErrorResponse,
@@ -86,7 +86,7 @@ async def connected(context: LinkContext) -> AsyncIterator[Link]:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """How far a stream has been read, and how long its server asks us to wait before we come back for more."""
+    """How far an event stream has been read, and how long its server asks us to wait before resuming it."""
 
     last_id: str | None = None
     retry: float | None = None
@@ -139,12 +139,12 @@ class _Streamable:
         return self._conversation
 
     async def close(self) -> None:
-        """Tells the server that its session is over, where it has one and still knows it."""
+        """Deletes the session, where there is one that the server still knows."""
         wanted = self._session is not None and not self._conversation.is_closed
         self._conversation.disconnect("the link was closed")
         if not wanted:
             return
-        with anyio.move_on_after(GOODBYE, shield=True):
+        with anyio.move_on_after(CANCEL_TIMEOUT, shield=True):
             try:
                 response = await self._requester.request("DELETE", self._url, self._headers())
                 response.close()
@@ -152,20 +152,20 @@ class _Streamable:
                 return
 
     def _send(self, message: Message) -> Awaitable[None]:
-        return self._carry(message) if isinstance(message, Request) else self._deliver(message)
+        return self._exchange(message) if isinstance(message, Request) else self._post_message(message)
 
-    async def _deliver(self, message: Message) -> None:
-        response = await self._request("POST", self._posting(), encode_whole(message))
+    async def _post_message(self, message: Message) -> None:
+        response = await self._request("POST", self._headers_of_post(), encode_whole(message))
         try:
             if not response.ok:
                 await self._refused(response, None)
         finally:
             response.release()
 
-    async def _carry(self, request: Request) -> None:
-        """POSTs a request, and reads its response until it is settled (transports, Sending Messages)."""
+    async def _exchange(self, request: Request) -> None:
+        """POSTs a request, and reads its response until it is answered (transports, Sending Messages)."""
         try:
-            response = await self._requester.request("POST", self._url, self._posting(), encode_whole(request))
+            response = await self._requester.request("POST", self._url, self._headers_of_post(), encode_whole(request))
             try:
                 if self._session is None:
                     self._keep_session(response)
@@ -191,11 +191,11 @@ class _Streamable:
         if not isinstance(message, ErrorResponse):
             return message
         if session_is_lost(200, b"", message, had_session=self._session is not None):
-            raise self._lost(message.error.message)
+            raise self._session_lost(message.error.message)
         return replace(message, id=id if message.id is None else message.id)
 
     async def _take_other(self, response: HttpResponse, id: RequestId) -> None:
-        """What is no success in JSON."""
+        """Takes a response that is not a success in JSON."""
         if not response.ok:
             await self._refused(response, id)
         elif response.content_type == EVENTS:
@@ -218,11 +218,11 @@ class _Streamable:
         except EventTooLarge as error:
             raise Rejected(f"{error} (max_message_bytes)") from error
         except Broken:
-            return position  # broken off is ended: what matters is whether the answer was there
+            return position  # As at an orderly end, what matters is whether the answer was there.
         return position
 
     async def _resume(self, id: RequestId, position: Position) -> None:
-        """Comes back for an answer that was not on the stream. Raises PeerGone where that is not possible (R5)."""
+        """Resumes a stream that ended before its answer. Raises PeerGone where that is not possible (R5)."""
         failures = 0
         while not self._conversation.settled(id):
             if position.last_id is None or failures > MAX_RESUMPTIONS:
@@ -239,7 +239,7 @@ class _Streamable:
             position = reached
 
     async def _listen(self) -> None:
-        """Keeps the GET stream open, on which the server speaks unasked, for as long as it offers one."""
+        """Keeps the GET stream open, the push channel, for as long as the server offers one."""
         position, failures, opened = Position(), 0, False
         while not self._conversation.is_closed:
             started = anyio.current_time()
@@ -254,12 +254,12 @@ class _Streamable:
                         self._report_channel(PushChannel.LOST)
                         return
                     opened = opened or response.ok
-                    position = await self._follow_unasked(response, position)
+                    position = await self._follow_pushes(response, position)
                 failures = 0 if anyio.current_time() - started > STABLE_AFTER else failures + 1
-            # a stream that its server keeps closing is reopened ever more slowly (requirement R6)
+            # A stream that its server keeps closing is reopened ever more slowly (requirement R6).
             await anyio.sleep(min(position.wait(failures), self._context.spec.timeouts.total))
 
-    async def _follow_unasked(self, response: HttpResponse, position: Position) -> Position:
+    async def _follow_pushes(self, response: HttpResponse, position: Position) -> Position:
         if not response.ok:
             self._report_channel(PushChannel.LOST)
             return position
@@ -269,18 +269,18 @@ class _Streamable:
         except Rejected as error:
             self._conversation.disconnect(str(error))
         if position.last_id is None:
-            # Nowhere to resume: what the server says until there is another stream is lost.
+            # Without an id to resume from, notifications until the next stream are lost.
             self._report_channel(PushChannel.LOST)
         return position
 
     def _report_channel(self, channel: PushChannel) -> None:
-        """Says whether the server is heard where that is another than before (R21)."""
+        """Publishes a change of the push channel (R21)."""
         if channel is not self._channel:
             self._channel = channel
             self._context.publish(channel)
 
     def _offers_stream(self, response: HttpResponse, opened: bool) -> bool:
-        """405 says that there is none (transports, Listening for Messages); other refusals are taken as much."""
+        """Whether a GET stream is to be had: 405 says no (transports, Listening for Messages), other refusals too."""
         if opened and response.status == 404:
             self._conversation.drain("the upstream lost the session")
         return _is_event_stream(response) or response.status >= 500
@@ -296,7 +296,7 @@ class _Streamable:
             self._conversation.drain(str(unreachable))
             raise
 
-    def _posting(self) -> ExtraHeaders:
+    def _headers_of_post(self) -> ExtraHeaders:
         """The same for all messages, once the handshake is done."""
         if self._post_headers is not None:
             return self._post_headers
@@ -318,12 +318,12 @@ class _Streamable:
         self._session, self._post_headers = id, None
 
     async def _refused(self, response: HttpResponse, id: RequestId | None) -> None:
-        """Makes of an HTTP error what it is: a lost session, the upstream's own error, or no MCP at all."""
+        """Tells what an HTTP error is: a lost session, the server's own error, or not MCP."""
         body = await read_prefix(response)
         error = _error_in(body)
         open = self._conversation.version is not None
         if open and session_is_lost(response.status, body, error, had_session=self._session is not None):
-            raise self._lost(f"HTTP {response.status}")
+            raise self._session_lost(f"HTTP {response.status}")
         if open and response.status == 503:
             self._conversation.drain("the upstream is unavailable: HTTP 503")
             raise PeerGone(str(self._requester.rejection(response, body)))
@@ -333,7 +333,7 @@ class _Streamable:
             return
         raise self._requester.rejection(response, body)
 
-    def _lost(self, how: str) -> NotAccepted:
+    def _session_lost(self, how: str) -> NotAccepted:
         reason = f"the upstream lost the session: {how}"
         self._conversation.drain(reason)
         return NotAccepted(reason)

@@ -1,6 +1,7 @@
-"""Which client was told to visit a URL (2025-11-25, elicitation), for when the server says that the visit is over.
+"""URL elicitations of one link, and the client that each went to, until the server reports it complete (2025-11-25).
 
-That may be long after the call, and is for "the client that initiated the elicitation request" alone. Tells nobody.
+That may be long after the call, and is for "the client that initiated the elicitation request" alone. A look-up;
+sends nothing.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from mcproxy.protocol.jsonrpc import EMPTY_OBJECT, URL_ELICITATION_REQUIRED, Err
 
 
 class _Required(msgspec.Struct):
-    """The `data` of URLElicitationRequiredError, of which only the ids matter here."""
+    """The `data` of URLElicitationRequiredError, of which only the ids are read here."""
 
     elicitations: list[Params]
 
@@ -21,14 +22,14 @@ _required = msgspec.json.Decoder(_Required)
 
 
 class UrlElicitations:
-    """Those of one link that nobody said to be over; of more than `most`, the oldest are forgotten."""
+    """Those that are not complete; of more than `most`, the oldest are forgotten."""
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._listeners: dict[str, Listener] = {}
 
     def note(self, question: Params, listener: Listener | None) -> None:
-        """Notes that `question` goes to the client of `listener`. Only a visit has an `elicitationId`."""
+        """Notes that `question` goes to the client of `listener`. Only URL elicitations have an `elicitationId`."""
         id = parse_text(question.get("elicitationId", b""))
         if id is None or listener is None:
             return
@@ -38,7 +39,7 @@ class UrlElicitations:
         self._listeners[id] = listener
 
     def note_required(self, error: ErrorObject, listener: Listener | None) -> None:
-        """The same of an error that says what to visit first."""
+        """Notes the elicitations that a URLElicitationRequiredError asks for."""
         if error.code != URL_ELICITATION_REQUIRED:
             return
         try:
@@ -48,6 +49,6 @@ class UrlElicitations:
         for question in questions:
             self.note(question, listener)
 
-    def over(self, params: Params) -> Listener | None:
-        """Whom a `notifications/elicitation/complete` is for, once."""
+    def complete(self, params: Params) -> Listener | None:
+        """The listener that a `notifications/elicitation/complete` is for; forgets the elicitation."""
         return self._listeners.pop(parse_text(params.get("elicitationId", b"")) or "", None)

@@ -1,1 +1,1 @@
-"""Upstreams of the stateless era (2026-07-28): each request stands alone, and subscriptions are streams."""
+"""Upstreams of the stateless era (2026-07-28): the probe, the conversation, its transports, and the listen stream."""

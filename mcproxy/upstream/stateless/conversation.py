@@ -1,7 +1,7 @@
-"""The conversation of the stateless era (2026-07-28), client side, over any transport: each request stands alone.
+"""The client side of the stateless era (2026-07-28), over any transport: each request stands alone.
 
-Wraps calls in their envelopes, reads what comes back, and answers itself what this era has no request for. Asks
-nobody anything: what an upstream wants of a client is an outcome. Sends nothing twice.
+Puts calls into their envelopes, reads results, and answers here the methods that this era has no request for. Asks no
+client: a server's request for input is an outcome of the call. Sends nothing twice; `reconnecting` decides that.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from mcproxy.call.calls import Call, Complete, Failed, Outcome
 from mcproxy.call.errors import Party, Reason
 from mcproxy.call.identity import Caller
 from mcproxy.call.upstreams import ServerIdentity
-from mcproxy.pending_requests import GOODBYE, PeerGone, PendingRequests, RequestTimeout, Send, Timeouts
+from mcproxy.pending_requests import CANCEL_TIMEOUT, PeerGone, PendingRequests, RequestTimeout, Send, Timeouts
 from mcproxy.protocol.envelope import LONGEST_REMEMBERED, Envelope, put_on, wrap, written
 from mcproxy.protocol.eras import LATEST, STATELESS_VERSIONS, Era
 from mcproxy.protocol.jsonrpc import (
@@ -57,15 +57,15 @@ from mcproxy.upstream.stateless import results
 from mcproxy.upstream.stateless.subscriptions import ListenStream, announced
 
 FOREVER: Final = Timeouts(math.inf, math.inf)
-"""For the stream of changes, once acknowledged: it lasts as long as its link."""
+"""For the listen stream, once acknowledged: it lasts as long as its link."""
 
 FIRST_LISTEN_TIMEOUT: Final = 1.0
-"""Seconds that a new link waits for its stream of changes; one that opens later counts everything as changed."""
+"""Seconds that a new link waits for its listen stream; when it opens later, all lists count as changed."""
 
 
 @asynccontextmanager
 async def running(conversation: StatelessConversation) -> AsyncIterator[None]:
-    """Lets a conversation hear of changes; ends it on leaving."""
+    """Runs the listen stream of a conversation; closes the conversation on leaving."""
     async with task_group() as tasks:
         tasks.start_soon(conversation.subscriptions.run)
         try:
@@ -78,14 +78,14 @@ async def running(conversation: StatelessConversation) -> AsyncIterator[None]:
 class StatelessConversation:
     """Implements `link.Link`. `send` may return at once, or carry a request's exchange until it is settled.
 
-    `says_cancelled`: a request is cancelled by a message; otherwise by cancelling its `send` (cancellation).
+    `sends_cancelled`: a request is cancelled by a message; otherwise by cancelling its `send` (cancellation).
     """
 
-    def __init__(self, context: LinkContext, identity: ServerIdentity, send: Send, *, says_cancelled: bool) -> None:
+    def __init__(self, context: LinkContext, identity: ServerIdentity, send: Send, *, sends_cancelled: bool) -> None:
         self.identity: Final = identity
         self._context = context
         self._send = send
-        self._send_cancel: Send | None = self._say_cancelled if says_cancelled else None
+        self._send_cancel: Send | None = self._send_cancelled if sends_cancelled else None
         self._requests = PendingRequests()
         self._calls = CallsInFlight()
         self.subscriptions: Final = ListenStream(context, announced(identity.capabilities), self._listen)
@@ -93,11 +93,11 @@ class StatelessConversation:
         self.settled: Final = self._requests.settled
         self._extensions = extensions(identity.capabilities)
         self._in_flight = 0
-        self._fewer = anyio.Event()
-        # tasks extension, Protocol Errors: who names tasks in a filter must have declared the extension.
+        self._answered = anyio.Event()
+        # tasks extension, Protocol Errors: a client that names tasks in a filter must have declared the extension.
         has_tasks = offer(identity.version, identity.capabilities) is not None
-        self._listens_as = Envelope(LATEST, DECLARED, probing.OURSELVES.info) if has_tasks else probing.OURSELVES
-        self._over = anyio.Event()
+        self._listen_envelope = Envelope(LATEST, DECLARED, probing.OURSELVES.info) if has_tasks else probing.OURSELVES
+        self._draining = anyio.Event()
         self._close_reason = ""
         self._answers: dict[str, Callable[[Call], Awaitable[Outcome]]] = {
             SUBSCRIBE: self.subscriptions.subscribe,
@@ -111,32 +111,32 @@ class StatelessConversation:
         }
 
     async def wait_closed(self) -> str:
-        """Leaves the calls in flight a moment for their own answers."""
-        await self._over.wait()
-        with anyio.move_on_after(GOODBYE):
+        """As `Link.wait_closed`; calls in flight get a moment for their own answers."""
+        await self._draining.wait()
+        with anyio.move_on_after(CANCEL_TIMEOUT):
             while self._in_flight:
-                self._fewer = anyio.Event()
-                await self._fewer.wait()
+                self._answered = anyio.Event()
+                await self._answered.wait()
         return self._close_reason
 
-    def drain(self, how: str) -> None:
-        """Ends the link for later calls, which are NotAccepted."""
+    def drain(self, reason: str) -> None:
+        """Takes no more calls: later ones are NotAccepted."""
         if not self.is_closed:
-            self.is_closed, self._close_reason = True, how
-            self._over.set()
-            self.subscriptions.close(how)
+            self.is_closed, self._close_reason = True, reason
+            self._draining.set()
+            self.subscriptions.close(reason)
 
-    def disconnect(self, how: str) -> None:
-        """Ends the link: calls in flight fail with PeerGone, later ones are NotAccepted."""
-        self.drain(how)
-        self._requests.fail_all(PeerGone(how))
+    def disconnect(self, reason: str) -> None:
+        """Closes the link: calls in flight fail with PeerGone, later ones are NotAccepted."""
+        self.drain(reason)
+        self._requests.fail_all(PeerGone(reason))
 
     async def __call__(self, call: Call) -> Outcome:
         if self.is_closed:
             raise NotAccepted(self._close_reason)
         row = call.row
         if row.era is Era.HANDSHAKE or row.name in self._answers:
-            return await self._answers.get(row.name, _agree)(call)
+            return await self._answers.get(row.name, _answer_empty)(call)
         id = self._requests.mint()
         if call.caller.log_level is not None:
             self._calls.begin(id, call)
@@ -165,18 +165,18 @@ class StatelessConversation:
             self._calls.end(id)
             self._in_flight -= 1
             if self.is_closed:
-                self._fewer.set()
+                self._answered.set()
 
     def _outcome(self, row: Method, call: Call, answer: Response | ErrorResponse) -> Outcome:
         if isinstance(answer, Response):
             return results.outcome(answer.result, row, self._shared_extensions(call.caller) if self._extensions else ())
         if answer.error.code == UNSUPPORTED_PROTOCOL_VERSION:
-            # Not executed, and no longer the server that was found: another link finds out what it is now.
+            # Not executed, and not the server that was found: another link finds out which versions it speaks now.
             raise NotAccepted(f"it no longer speaks {self.identity.version}: {answer.error.message}")
         return Failed(self._context.redacted(answer.error), Party.UPSTREAM)
 
     def _shared_extensions(self, caller: Caller) -> Collection[str]:
-        """Those of which the client knows the types of results; of results of old there are no types."""
+        """The extensions whose result types the client knows; handshake revisions have no result types."""
         if caller.version not in STATELESS_VERSIONS:
             return ()
         return extensions(caller.capabilities).keys() & self._extensions.keys()
@@ -189,13 +189,13 @@ class StatelessConversation:
 
         try:
             return await self._requests.exchange(
-                LISTEN, wrap(params, self._listens_as), send, FOREVER, send_cancel=self._send_cancel
+                LISTEN, wrap(params, self._listen_envelope), send, FOREVER, send_cancel=self._send_cancel
             )
         except NotAccepted as error:
             self.drain(str(error))
             raise
 
-    async def _say_cancelled(self, message: Message) -> None:
+    async def _send_cancelled(self, message: Message) -> None:
         try:
             await self._send(message)
         except (NotAccepted, Rejected) as error:
@@ -239,7 +239,7 @@ class StatelessConversation:
         return True
 
     def _on_log_message(self, notification: Notification, cause: RequestId | None) -> bool:
-        """Of one request alone (logging); on a shared channel nothing says of which."""
+        """A log message is of one request alone (logging); on a shared channel nothing tells of which."""
         attribution = self._calls.on_shared_stream() if cause is None else self._calls.of(cause)
         if isinstance(attribution, Attributed):
             attribution.call.client.notify(notification.method, notification.params)
@@ -248,7 +248,7 @@ class StatelessConversation:
         return True
 
     def _on_cancelled(self, notification: Notification, _: RequestId | None) -> bool:
-        """cancellation: how a server tears a stream of changes down, and nothing else."""
+        """cancellation: a server may so end a listen stream, and no other request."""
         id = parse_id(notification.params.get("requestId", b""))
         if id is None or not self.subscriptions.holds(id):
             return False
@@ -261,13 +261,13 @@ class StatelessConversation:
 
 
 def _enveloped(call: Call, token: RequestId | None) -> Params:
-    """Declares what this caller declared on this request, no more and no less (basic, Per-request protocol fields).
+    """The params with an envelope that declares what the caller declared (basic, Per-request protocol fields).
 
-    But for tasks of another revision, which mean nothing in this one.
+    Capabilities for tasks of another revision are left out: they mean nothing in this one.
     """
     caller = call.caller
     capabilities = bytes(raw(caller.capabilities))
-    declaration = _declaration_again if len(capabilities) <= LONGEST_REMEMBERED else _declaration
+    declaration = _cached_declaration if len(capabilities) <= LONGEST_REMEMBERED else _declaration
     return put_on(call.params, declaration(capabilities, caller.version, caller.log_level), token)
 
 
@@ -276,10 +276,10 @@ def _declaration(capabilities: bytes, version: str, log_level: str | None) -> by
     return written(Envelope(LATEST, declared, probing.OURSELVES.info, log_level))
 
 
-_declaration_again: Final = lru_cache(256)(_declaration)
-"""Most callers declare the same as others, and as before."""
+_cached_declaration: Final = lru_cache(256)(_declaration)
+"""Most callers declare the same as others."""
 
 
-async def _agree(call: Call) -> Outcome:
-    """What a session of old is told; this era says it with each request, or not at all."""
+async def _answer_empty(call: Call) -> Outcome:
+    """Answers a method of the handshake era that has no request in this one."""
     return Complete({})

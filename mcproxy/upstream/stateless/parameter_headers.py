@@ -1,6 +1,6 @@
-"""Tool parameters that a server wants in HTTP headers (2026-07-28, streamable-http, Custom Headers).
+"""Tool parameters that a server wants mirrored in HTTP headers (2026-07-28, streamable-http, Custom Headers).
 
-Remembers what the lists that pass by say of it, and takes out of them the tools that say it wrongly. Sends nothing.
+Reads their annotations in the tool lists that pass, and drops tools with invalid ones. Sends nothing.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from mcproxy.protocol.methods import METHODS, Kind, Subject
 log = structlog.get_logger()
 
 MAX_TOOLS: Final = 10_000
-"""Annotated tools that are remembered; the first listed give way, and are asked for again where needed."""
+"""Annotated tools that are remembered; of more, the first listed are forgotten, and fetched again where needed."""
 
 _tools = msgspec.json.Decoder(list[Raw])
 
@@ -37,7 +37,7 @@ class ParameterHeaders:
         self._tools: dict[str, tuple[MirroredParameter, ...]] = {}
 
     def headers(self, method: str, params: Params) -> dict[str, str]:
-        """The headers that the parameters of this request have."""
+        """The headers for the parameters of a request."""
         if not self._tools:
             return {}
         row = METHODS[method]
@@ -59,7 +59,7 @@ class ParameterHeaders:
         try:
             members = parse_object(tool)
         except InvalidMessage:
-            return True  # not ours to judge: whoever reads the list says what is wrong with it
+            return True  # `catalog.merging` refuses a malformed entry.
         name = parse_text(members.get(Kind.TOOLS.key, b"")) or ""
         try:
             self._remember(name, mirrored_parameters(members.get("inputSchema", EMPTY_OBJECT)))

@@ -1,7 +1,7 @@
 """Which era an upstream speaks, by its answer to `server/discover` (2026-07-28, versioning, Backward Compatibility).
 
-Pure: the transports ask, and this judges what came. What silence, refused credentials and a failing server say of
-the era (nothing, or little) is for the transport to know.
+Pure: the transports send the question, and this judges the answer. Silence, refused credentials and failures tell
+little of the era; the transports decide on them.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from mcproxy.protocol.methods import DISCOVER
 from mcproxy.upstream.link import Unreachable
 
 OURSELVES: Final = Envelope(LATEST, info=raw({"name": "mcproxy", "version": __version__}))
-"""The envelope of what we ask on nobody's behalf: it declares no capability, for nobody is there to be asked."""
+"""The envelope of requests of the gateway's own: it declares no capability, since no client is behind them."""
 
 QUESTION: Final = Request("discover", DISCOVER, wrap({}, OURSELVES))
 QUESTION_AGAIN: Final = replace(QUESTION, id="discover-again")
-"""No conversation mints such ids: an answer that comes late is not taken for another's."""
+"""No conversation mints such an id: a late answer is not taken for that of a call."""
 
 MODERN_ERRORS: Final = frozenset({HEADER_MISMATCH, MISSING_CLIENT_CAPABILITY, UNSUPPORTED_PROTOCOL_VERSION})
 """Codes that no older revision knows (basic, Error Codes)."""
@@ -49,16 +49,16 @@ _versions = msgspec.json.Decoder(list[str])
 
 
 class Older(Exception):
-    """The server is of the handshake era, as far as can be told. The text says what told it."""
+    """The server is of the handshake era, as far as can be told. The text says why."""
 
     def __init__(self, reason: str, *, silent: bool = False) -> None:
         super().__init__(reason)
         self.silent = silent
-        """Whether it just did not answer, which a slow server of any era does not either."""
+        """Whether the server did not answer: it may also be slow, and of any era."""
 
 
 def identity(answer: Response | ErrorResponse, status: int | None = None) -> ServerIdentity:
-    """What a stateless server says of itself. `status` is the HTTP status, where there is one.
+    """The identity in a stateless server's answer. `status` is the HTTP status, where there is one.
 
     Raises Older, or Unreachable where the server is stateless and will not talk to us.
     """

@@ -1,6 +1,6 @@
-"""What a result of the stateless era is: final, a request for input, or nothing that may pass (2026-07-28, basic).
+"""Reads the kind of a stateless server's result: complete, input required, or malformed (2026-07-28, basic).
 
-Reads its kind and no more: what a final result holds passes as the bytes that came. Pure.
+The content of a complete result passes as the bytes that came. Pure.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _input_required = msgspec.json.Decoder(_InputRequired)
 
 
 def outcome(result: Params, row: Method, extensions: Collection[str] = ()) -> Outcome:
-    """What `result` answers to a request of `row`. Raises Malformed.
+    """The outcome of a request of `row` with this result. Raises Malformed.
 
     `extensions` are those that client and server share: a type of result that is unknown here may be of one of them.
     """

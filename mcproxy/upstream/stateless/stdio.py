@@ -1,6 +1,6 @@
-"""The stateless era over a pipe that all messages share (2026-07-28, stdio): asked which it speaks, then spoken.
+"""The stateless era over a child's stdio (2026-07-28, stdio): the probe, and the link where it succeeds.
 
-A pipe is read by one reader from beginning to end; `HandoverPipe` lets two conversations have it, one after the other.
+A pipe is read by one reader from beginning to end; `HandoverPipe` hands it from the probe to the conversation.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from mcproxy.upstream.stateless.probe import QUESTION, Older, identity
 
 
 class HandoverPipe:
-    """Implements `link.Duplex` over another one. What arrives while nobody feeds is dropped."""
+    """A `Duplex` over another, with one reader after the other. What arrives between two readers is dropped."""
 
     def __init__(self, pipe: Duplex) -> None:
         self._pipe = pipe
@@ -60,12 +60,12 @@ async def handover(pipe: Duplex) -> AsyncIterator[HandoverPipe]:
 async def connected(
     pipe: Duplex, context: LinkContext, timeout: float, question: Request = QUESTION
 ) -> AsyncIterator[Link]:
-    """A link to a server that answers `question` within `timeout` seconds with that it speaks this era.
+    """A link to a server that answers `question` within `timeout` seconds, and speaks this era.
 
     Raises Older, Unreachable, or PeerGone where the pipe ends before.
     """
     found = await _probe(pipe, context, timeout, question)
-    conversation = StatelessConversation(context, found, pipe.send, says_cancelled=True)
+    conversation = StatelessConversation(context, found, pipe.send, sends_cancelled=True)
     async with task_group() as tasks:
         tasks.start_soon(_read_messages, pipe, conversation)
         async with running(conversation):
@@ -106,4 +106,4 @@ async def _await_answer(pipe: Duplex, context: LinkContext, requests: PendingReq
 
 
 def _drop(_: bytes) -> None:
-    """Unsolicited listens between two conversations."""
+    """The reader between two readers."""

@@ -1,6 +1,7 @@
-"""Streamable HTTP of the stateless era (2026-07-28), client side: a POST for each request, whose response is its all.
+"""Streamable HTTP of the stateless era (2026-07-28), client side: each request is a POST of its own.
 
-Sets every header afresh. Knows no session and resumes nothing; closing a response is how its request is cancelled.
+Its response carries the whole exchange. Makes every header afresh. Knows no session and resumes nothing; a request is
+cancelled by closing its response.
 """
 
 from __future__ import annotations
@@ -55,18 +56,18 @@ from mcproxy.upstream.stateless.parameter_headers import ParameterHeaders, next_
 from mcproxy.upstream.stateless.probe import QUESTION, Older, identity, is_modern
 
 REFETCHED_PAGES: Final = 100
-"""Of a list of tools, at most, to find the definition of one."""
+"""Pages of a list of tools that are read at most to find one definition."""
 MAX_KEPT_NAMES: Final = 1024
 MAX_KEPT_NAME_BYTES: Final = 256
-"""Bytes of a subject whose headers are kept for its next request."""
-PASSING: Final = frozenset({408, 425, 429})
-"""Statuses that say of nothing but the moment."""
+"""Bytes; the headers of a longer subject are not kept."""
+TRANSIENT: Final = frozenset({408, 425, 429})
+"""Statuses that tell nothing of the server's era: the same request may succeed later."""
 _HANDSHAKE_WANTED: Final = re.compile(r"\bsession\b|session[ _-]?id|initializ", re.IGNORECASE)
 
 
 @asynccontextmanager
 async def connected(context: LinkContext, timeout: float) -> AsyncIterator[Link]:
-    """A link to a server that says within `timeout` seconds that it speaks this era.
+    """A link to a server that answers the probe within `timeout` seconds, and speaks this era.
 
     Raises Older, Unreachable or Rejected.
     """
@@ -79,7 +80,7 @@ async def connected(context: LinkContext, timeout: float) -> AsyncIterator[Link]
 
 
 class _Posts:
-    """What a request is sent as, and what of its response is a message."""
+    """Sends requests as POSTs, and takes the messages out of responses."""
 
     def __init__(self, context: LinkContext, requester: Requester) -> None:
         assert context.spec.url is not None
@@ -93,7 +94,7 @@ class _Posts:
         return self._requester.request("POST", self._url, self._headers(request, mirrored), encode_whole(request))
 
     async def take_events(self, response: HttpResponse, receive: Callable[[bytes], bool]) -> None:
-        """Hands over each message of a response, until it ends or breaks off, or one is said to have been the last.
+        """Hands over each message of a response, until it ends or breaks off, or `receive` returns True.
 
         Raises Rejected, as well where it is no event stream.
         """
@@ -108,12 +109,12 @@ class _Posts:
         except EventTooLarge as error:
             raise Rejected(f"{error} (max_message_bytes)") from error
         except Broken:
-            return  # broken off is ended: what matters is whether the answer was there
+            return  # As at an orderly end, what matters is whether the answer was there.
 
     def _headers(self, request: Request, mirrored: Mapping[str, str]) -> ExtraHeaders:
         key = METHODS[request.method].subject_key
         name = bytes(request.params.get(key, b"")) if key is not None else b""
-        named = _named_again if len(name) <= MAX_KEPT_NAME_BYTES else _named
+        named = _cached_subject_headers if len(name) <= MAX_KEPT_NAME_BYTES else _subject_headers
         headers = named(request.method, name)
         return (*headers, *mirrored.items()) if mirrored else headers
 
@@ -121,15 +122,15 @@ class _Posts:
         return self._requester.rejection(response, await read_prefix(response) if body is None else body)
 
 
-def _named(method: str, name: bytes) -> ExtraHeaders:
+def _subject_headers(method: str, name: bytes) -> ExtraHeaders:
     """The headers of a request whose subject, if it has one, is `name` in JSON."""
     key = METHODS[method].subject_key
     standard = standard_headers(LATEST, method, {} if key is None else {key: Raw(name)})
     return (*standard.items(), ("Accept", f"{JSON}, {EVENTS}"), ("Content-Type", JSON))
 
 
-_named_again: Final = lru_cache(MAX_KEPT_NAMES)(_named)
-"""Most requests are about few subjects."""
+_cached_subject_headers: Final = lru_cache(MAX_KEPT_NAMES)(_subject_headers)
+"""Most requests name one of few subjects."""
 
 
 async def _probed(posts: _Posts, timeout: float) -> ServerIdentity:
@@ -184,7 +185,7 @@ class _Stateless:
 
     def __init__(self, context: LinkContext, posts: _Posts, identity: ServerIdentity, tasks: TaskGroup) -> None:
         self.identity: Final = identity
-        self.conversation: Final = StatelessConversation(context, identity, self._send, says_cancelled=False)
+        self.conversation: Final = StatelessConversation(context, identity, self._send, sends_cancelled=False)
         self._posts = posts
         self._tasks = tasks
         self._mirrored = ParameterHeaders(context.spec.name)
@@ -201,12 +202,12 @@ class _Stateless:
         if call.row.lists is Kind.TOOLS and isinstance(outcome, Complete):
             return replace(outcome, result=self._mirrored.note(outcome.result))
         # Headers are checked before anything is executed, so that the call may be sent again (R4; Client Behavior).
-        if isinstance(outcome, Failed) and _misses_headers(call, outcome) and await self._learnt(call):
+        if isinstance(outcome, Failed) and _lacks_headers(call, outcome) and await self._learn_headers(call):
             return await self.conversation(call)
         return outcome
 
-    async def _learnt(self, call: Call) -> bool:
-        """Whether the server's list of tools, read afresh, gives this call other headers than it had."""
+    async def _learn_headers(self, call: Call) -> bool:
+        """Fetches the list of tools; whether it gives this call other headers than it had."""
         before = self._mirrored.headers(call.method, call.params)
         params: Params | None = {}
         for _ in range(REFETCHED_PAGES):
@@ -241,7 +242,7 @@ class _Stateless:
         return self.conversation.settled(id)
 
     async def _refused(self, response: HttpResponse, request: Request) -> None:
-        """Makes of an HTTP error what it is: the server's own error, an older server, or no MCP at all."""
+        """Tells what an HTTP error is: the server's own error, a server of the handshake era, or not MCP."""
         body = await read_prefix(response)
         error = _parsed(body)
         rejection = await self._posts.rejection(response, body)
@@ -264,10 +265,10 @@ class _Stateless:
 
 def _is_clients_fault(status: int) -> bool:
     """Whether a status says that the request itself is at fault, so that the body tells how."""
-    return 400 <= status < 500 and status not in AUTHENTICATION and status not in PASSING
+    return 400 <= status < 500 and status not in AUTHENTICATION and status not in TRANSIENT
 
 
-def _misses_headers(call: Call, outcome: Failed) -> bool:
+def _lacks_headers(call: Call, outcome: Failed) -> bool:
     return outcome.error.code == HEADER_MISMATCH and call.row.subject is Subject.TOOL
 
 

@@ -1,7 +1,7 @@
-"""The one `subscriptions/listen` stream of an upstream (2026-07-28, subscriptions), for all that we want to hear.
+"""The one `subscriptions/listen` stream of an upstream (2026-07-28, subscriptions), for all lists, URIs and tasks.
 
-What is wanted is a filter; the stream is opened anew where it changes, the old one closed after the new one is
-acknowledged, so that nothing is missed. Carries nothing itself: it is given a way to listen, and fed what arrives.
+When the filter changes, a new stream is opened, and the old one closed once the new one is acknowledged, so that no
+notification is missed. Does no I/O: it is given a function that listens, and what arrives.
 """
 
 from __future__ import annotations
@@ -61,13 +61,16 @@ STABLE_AFTER: Final = 5.0
 """Seconds that a stream must have lasted to be reopened without more delay than at first (requirement R6)."""
 
 Listen = Callable[[Params, Callable[[RequestId], None]], Awaitable[Response | ErrorResponse]]
-"""Carries one `subscriptions/listen` to its end, having said its id. Raises NotAccepted, PeerGone or Rejected."""
+"""Sends one `subscriptions/listen`, reports its id, and returns its final answer.
+
+Raises NotAccepted, PeerGone or Rejected.
+"""
 
 _uris = msgspec.json.Decoder(list[str])
 
 
 class FilterEntry(NamedTuple):
-    """Something that a filter names: `member` is LISTEN_URIS or LISTEN_TASKS."""
+    """One name in a filter: `member` is LISTEN_URIS or LISTEN_TASKS."""
 
     member: str
     name: str
@@ -75,7 +78,7 @@ class FilterEntry(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ListenFilter:
-    """What a stream is to tell of, or has agreed to."""
+    """The notifications that a stream is asked for, or has agreed to."""
 
     flags: frozenset[str] = frozenset()
     """Of `LISTEN_FLAGS`."""
@@ -108,7 +111,7 @@ class ListenFilter:
         return {"notifications": raw(members)}
 
     def agreed(self, params: Params) -> ListenFilter:
-        """What of this an acknowledgement honours. A URI may come back in another spelling (requirement R63)."""
+        """The part of this that an acknowledgement honours. A URI may come back spelt otherwise (requirement R63)."""
         try:
             members = parse_object(params.get("notifications", EMPTY_OBJECT))
             named = {canonical(uri) for uri in _uris.decode(members[LISTEN_URIS])} if LISTEN_URIS in members else set()
@@ -120,13 +123,13 @@ class ListenFilter:
 
 
 def announced(capabilities: Params) -> frozenset[str]:
-    """The flags for the lists of which a server says that it tells when they change."""
+    """The flags for the lists whose changes a server declares that it announces."""
     return frozenset(flag for flag, kinds in LISTEN_FLAGS.items() if tells_changes(capabilities, kinds[0].capability))
 
 
 @dataclass(eq=False, slots=True)
-class _Wish:
-    """That one resource or task be told of. `error` says why it is not."""
+class _WantedEntry:
+    """One resource or task whose notifications are wanted. `error` says why they are not to be had."""
 
     settled: anyio.Event = field(default_factory=anyio.Event)
     error: ErrorObject | None = None
@@ -153,7 +156,7 @@ class _ListenResponse:
 
     @property
     def covers(self) -> ListenFilter:
-        """What there is no use in asking again for: flags that it did not agree to are not its server's to give."""
+        """The filter that need not be asked for again: flags that were asked for and not honoured are not to be had."""
         return ListenFilter.of(self.asked.flags, self.agreed.named if self.agreed is not None else ())
 
     def acknowledged(self, params: Params) -> None:
@@ -180,21 +183,21 @@ class ListenStream:
         self._flags = flags
         self._listen = listen
         self._delays = delays
-        self._wishes: dict[FilterEntry, _Wish] = {}
+        self._wanted: dict[FilterEntry, _WantedEntry] = {}
         self._streams: dict[RequestId, _ListenResponse] = {}
-        """Those that are open or being opened: two, while one takes the place of the other."""
+        """The streams that are open or being opened: two, while one replaces the other."""
         self._stream: _ListenResponse | None = None
-        """The one that is acknowledged."""
+        """The stream that is acknowledged."""
         self._unsupported: ErrorObject | None = None
         self._closed: str | None = None
         self._channel_lost = False
-        """Whether something that is wanted goes unheard (requirement R21)."""
+        """Whether notifications that are wanted do not arrive (requirement R21)."""
         self._failures = 0
         self._first_attempt = anyio.Event()
         self._wakeup = anyio.Event()
 
     async def begin(self, timeout: float) -> None:
-        """Returns once changes are heard of, or there are none to hear of; after `timeout` seconds in any case."""
+        """Returns once the stream is open, or none is wanted; after `timeout` seconds in any case."""
         if not self._flags:
             return
         with anyio.move_on_after(timeout):
@@ -209,57 +212,57 @@ class ListenStream:
         if self._unsupported is not None:
             return Failed(self._unsupported, Party.UPSTREAM)
         name = FilterEntry(LISTEN_URIS, uri)
-        wish = self._wishes.setdefault(name, _Wish())
+        entry = self._wanted.setdefault(name, _WantedEntry())
         self._wake()
         try:
             with anyio.move_on_after(self._timeout):
-                await wish.settled.wait()
+                await entry.settled.wait()
         finally:
-            if not wish.granted:
-                self._withdraw(name, wish)
-        if wish.granted:
+            if not entry.granted:
+                self._withdraw(name, entry)
+        if entry.granted:
             return Complete({})
         if self._closed is not None:
             raise PeerGone(self._closed)
-        return Failed(wish.error, Party.UPSTREAM) if wish.error is not None else self._late()
+        return Failed(entry.error, Party.UPSTREAM) if entry.error is not None else self._late()
 
     async def unsubscribe(self, call: Call) -> Outcome:
-        """Answers at once: what the server still reports meanwhile harms nobody."""
+        """Answers at once: updates that still arrive do no harm."""
         name = FilterEntry(LISTEN_URIS, _uri(call) or "")
-        if name in self._wishes:
-            self._withdraw(name, self._wishes[name])
+        if name in self._wanted:
+            self._withdraw(name, self._wanted[name])
         return Complete({})
 
     async def listen(self, call: Call) -> Outcome:
-        """Has the server tell of the tasks that a filter names, and of no others from now on; says of which it does.
+        """Listens to the tasks that a filter names, and to no others from now on; the result names the honoured ones.
 
         Raises PeerGone where the link ends before.
         """
         if self._unsupported is not None:
             return Failed(self._unsupported, Party.UPSTREAM)
         names = dict.fromkeys(FilterEntry(LISTEN_TASKS, id) for id in listened(call.params))
-        for old in [name for name in self._wishes if name.member == LISTEN_TASKS and name not in names]:
-            self._withdraw(old, self._wishes[old])
-        wishes = {name: self._wishes.setdefault(name, _Wish()) for name in names}
+        for old in [name for name in self._wanted if name.member == LISTEN_TASKS and name not in names]:
+            self._withdraw(old, self._wanted[old])
+        entries = {name: self._wanted.setdefault(name, _WantedEntry()) for name in names}
         self._wake()
         try:
             with anyio.move_on_after(self._timeout):
-                for wish in wishes.values():
-                    await wish.settled.wait()
+                for entry in entries.values():
+                    await entry.settled.wait()
         finally:
-            for name, wish in wishes.items():
-                if not wish.granted:
-                    self._withdraw(name, wish)
+            for name, entry in entries.items():
+                if not entry.granted:
+                    self._withdraw(name, entry)
         if self._closed is not None:
             raise PeerGone(self._closed)
-        return Complete(listening_for(name.name for name, wish in wishes.items() if wish.granted))
+        return Complete(listening_for(name.name for name, entry in entries.items() if entry.granted))
 
-    def close(self, how: str) -> None:
-        """Keeps nobody waiting: the link has ended."""
-        self._closed = how
-        for wish in self._wishes.values():
-            if not wish.granted:
-                wish.settle(self._error(how))
+    def close(self, reason: str) -> None:
+        """Ends all waits: the link is closed."""
+        self._closed = reason
+        for entry in self._wanted.values():
+            if not entry.granted:
+                entry.settle(self._error(reason))
 
     def holds(self, id: RequestId) -> bool:
         """Whether `id` is of a stream that is open, or being opened."""
@@ -268,7 +271,7 @@ class ListenStream:
     def take(self, notification: Notification, cause: RequestId | None) -> bool:
         """Takes what arrived on the response stream of `cause`, or (None) where everything arrives.
 
-        False where it belongs to no stream of ours, or says nothing that is known.
+        False where it belongs to no stream of ours, or is unknown.
         """
         id = cause if cause is not None else _subscription(notification.params)
         stream = self._streams.get(id) if id is not None else None
@@ -286,10 +289,10 @@ class ListenStream:
         return bool(kinds)
 
     async def run(self) -> None:
-        """Keeps a stream open for what is wanted, until cancelled or the server turns out to have none."""
+        """Keeps a stream open for all that is wanted, until cancelled or until the server has no such method."""
         async with task_group() as tasks:
             while self._unsupported is None:
-                wanted = ListenFilter.of(self._flags, self._wishes)
+                wanted = ListenFilter.of(self._flags, self._wanted)
                 if self._stream is not None and self._stream.end is not None:
                     await self._lost(self._stream, self._stream.end)
                 elif self._channel_lost and not wanted:
@@ -350,15 +353,15 @@ class ListenStream:
             old.scope.cancel()
 
     def _settle(self, asked: ListenFilter, agreed: ListenFilter) -> bool:
-        """Whether a resource goes unreported from now on that was granted; a task just comes to its end."""
+        """Whether updates of a resource end that were granted before; those of a task end with the task."""
         ceased, honoured = False, agreed.named
-        for name in asked.named & self._wishes.keys():
-            wish = self._wishes[name]
+        for name in asked.named & self._wanted.keys():
+            entry = self._wanted[name]
             if name in honoured:
-                wish.settle(None)
+                entry.settle(None)
                 continue
-            if wish.granted and name.member == LISTEN_URIS:
-                log.warning("an upstream reports updates no longer", upstream=self._context.spec.name, uri=name.name)
+            if entry.granted and name.member == LISTEN_URIS:
+                log.warning("an upstream no longer reports updates", upstream=self._context.spec.name, uri=name.name)
                 ceased = True
             self._refuse(name, ErrorObject(INVALID_PARAMS, f"{self._name} does not report updates of {name.name}"))
         return ceased
@@ -372,9 +375,9 @@ class ListenStream:
         self._context.publish(PushChannel.RESTORED)
 
     async def _refused(self, asked: ListenFilter, why: ErrorObject) -> None:
-        """The stream could not be opened. What was asked for anew is refused; what was agreed before is tried again."""
-        for name in asked.named & self._wishes.keys():
-            if not self._wishes[name].granted:
+        """The stream could not be opened. New names are refused; those that were granted are tried again."""
+        for name in asked.named & self._wanted.keys():
+            if not self._wanted[name].granted:
                 self._refuse(name, why)
         if self._stream is None and why.code == METHOD_NOT_FOUND:
             self._unsupported = why
@@ -396,11 +399,11 @@ class ListenStream:
         await anyio.sleep(self._delays(self._failures))
 
     def _refuse(self, name: FilterEntry, why: ErrorObject) -> None:
-        self._wishes.pop(name).settle(why)
+        self._wanted.pop(name).settle(why)
 
-    def _withdraw(self, name: FilterEntry, wish: _Wish) -> None:
-        if self._wishes.get(name) is wish:
-            del self._wishes[name]
+    def _withdraw(self, name: FilterEntry, entry: _WantedEntry) -> None:
+        if self._wanted.get(name) is entry:
+            del self._wanted[name]
             self._wake()
 
     def _updated(self, params: Params) -> bool:
@@ -442,7 +445,7 @@ class ListenStream:
 
 
 def _subscription(params: Params) -> RequestId | None:
-    """subscriptions, Receiving Notifications: where all share one channel, `_meta` says whose it is."""
+    """subscriptions, Receiving Notifications: on a shared channel, `_meta` names the stream."""
     try:
         return parse_id(parse_object(params.get(META, EMPTY_OBJECT)).get(META_SUBSCRIPTION, b""))
     except InvalidMessage:

@@ -12,7 +12,7 @@ import anyio
 import pytest
 from anyio.to_thread import run_sync
 
-from mcproxy.upstream.child.stdin import ChildStdin, opened
+from mcproxy.upstream.child.stdin import ChildStdin, stdin_pipe
 
 pytestmark = pytest.mark.anyio
 
@@ -22,7 +22,7 @@ LARGE = b"x" * 1_000_000
 @asynccontextmanager
 async def pipe() -> AsyncIterator[tuple[BinaryIO, ChildStdin]]:
     with anyio.fail_after(5):
-        async with opened() as (theirs, stdin):
+        async with stdin_pipe() as (theirs, stdin):
             with os.fdopen(theirs, "rb") as child:
                 yield child, stdin
 
@@ -80,7 +80,7 @@ async def test_a_pipe_that_is_given_up_while_it_is_opened_leaves_no_descriptor()
     before = os.listdir("/proc/self/fd")
     with anyio.CancelScope() as scope:
         scope.cancel()
-        async with opened():
+        async with stdin_pipe():
             pytest.fail("it was opened")
     await anyio.wait_all_tasks_blocked()
     assert os.listdir("/proc/self/fd") == before

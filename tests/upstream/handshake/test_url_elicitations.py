@@ -20,16 +20,16 @@ def test_a_visit_is_over_once_and_for_who_was_asked() -> None:
     url_elicitations, one, two = UrlElicitations(2), listener(), listener()
     url_elicitations.note(visit("a"), one)
     url_elicitations.note(visit("b"), two)
-    assert url_elicitations.over(visit("b")) is two
-    assert url_elicitations.over(visit("b")) is None
-    assert url_elicitations.over(visit("a")) is one
+    assert url_elicitations.complete(visit("b")) is two
+    assert url_elicitations.complete(visit("b")) is None
+    assert url_elicitations.complete(visit("a")) is one
 
 
 def test_the_oldest_give_way() -> None:
     url_elicitations, who = UrlElicitations(2), listener()
     for id in ("a", "b", "a", "c"):
         url_elicitations.note(visit(id), who)
-    assert [url_elicitations.over(visit(id)) for id in ("a", "b", "c")] == [who, None, who]
+    assert [url_elicitations.complete(visit(id)) for id in ("a", "b", "c")] == [who, None, who]
 
 
 def test_an_error_may_ask_for_visits() -> None:
@@ -38,13 +38,13 @@ def test_an_error_may_ask_for_visits() -> None:
     url_elicitations.note_required(ErrorObject(URL_ELICITATION_REQUIRED, "visit", data), who)
     url_elicitations.note_required(ErrorObject(URL_ELICITATION_REQUIRED, "visit", raw([1])), who)
     url_elicitations.note_required(ErrorObject(-1, "other", raw({"elicitations": [{"elicitationId": "b"}]})), who)
-    assert url_elicitations.over(visit("a")) is who
-    assert url_elicitations.over(visit("b")) is None
+    assert url_elicitations.complete(visit("a")) is who
+    assert url_elicitations.complete(visit("b")) is None
 
 
 def test_what_has_no_id_or_nobody_to_tell_is_not_kept() -> None:
     url_elicitations = UrlElicitations(2)
     url_elicitations.note({}, listener())
     url_elicitations.note(visit("a"), None)
-    assert url_elicitations.over({}) is None
-    assert url_elicitations.over(visit("a")) is None
+    assert url_elicitations.complete({}) is None
+    assert url_elicitations.complete(visit("a")) is None
