@@ -1,78 +1,23 @@
-"""The command line. Exit codes: 0 it worked, 1 what was asked for failed, 2 the command line or a file is wrong.
+"""The command line: its commands, their options and help.
 
-Says which commands there are and puts them together; `app` runs the gateway, `inspection` asks it, `presentation`
-prints. Nothing but MCP, or the result, is ever written to stdout.
+What carries a command out is imported when it runs, so that `--version` and a mistyped option need no library. Exit
+codes are those of `ExitCode`; nothing but MCP, or the result, is ever written to stdout.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import gc
-import importlib.util
 import json
-import os
 import sys
-import time
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Sequence
 from enum import Enum
-from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Final, NoReturn
+from typing import Annotated, Any, NoReturn
 
-import anyio
-import structlog
 import typer
 
 from mcproxy import __version__
-from mcproxy import rlimits as descriptors
-from mcproxy.app import App, running, serve_http, serve_stdio
-from mcproxy.call.identity import ANONYMOUS, Principal
-from mcproxy.call.upstreams import Connected, UpstreamEvent
-from mcproxy.cli.explain import endpoint_key, explained, known_roles, present
-from mcproxy.cli.inspection import (
-    ListedEntry,
-    LocalClient,
-    RequestRefused,
-    call_tool,
-    entries,
-    read_resource,
-    reports,
-    result,
-)
-from mcproxy.cli.keys import keys
-from mcproxy.cli.lock import LockMode, lock
-from mcproxy.cli.policies import policies
-from mcproxy.cli.presentation import (
-    ENTRY_COLUMNS,
-    REPORT_COLUMNS,
-    banner,
-    entry_row,
-    remarks,
-    report_row,
-    say,
-    show,
-    show_contents,
-    show_json,
-    show_table,
-    stderr,
-    told,
-    tool_text,
-)
-from mcproxy.cli.terminal import Terminal, line_reader
-from mcproxy.configuration.documents import ConfigurationError
-from mcproxy.configuration.importing import import_servers
-from mcproxy.configuration.loading import Configuration, find, read
-from mcproxy.configuration.schema import schema as schema_of_configuration
-from mcproxy.protocol.jsonrpc import Params, raw
-from mcproxy.protocol.methods import Kind
-from mcproxy.service import systemd
-from mcproxy.service.reloading import Reloading
-from mcproxy.settings import PolicySettings, Settings
-from mcproxy.telemetry import logs
-
-OK, FAILED, WRONG, INTERRUPTED = 0, 1, 2, 130
-
-log = structlog.get_logger()
+from mcproxy.cli.runtime import ExitCode, read_settings, run
+from mcproxy.configuration.problems import ConfigurationError
 
 commands = typer.Typer(
     name="mcproxy",
@@ -83,6 +28,8 @@ commands = typer.Typer(
     rich_markup_mode="rich" if sys.stdout.isatty() else None,
     pretty_exceptions_enable=False,
 )
+keys = typer.Typer(help="Make keys for callers.", no_args_is_help=True)
+policies = typer.Typer(help="Check the policy.", no_args_is_help=True)
 commands.add_typer(keys, name="keys")
 commands.add_typer(policies, name="policy")
 
@@ -91,6 +38,7 @@ Config = Annotated[
     typer.Option("--config", "-c", help="The configuration; else MCPROXY_CONFIG, else mcproxy.yaml here or in yours."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+JsonArguments = Annotated[str, typer.Option("--json-args", help="The arguments as a JSON object.")]
 
 
 class ListName(Enum):
@@ -100,29 +48,22 @@ class ListName(Enum):
     UPSTREAMS = "upstreams"
 
 
-ROUND: Final = 10_000
-"""Objects that come, less those that go, before the garbage collector looks through the youngest."""
-KINDS: Final = {
-    ListName.TOOLS: (Kind.TOOLS,),
-    ListName.RESOURCES: (Kind.RESOURCES, Kind.TEMPLATES),
-    ListName.PROMPTS: (Kind.PROMPTS,),
-}
-
-
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Runs one command and exits with its code."""
     try:
         commands(arguments)
     except ConfigurationError as error:
-        say(str(error))
-        sys.exit(WRONG)
-    sys.exit(OK)
+        from mcproxy.cli.output import print_err
+
+        print_err(str(error))
+        sys.exit(ExitCode.INPUT)
+    sys.exit(ExitCode.OK)
 
 
 def _version(wanted: bool) -> None:
     if wanted:
-        show(f"mcproxy {__version__}")
-        raise typer.Exit(OK)
+        typer.echo(f"mcproxy {__version__}")
+        raise typer.Exit(ExitCode.OK)
 
 
 @commands.callback()
@@ -144,15 +85,10 @@ def serve(
 
     It reloads the configuration when it changes, and on SIGHUP; SIGUSR1 turns debug logs on, and off again.
     """
-    path = config or find()
+    from mcproxy.cli import serving
+    from mcproxy.configuration.loading import find
 
-    def load() -> Configuration:
-        return _on_port(read(path), port)
-
-    configuration = load()
-    _set_up_logs(configuration)
-    descriptors.raise_limit()
-    _run((_serve_stdio if stdio else _serve_http)(configuration, load))
+    serving.serve(config or find(), over_stdio=stdio, port=port)
 
 
 @commands.command()
@@ -162,36 +98,40 @@ def check(
     as_json: Json = False,
 ) -> None:
     """Validate the configuration; with --connect, every upstream behind it."""
-    settings = _settings(config, quiet=True)
+    from mcproxy.cli.checking import validate
+
+    settings = read_settings(config)
     if connect:
-        _run(_check(settings, as_json, strict=True))
-    names = [upstream.name for upstream in settings.upstreams if upstream.enabled]
-    if as_json:
-        show_json({"valid": True, "upstreams": names})
-    else:
-        show(f"valid, {len(names)} upstreams")
+        from mcproxy.cli import reports
+
+        run(reports.connect(settings, as_json=as_json, strict=True))
+    validate(settings, as_json=as_json)
 
 
 @commands.command("list")
 def list_(what: ListName, config: Config = None, as_json: Json = False) -> None:
     """Show the tools, resources or prompts that clients see, or the upstreams."""
-    settings = _settings(config, quiet=True)
+    from mcproxy.cli import calling, reports
+
+    settings = read_settings(config)
     if what is ListName.UPSTREAMS:
-        _run(_check(settings, as_json, strict=False))
-    _run(_visit(settings, lambda visitor: _list(visitor, KINDS[what], as_json)))
+        run(reports.connect(settings, as_json=as_json, strict=False))
+    run(calling.list_entries(settings, what.value, as_json=as_json))
 
 
 @commands.command()
 def call(
     name: Annotated[str, typer.Argument(help="The tool, as `mcproxy list tools` names it.")],
     arg: Annotated[list[str] | None, typer.Option("--arg", help="key=value, as often as needed.")] = None,
-    json_args: Annotated[str, typer.Option("--json-args", help="The arguments as a JSON object.")] = "{}",
+    json_args: JsonArguments = "{}",
     config: Config = None,
     as_json: Json = False,
 ) -> None:
     """Call a tool through the whole gateway."""
+    from mcproxy.cli import calling
+
     whole, pairs = _json_object(json_args), _pairs(arg or [])
-    _run(_visit(_settings(config, quiet=True), lambda visitor: _call(visitor, name, pairs, whole, as_json)))
+    run(calling.call(read_settings(config), name, pairs, whole, as_json=as_json))
 
 
 @commands.command("read")
@@ -201,7 +141,9 @@ def read_(
     as_json: Json = False,
 ) -> None:
     """Read a resource through the whole gateway."""
-    _run(_visit(_settings(config, quiet=True), lambda visitor: _read(visitor, uri, as_json)))
+    from mcproxy.cli import calling
+
+    run(calling.read(read_settings(config), uri, as_json=as_json))
 
 
 @commands.command("lock")
@@ -211,27 +153,34 @@ def lock_(
     diff: Annotated[bool, typer.Option("--diff", help="Write nothing; tell what is another.")] = False,
 ) -> None:
     """Approve the tools, prompts, templates and instructions that upstreams offer now (access.pins)."""
+    from mcproxy.cli.lock import LockMode, lock
+    from mcproxy.configuration.loading import find
+
     path = config or find()
-    task = LockMode.CHECK if check else LockMode.DIFF if diff else LockMode.WRITE
-    _run(_lock(_settings(path, quiet=True), path.absolute().parent, task))
+    mode = LockMode.CHECK if check else LockMode.DIFF if diff else LockMode.WRITE
+    run(lock(read_settings(path), path.absolute().parent, mode))
 
 
 @commands.command("explain")
 def explain_(
     method: Annotated[str, typer.Argument(help="What is asked for, such as tools/call or resources/read.")],
     subject: Annotated[str, typer.Argument(help="The tool, prompt or URI, as `mcproxy list` names it.")],
-    principal: Annotated[str, typer.Option("--principal", "-p", help="Who asks.")] = ANONYMOUS.name,
+    principal: Annotated[str, typer.Option("--principal", "-p", help="Who asks.")] = "anonymous",
     role: Annotated[list[str] | None, typer.Option("--role", "-r", help="A role that it comes with.")] = None,
     endpoint: Annotated[str, typer.Option(help="/mcp, /mcp/NAME or /servers/NAME.")] = "/mcp",
-    json_args: Annotated[str, typer.Option("--json-args", help="A tool's arguments as a JSON object.")] = "{}",
+    json_args: JsonArguments = "{}",
     config: Config = None,
     as_json: Json = False,
 ) -> None:
     """Say why somebody may do something, or may not: endpoint, upstream, filter, name, policy."""
-    settings = _settings(config, quiet=True)
-    who = Principal(principal, known_roles(settings, principal).union(role or ()))
+    from mcproxy.call.identity import Principal
+    from mcproxy.cli.explain import explain, known_roles
+    from mcproxy.protocol.jsonrpc import raw
+
+    settings = read_settings(config)
+    caller = Principal(principal, known_roles(settings, principal).union(role or ()))
     arguments = {name: raw(value) for name, value in _json_object(json_args).items()}
-    _run(_explain(settings, who, endpoint, method, subject, arguments, as_json=as_json))
+    run(explain(settings, caller, endpoint, method, subject, arguments, as_json=as_json))
 
 
 @commands.command("import")
@@ -242,184 +191,66 @@ def import_(
     output: Annotated[Path | None, typer.Option("--output", "-o", help="A new file; else stdout.")] = None,
 ) -> None:
     """Make a configuration from a host's own; its secrets become ${VARIABLES}."""
+    from mcproxy.cli.output import import_summary, print_err, print_out
+    from mcproxy.configuration.importing import import_servers
+
     imported = import_servers(source, Path.cwd())
     if output is None:
-        show(imported.render().rstrip())
+        print_out(imported.render().rstrip())
     else:
         _write_new(output, imported.render())
-    say(told(imported, output))
+    print_err(import_summary(imported, output))
 
 
 @commands.command()
 def schema() -> None:
     """Print the JSON Schema of the configuration, for editors."""
-    show_json(schema_of_configuration())
+    from mcproxy.cli.output import print_json
+    from mcproxy.configuration.schema import schema
+
+    print_json(schema())
 
 
-async def _serve_http(configuration: Configuration, load: Callable[[], Configuration]) -> int:
-    code, tell = OK, systemd.notifier()
-    try:
-        async with running(configuration.settings) as app:
-            reloading = Reloading(configuration, load, app.reconfigure, app.metrics, tell=tell)
-            await serve_http(app, started=partial(_started, app), reloading=reloading, tell=tell)
-    except* OSError as group:
-        say(f"mcproxy stopped: {_first(group)}")
-        code = FAILED
-    return code
+@keys.callback()
+def keys_root() -> None:
+    """Make keys for callers."""
 
 
-async def _serve_stdio(configuration: Configuration, load: Callable[[], Configuration]) -> int:
-    async with running(configuration.settings) as app:
-        await serve_stdio(app, reloading=Reloading(configuration, load, app.reconfigure, app.metrics))
-    return OK
+@keys.command("add")
+def keys_add(
+    name: Annotated[str, typer.Argument(help="Who will use it: what policies and the audit log call the caller.")],
+    role: Annotated[list[str] | None, typer.Option("--role", "-r", help="A role, as often as needed.")] = None,
+    expires_in: Annotated[str | None, typer.Option("--expires-in", help="How long it is good, such as 90d.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Make a key, and show it this once, with what the configuration needs to know it by.
 
-
-def _started(app: App, url: str, status_page: str | None) -> None:
-    settings = app.settings
-    if stderr().is_terminal or settings.proxy.log_format == "console":
-        say(banner(url, settings, status_page))
-    else:
-        log.info("serving", url=url + settings.proxy.paths.mcp, **({"status_page": status_page} if status_page else {}))
-    _spare_what_stays()
-
-
-def _spare_what_stays() -> None:
-    """Takes what there is by now out of the rounds of the garbage collector, and has them come seldom.
-
-    They hold up calls, find nothing that calls leave behind, and count all that is in flight as if it were to stay: so
-    often did they come that each went through everything, the sessions too.
+    A caller may have several: to change one, add another, have the caller use it, and take the first one out.
     """
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(ROUND, *gc.get_threshold()[1:])
+    from mcproxy.cli.keys import add
+
+    add(name, role or [], expires_in, as_json=as_json)
 
 
-async def _check(settings: Settings, as_json: bool, *, strict: bool) -> int:
-    """Reports on every upstream; where `strict`, one that is not connected is a failure."""
-    start = time.monotonic()
-    latencies: dict[str, float] = {}
-
-    def note(event: UpstreamEvent) -> None:
-        if isinstance(event, Connected):
-            latencies.setdefault(event.upstream, time.monotonic() - start)
-
-    async with running(settings, on_event=note) as app:
-        await app.settled()
-        found = reports(app.statuses(), app.catalogue(), latencies)
-    if as_json:
-        show_json([dataclasses.asdict(report) for report in found])
-    else:
-        show_table(REPORT_COLUMNS, [report_row(report) for report in found])
-        for remark in (remark for report in found for remark in remarks(report)):
-            say(remark)
-    return FAILED if strict and not all(report.ok for report in found) else OK
+@policies.callback()
+def policies_root() -> None:
+    """Check the policy."""
 
 
-async def _visit(settings: Settings, errand: Callable[[LocalClient], Awaitable[int]]) -> int:
-    """Runs an errand at a gateway whose upstreams had their chance to connect.
+@policies.command("test")
+def policy_test(
+    file: Annotated[Path, typer.Argument(help="A list of cases: principal, roles, method, subject, expect ...")],
+    config: Config = None,
+    as_json: Json = False,
+) -> None:
+    """Hold the policy against expected decisions; exits with 1 where one is another."""
+    from mcproxy.cli.policy_cases import judge_all
+    from mcproxy.configuration.loading import find, read
 
-    No policy holds for who has the file, and all the secrets in it.
-    """
-    console = stderr()
-    terminal = Terminal(console, line_reader(console))
-    access = settings.access.model_copy(update={"policy": PolicySettings()})
-    async with running(settings.model_copy(update={"access": access})) as app:
-        await app.settled()
-        try:
-            return await errand(LocalClient(app.handler, terminal, terminal.capabilities))
-        except RequestRefused as refused:
-            say(str(refused))
-            return FAILED
-        finally:
-            terminal.close()
+    raise typer.Exit(judge_all(read(config or find()).settings, file, as_json=as_json))
 
 
-async def _lock(settings: Settings, folder: Path, task: LockMode) -> int:
-    return OK if await lock(settings, folder, task) else FAILED
-
-
-async def _explain(
-    settings: Settings, who: Principal, endpoint: str, method: str, subject: str, arguments: Params, *, as_json: bool
-) -> int:
-    try:
-        explanation = await explained(settings, who, endpoint_key(endpoint), method, subject, arguments)
-    except ValueError as error:
-        say(str(error))
-        return WRONG
-    present(explanation, as_json=as_json)
-    return OK if explanation.allowed else FAILED
-
-
-async def _list(visitor: LocalClient, kinds: Sequence[Kind], as_json: bool) -> int:
-    found = [(kind, entry) for kind in kinds for entry in await entries(visitor, kind)]
-    if as_json:
-        show_json([entry for _, entry in found])
-    else:
-        show_table(ENTRY_COLUMNS, [entry_row(kind, entry) for kind, entry in found])
-    return OK
-
-
-async def _call(visitor: LocalClient, name: str, pairs: dict[str, str], whole: ListedEntry, as_json: bool) -> int:
-    found = result(await call_tool(visitor, name, pairs, whole))
-    if as_json:
-        show_json(found)
-    else:
-        show(tool_text(found))
-    return FAILED if found.get("isError") is True else OK
-
-
-async def _read(visitor: LocalClient, uri: str, as_json: bool) -> int:
-    found = result(await read_resource(visitor, uri))
-    if as_json:
-        show_json(found)
-    else:
-        show_contents(found)
-    return OK
-
-
-def _settings(config: Path | None, *, quiet: bool = False) -> Settings:
-    """Reads the configuration and sets up the logs; `quiet` commands tell of errors themselves."""
-    configuration = read(config or find())
-    _set_up_logs(configuration, quiet=quiet)
-    return configuration.settings
-
-
-def _set_up_logs(configuration: Configuration, *, quiet: bool = False) -> None:
-    proxy = configuration.settings.proxy
-    level = "critical" if quiet else proxy.log_level
-    logs.configure("console" if quiet else proxy.log_format, level, configuration.secrets)
-
-
-def _on_port(configuration: Configuration, port: int | None) -> Configuration:
-    """The configuration, with the port of the command line in place of its own."""
-    if port is None:
-        return configuration
-    settings = configuration.settings
-    proxy = settings.proxy.model_copy(update={"port": port})
-    return dataclasses.replace(configuration, settings=settings.model_copy(update={"proxy": proxy}))
-
-
-def _run(work: Coroutine[Any, Any, int]) -> NoReturn:
-    """Runs to the end, on uvloop where there is one. Ctrl-C is how commands are stopped: it needs no traceback."""
-
-    async def whole() -> int:
-        return await work
-
-    try:
-        code = anyio.run(whole, backend_options={"use_uvloop": importlib.util.find_spec("uvloop") is not None})
-    except KeyboardInterrupt:
-        # A thread that waits for a line at a prompt would keep the process until somebody presses Enter.
-        os._exit(INTERRUPTED)
-    except ExceptionGroup as group:
-        broken = group.subgroup(BrokenPipeError)
-        if broken is None:
-            raise
-        # Nobody reads the output any more, as after `| head`: Typer knows what to do, but not in a group.
-        raise _first(broken) from None
-    raise typer.Exit(code)
-
-
-def _json_object(text: str) -> ListedEntry:
+def _json_object(text: str) -> dict[str, Any]:
     try:
         value = json.loads(text)
     except ValueError as error:
@@ -445,8 +276,3 @@ def _write_new(path: Path, text: str) -> None:
             file.write(text)
     except OSError as error:
         raise typer.BadParameter(f"cannot write {path}: {error.strerror}", param_hint="--output") from error
-
-
-def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    inner = group.exceptions[0]
-    return _first(inner) if isinstance(inner, BaseExceptionGroup) else inner

@@ -6,12 +6,26 @@ from dataclasses import asdict
 
 from mcproxy.app import running
 from mcproxy.call.identity import AGGREGATE, Caller, Principal
-from mcproxy.cli.presentation import show, show_json
+from mcproxy.cli.output import print_err, print_json, print_out
+from mcproxy.cli.runtime import ExitCode
 from mcproxy.gateway.explaining import Explanation, kind_of
 from mcproxy.protocol.eras import LATEST
 from mcproxy.protocol.jsonrpc import Params
 from mcproxy.settings import Settings
 from mcproxy.settings.endpoints import key_of
+
+
+async def explain(
+    settings: Settings, caller: Principal, endpoint: str, method: str, subject: str, arguments: Params, *, as_json: bool
+) -> int:
+    """Prints each step of the decision; exits with FAILED where the caller is denied."""
+    try:
+        explanation = await explained(settings, caller, endpoint_key(endpoint), method, subject, arguments)
+    except ValueError as error:
+        print_err(str(error))
+        return ExitCode.INPUT
+    present(explanation, as_json=as_json)
+    return ExitCode.OK if explanation.allowed else ExitCode.FAILED
 
 
 def endpoint_key(path: str) -> str:
@@ -46,8 +60,8 @@ def known_roles(settings: Settings, principal: str) -> frozenset[str]:
 
 def present(explanation: Explanation, *, as_json: bool) -> None:
     if as_json:
-        show_json(asdict(explanation))
+        print_json(asdict(explanation))
         return
     for step in explanation.steps:
-        show(f"{'yes' if step.passes else 'NO ':<4} {step.what:<9} {step.why}")
-    show("allowed" if explanation.allowed else "denied, as if it did not exist")
+        print_out(f"{'yes' if step.passes else 'NO ':<4} {step.what:<9} {step.why}")
+    print_out("allowed" if explanation.allowed else "denied, as if it did not exist")

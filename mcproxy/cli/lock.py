@@ -14,7 +14,8 @@ import typer
 
 from mcproxy.access.pins import differences
 from mcproxy.app import running
-from mcproxy.cli.presentation import say, show
+from mcproxy.cli.output import print_err, print_out
+from mcproxy.cli.runtime import ExitCode
 from mcproxy.configuration.lock import FILE_NAME, read, render
 from mcproxy.settings import Settings
 from mcproxy.settings.access.pins import Lock, PinSettings
@@ -35,23 +36,24 @@ class Offered:
     silent: tuple[str, ...]
 
 
-async def lock(settings: Settings, folder: Path, task: LockMode) -> bool:
-    """Whether it went well, and for CHECK, whether all is as approved. `folder` is that of the configuration.
+async def lock(settings: Settings, folder: Path, mode: LockMode) -> int:
+    """Exits with FAILED where an upstream could not be asked, and for CHECK, where something changed.
 
-    Raises ConfigurationError for the lock file.
+    `folder` is that of the configuration. Raises ConfigurationError for the lock file.
     """
     path = Path(settings.access.pins.file or folder / FILE_NAME)
     before = read(path)
     found = await offered(settings, before)
     changes = list(differences(before, found.lock))
     for change in changes:
-        show(change)
+        print_out(change)
     for name in found.silent:
-        say(f"{name}: it could not be asked, and what was approved of it stays")
-    if task is LockMode.WRITE:
+        print_err(f"{name}: it could not be asked, and what was approved of it stays")
+    if mode is LockMode.WRITE:
         _write(path, render(found.lock))
-        say(f"wrote {path}")
-    return not found.silent and not (task is LockMode.CHECK and changes)
+        print_err(f"wrote {path}")
+    failed = found.silent or (mode is LockMode.CHECK and changes)
+    return ExitCode.FAILED if failed else ExitCode.OK
 
 
 async def offered(settings: Settings, before: Lock) -> Offered:

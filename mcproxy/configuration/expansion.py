@@ -13,7 +13,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from mcproxy.configuration.documents import Node, Problem
+from mcproxy.configuration.documents import Node
+from mcproxy.configuration.problems import Problem
 
 MAX_FILE_BYTES: Final = 1024 * 1024
 """Of a `${file:...}` or an `envFile`."""

@@ -20,8 +20,9 @@ from urllib.parse import parse_qsl, urlsplit
 import yaml
 
 from mcproxy.configuration import hosts
-from mcproxy.configuration.documents import ConfigurationError, Node, Problem
+from mcproxy.configuration.documents import Node
 from mcproxy.configuration.loading import read_document
+from mcproxy.configuration.problems import ConfigurationError, Problem
 
 HEADER: Final = "# `mcproxy check --connect` tries it; `mcproxy schema` makes editors complete it.\n"
 

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from mcproxy.configuration.documents import ConfigurationError, Node, Problem, parse
+from mcproxy.configuration.documents import Node, parse
 from mcproxy.configuration.expansion import Expansion
+from mcproxy.configuration.problems import ConfigurationError, Problem
 from mcproxy.configuration.validation import Validator
 from mcproxy.settings import Settings
 

@@ -12,7 +12,7 @@ from typing import Annotated, Final, Literal
 
 import msgspec
 
-from mcproxy.configuration.documents import ConfigurationError, Problem
+from mcproxy.configuration.problems import ConfigurationError, Problem
 from mcproxy.protocol.methods import Kind
 from mcproxy.settings.access.pins import Approved, Lock, Pin
 

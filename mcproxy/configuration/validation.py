@@ -15,9 +15,10 @@ from pydantic_core import ErrorDetails
 
 from mcproxy.configuration import hosts, lock
 from mcproxy.configuration.consistency import contradictions, open_doors, text_of
-from mcproxy.configuration.documents import ConfigurationError, Node, Problem, without_nulls
+from mcproxy.configuration.documents import Node, without_nulls
 from mcproxy.configuration.expansion import Expansion, Missing, parse_env_file
 from mcproxy.configuration.prefixes import prefixes
+from mcproxy.configuration.problems import ConfigurationError, Problem
 from mcproxy.settings import Access, Admin, Endpoint, Proxy, Settings, Tls, UpstreamSettings
 from mcproxy.settings.access.audit import AuditSettings
 from mcproxy.settings.access.pins import PinSettings

@@ -15,8 +15,8 @@ import anyio
 import anyio.to_thread
 import structlog
 
-from mcproxy.configuration.documents import ConfigurationError
 from mcproxy.configuration.loading import Configuration
+from mcproxy.configuration.problems import ConfigurationError
 from mcproxy.service import systemd
 from mcproxy.settings import Settings
 from mcproxy.settings.differences import Difference

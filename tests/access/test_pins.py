@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from mcproxy.access.pins import Pins, Unpinnable, approved, canonical, differences, pin
-from mcproxy.configuration.documents import ConfigurationError
 from mcproxy.configuration.lock import parse, read, render
+from mcproxy.configuration.problems import ConfigurationError
 from mcproxy.protocol.jsonrpc import raw
 from mcproxy.protocol.methods import Kind
 from mcproxy.settings.access.pins import Approved, Lock

@@ -56,6 +56,19 @@ def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"mcproxy {__version__}\n"
 
 
+def test_the_version_is_printed_without_importing_what_only_other_commands_need() -> None:
+    script = (
+        "import atexit, sys; from mcproxy.cli.commands import main; "
+        "atexit.register(lambda: print(*sorted({name.partition('.')[0] for name in sys.modules}))); main(['--version'])"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
+    imported = set(done.stdout.splitlines()[-1].split())
+    assert (
+        imported & {"aiohttp", "anyio", "asyncio", "jinja2", "msgspec", "pydantic", "rich", "structlog", "yaml"}
+        == set()
+    )
+
+
 def test_the_schema_is_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert code("schema") == 0
     assert "mcpServers" in json.loads(capsys.readouterr().out)["properties"]

@@ -15,6 +15,7 @@ from mcproxy.call.calls import Call, Failed, Outcome
 from mcproxy.call.clients import ListChanged
 from mcproxy.call.identity import ANONYMOUS, Caller
 from mcproxy.cli.lock import LockMode, lock
+from mcproxy.cli.runtime import ExitCode
 from mcproxy.configuration.loading import load
 from mcproxy.configuration.lock import read
 from mcproxy.protocol.eras import LATEST
@@ -51,7 +52,7 @@ def send_away(config: Path) -> None:
 
 async def done(config: Path, task: LockMode) -> bool:
     with anyio.fail_after(30):
-        return await lock(load(config, {}), config.parent, task)
+        return await lock(load(config, {}), config.parent, task) == ExitCode.OK
 
 
 async def call(app: App, method: str, **params: object) -> Outcome:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from mcproxy.configuration.documents import ConfigurationError
 from mcproxy.configuration.loading import Configuration, read
+from mcproxy.configuration.problems import ConfigurationError
 from mcproxy.settings import UpstreamSettings
 
 SENTINEL = "s3ntinel-value-of-a-secret"

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcproxy.configuration.documents import ConfigurationError, Place, dotted, parse
+from mcproxy.configuration.documents import parse
+from mcproxy.configuration.problems import ConfigurationError, Place, dotted
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
 VALUES = st.recursive(SCALARS, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=20)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from mcproxy.configuration.documents import ConfigurationError
 from mcproxy.configuration.importing import Imported, import_servers, locations, looks_secret
 from mcproxy.configuration.loading import load
+from mcproxy.configuration.problems import ConfigurationError
 
 TOKEN = "ghp_" + "a1B2c3D4e5" * 3
 

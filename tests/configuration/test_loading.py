@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from mcproxy.configuration.documents import ConfigurationError
 from mcproxy.configuration.loading import find, read
+from mcproxy.configuration.problems import ConfigurationError
 
 
 def test_the_file_is_found_by_variable_then_here_then_in_the_users_tmp_path(tmp_path: Path) -> None:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from mcproxy.configuration.documents import ConfigurationError
 from mcproxy.configuration.loading import Configuration, read
 from mcproxy.configuration.lock import render
+from mcproxy.configuration.problems import ConfigurationError
 from mcproxy.settings.access.pins import Approved
 
 

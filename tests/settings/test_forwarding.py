@@ -9,8 +9,8 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from mcproxy.configuration.documents import ConfigurationError
 from mcproxy.configuration.loading import load
+from mcproxy.configuration.problems import ConfigurationError
 from mcproxy.settings import Settings
 from mcproxy.settings.forwarding import CredentialSettings
 

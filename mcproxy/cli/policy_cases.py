@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-import typer
 from pydantic import Field, ValidationError
 
 from mcproxy.access.policy import Policy, PolicyItem
@@ -20,15 +19,15 @@ from mcproxy.call.identity import Principal
 from mcproxy.catalog.naming import SEPARATOR, Layout, Space, layouts
 from mcproxy.catalog.uris import readings, spellings
 from mcproxy.cli.explain import endpoint_key, known_roles
-from mcproxy.cli.presentation import show, show_json
-from mcproxy.configuration.documents import ConfigurationError, Node, Problem
-from mcproxy.configuration.loading import find, read, read_document
+from mcproxy.cli.output import print_json, print_out
+from mcproxy.cli.runtime import ExitCode
+from mcproxy.configuration.documents import Node
+from mcproxy.configuration.loading import read_document
+from mcproxy.configuration.problems import ConfigurationError, Problem
 from mcproxy.gateway.explaining import kind_of
 from mcproxy.protocol.jsonrpc import raw
 from mcproxy.protocol.methods import Kind
 from mcproxy.settings import Section, Settings
-
-policies = typer.Typer(help="Check the policy.", no_args_is_help=True)
 
 
 class Case(Section):
@@ -74,28 +73,17 @@ class CaseResult:
         return f"{self.place}: {asked}: expected {case.expect}, is {found}: {self.why}"
 
 
-@policies.callback()
-def root() -> None:
-    """Check the policy."""
-
-
-@policies.command("test")
-def check(
-    file: Annotated[Path, typer.Argument(help="A list of cases: principal, roles, method, subject, expect ...")],
-    config: Annotated[Path | None, typer.Option("--config", "-c", help="The configuration; else as for serve.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-) -> None:
-    """Hold the policy against expected decisions; exits with 1 where one is another."""
-    settings = read(config or find()).settings
+def judge_all(settings: Settings, file: Path, *, as_json: bool) -> int:
+    """Prints the cases whose decision is not the expected one; FAILED where there are some."""
     verdicts = [judged(settings, place, case) for place, case in cases(file)]
     failed = [verdict for verdict in verdicts if not verdict.as_expected]
     if as_json:
-        show_json({"cases": len(verdicts), "failed": [str(verdict) for verdict in failed]})
+        print_json({"cases": len(verdicts), "failed": [str(verdict) for verdict in failed]})
     else:
         for verdict in failed:
-            show(str(verdict))
-        show(f"{len(verdicts) - len(failed)} of {len(verdicts)} as expected")
-    raise typer.Exit(1 if failed else 0)
+            print_out(str(verdict))
+        print_out(f"{len(verdicts) - len(failed)} of {len(verdicts)} as expected")
+    return ExitCode.FAILED if failed else ExitCode.OK
 
 
 def cases(file: Path) -> Iterator[tuple[str, Case]]:

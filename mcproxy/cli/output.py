@@ -1,0 +1,96 @@
+"""How results look: tables on a terminal, fields separated by tabs elsewhere, JSON where asked for.
+
+Results go to stdout, everything else to stderr. What servers say is printed without control characters.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from mcproxy import __version__
+from mcproxy.cli.terminal import printable
+from mcproxy.configuration.importing import Imported
+from mcproxy.settings import Paths, Settings
+
+
+def stderr() -> Console:
+    return Console(stderr=True, highlight=False)
+
+
+def print_err(text: str) -> None:
+    """A line or more to stderr."""
+    stderr().print(Text(printable(text)), soft_wrap=True)
+
+
+def print_out(text: str) -> None:
+    """A line or more to stdout."""
+    _stdout().print(Text(printable(text)), soft_wrap=True)
+
+
+def print_json(value: object) -> None:
+    # As bytes: a terminal's encoding has no say in JSON, and no width breaks its lines.
+    sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=not sys.stdout.isatty()) + "\n")
+    sys.stdout.flush()
+
+
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    console = _stdout()
+    if not console.is_terminal:
+        for row in rows:
+            sys.stdout.write("\t".join(" ".join(printable(cell).split()) for cell in row) + "\n")
+        sys.stdout.flush()
+        return
+    table = Table(*columns, box=None, pad_edge=False, header_style="bold")
+    for row in rows:
+        table.add_row(*(Text(printable(cell)) for cell in row))
+    console.print(table)
+
+
+def banner(url: str, settings: Settings, status_page: str | None = None) -> str:
+    """Where the gateway is and its status page, and the lines that make hosts use it."""
+    base = url.rstrip("/")
+    endpoint = base + settings.proxy.paths.mcp
+    server = {"name": "mcproxy", "type": "http", "url": endpoint}
+    return "\n".join(
+        (
+            f"mcproxy {__version__}: {sum(upstream.enabled for upstream in settings.upstreams)} upstreams",
+            *(f"  {what:<17} {base}{path}" for what, path in _endpoints(settings.proxy.paths)),
+            *([f"  {'status page':<17} {status_page}"] if status_page else []),
+            "",
+            f"Claude Code  claude mcp add --transport http mcproxy {endpoint}",
+            f"Cursor       {json.dumps({'mcpServers': {'mcproxy': {'url': endpoint}}})}",
+            f"VS Code      code --add-mcp {shlex.quote(json.dumps(server))}",
+            "",
+        )
+    )
+
+
+def import_summary(imported: Imported, output: Path | None) -> str:
+    """What was imported, and what is left to do. Names variables, never their values."""
+    sources = ", ".join(map(str, imported.sources))
+    lines = [f"{len(imported.servers)} servers from {sources}" + (f" written to {output}" if output else "")]
+    if imported.variables:
+        lines.append("set these variables to what stands there now:")
+        lines += [f"  {name}  ({place})" for name, place in imported.variables.items()]
+    return "\n".join(lines)
+
+
+def _stdout() -> Console:
+    return Console(highlight=False)
+
+
+def _endpoints(paths: Paths) -> tuple[tuple[str, str], ...]:
+    return (
+        ("Streamable HTTP", paths.mcp),
+        ("HTTP+SSE", paths.sse),
+        ("one upstream", f"{paths.servers}/NAME{paths.mcp}"),
+        ("metrics", paths.metrics),
+    )

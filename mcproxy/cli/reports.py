@@ -1,0 +1,106 @@
+"""`mcproxy check --connect` and `mcproxy list upstreams`: connects to every upstream and reports on each."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from mcproxy.app import running
+from mcproxy.call.upstreams import Connected, LinkState, UpstreamEvent, UpstreamStatus
+from mcproxy.catalog.merging import View
+from mcproxy.cli.output import print_err, print_json, print_table
+from mcproxy.cli.runtime import ExitCode
+from mcproxy.protocol.methods import Kind
+from mcproxy.settings import Settings
+
+COLUMNS: Final = ("upstream", "state", "transport", "version", "offers", "latency")
+
+
+@dataclass(frozen=True, slots=True)
+class UpstreamReport:
+    """What `mcproxy check --connect` says of one upstream. `latency` is from the start to being connected."""
+
+    name: str
+    ok: bool
+    transport: str
+    version: str | None
+    era: str | None
+    latency: float | None
+    tools: int
+    resources: int
+    templates: int
+    prompts: int
+    error: str | None
+    renamed: dict[str, str]
+    """Names that callers see otherwise than `{prefix}__{name}`, by the upstream's own."""
+    refused: dict[str, str]
+    """Entries that callers do not see, and why."""
+
+
+def reports(statuses: Iterable[UpstreamStatus], view: View, latencies: Mapping[str, float]) -> list[UpstreamReport]:
+    """One for each upstream, from its state and from what callers see of it."""
+    counts = Counter((shown.upstream, kind) for kind, list_ in view.lists.items() for shown in list_)
+    return [
+        UpstreamReport(
+            name=status.name,
+            ok=status.state is LinkState.READY,
+            transport=status.transport,
+            version=status.identity.version if status.identity else None,
+            era=status.identity.era.value if status.identity else None,
+            latency=latencies.get(status.name),
+            tools=counts[status.name, Kind.TOOLS],
+            resources=counts[status.name, Kind.RESOURCES],
+            templates=counts[status.name, Kind.TEMPLATES],
+            prompts=counts[status.name, Kind.PROMPTS],
+            error=status.error,
+            renamed={entry.name: entry.exposed for entry in view.renamed if entry.upstream == status.name},
+            refused={entry.name: entry.why for entry in view.refused if entry.upstream == status.name},
+        )
+        for status in statuses
+    ]
+
+
+def report_row(report: UpstreamReport) -> tuple[str, ...]:
+    offers = f"{report.tools} tools, {report.resources + report.templates} resources, {report.prompts} prompts"
+    return (
+        report.name,
+        "ready" if report.ok else "failed",
+        report.transport,
+        f"{report.version} ({report.era})" if report.version else "",
+        offers if report.ok else "",
+        f"{report.latency:.2f} s" if report.latency is not None else "",
+    )
+
+
+def remarks(report: UpstreamReport) -> list[str]:
+    """What does not fit a row: the error, and the names that are not as expected."""
+    return [
+        *([f"{report.name}: {report.error or 'not connected'}"] if not report.ok else []),
+        *(f"{report.name}: {name} is called {exposed}" for name, exposed in report.renamed.items()),
+        *(f"{report.name}: {name or 'an entry'} is not shown: {why}" for name, why in report.refused.items()),
+    ]
+
+
+async def connect(settings: Settings, *, as_json: bool, strict: bool) -> int:
+    """Reports on every upstream; where `strict`, one that is not connected is a failure."""
+    start = time.monotonic()
+    latencies: dict[str, float] = {}
+
+    def note(event: UpstreamEvent) -> None:
+        if isinstance(event, Connected):
+            latencies.setdefault(event.upstream, time.monotonic() - start)
+
+    async with running(settings, on_event=note) as app:
+        await app.settled()
+        found = reports(app.statuses(), app.catalogue(), latencies)
+    if as_json:
+        print_json([dataclasses.asdict(report) for report in found])
+    else:
+        print_table(COLUMNS, [report_row(report) for report in found])
+        for remark in (remark for report in found for remark in remarks(report)):
+            print_err(remark)
+    return ExitCode.FAILED if strict and not all(report.ok for report in found) else ExitCode.OK

@@ -1,0 +1,78 @@
+"""What commands share: exit codes, reading the settings, and running a coroutine to its exit code.
+
+Imported by every command, `--version` too: what takes long to import is imported by the function that needs it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Coroutine
+from enum import IntEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import typer
+
+if TYPE_CHECKING:
+    from mcproxy.configuration.loading import Configuration
+    from mcproxy.settings import Settings
+
+
+class ExitCode(IntEnum):
+    OK = 0
+    """It worked."""
+    FAILED = 1
+    """What was asked for failed."""
+    INPUT = 2
+    """The command line, the configuration or another file is wrong."""
+    INTERRUPTED = 130
+    """Ctrl-C, as shells number it."""
+
+
+def read_settings(config: Path | None) -> Settings:
+    """The settings, for a command that reports errors itself: only critical events are logged.
+
+    Raises ConfigurationError.
+    """
+    from mcproxy.configuration.loading import find, read
+
+    configuration = read(config or find())
+    set_up_logs(configuration, quiet=True)
+    return configuration.settings
+
+
+def set_up_logs(configuration: Configuration, *, quiet: bool = False) -> None:
+    from mcproxy.telemetry import logs
+
+    proxy = configuration.settings.proxy
+    level = "critical" if quiet else proxy.log_level
+    logs.configure("console" if quiet else proxy.log_format, level, configuration.secrets)
+
+
+def run(work: Coroutine[Any, Any, int]) -> NoReturn:
+    """Runs to the end, on uvloop where it is installed, and exits. Ctrl-C exits without a traceback."""
+    import importlib.util
+
+    import anyio
+
+    async def whole() -> int:
+        return await work
+
+    try:
+        code = anyio.run(whole, backend_options={"use_uvloop": importlib.util.find_spec("uvloop") is not None})
+    except KeyboardInterrupt:
+        # A thread that waits for a line at a prompt would keep the process until somebody presses Enter.
+        os._exit(ExitCode.INTERRUPTED)
+    except ExceptionGroup as group:
+        broken = group.subgroup(BrokenPipeError)
+        if broken is None:
+            raise
+        # The reader of the output is gone, as after `| head`: Typer knows what to do, but not in a group.
+        raise first_of(broken) from None
+    raise typer.Exit(code)
+
+
+def first_of(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The first exception of a group that is no group itself."""
+    inner = group.exceptions[0]
+    return first_of(inner) if isinstance(inner, BaseExceptionGroup) else inner

@@ -1,0 +1,84 @@
+"""`mcproxy serve`: the gateway over HTTP or stdio, until a signal or the client ends it."""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Final, NoReturn
+
+import structlog
+
+from mcproxy import rlimits
+from mcproxy.app import App, running, serve_http, serve_stdio
+from mcproxy.cli.output import banner, print_err, stderr
+from mcproxy.cli.runtime import ExitCode, first_of, run, set_up_logs
+from mcproxy.configuration.loading import Configuration, read
+from mcproxy.service import systemd
+from mcproxy.service.reloading import Reloading
+
+log = structlog.get_logger()
+
+COLLECTION_THRESHOLD: Final = 10_000
+"""Objects allocated, less those freed, before the garbage collector looks through the youngest."""
+
+
+def serve(path: Path, *, over_stdio: bool, port: int | None) -> NoReturn:
+    """Serves until stopped. `port` stands in for `proxy.port`. Raises ConfigurationError."""
+
+    def load() -> Configuration:
+        return _on_port(read(path), port)
+
+    configuration = load()
+    set_up_logs(configuration)
+    rlimits.raise_limit()
+    run((_serve_stdio if over_stdio else _serve_http)(configuration, load))
+
+
+async def _serve_http(configuration: Configuration, load: Callable[[], Configuration]) -> int:
+    code, notify = ExitCode.OK, systemd.notifier()
+    try:
+        async with running(configuration.settings) as app:
+            reloading = Reloading(configuration, load, app.reconfigure, app.metrics, tell=notify)
+            await serve_http(app, started=partial(_started, app), reloading=reloading, tell=notify)
+    except* OSError as group:
+        print_err(f"mcproxy stopped: {first_of(group)}")
+        code = ExitCode.FAILED
+    return code
+
+
+async def _serve_stdio(configuration: Configuration, load: Callable[[], Configuration]) -> int:
+    async with running(configuration.settings) as app:
+        await serve_stdio(app, reloading=Reloading(configuration, load, app.reconfigure, app.metrics))
+    return ExitCode.OK
+
+
+def _started(app: App, url: str, status_page: str | None) -> None:
+    settings = app.settings
+    if stderr().is_terminal or settings.proxy.log_format == "console":
+        print_err(banner(url, settings, status_page))
+    else:
+        log.info("serving", url=url + settings.proxy.paths.mcp, **({"status_page": status_page} if status_page else {}))
+    _freeze_startup_objects()
+
+
+def _freeze_startup_objects() -> None:
+    """Takes the objects made at start-up out of garbage collection, and makes collections rare.
+
+    Collections hold up calls and find nothing that calls leave behind. They came so often that calls in flight
+    survived them, were taken for lasting, and each further one went through everything, the sessions too.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(COLLECTION_THRESHOLD, *gc.get_threshold()[1:])
+
+
+def _on_port(configuration: Configuration, port: int | None) -> Configuration:
+    """The configuration, with the port of the command line in place of its own."""
+    if port is None:
+        return configuration
+    settings = configuration.settings
+    proxy = settings.proxy.model_copy(update={"port": port})
+    return dataclasses.replace(configuration, settings=settings.model_copy(update={"proxy": proxy}))

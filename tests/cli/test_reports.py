@@ -1,0 +1,18 @@
+"""What `mcproxy check --connect` prints of each upstream."""
+
+from __future__ import annotations
+
+from mcproxy.cli.reports import UpstreamReport, remarks, report_row
+
+READY = UpstreamReport(
+    "git", True, "stdio", "2025-11-25", "handshake", 0.5, 3, 1, 1, 0, None, {"a b": "git__a_b"}, {"": "no"}
+)
+DOWN = UpstreamReport("web", False, "http", None, None, None, 0, 0, 0, 0, "refused", {}, {})
+
+
+def test_an_upstream_is_a_row_and_its_oddities_are_remarks() -> None:
+    offers = "3 tools, 2 resources, 0 prompts"
+    assert report_row(READY) == ("git", "ready", "stdio", "2025-11-25 (handshake)", offers, "0.50 s")
+    assert remarks(READY) == ["git: a b is called git__a_b", "git: an entry is not shown: no"]
+    assert report_row(DOWN)[1:4] == ("failed", "http", "")
+    assert remarks(DOWN) == ["web: refused"]
