@@ -20,7 +20,7 @@ from cachetools import LRUCache
 from mcproxy.call.calls import Decision, RuleName
 from mcproxy.call.identity import Principal
 from mcproxy.protocol.jsonrpc import Params
-from mcproxy.protocol.methods import Kind
+from mcproxy.protocol.methods import URI_KINDS, Kind
 from mcproxy.settings.access import policy as settings
 from mcproxy.settings.access.policy import EFFECTS, EVERYONE
 
@@ -28,12 +28,12 @@ MAX_TEXT: Final = 4096
 """Characters of an argument that a pattern is held against."""
 MAX_NAME: Final = 2048
 """Characters of a name of which a decision is kept."""
-URIS: Final = frozenset({Kind.RESOURCES, Kind.TEMPLATES})
 
 RoleSet = frozenset[str]
 """The roles of a caller that make a difference: callers of one standing may use the same."""
 
-Spellings = Callable[[str], Collection[str]]
+Readings = Callable[[str], Collection[str]]
+"""All that servers may take a URI for; none where that cannot be told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +65,8 @@ _SCALARS: Final = (bool, int, float, str)
 
 Test = Callable[[object], Holds]
 Match = Callable[[str], object]
+"""Called with a name or a reading of a URI; true where one of a rule's globs matches it."""
+Matcher = Callable[[tuple[str, ...]], Match]
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,19 +135,19 @@ _UNREADABLE: Final = Verdict((), (), Decision(False))
 
 
 class Policy:
-    """`readings` are all that an upstream may take a URI for: who may use it must be allowed each.
+    """Decides by the rules of the configuration.
 
-    `spelled` are the spellings under which a glob of URIs is held against them. `others` are roles of which no rule
-    speaks, and which make a difference nevertheless.
+    A caller may use a URI only if it may use each of its `readings`; `matcher` makes the test of a rule's globs for
+    them. `others` are roles of which no rule speaks, and which make a difference nevertheless.
     """
 
     def __init__(
-        self, policy: settings.PolicySettings, *, readings: Spellings, spelled: Spellings, others: Collection[str] = ()
+        self, policy: settings.PolicySettings, *, readings: Readings, matcher: Matcher, others: Collection[str] = ()
     ) -> None:
         self._default = Decision(policy.allows_by_default)
         self._assigned = policy.principals
         self._readings = readings
-        self._rules = [rule for role in policy.roles for rule in _compiled(policy, role, spelled)]
+        self._rules = [rule for role in policy.roles for rule in _compiled(policy, role, matcher)]
         self.open: Final = self._default.allowed and all(rule.name.effect != "deny" for rule in self._rules)
         """Whether everybody may use everything."""
         self._roles = frozenset({*policy.roles, *others})
@@ -199,7 +201,7 @@ class Policy:
 
     def _judged(self, standing: RoleSet, item: PolicyItem) -> Verdict:
         rules = self._rules_about(standing, item.upstream)
-        spellings = self._readings(item.name) if item.kind in URIS else (item.name,)
+        spellings = self._readings(item.name) if item.kind in URI_KINDS else (item.name,)
         verdicts = [self._read(rules, item, spelling) for spelling in spellings]
         if not verdicts:
             return _UNREADABLE
@@ -212,7 +214,7 @@ class Policy:
         return Verdict(deny, allow, self._default)
 
 
-def _compiled(policy: settings.PolicySettings, role: str, spelled: Spellings) -> Iterator[_PolicyRule]:
+def _compiled(policy: settings.PolicySettings, role: str, matcher: Matcher) -> Iterator[_PolicyRule]:
     for effect in EFFECTS:
         for index, rule in enumerate(policy.roles[role].rules(effect)):
             name = RuleName(role, effect, index + 1, policy.place((role, effect, index)))
@@ -221,18 +223,14 @@ def _compiled(policy: settings.PolicySettings, role: str, spelled: Spellings) ->
                 name,
                 _match(rule.upstreams),
                 globs,
-                {kind: _match(_spellings(globs[kind], spelled) if kind in URIS else globs[kind]) for kind in Kind},
+                {kind: (matcher if kind in URI_KINDS else _match)(globs[kind]) for kind in Kind},
                 rule.read_only,
                 rule.destructive,
                 {argument: _compile(condition) for argument, condition in rule.arguments.items()},
             )
 
 
-def _spellings(globs: Iterable[str], spelled: Spellings) -> list[str]:
-    return [spelling for glob in globs for spelling in spelled(glob)]
-
-
-def _match(globs: Collection[str]) -> Match:
+def _match(globs: tuple[str, ...]) -> Match:
     """Whether a text is matched by one of `globs`, in time that does not blow up with the text."""
     if not globs:
         return lambda text: None

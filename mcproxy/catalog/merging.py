@@ -19,7 +19,8 @@ from mcproxy.call.upstreams import ServerIdentity
 from mcproxy.catalog.freshness import Freshness
 from mcproxy.catalog.naming import Layout, NameTable, RefusedEntry, Renamed, Space, name_table, to_all
 from mcproxy.catalog.rewriting import Rewriter
-from mcproxy.catalog.uris import canonical, is_legal
+from mcproxy.catalog.uri_matching import flaw
+from mcproxy.catalog.uris import MAX_URI, canonical
 from mcproxy.protocol.eras import STATELESS_VERSIONS, V2024_11_05, Era
 from mcproxy.protocol.headers import InvalidAnnotation, MirroredParameter, mirrored_parameters
 from mcproxy.protocol.jsonrpc import EMPTY_OBJECT, InvalidMessage, Params, nests_deeper, parse_object, parse_text, raw
@@ -48,6 +49,9 @@ _MOST_FOUND: Final = 64
 """URIs of which a view remembers where they lead; with one more it begins anew."""
 _LONGEST_FOUND: Final = 512
 """Characters of such a URI."""
+
+MAX_REFUSED: Final = 256
+"""Characters that are told of a URI that is refused for its length."""
 
 MAX_DEPTH: Final = 200
 """Levels of nesting of an entry: it is read again and again, wherever the stack is then."""
@@ -148,6 +152,8 @@ class View:
         Not only of listed resources: templates have more. A listed one is found under every spelling that an SDK
         may have made of its URI, where only that one can be meant (R63).
         """
+        if len(uri) > MAX_URI:
+            return None
         found = self._found.get(uri)
         if found is None:
             found = self._look_for(uri)
@@ -162,7 +168,7 @@ class View:
         if listed is not None:
             return self.layout.space(listed.upstream), listed.own
         located = self.layout.locate(uri)
-        if located is None or not is_legal(located[1]) or not located[0].shows(Kind.RESOURCES, located[1]):
+        if located is None or flaw(located[1]) is not None or not located[0].shows(Kind.RESOURCES, located[1]):
             return None
         return None if (located[0].upstream, located[1]) in self._refused_templates else located
 
@@ -212,7 +218,7 @@ def expose(space: Space, kind: Kind, listing: Listing, *, tasks: bool = False) -
     """
     visible = [entry for entry in listing.entries if space.shows(kind, entry.key)]
     keys = [entry.key for entry in visible]
-    names = name_table(space, kind, keys) if kind in _NAMED else NameTable({k: space.expose_uri(k) for k in keys})
+    names = name_table(space, kind, keys) if kind in _NAMED else _uri_table(space, kind, keys)
     rewriter = Rewriter(space.expose_uri)
     shown = (
         _shown(space, kind, rewriter, names.exposed[entry.key], entry, tasks=tasks)
@@ -220,6 +226,15 @@ def expose(space: Space, kind: Kind, listing: Listing, *, tasks: bool = False) -
         if entry.key in names.exposed
     )
     return Exposure(tuple(shown), names.renamed, (*listing.refused, *names.refused))
+
+
+def _uri_table(space: Space, kind: Kind, uris: Iterable[str]) -> NameTable:
+    """What each URI is exposed as, but for those that are too long for callers to use."""
+    exposed = {uri: space.expose_uri(uri) for uri in uris}
+    too_long = [uri for uri, shown in exposed.items() if len(shown) > MAX_URI]
+    why = f"its URI has more than {MAX_URI} characters"
+    refused = tuple(RefusedEntry(space.upstream, kind, exposed.pop(uri)[:MAX_REFUSED], why) for uri in too_long)
+    return NameTable(exposed, refused=refused)
 
 
 def merge(

@@ -18,8 +18,8 @@ from typing import Final
 from msgspec import Raw
 
 from mcproxy.call.identity import AGGREGATE
-from mcproxy.catalog.uris import readings, spellings
-from mcproxy.protocol.methods import Kind
+from mcproxy.catalog.uri_matching import matcher, readings
+from mcproxy.protocol.methods import URI_KINDS, Kind
 from mcproxy.settings import NameFilter, UpstreamSettings
 from mcproxy.settings.endpoints import Endpoint, key_of
 
@@ -27,7 +27,6 @@ SEPARATOR: Final = "__"
 _ILLEGAL: Final = re.compile(r"[^a-zA-Z0-9_-]")
 _HASH_DIGITS: Final = 8
 _UI: Final = "ui://"
-_URI_LISTS: Final = frozenset({Kind.RESOURCES, Kind.TEMPLATES})
 
 Permits = Callable[[Kind, str, Raw | None], bool]
 """Whether who looks may use what the upstream calls so; a tool's entry, where there is one, says what it does."""
@@ -94,7 +93,7 @@ class Space:
 
     def offers(self, kind: Kind, own: str) -> bool:
         """Whether the configuration shows it to anybody here."""
-        as_uri = kind in _URI_LISTS
+        as_uri = kind in URI_KINDS
         if not admits(self._filter(kind), own, as_uri=as_uri):
             return False
         return self.endpoint is None or admits(NameFilter(include=self.endpoint.globs(kind)), own, as_uri=as_uri)
@@ -103,7 +102,7 @@ class Space:
         """Why the configuration shows it to nobody here; None where it does."""
         if self.offers(kind, own):
             return None
-        filter, as_uri, section = self._filter(kind), kind in _URI_LISTS, f"{self.upstream}: {kind.capability}"
+        filter, as_uri, section = self._filter(kind), kind in URI_KINDS, f"{self.upstream}: {kind.capability}"
         for glob in filter.exclude:
             if not admits(NameFilter(exclude=(glob,)), own, as_uri=as_uri):
                 return f"{section}.exclude has {glob!r}"
@@ -265,19 +264,13 @@ def admits(filter: NameFilter, own: str, *, as_uri: bool) -> bool:
         return True
     if not as_uri:
         return _matches(own, filter.include) and not _matches(own, filter.exclude)
-    include, exclude = _spelled(filter.include), _spelled(filter.exclude)
     found = readings(own)
-    if _matches(own, filter.exclude) or not found:
-        return False
-    return all(_matches(reading, include) and not _matches(reading, exclude) for reading in found)
+    included, excluded = matcher(filter.include), matcher(filter.exclude)
+    return bool(found) and all(included(reading) and not excluded(reading) for reading in found)
 
 
 def _matches(text: str, globs: Iterable[str]) -> bool:
     return any(fnmatchcase(text, glob) for glob in globs)
-
-
-def _spelled(globs: Iterable[str]) -> list[str]:
-    return [spelling for glob in globs for spelling in spellings(glob)]
 
 
 def _winner(space: Space, exposed: str, rivals: Iterable[str]) -> str:

@@ -17,7 +17,7 @@ from mcproxy.access.policy import Policy, PolicyItem
 from mcproxy.call.calls import Decision
 from mcproxy.call.identity import Principal
 from mcproxy.catalog.naming import SEPARATOR, Layout, Space, layouts
-from mcproxy.catalog.uris import readings, spellings
+from mcproxy.catalog.uri_matching import matcher, readings
 from mcproxy.cli.explain import endpoint_key, known_roles
 from mcproxy.cli.output import print_json, print_out
 from mcproxy.cli.runtime import ExitCode
@@ -116,7 +116,7 @@ def _decided(settings: Settings, case: Case) -> tuple[Decision, str]:
     policy = Policy(
         settings.access.policy,
         readings=readings,
-        spelled=spellings,
+        matcher=matcher,
         others=[role for endpoint in settings.endpoints.values() for role in endpoint.roles],
     )
     roles = known_roles(settings, case.principal) | frozenset(case.roles)

@@ -20,7 +20,7 @@ from mcproxy.call.identity import AGGREGATE, ANONYMOUS, Caller, ForwardedCredent
 from mcproxy.call.upstreams import Disconnected, PushChannel, Retired, Upstream, UpstreamChanged, UpstreamEvent
 from mcproxy.catalog.merging import View
 from mcproxy.catalog.naming import Layout, RefusedEntry, layouts
-from mcproxy.catalog.uris import readings, spellings
+from mcproxy.catalog.uri_matching import matcher, readings
 from mcproxy.concurrency.clock import Clock, Sleep
 from mcproxy.configuration.lock import PINNED
 from mcproxy.gateway.cache.read_cache import ReadCache, annotated_in
@@ -359,7 +359,7 @@ def _layouts(settings: Settings) -> dict[str, Layout]:
 
 def _policy(settings: Settings) -> Policy:
     others = [role for endpoint in settings.endpoints.values() for role in endpoint.roles]
-    return Policy(settings.access.policy, readings=readings, spelled=spellings, others=others)
+    return Policy(settings.access.policy, readings=readings, matcher=matcher, others=others)
 
 
 def _enabled(settings: Settings) -> list[Spec]:

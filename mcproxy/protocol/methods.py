@@ -48,6 +48,9 @@ class Kind(Enum):
         return f"notifications/{self.capability}/list_changed"
 
 
+URI_KINDS: Final = frozenset({Kind.RESOURCES, Kind.TEMPLATES})
+"""The lists whose entries are identified by a URI, or by a template of one."""
+
 _KEYS: Final = {
     Kind.TOOLS: "name",
     Kind.RESOURCES: "uri",

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from mcproxy.access.policy import Policy, PolicyItem
 from mcproxy.call.calls import Decision, RuleName
 from mcproxy.call.identity import ANONYMOUS, Principal
-from mcproxy.catalog.uris import readings, spellings
+from mcproxy.catalog.uri_matching import matcher, readings
 from mcproxy.protocol.jsonrpc import Params, raw
 from mcproxy.protocol.methods import Kind
 from mcproxy.settings.access import policy as settings
@@ -20,7 +20,7 @@ ANN = Principal("ann")
 
 
 def policy(text: dict[str, Any], *others: str) -> Policy:
-    return Policy(settings.PolicySettings.model_validate(text), readings=readings, spelled=spellings, others=others)
+    return Policy(settings.PolicySettings.model_validate(text), readings=readings, matcher=matcher, others=others)
 
 
 def of_everyone(default: str = "deny", **rules: list[dict[str, Any]]) -> Policy:
@@ -300,6 +300,33 @@ def test_what_is_allowed_is_allowed_in_its_usual_spellings(glob: str, uri: str) 
     assert allowed(of_everyone(allow=[{"resources": [glob]}]), resource(uri))
 
 
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "notes://public/../private/s.md",
+        "notes://public/%2e%2e/private/s.md",
+        "notes://public/..%2Fprivate/s.md",
+        "notes://public%2f../private/s.md",
+        "notes:///private/s.md",
+        "notes:private/s.md",
+        "ui://public/../private/s.md",
+    ],
+)
+def test_no_spelling_leads_out_of_a_folder_that_stands_as_authority(uri: str) -> None:
+    allow = of_everyone(allow=[{"resources": ["notes://public/*", "ui://public/*"]}])
+    deny = of_everyone("allow", deny=[{"resources": ["notes://private/*", "ui://private/*"]}])
+    for rules in (allow, deny):
+        assert allowed(rules, resource("notes://public/a/b.md"))
+        assert not allowed(rules, resource(uri))
+        assert not allowed(rules, PolicyItem("files", Kind.TEMPLATES, uri))
+
+
+def test_a_wildcard_in_the_host_matches_no_other_host() -> None:
+    rules = of_everyone(allow=[{"resources": ["https://*.good.example/*"]}])
+    assert allowed(rules, resource("https://a.good.example/x/y"))
+    assert not allowed(rules, resource("https://evil/x.good.example/"))
+
+
 # What there may be
 
 
@@ -330,7 +357,7 @@ def test_what_is_denied_in_part_is_within_reach(deny: list[dict[str, Any]]) -> N
 def test_a_decision_names_its_rule_and_where_it_stands() -> None:
     text = {"roles": {"ops": {"allow": [{"tools": ["a"]}, {"tools": ["b"]}], "deny": [{"tools": ["c"]}]}}}
     placed = settings.PolicySettings.model_validate(text).placed({("ops", "allow", 1): "mcproxy.yaml:41"})
-    rules = Policy(placed, readings=readings, spelled=spellings)
+    rules = Policy(placed, readings=readings, matcher=matcher)
     ops = frozenset({"ops"})
     allow = RuleName("ops", "allow", 2, "mcproxy.yaml:41")
     assert rules.decide(ops, tool("b"), {}) == Decision(True, allow)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from mcproxy.call.identity import AGGREGATE
 from mcproxy.catalog.naming import Layout, NameTable, Space, layouts, name_table
 from mcproxy.protocol.methods import Kind
+from mcproxy.settings.endpoints import Endpoint
 from tests.fakes.upstream import settings_of
 
 LEGAL = re.compile(r"[a-zA-Z0-9_-]{1,64}")
@@ -224,3 +225,14 @@ def test_an_inclusion_is_not_left_by_dots() -> None:
     assert shows(Kind.RESOURCES, "file:///pub/x", **rules)
     assert shows(Kind.TEMPLATES, "file:///pub/{+path}", **rules)
     assert not shows(Kind.RESOURCES, "file:///pub/../etc/passwd", **rules)
+
+
+def test_neither_a_filter_nor_a_selection_is_left_where_a_folder_stands_as_authority() -> None:
+    inside, outside = "notes://public/a/b.md", "notes://public/..%2Fprivate/s.md"
+    for rules in ({"include": ["notes://public/*"]}, {"exclude": ["notes://private/*"]}):
+        assert shows(Kind.RESOURCES, inside, resources=rules)
+        assert not shows(Kind.RESOURCES, outside, resources=rules)
+    upstreams = settings_of({"gh": {}}).upstreams
+    selected = layouts(upstreams, 64, {"some": Endpoint(resources=("notes://public/*",))})["/some"].spaces[0]
+    assert selected.shows(Kind.RESOURCES, inside)
+    assert not selected.shows(Kind.RESOURCES, outside)

@@ -17,7 +17,8 @@ from mcproxy.call.calls import Call
 from mcproxy.call.errors import McpError, Reason
 from mcproxy.call.identity import Caller
 from mcproxy.catalog.naming import Space
-from mcproxy.catalog.uris import is_legal
+from mcproxy.catalog.uri_matching import flaw
+from mcproxy.catalog.uris import MAX_URI
 from mcproxy.gateway.listings.routes import ExposedRoute, RouteTable
 from mcproxy.gateway.listings.state import Catalogue
 from mcproxy.gateway.resolving.task_ids import TaskIds
@@ -144,8 +145,8 @@ class Resolver:
         found = self._catalogue.view(call.caller).resource(uri)
         if found is not None:
             return found
-        if not is_legal(uri):
-            raise McpError(INVALID_PARAMS, f"not a URI: {uri}", {"uri": uri})
+        if (why := flaw(uri)) is not None:
+            raise _unusable(uri, why)
         # resources, Error Handling: -32602 since 2026-07-28, -32002 in every revision before.
         modern = call.caller.version in STATELESS_VERSIONS
         code = INVALID_PARAMS if modern else RESOURCE_NOT_FOUND
@@ -225,6 +226,8 @@ class Resolver:
             case "ref/resource":
                 uri = _text("uri", reference.get("uri", Raw()))
                 found = self._catalogue.view(call.caller).resource(uri)
+                if found is None and len(uri) > MAX_URI:
+                    raise _unusable(uri, flaw(uri) or "")
                 if found is None:
                     why = self._why_not_read(uri, call)
                     raise McpError(INVALID_PARAMS, f"Unknown resource: {uri}", {"uri": uri}, reason=why)
@@ -248,6 +251,13 @@ def _unknown(kind: Kind, name: str, *, denied: bool) -> McpError:
     """The same to the caller whether the thing is denied or does not exist; metrics and audit are told apart."""
     reason = Reason.DENIED if denied else Reason.PROTOCOL_ERROR
     return McpError(INVALID_PARAMS, f"Unknown {_NOUNS[kind]}: {name}", {"name": name}, reason=reason)
+
+
+def _unusable(uri: str, why: str) -> McpError:
+    """Of a URI that nobody may use: one that is too long is not sent back."""
+    if len(uri) > MAX_URI:
+        return McpError(INVALID_PARAMS, f"the URI {why}")
+    return McpError(INVALID_PARAMS, f"the URI {why}: {uri}", {"uri": uri})
 
 
 def _text(key: str, value: Raw) -> str:

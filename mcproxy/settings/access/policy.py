@@ -56,7 +56,10 @@ class Selection(Section):
     tools: tuple[Glob, ...] | None = None
     """Globs of tools."""
     resources: tuple[Glob, ...] | None = None
-    """Globs of URIs, of resources and templates. Every spelling of a URI is held against them."""
+    """Globs of URIs, of resources and templates. Every reading of a URI is held against them.
+
+    Wildcards in the scheme or the authority match no `/`; a `*` that ends the glob matches all that follows.
+    """
     prompts: tuple[Glob, ...] | None = None
     """Globs of prompts."""
 

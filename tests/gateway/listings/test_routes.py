@@ -13,6 +13,7 @@ from mcproxy.call.identity import AGGREGATE, Caller, Principal
 from mcproxy.call.upstreams import ServerIdentity
 from mcproxy.catalog.merging import Entry, Listing
 from mcproxy.catalog.naming import layouts
+from mcproxy.catalog.uri_matching import matcher, readings
 from mcproxy.gateway.listings.keys import LinkKey
 from mcproxy.gateway.listings.routes import ExposedRoute
 from mcproxy.gateway.listings.state import Catalogue
@@ -39,7 +40,7 @@ def catalogue(
 ) -> Catalogue:
     """In which every upstream has a tool `push`."""
     rules = Rules.model_validate(policy)
-    judge = Policy(rules, readings=lambda uri: [uri], spelled=lambda glob: [glob])
+    judge = Policy(rules, readings=readings, matcher=matcher)
     made = Catalogue(layouts(settings_of(upstreams).upstreams, 64), judge, max_views)
     for name in upstreams:
         connect(made, name, {})
@@ -123,7 +124,7 @@ def test_whether_all_may_use_the_same_is_as_other_settings_say_at_once() -> None
     made, same = catalogue(OPEN, {"up": {}}), caller()
     assert made.outlook(same).for_all
     rules = Rules.model_validate(ROLES)
-    closed = Policy(rules, readings=lambda uri: [uri], spelled=lambda glob: [glob])
+    closed = Policy(rules, readings=readings, matcher=matcher)
     made.reconfigure(layouts(settings_of({"up": {}}).upstreams, 64), closed, 10)
     assert not made.outlook(same).for_all
 
@@ -167,9 +168,11 @@ def test_what_changes_while_a_call_is_on_its_way_holds_at_once_for_its_caller() 
     assert way(made, same).repeatable
     connect(made, "up", {"tasks": {}})
     assert way(made, same).has_tasks
-    made.reconfigure({}, Policy(Rules(), readings=lambda uri: [uri], spelled=lambda glob: [glob]), 10)
+    made.reconfigure({}, Policy(Rules(), readings=readings, matcher=matcher), 10)
     assert made.outlook(same).way(Kind.TOOLS, "up__push") is None
-    made.reconfigure(layouts(settings_of({"up": {}}).upstreams, 64), Policy(Rules(), readings=list, spelled=list), 10)
+    made.reconfigure(
+        layouts(settings_of({"up": {}}).upstreams, 64), Policy(Rules(), readings=readings, matcher=matcher), 10
+    )
     assert way(made, same).has_tasks
     made.retire(LinkKey("up", None))
     assert made.outlook(same).way(Kind.TOOLS, "up__push") is None

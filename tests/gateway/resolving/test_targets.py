@@ -10,6 +10,7 @@ from mcproxy.call.identity import ANONYMOUS, Caller
 from mcproxy.call.upstreams import ServerIdentity
 from mcproxy.catalog.merging import Entry, Listing
 from mcproxy.catalog.naming import Space, layouts
+from mcproxy.catalog.uri_matching import matcher, readings
 from mcproxy.gateway.listings.keys import LinkKey
 from mcproxy.gateway.listings.state import Catalogue
 from mcproxy.gateway.resolving.targets import Resolver
@@ -29,7 +30,7 @@ class World:
     """One upstream with a tool `push`, and a resolver before it."""
 
     def __init__(self) -> None:
-        policy = Policy(Rules(), readings=lambda uri: [uri], spelled=lambda glob: [glob])
+        policy = Policy(Rules(), readings=readings, matcher=matcher)
         self.catalogue = Catalogue(layouts(settings_of({"up": {}}).upstreams, 64), policy, 10)
         self.resolver = Resolver(self.catalogue, _reach, TaskIds(self.catalogue, Sealer(b"secret")))
 

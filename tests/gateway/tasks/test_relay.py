@@ -18,7 +18,7 @@ from mcproxy.call.errors import Reason
 from mcproxy.call.identity import ANONYMOUS, Caller, Principal
 from mcproxy.call.upstreams import ServerIdentity
 from mcproxy.catalog.naming import layouts
-from mcproxy.catalog.uris import readings, spellings
+from mcproxy.catalog.uri_matching import matcher, readings
 from mcproxy.gateway.listings.keys import LinkKey
 from mcproxy.gateway.listings.state import Catalogue
 from mcproxy.gateway.resolving.task_ids import Task, TaskIds
@@ -584,7 +584,7 @@ def test_an_id_opens_for_whom_it_was_sealed_and_for_nobody_else(
 ) -> None:
     connection = "session" if owner else "shared"
     settings = settings_of({"up": {"connection": connection}, "other": {"connection": connection}})
-    policy = Policy(settings.access.policy, readings=readings, spelled=spellings)
+    policy = Policy(settings.access.policy, readings=readings, matcher=matcher)
     ids = TaskIds(Catalogue(layouts(settings.upstreams, 64), policy, max_views=10), Sealer(b"secret"))
     task, caller = Task(LinkKey("up", owner), own), Caller(Principal(names[0]), LATEST_HANDSHAKE, session=owner)
     id = ids.seal(task, caller)
