@@ -11,11 +11,13 @@ from dataclasses import dataclass, field
 import msgspec
 from msgspec.structs import replace
 
+from mcproxy.call.calls import Call, Failed
 from mcproxy.call.clients import Change, Listener
+from mcproxy.call.errors import Party, Reason
 from mcproxy.call.identity import ForwardedCredentials, LinkOwner
 from mcproxy.call.upstreams import PushChannel
 from mcproxy.pending_requests import Timeouts
-from mcproxy.protocol.jsonrpc import ErrorObject, Params
+from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, ErrorObject, Params
 from mcproxy.protocol.methods import Method
 from mcproxy.settings import UpstreamSettings
 from mcproxy.telemetry.metrics import Metrics
@@ -111,6 +113,11 @@ class LinkContext:
         """The upstream's own error, without the secrets of ours that it quotes (R44)."""
         data = None if error.data is None else self.redact.in_json(error.data)
         return replace(error, message=self.redact(error.message), data=data)
+
+    def failed(self, call: Call, why: str, reason: Reason) -> Failed:
+        """The outcome of a call that the upstream did not answer as it should."""
+        sentence = f"upstream {self.spec.name!r}, {call.method}: {why}"
+        return Failed(ErrorObject(INTERNAL_ERROR, sentence), Party.UPSTREAM, reason)
 
     def count_junk(self) -> None:
         """Counts one line or message of the upstream that is not MCP, or that it may not send (R16)."""

@@ -15,6 +15,7 @@ from anyio.abc import TaskGroup
 
 from mcproxy.call.calls import Call, Outcome
 from mcproxy.call.upstreams import ServerIdentity
+from mcproxy.pending_requests import PeerGone, Send
 from mcproxy.protocol.jsonrpc import Message
 from mcproxy.upstream.context import LinkContext
 
@@ -50,6 +51,18 @@ class Link(Protocol):
 
     async def wait_closed(self) -> str:
         """Returns when the connection has ended, with the reason."""
+
+
+def unless_gone(send: Send) -> Send:
+    """`send` for a cancellation: all that it raises becomes PeerGone, which `PendingRequests` expects there."""
+
+    async def send_unless_gone(message: Message) -> None:
+        try:
+            await send(message)
+        except (NotAccepted, Rejected) as error:
+            raise PeerGone(str(error)) from error
+
+    return send_unless_gone
 
 
 Connect = Callable[[LinkContext], AbstractAsyncContextManager[Link]]

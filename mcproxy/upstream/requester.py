@@ -101,6 +101,13 @@ class UpstreamResponse(msgspec.Struct, frozen=True, eq=False):
         """Closes the connection, unless the whole body has come."""
         self.body.close()
 
+    def finish(self, *, reusable: bool) -> None:
+        """Releases the response where the connection may serve again, else closes it."""
+        if reusable:
+            self.body.release()
+        else:
+            self.body.close()
+
 
 class _Head(msgspec.Struct, frozen=True):
     """The head of a request, and its bytes."""

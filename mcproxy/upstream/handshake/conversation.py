@@ -31,8 +31,6 @@ from mcproxy.pending_requests import (
 from mcproxy.protocol.eras import HANDSHAKE_VERSIONS, LATEST_HANDSHAKE, Era
 from mcproxy.protocol.jsonrpc import (
     EMPTY_OBJECT,
-    INTERNAL_ERROR,
-    ErrorObject,
     ErrorResponse,
     InvalidMessage,
     Message,
@@ -63,7 +61,7 @@ from mcproxy.upstream.attribution import Ambiguous, Attributed, Attribution, Cal
 from mcproxy.upstream.context import LinkContext
 from mcproxy.upstream.handshake.server_requests import ServerRequests
 from mcproxy.upstream.handshake.url_elicitations import UrlElicitations
-from mcproxy.upstream.link import Duplex, Link, NotAccepted, Rejected, Unreachable, task_group
+from mcproxy.upstream.link import Duplex, Link, NotAccepted, Rejected, Unreachable, task_group, unless_gone
 
 SHARED_CAPABILITIES: Final[Params] = {
     "roots": Raw(b'{"listChanged":true}'),
@@ -97,6 +95,7 @@ class HandshakeConversation:
         self._context = context
         self._tasks = tasks
         self._send = send
+        self._send_cancel = unless_gone(send)
         self._requests = PendingRequests()
         self._calls = CallsInFlight()
         self._url_elicitations = UrlElicitations(context.spec.max_in_flight)
@@ -126,6 +125,10 @@ class HandshakeConversation:
     async def wait_closed(self) -> str:
         await self._ended.wait()
         return self._close_reason
+
+    def is_answered(self, id: RequestId) -> bool:
+        """Whether request `id` is answered and the link still open, so that its connection may serve again."""
+        return self.settled(id) and not self.is_closed
 
     def disconnect(self, reason: str) -> None:
         """Closes the link: calls in flight fail with PeerGone, later ones are NotAccepted."""
@@ -173,7 +176,7 @@ class HandshakeConversation:
             self.drain(str(error))
             raise
         except Rejected as error:
-            return self._failed(call, f"{error}", Reason.UNAVAILABLE)
+            return self._context.failed(call, str(error), Reason.UNAVAILABLE)
         return Complete({})
 
     async def _exchange(self, row: Method, call: Call) -> Outcome:
@@ -186,16 +189,16 @@ class HandshakeConversation:
                 self._send,
                 self._context.timeouts(row),
                 notify=call.client.notify if row.may_ask else None,
-                send_cancel=self._send_cancelled,
+                send_cancel=self._send_cancel,
                 id=id,
             )
         except NotAccepted as error:
             self.drain(str(error))
             raise
         except RequestTimeout as late:
-            return self._failed(call, f"{late}", Reason.TIMEOUT)
+            return self._context.failed(call, str(late), Reason.TIMEOUT)
         except Rejected as error:
-            return self._failed(call, f"{error}", Reason.UNAVAILABLE)
+            return self._context.failed(call, str(error), Reason.UNAVAILABLE)
         finally:
             self._calls.end(id)
             if self.is_closed and not len(self._requests):
@@ -209,12 +212,6 @@ class HandshakeConversation:
             await self._send(message)
         if scope.cancelled_caught:
             raise PeerGone(f"the server did not take a message in {timeout:g} s")
-
-    async def _send_cancelled(self, message: Message) -> None:
-        try:
-            await self._send(message)
-        except (NotAccepted, Rejected) as error:
-            raise PeerGone(str(error)) from error
 
     @property
     def version(self) -> str | None:
@@ -328,10 +325,6 @@ class HandshakeConversation:
             return Complete(answer.result)
         self._url_elicitations.note_required(answer.error, call.listener)
         return Failed(self._context.redacted(answer.error), Party.UPSTREAM)
-
-    def _failed(self, call: Call, why: str, reason: Reason) -> Failed:
-        sentence = f"upstream {self._context.spec.name!r}, {call.method}: {why}"
-        return Failed(ErrorObject(INTERNAL_ERROR, sentence), Party.UPSTREAM, reason)
 
 
 def _initialize(context: LinkContext) -> Params:

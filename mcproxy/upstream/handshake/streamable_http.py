@@ -176,7 +176,7 @@ class _Streamable:
                     await self._take_other(response, request.id)
             finally:
                 if not response.body.whole:
-                    self._release(response, reusable=self._conversation.settled(request.id))
+                    response.finish(reusable=self._conversation.is_answered(request.id))
         except (NotAccepted, PeerGone, Rejected) as error:
             self._conversation.fail(request.id, error)
 
@@ -234,7 +234,7 @@ class _Streamable:
                     raise PeerGone(f"the response stream could not be resumed: HTTP {response.status}")
                 reached = await self._follow(response, id, position)
             finally:
-                self._release(response, reusable=self._conversation.settled(id))
+                response.finish(reusable=self._conversation.is_answered(id))
             failures = failures + 1 if reached.last_id == position.last_id else 0
             position = reached
 
@@ -337,12 +337,6 @@ class _Streamable:
         reason = f"the upstream lost the session: {how}"
         self._conversation.drain(reason)
         return NotAccepted(reason)
-
-    def _release(self, response: HttpResponse, *, reusable: bool) -> None:
-        if reusable and not self._conversation.is_closed:
-            response.release()
-        else:
-            response.close()
 
 
 def _is_event_stream(response: HttpResponse) -> bool:

@@ -23,9 +23,7 @@ from mcproxy.pending_requests import CANCEL_TIMEOUT, PeerGone, PendingRequests, 
 from mcproxy.protocol.envelope import LONGEST_REMEMBERED, Envelope, put_on, wrap, written
 from mcproxy.protocol.eras import LATEST, STATELESS_VERSIONS, Era
 from mcproxy.protocol.jsonrpc import (
-    INTERNAL_ERROR,
     UNSUPPORTED_PROTOCOL_VERSION,
-    ErrorObject,
     ErrorResponse,
     InvalidMessage,
     Message,
@@ -51,7 +49,7 @@ from mcproxy.protocol.methods import (
 from mcproxy.protocol.tasks import DECLARED, extensions, offer, shared
 from mcproxy.upstream.attribution import Attributed, CallsInFlight
 from mcproxy.upstream.context import LinkContext
-from mcproxy.upstream.link import NotAccepted, Rejected, task_group
+from mcproxy.upstream.link import NotAccepted, Rejected, task_group, unless_gone
 from mcproxy.upstream.stateless import probe as probing
 from mcproxy.upstream.stateless import results
 from mcproxy.upstream.stateless.subscriptions import ListenStream, announced
@@ -85,7 +83,7 @@ class StatelessConversation:
         self.identity: Final = identity
         self._context = context
         self._send = send
-        self._send_cancel: Send | None = self._send_cancelled if sends_cancelled else None
+        self._send_cancel: Send | None = unless_gone(send) if sends_cancelled else None
         self._requests = PendingRequests()
         self._calls = CallsInFlight()
         self.subscriptions: Final = ListenStream(context, announced(identity.capabilities), self._listen)
@@ -126,6 +124,10 @@ class StatelessConversation:
             self._draining.set()
             self.subscriptions.close(reason)
 
+    def is_answered(self, id: RequestId) -> bool:
+        """Whether request `id` is answered and the link still open, so that its connection may serve again."""
+        return self.settled(id) and not self.is_closed
+
     def disconnect(self, reason: str) -> None:
         """Closes the link: calls in flight fail with PeerGone, later ones are NotAccepted."""
         self.drain(reason)
@@ -156,11 +158,11 @@ class StatelessConversation:
             self.drain(str(error))
             raise
         except RequestTimeout as late:
-            return self._failed(call, f"{late}", Reason.TIMEOUT)
+            return self._context.failed(call, str(late), Reason.TIMEOUT)
         except results.Malformed as malformed:
-            return self._failed(call, f"{malformed}", Reason.PROTOCOL_ERROR)
+            return self._context.failed(call, str(malformed), Reason.PROTOCOL_ERROR)
         except Rejected as error:
-            return self._failed(call, f"{error}", Reason.UNAVAILABLE)
+            return self._context.failed(call, str(error), Reason.UNAVAILABLE)
         finally:
             self._calls.end(id)
             self._in_flight -= 1
@@ -194,12 +196,6 @@ class StatelessConversation:
         except NotAccepted as error:
             self.drain(str(error))
             raise
-
-    async def _send_cancelled(self, message: Message) -> None:
-        try:
-            await self._send(message)
-        except (NotAccepted, Rejected) as error:
-            raise PeerGone(str(error)) from error
 
     def receive(self, data: bytes, cause: RequestId | None = None) -> None:
         """Takes a message as its bytes. `cause` is the request on whose own response it came."""
@@ -254,10 +250,6 @@ class StatelessConversation:
             return False
         self._requests.fail(id, PeerGone("the server ended it"))
         return True
-
-    def _failed(self, call: Call, why: str, reason: Reason) -> Failed:
-        sentence = f"upstream {self._context.spec.name!r}, {call.method}: {why}"
-        return Failed(ErrorObject(INTERNAL_ERROR, sentence), Party.UPSTREAM, reason)
 
 
 def _enveloped(call: Call, token: RequestId | None) -> Params:

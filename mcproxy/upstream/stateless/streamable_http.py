@@ -235,7 +235,7 @@ class _Stateless:
                 raise PeerGone("the response ended without the answer")
         finally:
             if not response.body.whole:
-                self._release(response, reusable=self.conversation.settled(message.id))
+                response.finish(reusable=self.conversation.is_answered(message.id))
 
     def _receive(self, id: RequestId, data: bytes) -> bool:
         self.conversation.receive(data, id)
@@ -255,12 +255,6 @@ class _Stateless:
             # The server was replaced by one of the handshake era, which executes nothing without a session.
             raise NotAccepted(f"it no longer speaks {LATEST}: {rejection}")
         raise rejection
-
-    def _release(self, response: HttpResponse, *, reusable: bool) -> None:
-        if reusable and not self.conversation.is_closed:
-            response.release()
-        else:
-            response.close()
 
 
 def _is_clients_fault(status: int) -> bool:
