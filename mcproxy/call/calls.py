@@ -67,7 +67,7 @@ class Notes(msgspec.Struct, eq=False):
     """The id of its trace, where one is recorded."""
     label: tuple[str, str] | None = None
     """The upstream and the tool or prompt that it went to, in its caller's names; None before it was found."""
-    aim: CallSubject | None = None
+    subject: CallSubject | None = None
     """What it is about, once that was found in its caller's view."""
 
 

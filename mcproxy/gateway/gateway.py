@@ -87,17 +87,15 @@ class Gateway:
         self._behind = upstreams
         self._upstreams = {name: self._behind_cache(upstream) for name, upstream in upstreams.items()}
         self._listeners = Listeners(self._catalogue, metrics)
-        self._aggregation = ListFetcher(
-            self._catalogue, self._upstreams, self._listeners, settings, metrics, sleep, now
-        )
+        self._fetcher = ListFetcher(self._catalogue, self._upstreams, self._listeners, settings, metrics, sleep, now)
         self._task_ids = TaskIds(self._catalogue, sealer)
-        self._holdings = TaskRegistry(proxy.limits.max_tasks_per_session)
-        self._tasks = TaskRelay(self._catalogue, self._task_ids, self._holdings, self._listeners)
-        self._task_listening = TaskSubscriptions(
-            self._catalogue, self._task_ids, self._holdings, self._listeners, self._upstreams
+        self._registry = TaskRegistry(proxy.limits.max_tasks_per_session)
+        self._tasks = TaskRelay(self._catalogue, self._task_ids, self._registry, self._listeners)
+        self._task_subscriptions = TaskSubscriptions(
+            self._catalogue, self._task_ids, self._registry, self._listeners, self._upstreams
         )
-        self._resolver = Resolver(self._catalogue, self._aggregation.reach, self._task_ids)
-        self.aims = SubjectResolver(self._catalogue, self._task_ids)
+        self._resolver = Resolver(self._catalogue, self._fetcher.reach, self._task_ids)
+        self.subject_of = SubjectResolver(self._catalogue, self._task_ids)
         self._seen = SubjectResolver(self._catalogue, self._task_ids, beyond=True)
         self._limits = Limits(settings.access.limits)
         self.audit = audit or AuditLog(settings.access.audit, metrics)
@@ -108,11 +106,11 @@ class Gateway:
             self._listeners,
             proxy.limits.max_subscriptions_per_session,
             metrics,
-            self._doubt,
+            self._invalidate,
             sleep,
             now,
         )
-        self._levels = LogLevels(self._catalogue, self._upstreams, self._listeners, proxy.list_wait)
+        self._log_levels = LogLevels(self._catalogue, self._upstreams, self._listeners, proxy.list_wait)
         self._bridge = InputBridge(
             proxy.bridge,
             sealer,
@@ -122,7 +120,9 @@ class Gateway:
             metrics,
             sleep=sleep,
         )
-        self._leases = CredentialLeases(proxy.limits.session_idle, proxy.limits.max_credentials_per_principal)
+        self._credential_leases = CredentialLeases(
+            proxy.limits.session_idle, proxy.limits.max_credentials_per_principal
+        )
         self._sleep = sleep
         self._pipeline = self._built(settings)
         self._count_unapproved()
@@ -134,9 +134,9 @@ class Gateway:
 
     async def _with_credentials(self, call: Call, own: ForwardedCredentials) -> Outcome:
         try:
-            with self._leases.used(own.key, call.caller.principal.name, self._now()) as is_new:
+            with self._credential_leases.used(own.key, call.caller.principal.name, self._now()) as is_new:
                 if is_new:
-                    await self._aggregation.introduced(call.caller)
+                    await self._fetcher.introduced(call.caller)
                 return await self._pipeline(call)
         except McpError as refusal:
             return Failed(refusal.error(), Party.GATEWAY, refusal.reason)
@@ -150,7 +150,7 @@ class Gateway:
         stay = {name for name, upstream in upstreams.items() if self._behind.get(name) is upstream}
         for name in self._behind.keys() - stay:
             self._part_with(name, returns=name in upstreams)
-        with self._aggregation.telling(UNKNOWN):
+        with self._fetcher.announcing(UNKNOWN):
             self._catalogue.reconfigure(
                 _layouts(settings), _policy(settings), settings.access.policy.max_views, Pins(settings.access.pins)
             )
@@ -158,15 +158,15 @@ class Gateway:
         self._behind = upstreams
         self._upstreams.clear()
         self._upstreams.update({name: self._behind_cache(upstream) for name, upstream in upstreams.items()})
-        self._aggregation.reconfigure(settings)
-        self._aggregation.introduce(upstreams.keys() - stay)
+        self._fetcher.reconfigure(settings)
+        self._fetcher.introduce(upstreams.keys() - stay)
         self._subscriptions.reconfigure(proxy.limits.max_subscriptions_per_session)
-        self._levels.reconfigure(proxy.list_wait)
+        self._log_levels.reconfigure(proxy.list_wait)
         self._metrics.calls.subjects.most = proxy.limits.max_metric_subjects
-        self._holdings.most = proxy.limits.max_tasks_per_session
+        self._registry.most = proxy.limits.max_tasks_per_session
         self._bridge.reconfigure(proxy.bridge)
         self._limits.reconfigure(settings.access.limits)
-        self._leases.reconfigure(proxy.limits.session_idle, proxy.limits.max_credentials_per_principal)
+        self._credential_leases.reconfigure(proxy.limits.session_idle, proxy.limits.max_credentials_per_principal)
         self._pipeline = self._built(settings)
         self._count_unapproved()
 
@@ -182,8 +182,8 @@ class Gateway:
 
     def _built(self, settings: Settings) -> Handler:
         proxy = settings.proxy
-        listing = Lists(self._catalogue, self._aggregation, proxy, self._sealer, self._id, self._now)
-        tasks = TaskLists(self._catalogue, self._task_ids, self._holdings, self._upstreams, proxy)
+        listing = Lists(self._catalogue, self._fetcher, proxy, self._sealer, self._id, self._now)
+        tasks = TaskLists(self._catalogue, self._task_ids, self._registry, self._upstreams, proxy)
         answers = {**self._answers(listing), TASK_LIST: tasks.answer}
         router = Router(self._catalogue, self._resolver, self._upstreams, answers, self._tasks, self._metrics)
         return build(
@@ -192,7 +192,7 @@ class Gateway:
             label=self._resolver.label,
             traced=traced(self._traces, self._resolver.label),
             audited=audited(self.audit, self._seen.judged, self._sealer.digest),
-            limited=limited(self._limits, self.aims, self._metrics),
+            limited=limited(self._limits, self.subject_of, self._metrics),
             bridged=self._bridge.bridged,
         )
 
@@ -218,8 +218,8 @@ class Gateway:
 
     def mirrored(self, caller: Caller, tool: str) -> tuple[MirroredParameter, ...]:
         """The parameters of a tool that the caller sees which come in headers too."""
-        way = self._catalogue.outlook(caller).way(Kind.TOOLS, tool)
-        return () if way is None else way.shown.mirrored
+        route = self._catalogue.routes(caller).find(Kind.TOOLS, tool)
+        return () if route is None else route.shown.mirrored
 
     def unapproved(self) -> list[RefusedEntry]:
         """What upstreams offer over links that all share, and is not as `access.pins` has it approved."""
@@ -258,24 +258,24 @@ class Gateway:
     async def _let_go(self) -> None:
         """Ends the links of credentials that nobody uses any more, for ever."""
         while True:
-            await self._leases.begun()
-            await self._sleep(self._leases.idle / SWEEPS)
+            await self._credential_leases.begun()
+            await self._sleep(self._credential_leases.idle / SWEEPS)
             heard = [key for listener in self._listeners for key in listener.caller.owners]
-            for key in self._leases.lapsed(heard, self._now()):
+            for key in self._credential_leases.lapsed(heard, self._now()):
                 for link in self._catalogue.credential_links(key):
                     self._upstreams[link.upstream].release(key)
 
     async def settled(self) -> None:
         """Returns when every upstream's first attempt is over, and the lists of those that connected are known."""
-        await self._aggregation.settled()
+        await self._fetcher.settled()
 
     async def run(self) -> None:
         """Fetches, subscribes, sets levels and carries parked calls until cancelled."""
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._aggregation.run)
+            tasks.start_soon(self._fetcher.run)
             tasks.start_soon(self._subscriptions.run)
-            tasks.start_soon(self._levels.run)
-            tasks.start_soon(self._task_listening.run)
+            tasks.start_soon(self._log_levels.run)
+            tasks.start_soon(self._task_subscriptions.run)
             tasks.start_soon(self._cache.run, self._subscriptions)
             tasks.start_soon(self._bridge.run)
             tasks.start_soon(self._let_go)
@@ -283,10 +283,10 @@ class Gateway:
     def on_event(self, event: UpstreamEvent) -> None:
         """Takes in what happened upstream, and tells whom it concerns. Never blocks."""
         self._cache.on_event(event)
-        self._aggregation.on_event(event)
+        self._fetcher.on_event(event)
         self._subscriptions.on_event(event)
-        self._levels.on_event(event)
-        self._task_listening.on_event(event)
+        self._log_levels.on_event(event)
+        self._task_subscriptions.on_event(event)
         if isinstance(event, UpstreamChanged):
             self._heard(event)
 
@@ -306,7 +306,7 @@ class Gateway:
             case _:
                 assert_never(event.change)
 
-    def _doubt(self, topic: ResourceKey) -> None:
+    def _invalidate(self, topic: ResourceKey) -> None:
         """What was read of a resource may be out of date, and no upstream said so."""
         self._cache.on_event(UpstreamChanged(topic.link.upstream, topic.link.owner, ResourceUpdated(topic.uri)))
 
@@ -314,15 +314,15 @@ class Gateway:
         self._listeners.add(listener)
         own = listener.caller.credentials
         if own is not None:
-            self._leases.keep(own.key, listener.caller.principal.name, self._now())
-        self._aggregation.welcome(listener)
+            self._credential_leases.keep(own.key, listener.caller.principal.name, self._now())
+        self._fetcher.welcome(listener)
         self._subscriptions.follow(listener)
 
     def leave(self, listener: Listener) -> None:
         self._listeners.discard(listener)
         self._subscriptions.drop(listener)
-        self._levels.drop(listener)
-        self._task_listening.drop(listener)
+        self._log_levels.drop(listener)
+        self._task_subscriptions.drop(listener)
         session = listener.caller.session
         if session is not None and self._listeners.of(session) is None:
             for link in self._catalogue.own_links(session):
@@ -347,8 +347,8 @@ class Gateway:
             DISCOVER: listing.discover,
             SUBSCRIBE: self._subscriptions.subscribe,
             UNSUBSCRIBE: self._subscriptions.unsubscribe,
-            SET_LEVEL: self._levels.set_level,
-            LISTEN: self._task_listening.listen,
+            SET_LEVEL: self._log_levels.set_level,
+            LISTEN: self._task_subscriptions.listen,
             ROOTS_CHANGED: self._roots_changed,
         }
 

@@ -28,22 +28,22 @@ log = structlog.get_logger()
 
 
 class LogLevels:
-    """`patience` is how many seconds a client's request waits for upstreams to agree, and each upstream gets."""
+    """`timeout` is how many seconds a client's request waits for upstreams to agree, and each upstream gets."""
 
     def __init__(
-        self, catalogue: Catalogue, upstreams: Mapping[str, Upstream], listeners: Listeners, patience: float
+        self, catalogue: Catalogue, upstreams: Mapping[str, Upstream], listeners: Listeners, timeout: float
     ) -> None:
         self._catalogue = catalogue
         self._upstreams = upstreams
         self._listeners = listeners
-        self._patience = patience
+        self._timeout = timeout
         self._named: set[Listener] = set()
         """Those that named a level."""
         self._sent: dict[LinkKey, str] = {}
         self._syncs: Coalescer[LinkKey] = Coalescer(self._sync)
 
-    def reconfigure(self, patience: float) -> None:
-        self._patience = patience
+    def reconfigure(self, timeout: float) -> None:
+        self._timeout = timeout
 
     async def run(self) -> None:
         """Sets levels upstream until cancelled."""
@@ -59,7 +59,7 @@ class LogLevels:
         call.listener.set_log_level(level)
         if call.listener in self._listeners:
             self._named.add(call.listener)
-        with anyio.move_on_after(self._patience):
+        with anyio.move_on_after(self._timeout):
             for link in self._refresh():
                 await self._syncs.done(link)
         return Complete({})
@@ -108,7 +108,7 @@ class LogLevels:
         if level is None or level == self._sent.get(link) or not self._catalogue.is_up(link):
             return
         outcome: Outcome | None = None
-        with anyio.move_on_after(self._patience):
+        with anyio.move_on_after(self._timeout):
             outcome = await self._upstreams[link.upstream](internal_call(link, SET_LEVEL, {"level": raw(level)}))
         if isinstance(outcome, Complete):
             self._sent[link] = level

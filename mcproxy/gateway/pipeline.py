@@ -110,14 +110,14 @@ def counted(metrics: Metrics, label: Label, clock: Callable[[], float] = time.pe
 
 
 def audited(
-    audit: AuditLog, judges: CallSubjects, digest: Digest, clock: Callable[[], float] = time.perf_counter
+    audit: AuditLog, judged_subject: CallSubjects, digest: Digest, clock: Callable[[], float] = time.perf_counter
 ) -> Stage:
     """Has every call written down, whatever becomes of it."""
     digests = Digests(digest)
 
     def stage(handler: Handler) -> Handler:
         async def auditing(call: Call) -> Outcome:
-            seen, at, began = judges(call), audit.clock(), clock()
+            seen, at, began = judged_subject(call), audit.clock(), clock()
             if not audit.begins():
                 try:
                     await audit.wait()
@@ -139,7 +139,7 @@ def audited(
 
 def limited(
     limits: Limits,
-    aims: CallSubjects,
+    subject_of: CallSubjects,
     metrics: Metrics,
     clock: Callable[[], float] = time.monotonic,
     calendar: Callable[[], float] = time.time,
@@ -155,12 +155,12 @@ def limited(
             row = call.row
             if row.subject is None and row.lists is None:
                 return await handler(call)
-            aim = call.notes.aim or aims(call)
-            tool = aim.own if aim.upstream and aim.kind is _TOOLS else None
+            subject = call.notes.subject or subject_of(call)
+            tool = subject.own if subject.upstream and subject.kind is _TOOLS else None
             try:
-                grant = limits.admit(call.caller.principal, aim.upstream, tool, clock(), calendar())
+                grant = limits.admit(call.caller.principal, subject.upstream, tool, clock(), calendar())
             except Exceeded as exceeded:
-                metrics.limited.labels(aim.upstream, exceeded.limit).inc()
+                metrics.limited.labels(subject.upstream, exceeded.limit).inc()
                 raise _too_much(exceeded) from exceeded
             try:
                 return await handler(call)

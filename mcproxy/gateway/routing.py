@@ -70,37 +70,37 @@ class Router:
         return partial(self._find, row) if kind is None else partial(self._call, kind, row)
 
     def _answer(self, row: Method, answer: Handler, call: Call) -> Awaitable[Outcome]:
-        _check_offered(row, self._catalogue.outlook(call.caller))
+        _check_offered(row, self._catalogue.routes(call.caller))
         return answer(call)
 
     def _call(self, kind: Kind, row: Method, call: Call) -> Awaitable[Outcome]:
         """What is listed is called at once; for what is not, an upstream may have to be asked."""
-        target = self._resolver.named(kind, row, call, self._catalogue.outlook(call.caller))
+        target = self._resolver.named(kind, row, call, self._catalogue.routes(call.caller))
         return self._find(row, call) if target is None else self._relay(target, row, call)
 
     async def _find(self, row: Method, call: Call) -> Outcome:
-        outlook = self._catalogue.outlook(call.caller)
-        _check_offered(row, outlook)
-        return await self._relay(await self._resolver.target(row, call, outlook), row, call)
+        routes = self._catalogue.routes(call.caller)
+        _check_offered(row, routes)
+        return await self._relay(await self._resolver.target(row, call, routes), row, call)
 
     def _relay(self, target: Target, row: Method, call: Call) -> Awaitable[Outcome]:
         check_brought(target.space, call.caller)
         return self._tasks.relayed(target, row, call, self._exchange)
 
     async def _read(self, row: Method, call: Call) -> Outcome:
-        outlook = self._catalogue.outlook(call.caller)
-        _check_offered(row, outlook)
-        target = self._resolver.located(row, call, outlook)
+        routes = self._catalogue.routes(call.caller)
+        _check_offered(row, routes)
+        target = self._resolver.located(row, call, routes)
         check_brought(target.space, call.caller)
         outcome = await self._exchange(target, row, call)
         if isinstance(outcome, Complete):
             outcome = _checked(target.space, outcome)
-            return outcome if self._catalogue.outlook(call.caller).for_all else kept_private(outcome)
+            return outcome if self._catalogue.routes(call.caller).for_all else kept_private(outcome)
         assert row.subject_key is not None
         return respelled(outcome, target.params[row.subject_key], call.params[row.subject_key])
 
     def _exchange(self, target: Target, row: Method, call: Call) -> Awaitable[Outcome]:
-        repeatable = target.way is not None and target.way.repeatable
+        repeatable = target.route is not None and target.route.repeatable
         rewriter = self._rewriter(target.space)
         if rewriter is None:
             call = replace(call, params=target.params, repeatable=repeatable)
@@ -136,8 +136,8 @@ class Router:
         return outcome if rewriter is None else rewriter.outcome(row.shape, outcome)
 
 
-def _check_offered(row: Method, outlook: RouteTable) -> None:
-    if row.capability is not None and row.capability not in outlook.view.capabilities:
+def _check_offered(row: Method, routes: RouteTable) -> None:
+    if row.capability is not None and row.capability not in routes.view.capabilities:
         raise McpError(METHOD_NOT_FOUND, f"Method not found: {row.name}: no server here offers {row.capability}")
 
 

@@ -88,16 +88,16 @@ async def test_r45_a_rug_that_is_pulled_leaves_no_tool_and_the_original_brings_i
         h["up"].list_changed(Kind.TOOLS, [EVIL, PULL])
         await old.hears(ListChanged(Kind.TOOLS))
         calls = h["up"].count("tools/call")
-        for way in ({"session": "old"}, {"session": "new"}, {"session": None}):
-            assert await h.listed(Kind.TOOLS, endpoint=endpoint, version=version, **way) == [f"{prefix}pull"]
+        for route in ({"session": "old"}, {"session": "new"}, {"session": None}):
+            assert await h.listed(Kind.TOOLS, endpoint=endpoint, version=version, **route) == [f"{prefix}pull"]
             outcome = error(
                 await h.call(
-                    "tools/call", endpoint=endpoint, version=version, session=way["session"], name=f"{prefix}push"
+                    "tools/call", endpoint=endpoint, version=version, session=route["session"], name=f"{prefix}push"
                 )
             )
             unknown = error(
                 await h.call(
-                    "tools/call", endpoint=endpoint, version=version, session=way["session"], name=f"{prefix}none"
+                    "tools/call", endpoint=endpoint, version=version, session=route["session"], name=f"{prefix}none"
                 )
             )
             assert (outcome.code, outcome.message.replace("push", "none")) == (INVALID_PARAMS, unknown.message)

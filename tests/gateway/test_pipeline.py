@@ -198,9 +198,9 @@ async def test_a_new_session_or_another_era_brings_no_new_allowance() -> None:
     async with house(busy(), access=limiting(rate="1/h", per=["principal"])) as h:
         await h.ready()
         await h.call("tools/call", name="up__push", session="one")
-        for way in ({"session": "two"}, {"version": LATEST}, {"endpoint": "up"}):
-            name = "push" if way.get("endpoint") else "up__push"
-            assert error(await h.call("tools/call", name=name, **way)).code == LIMIT_EXCEEDED  # type: ignore[arg-type]  # options
+        for route in ({"session": "two"}, {"version": LATEST}, {"endpoint": "up"}):
+            name = "push" if route.get("endpoint") else "up__push"
+            assert error(await h.call("tools/call", name=name, **route)).code == LIMIT_EXCEEDED  # type: ignore[arg-type]  # options
         other = await h.call("tools/call", name="up__push", principal=Principal("ann"))
         assert isinstance(other, Complete)
 

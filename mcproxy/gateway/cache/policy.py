@@ -25,7 +25,7 @@ from mcproxy.call.upstreams import ServerIdentity
 from mcproxy.catalog.uris import MAX_URI, canonical, has_many_parts, wholes
 from mcproxy.gateway.cache.singleflight import ReadWaiter, SharedRead
 from mcproxy.gateway.cache.store import CachedResult, CacheKey, CacheStore
-from mcproxy.gateway.cache.watches import Turnover, Watch, Watches
+from mcproxy.gateway.cache.watches import Watch, WatchChanges, Watches
 from mcproxy.protocol.caching import UNSAID, Hints, read_hints
 from mcproxy.protocol.capabilities import reports_updates
 from mcproxy.protocol.jsonrpc import EMPTY_OBJECT, InvalidMessage, Params, parse_object, parse_text, raw, size_of
@@ -48,12 +48,12 @@ class Hit(msgspec.Struct, frozen=True):
     stale: bool = False
 
 
-class Joined(msgspec.Struct, frozen=True):
-    """The caller waits for `flight`; where it leads, the flight has still to be begun."""
+class JoinedRead(msgspec.Struct, frozen=True):
+    """The caller waits for `shared_read`; where it leads, the flight has still to be begun."""
 
-    flight: SharedRead
+    shared_read: SharedRead
     waiter: ReadWaiter
-    leads: bool
+    is_leader: bool
 
 
 class Kept(msgspec.Struct, frozen=True):
@@ -61,16 +61,16 @@ class Kept(msgspec.Struct, frozen=True):
 
     placed: bool = False
     evicted: int = 0
-    watches: Turnover = Turnover()
+    watches: WatchChanges = WatchChanges()
 
 
 class CachePolicy:
     def __init__(self, spec: settings.UpstreamSettings, max_entry_bytes: int) -> None:
-        self.shelf = CacheStore(spec.cache.max_bytes)
+        self.store = CacheStore(spec.cache.max_bytes)
         self._watches = Watches(spec.name, spec.cache.max_watched)
         self._spec = spec
         self._max_entry_bytes = max_entry_bytes
-        self._flights: dict[CacheKey, SharedRead] = {}
+        self._shared_reads: dict[CacheKey, SharedRead] = {}
         self._up: dict[LinkOwner, bool] = {}
         """Of the links that were ever heard of, whether they stand."""
         self._reports_updates = False
@@ -85,11 +85,11 @@ class CachePolicy:
         self._reports_updates = before._reports_updates
         self._deaf = before._deaf
 
-    def end(self) -> Turnover:
+    def end(self) -> WatchChanges:
         """Forgets all, watches nothing and keeps nothing more: another is in its place."""
         self._ended = True
         self.changed()
-        return Turnover(ended=self._watches.clear())
+        return WatchChanges(ended=self._watches.clear())
 
     def reader(self, call: Call, row: Method) -> CacheKey | None:
         """The key of what `call` reads for itself; None where its result may depend on more than that."""
@@ -113,38 +113,38 @@ class CachePolicy:
         entry = self._entry(reader, now)
         return None if entry is None else _hit(entry, now)
 
-    def flight_keys(self, reader: CacheKey) -> Sequence[CacheKey]:
+    def shared_read_keys(self, reader: CacheKey) -> Sequence[CacheKey]:
         """Under which keys to read with others: everybody's first where the last result was public, then one's own."""
         if reader.principal is not None and reader.for_everybody in self._public:
             return reader.for_everybody, reader
         return (reader,)
 
-    def board(self, key: CacheKey, reader: CacheKey, call: Call) -> Joined:
+    def join(self, key: CacheKey, reader: CacheKey, call: Call) -> JoinedRead:
         """A place on the flight under `key`, or at the head of a new one."""
         waiter = ReadWaiter(call, reader)
-        flight = self._flights.get(key)
-        if flight is not None and flight.open:
-            flight.board(waiter)
-            return Joined(flight, waiter, leads=False)
+        shared_read = self._shared_reads.get(key)
+        if shared_read is not None and shared_read.open:
+            shared_read.join(waiter)
+            return JoinedRead(shared_read, waiter, is_leader=False)
         watch = self._watches.confirmed(key.uri) if key.owner is None else None
-        flight = self._flights[key] = SharedRead(key, waiter, watch)
-        return Joined(flight, waiter, leads=True)
+        shared_read = self._shared_reads[key] = SharedRead(key, waiter, watch)
+        return JoinedRead(shared_read, waiter, is_leader=True)
 
-    def land(self, flight: SharedRead, outcome: Outcome, now: float) -> Kept:
+    def finish(self, shared_read: SharedRead, outcome: Outcome, now: float) -> Kept:
         """Takes the outcome of a flight: for those aboard in any case, and to be kept where it may be."""
         fitting = self._fitting(outcome)
         hints = read_hints(fitting.result) if fitting is not None else UNSAID
-        flight.land(outcome, public=hints.public)
-        if not self._remove(flight) or self._ended or flight.asked or unreachable(outcome):
+        shared_read.finish(outcome, public=hints.public)
+        if not self._remove(shared_read) or self._ended or shared_read.asked or unreachable(outcome):
             return Kept()
-        reader = flight.leader.reader
+        reader = shared_read.leader.reader
         self._drop(reader)
-        return self._keep(flight, fitting, hints, now) if fitting is not None else Kept()
+        return self._keep(shared_read, fitting, hints, now) if fitting is not None else Kept()
 
-    def abandon(self, flight: SharedRead) -> None:
+    def abandon(self, shared_read: SharedRead) -> None:
         """Notes that a flight is over, with an outcome or without one."""
-        self._remove(flight)
-        flight.release()
+        self._remove(shared_read)
+        shared_read.release()
 
     def confirm(self, watch: Watch) -> bool:
         """Notes that the upstream reports changes to `watch`. False where nobody wants it any more."""
@@ -159,46 +159,48 @@ class CachePolicy:
             return
         changed = frozenset(wholes(canonical(uri)))
         for each in changed:
-            self.shelf.drop_uri(each)
-        self._detach(flight for flight in self._flights.values() if canonical(flight.key.uri) in changed)
+            self.store.drop_uri(each)
+        self._detach(
+            shared_read for shared_read in self._shared_reads.values() if canonical(shared_read.key.uri) in changed
+        )
 
     def changed(self) -> None:
         """Anything may have changed."""
-        self.shelf.clear()
-        self._detach(self._flights.values())
+        self.store.clear()
+        self._detach(self._shared_reads.values())
 
-    def connected(self, owner: LinkOwner, identity: ServerIdentity, now: float) -> Turnover:
+    def connected(self, owner: LinkOwner, identity: ServerIdentity, now: float) -> WatchChanges:
         """A link stands. Where it stood before, it was lost meanwhile, and with it what it would have reported."""
-        ended = self.lost(owner, now) if self._up.get(owner) else Turnover()
+        ended = self.lost(owner, now) if self._up.get(owner) else WatchChanges()
         self._up[owner] = True
         self.heard(owner)
         self._reports_updates = reports_updates(identity.capabilities)
         return ended
 
-    def lost(self, owner: LinkOwner, now: float) -> Turnover:
+    def lost(self, owner: LinkOwner, now: float) -> WatchChanges:
         self._up[owner] = False
-        self.shelf.age(owner, now, self._spec.cache.stale_if_error)
-        self._detach(flight for flight in self._flights.values() if flight.key.owner == owner)
-        return Turnover(ended=self._watches.clear()) if owner is None else Turnover()
+        self.store.age(owner, now, self._spec.cache.stale_if_error)
+        self._detach(shared_read for shared_read in self._shared_reads.values() if shared_read.key.owner == owner)
+        return WatchChanges(ended=self._watches.clear()) if owner is None else WatchChanges()
 
-    def deafened(self, owner: LinkOwner) -> Turnover:
+    def deafened(self, owner: LinkOwner) -> WatchChanges:
         """What the link would report goes unheard: nothing is kept right by being watched until it is heard again."""
         if owner is not None:
-            return Turnover()
+            return WatchChanges()
         self._deaf = True
         ended = self._watches.clear()
         for watch in ended:
             self.updated(watch.uri)
-        return Turnover(ended=ended)
+        return WatchChanges(ended=ended)
 
     def heard(self, owner: LinkOwner) -> None:
         if owner is None:
             self._deaf = False
 
-    def retired(self, owner: LinkOwner, now: float) -> Turnover:
+    def retired(self, owner: LinkOwner, now: float) -> WatchChanges:
         """A link is gone for good, and whatever came over it."""
         ended = self.lost(owner, now)
-        self.shelf.age(owner, now, 0)
+        self.store.age(owner, now, 0)
         del self._up[owner]
         return ended
 
@@ -211,9 +213,9 @@ class CachePolicy:
         return own
 
     def _alive(self, key: CacheKey, now: float) -> CachedResult | None:
-        entry = self.shelf.get(key)
+        entry = self.store.get(key)
         if entry is not None and now >= entry.stale_until:
-            self.shelf.drop(key)
+            self.store.drop(key)
             return None
         return entry
 
@@ -223,56 +225,56 @@ class CachePolicy:
             return outcome
         return None
 
-    def _keep(self, flight: SharedRead, outcome: Complete, hints: Hints, now: float) -> Kept:
-        reader = flight.leader.reader
+    def _keep(self, shared_read: SharedRead, outcome: Complete, hints: Hints, now: float) -> Kept:
+        reader = shared_read.leader.reader
         key = reader.for_everybody if hints.public else reader
         if hints.public:
             self._public[key] = len(key.uri)
-        turnover = self._watch(key)
-        fresh_until = now + self._life(flight, hints)
+        changes = self._watch(key)
+        fresh_until = now + self._life(shared_read, hints)
         stale_until = fresh_until + self._spec.cache.stale_if_error
         if stale_until <= now:
-            return Kept(watches=turnover)
+            return Kept(watches=changes)
         kept = Complete(_copied(outcome.result), outcome.is_error, ResultFindings())
-        evicted = self.shelf.put(key, CachedResult(kept, fresh_until, stale_until, ttl_given=hints.ttl is not None))
-        return Kept(True, evicted, turnover)
+        evicted = self.store.put(key, CachedResult(kept, fresh_until, stale_until, ttl_given=hints.ttl is not None))
+        return Kept(True, evicted, changes)
 
-    def _life(self, flight: SharedRead, hints: Hints) -> float:
+    def _life(self, shared_read: SharedRead, hints: Hints) -> float:
         """In seconds: until told otherwise, else as the upstream says, else as configured, else none."""
-        if flight.watch is not None and self._watches.holds(flight.watch):
+        if shared_read.watch is not None and self._watches.holds(shared_read.watch):
             return _FOREVER
         if hints.ttl is not None:
             return hints.ttl
         ttl = self._spec.cache.ttl.items()
-        return next((seconds for glob, seconds in ttl if fnmatchcase(flight.key.uri, glob)), 0.0)
+        return next((seconds for glob, seconds in ttl if fnmatchcase(shared_read.key.uri, glob)), 0.0)
 
-    def _watch(self, key: CacheKey) -> Turnover:
+    def _watch(self, key: CacheKey) -> WatchChanges:
         """Watches what is kept, where that is asked for: over a link that all share, and that stands."""
         reported = self._up.get(None) and self._reports_updates and not self._deaf
         if not self._spec.cache.coherent or key.owner is not None or not reported:
-            return Turnover()
-        turnover = self._watches.want(key.uri)
-        for watch in turnover.ended:
-            self.shelf.drop_uri(canonical(watch.uri))
-        return turnover
+            return WatchChanges()
+        changes = self._watches.want(key.uri)
+        for watch in changes.ended:
+            self.store.drop_uri(canonical(watch.uri))
+        return changes
 
     def _drop(self, reader: CacheKey) -> None:
         """Drops what a later answer has taken the place of."""
-        everybody = reader.for_everybody
-        self.shelf.drop(reader)
-        self.shelf.drop(everybody)
-        self._public.pop(everybody, None)
+        everyone = reader.for_everybody
+        self.store.drop(reader)
+        self.store.drop(everyone)
+        self._public.pop(everyone, None)
 
-    def _remove(self, flight: SharedRead) -> bool:
+    def _remove(self, shared_read: SharedRead) -> bool:
         """Whether the flight was still to be found: no invalidation came since it began."""
-        found = self._flights.get(flight.key) is flight
+        found = self._shared_reads.get(shared_read.key) is shared_read
         if found:
-            del self._flights[flight.key]
+            del self._shared_reads[shared_read.key]
         return found
 
-    def _detach(self, flights: Iterable[SharedRead]) -> None:
-        for flight in list(flights):
-            self._remove(flight)
+    def _detach(self, shared_reads: Iterable[SharedRead]) -> None:
+        for shared_read in list(shared_reads):
+            self._remove(shared_read)
 
 
 def unreachable(outcome: Outcome) -> bool:

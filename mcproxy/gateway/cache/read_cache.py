@@ -37,7 +37,7 @@ from mcproxy.concurrency.clock import Clock
 from mcproxy.gateway.cache.policy import CachePolicy, Hit, unreachable
 from mcproxy.gateway.cache.singleflight import SharedRead
 from mcproxy.gateway.cache.store import CacheKey, fit
-from mcproxy.gateway.cache.watches import Turnover, Watch
+from mcproxy.gateway.cache.watches import Watch, WatchChanges
 from mcproxy.gateway.containment import contained
 from mcproxy.gateway.listings.keys import LinkKey, ResourceKey
 from mcproxy.gateway.listings.state import Catalogue
@@ -52,10 +52,10 @@ ReadOnly = Callable[[str, LinkOwner, str], bool]
 class WatchTable(Protocol):
     """Where clients' subscriptions are counted, and the cache's own with them (`subscriptions.Subscriptions`)."""
 
-    async def watch(self, topic: ResourceKey, listener: Listener, spelling: str) -> Outcome:
-        """Complete once the upstream reports changes of `topic`, or at once where it is away."""
+    async def watch(self, key: ResourceKey, listener: Listener, spelling: str) -> Outcome:
+        """Complete once the upstream reports changes of `key`, or at once where it is away."""
 
-    def unwatch(self, topic: ResourceKey, listener: Listener, spelling: str) -> None: ...
+    def unwatch(self, key: ResourceKey, listener: Listener, spelling: str) -> None: ...
 
 
 class Cause(Enum):
@@ -114,7 +114,7 @@ class ReadCache:
     ) -> None:
         self._specs = {spec.name: spec for spec in specs}
         self._limits = limits
-        self._reads = {spec.name: CachePolicy(spec, limits.max_entry_bytes) for spec in specs}
+        self._policies = {spec.name: CachePolicy(spec, limits.max_entry_bytes) for spec in specs}
         self._metrics = metrics
         self._read_only = read_only
         self._now = now
@@ -136,156 +136,158 @@ class ReadCache:
 
         What was read of an upstream that is another now is forgotten.
         """
-        before, self._reads = self._reads, {}
+        before, self._policies = self._policies, {}
         old_specs, self._specs = self._specs, {spec.name: spec for spec in specs}
         same_limits, self._limits = limits == self._limits, limits
         for spec in specs:
             old = before.get(spec.name)
             if old is not None and spec.name in stay and same_limits and spec == old_specs[spec.name]:
-                self._reads[spec.name] = before.pop(spec.name)
+                self._policies[spec.name] = before.pop(spec.name)
                 continue
-            fresh = self._reads[spec.name] = CachePolicy(spec, limits.max_entry_bytes)
+            fresh = self._policies[spec.name] = CachePolicy(spec, limits.max_entry_bytes)
             if old is not None and spec.name in stay:
                 fresh.succeed(old)
-        for name, reads in before.items():
+        for name, policy in before.items():
             self._count(name, Cause.RELOAD)
-            self._turn(reads, reads.end())
+            self._apply(policy, policy.end())
 
     def around(self, upstream: Upstream) -> Upstream:
         """`upstream`, with its reads cached."""
-        reads = self._reads[upstream.name]
-        self._metrics.cache_bytes.labels(upstream.name).set_function(lambda: reads.shelf.bytes)
-        self._metrics.cache_entries.labels(upstream.name).set_function(lambda: len(reads.shelf))
+        policy = self._policies[upstream.name]
+        self._metrics.cache_bytes.labels(upstream.name).set_function(lambda: policy.store.bytes)
+        self._metrics.cache_entries.labels(upstream.name).set_function(lambda: len(policy.store))
         methods = _concerned(self._specs[upstream.name])
-        return CachedUpstream(upstream, methods, partial(self._answer, upstream, reads))
+        return CachedUpstream(upstream, methods, partial(self._answer, upstream, policy))
 
     def on_event(self, event: UpstreamEvent) -> None:
         """Forgets what `event` makes doubtful. To be told before any client is."""
-        reads = self._reads.get(event.upstream)
-        if reads is None:
+        policy = self._policies.get(event.upstream)
+        if policy is None:
             return
         match event:
             case Connected(owner=owner, identity=identity):
-                self._turn(reads, reads.connected(owner, identity, self._now()))
+                self._apply(policy, policy.connected(owner, identity, self._now()))
             case Disconnected(owner=owner):
                 self._count(event.upstream, Cause.DISCONNECTED)
-                self._turn(reads, reads.lost(owner, self._now()))
+                self._apply(policy, policy.lost(owner, self._now()))
             case Retired(owner=owner):
                 self._count(event.upstream, Cause.RETIRED)
-                self._turn(reads, reads.retired(owner, self._now()))
+                self._apply(policy, policy.retired(owner, self._now()))
             case UpstreamChanged():
-                self._change(reads, event)
+                self._change(policy, event)
             case _:
                 assert_never(event)
 
-    def _change(self, reads: CachePolicy, event: UpstreamChanged) -> None:
+    def _change(self, policy: CachePolicy, event: UpstreamChanged) -> None:
         name, owner, change = event.upstream, event.owner, event.change
         match change:
             case ResourceUpdated(uri=uri):
                 self._count(name, Cause.UPDATED)
-                reads.updated(uri)
+                policy.updated(uri)
             case ListChanged(kind=Kind.RESOURCES):
                 self._count(name, Cause.LIST_CHANGED)
-                reads.changed()
+                policy.changed()
             case PushChannel.LOST:
                 self._count(name, Cause.UNHEARD)
-                self._turn(reads, reads.deafened(owner))
+                self._apply(policy, policy.deafened(owner))
             case PushChannel.RESTORED:
-                reads.heard(owner)
+                policy.heard(owner)
             case ListChanged() | TaskChanged() | Notice():
                 return
             case _:
                 assert_never(change)
 
-    def _answer(self, upstream: Upstream, reads: CachePolicy, call: Call) -> Awaitable[Outcome]:
+    def _answer(self, upstream: Upstream, policy: CachePolicy, call: Call) -> Awaitable[Outcome]:
         row = call.row
         if self._running is None:
             return upstream(call)
         if row.cacheable:
-            return self._read(upstream, reads, call, row)
+            return self._read(upstream, policy, call, row)
         if self._may_write(upstream.name, call, row):
             return self._write(upstream, call)
         return upstream(call)
 
-    async def _read(self, upstream: Upstream, reads: CachePolicy, call: Call, row: Method) -> Outcome:
-        reader = reads.reader(call, row)
+    async def _read(self, upstream: Upstream, policy: CachePolicy, call: Call, row: Method) -> Outcome:
+        reader = policy.reader(call, row)
         if reader is None:
             return await upstream(call)
-        hit = reads.find(reader, self._now())
+        hit = policy.find(reader, self._now())
         if hit is not None:
             return self._counted(upstream.name, hit)
-        outcome = await self._fetch(upstream, reads, reader, call)
+        outcome = await self._fetch(upstream, policy, reader, call)
         if not unreachable(outcome):
             return outcome
-        in_need = reads.find_in_need(reader, self._now())
+        in_need = policy.find_in_need(reader, self._now())
         return outcome if in_need is None else self._counted(upstream.name, in_need)
 
-    async def _fetch(self, upstream: Upstream, reads: CachePolicy, reader: CacheKey, call: Call) -> Outcome:
+    async def _fetch(self, upstream: Upstream, policy: CachePolicy, reader: CacheKey, call: Call) -> Outcome:
         """Reads together with others where the outcome may be shared, and alone where it may not."""
-        for key in reads.flight_keys(reader):
+        for key in policy.shared_read_keys(reader):
             if self._running is None:
                 break
-            aboard = reads.board(key, reader, call)
-            self._metrics.cache_reads.labels(upstream.name, "miss" if aboard.leads else "coalesced").inc()
-            if aboard.leads:
-                self._begin(self._running.tasks, upstream, reads, aboard.flight)
-            outcome = await aboard.flight.wait(aboard.waiter)
+            joined = policy.join(key, reader, call)
+            self._metrics.cache_reads.labels(upstream.name, "miss" if joined.is_leader else "coalesced").inc()
+            if joined.is_leader:
+                self._begin(self._running.tasks, upstream, policy, joined.shared_read)
+            outcome = await joined.shared_read.wait(joined.waiter)
             if outcome is not None:
                 return outcome
         return await upstream(call)
 
-    def _begin(self, tasks: asyncio.TaskGroup, upstream: Upstream, reads: CachePolicy, flight: SharedRead) -> None:
-        flight.read = tasks.create_task(self._fly(upstream, reads, flight))
+    def _begin(
+        self, tasks: asyncio.TaskGroup, upstream: Upstream, policy: CachePolicy, shared_read: SharedRead
+    ) -> None:
+        shared_read.read = tasks.create_task(self._run(upstream, policy, shared_read))
         # Not at the end of the task itself: one that is cancelled before its first step never runs.
-        flight.read.add_done_callback(lambda _: reads.abandon(flight))
+        shared_read.read.add_done_callback(lambda _: policy.abandon(shared_read))
 
-    async def _fly(self, upstream: Upstream, reads: CachePolicy, flight: SharedRead) -> None:
-        outcome = await contained(upstream)(replace(flight.leader.call, client=flight))
-        self._land(upstream.name, reads, flight, outcome)
+    async def _run(self, upstream: Upstream, policy: CachePolicy, shared_read: SharedRead) -> None:
+        outcome = await contained(upstream)(replace(shared_read.leader.call, client=shared_read))
+        self._land(upstream.name, policy, shared_read, outcome)
         # Here already: those who wait need no turn of the loop for the task to end.
-        flight.release()
+        shared_read.release()
 
-    def _land(self, name: str, reads: CachePolicy, flight: SharedRead, outcome: Outcome) -> None:
-        kept = reads.land(flight, outcome, self._now())
+    def _land(self, name: str, policy: CachePolicy, shared_read: SharedRead, outcome: Outcome) -> None:
+        kept = policy.finish(shared_read, outcome, self._now())
         if kept.placed:
             self._metrics.cache_evictions.labels(name).inc(kept.evicted)
             self._fit()
-        self._turn(reads, kept.watches)
+        self._apply(policy, kept.watches)
 
     def _fit(self) -> None:
         """Has all shelves together hold no more than they may."""
-        by_shelf = {each.shelf: name for name, each in self._reads.items()}
-        for shelf in fit(by_shelf, self._limits.max_bytes):
-            self._metrics.cache_evictions.labels(by_shelf[shelf]).inc()
+        by_store = {each.store: name for name, each in self._policies.items()}
+        for store in fit(by_store, self._limits.max_bytes):
+            self._metrics.cache_evictions.labels(by_store[store]).inc()
 
     async def _write(self, upstream: Upstream, call: Call) -> Outcome:
         try:
             return await upstream(call)
         finally:
             # However it ended, it may have written; what was read meanwhile may be of before.
-            reads = self._reads.get(upstream.name)
-            if reads is not None:
+            policy = self._policies.get(upstream.name)
+            if policy is not None:
                 self._count(upstream.name, Cause.TOOL_CALL)
-                reads.changed()
+                policy.changed()
 
     def _may_write(self, name: str, call: Call, row: Method) -> bool:
         assert row.subject_key is not None
         tool = parse_text(call.params.get(row.subject_key, b""))
         return tool is None or not self._read_only(name, owner(self._specs[name], call.caller), tool)
 
-    def _turn(self, reads: CachePolicy, turnover: Turnover) -> None:
+    def _apply(self, policy: CachePolicy, changes: WatchChanges) -> None:
         if self._running is None:
             return
-        for watch in turnover.ended:
-            self._running.subscriptions.unwatch(_topic(watch), watch, watch.uri)
-        if turnover.began is not None:
-            self._running.tasks.create_task(self._watch(self._running.subscriptions, reads, turnover.began))
+        for watch in changes.ended:
+            self._running.subscriptions.unwatch(_key_of(watch), watch, watch.uri)
+        if changes.began is not None:
+            self._running.tasks.create_task(self._watch(self._running.subscriptions, policy, changes.began))
 
-    async def _watch(self, subscriptions: WatchTable, reads: CachePolicy, watch: Watch) -> None:
+    async def _watch(self, subscriptions: WatchTable, policy: CachePolicy, watch: Watch) -> None:
         """Has the upstream report changes. Where it does not, the entry lives by its TTL alone."""
-        outcome = await subscriptions.watch(_topic(watch), watch, watch.uri)
-        if isinstance(outcome, Complete) and not reads.confirm(watch):
-            subscriptions.unwatch(_topic(watch), watch, watch.uri)
+        outcome = await subscriptions.watch(_key_of(watch), watch, watch.uri)
+        if isinstance(outcome, Complete) and not policy.confirm(watch):
+            subscriptions.unwatch(_key_of(watch), watch, watch.uri)
 
     def _count(self, name: str, cause: Cause) -> None:
         self._metrics.cache_invalidations.labels(name, cause.value).inc()
@@ -302,7 +304,7 @@ def _concerned(spec: settings.UpstreamSettings) -> frozenset[str]:
     return frozenset(row.name for row in rows if row.cacheable or (writes and row.subject is Subject.TOOL))
 
 
-def _topic(watch: Watch) -> ResourceKey:
+def _key_of(watch: Watch) -> ResourceKey:
     return ResourceKey(LinkKey(watch.upstream, None), watch.uri)
 
 

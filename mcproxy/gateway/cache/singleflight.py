@@ -50,7 +50,7 @@ class SharedRead:
         """Whether others may still come on board."""
         return bool(self._waiting) and not self.asked and self._outcome is None
 
-    def board(self, waiter: ReadWaiter) -> None:
+    def join(self, waiter: ReadWaiter) -> None:
         self._waiting[waiter] = None
 
     async def wait(self, waiter: ReadWaiter) -> Outcome | None:
@@ -63,7 +63,7 @@ class SharedRead:
                 self._end()
         return self._outcome if self._is_for(waiter) else None
 
-    def land(self, outcome: Outcome, *, public: bool) -> None:
+    def finish(self, outcome: Outcome, *, public: bool) -> None:
         self._outcome = outcome
         self.public = public
 

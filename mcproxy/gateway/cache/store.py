@@ -123,12 +123,12 @@ class CacheStore:
             del self._by_uri[uri]
 
 
-def fit(shelves: Iterable[CacheStore], max_bytes: int) -> list[CacheStore]:
+def fit(stores: Iterable[CacheStore], max_bytes: int) -> list[CacheStore]:
     """Evicts until all shelves together hold at most `max_bytes`. Returns whose entries gave way, one for each."""
-    shelves = list(shelves)
+    stores = list(stores)
     gave_way = []
-    while sum(shelf.bytes for shelf in shelves) > max_bytes:
-        heaviest = max(shelves, key=attrgetter("bytes"))
+    while sum(store.bytes for store in stores) > max_bytes:
+        heaviest = max(stores, key=attrgetter("bytes"))
         heaviest.evict()
         gave_way.append(heaviest)
     return gave_way

@@ -46,7 +46,7 @@ class Watch:
         raise McpError(METHOD_NOT_FOUND, "the cache answers no questions")
 
 
-class Turnover(msgspec.Struct, frozen=True):
+class WatchChanges(msgspec.Struct, frozen=True):
     """What changed among the watches: at most one begins, and those it took the place of end."""
 
     began: Watch | None = None
@@ -69,14 +69,14 @@ class Watches:
         if uri in self._by_uri:
             self._by_uri.move_to_end(uri)
 
-    def want(self, uri: str) -> Turnover:
+    def want(self, uri: str) -> WatchChanges:
         """Watches `uri` from now on."""
         if uri in self._by_uri:
             self._by_uri.move_to_end(uri)
-            return Turnover()
+            return WatchChanges()
         began = self._by_uri[uri] = Watch(self._upstream, uri)
         ended = [self._by_uri.popitem(last=False)[1] for _ in range(len(self._by_uri) - self._limit)]
-        return Turnover(began, tuple(ended))
+        return WatchChanges(began, tuple(ended))
 
     def confirmed(self, uri: str) -> Watch | None:
         """The watch that reports every change of `uri`, if there is one."""

@@ -30,7 +30,7 @@ from mcproxy.gateway.input.parked_call import Unaskable, lacking
 from mcproxy.gateway.input.parking import AsksByResults, Parking, Pause
 from mcproxy.gateway.input.request_state import Parked, Relayed, RequestStates, refused
 from mcproxy.gateway.input.rounds import driven
-from mcproxy.gateway.input.url_elicitation import is_unwilling, visits
+from mcproxy.gateway.input.url_elicitation import is_unwilling, url_elicitations
 from mcproxy.protocol.eras import STATELESS_VERSIONS
 from mcproxy.protocol.inputs import INPUT_REQUESTS, REQUEST_STATE, Capabilities, merged, missing_capabilities
 from mcproxy.protocol.jsonrpc import first_level, raw
@@ -112,7 +112,7 @@ class InputBridge:
                 return input_required(requests, self._tickets.issue(call, parked, expires))
             case InputRequired():
                 return await self._relay(call, outcome)
-            case Failed(error=error) if (requests := visits(error)) and not is_unwilling(call):
+            case Failed(error=error) if (requests := url_elicitations(error)) and not is_unwilling(call):
                 return await self._relay(call, input_required(requests, None))
             case _:
                 return outcome

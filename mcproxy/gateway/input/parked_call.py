@@ -99,7 +99,7 @@ class ParkedCall:
         self.id: str | None = None
         """By which its client's retries find it, once it has been parked."""
         self.principal: Final = call.caller.principal
-        self.carrier: asyncio.Task[None] | None = None
+        self.task: asyncio.Task[None] | None = None
         """The task in which the call goes to the upstream."""
         self.round = 0
         """How often it was resumed; a ticket is good for one round."""
@@ -123,7 +123,7 @@ class ParkedCall:
         self._stirred = asyncio.Event()
         await self._stirred.wait()
 
-    def land(self, outcome: Outcome) -> None:
+    def finish(self, outcome: Outcome) -> None:
         """The first outcome is the one that counts."""
         if self.outcome is None:
             self.outcome = self._declared.told(outcome)
@@ -133,8 +133,8 @@ class ParkedCall:
 
     def cancel(self) -> None:
         """Ends the call, if it is not over."""
-        if self.outcome is None and self.carrier is not None:
-            self.carrier.cancel()
+        if self.outcome is None and self.task is not None:
+            self.task.cancel()
 
     def park(self) -> None:
         self._attached = None

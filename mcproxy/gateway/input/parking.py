@@ -103,63 +103,63 @@ class Parking:
     def begin(self, handler: Handler, call: Call) -> Awaitable[Outcome | Pause]:
         """A call from its start to its outcome or to its first pause. Raises McpError where it may not be parked."""
         assert self._tasks is not None, "see `may_park`"
-        crossing = ParkedCall(call, self._limits)
-        crossing.carrier = self._tasks.create_task(_carry(crossing, handler, call), name=call.method)
+        parked_call = ParkedCall(call, self._limits)
+        parked_call.task = self._tasks.create_task(_carry(parked_call, handler, call), name=call.method)
         # A task that is cancelled before its first step never comes to its own end.
-        crossing.carrier.add_done_callback(lambda _: crossing.land(STOPPED))
-        return self._accompany(crossing)
+        parked_call.task.add_done_callback(lambda _: parked_call.finish(STOPPED))
+        return self._accompany(parked_call)
 
     async def resume(self, parked: Parked, call: Call) -> Outcome | Pause:
         """A parked call from its client's retry to its outcome or to the next pause. Raises McpError."""
-        crossing = self._places.get(parked.crossing)
-        if crossing is None or crossing.round != parked.round:
+        parked_call = self._places.get(parked.parked_call)
+        if parked_call is None or parked_call.round != parked.round:
             raise refused("was used before, or its call is over: each is good for one retry")
-        crossing.resume(call)
+        parked_call.resume(call)
         self._metrics.parked_ends.labels("answered").inc()
-        del self._expiries[parked.crossing]
-        return await self._accompany(crossing)
+        del self._expiries[parked.parked_call]
+        return await self._accompany(parked_call)
 
-    async def _accompany(self, crossing: ParkedCall) -> Outcome | Pause:
+    async def _accompany(self, parked_call: ParkedCall) -> Outcome | Pause:
         """Stays until there is something to tell the client. Its hang-up meanwhile cancels the call (R25)."""
         pause: Pause | None = None
         try:
-            while crossing.outcome is None:
-                if not crossing.requests:
-                    await crossing.stirred()
+            while parked_call.outcome is None:
+                if not parked_call.requests:
+                    await parked_call.stirred()
                     continue
                 # What an upstream asks together goes in one answer; it arrives piece by piece.
                 await self._sleep(self._limits.gather)
-                if crossing.requests and crossing.outcome is None:
-                    pause = self._park(crossing)
+                if parked_call.requests and parked_call.outcome is None:
+                    pause = self._park(parked_call)
                     return pause
-            return crossing.outcome
+            return parked_call.outcome
         finally:
             if pause is None:
-                self._end(crossing)
+                self._end(parked_call)
 
-    def _park(self, crossing: ParkedCall) -> Pause:
-        if crossing.id is None:
-            self._check_room(crossing)
-            crossing.id = self._mint()
-            self._places[crossing.id] = crossing
-        crossing.park()
+    def _park(self, parked_call: ParkedCall) -> Pause:
+        if parked_call.id is None:
+            self._check_room(parked_call)
+            parked_call.id = self._mint()
+            self._places[parked_call.id] = parked_call
+        parked_call.park()
         expires = self._clock() + self._limits.park_ttl
-        self._expiries[crossing.id] = expires
+        self._expiries[parked_call.id] = expires
         self._stir()
-        return Pause(Parked(crossing.id, crossing.round), crossing.requests, expires)
+        return Pause(Parked(parked_call.id, parked_call.round), parked_call.requests, expires)
 
-    def _check_room(self, crossing: ParkedCall) -> None:
+    def _check_room(self, parked_call: ParkedCall) -> None:
         if len(self._places) >= self._limits.max_parked:
             raise _busy("max_parked")
-        of_principal = sum(parked.principal.name == crossing.principal.name for parked in self._places.values())
+        of_principal = sum(parked.principal.name == parked_call.principal.name for parked in self._places.values())
         if of_principal >= self._limits.max_parked_per_principal:
             raise _busy("max_parked_per_principal")
 
-    def _end(self, crossing: ParkedCall) -> None:
-        crossing.cancel()
-        if crossing.id is not None:
-            self._places.pop(crossing.id, None)
-            self._expiries.pop(crossing.id, None)
+    def _end(self, parked_call: ParkedCall) -> None:
+        parked_call.cancel()
+        if parked_call.id is not None:
+            self._places.pop(parked_call.id, None)
+            self._expiries.pop(parked_call.id, None)
 
     async def _expire(self) -> None:
         while True:
@@ -178,8 +178,8 @@ class Parking:
         self._stirred = anyio.Event()
 
 
-async def _carry(crossing: ParkedCall, handler: Handler, call: Call) -> None:
-    crossing.land(await contained(handler)(replace(call, client=crossing)))
+async def _carry(parked_call: ParkedCall, handler: Handler, call: Call) -> None:
+    parked_call.finish(await contained(handler)(replace(call, client=parked_call)))
 
 
 def _busy(setting: str) -> McpError:

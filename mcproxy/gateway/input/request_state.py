@@ -33,7 +33,7 @@ class Relayed(msgspec.Struct, frozen=True, tag=True):
 class Parked(msgspec.Struct, frozen=True, tag=True):
     """The retry wakes a call that waits here; each of its rounds is another ticket."""
 
-    crossing: str
+    parked_call: str
     round: int
 
 

@@ -16,7 +16,7 @@ from mcproxy.protocol.inputs import INPUT_RESPONSES
 from mcproxy.protocol.jsonrpc import EMPTY_OBJECT, URL_ELICITATION_REQUIRED, ErrorObject, parse_object
 
 
-class _Visit(msgspec.Struct):
+class _UrlElicitation(msgspec.Struct):
     """ElicitRequestURLParams."""
 
     mode: Literal["url"]
@@ -24,7 +24,7 @@ class _Visit(msgspec.Struct):
     url: str
 
 
-class _Visits(msgspec.Struct):
+class _UrlElicitations(msgspec.Struct):
     elicitations: list[Raw]
 
 
@@ -32,19 +32,19 @@ class _Answer(msgspec.Struct):
     action: str
 
 
-_visits = msgspec.json.Decoder(_Visits)
-_visit = msgspec.json.Decoder(_Visit)
+_elicitations = msgspec.json.Decoder(_UrlElicitations)
+_url_elicitation = msgspec.json.Decoder(_UrlElicitation)
 _answers = msgspec.json.Decoder(dict[str, _Answer])
 
 
-def visits(error: ErrorObject) -> dict[str, InputRequest]:
+def url_elicitations(error: ErrorObject) -> dict[str, InputRequest]:
     """What the client is to be asked; nothing where this is another error, or a malformed one."""
     if error.code != URL_ELICITATION_REQUIRED:
         return {}
     try:
-        elicitations = _visits.decode(error.data or EMPTY_OBJECT).elicitations
+        elicitations = _elicitations.decode(error.data or EMPTY_OBJECT).elicitations
         for elicitation in elicitations:
-            _visit.decode(elicitation)
+            _url_elicitation.decode(elicitation)
     except msgspec.MsgspecError:
         return {}
     return {

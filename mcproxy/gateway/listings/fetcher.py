@@ -74,10 +74,10 @@ class ListFetcher:
         self._now = now
         self._chance = chance
         self._fetches: Coalescer[ListKey] = Coalescer(self._fetch, sleep)
-        self._visits: Coalescer[LinkKey] = Coalescer(self._visit)
+        self._connecting: Coalescer[LinkKey] = Coalescer(self._connect)
         self._expiries: Coalescer[LinkKey] = Coalescer(self._expire, sleep)
         self._failures: Counter[ListKey] = Counter()
-        self._noticed: dict[ListKey, float] = {}
+        self._changed_since: dict[ListKey, float] = {}
         """Since when a change is known of that nobody was told yet."""
         self._callers: dict[LinkKey, Caller] = {}
         """Whose credentials a link is to be made with that is wanted now."""
@@ -96,7 +96,7 @@ class ListFetcher:
         """Fetches until cancelled."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._fetches.run)
-            tasks.start_soon(self._visits.run)
+            tasks.start_soon(self._connecting.run)
             tasks.start_soon(self._expiries.run)
 
     def on_event(self, event: UpstreamEvent) -> None:
@@ -105,7 +105,7 @@ class ListFetcher:
         match event:
             case Connected(identity=identity):
                 self._expiries.forget(link)
-                with self.telling(link.upstream):
+                with self.announcing(link.upstream):
                     self._catalogue.connect(link, identity)
                 if not self._catalogue.has_approved_instructions(link):
                     log.warning("its instructions are not approved (access.pins)", upstream=link.upstream)
@@ -138,7 +138,7 @@ class ListFetcher:
     def _connect_own(self, listener: Listener, upstreams: Container[str]) -> None:
         for link in self._catalogue.links(listener.caller):
             if link.owner is not None and link.upstream in upstreams and not self._catalogue.is_up(link):
-                self._visits.want(link)
+                self._connecting.want(link)
 
     async def introduced(self, caller: Caller) -> None:
         """Returns once the links that `caller`'s credentials are for were tried, and list; or after `list_wait`."""
@@ -147,10 +147,10 @@ class ListFetcher:
         unknown = [link for link in links if self._catalogue.identity(link) is None]
         for link in unknown:
             self._callers[link] = caller
-            self._visits.want(link)
+            self._connecting.want(link)
         with anyio.move_on_after(self._proxy.list_wait):
             for link in unknown:
-                await self._visits.done(link)
+                await self._connecting.done(link)
             for kind in Kind:
                 await self._known(unknown, kind, self._proxy.list_wait)
 
@@ -211,20 +211,20 @@ class ListFetcher:
         if owner is None and link.owner is not None and not spec.credentials.forward:
             return
         self._metrics.list_fetches.labels(link.upstream, kind.value).inc()
-        asked, noticed = self._now(), self._noticed.pop(key, None)
-        drained = await fetch_pages(lambda params: self._page(key, params, owner), kind, bounds)
+        asked, noticed = self._now(), self._changed_since.pop(key, None)
+        fetched = await fetch_pages(lambda params: self._page(key, params, owner), kind, bounds)
         if not self._catalogue.is_up(link):
             return
-        if isinstance(drained, Failed):
-            self._notice(key, noticed)
-            self._retry(key, drained)
+        if isinstance(fetched, Failed):
+            self._note_change(key, noticed)
+            self._retry(key, fetched)
         else:
             self._failures.pop(key, None)
-            self._store(key, drained)
+            self._store(key, fetched)
             # A change that came meanwhile may not be in what was fetched (R35).
-            self._catalogue.renew(link, kind, DOUBTFUL if self._fetches.wanted(key) else stated(drained.hints, asked))
+            self._catalogue.renew(link, kind, DOUBTFUL if self._fetches.wanted(key) else stated(fetched.hints, asked))
             self._poll(key)
-            self._time(key, noticed)
+            self._observe_delay(key, noticed)
         self._stir()
 
     async def _page(self, key: ListKey, params: Params, owner: Listener | None) -> Outcome:
@@ -247,7 +247,7 @@ class ListFetcher:
         sentence = f"upstream {link.upstream!r}: no answer to {kind.list_method} in {seconds:g} s"
         return Failed(ErrorObject(INTERNAL_ERROR, sentence), Party.UPSTREAM, Reason.TIMEOUT)
 
-    async def _visit(self, link: LinkKey) -> None:
+    async def _connect(self, link: LinkKey) -> None:
         """Any call makes an owner's link; its lists follow with `Connected`."""
         owner = self._listeners.of(link.owner) if link.owner is not None else None
         caller = self._callers.pop(link, None)
@@ -258,7 +258,7 @@ class ListFetcher:
     async def _expire(self, link: LinkKey) -> None:
         """The grace period of a lost upstream is over (R10)."""
         if not self._catalogue.is_up(link):
-            with self.telling(link.upstream):
+            with self.announcing(link.upstream):
                 self._catalogue.empty(link)
 
     def _regained(self, link: LinkKey) -> None:
@@ -273,15 +273,15 @@ class ListFetcher:
             return
         if self._fetches.wanted(key):
             self._metrics.coalesced_notifications.labels(link.upstream, kind.value).inc()
-        self._notice(key, self._now())
+        self._note_change(key, self._now())
         self._catalogue.renew(link, kind, DOUBTFUL)
         self._fetches.want(key)
 
-    def _notice(self, key: ListKey, since: float | None) -> None:
+    def _note_change(self, key: ListKey, since: float | None) -> None:
         if since is not None:
-            self._noticed[key] = min(since, self._noticed.get(key, since))
+            self._changed_since[key] = min(since, self._changed_since.get(key, since))
 
-    def _time(self, key: ListKey, noticed: float | None) -> None:
+    def _observe_delay(self, key: ListKey, noticed: float | None) -> None:
         if noticed is not None:
             labels = key.link.upstream, key.kind.value
             self._metrics.notification_delay.labels(*labels).observe(self._now() - noticed)
@@ -294,13 +294,13 @@ class ListFetcher:
 
     def _retire(self, link: LinkKey) -> None:
         self._expiries.forget(link)
-        self._visits.forget(link)
+        self._connecting.forget(link)
         self._callers.pop(link, None)
         for kind in Kind:
             self._fetches.forget(ListKey(link, kind))
             self._failures.pop(ListKey(link, kind), None)
-            self._noticed.pop(ListKey(link, kind), None)
-        with self.telling(link.upstream):
+            self._changed_since.pop(ListKey(link, kind), None)
+        with self.announcing(link.upstream):
             self._catalogue.retire(link)
 
     def _retry(self, key: ListKey, failed: Failed) -> None:
@@ -321,14 +321,14 @@ class ListFetcher:
         if seconds and not self._fetches.wanted(key) and not self._catalogue.tells_changes(*key):
             self._fetches.want_after(key, seconds * (0.75 + self._chance() / 2))
 
-    def _store(self, key: ListKey, drained: FetchedPages) -> None:
+    def _store(self, key: ListKey, fetched: FetchedPages) -> None:
         link, kind = key
-        if drained.cut is not None:
-            log.warning("a list was cut", upstream=link.upstream, list=kind.value, why=drained.cut)
-        listing = read_listing(link.upstream, kind, drained.items)
+        if fetched.cut is not None:
+            log.warning("a list was cut", upstream=link.upstream, list=kind.value, why=fetched.cut)
+        listing = read_listing(link.upstream, kind, fetched.items)
         if listing == self._catalogue.listing(link, kind):
             return
-        with self.telling(link.upstream):
+        with self.announcing(link.upstream):
             self._catalogue.replace(link, kind, listing)
         if link.owner is None:
             self._metrics.entries.labels(link.upstream, kind.value).set(len(listing.entries))
@@ -340,7 +340,7 @@ class ListFetcher:
         _warn_of([entry for entry in unapproved if entry not in refused], "an entry is shown, and not approved")
 
     @contextmanager
-    def telling(self, upstream: str) -> Iterator[None]:
+    def announcing(self, upstream: str) -> Iterator[None]:
         """Tells the listeners whose own view what happens inside changes. Nothing may wait in there."""
         before = [(listener, self._catalogue.view(listener.caller)) for listener in self._listeners]
         yield
@@ -356,7 +356,7 @@ class ListFetcher:
         if self._catalogue.is_up(link):
             return key not in self._failures
         if link.owner is not None:
-            return self._visits.busy(link)
+            return self._connecting.busy(link)
         upstream = self._upstreams.get(link.upstream)
         return upstream is not None and upstream.status.state is LinkState.CONNECTING
 

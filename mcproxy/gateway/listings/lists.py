@@ -35,14 +35,14 @@ class Lists:
     def __init__(
         self,
         catalogue: Catalogue,
-        aggregation: ListFetcher,
+        fetcher: ListFetcher,
         proxy: Proxy,
         sealer: Sealer,
         gateway_id: str | None,
         now: Clock = time.monotonic,
     ) -> None:
         self._catalogue = catalogue
-        self._aggregation = aggregation
+        self._fetcher = fetcher
         self._proxy = proxy
         self._sealer = sealer
         self._now = now
@@ -54,7 +54,7 @@ class Lists:
         assert kind is not None
         cursor = _cursor(call)
         if cursor is None:
-            await self._aggregation.fresh(call.caller, kind, self._proxy.list_wait)
+            await self._fetcher.fresh(call.caller, kind, self._proxy.list_wait)
         view, size = self._catalogue.view(call.caller), self._proxy.naming.page_size
         entries = view.lists[kind]
         start = 0 if cursor is None else self._start(kind, call.caller, cursor, entries)

@@ -23,7 +23,7 @@ class ExposedRoute:
 
     space: Space
     shown: Shown
-    aim: CallSubject
+    subject: CallSubject
     own: Raw
     """The upstream's own name of it, as JSON."""
     label: tuple[str, str]
@@ -37,19 +37,19 @@ class ExposedRoute:
 
 
 class RouteTable:
-    """`lead` finds out about what is shown."""
+    """`make_route` finds out about what is shown."""
 
-    def __init__(self, view: View, lead: Callable[[Kind, Shown], ExposedRoute], *, for_all: bool) -> None:
+    def __init__(self, view: View, make_route: Callable[[Kind, Shown], ExposedRoute], *, for_all: bool) -> None:
         self.view = view
         self.for_all = for_all
         """Whether all callers may use the same there."""
-        self._lead = lead
-        self._ways: dict[Kind, dict[str, ExposedRoute]] = {kind: {} for kind in Kind}
+        self._make_route = make_route
+        self._routes_by_kind: dict[Kind, dict[str, ExposedRoute]] = {kind: {} for kind in Kind}
         """Of names that are shown alone."""
 
-    def way(self, kind: Kind, name: str) -> ExposedRoute | None:
+    def find(self, kind: Kind, name: str) -> ExposedRoute | None:
         """None where there is nothing of that name to be seen."""
-        way = self._ways[kind].get(name)
-        if way is None and (shown := self.view.find(kind, name)) is not None:
-            way = self._ways[kind][name] = self._lead(kind, shown)
-        return way
+        route = self._routes_by_kind[kind].get(name)
+        if route is None and (shown := self.view.find(kind, name)) is not None:
+            route = self._routes_by_kind[kind][name] = self._make_route(kind, shown)
+        return route

@@ -53,7 +53,7 @@ class Catalogue:
         self._vetted: dict[tuple[LinkKey, Kind], tuple[Listing, Listing, tuple[RefusedEntry, ...]]] = {}
         self._exposures: dict[tuple[str, LinkKey, Kind, bool], tuple[Listing, Exposure]] = {}
         self._max_views = max_views
-        self._outlooks: OrderedDict[RouteTableKey, RouteTable] = OrderedDict()
+        self._route_tables: OrderedDict[RouteTableKey, RouteTable] = OrderedDict()
         """Those that were asked for last, at the end."""
         self._latest: tuple[Caller, RouteTable] | None = None
         """The very last: one call asks for it several times on its way."""
@@ -69,7 +69,7 @@ class Catalogue:
         self._exposures.clear()
         self._max_views = max_views
         self._latest = None
-        self._outlooks.clear()
+        self._route_tables.clear()
         self._views = LRUCache(max_views)
         self._restricted = LRUCache(max_views)
 
@@ -83,7 +83,7 @@ class Catalogue:
 
     def layout(self, caller: Caller) -> Layout:
         """What `caller`'s endpoint has for it. To who may use nothing of an upstream, the upstream does not exist."""
-        return self._layout(caller.endpoint, self._standing(caller))
+        return self._layout(caller.endpoint, self._roles_of(caller))
 
     def exists(self, endpoint: str, principal: Principal) -> bool:
         """Whether there is such an endpoint, as far as `principal` can see."""
@@ -93,11 +93,11 @@ class Catalogue:
         """Whether all callers may use the same there."""
         return self._policy.open and not self.configured(endpoint).roles
 
-    def decision(self, caller: Caller, aim: CallSubject, arguments: Params) -> Decision:
-        """What the policy says of a call about what `aim` names, which is of an upstream."""
-        assert aim.kind is not None
-        standing = self._policy.standing(caller.principal)
-        return self._policy.decide(standing, _item(aim.upstream, aim.kind, aim.own, aim.entry), arguments)
+    def decision(self, caller: Caller, subject: CallSubject, arguments: Params) -> Decision:
+        """What the policy says of a call about what `subject` names, which is of an upstream."""
+        assert subject.kind is not None
+        roles = self._policy.standing(caller.principal)
+        return self._policy.decide(roles, _item(subject.upstream, subject.kind, subject.own, subject.entry), arguments)
 
     def link(self, space: Space, caller: Caller) -> LinkKey:
         """The link that serves `caller`."""
@@ -120,26 +120,26 @@ class Catalogue:
             if space.spec.credentials.forward
         ]
 
-    def outlook(self, caller: Caller) -> RouteTable:
+    def routes(self, caller: Caller) -> RouteTable:
         """What `caller` sees, and where it leads. A look-up, unless something changed since."""
         if self._latest is None or self._latest[0] is not caller:
-            self._latest = caller, self._looked_up(caller)
+            self._latest = caller, self._routes_of(caller)
         return self._latest[1]
 
-    def _looked_up(self, caller: Caller) -> RouteTable:
-        standing = self._policy.standing(caller.principal)
-        key = (caller.endpoint, standing, self._owners(caller), dialect(caller.version))
-        outlook = self._outlooks.get(key)
-        if outlook is None:
-            outlook = self._outlooks[key] = self._found(caller, standing)
-            if len(self._outlooks) > self._max_views:
-                self._outlooks.popitem(last=False)
-        self._outlooks.move_to_end(key)
-        return outlook
+    def _routes_of(self, caller: Caller) -> RouteTable:
+        roles = self._policy.standing(caller.principal)
+        key = (caller.endpoint, roles, self._owners(caller), dialect(caller.version))
+        routes = self._route_tables.get(key)
+        if routes is None:
+            routes = self._route_tables[key] = self._found(caller, roles)
+            if len(self._route_tables) > self._max_views:
+                self._route_tables.popitem(last=False)
+        self._route_tables.move_to_end(key)
+        return routes
 
     def view(self, caller: Caller) -> View:
         """What `caller` sees. A look-up as well."""
-        return self.outlook(caller).view
+        return self.routes(caller).view
 
     def whole_view(self, caller: Caller) -> View:
         """What `caller` would see if it might use everything."""
@@ -282,15 +282,15 @@ class Catalogue:
     def _invalidate(self, owner: LinkOwner) -> None:
         self._latest = None
         if owner is None:
-            self._outlooks.clear()
+            self._route_tables.clear()
             self._views.clear()
             return
-        for outlook in [key for key in self._outlooks if owner in key[2]]:
-            del self._outlooks[outlook]
+        for routes in [key for key in self._route_tables if owner in key[2]]:
+            del self._route_tables[routes]
         for view in [key for key in self._views if owner in key[2]]:
             del self._views[view]
 
-    def _standing(self, caller: Caller) -> RoleSet | None:
+    def _roles_of(self, caller: Caller) -> RoleSet | None:
         """None where it makes no difference."""
         return None if self.same_for_all(caller.endpoint) else self._policy.standing(caller.principal)
 
@@ -298,21 +298,21 @@ class Catalogue:
         """As which it has links of its own."""
         return tuple(filter(self._owned.__contains__, caller.owners))
 
-    def _found(self, caller: Caller, standing: RoleSet) -> RouteTable:
-        view = self._view(caller, self._standing(caller))
-        lead = partial(self._way, view.layout, standing, self._owners(caller), caller.version)
-        return RouteTable(view, lead, for_all=self.same_for_all(caller.endpoint))
+    def _found(self, caller: Caller, roles: RoleSet) -> RouteTable:
+        view = self._view(caller, self._roles_of(caller))
+        make_route = partial(self._route, view.layout, roles, self._owners(caller), caller.version)
+        return RouteTable(view, make_route, for_all=self.same_for_all(caller.endpoint))
 
-    def _way(
-        self, layout: Layout, standing: RoleSet, owners: tuple[str, ...], version: str, kind: Kind, shown: Shown
+    def _route(
+        self, layout: Layout, roles: RoleSet, owners: tuple[str, ...], version: str, kind: Kind, shown: Shown
     ) -> ExposedRoute:
-        verdict = self._policy.verdict(standing, _item(shown.upstream, kind, shown.own, shown.entry))
+        verdict = self._policy.verdict(roles, _item(shown.upstream, kind, shown.own, shown.entry))
         space, link = layout.space(shown.upstream), self._known(shown.upstream, owners)
         has_tasks = link is not None and self.tasks(link, version) is not None
         return ExposedRoute(
             space=space,
             shown=shown,
-            aim=CallSubject(shown.upstream, kind, shown.own, shown.entry, verdict.whatever(), verdict.given),
+            subject=CallSubject(shown.upstream, kind, shown.own, shown.entry, verdict.whatever(), verdict.given),
             own=raw(shown.own),
             label=(shown.upstream, shown.key),
             repeatable=kind is Kind.TOOLS and is_repeatable(shown.entry),
@@ -320,32 +320,32 @@ class Catalogue:
             deferred=dialect(version) is not Dialect.CORE if has_tasks else shown.task_support is Support.REQUIRED,
         )
 
-    def _view(self, caller: Caller, standing: RoleSet | None) -> View:
+    def _view(self, caller: Caller, roles: RoleSet | None) -> View:
         owners = self._owners(caller)
-        key = (caller.endpoint, standing, owners, dialect(caller.version))
+        key = (caller.endpoint, roles, owners, dialect(caller.version))
         try:
             return self._views[key]
         except KeyError:
-            view = self._views[key] = self._merged(self._layout(caller.endpoint, standing), owners, caller.version)
+            view = self._views[key] = self._merged(self._layout(caller.endpoint, roles), owners, caller.version)
             return view
 
-    def _layout(self, endpoint: str, standing: RoleSet | None) -> Layout:
+    def _layout(self, endpoint: str, roles: RoleSet | None) -> Layout:
         configured = self.configured(endpoint)
-        if standing is None or self.same_for_all(endpoint):
+        if roles is None or self.same_for_all(endpoint):
             return configured
-        key = (endpoint, standing)
+        key = (endpoint, roles)
         if key not in self._restricted:
-            self._restricted[key] = self._restrict(configured, standing)
+            self._restricted[key] = self._restrict(configured, roles)
         return self._restricted[key]
 
-    def _restrict(self, layout: Layout, standing: RoleSet) -> Layout:
-        if layout.roles and standing.isdisjoint(layout.roles):
+    def _restrict(self, layout: Layout, roles: RoleSet) -> Layout:
+        if layout.roles and roles.isdisjoint(layout.roles):
             return Layout(layout.endpoint, ())
-        upstreams = [space.upstream for space in layout.spaces if self._policy.reaches(standing, space.upstream)]
-        return layout.restricted({name: partial(self._permits, standing, name) for name in upstreams})
+        upstreams = [space.upstream for space in layout.spaces if self._policy.reaches(roles, space.upstream)]
+        return layout.restricted({name: partial(self._permits, roles, name) for name in upstreams})
 
-    def _permits(self, standing: RoleSet, upstream: str, kind: Kind, own: str, entry: Raw | None) -> bool:
-        return self._policy.foresee(standing, _item(upstream, kind, own, entry)).allowed
+    def _permits(self, roles: RoleSet, upstream: str, kind: Kind, own: str, entry: Raw | None) -> bool:
+        return self._policy.foresee(roles, _item(upstream, kind, own, entry)).allowed
 
     def _merged(self, layout: Layout, owners: tuple[str, ...], version: str) -> View:
         identities: dict[str, ServerIdentity | None] = {}

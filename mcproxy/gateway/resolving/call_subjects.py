@@ -74,12 +74,12 @@ class SubjectResolver:
                 return _NOTHING
 
     def _named(self, kind: Kind, name: str, call: Call) -> CallSubject:
-        outlook = self._catalogue.outlook(call.caller)
-        way = outlook.way(kind, name)
-        if way is None:
-            return self._unseen(kind, name, call, outlook.view)
-        call.notes.aim = way.aim
-        return way.aim
+        routes = self._catalogue.routes(call.caller)
+        route = routes.find(kind, name)
+        if route is None:
+            return self._unseen(kind, name, call, routes.view)
+        call.notes.subject = route.subject
+        return route.subject
 
     def _unseen(self, kind: Kind, name: str, call: Call, view: View) -> CallSubject:
         if self._beyond:
@@ -96,8 +96,8 @@ class SubjectResolver:
     def _resource(self, uri: str, call: Call) -> CallSubject:
         found = self._catalogue.view(call.caller).resource(uri)
         if found is not None:
-            call.notes.aim = aim = CallSubject(found[0].upstream, Kind.RESOURCES, found[1])
-            return aim
+            call.notes.subject = subject = CallSubject(found[0].upstream, Kind.RESOURCES, found[1])
+            return subject
         if self._beyond:
             found = self._catalogue.whole_view(call.caller).resource(uri)
         return (
@@ -108,15 +108,15 @@ class SubjectResolver:
 
     def judged(self, call: Call) -> CallSubject:
         """With what the policy says of it; None where it has nothing to say."""
-        aim = self(call)
-        if aim.decision is not None or aim.kind is None or not aim.upstream:
-            return aim
+        subject = self(call)
+        if subject.decision is not None or subject.kind is None or not subject.upstream:
+            return subject
         arguments = _readable(call.params.get("arguments", b"{}"))
-        if aim.judge is not None:
-            decision = aim.judge(arguments)
+        if subject.judge is not None:
+            decision = subject.judge(arguments)
         else:
-            decision = self._catalogue.decision(call.caller, aim, arguments)
-        return CallSubject(aim.upstream, aim.kind, aim.own, aim.entry, decision)
+            decision = self._catalogue.decision(call.caller, subject, arguments)
+        return CallSubject(subject.upstream, subject.kind, subject.own, subject.entry, decision)
 
 
 def _readable(data: bytes) -> Params:

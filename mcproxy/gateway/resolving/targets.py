@@ -53,7 +53,7 @@ class Target(msgspec.Struct, frozen=True):
 
     space: Space
     params: Params
-    way: ExposedRoute | None = None
+    route: ExposedRoute | None = None
     """Of a tool or prompt: what is the same for each of its calls."""
 
 
@@ -63,49 +63,49 @@ class Resolver:
         self._reach = reach
         self._task_ids = task_ids
 
-    def named(self, kind: Kind, row: Method, call: Call, outlook: RouteTable) -> Target | None:
-        """Of what is called by its name, where that is listed. `outlook` is the caller's. Raises McpError."""
+    def named(self, kind: Kind, row: Method, call: Call, routes: RouteTable) -> Target | None:
+        """Of what is called by its name, where that is listed. `routes` is the caller's. Raises McpError."""
         assert row.subject_key is not None
         name = parse_text(call.params.get(row.subject_key, _NULL))
-        way = outlook.way(kind, name) if name is not None else None
-        return None if way is None else self._along(way, row, call)
+        route = routes.find(kind, name) if name is not None else None
+        return None if route is None else self._along(route, row, call)
 
-    def located(self, row: Method, call: Call, outlook: RouteTable) -> Target:
-        """Of what is called by its URI. `outlook` is the caller's. Raises McpError where it is missing or unknown."""
+    def located(self, row: Method, call: Call, routes: RouteTable) -> Target:
+        """Of what is called by its URI. `routes` is the caller's. Raises McpError where it is missing or unknown."""
         assert row.subject_key is not None
         uri = _text(row.subject_key, call.params.get(row.subject_key, _NULL))
-        space, own = outlook.view.resource(uri) or self.resource(uri, call)
+        space, own = routes.view.resource(uri) or self.resource(uri, call)
         call.notes.label = space.upstream, ""
         return Target(space, {**call.params, row.subject_key: raw(own)})
 
-    async def target(self, row: Method, call: Call, outlook: RouteTable) -> Target:
-        """`outlook` is the caller's. Raises McpError where the subject is missing, unknown, or its upstream is away."""
+    async def target(self, row: Method, call: Call, routes: RouteTable) -> Target:
+        """`routes` is the caller's. Raises McpError where the subject is missing, unknown, or its upstream is away."""
         assert row.subject is not None
         assert row.subject_key is not None
         subject = call.params.get(row.subject_key, _NULL)
         match row.subject:
             case Subject.TOOL | Subject.PROMPT:
                 kind, name = NAMED[row.subject], _text(row.subject_key, subject)
-                return self._along(outlook.way(kind, name) or await self._late(kind, name, call), row, call)
+                return self._along(routes.find(kind, name) or await self._late(kind, name, call), row, call)
             case Subject.RESOURCE:
-                return self.located(row, call, outlook)
+                return self.located(row, call, routes)
             case Subject.REFERENCE:
-                space, reference = await self._reference(subject, call, outlook)
+                space, reference = await self._reference(subject, call, routes)
                 return Target(space, {**call.params, row.subject_key: raw(reference)})
             case Subject.TASK:
                 task = self._task_ids.find(_text(row.subject_key, subject), call.caller)
                 space = self._catalogue.layout(call.caller).space(task.link.upstream)
                 return Target(space, {**call.params, row.subject_key: raw(task.id)})
 
-    def _along(self, way: ExposedRoute, row: Method, call: Call) -> Target:
+    def _along(self, route: ExposedRoute, row: Method, call: Call) -> Target:
         assert row.subject_key is not None
-        call.notes.label = way.label
-        params = call.params if way.aim.decision is not None else self._judged(row, way, call)
-        return Target(way.space, {**params, row.subject_key: way.own}, way)
+        call.notes.label = route.label
+        params = call.params if route.subject.decision is not None else self._judged(row, route, call)
+        return Target(route.space, {**params, row.subject_key: route.own}, route)
 
     async def owner(self, call: Call) -> str:
         """The name of the upstream that a call about a subject goes to. Raises McpError."""
-        return (await self.target(call.row, call, self._catalogue.outlook(call.caller))).space.upstream
+        return (await self.target(call.row, call, self._catalogue.routes(call.caller))).space.upstream
 
     def check_allowed(self, call: Call) -> None:
         """For what goes on from an earlier call: raises McpError where the policy denies it by now."""
@@ -130,8 +130,8 @@ class Resolver:
         subject = parse_text(call.params.get(row.subject_key, b"")) or ""
         match row.subject:
             case Subject.TOOL | Subject.PROMPT:
-                way = self._catalogue.outlook(call.caller).way(NAMED[row.subject], subject)
-                space = None if way is None else way.space
+                route = self._catalogue.routes(call.caller).find(NAMED[row.subject], subject)
+                space = None if route is None else route.space
             case Subject.RESOURCE:
                 found = self._catalogue.view(call.caller).resource(subject)
                 space = None if found is None else found[0]
@@ -176,22 +176,22 @@ class Resolver:
 
     def _check_named(self, row: Method, kind: Kind, name: str, call: Call) -> None:
         """What its upstream does not list any more is not denied for that."""
-        way = self._catalogue.outlook(call.caller).way(kind, name)
-        if way is not None:
-            self._judged(row, way, call)
+        route = self._catalogue.routes(call.caller).find(kind, name)
+        if route is not None:
+            self._judged(row, route, call)
         elif self._catalogue.whole_view(call.caller).find(kind, name) is not None:
             raise _unknown(kind, name, denied=True)
 
-    def _judged(self, row: Method, way: ExposedRoute, call: Call) -> Params:
+    def _judged(self, row: Method, route: ExposedRoute, call: Call) -> Params:
         """The params, with the arguments as they were judged. Raises McpError where the policy denies them."""
-        aim, name = way.aim, way.shown.key
-        if aim.decision is not None or row.subject is not Subject.TOOL:
+        subject, name = route.subject, route.shown.key
+        if subject.decision is not None or row.subject is not Subject.TOOL:
             return call.params
         try:
             arguments = parse_object(call.params.get(_ARGUMENTS, EMPTY_OBJECT))
         except InvalidMessage as error:
             raise _unknown(Kind.TOOLS, name, denied=True) from error
-        if aim.judge is None or not aim.judge(arguments).allowed:
+        if subject.judge is None or not subject.judge(arguments).allowed:
             raise _unknown(Kind.TOOLS, name, denied=True)
         # A key that comes twice was judged once: what goes on is what was judged.
         return {**call.params, _ARGUMENTS: raw(arguments)}
@@ -206,13 +206,13 @@ class Resolver:
         space = next((space for space in spaces if space.may_own_name(name)), None)
         if space is not None and self._catalogue.listing(self._catalogue.link(space, call.caller), kind) is None:
             await self._reach(space, kind, call)
-        way = self._catalogue.outlook(call.caller).way(kind, name)
-        if way is None:
+        route = self._catalogue.routes(call.caller).find(kind, name)
+        if route is None:
             hidden = self._catalogue.whole_view(call.caller).find(kind, name) is not None
             raise _unknown(kind, name, denied=hidden)
-        return way
+        return route
 
-    async def _reference(self, subject: Raw, call: Call, outlook: RouteTable) -> tuple[Space, Params]:
+    async def _reference(self, subject: Raw, call: Call, routes: RouteTable) -> tuple[Space, Params]:
         """A completion's `ref`: a prompt by name, or a resource template by URI (completion, Reference Types)."""
         try:
             reference = parse_object(subject)
@@ -221,8 +221,8 @@ class Resolver:
         match parse_text(reference.get("type", b"")):
             case "ref/prompt":
                 name = _text("name", reference.get("name", Raw()))
-                way = outlook.way(Kind.PROMPTS, name) or await self._late(Kind.PROMPTS, name, call)
-                return way.space, {**reference, "name": way.own}
+                route = routes.find(Kind.PROMPTS, name) or await self._late(Kind.PROMPTS, name, call)
+                return route.space, {**reference, "name": route.own}
             case "ref/resource":
                 uri = _text("uri", reference.get("uri", Raw()))
                 found = self._catalogue.view(call.caller).resource(uri)

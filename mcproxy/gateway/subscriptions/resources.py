@@ -53,7 +53,7 @@ log = structlog.get_logger()
 
 
 class Subscriptions:
-    """`doubt` hears of each topic that may have changed unheard, before any listener does."""
+    """`invalidate` hears of each topic that may have changed unheard, before any listener does."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class Subscriptions:
         listeners: Listeners,
         limit: int,
         metrics: Metrics,
-        doubt: Callable[[ResourceKey], None],
+        invalidate: Callable[[ResourceKey], None],
         sleep: Sleep = anyio.sleep,
         now: Clock = time.monotonic,
     ) -> None:
@@ -73,7 +73,7 @@ class Subscriptions:
         self._listeners = listeners
         self._limit = limit
         self._metrics = metrics
-        self._doubt = doubt
+        self._invalidate = invalidate
         self._now = now
         self._watchers = Watchers()
         self._made: set[ResourceKey] = set()
@@ -92,20 +92,20 @@ class Subscriptions:
         """Goes by other settings from now on. Who is served by another link than before watches over that one."""
         self._limit = limit
         self._gauge()
-        for listener, topic, spelling in self._watchers.everybody():
-            self._move(listener, topic, spelling)
-            if topic.link.upstream not in self._upstreams:
-                self._missed.add(topic)
+        for listener, key, spelling in self._watchers.everyone():
+            self._move(listener, key, spelling)
+            if key.link.upstream not in self._upstreams:
+                self._missed.add(key)
 
     def follow(self, listener: Listener) -> None:
         """The same for one listener, whose caller may be served by other links than before."""
-        for topic, spelling in self._watchers.held(listener):
-            self._move(listener, topic, spelling)
+        for key, spelling in self._watchers.held(listener):
+            self._move(listener, key, spelling)
 
-    def _move(self, listener: Listener, topic: ResourceKey, spelling: str) -> None:
-        now = ResourceKey(self._link(listener, topic), topic.uri)
-        if now != topic:
-            self.unwatch(topic, listener, spelling)
+    def _move(self, listener: Listener, key: ResourceKey, spelling: str) -> None:
+        now = ResourceKey(self._link(listener, key), key.uri)
+        if now != key:
+            self.unwatch(key, listener, spelling)
             self._watchers.add(now, listener, spelling)
             self._syncs.want(now)
             self._missed.add(now)
@@ -126,40 +126,40 @@ class Subscriptions:
     async def unsubscribe(self, call: Call) -> Outcome:
         """Answers once the upstream was told where it had to be, whether anything was subscribed or not."""
         listener, uri = _listener(call), _uri(call)
-        left = [(topic, spelling) for topic, spelling in self._watchers.held(listener) if spelling == uri]
-        for topic, spelling in left:
-            self.unwatch(topic, listener, spelling)
-        for topic, _ in left:
-            await self._syncs.done(topic)
+        left = [(key, spelling) for key, spelling in self._watchers.held(listener) if spelling == uri]
+        for key, spelling in left:
+            self.unwatch(key, listener, spelling)
+        for key, _ in left:
+            await self._syncs.done(key)
         return Complete({})
 
-    async def watch(self, topic: ResourceKey, listener: Listener, spelling: str) -> Outcome:
+    async def watch(self, key: ResourceKey, listener: Listener, spelling: str) -> Outcome:
         """Has `listener` hear of updates as `spelling`; where the upstream refuses, nothing is kept."""
         if len(spelling) > MAX_URI:
             raise McpError(INVALID_PARAMS, f"nobody can watch a URI of more than {MAX_URI} characters")
         if len(self._watchers.held(listener)) >= self._limit:
             sentence = f"too many subscriptions: {self._limit} a session (proxy.limits.max_subscriptions_per_session)"
             raise McpError(INVALID_REQUEST, sentence)
-        added = self._watchers.add(topic, listener, spelling)
+        added = self._watchers.add(key, listener, spelling)
         settled = False
         try:
-            refusal = await self._agreed(topic)
+            refusal = await self._agreed(key)
             settled = refusal is None
         finally:
             if added and not settled:
-                self.unwatch(topic, listener, spelling)
+                self.unwatch(key, listener, spelling)
         return refusal or Complete({})
 
-    def unwatch(self, topic: ResourceKey, listener: Listener, spelling: str) -> None:
-        if self._watchers.remove(topic, listener, spelling):
-            self._syncs.want(topic)
+    def unwatch(self, key: ResourceKey, listener: Listener, spelling: str) -> None:
+        if self._watchers.remove(key, listener, spelling):
+            self._syncs.want(key)
 
     def drop(self, listener: Listener) -> None:
         """Ends all that a listener holds. A link of its own ends with it, and is told nothing."""
-        for topic, spelling in self._watchers.held(listener):
-            if topic.link.owner is not None:
-                self._made.discard(topic)
-            self.unwatch(topic, listener, spelling)
+        for key, spelling in self._watchers.held(listener):
+            if key.link.owner is not None:
+                self._made.discard(key)
+            self.unwatch(key, listener, spelling)
 
     def on_event(self, event: UpstreamEvent) -> None:
         """Never blocks."""
@@ -182,65 +182,65 @@ class Subscriptions:
     def _updated(self, link: LinkKey, update: ResourceUpdated) -> None:
         noticed = self._now()
         meant = self._watchers.meant(link, update.uri)
-        for topic in meant:
-            self._tell_all(topic, update)
+        for key in meant:
+            self._tell_all(key, update)
         if meant:
             labels = link.upstream, label_of(update)
             self._metrics.notification_delay.labels(*labels).observe(self._now() - noticed)
 
-    def _tell_all(self, topic: ResourceKey, update: ResourceUpdated) -> None:
+    def _tell_all(self, key: ResourceKey, update: ResourceUpdated) -> None:
         """Those who use one spelling are told the very same, and what many see alike is asked once."""
-        itself = _is_itself(topic, update.uri)
+        itself = _is_itself(key, update.uri)
         # By identity: all that is told apart so is kept for as long as this takes.
         heard: dict[tuple[str, int, str], ResourceUpdated | None] = {}
         layouts: dict[int, tuple[Layout, bool]] = {}
         changes: dict[str, ResourceUpdated] = {}
         told = 0
-        for listener, spelling in self._watchers.hearers(topic):
+        for listener, spelling in self._watchers.watchers_of(key):
             caller = listener.caller
             whose = caller.endpoint, id(caller.principal), spelling
             if whose not in heard:
                 layout = self._catalogue.layout(caller)
                 if id(layout) not in layouts:
-                    layouts[id(layout)] = layout, _may_hear(layout, topic, update.uri)
+                    layouts[id(layout)] = layout, _may_hear(layout, key, update.uri)
                 heard[whose] = None
                 if layouts[id(layout)][1]:
-                    uri = spelling if itself else layout.space(topic.link.upstream).expose_uri(update.uri)
+                    uri = spelling if itself else layout.space(key.link.upstream).expose_uri(update.uri)
                     heard[whose] = changes.get(uri) or changes.setdefault(uri, _update(uri, update.params))
             change = heard[whose]
             if change is not None:
                 listener.signal(change)
                 told += 1
-        self._listeners.count(topic.link.upstream, update, told)
+        self._listeners.count(key.link.upstream, update, told)
 
-    def _tell(self, listener: Listener, topic: ResourceKey, uri: str, params: Params) -> None:
+    def _tell(self, listener: Listener, key: ResourceKey, uri: str, params: Params) -> None:
         """Not of what the listener may not read by now."""
-        if self._catalogue.may_read(listener.caller, topic.link.upstream, topic.uri):
-            self._listeners.signal(listener, topic.link.upstream, _update(uri, params))
+        if self._catalogue.may_read(listener.caller, key.link.upstream, key.uri):
+            self._listeners.signal(listener, key.link.upstream, _update(uri, params))
 
     def _replay(self, link: LinkKey) -> None:
         self._forget(link)
         came_back = self._epochs[link] > 0
         self._epochs[link] += 1
-        for topic in self._watchers.of(link):
-            self._failures.pop(topic, None)
+        for key in self._watchers.of(link):
+            self._failures.pop(key, None)
             if came_back:
-                self._missed.add(topic)
-            self._syncs.want(topic)
+                self._missed.add(key)
+            self._syncs.want(key)
 
     def _renew(self, link: LinkKey) -> None:
         """The upstream may still hold what it agreed to, or not: it is asked again."""
-        for topic in self._watchers.of(link):
-            self._failures.pop(topic, None)
-            self._missed.add(topic)
-            self._syncs.want(topic)
+        for key in self._watchers.of(link):
+            self._failures.pop(key, None)
+            self._missed.add(key)
+            self._syncs.want(key)
 
-    def _link(self, listener: Listener, topic: ResourceKey) -> LinkKey:
+    def _link(self, listener: Listener, key: ResourceKey) -> LinkKey:
         """The link that serves a listener now; of an upstream that is not there, what served it last."""
         layout = self._catalogue.layout(listener.caller)
-        if not layout.shows(topic.link.upstream):
-            return topic.link
-        return self._catalogue.link(layout.space(topic.link.upstream), listener.caller)
+        if not layout.shows(key.link.upstream):
+            return key.link
+        return self._catalogue.link(layout.space(key.link.upstream), listener.caller)
 
     def _gauge(self) -> None:
         for name in self._upstreams:
@@ -248,26 +248,26 @@ class Subscriptions:
             self._metrics.subscriptions.labels(name, "upstream").set_function(partial(self._count_made, name))
 
     def _forget(self, link: LinkKey) -> None:
-        self._made = {topic for topic in self._made if topic.link != link}
+        self._made = {key for key in self._made if key.link != link}
 
     def _count_watchers(self, upstream: str) -> int:
         """The subscriptions of clients; what the cache watches on its own account is none."""
         return sum(listener in self._listeners for listener in self._watchers.all_of(upstream))
 
     def _count_made(self, upstream: str) -> int:
-        return sum(topic.link.upstream == upstream for topic in self._made)
+        return sum(key.link.upstream == upstream for key in self._made)
 
-    async def _agreed(self, topic: ResourceKey) -> Failed | None:
+    async def _agreed(self, key: ResourceKey) -> Failed | None:
         """Waits for the upstream to agree. None where it did, or is away; else its refusal."""
-        if self._is_settled(topic) or self._is_away(topic.link):
+        if self._is_settled(key) or self._is_away(key.link):
             return None
-        self._syncs.want(topic)
-        await self._syncs.done(topic)
-        return self._refusals.get(topic)
+        self._syncs.want(key)
+        await self._syncs.done(key)
+        return self._refusals.get(key)
 
-    def _is_settled(self, topic: ResourceKey) -> bool:
+    def _is_settled(self, key: ResourceKey) -> bool:
         """Whether the upstream agreed, and was not heard to doubt it since."""
-        return topic in self._made and topic not in self._missed and not self._syncs.busy(topic)
+        return key in self._made and key not in self._missed and not self._syncs.busy(key)
 
     def _is_away(self, link: LinkKey) -> bool:
         """Whether the link is one that comes back by itself; a session's own link is made by using it."""
@@ -275,66 +275,66 @@ class Subscriptions:
 
     # What follows runs in the task group of `run`.
 
-    async def _sync(self, topic: ResourceKey) -> None:
+    async def _sync(self, key: ResourceKey) -> None:
         """Makes the upstream agree with what is wanted now."""
-        wanted, missed = topic in self._watchers, topic in self._missed
-        self._missed.discard(topic)
-        if wanted and (missed or topic not in self._made) and not self._is_away(topic.link):
-            await self._subscribe(topic)
+        wanted, missed = key in self._watchers, key in self._missed
+        self._missed.discard(key)
+        if wanted and (missed or key not in self._made) and not self._is_away(key.link):
+            await self._subscribe(key)
         elif not wanted:
-            await self._unsubscribe(topic)
-        if missed and self._failures[topic] <= 1:
-            self._doubt(topic)
-            for listener, spelling in self._watchers.hearers(topic):
-                self._tell(listener, topic, spelling, {})
+            await self._unsubscribe(key)
+        if missed and self._failures[key] <= 1:
+            self._invalidate(key)
+            for listener, spelling in self._watchers.watchers_of(key):
+                self._tell(listener, key, spelling, {})
 
-    async def _subscribe(self, topic: ResourceKey) -> None:
-        self._refusals.pop(topic, None)
+    async def _subscribe(self, key: ResourceKey) -> None:
+        self._refusals.pop(key, None)
         # A session's own link is made by the request itself.
-        epoch = self._epochs[topic.link] + (not self._catalogue.is_up(topic.link))
-        outcome = await self._ask(topic, SUBSCRIBE)
-        if not self._catalogue.is_up(topic.link) or self._epochs[topic.link] != epoch:
+        epoch = self._epochs[key.link] + (not self._catalogue.is_up(key.link))
+        outcome = await self._ask(key, SUBSCRIBE)
+        if not self._catalogue.is_up(key.link) or self._epochs[key.link] != epoch:
             # Whatever was said, that link is gone: the subscription is made with the next one.
             return
         match outcome:
             case Complete():
-                self._agree(topic)
+                self._agree(key)
             case Failed():
-                self._refuse(topic, outcome)
+                self._refuse(key, outcome)
             case InputRequired():
-                self._refuse(topic, _failed(f"{SUBSCRIBE} may not ask for input"))
+                self._refuse(key, _failed(f"{SUBSCRIBE} may not ask for input"))
 
-    def _agree(self, topic: ResourceKey) -> None:
-        self._made.add(topic)
-        self._failures.pop(topic, None)
+    def _agree(self, key: ResourceKey) -> None:
+        self._made.add(key)
+        self._failures.pop(key, None)
         # What was read before may have changed since, unheard.
-        self._doubt(topic)
+        self._invalidate(key)
 
-    def _refuse(self, topic: ResourceKey, refusal: Failed) -> None:
+    def _refuse(self, key: ResourceKey, refusal: Failed) -> None:
         """Newcomers take it for an answer and go; for those who watched before, it is tried again."""
-        self._refusals[topic] = refusal
-        self._failures[topic] += 1
-        self._missed.add(topic)
-        self._syncs.want_after(topic, retry_delay(self._failures[topic]))
-        log.warning("a subscription was refused", upstream=topic.link.upstream, why=refusal.error.message)
+        self._refusals[key] = refusal
+        self._failures[key] += 1
+        self._missed.add(key)
+        self._syncs.want_after(key, retry_delay(self._failures[key]))
+        log.warning("a subscription was refused", upstream=key.link.upstream, why=refusal.error.message)
 
-    async def _unsubscribe(self, topic: ResourceKey) -> None:
-        self._refusals.pop(topic, None)
-        self._failures.pop(topic, None)
-        if topic in self._made:
-            self._made.discard(topic)
-            if self._catalogue.is_up(topic.link):
-                await self._ask(topic, UNSUBSCRIBE)
+    async def _unsubscribe(self, key: ResourceKey) -> None:
+        self._refusals.pop(key, None)
+        self._failures.pop(key, None)
+        if key in self._made:
+            self._made.discard(key)
+            if self._catalogue.is_up(key.link):
+                await self._ask(key, UNSUBSCRIBE)
 
-    async def _ask(self, topic: ResourceKey, method: str) -> Outcome:
-        link = topic.link
+    async def _ask(self, key: ResourceKey, method: str) -> Outcome:
+        link = key.link
         if link.upstream not in self._upstreams:
             return _failed(f"upstream {link.upstream!r} is no longer configured", Reason.UNAVAILABLE)
         timeouts = self._catalogue.configured(link.upstream).space(link.upstream).spec.timeouts
         seconds = timeouts.connect + timeouts.list
         owner = self._listeners.of(link.owner) if link.owner is not None else None
         with anyio.move_on_after(seconds):
-            return await self._upstreams[link.upstream](internal_call(link, method, {"uri": raw(topic.uri)}, owner))
+            return await self._upstreams[link.upstream](internal_call(link, method, {"uri": raw(key.uri)}, owner))
         return _failed(f"upstream {link.upstream!r}: no answer to {method} in {seconds:g} s", Reason.TIMEOUT)
 
 
@@ -355,18 +355,18 @@ def _uri(call: Call) -> str:
     return uri
 
 
-def _is_itself(topic: ResourceKey, uri: str) -> bool:
+def _is_itself(key: ResourceKey, uri: str) -> bool:
     """Whether `uri` is the topic's own, or its hearers' spelling has to do because it is too long to be passed on."""
-    return uri == topic.uri or len(uri) > MAX_URI or canonical(uri) == canonical(topic.uri)
+    return uri == key.uri or len(uri) > MAX_URI or canonical(uri) == canonical(key.uri)
 
 
-def _may_hear(layout: Layout, topic: ResourceKey, uri: str) -> bool:
+def _may_hear(layout: Layout, key: ResourceKey, uri: str) -> bool:
     """Whether who has `layout` may read the topic, and the part of it that `uri` may be: that need not be the same."""
-    upstream = topic.link.upstream
+    upstream = key.link.upstream
     if not layout.shows(upstream):
         return False
     space = layout.space(upstream)
-    return all(space.shows(Kind.RESOURCES, each) for each in dict.fromkeys((topic.uri, uri)))
+    return all(space.shows(Kind.RESOURCES, each) for each in dict.fromkeys((key.uri, uri)))
 
 
 def _update(uri: str, params: Params) -> ResourceUpdated:

@@ -13,58 +13,58 @@ class Watchers:
     """Who watches what, and as which URI. Plain state: decides, and sends nothing."""
 
     def __init__(self) -> None:
-        self._topics: dict[LinkKey, dict[str, dict[tuple[Listener, str], None]]] = {}
+        self._watched: dict[LinkKey, dict[str, dict[tuple[Listener, str], None]]] = {}
         self._held: dict[Listener, dict[tuple[ResourceKey, str], None]] = {}
         self._spelled: dict[ResourceKey, dict[ResourceKey, None]] = {}
         """What is watched, by its canonical spelling."""
 
-    def __contains__(self, topic: ResourceKey) -> bool:
-        return topic.uri in self._topics.get(topic.link, {})
+    def __contains__(self, key: ResourceKey) -> bool:
+        return key.uri in self._watched.get(key.link, {})
 
     def held(self, listener: Listener) -> list[tuple[ResourceKey, str]]:
         """What a listener watches, and as which URIs."""
         return list(self._held.get(listener, ()))
 
-    def add(self, topic: ResourceKey, listener: Listener, spelling: str) -> bool:
+    def add(self, key: ResourceKey, listener: Listener, spelling: str) -> bool:
         """False where the listener watches the topic under that spelling already."""
-        hearers = self._topics.setdefault(topic.link, {}).setdefault(topic.uri, {})
-        if (listener, spelling) in hearers:
+        watchers_of = self._watched.setdefault(key.link, {}).setdefault(key.uri, {})
+        if (listener, spelling) in watchers_of:
             return False
-        hearers[listener, spelling] = None
-        self._spelled.setdefault(_canonical(topic), {})[topic] = None
-        self._held.setdefault(listener, {})[topic, spelling] = None
+        watchers_of[listener, spelling] = None
+        self._spelled.setdefault(_canonical(key), {})[key] = None
+        self._held.setdefault(listener, {})[key, spelling] = None
         return True
 
-    def remove(self, topic: ResourceKey, listener: Listener, spelling: str) -> bool:
+    def remove(self, key: ResourceKey, listener: Listener, spelling: str) -> bool:
         """Whether that was the last to watch the topic."""
-        hearers = self._topics.get(topic.link, {}).get(topic.uri, {})
-        if (listener, spelling) not in hearers:
+        watchers_of = self._watched.get(key.link, {}).get(key.uri, {})
+        if (listener, spelling) not in watchers_of:
             return False
-        del hearers[listener, spelling]
-        del self._held[listener][topic, spelling]
+        del watchers_of[listener, spelling]
+        del self._held[listener][key, spelling]
         if not self._held[listener]:
             del self._held[listener]
-        if not hearers:
-            self._forget(topic)
-        return not hearers
+        if not watchers_of:
+            self._forget(key)
+        return not watchers_of
 
     def of(self, link: LinkKey) -> list[ResourceKey]:
-        return [ResourceKey(link, uri) for uri in self._topics.get(link, {})]
+        return [ResourceKey(link, uri) for uri in self._watched.get(link, {})]
 
-    def hearers(self, topic: ResourceKey) -> list[tuple[Listener, str]]:
+    def watchers_of(self, key: ResourceKey) -> list[tuple[Listener, str]]:
         """Each listener to a topic with each spelling that it used."""
-        return list(self._topics.get(topic.link, {}).get(topic.uri, ()))
+        return list(self._watched.get(key.link, {}).get(key.uri, ()))
 
-    def everybody(self) -> list[tuple[Listener, ResourceKey, str]]:
+    def everyone(self) -> list[tuple[Listener, ResourceKey, str]]:
         """Each listener with each topic, and as which URI it watches that."""
-        return [(listener, topic, uri) for listener, held in self._held.items() for topic, uri in held]
+        return [(listener, key, uri) for listener, held in self._held.items() for key, uri in held]
 
     def all_of(self, upstream: str) -> Iterator[Listener]:
         """Who watches anything of an upstream, once for each subscription."""
-        for link, topics in self._topics.items():
+        for link, keys in self._watched.items():
             if link.upstream == upstream:
-                for hearers in topics.values():
-                    yield from (listener for listener, _ in hearers)
+                for watchers_of in keys.values():
+                    yield from (listener for listener, _ in watchers_of)
 
     def meant(self, link: LinkKey, uri: str) -> list[ResourceKey]:
         """The topics that an upstream means by `uri`: that one, else its other spellings, else what it lies in.
@@ -79,18 +79,18 @@ class Watchers:
         if same is not None:
             return list(same)
         within = (self._spelled.get(ResourceKey(link, whole), ()) for whole in dict.fromkeys(wholes(spelling)))
-        return [topic for topics in within for topic in topics]
+        return [key for keys in within for key in keys]
 
-    def _forget(self, topic: ResourceKey) -> None:
+    def _forget(self, key: ResourceKey) -> None:
         """Lets go of a topic that nobody watches any more."""
-        del self._topics[topic.link][topic.uri]
-        if not self._topics[topic.link]:
-            del self._topics[topic.link]
-        same = self._spelled[_canonical(topic)]
-        del same[topic]
+        del self._watched[key.link][key.uri]
+        if not self._watched[key.link]:
+            del self._watched[key.link]
+        same = self._spelled[_canonical(key)]
+        del same[key]
         if not same:
-            del self._spelled[_canonical(topic)]
+            del self._spelled[_canonical(key)]
 
 
-def _canonical(topic: ResourceKey) -> ResourceKey:
-    return ResourceKey(topic.link, canonical(topic.uri))
+def _canonical(key: ResourceKey) -> ResourceKey:
+    return ResourceKey(key.link, canonical(key.uri))

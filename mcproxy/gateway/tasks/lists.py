@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from mcproxy.call.calls import Call, Complete, Failed, Outcome
 from mcproxy.call.errors import McpError
 from mcproxy.call.upstreams import Upstream
-from mcproxy.gateway.listings.internal_calls import NOBODY
+from mcproxy.gateway.listings.internal_calls import NO_CLIENT
 from mcproxy.gateway.listings.keys import LinkKey
 from mcproxy.gateway.listings.pagination import Paged, PageLimits, fetch_pages
 from mcproxy.gateway.listings.state import Catalogue
@@ -50,13 +50,13 @@ class TaskLists:
         self,
         catalogue: Catalogue,
         ids: TaskIds,
-        holdings: TaskRegistry,
+        registry: TaskRegistry,
         upstreams: Mapping[str, Upstream],
         proxy: Proxy,
     ) -> None:
         self._catalogue = catalogue
         self._ids = ids
-        self._holdings = holdings
+        self._registry = registry
         self._upstreams = upstreams
         self._proxy = proxy
 
@@ -79,15 +79,15 @@ class TaskLists:
     async def _fetched(self, link: LinkKey, call: Call) -> list[Raw]:
         spec, limits = self._catalogue.configured(link.upstream).space(link.upstream).spec, self._proxy.limits
         bounds = PageLimits(limits.max_list_pages, limits.max_list_entries, spec.max_message_bytes)
-        upstream, errand = self._upstreams[link.upstream], replace(call, client=NOBODY)
+        upstream, request = self._upstreams[link.upstream], replace(call, client=NO_CLIENT)
         with anyio.move_on_after(spec.timeouts.list):
-            drained = await fetch_pages(lambda params: upstream(errand.with_params(params)), _TASKS, bounds)
-            return [] if isinstance(drained, Failed) else drained.items
+            fetched = await fetch_pages(lambda params: upstream(request.with_params(params)), _TASKS, bounds)
+            return [] if isinstance(fetched, Failed) else fetched.items
         return []
 
     def _of_caller(self, link: LinkKey, call: Call, tasks: list[Raw]) -> list[_Listed]:
         listed = [_members(data) for data in tasks]
-        found = [(self._holdings.find(call.caller, call.listener, Task(link, _id(data))), data) for data in listed]
+        found = [(self._registry.find(call.caller, call.listener, Task(link, _id(data))), data) for data in listed]
         return [
             _Listed(self._ids.seal(task, call.caller), self._ids.rewriter(link, call.caller, task.tool).task(data))
             for task, data in found

@@ -51,15 +51,15 @@ SendToUpstream = Callable[[Target, Method, Call], Awaitable[Outcome]]
 class TaskRelay:
     """`relayed` stands between the resolver of a call and the exchange with its upstream."""
 
-    def __init__(self, catalogue: Catalogue, ids: TaskIds, holdings: TaskRegistry, listeners: Listeners) -> None:
+    def __init__(self, catalogue: Catalogue, ids: TaskIds, registry: TaskRegistry, listeners: Listeners) -> None:
         self._catalogue = catalogue
         self._ids = ids
-        self._holdings = holdings
+        self._registry = registry
         self._listeners = listeners
 
     def tell(self, link: LinkKey, change: TaskChanged) -> None:
         """Passes a task's new state to the sessions that know the task, each in its own id, and to nobody else."""
-        for listener, task in self._holdings.holders(Task(link, change.id)).items():
+        for listener, task in self._registry.holders(Task(link, change.id)).items():
             caller = listener.caller
             if not self._ids.reaches(caller, task):
                 continue
@@ -70,15 +70,15 @@ class TaskRelay:
 
     def relayed(self, target: Target, row: Method, call: Call, exchange: SendToUpstream) -> Awaitable[Outcome]:
         """The outcome of a call that may be about a task, or may become one. Raises McpError."""
-        way = target.way
-        if way is None or not row.deferrable:
+        route = target.route
+        if route is None or not row.deferrable:
             about_task = row.subject is Subject.TASK
             return self._about_task(target, row, call, exchange) if about_task else exchange(target, row, call)
-        if not way.deferred and TASK not in call.params:
+        if not route.deferred and TASK not in call.params:
             return exchange(target, row, call)
-        if not way.has_tasks:
-            return self._without_tasks(target, way, row, call, exchange)
-        return self._with_tasks(target, way, row, call, exchange)
+        if not route.has_tasks:
+            return self._without_tasks(target, route, row, call, exchange)
+        return self._with_tasks(target, route, row, call, exchange)
 
     async def _about_task(self, target: Target, row: Method, call: Call, exchange: SendToUpstream) -> Outcome:
         task = self._ids.find(parse_text(call.params[TASK_ID]) or "", call.caller)
@@ -88,20 +88,20 @@ class TaskRelay:
         return edited(outcome, rewriter.task if row.shape is Shape.TASK else rewriter.related)
 
     async def _with_tasks(
-        self, target: Target, way: ExposedRoute, row: Method, call: Call, exchange: SendToUpstream
+        self, target: Target, route: ExposedRoute, row: Method, call: Call, exchange: SendToUpstream
     ) -> Outcome:
-        link, tool = self._catalogue.link(target.space, call.caller), way.shown.own
+        link, tool = self._catalogue.link(target.space, call.caller), route.shown.own
         return self._noted(link, call, tool, await exchange(target, row, self._named(link, call, tool)))
 
     def _without_tasks(
-        self, target: Target, way: ExposedRoute, row: Method, call: Call, exchange: SendToUpstream
+        self, target: Target, route: ExposedRoute, row: Method, call: Call, exchange: SendToUpstream
     ) -> Awaitable[Outcome]:
         """For a client and an upstream that have no tasks in common."""
         wished = TASK in call.params
         if wished and CAPABILITY in self._catalogue.view(call.caller).capabilities:
             # tasks, Tool-Level Negotiation: "Servers SHOULD return a -32601 ... error if a client attempts to do so".
             raise McpError(METHOD_NOT_FOUND, "this tool cannot be called as a task")
-        if way.shown.task_support is Support.REQUIRED and self._takes_tool_calls(target, call):
+        if route.shown.task_support is Support.REQUIRED and self._takes_tool_calls(target, call):
             return _awaited(target, row, call, exchange)
         if wished:
             # tasks, Task Support and Handling: who declares no tasks ignores that a request wants to be one.
@@ -120,7 +120,7 @@ class TaskRelay:
 
     def _hold(self, listener: Listener | None, task: Task) -> None:
         if listener is not None and listener in self._listeners:
-            self._holdings.add(listener, task)
+            self._registry.add(listener, task)
 
     def _takes_tool_calls(self, target: Target, call: Call) -> bool:
         link = self._catalogue.link(target.space, call.caller)

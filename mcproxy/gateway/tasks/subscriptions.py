@@ -35,13 +35,13 @@ class TaskSubscriptions:
         self,
         catalogue: Catalogue,
         ids: TaskIds,
-        holdings: TaskRegistry,
+        registry: TaskRegistry,
         listeners: Listeners,
         upstreams: Mapping[str, Upstream],
     ) -> None:
         self._catalogue = catalogue
         self._ids = ids
-        self._holdings = holdings
+        self._registry = registry
         self._listeners = listeners
         self._upstreams = upstreams
         self._agreed: dict[LinkKey, frozenset[str]] = {}
@@ -58,17 +58,17 @@ class TaskSubscriptions:
         if listener is None or listener not in self._listeners:
             raise McpError(INVALID_REQUEST, "this client has no stream on which it could hear of tasks")
         for task in tasks.values():
-            self._holdings.add(listener, task)
+            self._registry.add(listener, task)
         await self._settle({task.link for task in tasks.values()})
         agreed = {id: task for id, task in tasks.items() if self._tells_of(task)}
         for id in tasks.keys() - agreed.keys():
-            self._holdings.discard(listener, tasks[id])
+            self._registry.discard(listener, tasks[id])
         return Complete(listening_for(agreed))
 
     def drop(self, listener: Listener) -> None:
         """Ends all that a listener held."""
-        links = {task.link for task in self._holdings.of(listener)}
-        self._holdings.drop(listener)
+        links = {task.link for task in self._registry.of(listener)}
+        self._registry.drop(listener)
         for link in links:
             self._syncs.want(link)
 
@@ -108,7 +108,7 @@ class TaskSubscriptions:
     async def _sync(self, link: LinkKey) -> None:
         if not self._catalogue.is_up(link) or self._catalogue.tasks(link, LATEST) is None:
             return
-        wanted, agreed = self._holdings.over(link), self._agreed.get(link, _NONE)
+        wanted, agreed = self._registry.over(link), self._agreed.get(link, _NONE)
         if wanted == agreed:
             return
         outcome = await self._asked(link, wanted)

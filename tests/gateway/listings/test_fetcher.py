@@ -504,8 +504,8 @@ async def test_polls_come_in_no_step() -> None:
 
 
 async def test_a_list_is_not_polled_where_its_upstream_tells_changes_nor_by_default() -> None:
-    telling = FakeUpstream("telling", tools={"listChanged": True})
-    async with house(telling, offering("a", "x"), options={"telling": {"list_poll": 100}}) as h:
+    announcing = FakeUpstream("telling", tools={"listChanged": True})
+    async with house(announcing, offering("a", "x"), options={"telling": {"list_poll": 100}}) as h:
         await h.ready()
         await quiet()
         assert h.sleeper.asked == []

@@ -33,7 +33,7 @@ def always(outcome: Outcome) -> FetchPage:
     return send
 
 
-async def drained(send: FetchPage, bounds: PageLimits = WIDE) -> tuple[list[bytes], str | None]:
+async def fetched(send: FetchPage, bounds: PageLimits = WIDE) -> tuple[list[bytes], str | None]:
     found = await fetch_pages(send, Kind.TOOLS, bounds)
     assert isinstance(found, FetchedPages)
     return [bytes(item) for item in found.items], found.cut
@@ -41,15 +41,15 @@ async def drained(send: FetchPage, bounds: PageLimits = WIDE) -> tuple[list[byte
 
 async def test_r31_the_empty_cursor_continues() -> None:
     pages = book({None: ([1], ""), "": ([2], "x"), "x": ([3], ...)})
-    assert await drained(pages) == ([b"1", b"2", b"3"], None)
+    assert await fetched(pages) == ([b"1", b"2", b"3"], None)
 
 
 async def test_r31_a_cursor_of_null_ends() -> None:
-    assert await drained(book({None: ([1], None)})) == ([b"1"], None)
+    assert await fetched(book({None: ([1], None)})) == ([b"1"], None)
 
 
 async def test_r31_a_cursor_that_comes_again_ends_with_a_warning() -> None:
-    assert await drained(book({None: ([1], "x"), "x": ([2], "x")})) == ([b"1", b"2"], "a cursor came again")
+    assert await fetched(book({None: ([1], "x"), "x": ([2], "x")})) == ([b"1", b"2"], "a cursor came again")
 
 
 async def test_r31_too_many_pages_end_with_a_warning() -> None:
@@ -57,19 +57,19 @@ async def test_r31_too_many_pages_end_with_a_warning() -> None:
         last = int(parse_text(params["cursor"]) or 0) if "cursor" in params else 0
         return complete(tools=[last], nextCursor=str(last + 1))
 
-    items, cut = await drained(endless, PageLimits(pages=3, entries=1000, bytes=10**6))
+    items, cut = await fetched(endless, PageLimits(pages=3, entries=1000, bytes=10**6))
     assert (items, cut) == ([b"0", b"1", b"2"], "it has more than 3 pages")
 
 
 @pytest.mark.parametrize("bounds", [PageLimits(9, 2, 10**6), PageLimits(9, 10, 5)])
 async def test_too_many_entries_or_bytes_end_with_a_warning(bounds: PageLimits) -> None:
-    items, cut = await drained(book({None: ([11, 22, 33], "x")}), bounds)
+    items, cut = await fetched(book({None: ([11, 22, 33], "x")}), bounds)
     assert len(items) == min(bounds.entries, 3)
     assert cut is not None
 
 
 async def test_a_list_that_is_announced_and_unknown_is_empty() -> None:
-    assert await drained(always(failed("unknown", METHOD_NOT_FOUND))) == ([], None)
+    assert await fetched(always(failed("unknown", METHOD_NOT_FOUND))) == ([], None)
 
 
 async def test_a_page_that_fails_fails_the_list() -> None:

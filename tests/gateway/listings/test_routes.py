@@ -61,37 +61,37 @@ def caller(principal: Principal = ANN, version: str = V2025_11_25, session: str 
     return Caller(principal, version, endpoint=AGGREGATE, session=session)
 
 
-def way(made: Catalogue, who: Caller, name: str = "up__push") -> ExposedRoute:
-    found = made.outlook(who).way(Kind.TOOLS, name)
+def route(made: Catalogue, who: Caller, name: str = "up__push") -> ExposedRoute:
+    found = made.routes(who).find(Kind.TOOLS, name)
     assert found is not None
     return found
 
 
 def test_callers_of_one_standing_share_an_outlook_and_what_is_found_out_in_it() -> None:
     made = catalogue(OPEN, {"up": {}})
-    assert made.outlook(caller(ANN)) is made.outlook(caller(EVE))
-    assert way(made, caller(ANN)) is way(made, caller(EVE))
+    assert made.routes(caller(ANN)) is made.routes(caller(EVE))
+    assert route(made, caller(ANN)) is route(made, caller(EVE))
 
 
 def test_a_name_that_is_not_shown_leads_nowhere() -> None:
-    outlook = catalogue(OPEN, {"up": {}}).outlook(caller())
-    assert outlook.way(Kind.TOOLS, "push") is None
-    assert outlook.way(Kind.PROMPTS, "up__push") is None
+    routes = catalogue(OPEN, {"up": {}}).routes(caller())
+    assert routes.find(Kind.TOOLS, "push") is None
+    assert routes.find(Kind.PROMPTS, "up__push") is None
 
 
 def test_what_a_tool_says_of_itself_anew_holds_at_once() -> None:
     made = catalogue(OPEN, {"up": {}})
-    assert not way(made, caller()).repeatable
+    assert not route(made, caller()).repeatable
     listed(made, "up", annotations={"readOnlyHint": True})
-    assert way(made, caller()).repeatable
+    assert route(made, caller()).repeatable
 
 
 def test_tasks_that_an_upstream_has_since_it_is_back_hold_at_once() -> None:
     made = catalogue(OPEN, {"up": {}})
-    assert not way(made, caller()).has_tasks
+    assert not route(made, caller()).has_tasks
     connect(made, "up", {"tasks": {}})
-    assert way(made, caller()).has_tasks
-    assert not way(made, caller(version=V2025_06_18)).has_tasks
+    assert route(made, caller()).has_tasks
+    assert not route(made, caller(version=V2025_06_18)).has_tasks
 
 
 REQUIRED: Final[dict[str, object]] = {"execution": {"taskSupport": "required"}}
@@ -117,65 +117,65 @@ def test_a_task_answers_unasked_only_where_a_tool_must_be_one_or_its_upstream_de
     era, spoken = (Era.STATELESS, LATEST) if version == LATEST else (Era.HANDSHAKE, V2025_11_25)
     made.connect(LinkKey("up", None), ServerIdentity(era, spoken, offered))
     listed(made, "up", **members)
-    assert way(made, caller(version=version)).deferred is deferred
+    assert route(made, caller(version=version)).deferred is deferred
 
 
 def test_whether_all_may_use_the_same_is_as_other_settings_say_at_once() -> None:
     made, same = catalogue(OPEN, {"up": {}}), caller()
-    assert made.outlook(same).for_all
+    assert made.routes(same).for_all
     rules = Rules.model_validate(ROLES)
     closed = Policy(rules, readings=readings, matcher=matcher)
     made.reconfigure(layouts(settings_of({"up": {}}).upstreams, 64), closed, 10)
-    assert not made.outlook(same).for_all
+    assert not made.routes(same).for_all
 
 
 def test_the_link_of_a_session_says_what_tasks_there_are_for_that_session() -> None:
     made = catalogue(OPEN, {"up": {"connection": "session"}})
-    assert not way(made, caller(session="one")).has_tasks
+    assert not route(made, caller(session="one")).has_tasks
     connect(made, "up", {"tasks": {}}, owner="one")
-    assert way(made, caller(session="one")).has_tasks
-    assert not way(made, caller(session="other")).has_tasks
+    assert route(made, caller(session="one")).has_tasks
+    assert not route(made, caller(session="other")).has_tasks
     made.retire(LinkKey("up", "one"))
-    assert not way(made, caller(session="one")).has_tasks
+    assert not route(made, caller(session="one")).has_tasks
 
 
 def test_what_decides_is_told_by_standing_though_all_may_use_the_same() -> None:
     policy = {"default": "allow", "roles": {"ops": {"allow": [{"tools": ["push"]}]}}}
     made = catalogue(policy, {"up": {}})
-    by_rule, by_default = way(made, caller(ANN)).aim.decision, way(made, caller(EVE)).aim.decision
+    by_rule, by_default = route(made, caller(ANN)).subject.decision, route(made, caller(EVE)).subject.decision
     assert "roles.ops.allow" in str(by_rule.rule if by_rule else None)
     assert by_default == Decision(True)
 
 
 def test_what_arguments_decide_is_not_decided_before_they_are_there() -> None:
     made = catalogue({"roles": {"ops": {"allow": [{"arguments": {"x": {"equals": 1}}}]}}}, {"up": {}})
-    assert way(made, caller()).aim.decision is None
+    assert route(made, caller()).subject.decision is None
 
 
 def test_outlooks_that_were_not_asked_for_lately_give_way() -> None:
     made = catalogue({"default": "allow", "roles": {"ops": {}, "guest": {}}}, {"up": {}}, max_views=1)
-    first = made.outlook(caller(ANN))
-    assert made.outlook(caller(ANN)) is first
-    made.outlook(caller(EVE))
-    assert made.outlook(caller(ANN)) is not first
+    first = made.routes(caller(ANN))
+    assert made.routes(caller(ANN)) is first
+    made.routes(caller(EVE))
+    assert made.routes(caller(ANN)) is not first
 
 
 def test_what_changes_while_a_call_is_on_its_way_holds_at_once_for_its_caller() -> None:
     made, same = catalogue({"default": "allow", "roles": {"ops": {}}}, {"up": {}}), caller()
-    before = made.outlook(same)
-    assert made.outlook(same) is before
+    before = made.routes(same)
+    assert made.routes(same) is before
     listed(made, "up", annotations={"readOnlyHint": True})
-    assert way(made, same).repeatable
+    assert route(made, same).repeatable
     connect(made, "up", {"tasks": {}})
-    assert way(made, same).has_tasks
+    assert route(made, same).has_tasks
     made.reconfigure({}, Policy(Rules(), readings=readings, matcher=matcher), 10)
-    assert made.outlook(same).way(Kind.TOOLS, "up__push") is None
+    assert made.routes(same).find(Kind.TOOLS, "up__push") is None
     made.reconfigure(
         layouts(settings_of({"up": {}}).upstreams, 64), Policy(Rules(), readings=readings, matcher=matcher), 10
     )
-    assert way(made, same).has_tasks
+    assert route(made, same).has_tasks
     made.retire(LinkKey("up", None))
-    assert made.outlook(same).way(Kind.TOOLS, "up__push") is None
+    assert made.routes(same).find(Kind.TOOLS, "up__push") is None
 
 
 def test_a_name_is_aimed_where_its_call_goes_before_what_is_hidden_from_the_caller() -> None:
@@ -186,5 +186,5 @@ def test_a_name_is_aimed_where_its_call_goes_before_what_is_hidden_from_the_call
     def aimed(principal: Principal) -> str:
         return aiming(Call(row_of("tools/call"), {"name": raw("push")}, caller(principal), FakeClient())).upstream
 
-    assert aimed(ANN) == way(made, caller(ANN), "push").shown.upstream == "first"
-    assert aimed(EVE) == way(made, caller(EVE), "push").shown.upstream == "second"
+    assert aimed(ANN) == route(made, caller(ANN), "push").shown.upstream == "first"
+    assert aimed(EVE) == route(made, caller(EVE), "push").shown.upstream == "second"

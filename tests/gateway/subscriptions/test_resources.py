@@ -413,7 +413,7 @@ class WatchersAgainstAList(RuleBasedStateMachine):
         for topic, _, _ in self.model:
             assert topic in self.watchers
             assert self.watchers.meant(topic.link, topic.uri) == [topic]
-            heard = Counter((id(listener), spelling) for listener, spelling in self.watchers.hearers(topic))
+            heard = Counter((id(listener), spelling) for listener, spelling in self.watchers.watchers_of(topic))
             assert heard == Counter((id(who), spelling) for other, who, spelling in self.model if other == topic)
         for person in self.people:
             held = [(topic, spelling) for topic, who, spelling in self.model if who is person]

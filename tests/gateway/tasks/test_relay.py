@@ -258,14 +258,14 @@ async def test_a_change_is_told_to_the_sessions_that_know_the_task_and_to_no_oth
 
 
 def test_of_one_session_the_oldest_tasks_give_way() -> None:
-    holdings, listener = TaskRegistry(2), FakeListener()
+    registry, listener = TaskRegistry(2), FakeListener()
     tasks = [Task(LinkKey("a", None), str(number)) for number in range(3)]
     for task in (tasks[0], tasks[1], tasks[0], tasks[2]):
-        holdings.add(listener, task)
-    assert [list(holdings.holders(task)) for task in tasks] == [[listener], [], [listener]]
-    holdings.drop(listener)
-    holdings.drop(listener)
-    assert not any(holdings.holders(task) for task in tasks)
+        registry.add(listener, task)
+    assert [list(registry.holders(task)) for task in tasks] == [[listener], [], [listener]]
+    registry.drop(listener)
+    registry.drop(listener)
+    assert not any(registry.holders(task) for task in tasks)
 
 
 @pytest.mark.parametrize("denied", [{"upstreams": ["a"]}, {"upstreams": ["a"], "tools": ["slow"]}])
@@ -450,7 +450,7 @@ STATELESS: dict[str, Any] = {"version": LATEST, "capabilities": DECLARED}
 TOLD = "notifications/tasks"
 
 
-def telling(name: str = "a") -> FakeUpstream:
+def announcing(name: str = "a") -> FakeUpstream:
     """An upstream of the extension that makes the tasks `1`, `2`, ... and tells of each but `2`."""
     upstream = extended(name)
     upstream.answers["tools/call"] = lambda call: complete(
@@ -496,7 +496,7 @@ def state(id: str) -> TaskChanged:
 
 
 async def test_a_stream_hears_of_its_tasks_in_its_own_names_and_of_no_others() -> None:
-    async with house(telling()) as h:
+    async with house(announcing()) as h:
         await h.ready()
         one, silent, other = await made(h), await made(h), await made(h)
         mine, theirs = stream(h), stream(h)
@@ -509,7 +509,7 @@ async def test_a_stream_hears_of_its_tasks_in_its_own_names_and_of_no_others() -
 
 
 async def test_r39_the_tasks_of_another_principal_are_left_out_like_those_that_do_not_exist() -> None:
-    async with house(telling()) as h:
+    async with house(announcing()) as h:
         await h.ready()
         id, eve = await made(h, principal=Principal("ann")), stream(h, "eve")
         assert await agreed(h, eve, id, "made-up") == []
@@ -520,7 +520,7 @@ async def test_r39_the_tasks_of_another_principal_are_left_out_like_those_that_d
 
 
 async def test_an_upstream_is_asked_for_what_all_its_clients_listen_for_until_their_streams_end() -> None:
-    async with house(telling()) as h:
+    async with house(announcing()) as h:
         await h.ready()
         ids = [await made(h) for _ in range(3)]
         one, two = stream(h), stream(h)
@@ -535,7 +535,7 @@ async def test_an_upstream_is_asked_for_what_all_its_clients_listen_for_until_th
 
 
 async def test_an_upstream_that_returns_is_asked_again() -> None:
-    async with house(telling()) as h:
+    async with house(announcing()) as h:
         await h.ready()
         id, listener = await made(h), stream(h)
         h["a"].disconnect()
@@ -547,7 +547,7 @@ async def test_an_upstream_that_returns_is_asked_again() -> None:
 
 
 async def test_an_upstream_that_refuses_to_tell_leaves_nothing_agreed() -> None:
-    up = telling()
+    up = announcing()
     up.answers["subscriptions/listen"] = lambda call: failed("no")
     async with house(up) as h:
         await h.ready()
@@ -558,7 +558,7 @@ async def test_an_upstream_that_refuses_to_tell_leaves_nothing_agreed() -> None:
 
 
 async def test_who_has_no_stream_listens_for_nothing() -> None:
-    async with house(telling()) as h:
+    async with house(announcing()) as h:
         await h.ready()
         named = {"taskIds": [await made(h)]}
         assert error(await h.call("subscriptions/listen", **STATELESS, notifications=named)).code == -32600
