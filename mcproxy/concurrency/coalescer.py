@@ -13,6 +13,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from mcproxy.concurrency.clock import Sleep
+from mcproxy.concurrency.wakeup import Wakeup
 
 K = TypeVar("K", bound=Hashable)
 
@@ -27,12 +28,12 @@ class Coalescer(Generic[K]):
         self._running: set[K] = set()
         self._alarms: dict[K, anyio.CancelScope] = {}
         self._new_alarms: list[tuple[K, float, anyio.CancelScope]] = []
-        self._stirred = anyio.Event()
+        self._wakeup = Wakeup()
 
     def want(self, key: K) -> None:
         self._silence(key)
         self._pending[key] = None
-        self._stir()
+        self._wakeup.notify_all()
 
     def want_after(self, key: K, seconds: float) -> None:
         """Wants `key` in a while, unless it is wanted already, or wanted or forgotten before."""
@@ -41,13 +42,13 @@ class Coalescer(Generic[K]):
         self._silence(key)
         self._alarms[key] = scope = anyio.CancelScope()
         self._new_alarms.append((key, seconds, scope))
-        self._stir()
+        self._wakeup.notify_all()
 
     def forget(self, key: K) -> None:
         """Takes back what was wanted and has not begun."""
         self._silence(key)
         self._pending.pop(key, None)
-        self._stir()
+        self._wakeup.notify_all()
 
     def wanted(self, key: K) -> bool:
         """Whether `key` is wanted by somebody who came after the run that there may be began."""
@@ -59,15 +60,14 @@ class Coalescer(Generic[K]):
     async def done(self, key: K) -> None:
         """Returns when all that was wanted of `key` is done."""
         while self.busy(key):
-            await self._stirred.wait()
+            await self._wakeup.wait()
 
     async def run(self) -> None:
         """Does the work until cancelled."""
         async with anyio.create_task_group() as tasks:
             while True:
-                stirred = self._stirred
                 self._start(tasks)
-                await stirred.wait()
+                await self._wakeup.wait()
 
     def _start(self, tasks: TaskGroup) -> None:
         alarms, self._new_alarms = self._new_alarms, []
@@ -83,7 +83,7 @@ class Coalescer(Generic[K]):
             await self._work(key)
         finally:
             self._running.discard(key)
-            self._stir()
+            self._wakeup.notify_all()
 
     async def _ring(self, key: K, seconds: float, scope: anyio.CancelScope) -> None:
         with scope:
@@ -95,7 +95,3 @@ class Coalescer(Generic[K]):
         scope = self._alarms.pop(key, None)
         if scope is not None:
             scope.cancel()
-
-    def _stir(self) -> None:
-        stirred, self._stirred = self._stirred, anyio.Event()
-        stirred.set()

@@ -11,9 +11,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-import anyio
-
 from mcproxy.call.errors import McpError, Reason
+from mcproxy.concurrency.wakeup import Wakeup
 from mcproxy.protocol.jsonrpc import INTERNAL_ERROR
 
 
@@ -31,7 +30,7 @@ class CredentialLeases:
     def __init__(self, idle: float, most_of_principal: int) -> None:
         self._leases: dict[str, Lease] = {}
         self._of_principal: Counter[str] = Counter()
-        self._news = anyio.Event()
+        self._begun = Wakeup()
         self.reconfigure(idle, most_of_principal)
 
     def reconfigure(self, idle: float, most_of_principal: int) -> None:
@@ -43,7 +42,7 @@ class CredentialLeases:
     async def begun(self) -> None:
         """Returns once there is one."""
         while not self._leases:
-            await self._news.wait()
+            await self._begun.wait()
 
     @contextmanager
     def used(self, key: str, principal: str, now: float) -> Iterator[bool]:
@@ -70,8 +69,7 @@ class CredentialLeases:
         if key not in self._leases:
             self._leases[key] = Lease(principal, now)
             self._of_principal[principal] += 1
-            self._news.set()
-            self._news = anyio.Event()
+            self._begun.notify_all()
         self._leases[key].used = now
         return self._leases[key]
 

@@ -16,6 +16,7 @@ from mcproxy.call.clients import Listener
 from mcproxy.call.errors import McpError
 from mcproxy.call.upstreams import Connected, Disconnected, Retired, Upstream, UpstreamChanged, UpstreamEvent
 from mcproxy.concurrency.coalescer import Coalescer
+from mcproxy.gateway.component import Component, Reconfiguration
 from mcproxy.gateway.listings.internal_calls import internal_call
 from mcproxy.gateway.listings.keys import LinkKey
 from mcproxy.gateway.listings.listeners import Listeners
@@ -27,7 +28,7 @@ from mcproxy.protocol.methods import LOG_LEVELS, METHODS, SET_LEVEL
 log = structlog.get_logger()
 
 
-class LogLevels:
+class LogLevels(Component):
     """`timeout` is how many seconds a client's request waits for upstreams to agree, and each upstream gets."""
 
     def __init__(
@@ -42,8 +43,8 @@ class LogLevels:
         self._sent: dict[LinkKey, str] = {}
         self._syncs: Coalescer[LinkKey] = Coalescer(self._sync)
 
-    def reconfigure(self, timeout: float) -> None:
-        self._timeout = timeout
+    def reconfigure(self, change: Reconfiguration) -> None:
+        self._timeout = change.settings.proxy.list_wait
 
     async def run(self) -> None:
         """Sets levels upstream until cancelled."""
@@ -64,7 +65,7 @@ class LogLevels:
                 await self._syncs.done(link)
         return Complete({})
 
-    def drop(self, listener: Listener) -> None:
+    def leave(self, listener: Listener) -> None:
         """Forgets what a listener wanted."""
         if listener in self._named:
             self._named.discard(listener)

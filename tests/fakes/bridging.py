@@ -147,6 +147,23 @@ class Time:
 
 
 @dataclass
+class FakeResolver:
+    """A `CallResolver` that says the same of every call, and allows it."""
+
+    upstream: str = "up"
+    is_stateless: bool = False
+
+    async def owner(self, call: Call) -> str:
+        return self.upstream
+
+    def check_allowed(self, call: Call) -> None:
+        return
+
+    def asks_by_results(self, call: Call) -> bool:
+        return self.is_stateless
+
+
+@dataclass
 class World:
     """A bridge in front of one handler."""
 
@@ -155,10 +172,7 @@ class World:
     time: Time
     metrics: Metrics
     limits: settings.BridgeSettings
-    owner: str = "up"
-    """The upstream that now has what calls are about."""
-    asks_by_results: bool = False
-    """Whether it is known to."""
+    resolver: FakeResolver
 
     @property
     def parked(self) -> int:
@@ -215,14 +229,9 @@ async def bridged(handler: Handler, **limits: object) -> AsyncIterator[World]:
     time, metrics, numbers = Time(), Metrics(CollectorRegistry()), count(1)
     bounds = settings.BridgeSettings.model_validate(limits)
 
-    async def owner(call: Call) -> str:
-        return world.owner
-
-    bridge = InputBridge(
-        bounds, Sealer(b"secret"), owner, lambda call: None, lambda call: world.asks_by_results, metrics, time.clock,
-        time.sleep, lambda: f"id-{next(numbers)}",
-    )  # fmt: skip
-    world = World(bridge, stack([contained, bridge.bridged], handler), time, metrics, bounds)
+    resolver, sealer = FakeResolver(), Sealer(b"secret")
+    bridge = InputBridge(bounds, sealer, resolver, metrics, time.clock, time.sleep, lambda: f"id-{next(numbers)}")
+    world = World(bridge, stack([contained, bridge.bridged], handler), time, metrics, bounds, resolver)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(bridge.run)
         await quiet()

@@ -208,11 +208,12 @@ class World:
     running: anyio.CancelScope = field(default_factory=anyio.CancelScope)
 
     def __post_init__(self) -> None:
-        self.upstream = self.cache.around(self.server)
+        self.cache.watch_through(self.table)
+        self.upstream = self.cache.upstreams[NAME]
 
     async def run(self) -> None:
         with self.running:
-            await self.cache.run(self.table)
+            await self.cache.run()
 
     async def get(self, call: Call) -> Outcome:
         return await self.upstream(call)
@@ -268,13 +269,11 @@ async def world(
 ) -> AsyncIterator[World]:
     """A running cache whose upstream is connected; `cache` is that upstream's settings."""
     server = server or Server()
-    spec = settings.UpstreamSettings.model_validate(
-        {"name": NAME, "url": "http://localhost", "prefix": "f", "connection": connection, "cache": cache}
-    )
+    spec = {"name": NAME, "url": "http://localhost", "prefix": "f", "connection": connection, "cache": cache}
+    in_force = settings.Settings.model_validate({"proxy": {"cache": limits or {}}, "upstreams": [spec]})
     clock, table, metrics = Clock(), Table(), Metrics()
-    reads = ReadCache(
-        [spec], limits or settings.CacheLimits(), metrics, lambda upstream, owner, name: name in read_only, clock
-    )
+    by_name = {NAME: server}
+    reads = ReadCache(in_force, by_name, metrics, lambda upstream, owner, name: name in read_only, clock)
     async with anyio.create_task_group() as tasks:
         it = World(server, reads, clock, table, metrics, tasks)
         tasks.start_soon(it.run)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
@@ -17,7 +17,6 @@ from typing import Protocol, assert_never
 import anyio
 from msgspec.structs import replace
 
-from mcproxy import settings
 from mcproxy.call.calls import Call, Complete, Handler, Outcome
 from mcproxy.call.clients import ListChanged, Listener, Notice, ResourceUpdated, TaskChanged
 from mcproxy.call.identity import LinkOwner, owner
@@ -38,11 +37,13 @@ from mcproxy.gateway.cache.policy import CachePolicy, Hit, unreachable
 from mcproxy.gateway.cache.singleflight import SharedRead
 from mcproxy.gateway.cache.store import CacheKey, fit
 from mcproxy.gateway.cache.watches import Watch, WatchChanges
+from mcproxy.gateway.component import Component, Reconfiguration
 from mcproxy.gateway.containment import contained
 from mcproxy.gateway.listings.keys import LinkKey, ResourceKey
 from mcproxy.gateway.listings.state import Catalogue
 from mcproxy.protocol.jsonrpc import parse_text
 from mcproxy.protocol.methods import METHODS, Kind, Method, Subject
+from mcproxy.settings import Settings, UpstreamSettings
 from mcproxy.telemetry.metrics import Metrics
 
 ReadOnly = Callable[[str, LinkOwner, str], bool]
@@ -93,65 +94,72 @@ class CachedUpstream:
         self.upstream.release(owner)
 
 
-@dataclass(frozen=True, slots=True)
-class Running:
-    """What there is while the cache runs: whose tasks its reads are, and where it subscribes."""
+class ReadCache(Component):
+    """Of all upstreams together. While it does not run, every call goes straight through.
 
-    tasks: asyncio.TaskGroup
-    subscriptions: WatchTable
-
-
-class ReadCache:
-    """Of all upstreams together. While it does not run, every call goes straight through."""
+    `settings` are those in force, `upstreams` those that they enable; `self.upstreams` are the same, with their reads
+    cached, and one and the same mapping after each reload.
+    """
 
     def __init__(
         self,
-        specs: Sequence[settings.UpstreamSettings],
-        limits: settings.CacheLimits,
+        settings: Settings,
+        upstreams: Mapping[str, Upstream],
         metrics: Metrics,
         read_only: ReadOnly,
         now: Clock = time.monotonic,
     ) -> None:
-        self._specs = {spec.name: spec for spec in specs}
-        self._limits = limits
-        self._policies = {spec.name: CachePolicy(spec, limits.max_entry_bytes) for spec in specs}
+        self._specs = _enabled(settings)
+        self._limits = settings.proxy.cache
+        self._policies = {name: CachePolicy(spec, self._limits.max_entry_bytes) for name, spec in self._specs.items()}
         self._metrics = metrics
         self._read_only = read_only
         self._now = now
-        self._running: Running | None = None
+        self._subscriptions: WatchTable | None = None
+        self._tasks: asyncio.TaskGroup | None = None
+        self.upstreams: dict[str, Upstream] = {}
+        self._wrap(upstreams)
 
-    async def run(self, subscriptions: WatchTable) -> None:
-        """Reads upstream for whoever waits, until cancelled."""
-        async with asyncio.TaskGroup() as tasks:
-            self._running = Running(tasks, subscriptions)
+    def watch_through(self, subscriptions: WatchTable) -> None:
+        """Has the cache watch resources by `subscriptions`; to be said once, before it runs."""
+        self._subscriptions = subscriptions
+
+    async def run(self) -> None:
+        """Makes the reads upstream that calls share, until cancelled."""
+        async with asyncio.TaskGroup() as self._tasks:
             try:
                 await anyio.sleep_forever()
             finally:
-                self._running = None
+                self._tasks = None
 
-    def reconfigure(
-        self, specs: Sequence[settings.UpstreamSettings], limits: settings.CacheLimits, stay: Collection[str]
-    ) -> None:
-        """Goes by other settings from now on. `stay` names the upstreams whose links are what they were.
-
-        What was read of an upstream that is another now is forgotten.
-        """
+    def reconfigure(self, change: Reconfiguration) -> None:
+        """What was read of an upstream that is another now is forgotten."""
         before, self._policies = self._policies, {}
-        old_specs, self._specs = self._specs, {spec.name: spec for spec in specs}
+        old_specs, self._specs = self._specs, _enabled(change.settings)
+        limits = change.settings.proxy.cache
         same_limits, self._limits = limits == self._limits, limits
-        for spec in specs:
-            old = before.get(spec.name)
-            if old is not None and spec.name in stay and same_limits and spec == old_specs[spec.name]:
-                self._policies[spec.name] = before.pop(spec.name)
+        for name, spec in self._specs.items():
+            old = before.get(name)
+            if old is not None and name in change.kept and same_limits and spec == old_specs[name]:
+                self._policies[name] = before.pop(name)
                 continue
-            fresh = self._policies[spec.name] = CachePolicy(spec, limits.max_entry_bytes)
-            if old is not None and spec.name in stay:
+            fresh = self._policies[name] = CachePolicy(spec, limits.max_entry_bytes)
+            if old is not None and name in change.kept:
                 fresh.succeed(old)
         for name, policy in before.items():
             self._count(name, Cause.RELOAD)
             self._apply(policy, policy.end())
+        self._wrap(change.upstreams)
 
-    def around(self, upstream: Upstream) -> Upstream:
+    def invalidate(self, key: ResourceKey) -> None:
+        """Forgets what was read of a resource that may have changed without its upstream saying so."""
+        self.on_event(UpstreamChanged(key.link.upstream, key.link.owner, ResourceUpdated(key.uri)))
+
+    def _wrap(self, upstreams: Mapping[str, Upstream]) -> None:
+        self.upstreams.clear()
+        self.upstreams.update({name: self._around(upstream) for name, upstream in upstreams.items()})
+
+    def _around(self, upstream: Upstream) -> Upstream:
         """`upstream`, with its reads cached."""
         policy = self._policies[upstream.name]
         self._metrics.cache_bytes.labels(upstream.name).set_function(lambda: policy.store.bytes)
@@ -199,7 +207,7 @@ class ReadCache:
 
     def _answer(self, upstream: Upstream, policy: CachePolicy, call: Call) -> Awaitable[Outcome]:
         row = call.row
-        if self._running is None:
+        if self._tasks is None:
             return upstream(call)
         if row.cacheable:
             return self._read(upstream, policy, call, row)
@@ -223,12 +231,12 @@ class ReadCache:
     async def _fetch(self, upstream: Upstream, policy: CachePolicy, reader: CacheKey, call: Call) -> Outcome:
         """Reads together with others where the outcome may be shared, and alone where it may not."""
         for key in policy.shared_read_keys(reader):
-            if self._running is None:
+            if self._tasks is None:
                 break
             joined = policy.join(key, reader, call)
             self._metrics.cache_reads.labels(upstream.name, "miss" if joined.is_leader else "coalesced").inc()
             if joined.is_leader:
-                self._begin(self._running.tasks, upstream, policy, joined.shared_read)
+                self._begin(self._tasks, upstream, policy, joined.shared_read)
             outcome = await joined.shared_read.wait(joined.waiter)
             if outcome is not None:
                 return outcome
@@ -276,12 +284,12 @@ class ReadCache:
         return tool is None or not self._read_only(name, owner(self._specs[name], call.caller), tool)
 
     def _apply(self, policy: CachePolicy, changes: WatchChanges) -> None:
-        if self._running is None:
+        if self._tasks is None or self._subscriptions is None:
             return
         for watch in changes.ended:
-            self._running.subscriptions.unwatch(_key_of(watch), watch, watch.uri)
+            self._subscriptions.unwatch(_key_of(watch), watch, watch.uri)
         if changes.began is not None:
-            self._running.tasks.create_task(self._watch(self._running.subscriptions, policy, changes.began))
+            self._tasks.create_task(self._watch(self._subscriptions, policy, changes.began))
 
     async def _watch(self, subscriptions: WatchTable, policy: CachePolicy, watch: Watch) -> None:
         """Has the upstream report changes. Where it does not, the entry lives by its TTL alone."""
@@ -297,7 +305,11 @@ class ReadCache:
         return hit.result
 
 
-def _concerned(spec: settings.UpstreamSettings) -> frozenset[str]:
+def _enabled(settings: Settings) -> dict[str, UpstreamSettings]:
+    return {spec.name: spec for spec in settings.upstreams if spec.enabled}
+
+
+def _concerned(spec: UpstreamSettings) -> frozenset[str]:
     """The methods whose calls the cache answers, or has to know of."""
     writes = spec.cache.invalidate_on_tool_calls
     rows = METHODS.values()

@@ -17,7 +17,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Awaitable, Callable
-from typing import assert_never
+from typing import Protocol, assert_never
 
 import anyio
 from msgspec.structs import replace
@@ -26,8 +26,9 @@ from mcproxy import settings
 from mcproxy.call.calls import Call, Complete, Failed, Handler, InputRequired, Outcome
 from mcproxy.call.clients import InputRequest
 from mcproxy.concurrency.clock import Clock, Sleep
+from mcproxy.gateway.component import Component, Reconfiguration
 from mcproxy.gateway.input.parked_call import Unaskable, lacking
-from mcproxy.gateway.input.parking import AsksByResults, Parking, Pause
+from mcproxy.gateway.input.parking import Parking, Pause
 from mcproxy.gateway.input.request_state import Parked, Relayed, RequestStates, refused
 from mcproxy.gateway.input.rounds import driven
 from mcproxy.gateway.input.url_elicitation import is_unwilling, url_elicitations
@@ -37,26 +38,32 @@ from mcproxy.protocol.jsonrpc import first_level, raw
 from mcproxy.sealing import Sealer
 from mcproxy.telemetry.metrics import Metrics
 
-FindOwner = Callable[[Call], Awaitable[str]]
-"""The upstream that a call goes to. Raises McpError where there is none."""
-Check = Callable[[Call], None]
-"""Raises McpError where a caller may not make a call, or not any more."""
+
+class CallResolver(Protocol):
+    """What the bridge has to know of a call (`resolving.targets`)."""
+
+    async def owner(self, call: Call) -> str:
+        """The upstream that a call goes to. Raises McpError where there is none."""
+
+    def check_allowed(self, call: Call) -> None:
+        """Raises McpError where a caller may not make a call, or not any more."""
+
+    def asks_by_results(self, call: Call) -> bool:
+        """Whether the upstream of a call is known to ask by its results alone."""
 
 
 def _mint() -> str:
     return secrets.token_urlsafe(16)
 
 
-class InputBridge:
+class InputBridge(Component):
     """`bridged` is its `Stage`. Parks calls while `run` does."""
 
     def __init__(
         self,
         limits: settings.BridgeSettings,
         sealer: Sealer,
-        owner: FindOwner,
-        check: Check,
-        asks_by_results: AsksByResults,
+        resolver: CallResolver,
         metrics: Metrics,
         clock: Clock = time.time,
         sleep: Sleep = anyio.sleep,
@@ -64,16 +71,15 @@ class InputBridge:
     ) -> None:
         self._limits = limits
         self._tickets = RequestStates(sealer)
-        self._owner = owner
-        self._check = check
+        self._resolver = resolver
         self._clock = clock
         self._sleep = sleep
         self._mint = mint
-        self._parking = Parking(limits, asks_by_results, metrics, clock, sleep, mint)
+        self._parking = Parking(limits, resolver.asks_by_results, metrics, clock, sleep, mint)
 
-    def reconfigure(self, limits: settings.BridgeSettings) -> None:
-        self._limits = limits
-        self._parking.reconfigure(limits)
+    def reconfigure(self, change: Reconfiguration) -> None:
+        self._limits = change.settings.proxy.bridge
+        self._parking.reconfigure(self._limits)
 
     async def run(self) -> None:
         await self._parking.run()
@@ -121,11 +127,11 @@ class InputBridge:
         """What a retry continues: a call that waits here, or itself with its upstream's own state. Raises McpError."""
         match self._tickets.open(call, self._clock()):
             case Relayed(upstream=upstream, state=state):
-                if await self._owner(call) != upstream:
+                if await self._resolver.owner(call) != upstream:
                     raise refused("is of another server than the one that answers now: make the call again, without it")
                 return call.with_params({**call.params, REQUEST_STATE: raw(state)})
             case Parked() as parked:
-                self._check(call)
+                self._resolver.check_allowed(call)
                 return parked
             case continuation:
                 assert_never(continuation)
@@ -137,7 +143,7 @@ class InputBridge:
             return lacking(missing)
         if required.state is None:
             return required
-        continuation = Relayed(await self._owner(call), required.state)
+        continuation = Relayed(await self._resolver.owner(call), required.state)
         state = self._tickets.issue(call, continuation, self._clock() + self._limits.park_ttl)
         return replace(required, state=state, result={**required.result, REQUEST_STATE: raw(state)})
 

@@ -11,7 +11,6 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
 
-import anyio
 from msgspec.structs import replace
 
 from mcproxy import settings
@@ -19,6 +18,7 @@ from mcproxy.call.calls import Call, Failed, Handler, Outcome
 from mcproxy.call.clients import InputRequest
 from mcproxy.call.errors import McpError, Party, Reason
 from mcproxy.concurrency.clock import Clock, Sleep
+from mcproxy.concurrency.wakeup import Wakeup
 from mcproxy.gateway.containment import contained
 from mcproxy.gateway.input.parked_call import ParkedCall
 from mcproxy.gateway.input.request_state import Parked, refused
@@ -70,7 +70,7 @@ class Parking:
         """All that were ever parked and are not over, those with a request attached too: they keep their place."""
         self._expiries: dict[str, float] = {}
         """Of those that wait, soonest first."""
-        self._stirred = anyio.Event()
+        self._parked = Wakeup()
         self._metrics = metrics
         metrics.parked.set_function(self.__len__)
 
@@ -145,7 +145,7 @@ class Parking:
         parked_call.park()
         expires = self._clock() + self._limits.park_ttl
         self._expiries[parked_call.id] = expires
-        self._stir()
+        self._parked.notify_all()
         return Pause(Parked(parked_call.id, parked_call.round), parked_call.requests, expires)
 
     def _check_room(self, parked_call: ParkedCall) -> None:
@@ -165,17 +165,13 @@ class Parking:
         while True:
             soonest = next(iter(self._expiries.values()), None)
             if soonest is None:
-                await self._stirred.wait()
+                await self._parked.wait()
                 continue
             await self._sleep(max(0.0, soonest - self._clock()))
             now = self._clock()
             for id in [id for id, expires in self._expiries.items() if expires <= now]:
                 self._end(self._places[id])
                 self._metrics.parked_ends.labels("expired").inc()
-
-    def _stir(self) -> None:
-        self._stirred.set()
-        self._stirred = anyio.Event()
 
 
 async def _carry(parked_call: ParkedCall, handler: Handler, call: Call) -> None:

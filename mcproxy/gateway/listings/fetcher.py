@@ -36,16 +36,18 @@ from mcproxy.catalog.merging import View, read_listing
 from mcproxy.catalog.naming import RefusedEntry, Space
 from mcproxy.concurrency.clock import Clock, Sleep
 from mcproxy.concurrency.coalescer import Coalescer
+from mcproxy.concurrency.wakeup import Wakeup
+from mcproxy.gateway.component import Component, Reconfiguration
 from mcproxy.gateway.listings.internal_calls import internal_call, retry_delay
 from mcproxy.gateway.listings.keys import LinkKey, ListKey
 from mcproxy.gateway.listings.listeners import Listeners
 from mcproxy.gateway.listings.pagination import FetchedPages, PageLimits, fetch_pages
-from mcproxy.gateway.listings.state import Catalogue
+from mcproxy.gateway.listings.state import Catalogue, rules_of
 from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, ErrorObject, Params
 from mcproxy.protocol.methods import Kind
 from mcproxy.settings import Settings
 from mcproxy.settings import UpstreamSettings as Spec
-from mcproxy.telemetry.metrics import Metrics
+from mcproxy.telemetry.metrics import UNKNOWN, Metrics
 
 log = structlog.get_logger()
 
@@ -53,7 +55,7 @@ SOONEST_AGAIN: Final = 1.0
 """Seconds for which a list is served as it is, however soon its upstream says that its time is over."""
 
 
-class ListFetcher:
+class ListFetcher(Component):
     def __init__(
         self,
         catalogue: Catalogue,
@@ -81,16 +83,20 @@ class ListFetcher:
         """Since when a change is known of that nobody was told yet."""
         self._callers: dict[LinkKey, Caller] = {}
         """Whose credentials a link is to be made with that is wanted now."""
-        self._stirred = anyio.Event()
+        self._wakeup = Wakeup()
 
-    def reconfigure(self, settings: Settings) -> None:
-        """Goes by other settings from now on."""
+    def reconfigure(self, change: Reconfiguration) -> None:
+        settings = change.settings
+        with self.announcing(UNKNOWN):
+            self._catalogue.reconfigure(*rules_of(settings))
         before, self._proxy = self._specs, settings.proxy
         self._specs = {spec.name: spec for spec in settings.upstreams}
         for link in self._catalogue.up():
             if before[link.upstream].list_poll != self._specs[link.upstream].list_poll:
                 for kind in Kind:
                     self._poll(ListKey(link, kind))
+        for listener in self._listeners:
+            self._connect_own(listener, change.upstreams.keys() - change.kept)
 
     async def run(self) -> None:
         """Fetches until cancelled."""
@@ -124,23 +130,18 @@ class ListFetcher:
                 pass
             case _:
                 assert_never(event)
-        self._stir()
+        self._wakeup.notify_all()
 
-    def welcome(self, listener: Listener) -> None:
+    def join(self, listener: Listener) -> None:
         """Connects the links that are the listener's own, so that their lists are known when it asks."""
         self._connect_own(listener, self._upstreams)
-
-    def introduce(self, upstreams: Collection[str]) -> None:
-        """The same for all listeners, to upstreams that are new."""
-        for listener in self._listeners:
-            self._connect_own(listener, upstreams)
 
     def _connect_own(self, listener: Listener, upstreams: Container[str]) -> None:
         for link in self._catalogue.links(listener.caller):
             if link.owner is not None and link.upstream in upstreams and not self._catalogue.is_up(link):
                 self._connecting.want(link)
 
-    async def introduced(self, caller: Caller) -> None:
+    async def connect_with_credentials(self, caller: Caller) -> None:
         """Returns once the links that `caller`'s credentials are for were tried, and list; or after `list_wait`."""
         own = caller.credentials
         links = [link for link in self._catalogue.links(caller) if own is not None and link.owner == own.key]
@@ -161,7 +162,7 @@ class ListFetcher:
     async def _known(self, links: Collection[LinkKey], kind: Kind, seconds: float) -> None:
         with anyio.move_on_after(seconds):
             while any(self._is_awaited(ListKey(link, kind)) for link in links):
-                await self._stirred.wait()
+                await self._wakeup.wait()
 
     async def fresh(self, caller: Caller, kind: Kind, seconds: float) -> None:
         """As `known`; besides, what is out of date is fetched anew, if nobody would say so (caching, Freshness)."""
@@ -225,7 +226,7 @@ class ListFetcher:
             self._catalogue.renew(link, kind, DOUBTFUL if self._fetches.wanted(key) else stated(fetched.hints, asked))
             self._poll(key)
             self._observe_delay(key, noticed)
-        self._stir()
+        self._wakeup.notify_all()
 
     async def _page(self, key: ListKey, params: Params, owner: Listener | None) -> Outcome:
         """A page for a session that is gone would make a link that nobody releases (R14)."""
@@ -253,7 +254,7 @@ class ListFetcher:
         caller = self._callers.pop(link, None)
         if (owner or caller) is not None and not self._catalogue.is_up(link):
             await self._ask(link, Kind.TOOLS, {}, owner, caller)
-        self._stir()
+        self._wakeup.notify_all()
 
     async def _expire(self, link: LinkKey) -> None:
         """The grace period of a lost upstream is over (R10)."""
@@ -365,10 +366,6 @@ class ListFetcher:
         freshness, now = self._catalogue.freshness(*key), self._now()
         over = freshness.over(now) and now >= freshness.asked + SOONEST_AGAIN
         return over and not self._catalogue.tells_changes(*key) and key not in self._failures
-
-    def _stir(self) -> None:
-        stirred, self._stirred = self._stirred, anyio.Event()
-        stirred.set()
 
 
 def _comparison() -> Callable[[View, View], list[Kind]]:

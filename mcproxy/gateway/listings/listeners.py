@@ -6,13 +6,15 @@ from collections.abc import Iterator
 from typing import assert_never
 
 from mcproxy.call.clients import Change, ListChanged, Listener, Notice, ResourceUpdated, TaskChanged
+from mcproxy.call.upstreams import PushChannel, UpstreamChanged, UpstreamEvent
+from mcproxy.gateway.component import Component
 from mcproxy.gateway.listings.keys import LinkKey
 from mcproxy.gateway.listings.state import Catalogue
 from mcproxy.protocol.methods import LOG_LEVELS
 from mcproxy.telemetry.metrics import Metrics
 
 
-class Listeners:
+class Listeners(Component):
     def __init__(self, catalogue: Catalogue, metrics: Metrics) -> None:
         self._catalogue = catalogue
         self._metrics = metrics
@@ -24,11 +26,20 @@ class Listeners:
     def __contains__(self, listener: Listener) -> bool:
         return listener in self._listeners
 
-    def add(self, listener: Listener) -> None:
+    def join(self, listener: Listener) -> None:
         self._listeners[listener] = None
 
-    def discard(self, listener: Listener) -> None:
+    def leave(self, listener: Listener) -> None:
         self._listeners.pop(listener, None)
+
+    def on_event(self, event: UpstreamEvent) -> None:
+        """Counts what upstreams announce, and passes their notices; what else changes is for others to tell."""
+        if not isinstance(event, UpstreamChanged) or isinstance(event.change, PushChannel):
+            return
+        if self._catalogue.has(event.upstream):  # or the series of one that is gone would come back (R52)
+            self._metrics.upstream_notifications.labels(event.upstream, label_of(event.change)).inc()
+        if isinstance(event.change, Notice):
+            self.announce(LinkKey(event.upstream, event.owner), event.change)
 
     def of(self, owner: str) -> Listener | None:
         """A listener whose own the links of `owner` are."""

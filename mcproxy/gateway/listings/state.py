@@ -11,6 +11,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
+from typing import NamedTuple
 
 from cachetools import LRUCache
 from msgspec import Raw
@@ -23,7 +24,8 @@ from mcproxy.call.upstreams import ServerIdentity
 from mcproxy.catalog.annotations import is_destructive, is_read_only, is_repeatable
 from mcproxy.catalog.freshness import DOUBTFUL, NOT_LISTED, Freshness
 from mcproxy.catalog.merging import EMPTY, Exposure, Listing, Shown, Snapshot, View, expose, merge, relayed
-from mcproxy.catalog.naming import Layout, RefusedEntry, Space
+from mcproxy.catalog.naming import Layout, RefusedEntry, Space, layouts
+from mcproxy.catalog.uri_matching import matcher, readings
 from mcproxy.gateway.listings.keys import LinkKey
 from mcproxy.gateway.listings.routes import ExposedRoute, RouteTable
 from mcproxy.protocol.capabilities import tells_changes
@@ -31,12 +33,32 @@ from mcproxy.protocol.eras import Era
 from mcproxy.protocol.jsonrpc import Params, raw
 from mcproxy.protocol.methods import Kind
 from mcproxy.protocol.tasks import Dialect, Support, dialect, offer, takes_tool_calls
+from mcproxy.settings import Settings
 
 RouteTableKey = tuple[str, RoleSet, tuple[str, ...], Dialect | None]
 """The endpoint, the standing, whose own links, and which tasks."""
 
 ViewKey = tuple[str, RoleSet | None, tuple[str, ...], Dialect | None]
 """The same, with None for a standing that makes no difference."""
+
+
+class CatalogueRules(NamedTuple):
+    """What settings say of the catalogue."""
+
+    layouts: Mapping[str, Layout]
+    policy: Policy
+    max_views: int
+    pins: Pins
+
+
+def rules_of(settings: Settings) -> CatalogueRules:
+    other_roles = [role for endpoint in settings.endpoints.values() for role in endpoint.roles]
+    return CatalogueRules(
+        layouts(settings.upstreams, settings.proxy.naming.max_name_length, settings.endpoints),
+        Policy(settings.access.policy, readings=readings, matcher=matcher, others=other_roles),
+        settings.access.policy.max_views,
+        Pins(settings.access.pins),
+    )
 
 
 class Catalogue:

@@ -31,6 +31,7 @@ from mcproxy.catalog.naming import Layout
 from mcproxy.catalog.uris import MAX_URI, canonical
 from mcproxy.concurrency.clock import Clock, Sleep
 from mcproxy.concurrency.coalescer import Coalescer
+from mcproxy.gateway.component import Component, Reconfiguration
 from mcproxy.gateway.listings.internal_calls import internal_call, retry_delay
 from mcproxy.gateway.listings.keys import LinkKey, ResourceKey
 from mcproxy.gateway.listings.listeners import Listeners, label_of
@@ -47,12 +48,13 @@ from mcproxy.protocol.jsonrpc import (
     raw,
 )
 from mcproxy.protocol.methods import SUBSCRIBE, UNSUBSCRIBE, Kind
+from mcproxy.settings import LimitSettings
 from mcproxy.telemetry.metrics import Metrics
 
 log = structlog.get_logger()
 
 
-class Subscriptions:
+class ResourceSubscriptions(Component):
     """`invalidate` hears of each topic that may have changed unheard, before any listener does."""
 
     def __init__(
@@ -61,7 +63,7 @@ class Subscriptions:
         resolver: Resolver,
         upstreams: Mapping[str, Upstream],
         listeners: Listeners,
-        limit: int,
+        limits: LimitSettings,
         metrics: Metrics,
         invalidate: Callable[[ResourceKey], None],
         sleep: Sleep = anyio.sleep,
@@ -71,7 +73,7 @@ class Subscriptions:
         self._resolver = resolver
         self._upstreams = upstreams
         self._listeners = listeners
-        self._limit = limit
+        self._limit = limits.max_subscriptions_per_session
         self._metrics = metrics
         self._invalidate = invalidate
         self._now = now
@@ -88,17 +90,17 @@ class Subscriptions:
         self._syncs: Coalescer[ResourceKey] = Coalescer(self._sync, sleep)
         self._gauge()
 
-    def reconfigure(self, limit: int) -> None:
-        """Goes by other settings from now on. Who is served by another link than before watches over that one."""
-        self._limit = limit
+    def reconfigure(self, change: Reconfiguration) -> None:
+        """Clients that are served by another link than before watch over that one."""
+        self._limit = change.settings.proxy.limits.max_subscriptions_per_session
         self._gauge()
         for listener, key, spelling in self._watchers.everyone():
             self._move(listener, key, spelling)
             if key.link.upstream not in self._upstreams:
                 self._missed.add(key)
 
-    def follow(self, listener: Listener) -> None:
-        """The same for one listener, whose caller may be served by other links than before."""
+    def join(self, listener: Listener) -> None:
+        """As well for one that is there already, whose caller may be served by other links than before."""
         for key, spelling in self._watchers.held(listener):
             self._move(listener, key, spelling)
 
@@ -154,7 +156,7 @@ class Subscriptions:
         if self._watchers.remove(key, listener, spelling):
             self._syncs.want(key)
 
-    def drop(self, listener: Listener) -> None:
+    def leave(self, listener: Listener) -> None:
         """Ends all that a listener holds. A link of its own ends with it, and is told nothing."""
         for key, spelling in self._watchers.held(listener):
             if key.link.owner is not None:

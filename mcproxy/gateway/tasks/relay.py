@@ -17,8 +17,10 @@ from msgspec.structs import replace
 from mcproxy.call.calls import Call, Complete, Failed, Outcome
 from mcproxy.call.clients import Client, InputRequest, Listener, TaskChanged
 from mcproxy.call.errors import McpError, Reason
+from mcproxy.call.upstreams import UpstreamChanged, UpstreamEvent
 from mcproxy.catalog.naming import Space
 from mcproxy.catalog.rewriting import Rewriter, TaskRewriter, edited
+from mcproxy.gateway.component import Component
 from mcproxy.gateway.listings.keys import LinkKey
 from mcproxy.gateway.listings.listeners import Listeners
 from mcproxy.gateway.listings.routes import ExposedRoute
@@ -48,7 +50,7 @@ SendToUpstream = Callable[[Target, Method, Call], Awaitable[Outcome]]
 """Carries a call to its upstream and back."""
 
 
-class TaskRelay:
+class TaskRelay(Component):
     """`relayed` stands between the resolver of a call and the exchange with its upstream."""
 
     def __init__(self, catalogue: Catalogue, ids: TaskIds, registry: TaskRegistry, listeners: Listeners) -> None:
@@ -57,8 +59,15 @@ class TaskRelay:
         self._registry = registry
         self._listeners = listeners
 
-    def tell(self, link: LinkKey, change: TaskChanged) -> None:
-        """Passes a task's new state to the sessions that know the task, each in its own id, and to nobody else."""
+    def on_event(self, event: UpstreamEvent) -> None:
+        match event:
+            case UpstreamChanged(change=TaskChanged() as change):
+                self._tell(LinkKey(event.upstream, event.owner), change)
+            case _:
+                pass
+
+    def _tell(self, link: LinkKey, change: TaskChanged) -> None:
+        """Passes a task's new state to the sessions that know the task, each in its own id, and to no other."""
         for listener, task in self._registry.holders(Task(link, change.id)).items():
             caller = listener.caller
             if not self._ids.reaches(caller, task):

@@ -16,6 +16,7 @@ from mcproxy.call.clients import Listener
 from mcproxy.call.errors import McpError
 from mcproxy.call.upstreams import Connected, Disconnected, Retired, Upstream, UpstreamChanged, UpstreamEvent
 from mcproxy.concurrency.coalescer import Coalescer
+from mcproxy.gateway.component import Component, Reconfiguration
 from mcproxy.gateway.listings.internal_calls import internal_call
 from mcproxy.gateway.listings.keys import LinkKey
 from mcproxy.gateway.listings.listeners import Listeners
@@ -30,7 +31,7 @@ from mcproxy.protocol.tasks import listened, listening_for
 _NONE: frozenset[str] = frozenset()
 
 
-class TaskSubscriptions:
+class TaskSubscriptions(Component):
     def __init__(
         self,
         catalogue: Catalogue,
@@ -47,6 +48,9 @@ class TaskSubscriptions:
         self._agreed: dict[LinkKey, frozenset[str]] = {}
         """What upstreams tell of, by their own ids."""
         self._syncs: Coalescer[LinkKey] = Coalescer(self._sync)
+
+    def reconfigure(self, change: Reconfiguration) -> None:
+        self._registry.most = change.settings.proxy.limits.max_tasks_per_session
 
     async def run(self) -> None:
         """Asks upstreams until cancelled."""
@@ -65,7 +69,7 @@ class TaskSubscriptions:
             self._registry.discard(listener, tasks[id])
         return Complete(listening_for(agreed))
 
-    def drop(self, listener: Listener) -> None:
+    def leave(self, listener: Listener) -> None:
         """Ends all that a listener held."""
         links = {task.link for task in self._registry.of(listener)}
         self._registry.drop(listener)

@@ -30,6 +30,7 @@ from mcproxy.telemetry.metrics import Metrics
 from tests.fakes.bridging import (
     ACCEPTED,
     ROOTS,
+    FakeResolver,
     Tool,
     answers_in,
     answers_to,
@@ -143,7 +144,7 @@ async def test_an_upstream_never_gets_the_state_of_another() -> None:
     async with bridged(tool) as world:
         paused = await world.call()
         assert isinstance(paused, InputRequired)
-        world.owner = "another"
+        world.resolver.upstream = "another"
         refusal = error(await world.retry(paused, {"who": ACCEPTED}))
     assert refusal.code == INVALID_PARAMS
     assert "another server" in refusal.message
@@ -228,13 +229,8 @@ class Edge(FakeClient):
 
 
 async def test_while_it_does_not_run_calls_go_straight_through() -> None:
-    async def owner(call: Call) -> str:
-        return "up"
-
     async with bridged(echo) as running:
-        bridge = InputBridge(
-            settings.BridgeSettings(), Sealer(b"secret"), owner, lambda call: None, lambda call: False, Metrics()
-        )
+        bridge = InputBridge(settings.BridgeSettings(), Sealer(b"secret"), FakeResolver(), Metrics())
         idle = replace(running, handler=bridge.bridged(echo))
         assert answers_in(await idle.call()) == []
         idle = replace(running, handler=bridge.bridged(asking(roots())))
@@ -250,7 +246,7 @@ async def test_a_call_that_is_known_to_ask_by_results_alone_stays_in_the_task_of
         return await relaying(call)
 
     async with bridged(noting) as world:
-        world.asks_by_results = True
+        world.resolver.is_stateless = True
         paused = await world.call()
         assert isinstance(paused, InputRequired)
         assert decoded(await world.retry(paused, {"who": ACCEPTED}))["answers"] == {"who": ACCEPTED}
@@ -260,9 +256,9 @@ async def test_a_call_that_is_known_to_ask_by_results_alone_stays_in_the_task_of
 async def test_an_upstream_that_comes_back_in_the_other_era_under_a_call_is_told_that_it_cannot_ask() -> None:
     tool = Tool(asking(roots()))
     async with bridged(tool) as world:
-        world.asks_by_results = True
+        world.resolver.is_stateless = True
         assert error(await world.call(client=Edge())).message == "no way to ask"
-        world.asks_by_results = False
+        world.resolver.is_stateless = False
         paused = await world.asked()
         assert answers_in(await world.retry(paused, answers_to(paused))) == [ROOTS]
     assert (tool.runs, world.parked) == (2, 0)

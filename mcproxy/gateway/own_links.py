@@ -1,0 +1,99 @@
+"""Links that are callers' own: how long they are kept, and which calls concern them alone (requirements R14, R39).
+
+A session's links end with it. Links made with credentials that callers brought end when those were not used for long.
+Connects nothing: a call, or the fetcher of its lists, makes a link.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Final
+
+import anyio
+
+from mcproxy.call.calls import Call, Complete, Outcome
+from mcproxy.call.clients import Listener
+from mcproxy.call.identity import ForwardedCredentials
+from mcproxy.call.upstreams import Upstream
+from mcproxy.concurrency.clock import Clock, Sleep
+from mcproxy.gateway.component import Component, Reconfiguration
+from mcproxy.gateway.credential_leases import CredentialLeases
+from mcproxy.gateway.listings.fetcher import ListFetcher
+from mcproxy.gateway.listings.keys import LinkKey
+from mcproxy.gateway.listings.listeners import Listeners
+from mcproxy.gateway.listings.state import Catalogue
+from mcproxy.settings import Settings
+
+SWEEPS: Final = 4
+"""How often idle credentials are looked for in the time that they may idle (`limits.session_idle`)."""
+
+
+class OwnLinks(Component):
+    def __init__(
+        self,
+        catalogue: Catalogue,
+        upstreams: Mapping[str, Upstream],
+        listeners: Listeners,
+        fetcher: ListFetcher,
+        settings: Settings,
+        sleep: Sleep,
+        now: Clock,
+    ) -> None:
+        self._catalogue = catalogue
+        self._upstreams = upstreams
+        self._listeners = listeners
+        self._fetcher = fetcher
+        self._sleep = sleep
+        self._now = now
+        limits = settings.proxy.limits
+        self._leases = CredentialLeases(limits.session_idle, limits.max_credentials_per_principal)
+
+    def reconfigure(self, change: Reconfiguration) -> None:
+        limits = change.settings.proxy.limits
+        self._leases.reconfigure(limits.session_idle, limits.max_credentials_per_principal)
+
+    def join(self, listener: Listener) -> None:
+        brought = listener.caller.credentials
+        if brought is not None:
+            self._leases.keep(brought.key, listener.caller.principal.name, self._now())
+
+    def leave(self, listener: Listener) -> None:
+        """Ends the links of a session with the last listener that it has."""
+        session = listener.caller.session
+        if session is not None and self._listeners.of(session) is None:
+            for link in self._catalogue.own_links(session):
+                self._upstreams[link.upstream].release(session)
+
+    @asynccontextmanager
+    async def used(self, call: Call, brought: ForwardedCredentials) -> AsyncIterator[None]:
+        """While a call lasts that brought credentials; the lists of what they reach are known when it begins.
+
+        Raises McpError where the principal has too many sets of them in use.
+        """
+        with self._leases.used(brought.key, call.caller.principal.name, self._now()) as is_new:
+            if is_new:
+                await self._fetcher.connect_with_credentials(call.caller)
+            yield
+
+    async def roots_changed(self, call: Call) -> Outcome:
+        """Passes `notifications/roots/list_changed` to the session's own links: a shared one has no roots (R60)."""
+
+        async def tell(link: LinkKey) -> None:
+            await self._upstreams[link.upstream](call)
+
+        async with anyio.create_task_group() as tasks:
+            for link in self._catalogue.links(call.caller):
+                if link.owner is not None and self._catalogue.is_up(link):
+                    tasks.start_soon(tell, link)
+        return Complete({})
+
+    async def run(self) -> None:
+        """Ends the links of credentials that were not used for long, until cancelled."""
+        while True:
+            await self._leases.begun()
+            await self._sleep(self._leases.idle / SWEEPS)
+            in_use = [key for listener in self._listeners for key in listener.caller.owners]
+            for key in self._leases.lapsed(in_use, self._now()):
+                for link in self._catalogue.credential_links(key):
+                    self._upstreams[link.upstream].release(key)
