@@ -24,7 +24,7 @@ pytestmark = pytest.mark.anyio
 
 READER = Principal("ann", roles=frozenset({"reader"}))
 ADMIN = Principal("bob", roles=frozenset({"admin"}))
-NO_CLIENT = Principal("eve")
+GATEWAY_ITSELF = Principal("eve")
 
 READ_ONLY = {"annotations": {"readOnlyHint": True}}
 ACCESS: dict[str, Any] = {
@@ -194,8 +194,8 @@ async def test_who_may_use_nothing_sees_an_empty_gateway() -> None:
     async with house(files(), access=ACCESS) as gateway, house() as empty:
         await gateway.ready()
         for method in ("server/discover", "tools/list"):
-            seen = await gateway.call(method, principal=NO_CLIENT, version=LATEST)
-            there = await empty.call(method, principal=NO_CLIENT, version=LATEST)
+            seen = await gateway.call(method, principal=GATEWAY_ITSELF, version=LATEST)
+            there = await empty.call(method, principal=GATEWAY_ITSELF, version=LATEST)
             assert decoded_or_refused(seen) == decoded_or_refused(there)
 
 
@@ -400,7 +400,7 @@ async def test_the_endpoint_of_an_upstream_exists_for_who_may_use_something_of_i
         assert gateway.gateway.exists("files", READER)
         assert not gateway.gateway.exists("hidden", READER)
         assert gateway.gateway.exists("hidden", ADMIN)
-        assert gateway.gateway.exists("", NO_CLIENT)
+        assert gateway.gateway.exists("", GATEWAY_ITSELF)
 
 
 async def test_a_uri_that_is_not_legal_is_refused_as_that() -> None:

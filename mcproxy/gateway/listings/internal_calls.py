@@ -22,7 +22,7 @@ def retry_delay(failures: int) -> float:
     return min(2.0 ** min(failures - 1, 10), LONGEST_RETRY)
 
 
-class _NoClient:
+class _GatewayItself:
     """The `Client` of an errand."""
 
     def notify(self, method: str, params: Params) -> None:
@@ -32,7 +32,7 @@ class _NoClient:
         raise McpError(INVALID_REQUEST, "the gateway itself made this call, and there is nobody to ask")
 
 
-NO_CLIENT: Final[Client] = _NoClient()
+GATEWAY_ITSELF: Final[Client] = _GatewayItself()
 
 
 def internal_call(
@@ -40,4 +40,4 @@ def internal_call(
 ) -> Call:
     """A call over `link`. What is its owner's, a listener or at least a caller, makes a link where there is none."""
     caller = owner or (listener.caller if listener is not None else Caller(ANONYMOUS, LATEST, session=link.owner))
-    return Call(METHODS[method], params, caller, NO_CLIENT, listener, over=link.owner)
+    return Call(METHODS[method], params, caller, GATEWAY_ITSELF, listener, over=link.owner)

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from mcproxy.call.calls import Call, Complete, Failed, Outcome
 from mcproxy.call.errors import McpError
 from mcproxy.call.upstreams import Upstream
-from mcproxy.gateway.listings.internal_calls import NO_CLIENT
+from mcproxy.gateway.listings.internal_calls import GATEWAY_ITSELF
 from mcproxy.gateway.listings.keys import LinkKey
 from mcproxy.gateway.listings.pagination import Paged, PageLimits, fetch_pages
 from mcproxy.gateway.listings.state import Catalogue
@@ -79,7 +79,7 @@ class TaskLists:
     async def _fetched(self, link: LinkKey, call: Call) -> list[Raw]:
         spec, limits = self._catalogue.configured(link.upstream).space(link.upstream).spec, self._proxy.limits
         bounds = PageLimits(limits.max_list_pages, limits.max_list_entries, spec.max_message_bytes)
-        upstream, request = self._upstreams[link.upstream], replace(call, client=NO_CLIENT)
+        upstream, request = self._upstreams[link.upstream], replace(call, client=GATEWAY_ITSELF)
         with anyio.move_on_after(spec.timeouts.list):
             fetched = await fetch_pages(lambda params: upstream(request.with_params(params)), _TASKS, bounds)
             return [] if isinstance(fetched, Failed) else fetched.items
