@@ -1,4 +1,4 @@
-"""The JSON Schema of a configuration file, for editors that complete and check while one types."""
+"""The JSON Schema of a configuration file, for completion and checks in editors."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ SERVER = "Server"
 
 
 def schema() -> dict[str, Any]:
-    """`Settings` as a file says it: servers by name, prefixes optional, hosts' keys allowed."""
+    """The schema of `Settings` as a file has them: servers by name, prefixes optional, hosts' keys allowed."""
     root = Settings.model_json_schema()
     definitions = root["$defs"]
     server = definitions[SERVER] = definitions.pop(UpstreamSettings.__name__)
     del server["properties"]["name"], server["required"]
     server["properties"] |= {key: {"description": text} for key, text in hosts.KEYS.items()}
-    server["properties"] |= {key: {"description": "Of hosts; ignored here."} for key in sorted(hosts.IGNORED)}
+    server["properties"] |= {key: {"description": "A key of hosts, ignored here."} for key in sorted(hosts.IGNORED)}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "mcproxy",
@@ -26,9 +26,14 @@ def schema() -> dict[str, Any]:
         "additionalProperties": False,
         "properties": {
             "$schema": {"type": "string"},
-            "mcpServers": _servers("The servers behind the gateway, by name."),
-            "servers": _servers("As `mcpServers`, the way that VS Code writes it."),
-            "inputs": {"type": "array", "description": "Of VS Code; `${input:ID}` reads the environment variable ID."},
+            "mcpServers": _servers(
+                "The servers behind the gateway, by name. Entries of hosts (Claude, Cursor, ...) work unchanged."
+            ),
+            "servers": _servers("The same as `mcpServers`, as VS Code calls it."),
+            "inputs": {
+                "type": "array",
+                "description": "Inputs of VS Code; `${input:ID}` reads the variable ID.",
+            },
             "proxy": root["properties"]["proxy"],
             "access": root["properties"]["access"],
             "endpoints": root["properties"]["endpoints"],

@@ -1,4 +1,4 @@
-"""The settings as a frozen, validated tree: what a configuration file can say. Reads no file itself."""
+"""The settings as an immutable, validated tree: every section that a configuration file can hold. Reads no file."""
 
 from __future__ import annotations
 

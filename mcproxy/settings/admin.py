@@ -1,4 +1,4 @@
-"""What can be said of the operator's side: the listener with the status page, health and metrics."""
+"""Settings of the operators' listener (`admin`): the status page, health and metrics."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from mcproxy.settings.section import Positive, Section
 
 
 class Admin(Section):
-    """The operator's listener. Where callers are authenticated, operators are too."""
+    """The operators' listener: status page, health and metrics. Operators authenticate where callers do."""
 
     port: Annotated[int, Field(ge=0, le=65535)] | None = None
-    """The port of the status page, 0 for any free one; there is no page without."""
+    """Port of the status page, 0 for any free one; without it there is no status page."""
     host: str = "127.0.0.1"
-    """The address to listen on. Elsewhere than on loopback only with authentication."""
+    """Address to listen on; other addresses than loopback need authentication."""
     role: str = "operator"
-    """The role that an authenticated caller needs to see the page."""
+    """Role that an authenticated caller needs to see the status page."""
     max_watchers: Positive = 20
-    """Pages of live calls and events that may be open at once."""
+    """Pages with live calls and events that may be open at once."""

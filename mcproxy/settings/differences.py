@@ -1,6 +1,6 @@
-"""What is another in new settings than in old ones, and what that takes: nothing, a new view, a new link, a restart.
+"""Compare two settings: what a reload must reconnect, what it can adopt in place, and what needs a restart.
 
-Names keys, and never a value: that may be a secret (R44). Changes nothing itself.
+Names keys and never values, which may be secret (R44). Applies nothing.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ ADOPTED: Final = frozenset(
         "resources", "stderr_lines", "timeouts", "tools",
     }
 )  # fmt: skip
-"""Keys of an upstream that a link which is there takes over; every other says whom to connect to, or how."""
+"""Keys of an upstream that an existing link adopts; any other key needs a new link."""
 
 RESTART: Final = (
     "host",
@@ -28,14 +28,14 @@ RESTART: Final = (
     "secret",
     "tracing",
 )
-"""Keys of `proxy` that the process is made with: their old values stay in force until it starts anew."""
+"""Keys of `proxy` whose old values stay in force until the process restarts."""
 
 S = TypeVar("S", bound=Section)
 
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """An upstream that stays, and the keys in which it is another."""
+    """An upstream in both settings, and the keys that differ."""
 
     name: str
     keys: tuple[str, ...]
@@ -47,19 +47,19 @@ class Changed:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A disabled upstream counts as none. Keys are dotted, as `limits.max_sessions`."""
+    """What differs between two settings; a disabled upstream counts as absent. Keys are dotted: `limits.max_batch`."""
 
     added: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
     changed: tuple[Changed, ...] = ()
     reordered: bool = False
-    """Whether the upstreams that stay come in another order, which is that of the lists."""
+    """Whether the upstreams in both settings come in another order, which is that of the lists."""
     proxy: tuple[str, ...] = ()
     access: tuple[str, ...] = ()
     endpoints: tuple[str, ...] = ()
-    """The names of those that came, went or are others."""
+    """Names of the endpoints that were added, removed or changed."""
     restart: tuple[str, ...] = ()
-    """Keys that stay as they were, with their section before them."""
+    """Keys, with their section, whose old values stay in force until a restart."""
 
     def __bool__(self) -> bool:
         return self != Difference()
@@ -76,12 +76,12 @@ class Difference:
 
     @property
     def adjusted(self) -> frozenset[str]:
-        """Upstreams that are others, over the links that they have."""
+        """Upstreams that changed and keep their links."""
         return frozenset(change.name for change in self.changed if not change.reconnects)
 
     @property
     def applies(self) -> bool:
-        """Whether anything of it takes effect without a restart."""
+        """Whether any of it takes effect without a restart."""
         upstreams = self.added or self.removed or self.changed or self.reordered
         return bool(upstreams or self.proxy or self.access or self.endpoints)
 
@@ -112,7 +112,7 @@ def diff(old: Settings, new: Settings) -> Difference:
 
 
 def in_force(old: Settings, new: Settings) -> Settings:
-    """The new settings, as far as they can be had without a restart."""
+    """The new settings, with the old values of keys that need a restart."""
     return new.model_copy(update={"proxy": _keeping(old.proxy, new.proxy, RESTART), "admin": old.admin})
 
 
@@ -121,7 +121,7 @@ def _enabled(settings: Settings) -> dict[str, UpstreamSettings]:
 
 
 def _changed_keys(old: Section, new: Section, within: str = "") -> Iterator[str]:
-    """Dotted; a section is gone into, anything else is compared as a whole."""
+    """Dotted keys that differ; sections are compared key by key, anything else as a whole."""
     for key in type(new).model_fields:
         before, after = getattr(old, key), getattr(new, key)
         if isinstance(before, Section) and type(before) is type(after):

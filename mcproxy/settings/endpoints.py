@@ -1,4 +1,4 @@
-"""What can be said of an endpoint beside `/mcp` that shows a part of what is behind the gateway, to some callers."""
+"""Settings of further endpoints (`endpoints`): each shows a part of the upstreams at `/mcp/NAME`."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from pydantic import Field
 from mcproxy.settings.access.policy import Selection
 
 MARK: Final = "/"
-"""What the keys of these endpoints begin with, among those of all endpoints."""
+"""Precedes the name in an endpoint's key, so that it is no upstream's name."""
 
 NAME: Final = "[a-z0-9][a-z0-9_-]{0,63}"
 EndpointName = Annotated[str, Field(pattern=f"^{NAME}$")]
 
 
 class Endpoint(Selection):
-    """A named selection, served at `/mcp/NAME` and `/sse/NAME`."""
+    """A named selection of the upstreams' entries, served at `/mcp/NAME` and `/sse/NAME`."""
 
     roles: tuple[str, ...] = ()
-    """Who may see that it exists: holders of one of these roles; where none is given, everybody."""
+    """Roles of which a caller needs one to see that the endpoint exists; none: every caller sees it."""
 
 
 def key_of(name: str) -> str:
-    """The endpoint's key (`call.identity.Caller.endpoint`): no name of an upstream."""
+    """The endpoint's key in `call.identity.Caller.endpoint`, which no upstream's name equals."""
     return MARK + name

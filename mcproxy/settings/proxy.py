@@ -1,4 +1,4 @@
-"""What can be said of the gateway's own side: where it listens, what it bounds, and how long it waits."""
+"""Settings of the gateway itself (`proxy`): addresses, paths, TLS, limits on peers, timeouts, logging."""
 
 from __future__ import annotations
 
@@ -12,113 +12,117 @@ from mcproxy.settings.tracing import TracingSettings
 
 
 class LimitSettings(Section):
-    """What peers can make grow."""
+    """Limits on what peers can make grow (`proxy.limits`)."""
 
     max_body_bytes: Bytes = 16 * 1024 * 1024
     """The largest message that a client may send."""
     max_connections: Positive = 20_000
-    """Connections of clients over HTTP at once; one more is told so, and closed."""
+    """HTTP connections of all clients at once; one more is answered 503 and closed."""
     max_sessions: Positive = 10_000
-    """Handshake sessions that live at once."""
+    """Handshake sessions at once."""
     max_sessions_per_principal: Positive = 10_000
-    """Of one caller; everybody unauthenticated is one."""
+    """Handshake sessions of one caller at once; all anonymous callers count as one."""
     max_credentials_per_principal: Positive = 100
-    """Sets of credentials for upstreams that one caller has in use; everybody unauthenticated is one."""
+    """Sets of upstream credentials that one caller uses at once; all anonymous callers count as one."""
     max_streams_per_principal: Positive = 10_000
-    """Event streams that one caller keeps open to be told of changes; everybody unauthenticated is one."""
+    """Event streams that one caller keeps open at once; all anonymous callers count as one."""
     session_idle: Seconds = 1800
-    """A session unused for so long ends."""
+    """Time after which an unused session ends."""
     session_lifetime: Seconds = 2_592_000
-    """A session id older than this is unknown, however much it is used."""
+    """Age after which a session id is unknown, however much it is used."""
     max_calls_per_session: Positive = 256
     """Calls of one session at once."""
     max_batch: Positive = 100
-    """Messages in a JSON-RPC batch (2025-03-26)."""
+    """Messages in one JSON-RPC batch (revision 2025-03-26)."""
     max_subscriptions_per_session: Positive = 1000
-    """Resources that one session may watch."""
+    """Resources that one session may be subscribed to."""
     max_tasks_per_session: Positive = 1000
-    """Tasks of which one session is told, and which it finds in its list; the oldest give way."""
+    """Tasks that one session finds in its list and is notified of; beyond it the oldest are dropped."""
     max_list_pages: Positive = 1000
-    """Pages of one list that are taken from an upstream; the rest is left."""
+    """Pages of one list that are fetched from an upstream; further pages are ignored."""
     max_list_entries: Positive = 100_000
-    """The same, in entries."""
+    """Entries of one list that are fetched from an upstream; further entries are ignored."""
     replay_events: Positive = 256
-    """Events kept for `Last-Event-ID`, per session."""
+    """Events kept per session for a client that resumes with `Last-Event-ID`."""
     replay_bytes: Bytes = 4 * 1024 * 1024
-    """The same, in bytes."""
+    """Bytes of those events, per session."""
     max_queued_messages: Positive = 1024
-    """Messages that wait to be written to one client; an answer over it disconnects the client."""
+    """Messages that wait to be written to one client; a response beyond it disconnects the client."""
     max_queued_bytes: Bytes = 64 * 1024 * 1024
-    """The same, in bytes."""
+    """Bytes of those messages."""
     max_connections_total: Positive = 500
-    """Links that are a session's or a caller's own, of all upstreams together."""
+    """Connections to upstreams made for a single session or caller, over all upstreams."""
     max_metric_subjects: Positive = 1000
-    """Tools and prompts of one upstream that have metrics of their own; those called later are `other`, together."""
+    """Tools and prompts per upstream with metric series of their own; later ones share the label `other`."""
 
 
 class CacheLimits(Section):
-    """What cached reads may take."""
+    """Limits on cached resource reads (`proxy.cache`)."""
 
     max_bytes: Bytes = 64 * 1024 * 1024
-    """All upstreams together; the least used entry of the one that holds most gives way."""
+    """Bytes over all upstreams; beyond it the upstream that holds most loses its least recently used entry."""
     max_entry_bytes: Bytes = 1024 * 1024
-    """A larger result is passed on, and not kept."""
+    """Results larger than this are passed on and not cached."""
 
 
 class BridgeSettings(Section):
-    """Calls of stateless clients that wait upstream for input, and input that is asked for in rounds."""
+    """Input that an upstream asks of a client of another protocol revision (`proxy.bridge`)."""
 
     max_parked: Positive = 1000
-    """Calls that wait for their clients at once; one more fails."""
+    """Calls that wait for their clients' answers at once; one more fails."""
     max_parked_per_principal: Positive = 100
-    """Of one caller; everybody unauthenticated is one."""
+    """Such calls of one caller; all anonymous callers count as one."""
     park_ttl: Seconds = 600
-    """For a client to come back with its answers; then the call is cancelled."""
+    """Time that a client has to answer; then its call is cancelled."""
     max_rounds: Positive = 8
-    """How often an upstream may need more input before one call for a client of an older revision fails."""
+    """Rounds of input that an upstream may ask for in one call of a handshake client; one more fails the call."""
     max_questions: Positive = 32
-    """Of one call, unanswered at once; one more is refused."""
+    """Unanswered questions of one call at once; one more is refused."""
     max_kept_messages: Positive = 64
-    """Progress and log messages of a call that are kept while it waits; the oldest give way."""
+    """Progress and log messages kept for a waiting call; beyond it the oldest are dropped."""
     max_kept_bytes: Bytes = 1024 * 1024
-    """The same, in bytes; the last is kept in any case."""
+    """Bytes of those messages; the last message is kept whatever its size."""
     gather: SecondsOrNone = 0.02
-    """How long more questions of an upstream are waited for, to be asked together."""
+    """Time to wait for further questions of an upstream, so that they are asked together."""
 
 
 class Naming(Section):
+    """Names and pages in the lists that callers see (`proxy.naming`)."""
+
     max_name_length: Annotated[int, Field(ge=16, le=128)] = 64
-    """Hosts add prefixes of their own; longer names end in a stable hash."""
+    """Longest exposed name; longer ones end in a stable hash. Hosts add prefixes of their own."""
     page_size: Positive = 1000
-    """Entries a page in the lists that clients get."""
+    """Entries per page of a list."""
 
 
 class Paths(Section):
+    """URL paths of the endpoints (`proxy.paths`)."""
+
     mcp: str = "/mcp"
     """Streamable HTTP, every revision."""
     sse: str = "/sse"
-    """The event stream of 2024-11-05."""
+    """The event stream of revision 2024-11-05 (HTTP+SSE)."""
     messages: str = "/messages"
-    """Where clients of 2024-11-05 post."""
+    """Where clients of revision 2024-11-05 post their messages."""
     servers: str = "/servers"
-    """`/servers/NAME/mcp` is one upstream alone."""
+    """Single upstreams: `/servers/NAME/mcp`."""
     metrics: str = "/metrics"
     """Prometheus metrics."""
 
 
 class Tls(Section):
-    """HTTPS. Files are PEM, relative to the configuration file, and read again when one of them changes."""
+    """HTTPS (`proxy.tls`). Files are PEM, relative to the configuration file, and read again when one changes."""
 
     certificate: str | None = None
-    """The certificate, and those that lead to its authority. Where it is given, the gateway speaks HTTPS alone."""
+    """File with the certificate and its intermediates; the gateway then speaks HTTPS alone."""
     key: str | None = None
-    """The private key, where the certificate's file does not hold it."""
+    """File with the private key, where the certificate's file does not hold it."""
     minimum_version: Literal["1.2", "1.3"] = "1.2"
-    """The oldest TLS that is spoken."""
+    """Oldest TLS version that is accepted."""
     client_ca: str | None = None
-    """Whose signatures make clients' certificates good; see `access.authentication.certificates`."""
+    """File with the authorities that sign clients' certificates; see `access.authentication.certificates`."""
     client_certificate: Literal["required", "optional"] = "required"
-    """With `client_ca`: whether nobody connects without one, health checks included."""
+    """With `client_ca`: whether every connection needs a certificate, health checks included."""
 
     @model_validator(mode="after")
     def _has_what_it_needs(self) -> Tls:
@@ -141,67 +145,67 @@ def _check_public(url: str) -> str:
 
 
 class Proxy(Section):
-    """The gateway's own side."""
+    """The gateway itself: where it listens, its limits and timeouts (`proxy`)."""
 
     name: str = "mcproxy"
-    """What the gateway calls itself to clients."""
+    """The gateway's name in `serverInfo`."""
     host: str = "127.0.0.1"
-    """The address to listen on."""
+    """Address to listen on."""
     port: Annotated[int, Field(ge=0, le=65535)] = 8000
-    """The port to listen on; 0 for any free one."""
+    """Port to listen on; 0 for any free one."""
     tls: Tls = Tls()
-    """HTTPS."""
+    """HTTPS. Files are PEM, relative to the configuration file, and read again when one changes."""
     public_url: Annotated[str, AfterValidator(_check_public)] | None = None
-    """What clients reach the gateway by, where a proxy is in front: what `paths` are below, as https://a.example/x.
+    """URL by which clients reach the gateway through a reverse proxy, such as `https://gw.example/x`.
 
-    It is what tokens are for (RFC 8707), and where clients are sent for metadata (RFC 9728).
+    The `paths` are below it. It is the audience of tokens (RFC 8707) and the base of OAuth metadata (RFC 9728).
     """
     paths: Paths = Paths()
-    """Where each endpoint is."""
+    """URL paths of the endpoints."""
     allowed_hosts: tuple[str, ...] = ()
-    """Host headers accepted beside loopback names and the bound address; `*` for any."""
+    """Values of the Host header accepted beside loopback names and the bound address; `*` for any."""
     allowed_origins: tuple[str, ...] = ()
-    """Origins accepted beside loopback ones; `*` for any."""
+    """Values of the Origin header accepted beside loopback ones; `*` for any."""
     insecure: bool = False
-    """Allows binding elsewhere than to loopback without authentication."""
+    """Allow listening on other addresses than loopback without authentication."""
     secret: Annotated[str, Field(min_length=16)] | None = None
-    """Seals what clients carry for us: session ids, cursors, request states. The same on every replica, and random.
+    """Key that encrypts session ids, cursors and request states; long, random, and the same on every replica.
 
-    Made and kept in the user's state folder where not given.
+    If not set, one is generated and kept in the user's state folder.
     """
     limits: LimitSettings = LimitSettings()
-    """Bounds on what peers can make grow."""
+    """Limits on what peers can make grow."""
     naming: Naming = Naming()
-    """What callers see upstreams' entries as."""
+    """Names and pages in the lists that callers see."""
     cache: CacheLimits = CacheLimits()
-    """What cached reads of resources may take."""
+    """Limits on cached resource reads."""
     bridge: BridgeSettings = BridgeSettings()
-    """Input that upstreams ask for, between the revisions of the protocol."""
+    """Input that an upstream asks of a client of another protocol revision."""
     keep_alive: Seconds = 15
-    """Between comments on an idle event stream."""
+    """Time between comments on an idle event stream."""
     stream_after: Seconds = 5
-    """A POST without an answer for so long is answered as an event stream."""
+    """Time after which a POST without a response yet is answered as an event stream."""
     write_timeout: Seconds = 30
-    """For a client to take what is written to it."""
+    """Time that a client has to accept what is written to it."""
     read_timeout: Seconds = 60
-    """For a client to send the whole of a message."""
+    """Time that a client has to send a whole message."""
     connection_idle: Seconds = 120
-    """For a client to send the head of a request; a connection without one is closed."""
+    """Time that a client has to send the head of its next request; then the connection is closed."""
     ask_timeout: Seconds = 600
-    """For a client to answer sampling, elicitation and roots."""
+    """Time that a client has to answer sampling, elicitation and roots requests."""
     list_wait: SecondsOrNone = 3
-    """How long a list waits for upstreams that still make their first attempt to connect."""
+    """Time that a list waits for upstreams that are still making their first connection."""
     grace: SecondsOrNone = 30
-    """How long what a lost upstream offered stays listed."""
+    """Time that the entries of a lost upstream stay listed."""
     shutdown_grace: SecondsOrNone = 10
-    """How long calls in flight may take to end once the gateway is told to stop, or their upstream is taken out."""
+    """Time that running calls have to end when the gateway stops or their upstream is removed."""
     shutdown_delay: SecondsOrNone = 0
-    """How long the gateway still serves, while `/readyz` says no more, once it is told to stop."""
+    """Time that the gateway still serves, with `/readyz` failing, after it is told to stop."""
     watch: bool = True
-    """Reload when the configuration changes, or a file that it reads; a SIGHUP does so in any case."""
+    """Reload when the configuration, or a file that it refers to, changes. SIGHUP reloads in any case."""
     log_format: Literal["console", "json", "auto"] = "auto"
-    """`auto` is console on a terminal, JSON elsewhere."""
+    """`auto` is console on a terminal and JSON elsewhere."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
-    """The least severe level that is logged."""
+    """Least severe level that is logged."""
     tracing: TracingSettings = TracingSettings()
-    """Traces of calls."""
+    """Traces of calls (OpenTelemetry)."""

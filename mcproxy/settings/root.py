@@ -17,28 +17,37 @@ from mcproxy.settings.upstream import UpstreamSettings
 
 
 class Access(Section):
-    """Who may do what. Each part is a section in a module of its own."""
+    """Who may do what, how much of it, and what is recorded (`access`)."""
 
     authentication: Authentication = Authentication()
-    """How callers show who they are."""
+    """How callers prove who they are; any one way suffices.
+
+    If none is configured, all callers are anonymous and the gateway listens on loopback alone.
+    """
     policy: PolicySettings = PolicySettings()
-    """Who may use what."""
+    """Who may use what. What a caller is denied does not exist for it."""
     limits: RateLimits = RateLimits()
-    """How much callers may use."""
+    """How much callers may use. A call counts towards every limit that covers it, and needs room in each."""
     audit: AuditSettings = AuditSettings()
-    """What is written down of each call."""
+    """The audit log: one line of JSON per call, with its caller, its subject, the decision and the outcome."""
     pins: PinSettings = PinSettings()
-    """Which definitions of upstreams are approved."""
+    """Approved definitions: tools, prompts, resource templates and instructions, as `mcproxy lock` recorded them."""
 
 
 class Settings(Section):
+    """A whole configuration file. Immutable; a reload makes a new one."""
+
     proxy: Proxy = Proxy()
-    """The gateway's own side."""
+    """The gateway itself: where it listens, its limits and timeouts."""
     access: Access = Access()
-    """Who may do what."""
+    """Who may do what, how much of it, and what is recorded."""
     endpoints: dict[EndpointName, Endpoint] = Field(default_factory=dict)
-    """Selections of what is behind the gateway, each at `/mcp/NAME`."""
+    """Endpoints that show a part of the upstreams, by name, each at `/mcp/NAME`.
+
+    Each is shown to callers that have one of its roles, or to all callers: {support: {upstreams: [tickets, wiki],
+    tools: [search_*], resources: ['*'], prompts: [], roles: [agent]}}
+    """
     admin: Admin = Admin()
-    """The operator's side: the status page."""
+    """The operators' listener: status page, health and metrics. Operators authenticate where callers do."""
     upstreams: tuple[UpstreamSettings, ...] = ()
-    """Everything behind the gateway, in the order of the file."""
+    """The servers behind the gateway, in the order of the file."""

@@ -1,4 +1,4 @@
-"""What every section of the settings shares: strictness, and how times, sizes and names are written."""
+"""The base class of all settings, and the types of durations, sizes, globs and prefixes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _UNITS: Final[dict[str, dict[str, float]]] = {
 
 
 def parse_quantity(value: object, measure: Literal["seconds", "bytes"]) -> object:
-    """`"5m"` as 300 seconds, `"16MiB"` as bytes; what is no text is passed on. Raises ValueError."""
+    """`"5m"` as 300 seconds, `"16MiB"` as bytes; a value that is no text is returned unchanged. Raises ValueError."""
     if not isinstance(value, str):
         return value
     units = _UNITS[measure]
@@ -58,7 +58,7 @@ Prefix = Annotated[str, Field(pattern=r"^([a-z][a-z0-9-]*)?$", max_length=32)]
 
 
 class Section(BaseModel):
-    """Frozen; an unknown key is an error; each key's documentation is the text below it."""
+    """Immutable; an unknown key is an error; the text below each key describes it in the JSON Schema."""
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", populate_by_name=True, use_attribute_docstrings=True, allow_inf_nan=False

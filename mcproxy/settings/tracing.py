@@ -1,4 +1,4 @@
-"""What can be said of traces: whether they are recorded, how many, and where they go."""
+"""Settings of OpenTelemetry traces (`proxy.tracing`): whether they are recorded, how many, and where they are sent."""
 
 from __future__ import annotations
 
@@ -11,18 +11,21 @@ from mcproxy.settings.section import Positive, Seconds, Section
 
 
 class TracingSettings(Section):
-    """OpenTelemetry. What is not said here is as the OTEL_* variables of the environment say."""
+    """Traces of calls (OpenTelemetry). The OTEL_* environment variables hold where a setting is not given."""
 
     enabled: bool = False
     """Record calls as spans and send them by OTLP over HTTP; needs `pip install mcproxy[opentelemetry]`."""
     endpoint: Annotated[str, Field(pattern=r"^https?://")] | None = None
-    """Where to, as http://collector:4318/v1/traces; else as OTEL_EXPORTER_OTLP_ENDPOINT says."""
+    """URL of the collector, as http://collector:4318/v1/traces; default OTEL_EXPORTER_OTLP_ENDPOINT."""
     sample: Annotated[float, Field(ge=0, le=1)] | None = None
-    """The share of traces begun here that is recorded; else as OTEL_TRACES_SAMPLER says: all. Clients say of theirs."""
+    """Share of traces that is recorded, from 0 to 1; default OTEL_TRACES_SAMPLER, else all.
+
+    A trace that a client began is recorded as the client decided.
+    """
     max_queued: Positive = 2048
-    """Spans that wait to be sent; one more is lost."""
+    """Spans that wait to be sent; further ones are dropped."""
     timeout: Seconds = 2
-    """For the collector to take some. At its end the gateway waits at most twice as long."""
+    """Time that the collector has to accept a batch. At exit the gateway waits at most twice as long."""
 
     @field_validator("enabled")
     @classmethod
@@ -35,5 +38,5 @@ class TracingSettings(Section):
 def is_installed(module: str) -> bool:
     try:
         return find_spec(module) is not None
-    except ModuleNotFoundError:  # nor is the package that it is in
+    except ModuleNotFoundError:  # its package is missing too
         return False

@@ -1,4 +1,4 @@
-"""What can be said of one server behind the gateway."""
+"""Settings of one upstream: a server behind the gateway (an entry of `mcpServers`)."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from mcproxy.settings.section import Bytes, Glob, Positive, Prefix, Seconds, Sec
 
 
 class NameFilter(Section):
-    """Which of an upstream's entries are shown, by globs on the upstream's own names. Exclude wins."""
+    """Which of an upstream's entries are exposed: globs on the upstream's own names; `exclude` wins."""
 
     include: tuple[Glob, ...] = ("*",)
-    """Globs of what is shown."""
+    """Globs of the entries that are exposed."""
     exclude: tuple[Glob, ...] = ()
-    """Globs of what is not."""
+    """Globs of the entries that are hidden."""
 
 
 class ToolOverride(Section):
-    """What a tool is called instead, to hosts and to models."""
+    """Another name, title or description for a tool."""
 
     name: str | None = None
     """The name that callers see, after the prefix."""
@@ -31,112 +31,122 @@ class ToolOverride(Section):
 
 
 class ToolFilter(NameFilter):
+    """Which tools are exposed (`tools` of an upstream)."""
+
     overrides: dict[str, ToolOverride] = Field(default_factory=dict)
-    """By the upstream's own name of the tool."""
+    """Other names and descriptions, by the upstream's own name of the tool: {search: {name: find, title: Find,
+    description: Finds things.}}
+    """
 
 
 class UpstreamTimeouts(Section):
-    """In seconds."""
+    """How long the upstream may take, in seconds."""
 
     connect: Seconds = 30
-    """From starting to a finished handshake."""
+    """From starting the connection to a finished handshake."""
     probe: Seconds = 5
-    """For the answer that tells its era, before it is taken for an older one; see `era`."""
+    """For the answer that shows the server's era; then it is taken for a handshake server. See `era`."""
     list: Seconds = 30
     """For each page of a list."""
     idle: Seconds = 60
-    """For a call without a sign of life; progress renews it."""
+    """For a call without progress; each progress notification starts it anew."""
     total: Seconds = 3600
     """For a call, whatever its progress."""
     shutdown: Seconds = 3
-    """Between closing a child's stdin, SIGTERM and SIGKILL, each."""
+    """Between closing a child's stdin and SIGTERM, and again between SIGTERM and SIGKILL."""
 
 
 class UpstreamCache(Section):
-    """How long reads of an upstream's resources are kept; what the upstream itself says of a result goes first."""
+    """How long reads of the upstream's resources are cached. The upstream's own `ttlMs` takes precedence."""
 
     ttl: dict[Glob, SecondsOrNone] = Field(default_factory=dict)
-    """By globs on the upstream's own URIs, where the upstream gives no `ttlMs`; the first that matches counts."""
+    """Time to live by globs on the upstream's URIs, where it gives no `ttlMs`; the first match counts."""
     shared: bool = False
-    """This upstream answers everybody alike, so that callers may share what it marks private."""
+    """The upstream gives every caller the same answers: callers share what it marks private."""
     coherent: bool = False
-    """Watch what is cached, and keep it until the upstream says that it changed, whatever its TTL.
+    """Subscribe to cached resources and keep them until the upstream says that they changed, whatever their TTL.
 
     Only for an upstream that announces every change.
     """
     max_watched: Positive = 1000
-    """With `coherent`: how many resources are watched at once; the least used gives way."""
+    """With `coherent`: resources subscribed to at once; beyond it the least recently used is dropped."""
     stale_if_error: SecondsOrNone = 0
-    """How long after its time an entry is still served, marked, while the upstream cannot be reached."""
+    """Time after its expiry that an entry is still served, marked stale, while the upstream is unreachable."""
     invalidate_on_tool_calls: bool = False
-    """Forget everything of this upstream after each call of a tool that is not annotated `readOnlyHint`."""
+    """Drop this upstream's entries after each call of a tool that is not annotated `readOnlyHint`."""
     max_bytes: Bytes = 16 * 1024 * 1024
-    """What entries of this upstream may take; the least used give way."""
+    """Bytes of this upstream's entries; beyond it the least recently used are dropped."""
 
 
 class Content(Section):
-    """What reads of an upstream's resources may bring; anything else is an error that names the upstream."""
+    """What the contents of the upstream's resources may be; others are errors that name the upstream."""
 
     types: tuple[Glob, ...] = ("*",)
-    """Globs of MIME types; content that says none is allowed by `*` alone."""
+    """Globs of MIME types. Contents without a type are allowed by `*` alone."""
     max_bytes: Bytes | None = None
-    """The largest content, as a client gets it: a text in UTF-8, a blob decoded."""
+    """Bytes of the largest content as a client receives it: text as UTF-8, a blob decoded. Default: no limit."""
     check_blobs: bool = True
-    """Whether blobs must be valid Base64."""
+    """Require blobs to be valid Base64."""
 
 
 class UpstreamSettings(Section):
-    """One server behind the gateway: `command` (a child over stdio) or `url` (HTTP)."""
+    """One server behind the gateway: `command` (a child process over stdio) or `url` (HTTP)."""
 
     name: str
     """The key in `mcpServers`: any text."""
     type: Literal["auto", "stdio", "http", "sse"] = "auto"
-    """`http` is Streamable HTTP. `auto`: stdio for a command; for a URL found out by the specification's rules."""
+    """Transport: `stdio`, `http` (Streamable HTTP) or `sse` (HTTP+SSE).
+
+    `auto` is stdio for a command; for a URL it is determined as the specification describes.
+    """
     command: str | None = None
-    """The program of a child that speaks over stdio; no shell reads it."""
+    """Program to start as a child process that speaks over stdio, without arguments; no shell is involved."""
     args: tuple[str, ...] = ()
-    """The arguments of `command`."""
+    """Arguments of `command`, one item each."""
     env: dict[str, str] = Field(default_factory=dict)
-    """Variables for the child, beside those that the gateway passes on."""
+    """Environment variables for the child, beside those that the gateway passes on."""
     cwd: str | None = None
-    """The child's working folder, relative to the configuration file."""
+    """Working folder of the child, relative to the configuration file."""
     url: str | None = None
-    """The endpoint of a server over HTTP."""
+    """Endpoint of a server over HTTP."""
     headers: dict[str, str] = Field(default_factory=dict)
     """Headers sent with every request to `url`."""
     credentials: CredentialSettings = CredentialSettings()
-    """What callers bring for it themselves."""
+    """Credentials that callers bring for this upstream themselves (HTTP alone)."""
     prefix: Prefix
-    """Exposed tools are `{prefix}__{name}`; the empty prefix passes one upstream through bare."""
+    """Tools and prompts are exposed as `{prefix}__{name}`; the empty prefix leaves the names of one upstream unchanged.
+
+    Default: made of the server's name, in lower case with `-` for other characters: `my_server` becomes `my-server`.
+    """
     enabled: bool = True
-    """A disabled upstream is checked, and not connected."""
+    """A disabled upstream is validated and not connected."""
     required: bool = False
-    """`/readyz` waits for it."""
+    """`/readyz` fails until the upstream is connected."""
     connection: Literal["shared", "session"] = "shared"
-    """One connection for everybody, or one for each client session."""
+    """`shared`: one connection for all callers; `session`: one for each client session."""
     max_connections: Positive = 100
-    """With `connection: session`, or with `credentials`: how many may live at once."""
+    """With `connection: session`, or with `credentials`: connections at once."""
     era: Literal["auto", "modern", "legacy"] = "auto"
-    """Which generation of the protocol to speak: `modern` is 2026-07-28, `legacy` all with a handshake."""
+    """Protocol generation to speak: `modern` is 2026-07-28, `legacy` any revision with a handshake."""
     timeouts: UpstreamTimeouts = UpstreamTimeouts()
     """How long this upstream may take."""
     list_poll: SecondsOrNone = 0
-    """How often its lists are fetched to see if they changed, where it does not say so itself; 0 for never."""
+    """Interval at which its lists are fetched to detect changes, if it does not announce them; 0 for never."""
     max_in_flight: Positive = 256
     """Calls at once; one more is answered `busy`."""
     max_message_bytes: Bytes = 64 * 1024 * 1024
-    """The largest message this upstream may send; a larger one fails this upstream alone."""
+    """The largest message that this upstream may send; a larger one fails this upstream alone."""
     stderr_lines: Positive = 20
-    """Lines of a child's stderr that debug logs show in a second, at most; of the rest they say how many they were."""
+    """Lines of a child's stderr per second in debug logs; the number of further ones is logged."""
     tools: ToolFilter = ToolFilter()
-    """Which tools are shown, and how they are called."""
+    """Which tools are exposed, and under which names and descriptions."""
     resources: NameFilter = NameFilter()
-    """Which resources and templates are shown, by URI."""
+    """Which resources and resource templates are exposed, by URI."""
     prompts: NameFilter = NameFilter()
-    """Which prompts are shown."""
+    """Which prompts are exposed."""
     roots: tuple[str, ...] = ()
-    """URIs announced where the upstream asks for roots outside of any call."""
+    """URIs given to the upstream if it asks for roots outside any call."""
     cache: UpstreamCache = UpstreamCache()
-    """How long reads of its resources are kept."""
+    """How long reads of its resources are cached."""
     content: Content = Content()
-    """What reads of its resources may bring."""
+    """What the contents of its resources may be."""

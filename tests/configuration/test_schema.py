@@ -13,6 +13,7 @@ from mcproxy.configuration.loading import load
 from mcproxy.configuration.schema import schema
 from mcproxy.settings import Access, Endpoint, Proxy, ToolOverride, UpstreamSettings
 from mcproxy.settings.access.policy import Condition, Rule
+from tests.configuration.reference import rendered
 
 CONFIG = Path(__file__).parents[2] / "config"
 
@@ -38,6 +39,11 @@ def test_the_reference_names_every_key() -> None:
     assert missing(example, document["mcpServers"]["example"]) == ["name"]
     for section in (ToolOverride, Rule, Condition, Endpoint):
         assert [key for key in section.model_fields if f"{key}: " not in text] == []
+
+
+def test_the_reference_explains_each_key_as_the_schema_does() -> None:
+    text = (CONFIG / "reference.yaml").read_text()
+    assert text == rendered(text), "write it anew: python -m tests.configuration.reference"
 
 
 def missing(model: BaseModel, document: dict[str, Any]) -> list[str]:

@@ -1,1 +1,1 @@
-"""What a configuration can say of access: authentication, policy, rates, pins and the audit."""
+"""Settings of access control: authentication, policy, limits, pins and the audit log."""

@@ -1,4 +1,4 @@
-"""What can be said of the audit: a line for each call, in a file that only grows."""
+"""Settings of the audit log (`access.audit`): a line of JSON for each call, appended to a file."""
 
 from __future__ import annotations
 
@@ -8,26 +8,27 @@ from mcproxy.settings.section import Bytes, Glob, Positive, Seconds, Section
 
 
 class AuditSettings(Section):
-    """What is written down of each call: who, what, how it was decided and how it went. A line of JSON for each."""
+    """The audit log (`access.audit`)."""
 
     file: str | None = None
-    """The file, of this gateway alone, relative to the configuration. Nothing is written where it is not given."""
+    """The file, relative to the configuration; no other process may write it. If not given, nothing is recorded."""
     arguments: Literal["hash", "redacted", "none"] = "hash"
-    """How much is told of arguments: a keyed hash, the same for the same; what is in them, but for secrets; nothing."""
+    """How arguments are recorded: `hash`, a keyed hash, equal for equal arguments; `redacted`, without secrets; `none`.
+    """
     redact: tuple[Glob, ...] = ()
-    """With `redacted`: globs of arguments' names whose values are left out, beside those that sound like secrets."""
+    """With `redacted`: globs of arguments whose values are left out, beside those whose names look secret."""
     fail: Literal["open", "closed"] = "open"
-    """What becomes of calls that cannot be written down. `open`: they are served, and their records counted as lost.
+    """What happens to calls while the file cannot be written. `open`: they run, and lost records are counted.
 
-    `closed`: they are refused before anybody sees them, and a record waits until it can be written.
+    `closed`: new calls are refused, and records wait until they can be written.
     """
     rotate: bool = True
-    """Begin a new file when one has `max_bytes`. Else that is left to others: a file that is moved is made anew."""
+    """Begin a new file at `max_bytes`. If false, rotation is left to another program: a moved file is created anew."""
     max_bytes: Bytes = 100 * 1024 * 1024
-    """Of one file."""
+    """Bytes of one file."""
     files: Positive = 10
-    """Full files that are kept, `FILE.1` the latest."""
+    """Full files that are kept; `FILE.1` is the latest."""
     max_queued: Positive = 10_000
-    """Records that wait to be written. `closed` counts calls that run among them."""
+    """Records that wait to be written. With `closed`, running calls count too."""
     patience: Seconds = 5
-    """With `fail: closed`: how long a call waits for room among them before it is refused."""
+    """With `fail: closed`: time that a call waits for room in the queue before it is refused."""

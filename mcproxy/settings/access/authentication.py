@@ -1,7 +1,7 @@
-"""What can be said of how callers show who they are. Decides nothing; `access.identity` does.
+"""Settings of authentication (`access.authentication`): API keys, OAuth, a trusted proxy, TLS certificates, stdio.
 
-Where nothing is given everybody is anonymous. Where anything is, nobody over HTTP is: who shows nothing is refused.
-Names of callers are unique: each source of them but the keys has a prefix of its own.
+If none is configured, every caller is anonymous; if any is, every HTTP request needs credentials. Callers' names are
+unique: each source of names except the keys has a prefix of its own. `access.identity` applies them.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from mcproxy.settings.loopback import is_loopback
 from mcproxy.settings.section import Bytes, Positive, Seconds, SecondsOrNone, Section
 
 RESERVED: Final = "anonymous"
-"""The name of everybody who is not authenticated."""
+"""The name of every caller that is not authenticated."""
 
 Algorithm = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA", "Ed25519"]
-"""Signatures by public keys alone: whoever can check one of these cannot make one."""
+"""Signatures by public keys alone: a key that verifies one of these cannot make one."""
 
 KeyName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@-]*$", max_length=128)]
 NamePrefix = Annotated[str, Field(pattern=r"^([a-z][a-z0-9-]*:)?$", max_length=32)]
@@ -29,7 +29,7 @@ Scope = Annotated[str, Field(pattern=r"^[\x21\x23-\x5B\x5D-\x7E]+$")]
 
 
 def _check_trusted(url: str) -> str:
-    """Nothing that is trusted for its answers is asked in the open (OAuth 2.1, section 1.5)."""
+    """A server whose responses are trusted is asked over TLS (OAuth 2.1, section 1.5)."""
     try:
         parts = urlsplit(url)
         complete = bool(parts.hostname) and parts.port != 0
@@ -52,25 +52,25 @@ def _check_some(algorithms: tuple[Algorithm, ...]) -> tuple[Algorithm, ...]:
 
 
 class ApiKeySettings(Section):
-    """One key of a caller. `mcproxy keys add` makes it, and this."""
+    """One API key of a caller, as `mcproxy keys add` prints it."""
 
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-    """The SHA-256 of the key, in hexadecimal."""
+    """SHA-256 of the key, in hexadecimal."""
     roles: tuple[str, ...] = ()
-    """The roles of whoever shows the key."""
+    """Roles of a caller that authenticates with this key."""
     expires: AwareDatetime | None = None
-    """When the key stops being good, with a time zone: 2027-01-01T00:00:00Z."""
+    """Time at which the key expires, with a time zone: 2027-01-01T00:00:00Z."""
 
 
 class Issuer(Section):
-    """An authorization server whose tokens are good here."""
+    """An authorization server whose tokens are accepted."""
 
     issuer: TrustedUrl
-    """Its identifier, which is the `iss` of its tokens, letter by letter."""
+    """Its identifier, exactly the `iss` of its tokens."""
     audience: tuple[str, ...] = ()
-    """Values of `aud` that mean this gateway, beside the URL of the endpoint that is asked."""
+    """Values of `aud` that mean this gateway, beside the URL of the requested endpoint."""
     jwks_url: TrustedUrl | None = None
-    """Where its keys are; else its metadata says so (RFC 8414, OpenID Connect Discovery)."""
+    """URL of its keys. Default: from its metadata (RFC 8414, OpenID Connect Discovery)."""
     algorithms: Annotated[tuple[Algorithm, ...], AfterValidator(_check_some)] = (
         "RS256",
         "RS384",
@@ -82,46 +82,53 @@ class Issuer(Section):
         "ES384",
         "EdDSA",
     )
-    """Signatures that are accepted."""
+    """Signature algorithms that are accepted."""
     prefix: NamePrefix = "oidc:"
-    """Stands before the names of its callers, so that they are no other source's."""
+    """Precedes the names of its callers, so that no other source has them."""
     name_claim: str = "sub"
-    """Which claim names the caller. It must be unique with the issuer, and not the caller's own to choose."""
+    """Claim with the caller's name: unique at the issuer, and not chosen by the caller."""
     roles_claim: str = "roles"
-    """Which claim lists roles; `realm_access.roles` goes into objects."""
+    """Claim that lists roles; `realm_access.roles` descends into objects."""
     scopes_claim: str = "scope"
-    """Which claim says the scopes: a text with spaces, or a list."""
+    """Claim with the scopes: a list, or a text separated by spaces."""
     attribute_claims: tuple[str, ...] = ()
-    """Claims that are kept for the audit log, where they are texts."""
+    """Claims recorded in the audit log, if they are texts."""
     roles: tuple[str, ...] = ()
-    """Roles of all its callers, beside those that their tokens say."""
+    """Roles of all its callers, beside those in their tokens."""
     leeway: SecondsOrNone = 30
-    """How far its clock and ours may be apart."""
+    """Allowed difference between its clock and the gateway's."""
 
 
 class OAuth(Section):
     """The gateway as an OAuth 2.1 resource server (basic/authorization)."""
 
     issuers: tuple[Issuer, ...] = ()
-    """Whose tokens are good, and where clients are sent for them. Needs `proxy.public_url` but on loopback."""
+    """Authorization servers whose tokens are accepted. Needs `proxy.public_url` unless on loopback.
+
+    Each has `issuer: https://login.example`, the `iss` of its tokens; `audience: []`, values of `aud` beside the URL of
+    the endpoint; `jwks_url: URL`, by default from its metadata; `algorithms: [RS256, ...]`; `prefix: 'oidc:'` before
+    its callers' names; `name_claim: sub`, `roles_claim: roles` (`realm_access.roles` descends into objects),
+    `scopes_claim: scope`, `attribute_claims: []` for the audit log; `roles: []` of all its callers; `leeway: 30`
+    seconds between its clock and the gateway's.
+    """
     required_scopes: tuple[Scope, ...] = ()
     """Scopes that every token must have."""
     scopes_supported: tuple[Scope, ...] = ()
-    """Scopes that clients are told of beside the required ones."""
+    """Scopes announced to clients beside the required ones."""
     implied_scopes: dict[Scope, tuple[Scope, ...]] = Field(default_factory=dict)
-    """By a broader scope: the narrower ones that it stands for."""
+    """The narrower scopes that a broader scope includes, by the broader one."""
     max_token_bytes: Bytes = 16 * 1024
-    """A longer token is refused unread."""
+    """Longer tokens are refused unread."""
     max_tokens: Positive = 10_000
-    """Tokens that are remembered as verified; the least used give way."""
+    """Verified tokens that are remembered; the least recently used go first."""
     keys_lifetime: Seconds = 3600
-    """How long keys of an issuer are used before they are fetched again."""
+    """Time for which an issuer's keys are used before they are fetched again."""
     keys_cooldown: Seconds = 30
-    """How often keys are fetched at most, whatever tokens name."""
+    """Least time between two fetches of an issuer's keys, whatever key tokens name."""
     keys_timeout: Seconds = 10
-    """For an issuer to answer."""
+    """Time that an issuer has to respond."""
     keys_max_bytes: Bytes = 256 * 1024
-    """The largest answer of an issuer."""
+    """The largest response of an issuer."""
 
     @model_validator(mode="after")
     def _issuers_differ(self) -> OAuth:
@@ -131,57 +138,63 @@ class OAuth(Section):
 
 
 class Forwarded(Section):
-    """A proxy in front that says who its callers are, in a header that it never passes on from them."""
+    """Callers named by a trusted reverse proxy (`access.authentication.forwarded`)."""
 
     trusted: tuple[IPvAnyNetwork, ...] = ()
-    """Addresses of proxies, as 10.1.2.3 or 10.0.0.0/8, whose word is taken; of nobody else's request is it read."""
+    """Addresses of trusted proxies, as 10.1.2.3 or 10.0.0.0/8; others' headers are ignored."""
     user_header: HeaderName = "X-Forwarded-User"
-    """Which header names the caller."""
+    """Header with the caller's name."""
     roles_header: HeaderName | None = None
-    """Which header lists the caller's roles, with commas."""
+    """Header with the caller's roles, separated by commas."""
     prefix: NamePrefix = "proxy:"
-    """Stands before the names of its callers, so that they are no other source's."""
+    """Precedes the names of its callers, so that no other source has them."""
     roles: tuple[str, ...] = ()
-    """Roles of all its callers, beside those of the header."""
+    """Roles of all its callers, beside those in the header."""
 
 
 class Certificates(Section):
-    """Clients' TLS certificates, signed by `proxy.tls.client_ca`, as their names."""
+    """Callers named by TLS certificates (`access.authentication.certificates`)."""
 
     enabled: bool = False
-    """Whether a certificate tells who a caller is."""
+    """Take the caller's name from its certificate."""
     name: Literal["common_name", "dns", "email", "uri"] = "common_name"
-    """Which of its names: that of the subject, or one of its alternatives. It must have exactly one."""
+    """Which name of the certificate: `common_name`, or an alternative name: `dns`, `email` or `uri`. It must have
+    exactly one.
+    """
     prefix: NamePrefix = "cert:"
-    """Stands before the names of its callers, so that they are no other source's."""
+    """Precedes the names of its callers, so that no other source has them."""
     roles: tuple[str, ...] = ()
     """Roles of all its callers."""
 
 
-class Local(Section):
-    """Who asks over stdio: whoever started the gateway."""
+class StdioCaller(Section):
+    """The caller over stdio (`access.authentication.stdio`)."""
 
     name: KeyName = RESERVED
-    """What the caller is called."""
+    """The caller's name."""
     roles: tuple[str, ...] = ()
     """The caller's roles."""
 
 
 class Authentication(Section):
-    """How callers show who they are; any one way will do."""
+    """How callers prove who they are; any one way suffices."""
 
     keys: dict[KeyName, tuple[ApiKeySettings, ...]] = Field(default_factory=dict)
-    """API keys, by the names of callers. A caller may have several, so that they can be changed one by one."""
+    """API keys by the names of callers, as `mcproxy keys add` prints them.
+
+    {ci-bot: [{sha256: HASH, roles: [reader], expires: 2027-01-01T00:00:00Z}]}. A caller may have several, so that they
+    can be replaced one by one.
+    """
     key_header: HeaderName | None = None
-    """A header that may bring a key, as X-API-Key, beside `Authorization: Bearer`."""
+    """Header that may hold a key, as X-API-Key, beside `Authorization: Bearer`."""
     oauth: OAuth = OAuth()
-    """Tokens of OpenID providers and other authorization servers."""
+    """The gateway as an OAuth 2.1 resource server: tokens of OpenID providers and other authorization servers."""
     forwarded: Forwarded = Forwarded()
-    """The word of a proxy in front."""
+    """A trusted reverse proxy that names the caller in a header, which it never passes on from clients."""
     certificates: Certificates = Certificates()
-    """TLS certificates of clients."""
-    stdio: Local = Local()
-    """Who asks over stdio."""
+    """Clients' TLS certificates, signed by an authority of `proxy.tls.client_ca`."""
+    stdio: StdioCaller = StdioCaller()
+    """The caller over stdio: the user who started the gateway."""
 
     @property
     def required(self) -> bool:
@@ -191,10 +204,10 @@ class Authentication(Section):
     @model_validator(mode="after")
     def _keys_are_theirs_alone(self) -> Authentication:
         if RESERVED in self.keys:
-            raise ValueError(f"gives keys to {RESERVED!r}, which is who shows none")
+            raise ValueError(f"gives keys to {RESERVED!r}, the name of callers without credentials")
         hashes = Counter(key.sha256 for keys in self.keys.values() for key in keys)
         if any(count > 1 for count in hashes.values()):
-            raise ValueError("has one key twice")
+            raise ValueError("has the same key twice")
         return self
 
     @model_validator(mode="after")
@@ -203,9 +216,9 @@ class Authentication(Section):
         prefixes += [self.forwarded.prefix] if self.forwarded.trusted else []
         prefixes += [self.certificates.prefix] if self.certificates.enabled else []
         if len(set(prefixes)) < len(prefixes):
-            raise ValueError("has two sources of names with one prefix: two callers could have one name")
+            raise ValueError("has two sources of names with the same prefix: two callers could have the same name")
         if "" in prefixes and (len(prefixes) > 1 or self.keys):
-            raise ValueError("has an empty prefix, which is for the only source of names: two could have one")
+            raise ValueError("has an empty prefix beside another source of names: two callers could have the same name")
         return self
 
     @model_validator(mode="after")
@@ -213,5 +226,5 @@ class Authentication(Section):
         headers = [self.key_header, self.forwarded.user_header, self.forwarded.roles_header, "authorization", "cookie"]
         given = [header.lower() for header in headers if header is not None]
         if len(set(given)) < len(given):
-            raise ValueError("means two things by one header")
+            raise ValueError("uses the same header for two purposes")
         return self

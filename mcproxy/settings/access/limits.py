@@ -1,4 +1,4 @@
-"""What can be said of how much callers may use: limits by name, each with what it counts apart and what it allows."""
+"""Settings of the callers' limits (`access.limits`): rates, concurrent calls and daily quotas, by name."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _PATTERN: Final = r"(\d+(?:\.\d+)?)\s*/\s*([smhd])"
 
 
 def parse_rate(value: object) -> object:
-    """`"600/m"` as 10, in calls a second; what is no text is passed on. Raises ValueError."""
+    """`"600/m"` as 10, in calls per second; a value that is no text is returned unchanged. Raises ValueError."""
     if not isinstance(value, str):
         return value
     match = re.fullmatch(_PATTERN, value.strip(), re.ASCII)
     if match is None:
-        raise ValueError('should be a number of calls a second, or a text such as "10/s", "600/m", "1000/h" or "1/d"')
+        raise ValueError('should be a number of calls per second, or a text such as "10/s", "600/m", "1000/h" or "1/d"')
     return float(match[1]) / _UNITS[match[2]]
 
 
@@ -29,20 +29,20 @@ Rate = Annotated[
     Field(gt=0),
     WithJsonSchema({"type": ["number", "string"], "exclusiveMinimum": 0, "examples": [10, "10/s", "600/m"]}),
 ]
-"""Calls a second."""
+"""Calls per second."""
 
 
 class Allowance(Section):
-    """How much is allowed. What is not given is not limited."""
+    """How much is allowed; what is not given is unlimited."""
 
     rate: Rate | None = None
-    """Calls in the long run: `10/s`, `600/m`, `1000/h`."""
+    """Calls over time: `10/s`, `600/m`, `1000/h`."""
     burst: Positive | None = None
-    """Calls that may come at once before `rate` counts. Where it is not given: as many as `rate` allows in a second."""
+    """Calls that may come at once before `rate` applies. Default: the calls that `rate` allows in a second."""
     at_once: Positive | None = None
     """Calls that run at the same time."""
     daily: Positive | None = None
-    """Calls in a day (UTC). Counted in memory: a restart, and each replica, begins anew."""
+    """Calls per day (UTC), counted in memory: a restart, and each replica, starts at zero."""
 
     @model_validator(mode="after")
     def _burst_needs_a_rate(self) -> Allowance:
@@ -52,22 +52,27 @@ class Allowance(Section):
 
 
 class RateLimit(Allowance):
-    """What is limited, and to how much. Lists count as well, where the limit is on all upstreams and no tools."""
+    """One limit. It counts requests for lists too where it covers all upstreams and names no tools."""
 
     per: tuple[Literal["principal", "upstream", "tool"], ...] = ()
-    """What has a count of its own; with several, each combination of them. With none, all is counted together."""
+    """What is counted separately; with several, each combination of them. If empty, all calls share one count."""
     upstreams: tuple[Glob, ...] = ("*",)
-    """Globs of the names of upstreams: only calls to them count."""
+    """Globs of upstream names whose calls count."""
     tools: tuple[Glob, ...] | None = None
-    """Globs of tools, in their upstreams' own names: only calls of them count. Not given: whatever is asked for."""
+    """Globs of tools, in their upstreams' own names, whose calls count. If not given, every request counts."""
     roles: dict[str, Allowance] = Field(default_factory=dict)
-    """What holders of a role are allowed instead. Who has several of these roles is allowed the most of each."""
+    """Other allowances by role. A caller with several of these roles gets the most generous value of each."""
 
 
 class RateLimits(Section):
-    """How much callers may use. A call counts towards every limit that is about it, and needs room in each."""
+    """How much callers may use (`access.limits`)."""
 
     rules: dict[str, RateLimit] = Field(default_factory=dict)
-    """Limits by name. The name is told to who exceeds it, and is a label of metrics."""
+    """Limits by name. A caller that exceeds one is told the name, and it is a label of metrics.
+
+    Each has `per`, any of principal, upstream and tool: what is counted separately; `upstreams` and `tools`, globs of
+    what it covers; `rate` such as 10/s or 600/m, with `burst`; `at_once`; `daily` (UTC); and in `roles` other values
+    for callers with a role.
+    """
     max_keys: Positive = 100_000
-    """Counts that are kept of each sort; those of who did not call for longest give way."""
+    """Counts kept per kind of count; beyond it those of the callers longest idle are dropped."""

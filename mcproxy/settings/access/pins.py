@@ -1,4 +1,4 @@
-"""What can be said of pins: which definitions of upstreams are approved, and what becomes of others (R45)."""
+"""Settings of pins (`access.pins`): which upstream definitions are approved, and what happens to others (R45)."""
 
 from __future__ import annotations
 
@@ -17,39 +17,38 @@ class Pin:
     """One definition as it was approved."""
 
     sha256: str
-    """Of all of it."""
+    """Digest of the whole definition."""
     description: str | None = None
-    """For people who read the lock file."""
+    """The description, for people who read the lock file."""
     members: Mapping[str, str] = field(default_factory=dict)
-    """A digest of each other member, to say which of them changed."""
+    """A digest of each other member, to tell which of them changed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Approved:
-    """What of one upstream was approved, in its own names."""
+    """What was approved of one upstream, by the upstream's own names."""
 
     instructions: str | None = None
     definitions: Mapping[Kind, Mapping[str, Pin]] = field(default_factory=dict)
 
 
 Lock = Mapping[str, Approved]
-"""By the names of upstreams."""
+"""What was approved, by the names of upstreams."""
 
 
 def _off(value: object) -> object:
-    """What YAML makes of a bare `off`."""
+    """YAML reads a bare `off` as false."""
     return "off" if value is False else value
 
 
 class PinSettings(Section):
-    """Tools, prompts, resource templates and instructions as they were approved: by `mcproxy lock`, into a file."""
+    """Approved definitions (`access.pins`)."""
 
     mode: Annotated[Literal["off", "warn", "enforce"], BeforeValidator(_off)] = "off"
-    """What is new or changed since is, with `warn`, logged and counted; with `enforce`, neither shown nor callable."""
+    """What happens to a new or changed definition. `warn`: logged and counted; `enforce`: also hidden and not callable.
+    """
     file: str | None = None
-    """The lock file, relative to the configuration; `mcproxy.lock` beside it where it is not given.
-
-    Where there is none, nothing is approved.
+    """The lock file, relative to the configuration. Default: `mcproxy.lock` beside it. If missing, nothing is approved.
     """
 
     _lock: Lock = PrivateAttr(default_factory=dict)
@@ -59,7 +58,7 @@ class PinSettings(Section):
         return self._lock
 
     def holding(self, lock: Lock) -> PinSettings:
-        """The same pins, with what the file says."""
+        """These settings with the content of the lock file."""
         held = self.model_copy()
         held._lock = lock
         return held

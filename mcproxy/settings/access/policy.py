@@ -1,6 +1,6 @@
-"""What can be said of who may use what: roles with rules, and who has which role. `access.policy` decides by it.
+"""Settings of the policy (`access.policy`): roles with allow and deny rules, and which callers have which role.
 
-Rules speak of upstreams' own names. What a role denies is denied, whatever allows it.
+Rules use upstreams' own names. What any role of a caller denies is denied. `access.policy` applies them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ EVERYONE: Final = "everyone"
 """The role that every caller has."""
 
 MAX_PATTERN: Final = 1000
-"""Characters of a pattern."""
+"""Characters of a regular expression."""
 
 Scalar = bool | int | float | str
 
@@ -29,34 +29,34 @@ Effect = Literal["allow", "deny"]
 EFFECTS: Final[tuple[Effect, ...]] = ("deny", "allow")
 
 RulePath = tuple[str, Effect, int]
-"""Where a rule stands: its role, which list, and its index there."""
+"""The place of a rule: role, list, and index in the list."""
 
 
 def _check_pattern(pattern: str) -> str:
     try:
         re2.compile(pattern, _QUIET)
     except re2.error as error:
-        raise ValueError(f"is no regular expression that RE2 knows: {_said(error)}") from error
+        raise ValueError(f"should be a regular expression of RE2: {_text(error)}") from error
     return pattern
 
 
-def _said(error: Exception) -> str:
-    (said, *_) = error.args or ("",)
-    return said.decode() if isinstance(said, bytes) else str(said)
+def _text(error: Exception) -> str:
+    (message, *_) = error.args or ("",)
+    return message.decode() if isinstance(message, bytes) else str(message)
 
 
 class Selection(Section):
-    """A part of what is behind the gateway, by globs on upstreams' own names.
+    """A part of what the upstreams offer, by globs on their own names.
 
-    Where neither tools, resources nor prompts are given it is all of them, else what is given alone.
+    If none of tools, resources and prompts is given, all of them are selected; otherwise only what is given.
     """
 
     upstreams: tuple[Glob, ...] = ("*",)
-    """Globs of the names of upstreams."""
+    """Globs of upstream names."""
     tools: tuple[Glob, ...] | None = None
     """Globs of tools."""
     resources: tuple[Glob, ...] | None = None
-    """Globs of URIs, of resources and templates. Every reading of a URI is held against them.
+    """Globs of URIs, of resources and of resource templates. Every reading of a URI is compared.
 
     Wildcards in the scheme or the authority match no `/`; a `*` that ends the glob matches all that follows.
     """
@@ -76,16 +76,16 @@ class Selection(Section):
 
 
 class Condition(Section):
-    """What an argument must be; all that is given must hold. Types count: 1 is neither "1" nor true."""
+    """What an argument must be; every part that is given must hold. Types count: 1 equals neither "1" nor true."""
 
     equals: Scalar | None = None
-    """This very value."""
+    """Exactly this value."""
     one_of: tuple[Scalar, ...] | None = None
     """One of these values."""
     matches: Annotated[str, Field(max_length=MAX_PATTERN), AfterValidator(_check_pattern)] | None = None
-    """A text of at most 4096 characters, the whole of which this regular expression (RE2) matches."""
+    """A text of at most 4096 characters that this regular expression (RE2) matches as a whole."""
     at_most: float | None = None
-    """A number, and no larger one."""
+    """A number that is no larger."""
 
     @model_validator(mode="after")
     def _says_something(self) -> Condition:
@@ -95,17 +95,17 @@ class Condition(Section):
 
 
 class Rule(Selection):
-    """What a role allows or denies. With a condition on what tools are, or get, it is about tools alone.
+    """What a role allows or denies. A rule with conditions covers tools alone.
 
-    What a tool says of itself is a hint: where it says nothing it may write, and destroy (schema, ToolAnnotations).
+    A tool's annotations are hints: without them it counts as writing and destructive (schema, ToolAnnotations).
     """
 
     read_only: bool | None = None
-    """Only tools that are annotated `readOnlyHint`, or only those that are not."""
+    """Only tools annotated `readOnlyHint`; if false, only the others."""
     destructive: bool | None = None
-    """Only tools that may destroy (`destructiveHint`, and not `readOnlyHint`), or only those that do not."""
+    """Only tools that may destroy (`destructiveHint`, and not `readOnlyHint`); if false, only the others."""
     arguments: dict[str, Condition] = Field(default_factory=dict)
-    """Conditions on a tool's arguments, by name. A rule that denies also does where it cannot judge the value."""
+    """Conditions on arguments, by name. A rule that denies also applies where the value cannot be judged."""
 
     @property
     def conditional(self) -> bool:
@@ -114,7 +114,7 @@ class Rule(Selection):
     @model_validator(mode="after")
     def _conditions_are_for_tools(self) -> Rule:
         if self.conditional and (self.resources is not None or self.prompts is not None):
-            raise ValueError("has conditions, which are for tools: give resources and prompts a rule of their own")
+            raise ValueError("has conditions, which cover tools alone: give resources and prompts a rule of their own")
         return self
 
     def globs(self, kind: Kind) -> tuple[Glob, ...]:
@@ -122,30 +122,42 @@ class Rule(Selection):
 
 
 class Role(Section):
-    """What its holders may use, and what they may not."""
+    """What callers with the role may use, and what they may not."""
 
     allow: tuple[Rule, ...] = ()
     """Rules that allow."""
     deny: tuple[Rule, ...] = ()
-    """Rules that deny, whatever allows."""
+    """Rules that deny; they override every `allow`."""
 
     def rules(self, effect: Effect) -> tuple[Rule, ...]:
         return self.allow if effect == "allow" else self.deny
 
 
 class PolicySettings(Section):
-    """Who may use what. What is denied does not exist for who is denied it."""
+    """Who may use what (`access.policy`)."""
 
     default: Literal["allow", "deny"] | None = None
-    """What no rule speaks of. Where it is not given: `deny` if there are roles, else `allow`."""
+    """Decision where no rule applies: `allow` or `deny`. Default: `deny` if there are roles, else `allow`."""
     roles: dict[str, Role] = Field(default_factory=dict)
-    """By name; the role `everyone` is everyone's."""
+    """Roles by name, each with lists of rules under `allow` and `deny`. Every caller has the role `everyone`.
+
+    A rule uses upstreams' own names: {upstreams: [files], tools: [get_*], resources: ['file:///srv/*'], prompts:
+    ['*']}; with none of the last three it covers everything of its upstreams. For tools it may require annotations,
+    {read_only: true, destructive: false}, and values of arguments: {tools: [query], arguments: {limit: {at_most: 100},
+    table: {one_of: [a, b]}, sql: {matches: 'SELECT .*'}, mode: {equals: dry}}}.
+
+    Globs of URIs: `notes://public/*` is everything below, `https://*.example/*` every host in the domain, since a
+    wildcard in the scheme or the host matches no `/`, and `notes:*` or `notes://*` everything of the scheme. A glob
+    without `://` is compared with the whole URI as a text, as `*.md`. Of a URI that servers may read in several ways
+    (encoded, with `..`, with backslashes, its host as a folder) each reading must be allowed, and none denied. A URI
+    that climbs above its root with `..`, or that has more than 8192 characters, is denied to every caller.
+    """
     principals: dict[str, tuple[str, ...]] = Field(default_factory=dict)
-    """The roles of callers by name, beside those that they come with; without authentication they are `anonymous`."""
+    """Roles of callers by name, beside those that their credentials give; unauthenticated callers are `anonymous`."""
     max_views: Positive = 1000
-    """Views of the catalogue that are kept, one for each set of roles at an endpoint; the least used give way."""
+    """Views of the catalogue that are kept, one for each set of roles at an endpoint; least recently used go first."""
     max_decisions: Positive = 10_000
-    """Decisions that are kept; the least used give way."""
+    """Decisions that are kept; the least recently used go first."""
 
     _places: Mapping[RulePath, str] = PrivateAttr(default_factory=dict)
 
@@ -154,11 +166,11 @@ class PolicySettings(Section):
         return self.default == "allow" if self.default is not None else not self.roles
 
     def place(self, rule: RulePath) -> str | None:
-        """The file and line of a rule, where it came from a file."""
+        """File and line of a rule; None where it came from no file."""
         return self._places.get(rule)
 
     def placed(self, places: Mapping[RulePath, str]) -> PolicySettings:
-        """The same policy, which knows where its rules stand."""
+        """This policy with the file and line of its rules."""
         located = self.model_copy()
         located._places = dict(places)
         return located
@@ -168,5 +180,7 @@ class PolicySettings(Section):
         for principal, roles in self.principals.items():
             for role in roles:
                 if role not in self.roles:
-                    raise ValueError(f"gives {principal!r} the role {role!r}, which is not among the roles")
+                    raise ValueError(
+                        f"gives {principal!r} the role {role!r}, which is not defined in access.policy.roles"
+                    )
         return self
