@@ -40,6 +40,9 @@ from mcproxy.upstream.link import Connect, Link, NotAccepted, Rejected, Unreacha
 
 log = structlog.get_logger()
 
+MAX_SHORT_LIVED: Final = 1
+"""Connections in a row that end soon after they were made, before calls wait for the backoff too."""
+
 
 @dataclass(slots=True)
 class _Attempt:
@@ -185,14 +188,19 @@ class ReconnectingLink:
             self._retire(LinkEvent.STOPPED)
 
     async def _keep_connected(self) -> None:
-        failures = 0
+        failures = short_lived = 0
         while True:
-            started = anyio.current_time()
+            started, connections = anyio.current_time(), self._connections
             await self._connect_once()
             if self.status.state is LinkState.RETIRED:
                 return
             # A link that lasted was no failure; one that dies young is retried ever more slowly.
             failures = 0 if anyio.current_time() - started > LONGEST else failures + 1
+            short_lived = short_lived + 1 if failures and self._connections > connections else 0
+            if short_lived > MAX_SHORT_LIVED:
+                # Else each call, and each list that follows a connection, would make another one and lose it.
+                await anyio.sleep(self._delays(failures))
+                continue
             with anyio.move_on_after(self._delays(failures)):
                 await self._attempt.wanted.wait()
 

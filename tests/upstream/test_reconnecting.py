@@ -15,9 +15,9 @@ from mcproxy.call.upstreams import Connected, Disconnected, LinkFailure, LinkSta
 from mcproxy.settings import UpstreamSettings
 from mcproxy.telemetry.metrics import Metrics
 from mcproxy.upstream.context import LinkContext
-from mcproxy.upstream.link import Link, Unreachable
+from mcproxy.upstream.link import Link, NotAccepted, Unreachable
 from mcproxy.upstream.reconnecting import TRANSITIONS, LinkEvent, ReconnectingLink
-from tests.upstream.support import QUICK, Events, FakeLink
+from tests.upstream.support import QUICK, Events, FakeLink, request
 
 pytestmark = pytest.mark.anyio
 
@@ -124,3 +124,25 @@ async def test_a_link_that_fails_by_a_bug_of_ours_is_lost_and_made_anew() -> Non
         assert it.link.status.failure is LinkFailure.INTERNAL
         await it.cause(LinkEvent.CONNECTED)
         assert it.link.reconnects == 1
+
+
+async def test_r3_calls_do_not_hurry_a_link_that_ends_again_and_again_soon_after_it_was_made() -> None:
+    made: list[Link] = []
+
+    @asynccontextmanager
+    async def connect(_: LinkContext) -> AsyncIterator[Link]:
+        made.append(FakeLink([NotAccepted("the session is lost")]))
+        yield made[-1]
+
+    context = LinkContext(SPEC, Metrics(CollectorRegistry()), lambda change: None)
+    link = ReconnectingLink(
+        context, connect, Events(), delays=lambda _: 3600, clock=lambda: 7.0, check=lambda identity: None
+    )
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(link.run)
+        await anyio.wait_all_tasks_blocked()
+        for _ in range(5):
+            tasks.start_soon(link, request("tools/list"))
+            await anyio.wait_all_tasks_blocked()
+        assert len(made) == 2
+        tasks.cancel_scope.cancel()
