@@ -208,13 +208,18 @@ class Requester:
 
     def rejection(self, response: UpstreamResponse, body: bytes) -> Rejected:
         """The error for a response that is not MCP: its status and a short redacted quotation."""
-        text = " ".join(self._context.redact(body.decode(errors="replace")).split())[:QUOTED_CHARS]
+        text = " ".join(self._context.redact(quotable(body)).split())[:QUOTED_CHARS]
         sentence = f"HTTP {response.status} {response.reason or ''}".rstrip()
         if response.status in AUTHENTICATION:
             sentence += ": the server wants other credentials; set `headers` of this upstream"
         elif response.ok:
             sentence = f"it answered with {response.content_type!r}, neither JSON nor an event stream"
         return Rejected(f"{sentence}: {text}" if text else sentence, response.status)
+
+
+def quotable(body: bytes) -> str:
+    """The beginning of a body as text, for errors and for patterns that are looked for in it."""
+    return body[:PREFIX_BYTES].decode(errors="replace")
 
 
 async def read(response: UpstreamResponse, limit: int) -> bytes:

@@ -353,6 +353,11 @@ def _identity(answer: Response | ErrorResponse) -> ServerIdentity:
     return ServerIdentity(Era.HANDSHAKE, version, capabilities, answer.result.get("serverInfo"), instructions)
 
 
+def has_answer(found: Sequence[Message | InvalidMessage], id: RequestId) -> bool:
+    """Whether one of the messages is the answer to request `id`, be it readable or not."""
+    return any(not isinstance(message, Request | Notification) and message.id == id for message in found)
+
+
 def messages(data: bytes) -> Sequence[Message | InvalidMessage]:
     """One message, or the members of a batch (2025-03-26)."""
     try:

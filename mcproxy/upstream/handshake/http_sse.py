@@ -13,11 +13,12 @@ from yarl import URL
 from mcproxy.http.client.pool import origin
 from mcproxy.http.client.response import Broken
 from mcproxy.pending_requests import PeerGone
-from mcproxy.protocol.jsonrpc import Message, encode
+from mcproxy.protocol.jsonrpc import Message, Request, encode
 from mcproxy.protocol.sse import Event, EventDecoder, EventTooLarge
 from mcproxy.upstream.context import LinkContext
-from mcproxy.upstream.link import Duplex, NotAccepted, Unreachable
-from mcproxy.upstream.requester import EVENTS, JSON, Requester, UpstreamResponse, connection_pool, read_prefix
+from mcproxy.upstream.handshake.conversation import has_answer, messages
+from mcproxy.upstream.link import Duplex, NotAccepted, Rejected, Unreachable
+from mcproxy.upstream.requester import EVENTS, JSON, Requester, UpstreamResponse, connection_pool, read, read_prefix
 
 
 @asynccontextmanager
@@ -35,7 +36,7 @@ async def stream(context: LinkContext) -> AsyncIterator[Duplex]:
                 raise requester.rejection(response, await read_prefix(response))
             async with aclosing(_events(response, context.spec.max_message_bytes)) as events:
                 endpoint = await _endpoint(events, response.url)
-                yield _SseDuplex(requester, events, endpoint)
+                yield _SseDuplex(requester, events, endpoint, context.spec.max_message_bytes)
 
 
 async def _events(response: UpstreamResponse, limit: int) -> AsyncGenerator[Event, None]:
@@ -62,10 +63,12 @@ async def _endpoint(events: AsyncIterator[Event], base: URL) -> URL:
 class _SseDuplex:
     """Implements `link.Duplex`."""
 
-    def __init__(self, requester: Requester, events: AsyncIterator[Event], endpoint: URL) -> None:
+    def __init__(self, requester: Requester, events: AsyncIterator[Event], endpoint: URL, limit: int) -> None:
         self._requester = requester
         self._events = events
         self._endpoint = endpoint
+        self._limit = limit
+        self._receive: Callable[[bytes], None] = lambda _: None
 
     async def send(self, message: Message) -> None:
         response = await self._requester.request("POST", self._endpoint, (("Content-Type", JSON),), encode(message))
@@ -73,11 +76,20 @@ class _SseDuplex:
             response.release()
             return
         with closing(response):
-            if response.status == 404:
-                raise NotAccepted("the upstream lost the session: HTTP 404")
-            raise self._requester.rejection(response, await read_prefix(response))
+            if not isinstance(message, Request) or response.content_type != JSON:
+                raise self._refusal(response, await read_prefix(response))
+            body = await read(response, self._limit)
+            if not has_answer(messages(body), message.id):
+                raise self._refusal(response, body)
+            self._receive(body)  # R76
+
+    def _refusal(self, response: UpstreamResponse, body: bytes) -> NotAccepted | Rejected:
+        if response.status == 404:
+            return NotAccepted("the upstream lost the session: HTTP 404")
+        return self._requester.rejection(response, body)
 
     async def read(self, receive: Callable[[bytes], None]) -> str:
+        self._receive = receive
         try:
             async for event in self._events:
                 if event.event == "message" and event.data:

@@ -34,7 +34,7 @@ from mcproxy.protocol.jsonrpc import (
 )
 from mcproxy.protocol.sse import Event, EventDecoder, EventTooLarge
 from mcproxy.upstream.context import LinkContext
-from mcproxy.upstream.handshake.conversation import HandshakeConversation, messages
+from mcproxy.upstream.handshake.conversation import HandshakeConversation, has_answer, messages
 from mcproxy.upstream.link import Link, NotAccepted, Rejected, task_group
 from mcproxy.upstream.requester import (
     AUTHENTICATION,
@@ -43,6 +43,7 @@ from mcproxy.upstream.requester import (
     ExtraHeaders,
     Requester,
     connection_pool,
+    quotable,
     read,
     read_prefix,
 )
@@ -104,19 +105,20 @@ class Position:
 
 
 def session_is_lost(status: int, body: bytes, error: ErrorResponse | None, *, had_session: bool) -> bool:
-    """Whether a server says that it does not know our session: nothing was executed (requirement R2).
+    """Whether a refusal says that the server does not know our session: nothing was executed (requirement R2).
 
-    404 is the specification's way (transports, Session Management); the others are met in the wild.
+    404 is the specification's way (transports, Session Management); the others are met in the wild. For what is not the
+    answer to the request: a message with the request's id never is a refusal of the transport (R76).
     """
     if not had_session:
         return False
     if status == 404:
         return True
     if error is not None and status < 400:
-        # A tool's own error may speak of sessions too: here the sentence must say nothing else.
+        # It may still be about another kind of session: here the sentence must say nothing else.
         known_code = error.error.code in (INVALID_REQUEST, _SESSION_NOT_FOUND)
         return known_code and _ONLY_THAT.fullmatch(error.error.message.strip()) is not None
-    return status in (400, 401, 404, 410, 503) and _SESSION_LOST.search(body.decode(errors="replace")) is not None
+    return status in (400, 401, 404, 410, 503) and _SESSION_LOST.search(quotable(body)) is not None
 
 
 class _Streamable:
@@ -187,8 +189,8 @@ class _Streamable:
             raise PeerGone("the response holds no answer to the request")
 
     def _checked(self, message: Message | InvalidMessage, id: RequestId) -> Message | InvalidMessage:
-        """`message`, an error of no request as that of request `id`. Raises NotAccepted where the session is lost."""
-        if not isinstance(message, ErrorResponse):
+        """`message`, an error without an id as that of request `id`. Raises NotAccepted where the session is lost."""
+        if not isinstance(message, ErrorResponse) or message.id == id:
             return message
         if session_is_lost(200, b"", message, had_session=self._session is not None):
             raise self._session_lost(message.error.message)
@@ -318,8 +320,10 @@ class _Streamable:
         self._session, self._post_headers = id, None
 
     async def _refused(self, response: HttpResponse, id: RequestId | None) -> None:
-        """Tells what an HTTP error is: a lost session, the server's own error, or not MCP."""
-        body = await read_prefix(response)
+        """Tells what an HTTP error is: the answer to request `id` (R76), a lost session, an error, or not MCP."""
+        body = await self._read_refusal(response, id)
+        if id is not None and self._take_answer(body, id):
+            return
         error = _error_in(body)
         open = self._conversation.version is not None
         if open and session_is_lost(response.status, body, error, had_session=self._session is not None):
@@ -327,11 +331,30 @@ class _Streamable:
         if open and response.status == 503:
             self._conversation.drain("the upstream is unavailable: HTTP 503")
             raise PeerGone(str(self._requester.rejection(response, body)))
-        ours = response.status in range(400, 500) and response.status not in AUTHENTICATION
-        if open and ours and error is not None and id is not None:
+        is_servers = response.status in range(400, 500) and response.status not in AUTHENTICATION
+        if open and is_servers and error is not None and id is not None:
             self._conversation.take(replace(error, id=id), id)
             return
         raise self._requester.rejection(response, body)
+
+    async def _read_refusal(self, response: HttpResponse, id: RequestId | None) -> bytes:
+        """The body of an HTTP error, or its beginning where it cannot be the answer to request `id`."""
+        if id is not None and response.content_type == JSON:
+            return await read(response, self._context.spec.max_message_bytes)
+        if id is not None and response.content_type == EVENTS:
+            await self._follow(response, id, Position())
+            if not self._conversation.settled(id):
+                raise PeerGone(f"HTTP {response.status}, and its event stream ended without the response")
+            return b""
+        return await read_prefix(response)
+
+    def _take_answer(self, body: bytes, id: RequestId) -> bool:
+        """Takes the messages of a body where the answer to request `id` is one of them; whether it is answered."""
+        found = messages(body) if body else ()
+        if has_answer(found, id):
+            for message in found:
+                self._conversation.take(message, id)
+        return self._conversation.settled(id)
 
     def _session_lost(self, how: str) -> NotAccepted:
         reason = f"the upstream lost the session: {how}"

@@ -7,7 +7,7 @@ cancelled by closing its response.
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, closing
 from functools import lru_cache, partial
 from typing import Final
@@ -47,6 +47,7 @@ from mcproxy.upstream.requester import (
     ExtraHeaders,
     Requester,
     connection_pool,
+    quotable,
     read,
     read_prefix,
 )
@@ -118,6 +119,15 @@ class _Posts:
         headers = named(request.method, name)
         return (*headers, *mirrored.items()) if mirrored else headers
 
+    async def read_refusal(self, response: HttpResponse, receive: Callable[[bytes], bool]) -> bytes:
+        """The body of an HTTP error; one that is an event stream is taken by `receive`, and returned empty."""
+        if response.content_type == JSON:
+            return await read(response, self.limit)
+        if response.content_type == EVENTS:
+            await self.take_events(response, receive)
+            return b""
+        return await read_prefix(response)
+
     async def rejection(self, response: HttpResponse, body: bytes | None = None) -> Rejected:
         return self._requester.rejection(response, await read_prefix(response) if body is None else body)
 
@@ -146,17 +156,19 @@ async def _probed(posts: _Posts, timeout: float) -> ServerIdentity:
 
 
 async def _first_answer(posts: _Posts, response: HttpResponse) -> Response | ErrorResponse:
-    """The answer to the probe, whatever the status. Raises Older, PeerGone or Rejected."""
-    if not response.ok:
-        return await _first_refusal(posts, response)
+    """The answer to the probe, whatever the status (R76). Raises Older, PeerGone or Rejected."""
     answers: list[Response | ErrorResponse] = []
 
     def receive(data: bytes) -> bool:
         message = _parsed(data)
-        if isinstance(message, (Response, ErrorResponse)):
+        if isinstance(message, Response | ErrorResponse):
             answers.append(message)
         return bool(answers)
 
+    if not response.ok:
+        body = await posts.read_refusal(response, receive)
+        receive(body)
+        return await _first_refusal(posts, response, body, answers)
     match response.content_type:
         case "application/json":
             receive(await read(response, posts.limit))
@@ -169,14 +181,17 @@ async def _first_answer(posts: _Posts, response: HttpResponse) -> Response | Err
     return answers[0]
 
 
-async def _first_refusal(posts: _Posts, response: HttpResponse) -> ErrorResponse:
-    """streamable-http, Backward Compatibility: the body of a 4xx decides; of other statuses nothing tells the era."""
-    body = await read_prefix(response)
-    error = _parsed(body)
+async def _first_refusal(
+    posts: _Posts, response: HttpResponse, body: bytes, answers: Sequence[Response | ErrorResponse]
+) -> Response | ErrorResponse:
+    """streamable-http, Backward Compatibility: the body of a 4xx decides; other statuses do not tell the era."""
+    results = [answer for answer in answers if isinstance(answer, Response)]
+    if results:
+        return results[0]
     if not _is_clients_fault(response.status):
         raise await posts.rejection(response, body)
-    if isinstance(error, ErrorResponse):
-        return error
+    if answers:
+        return answers[0]
     raise Older(str(await posts.rejection(response, body)))
 
 
@@ -242,16 +257,21 @@ class _Stateless:
         return self.conversation.settled(id)
 
     async def _refused(self, response: HttpResponse, request: Request) -> None:
-        """Tells what an HTTP error is: the server's own error, a server of the handshake era, or not MCP."""
-        body = await read_prefix(response)
-        error = _parsed(body)
+        """Tells what an HTTP error is: the answer to `request` (R76), a server of the handshake era, or not MCP."""
+        body = await self._posts.read_refusal(response, partial(self._receive, request.id))
+        if self.conversation.settled(request.id):
+            return
+        message = _parsed(body)
+        if isinstance(message, Response | ErrorResponse) and message.id == request.id:
+            self.conversation.take(message, request.id)
+            return
         rejection = await self._posts.rejection(response, body)
         if not _is_clients_fault(response.status):
             raise rejection
-        if isinstance(error, ErrorResponse) and (error.id == request.id or is_modern(error.error, response.status)):
-            self.conversation.take(replace(error, id=request.id), request.id)
+        if isinstance(message, ErrorResponse) and is_modern(message.error, response.status):
+            self.conversation.take(replace(message, id=request.id), request.id)
             return
-        if _HANDSHAKE_WANTED.search(body.decode(errors="replace")):
+        if _HANDSHAKE_WANTED.search(quotable(body)):
             # The server was replaced by one of the handshake era, which executes nothing without a session.
             raise NotAccepted(f"it no longer speaks {LATEST}: {rejection}")
         raise rejection

@@ -129,6 +129,8 @@ class FakeSse:
     """A server of HTTP+SSE: GET opens the stream, `/messages` takes what is said. POST to its URL is refused."""
 
     endpoint: str = "/messages"
+    refusal: Callable[[Message], Message] | None = None
+    """Answers each call in the response to its POST, with 404."""
     heard: list[Message] = field(default_factory=list)
     streams: list[web.StreamResponse] = field(default_factory=list)
     over: anyio.Event = field(default_factory=anyio.Event)
@@ -140,6 +142,8 @@ class FakeSse:
             return web.Response(status=405)
         message = await request.json()
         self.heard.append(message)
+        if self.refusal is not None and message["method"] == "tools/call":
+            return web.json_response(self.refusal(message), status=404)
         if "id" in message:
             await self._answer(message)
         return web.Response(status=202, text="Accepted")

@@ -7,7 +7,7 @@ import pytest
 
 from mcproxy.call.upstreams import Connected, Disconnected
 from mcproxy.settings import UpstreamSettings
-from tests.fakes.servers.web import FakeSse, serving
+from tests.fakes.servers.web import FakeSse, error, serving
 from tests.upstream.support import QUICK, failure, running, tool, value
 
 pytestmark = pytest.mark.anyio
@@ -40,3 +40,11 @@ async def test_r43_an_endpoint_at_another_origin_is_refused() -> None:
         assert "another origin" in failure(await it.upstream(tool("echo"))).error.message
         server.over.set()
     assert not server.heard
+
+
+async def test_r76_an_answer_in_the_response_to_the_post_is_the_answer_whatever_the_status() -> None:
+    server = FakeSse(refusal=lambda asked: error(-32001, "Session not found", asked["id"]))
+    async with serving(server) as url, running(at(f"{url}/sse")) as it:
+        assert failure(await it.upstream(tool("echo"))).error.code == -32001
+        assert len([message for message in server.heard if message["method"] == "tools/call"]) == 1
+        server.over.set()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+from collections.abc import Awaitable
 from typing import Any
 
 import anyio
@@ -130,15 +131,54 @@ async def test_r2_a_lost_session_is_made_anew_and_the_call_sent_once_more(kind: 
 
 
 def test_r2_a_tools_own_error_is_no_lost_session() -> None:
-    own = ErrorResponse(1, ErrorObject(-32602, "Session not found"))
+    own = ErrorResponse(None, ErrorObject(-32602, "Session not found"))
     assert not session_is_lost(200, b"", own, had_session=True)
     assert not session_is_lost(404, b"", None, had_session=False)
-    again = ErrorResponse(1, ErrorObject(-32001, "Session expired: log in to the bank again"))
+    again = ErrorResponse(None, ErrorObject(-32001, "Session expired: log in to the bank again"))
     assert not session_is_lost(200, b"", again, had_session=True)
-    lost = ErrorResponse(1, ErrorObject(-32001, "Session not found"))
+    lost = ErrorResponse(None, ErrorObject(-32001, "Session not found"))
     assert session_is_lost(200, b"", lost, had_session=True)
     assert not session_is_lost(200, b"", lost, had_session=False)
     assert not session_is_lost(401, b"token expired", None, had_session=True)
+
+
+@pytest.mark.parametrize("status", [200, 400, 401, 403, 404, 409, 410, 429, 500, 503])
+@pytest.mark.parametrize("message", ["Session not found", "x" * 20_000])
+async def test_r76_an_error_with_the_requests_id_is_the_answer_whatever_the_status(status: int, message: str) -> None:
+    server = FakeStreamable()
+
+    def refuse(_: FakeStreamable, __: web.Request, asked: Message) -> Awaitable[web.StreamResponse]:
+        return _respond(web.json_response(error(-32001, message, asked["id"]), status=status))
+
+    server.tools["refuse"] = refuse
+    async with serving(server) as url, running(at(url)) as it:
+        failed = failure(await it.upstream(tool("refuse")))
+        assert (failed.error.code, failed.error.message) == (-32001, message)
+        assert value(await it.upstream(tool("echo", 1))) == 1
+        assert (server.count("tools/call"), server.count("initialize")) == (2, 1)
+
+
+async def test_r76_a_result_with_the_requests_id_is_the_answer_as_an_event_of_an_error_too() -> None:
+    server = FakeStreamable()
+
+    async def refuse(_: FakeStreamable, http: web.Request, asked: Message) -> web.StreamResponse:
+        response = web.StreamResponse(status=404, headers={"Content-Type": "text/event-stream"})
+        await response.prepare(http)
+        await response.write(event(result(asked, "done")))
+        await response.write_eof()
+        return response
+
+    server.tools["refuse"] = refuse
+    async with serving(server) as url, running(at(url)) as it:
+        assert value(await it.upstream(tool("refuse"))) == "done"
+        assert (server.count("tools/call"), server.count("initialize")) == (1, 1)
+
+
+async def test_r76_an_error_with_the_id_of_another_request_is_no_answer() -> None:
+    server = FakeStreamable()
+    server.tools["lost"] = lambda s, r, m: _respond(web.json_response(error(-32001, "x", "other"), status=404))
+    async with serving(server) as url, running(at(url)) as it:
+        assert "lost the session" in failure(await it.upstream(tool("lost"))).error.message
 
 
 async def test_r4_a_server_that_never_takes_a_session_is_not_asked_forever() -> None:

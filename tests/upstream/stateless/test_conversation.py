@@ -94,6 +94,23 @@ async def test_r48_a_call_is_one_request() -> None:
     assert len(server.heard) == 4
 
 
+@pytest.mark.parametrize("status", [400, 401, 404, 429, 500, 503])
+async def test_r76_an_answer_with_the_requests_id_is_the_answer_whatever_the_status(status: int) -> None:
+    server = FakeStateless()
+
+    async def refuse(_: FakeStateless, __: web.Request, asked: Message) -> web.StreamResponse:
+        return web.json_response(error(-32001, "the session is not initialized" * 1000, asked["id"]), status=status)
+
+    async def succeed(_: FakeStateless, __: web.Request, asked: Message) -> web.StreamResponse:
+        return web.json_response(complete(asked, structuredContent={"value": 1}), status=status)
+
+    server.tools |= {"refuse": refuse, "succeed": succeed}
+    async with linked(server) as it:
+        assert failure(await it.upstream(tool("refuse"))).error.code == -32001
+        assert value(await it.upstream(tool("succeed"))) == 1
+    assert [message["method"] for message in server.heard] == ["server/discover", "tools/call", "tools/call"]
+
+
 async def test_r58_a_server_of_old_is_reached_by_its_handshake_over_http_and_not_asked_again() -> None:
     server = FakeStreamable()
     async with serving(server) as url, running(at(url)) as it:
