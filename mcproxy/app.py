@@ -94,8 +94,7 @@ class App:
         self.fleet.reconfigure(self.settings, difference)
         self.audit.reconfigure(self.settings.access.audit, credentials(self.settings))
         self.gateway.reconfigure(self.settings, self.fleet.upstreams)
-        self.context.proxy = self.settings.proxy
-        self.context.forwarded = _forwarded(self.settings)
+        self.context.reconfigure(self.settings.proxy, _forwarded(self.settings))
         self.identity.reconfigure(self.settings.access.authentication)
         self._renew_certificate()
         return difference

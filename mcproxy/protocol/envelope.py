@@ -7,7 +7,6 @@ envelope is missing or ill-typed; judges nothing else about it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -36,6 +35,7 @@ from mcproxy.protocol.jsonrpc import (
     parse_text,
     raw,
 )
+from mcproxy.protocol.memo import remember_short
 from mcproxy.protocol.methods import LOG_LEVELS
 
 META: Final = "_meta"
@@ -98,22 +98,19 @@ def read(data: bytes) -> tuple[Envelope, Raw | None]:
 
 
 LONGEST_REMEMBERED: Final = 2048
-"""Bytes of a `_meta` of which it is worth remembering what it says."""
+"""Bytes of a `_meta` that is remembered with its meaning."""
 
 
 def says_version(params: Params) -> bool:
     """Whether a message says its protocol version by itself, as every request has since 2026-07-28 (versioning)."""
     if META not in params:
         return False
-    meta = bytes(params[META])
-    return _names_version_again(meta) if len(meta) <= LONGEST_REMEMBERED else _names_version(meta)
+    return _names_version(bytes(params[META]))
 
 
+@remember_short(LONGEST_REMEMBERED)
 def _names_version(meta: bytes) -> bool:
     return META_VERSION in _readable(meta)
-
-
-_names_version_again: Final = lru_cache(256)(_names_version)
 
 
 def check_version(version: str) -> None:
@@ -174,16 +171,13 @@ def dressed(result: Params, absent: Params, own: Params, *, server: bytes) -> Pa
     `server` is an Implementation object as JSON (basic, "_meta").
     """
     given = bytes(result[META]) if META in result else b"{}"
-    meta = _signed_again(given, server) if len(given) <= LONGEST_REMEMBERED else _signed(given, server)
-    return {**absent, **result, META: meta, **own}
+    return {**absent, **result, META: _signed(given, server), **own}
 
 
+# Most results have no `_meta`, or the same as others.
+@remember_short(LONGEST_REMEMBERED)
 def _signed(meta: bytes, server: bytes) -> Raw:
     return raw({**_readable(meta), META_SERVER_INFO: Raw(server)})
-
-
-_signed_again: Final = lru_cache(256)(_signed)
-"""Most results say nothing in their `_meta`, or the same as others."""
 
 
 def undressed(result: Params) -> Params:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import anyio
 from prometheus_client import CollectorRegistry
 
-from mcproxy.access.identity import Identity
+from mcproxy.access.identity import Identified, Identity
 from mcproxy.call.calls import Call, Complete, Failed, Outcome
 from mcproxy.call.clients import InputRequest, Listener
 from mcproxy.call.errors import McpError, Party
@@ -166,6 +166,19 @@ async def edge_of(
 
 
 @dataclass(frozen=True)
+class IdentifiedBy:
+    """Identifies requests by a function (implements `front.app.Identify`)."""
+
+    find: Callable[[http.Request], Awaitable[Principal]]
+
+    async def __call__(self, request: http.Request) -> Identified:
+        return Identified(await self.find(request), Authentication())
+
+    def vouches(self, found: Identified) -> bool:
+        return True
+
+
+@dataclass(frozen=True)
 class Served:
     url: str
     context: TransportContext
@@ -173,6 +186,13 @@ class Served:
     identity: Identity
     stop: anyio.Event
     stopped: anyio.Event
+
+    def reconfigure(self, proxy: Proxy | None = None, forwarded: frozenset[str] | None = None) -> None:
+        """Puts other settings in force, as a reload does; what is None stays."""
+        context = self.context
+        context.reconfigure(
+            context.proxy if proxy is None else proxy, context.forwarded if forwarded is None else forwarded
+        )
 
     def metric(self, name: str, **labels: str) -> float:
         """The sum of a metric's series that have these labels."""
@@ -199,7 +219,7 @@ async def served(
         stop, up, stopped = anyio.Event(), anyio.Event(), anyio.Event()
         urls: list[str] = []
         identity = Identity(authentication or Authentication(), context.tasks.start_soon)
-        who = identify if authentication is None else Authenticator(context, identity)
+        who: Identify = identify if authentication is None else Authenticator(context, identity)
         routes = [*extra_routes, *metadata.routes(context, identity)]
 
         def started(url: str) -> None:

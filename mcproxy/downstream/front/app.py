@@ -9,14 +9,14 @@ import asyncio
 import ssl
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
-from typing import Final
+from typing import Final, Protocol
 from urllib.parse import urlsplit
 
 import anyio
-import msgspec
 
+from mcproxy.access.identity import Identified
 from mcproxy.call.errors import McpError
-from mcproxy.call.identity import AGGREGATE, ANONYMOUS, Principal
+from mcproxy.call.identity import AGGREGATE, ANONYMOUS
 from mcproxy.downstream.front.origin import admits_host, admits_origin, cors_headers, preflight_headers
 from mcproxy.downstream.handshake.conversation import is_initialize
 from mcproxy.downstream.handshake.http_sse import HttpSse
@@ -24,42 +24,53 @@ from mcproxy.downstream.handshake.session_store import SessionStore
 from mcproxy.downstream.handshake.streamable_http import StreamableHttp
 from mcproxy.downstream.io.context import TransportContext
 from mcproxy.downstream.io.inbound import Incoming, read, speaks_stateless
-from mcproxy.downstream.io.request_headers import RequestHeaders, request_headers
+from mcproxy.downstream.io.request_head import (
+    HeadHandler,
+    RequestHead,
+    RequestHeaders,
+    forwarded_credentials,
+    read_headers,
+)
 from mcproxy.downstream.io.responses import JSON, Refusal, error, refused
 from mcproxy.downstream.io.stream_limits import StreamLimits, TooManyStreams
 from mcproxy.downstream.stateless.streamable_http import StatelessHttp
 from mcproxy.http import server as http
 from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, INVALID_REQUEST, InvalidMessage
-from mcproxy.settings import Proxy
+from mcproxy.settings.access.authentication import Authentication
 from mcproxy.settings.endpoints import key_of
 from mcproxy.telemetry.trace_context import arrived, picked
 
 PathParameters = Mapping[str, str]
 """Values of the named segments in a route's path."""
-Identify = Callable[[http.Request], Principal | Awaitable[Principal]]
-"""The principal of a request, without awaiting where it is known already.
 
-Raises Refusal where the request does not identify one, with a challenge in its headers.
-"""
+
+class Identify(Protocol):
+    """Finds out who sends a request."""
+
+    async def __call__(self, request: http.Request) -> Identified:
+        """Raises Refusal where the request does not identify a principal, with a challenge in its headers."""
+
+    def vouches(self, found: Identified) -> bool:
+        """Whether an equal request would be identified as the same principal now."""
+
 
 FINAL_FLUSH: Final = 0.5
 """Seconds beyond `shutdown_grace` for clients to read what was written."""
 
 
-class RoutedHead(msgspec.Struct, frozen=True):
-    """What follows from a head and the settings: whom it is for, once it has been let in."""
+class _Anonymous:
+    """Takes every request for one of ANONYMOUS, for listeners without authentication."""
 
-    proxy: Proxy
-    method: str
-    target: str
-    handler: http.RoutedHandler
-    found: PathParameters
-    added: Mapping[str, str]
-    """Header fields of the response."""
+    _found: Final = Identified(ANONYMOUS, Authentication())
+
+    async def __call__(self, request: http.Request) -> Identified:
+        return self._found
+
+    def vouches(self, found: Identified) -> bool:
+        return True
 
 
-def anonymous(request: http.Request) -> Principal:
-    return ANONYMOUS
+anonymous: Final[Identify] = _Anonymous()
 
 
 async def serve_http(
@@ -157,43 +168,48 @@ class HttpApp:
         paths = self._context.proxy.paths
         one = paths.servers + "/{endpoint}"
         selection = paths.mcp + "/{selection}"
+        streamable = (paths.mcp, f"{paths.mcp}/", f"{one}/mcp", f"{one}/mcp/", selection, f"{selection}/")
         methods = {"POST": self._post, "GET": self._get, "DELETE": self._delete}
-        return [
-            *(
-                http.Route(method, path, handler)
-                for path in (paths.mcp, f"{paths.mcp}/", f"{one}/mcp", f"{one}/mcp/", selection, f"{selection}/")
-                for method, handler in methods.items()
-            ),
-            *(
-                http.Route("GET", path, self._get_events)
-                for path in (paths.sse, f"{one}/sse", paths.sse + "/{selection}")
-            ),
-            http.Route("POST", paths.messages, self._post_message),
-        ]
+        routes = [(method, path, handler) for path in streamable for method, handler in methods.items()]
+        routes += [("GET", path, self._get_events) for path in (paths.sse, f"{one}/sse", paths.sse + "/{selection}")]
+        routes += [("POST", paths.messages, self._post_message)]
+        return [http.Route(method, path, self._identified(handler)) for method, path, handler in routes]
 
     def _routed(self, request: http.Request) -> Awaitable[http.Answered]:
-        """CORS preflights are answered before identity is asked for (R57)."""
-        standing = request.fields.noted.get(RoutedHead)
-        if (
-            standing is None
-            or standing.proxy is not self._context.proxy
-            or standing.target != request.target
-            or standing.method != request.method
-        ):
-            standing = request.fields.noted[RoutedHead] = self._standing(request)
-        else:
-            request.added = standing.added
-        return standing.handler(request, standing.found)
+        """Answers by the remembered head, if it is valid: same settings, and an identity that still stands."""
+        head = request.recall(RequestHead, self._context.generation)
+        if head is not None and self._identify.vouches(head.identified):
+            request.added = head.cors
+            return head.handler(request, head)
+        return self._newly_routed(request)
 
-    def _standing(self, request: http.Request) -> RoutedHead:
-        """Raises Refusal, http.NotFound and http.MethodNotAllowed."""
-        request.added = added = self._admitted(request)
+    def _newly_routed(self, request: http.Request) -> Awaitable[http.Answered]:
+        """Checks, then routes. CORS preflights are answered before identity is asked for (R57).
+
+        Raises Refusal, http.NotFound and http.MethodNotAllowed.
+        """
+        request.added = self._check_browser(request)
         if request.method == "OPTIONS" and "access-control-request-method" in request.fields:
-            return RoutedHead(self._context.proxy, request.method, request.target, _preflight, {}, added)
-        handler, found = self._router.find(request)
-        return RoutedHead(self._context.proxy, request.method, request.target, handler, found, added)
+            return _preflight(request)
+        handler, path = self._router.find(request)
+        return handler(request, path)
 
-    def _admitted(self, request: http.Request) -> Mapping[str, str]:
+    def _identified(self, handler: HeadHandler) -> http.RoutedHandler:
+        """`handler` behind identity. A head is remembered once its sender is known: before, it would cost memory."""
+
+        async def identify(request: http.Request, path: PathParameters) -> http.Answered:
+            # As it was when the checks began: a reload meanwhile makes the head invalid.
+            generation, cors = self._context.generation, request.added
+            found = await self._identify(request)
+            credentials = forwarded_credentials(self._context, found.principal, request.fields)
+            headers = read_headers(request.fields)
+            head = RequestHead(handler, _endpoint(path), headers, cors, found, found.principal, credentials)
+            request.remember(head, generation)
+            return await handler(request, head)
+
+        return identify
+
+    def _check_browser(self, request: http.Request) -> Mapping[str, str]:
         """Checks Host and Origin (R42, R57); returns the CORS headers of the response. Raises Refusal."""
         proxy, host = self._context.proxy, request.fields.get("host", "")
         if not (admits_host(host, proxy.allowed_hosts) or admits_host(host, (), _own_hosts(self._context, request))):
@@ -205,68 +221,50 @@ class HttpApp:
             raise Refusal(403, INVALID_REQUEST, f"the Origin {origin!r} is not allowed (proxy.allowed_origins)")
         return cors_headers(origin)
 
-    async def _post(self, request: http.Request, found: PathParameters) -> http.Answered:
-        principal = self._identify(request)
-        if not isinstance(principal, Principal):
-            principal = await principal
-        endpoint = self._endpoint(found, principal) if found else AGGREGATE
-        if request.candidate is not None:
-            # Not before it is known who sends it: what is remembered of a head takes memory.
-            request.remember(principal, self._context.proxy)
-        head = request_headers(request.fields)
-        if not head.is_readable:
-            raise _unreadable(head)
+    async def _post(self, request: http.Request, head: RequestHead) -> http.Answered:
+        if head.endpoint != AGGREGATE:
+            self._check_endpoint(head)
+        if not head.headers.is_readable:
+            raise _unreadable(head.headers)
         body = request.received
         if body is None:
             body = await self._late_body(request)
         self._received.inc(len(body))
         incoming = _message(body)
-        # versioning: a request says its era in its body, or in its header and is no handshake.
-        if (head.is_stateless and not is_initialize(incoming)) or speaks_stateless(incoming):
-            answer = await self._stateless.post(request, incoming, principal, endpoint)
+        # versioning: a request names its version in its body, or in its header and is no handshake.
+        if (head.headers.is_stateless and not is_initialize(incoming)) or speaks_stateless(incoming):
+            answer = await self._stateless.post(request, head, incoming)
         else:
-            answer = await self._streamable.post(request, head, incoming, principal, endpoint)
+            answer = await self._streamable.post(request, head, incoming)
         if isinstance(answer, http.Response):
             self._sent.inc(len(answer.body))
         return answer
 
-    async def _get(self, request: http.Request, found: PathParameters) -> http.Answered:
-        principal = await self._principal(request)
-        endpoint = self._endpoint(found, principal)
-        _check_method(request)
-        return await self._streamable.get(request, principal, endpoint)
+    async def _get(self, request: http.Request, head: RequestHead) -> http.Answered:
+        self._check_endpoint(head)
+        _check_method(head)
+        return await self._streamable.get(request, head)
 
-    async def _delete(self, request: http.Request, found: PathParameters) -> http.Answered:
-        principal = await self._principal(request)
-        endpoint = self._endpoint(found, principal)
-        _check_method(request)
-        return await self._streamable.delete(request, principal, endpoint)
+    async def _delete(self, request: http.Request, head: RequestHead) -> http.Answered:
+        self._check_endpoint(head)
+        _check_method(head)
+        return await self._streamable.delete(request, head)
 
-    async def _get_events(self, request: http.Request, found: PathParameters) -> http.Answered:
-        principal = await self._principal(request)
-        return await self._event_streams.get(request, principal, self._endpoint(found, principal))
+    async def _get_events(self, request: http.Request, head: RequestHead) -> http.Answered:
+        self._check_endpoint(head)
+        return await self._event_streams.get(request, head)
 
-    async def _post_message(self, request: http.Request, found: PathParameters) -> http.Answered:
-        principal = await self._principal(request)
-        head = request_headers(request.fields)
-        if not head.is_readable:
-            raise _unreadable(head)
+    async def _post_message(self, request: http.Request, head: RequestHead) -> http.Answered:
+        if not head.headers.is_readable:
+            raise _unreadable(head.headers)
         body = await self._late_body(request)
         self._context.metrics.received("sse").inc(len(body))
-        return await self._event_streams.post(request, _message(body), principal)
+        return await self._event_streams.post(request, head, _message(body))
 
-    async def _principal(self, request: http.Request) -> Principal:
-        principal = self._identify(request)
-        return principal if isinstance(principal, Principal) else await principal
-
-    def _endpoint(self, found: PathParameters, principal: Principal) -> str:
-        """Raises Refusal where the endpoint does not exist, or not for `principal`: that looks the same (R38)."""
-        if not found:
-            return AGGREGATE
-        endpoint = key_of(found["selection"]) if "selection" in found else found["endpoint"]
-        if not self._context.exists(endpoint, principal):
+    def _check_endpoint(self, head: RequestHead) -> None:
+        """Raises Refusal where the endpoint does not exist, or not for the principal: that looks the same (R38)."""
+        if head.endpoint != AGGREGATE and not self._context.exists(head.endpoint, head.principal):
             raise Refusal(404, INVALID_REQUEST, "no server of that name is behind this gateway")
-        return endpoint
 
     async def _late_body(self, request: http.Request) -> bytes:
         """The body of a request, awaited for `read_timeout` seconds. Raises Refusal."""
@@ -282,9 +280,16 @@ class HttpApp:
             raise Refusal(400, INVALID_REQUEST, "the body is not what its headers say, or is cut short") from cut
 
 
-def _unreadable(head: RequestHeaders) -> Refusal:
-    if head.content_type != JSON:
-        sentence = f"the header Content-Type must be {JSON}, not {head.content_type!r}"
+def _endpoint(path: PathParameters) -> str:
+    """The key of the endpoint that a path names."""
+    if "selection" in path:
+        return key_of(path["selection"])
+    return path.get("endpoint", AGGREGATE)
+
+
+def _unreadable(headers: RequestHeaders) -> Refusal:
+    if headers.content_type != JSON:
+        sentence = f"the header Content-Type must be {JSON}, not {headers.content_type!r}"
         return Refusal(415, INVALID_REQUEST, sentence)
     sentence = "the body must not be compressed"
     return Refusal(415, INVALID_REQUEST, sentence, headers={"Accept-Encoding": "identity"})
@@ -298,13 +303,13 @@ def _message(body: bytes) -> Incoming:
         raise Refusal(400, invalid.code, invalid.reason) from invalid
 
 
-def _check_method(request: http.Request) -> None:
+def _check_method(head: RequestHead) -> None:
     """Refuses GET and DELETE to the stateless era, which has none (2026-07-28, streamable-http). Raises Refusal."""
-    if request_headers(request.fields).is_stateless:
+    if head.headers.is_stateless:
         raise Refusal(405, INVALID_REQUEST, "this protocol version has POST alone", headers={"Allow": "POST"})
 
 
-async def _preflight(request: http.Request, _: PathParameters) -> http.Response:
+async def _preflight(request: http.Request) -> http.Response:
     return http.Response(204, fields=preflight_headers(request.fields.joined("access-control-request-headers")))
 
 

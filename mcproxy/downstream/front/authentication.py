@@ -1,23 +1,21 @@
-"""What an HTTP request shows of its sender, brought before `access.identity`; and the refusal that follows from it.
+"""Identify the sender of an HTTP request by what `access.identity` accepts, and turn its refusals into HTTP responses.
 
-Nothing of it goes further than that: what is passed on upstream is made from scratch (R40), and no log sees it (R44).
+`HttpRequestFacts` is all that this needs of a request, so that it serves two HTTP servers: our own, for MCP's hot path,
+and aiohttp's, for pages for people (`operators`). Credentials go no further than `access.identity`: headers to
+upstreams are made from scratch (R40), and no log has them (R44).
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Collection, Mapping, Sequence
-from typing import Any, Final
-
-import msgspec
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Final, Protocol
 
 from mcproxy.access.identity import Fault, Identified, Identity, NotIdentified
-from mcproxy.call.identity import ANONYMOUS, Principal
-from mcproxy.downstream.front.oauth_metadata import challenge, is_audience
+from mcproxy.downstream.front.oauth_metadata import TargetFacts, challenge, is_audience
 from mcproxy.downstream.io.context import TransportContext
 from mcproxy.downstream.io.responses import Refusal
 from mcproxy.http import server as http
 from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, INVALID_REQUEST
-from mcproxy.settings import Proxy
 from mcproxy.settings.loopback import is_loopback
 
 _STATUS: Final = {
@@ -34,44 +32,40 @@ _RETRY_AFTER: Final = "10"
 _ALTERNATIVES: Final = {"DNS": "dns", "email": "email", "URI": "uri"}
 
 
-class _Noted(msgspec.Struct, frozen=True):
-    """Who sends requests to a target with certain header fields, over the connection that those are of."""
+class HttpRequestFacts(TargetFacts, Protocol):
+    """What identity needs to know of a request, whichever server read it."""
 
-    found: Identified
-    proxy: Proxy
-    target: str
+    @property
+    def peer(self) -> str | None:
+        """The address that it came from; None where that is no IP address."""
+
+    def fact(self, name: str) -> Any:
+        """Extra information of the transport (`asyncio.BaseTransport.get_extra_info`): here `peercert`."""
 
 
 class Authenticator:
-    """Says who sends a request (`listener.Identify`)."""
+    """Implements `front.app.Identify`."""
 
     def __init__(self, context: TransportContext, identity: Identity) -> None:
         self._context = context
         self._identity = identity
 
-    def __call__(self, request: http.Request) -> Principal | Awaitable[Principal]:
-        proxy = self._context.proxy
-        if self._identity.required:
-            # Only who was identified is noted. The target and the proxy say which audience a token must be for.
-            noted = request.fields.noted.get(_Noted)
-            known = noted is not None and noted.proxy is proxy and noted.target == request.target
-            if noted is not None and known and self._identity.vouches(noted.found):
-                return noted.found.principal
-            return self._identified(request)
-        # R42 after a reload, which may take authentication out and leaves the listener there.
-        if not (is_loopback(proxy.host) or proxy.insecure):
-            fault = NotIdentified(Fault.MISSING, "nobody is let in from outside without authentication")
-            raise self._refusal(request, fault)
-        return ANONYMOUS
-
-    async def _identified(self, request: http.Request) -> Principal:
-        proxy = self._context.proxy
+    async def __call__(self, request: http.Request) -> Identified:
         try:
-            found = await self._identity.identify(_Presented(self._context, request))
+            return await self.identify(request)
         except NotIdentified as refusal:
             raise self._refusal(request, refusal) from refusal
-        request.fields.noted[_Noted] = _Noted(found, proxy, request.target)
-        return found.principal
+
+    def vouches(self, found: Identified) -> bool:
+        return self._identity.vouches(found)
+
+    async def identify(self, request: HttpRequestFacts) -> Identified:
+        """Raises NotIdentified."""
+        proxy = self._context.proxy
+        # R42 after a reload, which may take authentication out and leaves the listener at its address.
+        if not (self._identity.required or is_loopback(proxy.host) or proxy.insecure):
+            raise NotIdentified(Fault.MISSING, "nobody is let in from outside without authentication")
+        return await self._identity.identify(_Presented(self._context, request))
 
     def _refusal(self, request: http.Request, refusal: NotIdentified) -> Refusal:
         if refusal.fault is Fault.UNAVAILABLE:
@@ -86,7 +80,7 @@ class _Presented:
 
     __slots__ = ("_context", "_request")
 
-    def __init__(self, context: TransportContext, request: http.Request) -> None:
+    def __init__(self, context: TransportContext, request: HttpRequestFacts) -> None:
         self._context = context
         self._request = request
 
@@ -105,7 +99,7 @@ class _Presented:
 
 
 def _names(certificate: Mapping[str, Any]) -> Collection[tuple[str, str]]:
-    """The names in a certificate, as `ssl.SSLSocket.getpeercert` tells them."""
+    """The names in a certificate, as `ssl.SSLSocket.getpeercert` returns them."""
     subject = [(key, value) for rdn in certificate.get("subject", ()) for key, value in rdn]
     return [
         *(("common_name", value) for key, value in subject if key == "commonName"),

@@ -1,14 +1,14 @@
-"""What an OAuth 2.1 resource server says of itself: its metadata (RFC 9728), and its challenges (RFC 6750, section 3).
+"""OAuth protected resource metadata (RFC 9728), challenges (RFC 6750, section 3) and token audiences (RFC 8707).
 
-Each endpoint is a resource of its own, named by its URL; the gateway as a whole is one, too. Tells nobody which
-endpoints there are: to whoever is not authenticated any name is as good as another. Judges no token.
+Each endpoint is a resource, named by its URL; so is the gateway as a whole. Does not reveal which endpoints exist:
+before authentication every name is answered alike. Judges no token.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, Protocol
 from urllib.parse import urlsplit
 
 import msgspec
@@ -26,10 +26,34 @@ _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 _UNQUOTABLE: Final = re.compile(r"[^\x20\x21\x23-\x5B\x5D-\x7E]")
 
 
-def base_url(proxy: Proxy, request: http.Request) -> str:
-    """What the endpoints are below: the public URL, else what a request was sent to.
+class TargetFacts(Protocol):
+    """What names the resource that a request is for."""
 
-    The Host header says by which of its names the gateway is called, and was checked; the port is the connection's.
+    @property
+    def fields(self) -> http.Headers:
+        """The header fields."""
+
+    @property
+    def path(self) -> str:
+        """Decoded."""
+
+    @property
+    def raw_path(self) -> str:
+        """As it was sent, percent-encoded."""
+
+    @property
+    def scheme(self) -> str:
+        """`http` or `https`."""
+
+    @property
+    def local(self) -> tuple[str, int] | None:
+        """The address and port that it arrived at; None where that is no IP address."""
+
+
+def base_url(proxy: Proxy, request: TargetFacts) -> str:
+    """The URL that the paths of endpoints are appended to: the public URL, else the one that a request was sent to.
+
+    Its host name is that of the Host header, which was checked; its port is the connection's.
     """
     if proxy.public_url is not None:
         return proxy.public_url
@@ -40,8 +64,8 @@ def base_url(proxy: Proxy, request: http.Request) -> str:
     return f"{request.scheme}://{host}" + ("" if port == usual else f":{port}")
 
 
-def is_audience(proxy: Proxy, request: http.Request, audience: str) -> bool:
-    """Whether a token for `audience` is for what is asked (RFC 8707): the endpoint, or the gateway as a whole."""
+def is_audience(proxy: Proxy, request: TargetFacts, audience: str) -> bool:
+    """Whether `audience` names the endpoint of a request, or the gateway as a whole (RFC 8707)."""
     base, audience = base_url(proxy, request), audience.removesuffix("/")
     if audience in {base, base + _endpoint(proxy.paths, request)}:
         return True
@@ -50,14 +74,14 @@ def is_audience(proxy: Proxy, request: http.Request, audience: str) -> bool:
     return posts and audience.startswith(base) and _is_events(proxy.paths, audience.removeprefix(base))
 
 
-def metadata_url(proxy: Proxy, request: http.Request) -> str:
-    """Where the metadata of what is asked is: RFC 9728, section 3.1."""
+def metadata_url(proxy: Proxy, request: TargetFacts) -> str:
+    """The URL of the metadata of a request's endpoint (RFC 9728, section 3.1)."""
     parts = urlsplit(base_url(proxy, request) + _endpoint(proxy.paths, request))
     return f"{parts.scheme}://{parts.netloc}{WELL_KNOWN}{parts.path}"
 
 
 def challenge(
-    context: TransportContext, authentication: Authentication, request: http.Request, fault: Fault, sentence: str
+    context: TransportContext, authentication: Authentication, request: TargetFacts, fault: Fault, sentence: str
 ) -> str:
     """The `WWW-Authenticate` of a refusal (basic/authorization, "Protected Resource Metadata Discovery")."""
     parameters = {"realm": context.proxy.name}
@@ -65,14 +89,14 @@ def challenge(
         parameters["resource_metadata"] = metadata_url(context.proxy, request)
         if authentication.oauth.required_scopes:
             parameters["scope"] = " ".join(authentication.oauth.required_scopes)
-    # RFC 6750, section 3.1: a request that shows nothing is told of no error.
+    # RFC 6750, section 3.1: a request without credentials gets no error code.
     if fault is not Fault.MISSING:
         parameters |= {"error": fault.value, "error_description": sentence}
     return "Bearer " + ", ".join(f'{name}="{_UNQUOTABLE.sub("", value)}"' for name, value in parameters.items())
 
 
 def routes(context: TransportContext, identity: Identity) -> list[http.Route]:
-    """The metadata, for whoever asks: it says how to be let in."""
+    """The metadata documents, served without identity."""
 
     async def serve(request: http.Request, _found: Mapping[str, str]) -> http.Response:
         oauth = identity.settings.oauth
@@ -94,13 +118,13 @@ def routes(context: TransportContext, identity: Identity) -> list[http.Route]:
     return [http.Route(method, path, serve) for path in paths for method in ("GET", "HEAD")]
 
 
-def _endpoint(paths: Paths, request: http.Request) -> str:
-    """The path of what is asked, as its client knows it."""
+def _endpoint(paths: Paths, request: TargetFacts) -> str:
+    """The path of a request's endpoint; of a POST of 2024-11-05, that of its event stream."""
     return paths.sse if request.path == paths.messages else request.raw_path.removesuffix("/")
 
 
 def _named(proxy: Proxy, request: http.Request) -> str | None:
-    """The resource whose metadata is asked for; None where there cannot be one."""
+    """The resource whose metadata a request is for; None where no endpoint can have that path."""
     base = base_url(proxy, request)
     tail = request.raw_path.removeprefix(WELL_KNOWN).removesuffix("/")
     path = tail.removeprefix(urlsplit(base).path)

@@ -1,39 +1,40 @@
-"""Who may look at the status page: whoever may call and has the operator's role; on loopback, where nobody is asked
-who they are, everybody.
+"""Who may look at the status page: an identified caller with the operator's role, named by Host as we are.
 
-A browser cannot send a bearer token by itself: it asks for a name and a password, and the password is the key.
+The page is served by aiohttp's server, which is for pages for people; our own server is for MCP's hot path. Both kinds
+of request are identified alike, by `HttpRequestFacts`. Browsers send Basic authentication, whose password is the key.
 """
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import binascii
-from collections.abc import Callable, Mapping
-from typing import Any, Final, NoReturn
+from collections.abc import Callable
+from typing import Any, Final
 
 from aiohttp import web
 
-from mcproxy.access.identity import Identity
+from mcproxy.access.identity import Fault, Identity, NotIdentified
 from mcproxy.call.identity import Principal
 from mcproxy.downstream.front.authentication import Authenticator
 from mcproxy.downstream.front.origin import admits_host
 from mcproxy.downstream.io.context import TransportContext
-from mcproxy.downstream.io.responses import Refusal
 from mcproxy.http import server as http
 from mcproxy.settings import Settings
 
-ASK: Final = 'Basic realm="mcproxy: the password is your key", charset="UTF-8"'
+CHALLENGE: Final = 'Basic realm="mcproxy: the password is your key", charset="UTF-8"'
+
+_REFUSED_FOR_GOOD: Final = frozenset({Fault.INSUFFICIENT, Fault.MALFORMED, Fault.UNAVAILABLE})
+"""Faults that another password would not mend."""
 
 
 class Operators:
-    """Says who looks. `settings` are those in force, whenever it is called."""
+    """Finds the principal of a page's request. `settings` returns those in force."""
 
     def __init__(self, context: TransportContext, identity: Identity, settings: Callable[[], Settings]) -> None:
         self._context = context
         self._identity = identity
         self._settings = settings
-        self._credentials = Authenticator(context, identity)
+        self._authenticator = Authenticator(context, identity)
 
     async def __call__(self, request: web.Request) -> Principal:
         """Raises web.HTTPException."""
@@ -41,15 +42,14 @@ class Operators:
         if not admits_host(host, self._context.proxy.allowed_hosts, {self._settings().admin.host}):
             raise web.HTTPMisdirectedRequest(text=f"the Host {host!r} is not served here (proxy.allowed_hosts)\n")
         try:
-            principal = self._credentials(_shown(request))
-            if not isinstance(principal, Principal):
-                principal = await principal
-        except Refusal as refusal:
-            if refusal.status != web.HTTPUnauthorized.status_code:
-                raise web.HTTPForbidden(text=f"{refusal}\n") from refusal
-            raise web.HTTPUnauthorized(headers={"WWW-Authenticate": ASK}, text=f"{refusal}\n") from refusal
-        self._check_role(principal)
-        return principal
+            found = await self._authenticator.identify(_PageRequest(request))
+        except NotIdentified as refusal:
+            if refusal.fault in _REFUSED_FOR_GOOD:
+                raise web.HTTPForbidden(text=f"{refusal.sentence}\n") from refusal
+            challenge = {"WWW-Authenticate": CHALLENGE}
+            raise web.HTTPUnauthorized(headers=challenge, text=f"{refusal.sentence}\n") from refusal
+        self._check_role(found.principal)
+        return found.principal
 
     def _check_role(self, principal: Principal) -> None:
         settings = self._settings()
@@ -59,47 +59,49 @@ class Operators:
             raise web.HTTPForbidden(text=f"{principal.name} lacks the role {role!r} (admin.role)\n")
 
 
-def _shown(request: web.Request) -> http.Request:
-    """The request as the clients' listener knows one, with the password that a browser sends as the key that it is."""
-    authorizations = request.headers.getall("Authorization", [])
-    key = _password(authorizations[0]) if len(authorizations) == 1 else None
-    fields = http.Headers.of(
-        (name, value) if key is None or name.lower() != "authorization" else (name, f"Bearer {key}")
-        for name, value in request.headers.items()
-    )
-    return http.Request(_Elsewhere(request.transport), request.method, request.raw_path, fields)
+class _PageRequest:
+    """A request of aiohttp's server as identity sees it (implements `authentication.HttpRequestFacts`)."""
 
-
-class _Elsewhere:
-    """The line of a request that another server answers (`http.messages.Line`): good for its facts alone."""
-
-    def __init__(self, transport: asyncio.BaseTransport | None) -> None:
-        self._transport = transport
-
-    most = 0
+    def __init__(self, request: web.Request) -> None:
+        self._transport = request.transport
+        self.path = request.path
+        self.raw_path = request.raw_path.partition("?")[0]
+        self.scheme = request.scheme
+        self.fields = _fields(request)
 
     @property
-    def gone(self) -> bool:
-        return self._transport is None
+    def local(self) -> tuple[str, int] | None:
+        return _address(self.fact("sockname"))
+
+    @property
+    def peer(self) -> str | None:
+        address = _address(self.fact("peername"))
+        return None if address is None else address[0]
 
     def fact(self, name: str) -> Any:
         return None if self._transport is None else self._transport.get_extra_info(name)
 
-    def begin(self, request: http.Request, status: int, fields: Mapping[str, str]) -> NoReturn:
-        raise NotImplementedError
 
-    def invite(self) -> None:
-        raise NotImplementedError
+def _address(found: object) -> tuple[str, int] | None:
+    match found:
+        case (str(host), int(port), *_):
+            return host, port
+        case _:
+            return None
 
-    def hold_back(self, full: bool) -> None:
-        raise NotImplementedError
 
-    def remember(self, request: http.Request) -> None:
-        raise NotImplementedError
+def _fields(request: web.Request) -> http.Headers:
+    """The header fields, with the password of Basic authentication as a bearer token."""
+    authorizations = request.headers.getall("Authorization", [])
+    key = _password(authorizations[0]) if len(authorizations) == 1 else None
+    return http.Headers.of(
+        (name, value) if key is None or name.lower() != "authorization" else (name, f"Bearer {key}")
+        for name, value in request.headers.items()
+    )
 
 
 def _password(authorization: str) -> str | None:
-    """Of Basic authentication (RFC 7617); None where it is none."""
+    """That of Basic authentication (RFC 7617); None where it is another scheme, or malformed."""
     scheme, _, encoded = authorization.partition(" ")
     if scheme.lower() != "basic":
         return None

@@ -17,9 +17,8 @@ from mcproxy.downstream.handshake.session_store import SessionStore
 from mcproxy.downstream.handshake.stdio import HandshakePipe
 from mcproxy.downstream.io.context import TransportContext
 from mcproxy.downstream.io.event_stream import EventStream
-from mcproxy.downstream.io.forwarded_credentials import forwarded_credentials
 from mcproxy.downstream.io.inbound import Incoming
-from mcproxy.downstream.io.request_headers import request_headers
+from mcproxy.downstream.io.request_head import RequestHead
 from mcproxy.downstream.io.responses import Refusal
 from mcproxy.downstream.io.shutdown import shutting_down
 from mcproxy.downstream.io.stream_limits import StreamLimits
@@ -47,15 +46,15 @@ class HttpSse:
         self._pipes: dict[str, HandshakePipe] = {}
         self._draining = False
 
-    async def get(self, request: http.Request, principal: Principal, endpoint: str) -> http.Answered:
-        if not request_headers(request.fields).accepted.events:
+    async def get(self, request: http.Request, head: RequestHead) -> http.Answered:
+        principal = head.principal
+        if not head.headers.accepted.events:
             raise Refusal(406, INVALID_REQUEST, "GET opens an event stream: accept text/event-stream")
         self._check_room(principal)
-        own = forwarded_credentials(self._context, principal, request)
         self._streams.open(principal)
         token = self._randomness(KEY_BYTES).hex()
-        pipe = HandshakePipe(self._context, self._sessions, TRANSPORT, principal, endpoint, _frame)
-        pipe.update_credentials(own)
+        pipe = HandshakePipe(self._context, self._sessions, TRANSPORT, principal, head.endpoint, _frame)
+        pipe.update_credentials(head.credentials)
         self._pipes[token] = pipe
         posts = f"{self._context.proxy.paths.messages}?session_id={token}"
         pipe.send_buffer.refill = pipe.refill
@@ -63,11 +62,11 @@ class HttpSse:
         EventStream(request, self._context, TRANSPORT, pipe.send_buffer, on_end=partial(self._end, token))
         return http.Streamed()
 
-    async def post(self, request: http.Request, incoming: Incoming, principal: Principal) -> http.Answered:
+    async def post(self, request: http.Request, head: RequestHead, incoming: Incoming) -> http.Answered:
         pipe = self._pipes.get(request.query.get("session_id", ""))
-        if pipe is None or pipe.principal.name != principal.name:
+        if pipe is None or pipe.principal.name != head.principal.name:
             raise Refusal(404, INVALID_REQUEST, "Session not found: open an event stream, and post where it says")
-        pipe.update_credentials(forwarded_credentials(self._context, principal, request))
+        pipe.update_credentials(head.credentials)
         await pipe.receive(incoming)
         return http.Response(202, b"Accepted", {"Content-Type": "text/plain; charset=utf-8"})
 

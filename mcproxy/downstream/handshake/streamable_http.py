@@ -15,7 +15,6 @@ from typing import Final
 import msgspec
 
 from mcproxy.call.errors import McpError
-from mcproxy.call.identity import Principal
 from mcproxy.concurrency.cancel_scope import TaskCancelScope
 from mcproxy.downstream.handshake.batches import (
     check_batch,
@@ -37,9 +36,8 @@ from mcproxy.downstream.handshake.session_ids import UnknownSession
 from mcproxy.downstream.handshake.session_store import SessionStore, TooManySessions
 from mcproxy.downstream.io.context import TransportContext
 from mcproxy.downstream.io.event_stream import EventStream
-from mcproxy.downstream.io.forwarded_credentials import forwarded_credentials
 from mcproxy.downstream.io.inbound import Batch, Incoming
-from mcproxy.downstream.io.request_headers import SESSION_HEADER, RequestHeaders, request_headers
+from mcproxy.downstream.io.request_head import SESSION_HEADER, RequestHead
 from mcproxy.downstream.io.responses import Accepted, Refusal, check_accept, failure, json
 from mcproxy.downstream.io.send_buffer import SendBuffer
 from mcproxy.downstream.io.stream_limits import StreamLimits
@@ -73,15 +71,13 @@ class StreamableHttp:
         self._sessions = sessions
         self._streams = streams
 
-    async def post(
-        self, request: http.Request, head: RequestHeaders, incoming: Incoming, principal: Principal, endpoint: str
-    ) -> http.Answered:
-        accepted = head.accepted
+    async def post(self, request: http.Request, head: RequestHead, incoming: Incoming) -> http.Answered:
+        accepted = head.headers.accepted
         check_accept(accepted)
         if is_initialize(incoming):
             assert isinstance(incoming, Request)
-            return await self._open(request, incoming, accepted, principal, endpoint)
-        session = self._session(request, head, principal, endpoint)
+            return await self._open(request, head, incoming)
+        session = self._session(head)
         if isinstance(incoming, list):
             return await self._post_batch(request, session, incoming, accepted)
         if not isinstance(incoming, Request):
@@ -96,38 +92,34 @@ class StreamableHttp:
                 await run_call(self._context, session, incoming.id, call, exchange)
         return exchange.json_response() if exchange.events is None else await exchange.events.wait_ended()
 
-    async def get(self, request: http.Request, principal: Principal, endpoint: str) -> http.Answered:
+    async def get(self, request: http.Request, head: RequestHead) -> http.Answered:
         """Opens the session's listening stream, or resumes any stream of it. The newest connection wins."""
-        head = request_headers(request.fields)
-        if not head.accepted.events:
+        if not head.headers.accepted.events:
             raise Refusal(406, INVALID_REQUEST, "GET opens an event stream: accept text/event-stream")
-        session = self._session(request, head, principal, endpoint)
+        session = self._session(head)
         stream, after = _resumed(session, request.fields.get(_RESUME))
-        self._streams.open(principal)
+        self._streams.open(head.principal)
         send_buffer = SendBuffer(self._context.proxy.limits)
         send_buffer.put(KEEP_ALIVE)
         stream.attach(send_buffer, after=after, primed=after is None and polls(session.caller.version))
         session.close_if_drained()
-        on_end = partial(self._streams.close, principal)
+        on_end = partial(self._streams.close, head.principal)
         _begin_events(self._context, self._sessions, request, session, stream, send_buffer, on_end)
         return http.Streamed()
 
-    async def delete(self, request: http.Request, principal: Principal, endpoint: str) -> http.Answered:
-        self._sessions.end(self._session(request, request_headers(request.fields), principal, endpoint))
+    async def delete(self, request: http.Request, head: RequestHead) -> http.Answered:
+        self._sessions.end(self._session(head))
         return http.Response(204)
 
-    async def _open(
-        self, request: http.Request, initialize: Request, accepted: Accepted, principal: Principal, endpoint: str
-    ) -> http.Answered:
-        own = forwarded_credentials(self._context, principal, request)
+    async def _open(self, request: http.Request, head: RequestHead, initialize: Request) -> http.Answered:
         try:
             session, response = await open_session(
-                self._context, self._sessions, initialize, TRANSPORT, principal, endpoint, own
+                self._context, self._sessions, initialize, TRANSPORT, head.principal, head.endpoint, head.credentials
             )
         except McpError as refusal:
             return failure(refusal, initialize.id)
         headers = {SESSION_HEADER: session.id}
-        if accepted.json:
+        if head.headers.accepted.json:
             return json(encode(response), headers=headers)
         send_buffer = SendBuffer(self._context.proxy.limits)
         send_buffer.put(encode_event(encode(response)))
@@ -155,16 +147,16 @@ class StreamableHttp:
             exchange.settle()
         return exchange.json_response() if exchange.events is None else await exchange.events.wait_ended()
 
-    def _session(self, request: http.Request, head: RequestHeaders, principal: Principal, endpoint: str) -> Session:
-        if not head.fits_sessions:
-            raise _no_such_version(head.version)
-        id = head.session
+    def _session(self, head: RequestHead) -> Session:
+        headers = head.headers
+        if not headers.fits_sessions:
+            raise _no_such_version(headers.version)
+        id = headers.session
         if not id:
             sentence = f"the header {SESSION_HEADER} is missing: open a session with initialize, and send its id"
             raise Refusal(400, INVALID_REQUEST, sentence)
-        own = forwarded_credentials(self._context, principal, request) if self._context.forwarded else None
         try:
-            return self._sessions.find(id, TRANSPORT, principal, endpoint, own)
+            return self._sessions.find(id, TRANSPORT, head.principal, head.endpoint, head.credentials)
         except UnknownSession as error:
             raise Refusal(404, INVALID_REQUEST, "Session not found: open a new one with initialize") from error
         except TooManySessions as error:

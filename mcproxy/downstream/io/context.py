@@ -20,7 +20,7 @@ from mcproxy.telemetry.metrics import Metrics
 
 @dataclass(slots=True, eq=False)
 class TransportContext:
-    """One object for the process: a reload assigns `proxy` and `forwarded` anew; nothing else changes."""
+    """One object for the process; a reload changes it by `reconfigure`."""
 
     handler: Handler
     audience: Audience
@@ -42,6 +42,14 @@ class TransportContext:
     stream_deadlines: Deadlines = field(init=False)
     """Of all POSTs that may be answered as a stream: it begins where the answer takes `stream_after` seconds."""
 
+    generation: object = field(init=False, default_factory=object)
+    """Another object after each reload: what was worked out from settings is valid for one of them."""
+
     def __post_init__(self) -> None:
         self.keep_alive = KeepAlive(lambda: self.proxy.keep_alive)
         self.stream_deadlines = Deadlines(lambda: self.proxy.stream_after)
+
+    def reconfigure(self, proxy: Proxy, forwarded: frozenset[str]) -> None:
+        """Goes by other settings from the next request on."""
+        self.proxy, self.forwarded = proxy, forwarded
+        self.generation = object()

@@ -1,7 +1,7 @@
-"""The server's side of one stateless request (2026-07-28), whatever carries it: admitted, made a `Call`, answered.
+"""The server's side of one stateless request (2026-07-28), for every transport: checked, made a `Call`, answered.
 
 Each request stands alone: nothing is inferred from another, and a client is asked nothing while its request runs.
-Knows no transport; `listening` serves the one request that stays open.
+Knows no transport; `subscriptions` serves the one request that stays open.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from mcproxy import __version__
 from mcproxy.call.calls import Call, Complete, Failed, InputRequired, Outcome
 from mcproxy.call.clients import InputRequest
 from mcproxy.call.errors import McpError
-from mcproxy.call.identity import Caller, ForwardedCredentials, Principal
+from mcproxy.call.identity import Caller, Principal
 from mcproxy.downstream.io.context import TransportContext
+from mcproxy.downstream.io.request_head import ClientIntroduction, HeaderAgreement, RequestHead
 from mcproxy.http import server as http
 from mcproxy.protocol.envelope import (
     LONGEST_REMEMBERED,
@@ -58,6 +59,7 @@ from mcproxy.protocol.jsonrpc import (
     parse_text,
     raw,
 )
+from mcproxy.protocol.memo import remember_short
 from mcproxy.protocol.methods import (
     DISCOVER,
     LOG_MESSAGE,
@@ -77,7 +79,7 @@ _RESERVED: Final = range(-32099, -32019)
 
 
 class Admitted(msgspec.Struct, frozen=True, eq=False):
-    """A request that may be served."""
+    """A request that passed every check."""
 
     id: RequestId
     row: Method
@@ -88,70 +90,67 @@ class Admitted(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def stays_open(self) -> bool:
-        """Whether it is answered by a stream of changes."""
+        """Whether it is `subscriptions/listen`, which is answered by a stream of changes."""
         return self.row.answerer is Answerer.EDGE
 
 
-def admit(
-    context: TransportContext,
-    request: Request,
-    principal: Principal,
-    endpoint: str,
-    fields: http.Headers | None = None,
-    credentials: ForwardedCredentials | None = None,
-) -> Admitted:
-    """The first checks, in the order of who is most to blame. `fields` are the HTTP headers, if any came.
+def admit(context: TransportContext, request: Request, principal: Principal, endpoint: str) -> Admitted:
+    """Checks a request that came without HTTP headers: the envelope, then the version and the method.
 
-    Raises McpError: -32602 for the envelope, -32020 for the headers, -32022 for the version, -32601 for the method.
+    Raises McpError: -32602 for the envelope, -32022 for the version, -32601 for the method.
     """
     try:
-        introduction, token = _introduction(request.params, principal, endpoint, fields)
+        meta, token = set_apart(request.params)
+        introduction = _introduced(meta, principal, endpoint, "stdio")
+        row = _row(introduction.caller.version, request.method)
+    except InvalidEnvelope as refusal:
+        raise _refused(refusal.error) from refusal
+    return _admitted(request, row, introduction, introduction.caller, token)
+
+
+def admit_over_http(context: TransportContext, request: Request, fields: http.Headers, head: RequestHead) -> Admitted:
+    """Checks as `admit` does, and between envelope and version the headers that mirror the body: -32020."""
+    try:
+        introduction, token = _introduction(request.params, head)
         caller = introduction.caller
-        if credentials is not None:
-            caller = replace(caller, credentials=credentials)
-        row = _row(caller.version, request.method) if fields is None else _row_agreed(context, caller, request, fields)
+        if head.credentials is not None:
+            caller = replace(caller, credentials=head.credentials)
+        row = _row_agreed(context, caller, request, fields, head)
     except (InvalidEnvelope, HeaderMismatch) as refusal:
-        error = refusal.error
-        raise McpError(error.code, error.message, error.data) from refusal
+        raise _refused(refusal.error) from refusal
+    return _admitted(request, row, introduction, caller, token)
+
+
+def _admitted(
+    request: Request, row: Method, introduction: ClientIntroduction, caller: Caller, token: RequestId | None
+) -> Admitted:
     params = dict(request.params)
     if introduction.meta is None:
         del params[META]
     else:
         params[META] = introduction.meta
-    return Admitted(request.id, row, params, caller, token)
+    return Admitted(request.id, row, params, caller, introduction.progress_token if token is None else token)
 
 
-class _Introduction(msgspec.Struct, frozen=True, eq=False):
-    """What a client says with its requests of itself."""
-
-    said: Raw
-    """The `_meta` that it said it by."""
-    caller: Caller
-    """But for the credentials that it brought, which are remembered nowhere."""
-    meta: Raw | None
-    """What else is in its `_meta`."""
-    progress_token: RequestId | None
+def _refused(error: ErrorObject) -> McpError:
+    return McpError(error.code, error.message, error.data)
 
 
-def _introduction(
-    params: Params, principal: Principal, endpoint: str, fields: http.Headers | None
-) -> tuple[_Introduction, RequestId | None]:
-    """And the token of its progress. Raises InvalidEnvelope."""
-    last = None if fields is None else fields.noted.get(_Introduction)
+def _introduction(params: Params, head: RequestHead) -> tuple[ClientIntroduction, RequestId | None]:
+    """And the progress token. Raises InvalidEnvelope."""
+    last = head.introduction
     if last is not None and last.said == params.get(META):
-        caller = last.caller
-        if caller.principal is principal and caller.endpoint == endpoint:
-            return last, last.progress_token
+        return last, None
     meta, token = set_apart(params)
-    is_short = len(meta) <= LONGEST_REMEMBERED
-    introduced = _introduced_again if is_short else _introduced
-    introduction = introduced(meta, principal, endpoint, "stdio" if fields is None else "http")
-    if fields is not None and is_short:
-        fields.noted[_Introduction] = introduction
-    return introduction, introduction.progress_token if token is None else token
+    introduction = _introduced(meta, head.principal, head.endpoint, "http")
+    if len(meta) <= LONGEST_REMEMBERED:
+        head.introduction = introduction
+    return introduction, token
 
 
-def _introduced(meta: bytes, principal: Principal, endpoint: str, transport: str) -> _Introduction:
+# Most clients send the same `_meta` with each request, and what is known of a caller is found by its identity.
+@remember_short(LONGEST_REMEMBERED)
+def _introduced(meta: bytes, principal: Principal, endpoint: str, transport: str) -> ClientIntroduction:
     said, kept = read(meta)
     caller = Caller(
         principal,
@@ -162,26 +161,22 @@ def _introduced(meta: bytes, principal: Principal, endpoint: str, transport: str
         log_level=said.log_level,
         transport=transport,
     )
-    return _Introduction(Raw(meta), caller, kept, said.progress_token)
-
-
-_introduced_again: Final = lru_cache(256)(_introduced)
-"""Most clients say the same with each request; what is known of a caller is then found by its identity."""
+    return ClientIntroduction(Raw(meta), caller, kept, said.progress_token)
 
 
 async def respond(context: TransportContext, admitted: Admitted, send: SendMessage) -> None:
-    """Carries out a request: what belongs to it goes to `send`, its answer last. Cancelled, it sends nothing more."""
-    way = _RequestClient(admitted, send)
-    call = Call(admitted.row, admitted.params, admitted.caller, way, id=admitted.id)
+    """Runs a request: `send` gets its notifications, its answer last. Where it is cancelled, it sends nothing more."""
+    client = _RequestClient(admitted, send)
+    call = Call(admitted.row, admitted.params, admitted.caller, client, id=admitted.id)
     try:
         outcome = await context.handler(call)
     finally:
-        way.close()
+        client.close()
     send(answer(context, admitted, outcome))
 
 
 def answer(context: TransportContext, admitted: Admitted, outcome: Outcome) -> Answer:
-    """An outcome as a client of this era is told it."""
+    """An outcome as a response of this era."""
     match outcome:
         case Complete(result=result):
             absent, own = _HINTED if admitted.row.hinted else _COMPLETE, _OWN_MEMBERS.get(admitted.row.name, {})
@@ -202,21 +197,21 @@ def answer(context: TransportContext, admitted: Admitted, outcome: Outcome) -> A
 
 @lru_cache(1)
 def _implementation(name: str) -> bytes:
-    """By which every result says whose it is."""
+    """The Implementation object of the gateway, which every result carries."""
     return bytes(raw({"name": name, "version": __version__}))
 
 
 _OWN_MEMBERS: Final[Mapping[str, Params]] = {DISCOVER: {"supportedVersions": raw(SERVED_VERSIONS)}}
-"""What the edge knows better than the core: which eras it serves."""
+"""Members that replace those of the core: which versions are served is known here."""
 
 _COMPLETE: Final = first_level({"resultType": "complete"})
 _HINTED: Final = first_level({"resultType": "complete", "ttlMs": 0, "cacheScope": "private"})
-"""With what a result says that says nothing of caching: usable once, by its caller alone (caching)."""
+"""With the caching of a result that names none: usable once, by its caller alone (caching)."""
 _INPUT_REQUIRED: Final = first_level({"resultType": "input_required"})
 
 
 def _current_code(code: int) -> int:
-    """`code` as this revision has it: no older one, nor one of another hop, MUST be emitted (basic, "Error Codes")."""
+    """`code` in this revision, which forbids older codes and those of another hop (basic, "Error Codes")."""
     if code == RESOURCE_NOT_FOUND:
         return INVALID_PARAMS
     if code in _RESERVED and code != MISSING_CLIENT_CAPABILITY:
@@ -224,30 +219,21 @@ def _current_code(code: int) -> int:
     return code
 
 
-class _Agreement(msgspec.Struct, frozen=True, eq=False):
-    """Of what the fields of a head agreed with when they came last; most come again with the same."""
+def _row_agreed(
+    context: TransportContext, caller: Caller, request: Request, fields: http.Headers, head: RequestHead
+) -> Method:
+    """The row of a request whose headers agree with its body. Raises HeaderMismatch, and as `_row` does.
 
-    version: str
-    row: Method
-    subject: Raw | None
-    """As the body had it; None where it was none, which is then looked at each time."""
-    name: str | None
-    """The same, read."""
-
-
-def _row_agreed(context: TransportContext, caller: Caller, request: Request, fields: http.Headers) -> Method:
-    """The row of a request whose headers say what its body says. Raises HeaderMismatch, and what `_row` does.
-
-    Those of a tool's own parameters are checked as far as they are known.
+    The headers of a tool's own parameters are checked as far as its schema is known.
     """
-    agreed = fields.noted.get(_Agreement)
+    agreed = head.agreement
     if (
         agreed is None
         or agreed.row.name != request.method
         or agreed.version != caller.version
         or (agreed.row.subject_key is not None and agreed.subject != request.params.get(agreed.row.subject_key))
     ):
-        agreed = fields.noted[_Agreement] = _agreement(caller.version, request, fields)
+        agreed = head.agreement = _agreement(caller.version, request, fields)
     if agreed.name is not None and agreed.row.subject is Subject.TOOL:
         mirrored = context.mirrored(caller, agreed.name)
         if mirrored:
@@ -255,12 +241,12 @@ def _row_agreed(context: TransportContext, caller: Caller, request: Request, fie
     return agreed.row
 
 
-def _agreement(version: str, request: Request, fields: http.Headers) -> _Agreement:
+def _agreement(version: str, request: Request, fields: http.Headers) -> HeaderAgreement:
     name = mirrored_name(request.method, request.params)
     check_standard_headers(fields.all, version, request.method, name)
     row = _row(version, request.method)
     subject = None if row.subject_key is None or name is None else request.params[row.subject_key].copy()
-    return _Agreement(version, row, subject, name)
+    return HeaderAgreement(version, row, subject, name)
 
 
 def _row(version: str, method: str) -> Method:
@@ -273,7 +259,7 @@ def _row(version: str, method: str) -> Method:
 
 
 class _RequestClient:
-    """The way back of one request (`call.clients.Client`), open until its outcome."""
+    """The way back of one request (implements `call.clients.Client`), open until its outcome."""
 
     def __init__(self, admitted: Admitted, send: SendMessage) -> None:
         self.admitted = admitted
@@ -281,15 +267,15 @@ class _RequestClient:
         self._closed = False
 
     def notify(self, method: str, params: Params) -> None:
-        prepare = _PREPARED.get(method)
-        if self._closed or prepare is None:
+        adapt = _PARAMS_FOR_CLIENT.get(method)
+        if self._closed or adapt is None:
             return
-        prepared = prepare(self.admitted, params)
-        if prepared is not None:
-            self._send(Notification(method, prepared))
+        adapted = adapt(self.admitted, params)
+        if adapted is not None:
+            self._send(Notification(method, adapted))
 
     async def ask(self, request: InputRequest) -> Raw:
-        # mrtr: input is asked for in a result. A stage of the gateway makes one of this; without it there is no way.
+        # mrtr: input is requested in a result. A stage of the pipeline (`gateway.input`) turns this into one.
         raise McpError(INVALID_REQUEST, f"{request.method}: this client can be asked by an answer alone")
 
     def close(self) -> None:
@@ -306,8 +292,8 @@ def _if_audible(admitted: Admitted, params: Params) -> Params | None:
     return params if is_audible(parse_text(params.get("level", b"")) or "", admitted.caller.log_level) else None
 
 
-_PREPARED: Final[Mapping[str, Callable[[Admitted, Params], Params | None]]] = {
+_PARAMS_FOR_CLIENT: Final[Mapping[str, Callable[[Admitted, Params], Params | None]]] = {
     PROGRESS: _with_token,
     LOG_MESSAGE: _if_audible,
 }
-"""What a notification's params become for this request, or that it does not get it (None). No other belongs to one."""
+"""Adapts a notification's params for this request; None where it does not get it. Others belong to no request."""

@@ -10,18 +10,16 @@ from functools import partial
 from typing import Final
 
 from mcproxy.call.errors import McpError, Reason
-from mcproxy.call.identity import Principal
 from mcproxy.concurrency.cancel_scope import TaskCancelScope
 from mcproxy.downstream.io.context import TransportContext
 from mcproxy.downstream.io.event_stream import EventStream
-from mcproxy.downstream.io.forwarded_credentials import forwarded_credentials
 from mcproxy.downstream.io.inbound import Incoming
-from mcproxy.downstream.io.request_headers import request_headers
+from mcproxy.downstream.io.request_head import RequestHead
 from mcproxy.downstream.io.responses import Accepted, Refusal, check_accept, error, json
 from mcproxy.downstream.io.send_buffer import SendBuffer
 from mcproxy.downstream.io.shutdown import cut_off, shutting_down
 from mcproxy.downstream.io.stream_limits import StreamLimits
-from mcproxy.downstream.stateless.conversation import Admitted, admit, respond
+from mcproxy.downstream.stateless.conversation import Admitted, admit_over_http, respond
 from mcproxy.downstream.stateless.subscriptions import Subscription
 from mcproxy.http import server as http
 from mcproxy.protocol.eras import LATEST, Era
@@ -59,20 +57,17 @@ class StatelessHttp:
         self._posts: set[StatelessPost] = set()
         self._draining = False
 
-    def post(
-        self, request: http.Request, incoming: Incoming, principal: Principal, endpoint: str
-    ) -> Awaitable[http.Answered]:
+    def post(self, request: http.Request, head: RequestHead, incoming: Incoming) -> Awaitable[http.Answered]:
         """Raises Refusal."""
         if isinstance(incoming, Notification):
             # streamable-http: no notification is defined for this direction; one that comes is accepted.
             return _at_once(http.Response(202))
         if not isinstance(incoming, Request):
             raise Refusal(400, INVALID_REQUEST, "the body must be a single request or notification")
-        accepted = request_headers(request.fields).accepted
+        accepted = head.headers.accepted
         check_accept(accepted)
         try:
-            own = forwarded_credentials(self._context, principal, request) if self._context.forwarded else None
-            admitted = admit(self._context, incoming, principal, endpoint, request.fields, own)
+            admitted = admit_over_http(self._context, incoming, request.fields, head)
             self._check_open()
             if request.gone:
                 # Its client left while it was identified: nothing would end its call any more (R25).

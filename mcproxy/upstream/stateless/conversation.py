@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager
-from functools import lru_cache
 from typing import Final, assert_never
 
 import anyio
@@ -37,6 +36,7 @@ from mcproxy.protocol.jsonrpc import (
     parse_object,
     raw,
 )
+from mcproxy.protocol.memo import remember_short
 from mcproxy.protocol.methods import (
     CANCELLED,
     LISTEN,
@@ -258,18 +258,15 @@ def _enveloped(call: Call, token: RequestId | None) -> Params:
     Capabilities for tasks of another revision are left out: they mean nothing in this one.
     """
     caller = call.caller
-    capabilities = bytes(raw(caller.capabilities))
-    declaration = _cached_declaration if len(capabilities) <= LONGEST_REMEMBERED else _declaration
-    return put_on(call.params, declaration(capabilities, caller.version, caller.log_level), token)
+    declaration = _declaration(bytes(raw(caller.capabilities)), caller.version, caller.log_level)
+    return put_on(call.params, declaration, token)
 
 
+# Most callers declare the same as others, and as before.
+@remember_short(LONGEST_REMEMBERED)
 def _declaration(capabilities: bytes, version: str, log_level: str | None) -> bytes:
     declared = shared(parse_object(capabilities), version, LATEST)
     return written(Envelope(LATEST, declared, probing.OURSELVES.info, log_level))
-
-
-_cached_declaration: Final = lru_cache(256)(_declaration)
-"""Most callers declare the same as others."""
 
 
 async def _answer_empty(call: Call) -> Outcome:

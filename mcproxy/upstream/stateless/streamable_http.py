@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, closing
-from functools import lru_cache, partial
+from functools import partial
 from typing import Final
 
 import anyio
@@ -36,6 +36,7 @@ from mcproxy.protocol.jsonrpc import (
     encode_whole,
     parse,
 )
+from mcproxy.protocol.memo import remember_short
 from mcproxy.protocol.methods import METHODS, Kind, Subject
 from mcproxy.protocol.sse import EventDecoder, EventTooLarge
 from mcproxy.upstream.context import LinkContext
@@ -115,8 +116,7 @@ class _Posts:
     def _headers(self, request: Request, mirrored: Mapping[str, str]) -> ExtraHeaders:
         key = METHODS[request.method].subject_key
         name = bytes(request.params.get(key, b"")) if key is not None else b""
-        named = _cached_subject_headers if len(name) <= MAX_KEPT_NAME_BYTES else _subject_headers
-        headers = named(request.method, name)
+        headers = _subject_headers(name, request.method)
         return (*headers, *mirrored.items()) if mirrored else headers
 
     async def read_refusal(self, response: HttpResponse, receive: Callable[[bytes], bool]) -> bytes:
@@ -132,15 +132,13 @@ class _Posts:
         return self._requester.rejection(response, await read_prefix(response) if body is None else body)
 
 
-def _subject_headers(method: str, name: bytes) -> ExtraHeaders:
+# Most requests are about few subjects.
+@remember_short(MAX_KEPT_NAME_BYTES, MAX_KEPT_NAMES)
+def _subject_headers(name: bytes, method: str) -> ExtraHeaders:
     """The headers of a request whose subject, if it has one, is `name` in JSON."""
     key = METHODS[method].subject_key
     standard = standard_headers(LATEST, method, {} if key is None else {key: Raw(name)})
     return (*standard.items(), ("Accept", f"{JSON}, {EVENTS}"), ("Content-Type", JSON))
-
-
-_cached_subject_headers: Final = lru_cache(MAX_KEPT_NAMES)(_subject_headers)
-"""Most requests name one of few subjects."""
 
 
 async def _probed(posts: _Posts, timeout: float) -> ServerIdentity:

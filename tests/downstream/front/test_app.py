@@ -16,7 +16,7 @@ from mcproxy.call.identity import Principal
 from mcproxy.http import server
 from mcproxy.settings import LimitSettings, Proxy
 from tests.downstream.client import EventReader, RawClient, client_of, initialize, notification, request
-from tests.fakes.gateway import FakeGateway, Held, Served, quick, served
+from tests.fakes.gateway import FakeGateway, Held, IdentifiedBy, Served, quick, served
 
 pytestmark = pytest.mark.anyio
 
@@ -63,7 +63,7 @@ async def test_r49_a_reload_judges_hosts_and_origins_anew_on_connections_that_go
             (allowing(setting, "*"), 202),
             (allowing(setting, "other.example"), status),
         ):
-            gateway.context.proxy = proxy
+            gateway.reconfigure(proxy)
             for _ in range(2):
                 assert await client.tell(notification("notifications/initialized")) == expected
 
@@ -89,10 +89,10 @@ async def test_the_same_fields_with_another_method_or_target_are_another_request
 
 
 async def test_r57_a_preflight_is_answered_before_anybody_asks_who_is_there() -> None:
-    async def nobody(request: server.Request) -> None:
+    async def nobody(request: server.Request) -> Principal:
         raise AssertionError
 
-    async with served(identify=nobody) as gateway, aiohttp.ClientSession() as http:  # type: ignore[arg-type]  # it fails
+    async with served(identify=IdentifiedBy(nobody)) as gateway, aiohttp.ClientSession() as http:
         headers = {
             "Origin": "http://localhost:6274",
             "Access-Control-Request-Method": "POST",
@@ -352,7 +352,7 @@ async def test_r38_an_endpoint_that_one_may_not_see_is_refused_as_one_that_is_no
     def exists(endpoint: str, principal: Principal) -> bool:
         return endpoint == "" or (endpoint in ("up", "/team") and principal.name == "ann")
 
-    async with served(identify=by_header, exists=exists) as gateway, aiohttp.ClientSession() as http:
+    async with served(identify=IdentifiedBy(by_header), exists=exists) as gateway, aiohttp.ClientSession() as http:
         for path in ("/mcp/team", "/mcp/team/", "/servers/up/mcp"):
             for method, headers in (("POST", {"Content-Type": "application/json"}), ("GET", {}), ("DELETE", {})):
                 ann, eve, nowhere = [

@@ -268,10 +268,10 @@ async def test_r44_what_is_shown_is_in_no_answer_and_no_log(secret: str, capfd: 
 async def test_r42_a_reload_that_takes_authentication_out_lets_nobody_in_from_outside() -> None:
     async with served(authentication=KEYS) as gateway, client_of(gateway) as client:
         gateway.identity.reconfigure(Authentication())
-        gateway.context.proxy = gateway.context.proxy.model_copy(update={"host": "0.0.0.0"})
+        gateway.reconfigure(gateway.context.proxy.model_copy(update={"host": "0.0.0.0"}))
         async with client.post(initialize()) as response:
             assert response.status == 401
-        gateway.context.proxy = gateway.context.proxy.model_copy(update={"insecure": True})
+        gateway.reconfigure(gateway.context.proxy.model_copy(update={"insecure": True}))
         await client.open()
 
 

@@ -17,7 +17,7 @@ from mcproxy.http.server import Request
 from mcproxy.protocol.methods import Kind
 from mcproxy.settings import LimitSettings
 from tests.downstream.client import EventReader, initialize, notification, request
-from tests.fakes.gateway import FakeGateway, Held, Served, asking, nobody_waits, quick, served
+from tests.fakes.gateway import FakeGateway, Held, IdentifiedBy, Served, asking, nobody_waits, quick, served
 
 pytestmark = pytest.mark.anyio
 
@@ -135,7 +135,10 @@ async def by_header(request: Request) -> Principal:
 
 async def test_r39_messages_for_anothers_stream_look_unknown() -> None:
     with anyio.fail_after(5):
-        async with served(identify=by_header) as gateway, streaming(gateway, **{"X-User": "ann"}) as client:
+        async with (
+            served(identify=IdentifiedBy(by_header)) as gateway,
+            streaming(gateway, **{"X-User": "ann"}) as client,
+        ):
             assert await client.post(request(1, "ping"), **{"X-User": "bob"}) == 404
             assert await client.post(request(1, "ping"), **{"X-User": "ann"}) == 202
 
@@ -166,7 +169,7 @@ async def test_a_stream_that_is_refused_for_what_it_brings_does_not_count() -> N
         served(proxy=quick(LimitSettings(max_streams_per_principal=1))) as gateway,
         aiohttp.ClientSession() as http,
     ):
-        gateway.context.forwarded = frozenset({"x-token"})
+        gateway.reconfigure(forwarded=frozenset({"x-token"}))
         async with http.get(f"{gateway.url}/sse", headers=twice) as response:
             assert response.status == 400
         async with streaming(gateway):

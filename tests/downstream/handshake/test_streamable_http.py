@@ -16,7 +16,7 @@ from mcproxy.protocol.jsonrpc import first_level, raw
 from mcproxy.protocol.methods import Kind
 from mcproxy.settings import LimitSettings
 from tests.downstream.client import EventReader, client_of, initialize, notification, request
-from tests.fakes.gateway import FakeGateway, Held, asking, quick, served
+from tests.fakes.gateway import FakeGateway, Held, IdentifiedBy, asking, quick, served
 
 pytestmark = pytest.mark.anyio
 
@@ -474,7 +474,7 @@ async def by_header(request: Request) -> Principal:
 
 
 async def test_r39_anothers_session_looks_unknown() -> None:
-    async with served(identify=by_header) as gateway, client_of(gateway) as client:
+    async with served(identify=IdentifiedBy(by_header)) as gateway, client_of(gateway) as client:
         client.headers["X-User"] = "ann"
         await client.open()
         client.headers["X-User"] = "bob"

@@ -11,17 +11,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mcproxy.access.identity import Identified
 from mcproxy.call.calls import Complete
 from mcproxy.call.clients import InputRequest
 from mcproxy.call.errors import McpError
 from mcproxy.call.identity import ANONYMOUS, Caller, ForwardedCredentials, Principal
 from mcproxy.downstream.io.context import TransportContext
-from mcproxy.downstream.stateless.conversation import admit, respond
+from mcproxy.downstream.io.request_head import RequestHead, read_headers
+from mcproxy.downstream.stateless.conversation import admit, admit_over_http, respond
 from mcproxy.http import server as http
 from mcproxy.protocol.eras import HOP_META, META_CLIENT_CAPABILITIES, META_VERSION
 from mcproxy.protocol.headers import MirroredParameter
 from mcproxy.protocol.jsonrpc import HEADER_MISMATCH, Message, Request, parse_object, raw
 from mcproxy.protocol.methods import METHODS
+from mcproxy.settings.access.authentication import Authentication
 from tests.downstream.modern import ENVELOPE, headers_of
 from tests.downstream.modern import request as message
 from tests.fakes.gateway import FakeGateway, asking, edge_of
@@ -45,27 +48,40 @@ def call(name: str, arguments: Any) -> Request:
     return Request(1, "tools/call", {key: raw(value) for key, value in params.items()})
 
 
-def fields(name: str, **params: str) -> http.Headers:
+def posted(
+    name: str,
+    principal: Principal = ANONYMOUS,
+    endpoint: str = "",
+    credentials: ForwardedCredentials | None = None,
+    **params: str,
+) -> tuple[http.Headers, RequestHead]:
+    """The header fields of a POST, and what the listener keeps with them."""
     mirrored = {f"Mcp-Param-{key}": value for key, value in params.items()}
     headers = {**headers_of(message(1, "tools/call", {"name": name})), **mirrored}
-    return http.Headers.of(headers.items())
+    fields = http.Headers.of(headers.items())
+    found = Identified(principal, Authentication())
+    return fields, RequestHead(_unused, endpoint, read_headers(fields), {}, found, principal, credentials)
+
+
+async def _unused(request: http.Request, head: RequestHead) -> http.Response:
+    raise AssertionError
 
 
 async def test_a_header_of_a_tools_parameter_must_be_its_argument() -> None:
     async with edge_of(FakeGateway()) as bare:
         context = knowing(bare, REGION)
         request = call("t", {"region": "eu"})
-        admit(context, request, ANONYMOUS, "", fields("t", Region="eu"))
-        for wrong in (fields("t"), fields("t", Region="us"), fields("t", Region="=?base64?x?=")):
+        admit_over_http(context, request, *posted("t", Region="eu"))
+        for wrong in (posted("t"), posted("t", Region="us"), posted("t", Region="=?base64?x?=")):
             with pytest.raises(McpError) as refusal:
-                admit(context, request, ANONYMOUS, "", wrong)
+                admit_over_http(context, request, *wrong)
             assert refusal.value.code == HEADER_MISMATCH
 
 
 async def test_parameters_of_a_tool_that_is_not_known_are_not_compared() -> None:
     async with edge_of(FakeGateway()) as bare:
         request = call("other", {"region": "eu"})
-        admit(knowing(bare, REGION), request, ANONYMOUS, "", fields("other", Region="us"))
+        admit_over_http(knowing(bare, REGION), request, *posted("other", Region="us"))
 
 
 async def test_without_headers_the_body_alone_counts() -> None:
@@ -89,7 +105,7 @@ async def test_any_request_is_admitted_or_refused(method: str, meta: Any, name: 
     request = Request(1, method, {key: raw(value) for key, value in params.items()})
     async with edge_of(FakeGateway()) as bare:
         with suppress(McpError):
-            admit(knowing(bare, REGION), request, ANONYMOUS, "", fields("t", Region="eu"))
+            admit_over_http(knowing(bare, REGION), request, *posted("t", Region="eu"))
 
 
 async def test_r26_a_client_is_asked_nothing_while_its_request_runs() -> None:
@@ -150,7 +166,10 @@ async def test_whoever_differs_in_anything_is_another_caller(change: str) -> Non
     said = {**ENVELOPE, META_CLIENT_CAPABILITIES: {"roots": {}}} if change == "capabilities" else ENVELOPE
     async with edge_of(FakeGateway()) as context:
         first = admit(context, saying(ENVELOPE), one, "").caller
-        other = admit(context, saying(said), who, endpoint, fields("t") if change == "transport" else None).caller
+        if change == "transport":
+            other = admit_over_http(context, saying(said), *posted("t", who, endpoint)).caller
+        else:
+            other = admit(context, saying(said), who, endpoint).caller
         assert other != first
         assert (other.principal, other.endpoint) == (who, endpoint)
         assert other.transport == ("http" if change == "transport" else "stdio")
@@ -160,7 +179,7 @@ async def test_whoever_differs_in_anything_is_another_caller(change: str) -> Non
 async def test_r44_what_a_client_brings_for_upstreams_is_of_its_own_request_alone() -> None:
     async with edge_of(FakeGateway()) as context:
         own = ForwardedCredentials("k", {"x-key": "secret"})
-        assert admit(context, saying(ENVELOPE), ANONYMOUS, "", None, own).caller.credentials is own
+        assert admit_over_http(context, saying(ENVELOPE), *posted("t", credentials=own)).caller.credentials is own
         assert admit(context, saying(ENVELOPE), ANONYMOUS, "").caller.credentials is None
 
 
@@ -173,53 +192,62 @@ async def test_r32_what_else_a_client_says_in_meta_goes_on_however_long() -> Non
 
 @pytest.mark.parametrize("wrong", ["version", "method", "name"])
 async def test_headers_that_agreed_with_one_body_are_compared_with_each_other_one(wrong: str) -> None:
-    head = fields("t")
+    head = posted("t")
     said = {**ENVELOPE, META_VERSION: "2026-07-29"} if wrong == "version" else ENVELOPE
     params = {"name": raw("other" if wrong == "name" else "t"), "_meta": raw(said)}
     other = Request(2, "prompts/get" if wrong == "method" else "tools/call", params)
     async with edge_of(FakeGateway()) as context:
         for _ in range(2):
-            admit(context, saying(ENVELOPE), ANONYMOUS, "", head)
+            admit_over_http(context, saying(ENVELOPE), *head)
             with pytest.raises(McpError) as refusal:
-                admit(context, other, ANONYMOUS, "", head)
+                admit_over_http(context, other, *head)
             assert refusal.value.code == HEADER_MISMATCH
 
 
 @pytest.mark.parametrize("name", [1, None, ["t"]])
 async def test_a_subject_that_is_no_name_is_looked_at_each_time(name: Any) -> None:
-    head = fields("t")
+    head = posted("t")
     odd = Request(2, "tools/call", {"name": raw(name), "_meta": raw(ENVELOPE)})
     async with edge_of(FakeGateway()) as context:
         for _ in range(2):
-            assert admit(context, odd, ANONYMOUS, "", head).params == {"name": raw(name)}
+            assert admit_over_http(context, odd, *head).params == {"name": raw(name)}
             with pytest.raises(McpError):
-                admit(context, call("other", {}), ANONYMOUS, "", head)
+                admit_over_http(context, call("other", {}), *head)
 
 
 async def test_headers_of_a_tools_parameters_are_compared_with_each_body() -> None:
-    head = fields("t", Region="eu")
+    head = posted("t", Region="eu")
     async with edge_of(FakeGateway()) as bare:
         context = knowing(bare, REGION)
         for _ in range(2):
-            admit(context, call("t", {"region": "eu"}), ANONYMOUS, "", head)
+            admit_over_http(context, call("t", {"region": "eu"}), *head)
             with pytest.raises(McpError):
-                admit(context, call("t", {"region": "us"}), ANONYMOUS, "", head)
+                admit_over_http(context, call("t", {"region": "us"}), *head)
 
 
-@pytest.mark.parametrize("change", ["principal", "endpoint", "capabilities", "token"])
+@pytest.mark.parametrize("change", ["capabilities", "token"])
 async def test_a_client_that_says_other_things_with_the_same_head_is_another_caller(change: str) -> None:
-    head = fields("t")
-    one = Principal("a", scopes=frozenset({"x"}))
-    who = replace(one, scopes=frozenset()) if change == "principal" else one
-    endpoint = "up" if change == "endpoint" else ""
+    ann = Principal("ann", scopes=frozenset({"x"}))
+    head = posted("t", ann, "up")
     said = {**ENVELOPE, META_CLIENT_CAPABILITIES: {"roots": {}}} if change == "capabilities" else ENVELOPE
     token = {"progressToken": 7} if change == "token" else {}
     async with edge_of(FakeGateway()) as context:
         for _ in range(2):
-            first = admit(context, saying(ENVELOPE), one, "", head)
-            assert (first.caller.principal, first.caller.endpoint) == (one, "")
+            first = admit_over_http(context, saying(ENVELOPE), *head)
+            assert (first.caller.principal, first.caller.endpoint) == (ann, "up")
             assert (first.caller.capabilities, first.progress_token) == ({}, None)
-            other = admit(context, saying({**said, **token}), who, endpoint, head)
-            assert (other.caller.principal, other.caller.endpoint) == (who, endpoint)
+            other = admit_over_http(context, saying({**said, **token}), *head)
+            assert (other.caller.principal, other.caller.endpoint) == (ann, "up")
             assert ("roots" in other.caller.capabilities) == (change == "capabilities")
             assert other.progress_token == (7 if change == "token" else None)
+
+
+@pytest.mark.parametrize("change", ["principal", "scopes", "endpoint"])
+async def test_the_same_words_with_the_head_of_somebody_else_are_another_caller(change: str) -> None:
+    ann = Principal("ann", scopes=frozenset({"x"}))
+    who = {"principal": Principal("bob"), "scopes": replace(ann, scopes=frozenset())}.get(change, ann)
+    endpoint = "up" if change == "endpoint" else ""
+    async with edge_of(FakeGateway()) as context:
+        for principal, where in ((ann, ""), (who, endpoint), (ann, "")):
+            caller = admit_over_http(context, saying(ENVELOPE), *posted("t", principal, where)).caller
+            assert (caller.principal, caller.endpoint) == (principal, where)

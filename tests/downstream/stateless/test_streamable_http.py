@@ -19,7 +19,7 @@ from mcproxy.protocol.jsonrpc import ErrorObject, first_level, raw
 from tests.downstream.client import EventReader, initialize, notification
 from tests.downstream.client import request as bare
 from tests.downstream.modern import ENVELOPE, PREFIX, VERSION, headers_of, modern_client_of, request
-from tests.fakes.gateway import FakeGateway, Held, nobody_waits, quick, served
+from tests.fakes.gateway import FakeGateway, Held, IdentifiedBy, nobody_waits, quick, served
 
 pytestmark = pytest.mark.anyio
 
@@ -373,7 +373,7 @@ async def test_r25_a_client_that_left_while_it_was_identified_makes_no_call() ->
         return Principal("ann")
 
     with anyio.fail_after(5):
-        async with served(identify=identify) as gateway, modern_client_of(gateway) as client:
+        async with served(identify=IdentifiedBy(identify)) as gateway, modern_client_of(gateway) as client:
 
             async def post() -> None:
                 async with client.post(request(1, "tools/call", TOOL)):

@@ -1,0 +1,127 @@
+"""The head of an HTTP request: read, routed and identified once, for as long as its connection repeats it.
+
+A `RequestHead` is valid for the settings that it was made under (`TransportContext.generation`), while the identity in
+it stands (`Identify.vouches`): `front.app` alone decides that. Nothing in it depends on anything else, but for the two
+members that remember the last body with this head; each says what it must be compared with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final
+
+import msgspec
+from msgspec import Raw
+
+from mcproxy.access.identity import Identified
+from mcproxy.call.identity import Caller, ForwardedCredentials, Principal
+from mcproxy.downstream.io.context import TransportContext
+from mcproxy.downstream.io.responses import JSON, Accepted, Refusal, read_accept
+from mcproxy.http import server as http
+from mcproxy.protocol.eras import HANDSHAKE_VERSIONS, STATELESS_VERSIONS
+from mcproxy.protocol.headers import VERSION
+from mcproxy.protocol.jsonrpc import INVALID_REQUEST, RequestId
+from mcproxy.protocol.methods import Method
+
+SESSION_HEADER: Final = "Mcp-Session-Id"
+
+_SESSION: Final = SESSION_HEADER.lower()
+_VERSION: Final = VERSION.lower()
+
+
+class RequestHeaders(msgspec.Struct, frozen=True):
+    """The header fields that every request is judged by."""
+
+    content_type: str
+    """The media type alone, in lower case; empty where the field is missing."""
+    encoding: str
+    """The content coding of the body."""
+    is_readable: bool
+    """Whether the body is JSON without a content coding."""
+    accepted: Accepted
+    version: str | None
+    """The protocol version; several, joined, where the field came more than once."""
+    is_stateless: bool
+    """Whether the version is one of the stateless era."""
+    fits_sessions: bool
+    """Whether the version is one of the handshake era, or the field is missing."""
+    session: str | None
+
+
+class ClientIntroduction(msgspec.Struct, frozen=True, eq=False):
+    """What a stateless client said of itself in the `_meta` of its last request with this head."""
+
+    said: Raw
+    """That `_meta`: valid for a request whose `_meta` has the same bytes."""
+    caller: Caller
+    """Without forwarded credentials."""
+    meta: Raw | None
+    """The other members of the `_meta`, which go on to the upstream."""
+    progress_token: RequestId | None
+
+
+class HeaderAgreement(msgspec.Struct, frozen=True, eq=False):
+    """The last body that the standard headers agreed with: valid for the same version, method and subject."""
+
+    version: str
+    row: Method
+    subject: Raw | None
+    """As the body had it; None where it had none, which is checked each time."""
+    name: str | None
+    """The subject, decoded."""
+
+
+class RequestHead(msgspec.Struct, eq=False):
+    """Kept with the head by the HTTP server (`http.Request.remember`)."""
+
+    handler: HeadHandler
+    endpoint: str
+    """The one in its path; whether it exists is asked with each request."""
+    headers: RequestHeaders
+    cors: Mapping[str, str]
+    """Header fields of every response."""
+    identified: Identified
+    principal: Principal
+    credentials: ForwardedCredentials | None
+    introduction: ClientIntroduction | None = None
+    agreement: HeaderAgreement | None = None
+
+
+HeadHandler = Callable[[http.Request, RequestHead], Awaitable[http.Answered]]
+"""Answers a request of a known principal."""
+
+
+def read_headers(fields: http.Headers) -> RequestHeaders:
+    version = fields.joined(_VERSION)
+    content_type = fields.get("content-type", "").partition(";")[0].strip().lower()
+    encoding = fields.get("content-encoding", "identity").lower()
+    return RequestHeaders(
+        content_type=content_type,
+        encoding=encoding,
+        is_readable=content_type == JSON and encoding == "identity",
+        accepted=read_accept(fields.joined("accept")),
+        version=version,
+        is_stateless=fields.get(_VERSION) in STATELESS_VERSIONS,
+        fits_sessions=version is None or version in HANDSHAKE_VERSIONS,
+        session=fields.get(_SESSION),
+    )
+
+
+def forwarded_credentials(
+    context: TransportContext, principal: Principal, fields: http.Headers
+) -> ForwardedCredentials | None:
+    """The credentials for upstreams in the headers that settings name (`credentials.forward`), and in no others (R40).
+
+    None where there are none. Raises Refusal where a header came twice. Their values are never logged (R44).
+    """
+    found: dict[str, str] = {}
+    for name in context.forwarded:
+        values = fields.all(name)
+        if len(values) > 1:
+            raise Refusal(400, INVALID_REQUEST, f"the header {name} came twice")
+        if values and values[0]:
+            found[name] = values[0]
+    if not found:
+        return None
+    named = msgspec.json.encode([principal.name, sorted(found.items())])
+    return ForwardedCredentials(context.sealer.digest("credentials", named), found)

@@ -1,0 +1,84 @@
+"""What is read from the header fields of a request: media types, version and session, and credentials for upstreams."""
+
+from __future__ import annotations
+
+import pytest
+
+from mcproxy.call.identity import Principal
+from mcproxy.downstream.io.context import TransportContext
+from mcproxy.downstream.io.request_head import RequestHeaders, forwarded_credentials, read_headers
+from mcproxy.downstream.io.responses import Accepted, Refusal
+from mcproxy.http.server import Headers
+from tests.fakes.gateway import FakeGateway, edge_of, quick
+
+pytestmark = pytest.mark.anyio
+
+ANN, BOB = Principal("ann"), Principal("bob")
+
+
+def test_missing_fields_mean_what_the_specification_says() -> None:
+    assert read_headers(Headers()) == RequestHeaders(
+        "", "identity", False, Accepted(True, True), None, False, True, None
+    )
+
+
+def test_the_session_is_that_of_its_header() -> None:
+    assert read_headers(Headers.of([("Mcp-Session-Id", "a")])).session == "a"
+
+
+@pytest.mark.parametrize("given", ["application/json", "Application/JSON; charset=utf-8", " application/json ;x"])
+def test_a_media_type_is_without_its_parameters(given: str) -> None:
+    assert read_headers(Headers.of([("Content-Type", given)])).content_type == "application/json"
+
+
+@pytest.mark.parametrize(
+    ("versions", "is_stateless", "fits_sessions"),
+    [
+        (["2025-11-25"], False, True),
+        (["2026-07-28"], True, False),
+        (["1999-01-01"], False, False),
+        (["2025-11-25", "2025-11-25"], False, False),
+        (["2026-07-28", "2025-11-25"], True, False),
+    ],
+)
+def test_a_version_is_of_one_era_and_of_sessions_where_it_is_named_once(
+    versions: list[str], is_stateless: bool, fits_sessions: bool
+) -> None:
+    headers = read_headers(Headers.of([("MCP-Protocol-Version", version) for version in versions]))
+    assert (headers.is_stateless, headers.fits_sessions) == (is_stateless, fits_sessions)
+
+
+def forwarded(context: TransportContext, fields: Headers, principal: Principal = ANN) -> dict[str, str]:
+    credentials = forwarded_credentials(context, principal, fields)
+    return {} if credentials is None else dict(credentials.headers)
+
+
+async def test_r49_a_reload_forwards_other_headers() -> None:
+    async with edge_of(FakeGateway()) as context:
+        fields = Headers.of([("X-Token", "secret"), ("X-Other", "too")])
+        for names, found in (
+            (frozenset({"x-token"}), {"x-token": "secret"}),
+            (frozenset({"x-token", "x-other"}), {"x-token": "secret", "x-other": "too"}),
+            (frozenset[str](), {}),
+            (frozenset({"x-other"}), {"x-other": "too"}),
+        ):
+            context.reconfigure(quick(), names)
+            assert forwarded(context, fields) == found
+
+
+async def test_r39_the_same_headers_of_another_principal_are_other_credentials() -> None:
+    async with edge_of(FakeGateway()) as context:
+        context.reconfigure(quick(), frozenset({"x-token"}))
+        fields = Headers.of([("X-Token", "secret")])
+        anns, bobs, again = (forwarded_credentials(context, principal, fields) for principal in (ANN, BOB, ANN))
+        assert anns is not None
+        assert bobs is not None
+        assert anns.key != bobs.key
+        assert anns == again
+
+
+async def test_a_forwarded_header_that_came_twice_is_refused() -> None:
+    async with edge_of(FakeGateway()) as context:
+        context.reconfigure(quick(), frozenset({"x-token"}))
+        with pytest.raises(Refusal):
+            forwarded_credentials(context, ANN, Headers.of([("X-Token", "secret"), ("x-token", "other")]))
