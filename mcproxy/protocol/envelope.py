@@ -30,6 +30,7 @@ from mcproxy.protocol.jsonrpc import (
     InvalidMessage,
     Params,
     RequestId,
+    object_or_empty,
     parse_id,
     parse_object,
     parse_text,
@@ -110,7 +111,7 @@ def says_version(params: Params) -> bool:
 
 @remember_short(LONGEST_REMEMBERED)
 def _names_version(meta: bytes) -> bool:
-    return META_VERSION in _readable(meta)
+    return META_VERSION in object_or_empty(meta)
 
 
 def check_version(version: str) -> None:
@@ -150,14 +151,14 @@ def put_on(params: Params, envelope: bytes, token: RequestId | None) -> Params:
 def with_meta(params: Params, members: Mapping[str, object]) -> Params:
     """`params` with `members` set in their `_meta`, the rest of it as it was."""
     given = params.get(META)
-    return {**params, META: raw(members if given is None else {**_readable(given), **members})}
+    return {**params, META: raw(members if given is None else {**object_or_empty(given), **members})}
 
 
 def without_hop_meta(params: Params) -> Params:
     """`params` without the keys of `_meta` that belong to one hop, and without a `_meta` that is then empty."""
     if META not in params:
         return params
-    meta = _readable(params[META])
+    meta = object_or_empty(params[META])
     kept = {key: value for key, value in meta.items() if key not in HOP_META}
     if len(kept) == len(meta) and kept:
         return params
@@ -177,7 +178,7 @@ def dressed(result: Params, absent: Params, own: Params, *, server: bytes) -> Pa
 # Most results have no `_meta`, or the same as others.
 @remember_short(LONGEST_REMEMBERED)
 def _signed(meta: bytes, server: bytes) -> Raw:
-    return raw({**_readable(meta), META_SERVER_INFO: Raw(server)})
+    return raw({**object_or_empty(meta), META_SERVER_INFO: Raw(server)})
 
 
 def undressed(result: Params) -> Params:
@@ -192,19 +193,12 @@ def undressed(result: Params) -> Params:
         rest.pop(member, None)
     if META not in rest:
         return rest
-    meta = _readable(rest.pop(META))
+    meta = object_or_empty(rest.pop(META))
     meta.pop(META_SERVER_INFO, None)
     return {**rest, META: raw(meta)} if meta else rest
 
 
 _OF_EVERY_RESULT: Final = ("resultType", "ttlMs", "cacheScope")
-
-
-def _readable(meta: bytes | Raw) -> Params:
-    try:
-        return parse_object(meta)
-    except InvalidMessage:
-        return {}
 
 
 def _version(meta: Params) -> str:

@@ -205,6 +205,14 @@ def parse_object(data: bytes | Raw) -> Params:
         raise InvalidMessage(INVALID_PARAMS, f"expected a JSON object: {_reason(error)}") from error
 
 
+def object_or_empty(data: bytes | Raw) -> Params:
+    """The first level of a JSON object; empty where `data` is no object."""
+    try:
+        return parse_object(data)
+    except InvalidMessage:
+        return {}
+
+
 def parse_text(data: bytes | Raw) -> str | None:
     """The string that `data` encodes, or None where it encodes something else."""
     try:

@@ -28,7 +28,16 @@ from mcproxy.gateway.cache.store import CachedResult, CacheKey, CacheStore
 from mcproxy.gateway.cache.watches import Watch, WatchChanges, Watches
 from mcproxy.protocol.caching import UNSAID, Hints, read_hints
 from mcproxy.protocol.capabilities import reports_updates
-from mcproxy.protocol.jsonrpc import EMPTY_OBJECT, InvalidMessage, Params, parse_object, parse_text, raw, size_of
+from mcproxy.protocol.jsonrpc import (
+    EMPTY_OBJECT,
+    InvalidMessage,
+    Params,
+    object_or_empty,
+    parse_object,
+    parse_text,
+    raw,
+    size_of,
+)
 from mcproxy.protocol.methods import Method
 
 META_STALE: Final = "mcproxy/stale"
@@ -317,7 +326,7 @@ def _marked(entry: CachedResult, now: float) -> Complete:
     """The result, said to be stale."""
     members = {**entry.result.result}
     mark = {META_STALE: {"forMs": int((now - entry.fresh_until) * 1000)}}
-    members["_meta"] = raw({**_object_or_empty(members.get("_meta", EMPTY_OBJECT)), **mark})
+    members["_meta"] = raw({**object_or_empty(members.get("_meta", EMPTY_OBJECT)), **mark})
     if entry.ttl_given:
         members["ttlMs"] = raw(0)
     return Complete(members, entry.result.is_error)
@@ -326,10 +335,3 @@ def _marked(entry: CachedResult, now: float) -> Complete:
 def _copied(result: Params) -> Params:
     """As it came it holds on to the whole message, whatever else was in it."""
     return {key: value.copy() for key, value in result.items()}
-
-
-def _object_or_empty(data: Raw) -> Params:
-    try:
-        return parse_object(data)
-    except InvalidMessage:
-        return {}

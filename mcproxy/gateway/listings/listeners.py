@@ -10,7 +10,7 @@ from mcproxy.call.upstreams import PushChannel, UpstreamChanged, UpstreamEvent
 from mcproxy.gateway.component import Component
 from mcproxy.gateway.listings.keys import LinkKey
 from mcproxy.gateway.listings.state import Catalogue
-from mcproxy.protocol.methods import LOG_LEVELS
+from mcproxy.protocol.methods import is_audible
 from mcproxy.telemetry.metrics import Metrics
 
 
@@ -52,7 +52,7 @@ class Listeners(Component):
     def announce(self, link: LinkKey, notice: Notice) -> None:
         """Passes a notice of an upstream to all that may hear it."""
         for listener in self.served_by(link):
-            if notice.level is None or admits(listener.caller.log_level, notice.level):
+            if notice.level is None or is_audible(notice.level, listener.caller.log_level):
                 self.signal(listener, link.upstream, notice)
 
     def signal(self, listener: Listener, upstream: str, change: Change) -> None:
@@ -82,11 +82,3 @@ def label_of(change: Change) -> str:
             return "notice"
         case _:
             assert_never(change)
-
-
-def admits(wanted: str | None, level: str) -> bool:
-    """Whether a log message of `level` is severe enough. Who named no level wants none (`Caller.log_level`): the
-    server may decide then (2025-11-25, schema, SetLevelRequest), and the edge of each era does."""
-    if wanted not in LOG_LEVELS or level not in LOG_LEVELS:
-        return False
-    return LOG_LEVELS.index(level) >= LOG_LEVELS.index(wanted)

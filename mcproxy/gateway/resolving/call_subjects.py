@@ -14,7 +14,7 @@ from mcproxy.catalog.merging import View
 from mcproxy.catalog.naming import SEPARATOR
 from mcproxy.gateway.listings.state import Catalogue
 from mcproxy.gateway.resolving.task_ids import TaskIds
-from mcproxy.protocol.jsonrpc import InvalidMessage, Params, parse_object, parse_text
+from mcproxy.protocol.jsonrpc import object_or_empty, parse_text
 from mcproxy.protocol.methods import METHODS, Kind, Subject
 
 MAX_UNLISTED: Final = 256
@@ -62,7 +62,7 @@ class SubjectResolver:
             case Subject.RESOURCE:
                 return self._resource(parse_text(subject) or "", call)
             case Subject.REFERENCE:
-                reference = _readable(subject)
+                reference = object_or_empty(subject)
                 if "uri" in reference:
                     return self._resource(parse_text(reference["uri"]) or "", call)
                 return self._named(Kind.PROMPTS, parse_text(reference.get("name", b"")) or "", call)
@@ -111,16 +111,9 @@ class SubjectResolver:
         subject = self(call)
         if subject.decision is not None or subject.kind is None or not subject.upstream:
             return subject
-        arguments = _readable(call.params.get("arguments", b"{}"))
+        arguments = object_or_empty(call.params.get("arguments", b"{}"))
         if subject.judge is not None:
             decision = subject.judge(arguments)
         else:
             decision = self._catalogue.decision(call.caller, subject, arguments)
         return CallSubject(subject.upstream, subject.kind, subject.own, subject.entry, decision)
-
-
-def _readable(data: bytes) -> Params:
-    try:
-        return parse_object(data)
-    except InvalidMessage:
-        return {}

@@ -14,6 +14,8 @@ from typing import cast
 
 import anyio
 
+from mcproxy.concurrency.wakeup import Wakeup
+
 
 class ChildStdin(asyncio.BaseProtocol):
     """Our end of the pipe, as an asyncio protocol."""
@@ -24,7 +26,7 @@ class ChildStdin(asyncio.BaseProtocol):
         self._lost = False
         self._refused = False
         """Whether a line could not be written."""
-        self._wakeup = anyio.Event()
+        self._wakeup = Wakeup()
 
     async def write(self, line: bytes) -> None:
         """Returns when the line is in the pipe's buffer. Raises BrokenResourceError where the child closed its end."""
@@ -32,7 +34,7 @@ class ChildStdin(asyncio.BaseProtocol):
             await self._wakeup.wait()
         if self._lost:
             self._refused = True
-            self._wake()
+            self._wakeup.notify_all()
             raise anyio.BrokenResourceError
         self._transport.write(line)
 
@@ -61,19 +63,15 @@ class ChildStdin(asyncio.BaseProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._lost, self._full, self._refused = True, False, self._refused or exc is not None
-        self._wake()
+        self._wakeup.notify_all()
 
     def pause_writing(self) -> None:
         self._full = True
-        self._wake()
+        self._wakeup.notify_all()
 
     def resume_writing(self) -> None:
         self._full = False
-        self._wake()
-
-    def _wake(self) -> None:
-        wakeup, self._wakeup = self._wakeup, anyio.Event()
-        wakeup.set()
+        self._wakeup.notify_all()
 
 
 @asynccontextmanager

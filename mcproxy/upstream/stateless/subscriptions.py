@@ -21,6 +21,7 @@ from mcproxy.call.errors import Party, Reason
 from mcproxy.call.upstreams import PushChannel
 from mcproxy.catalog.uris import canonical
 from mcproxy.concurrency import backoff
+from mcproxy.concurrency.wakeup import Wakeup
 from mcproxy.pending_requests import PeerGone
 from mcproxy.protocol.capabilities import tells_changes
 from mcproxy.protocol.envelope import META, without_hop_meta
@@ -194,7 +195,7 @@ class ListenStream:
         """Whether notifications that are wanted do not arrive (requirement R21)."""
         self._failures = 0
         self._first_attempt = anyio.Event()
-        self._wakeup = anyio.Event()
+        self._wakeup = Wakeup()
 
     async def begin(self, timeout: float) -> None:
         """Returns once the stream is open, or none is wanted; after `timeout` seconds in any case."""
@@ -213,7 +214,7 @@ class ListenStream:
             return Failed(self._unsupported, Party.UPSTREAM)
         name = FilterEntry(LISTEN_URIS, uri)
         entry = self._wanted.setdefault(name, _WantedEntry())
-        self._wake()
+        self._wakeup.notify_all()
         try:
             with anyio.move_on_after(self._timeout):
                 await entry.settled.wait()
@@ -244,7 +245,7 @@ class ListenStream:
         for old in [name for name in self._wanted if name.member == LISTEN_TASKS and name not in names]:
             self._withdraw(old, self._wanted[old])
         entries = {name: self._wanted.setdefault(name, _WantedEntry()) for name in names}
-        self._wake()
+        self._wakeup.notify_all()
         try:
             with anyio.move_on_after(self._timeout):
                 for entry in entries.values():
@@ -338,7 +339,7 @@ class ListenStream:
                 del self._streams[id]
             if stream.end is None:
                 stream.ended(self._context.redacted(self._error(why)))
-            self._wake()
+            self._wakeup.notify_all()
 
     def _adopt(self, stream: _ListenResponse, agreed: ListenFilter) -> None:
         self._replace(stream)
@@ -404,7 +405,7 @@ class ListenStream:
     def _withdraw(self, name: FilterEntry, entry: _WantedEntry) -> None:
         if self._wanted.get(name) is entry:
             del self._wanted[name]
-            self._wake()
+            self._wakeup.notify_all()
 
     def _updated(self, params: Params) -> bool:
         uri = parse_text(params.get("uri", b""))
@@ -423,10 +424,6 @@ class ListenStream:
     def _publish_changed(self, kinds: tuple[Kind, ...]) -> None:
         for kind in kinds:
             self._context.publish(ListChanged(kind))
-
-    def _wake(self) -> None:
-        wakeup, self._wakeup = self._wakeup, anyio.Event()
-        wakeup.set()
 
     @property
     def _timeout(self) -> float:

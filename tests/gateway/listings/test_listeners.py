@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from mcproxy.call.clients import Notice
-from mcproxy.gateway.listings.listeners import admits
 from mcproxy.protocol.jsonrpc import raw
-from mcproxy.protocol.methods import ELICITATION_COMPLETE, LOG_LEVELS, LOG_MESSAGE
+from mcproxy.protocol.methods import ELICITATION_COMPLETE, LOG_MESSAGE
 from tests.fakes.upstream import FakeUpstream, house
 
 pytestmark = pytest.mark.anyio
@@ -17,12 +16,6 @@ OWN_LINKS = {"own": {"connection": "session"}}
 
 def line(level: str) -> Notice:
     return Notice(LOG_MESSAGE, {"level": raw(level), "data": raw("x")}, level)
-
-
-def test_levels_admit_what_is_as_severe() -> None:
-    assert [level for level in LOG_LEVELS if admits("warning", level)] == list(LOG_LEVELS[3:])
-    assert not any(admits(None, level) for level in LOG_LEVELS)
-    assert not admits("debug", "made up")
 
 
 async def test_log_messages_reach_those_whose_level_admits_them() -> None:
