@@ -1,1 +1,1 @@
-"""Building blocks for asyncio, without MCP or HTTP: coalescer, bounded queue, deadlines, backoff, cancel scope."""
+"""Building blocks for asyncio, without MCP or HTTP: coalescer, queue, wakeup, deadlines, backoff, cancel scope."""

@@ -1,6 +1,6 @@
-"""What waits for somebody who may never come: in order, limited in number and in bytes; the oldest give way.
+"""A queue bounded in number and in bytes: the oldest items are dropped, and the newest is always kept.
 
-Knows nothing of what waits. The newest stays, whatever its size: what a message may be is decided where it comes in.
+The size of one item is bounded where it comes in.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Time as an argument, so that tests command it."""
+"""Types of clock and sleep functions that are passed as arguments, so that tests control time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Wakes all tasks that wait at this moment, and none that come later: an event that is set and replaced in one step."""
+"""An event that wakes every task that waits now, and is unset again at once."""
 
 from __future__ import annotations
 

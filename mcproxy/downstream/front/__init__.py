@@ -1,1 +1,1 @@
-"""What every request of a client passes first: routes, Host and Origin, identity, TLS, and the choice of the era."""
+"""The listeners: routes, Host and Origin, identity, TLS, and the choice of the era, before any message is answered."""

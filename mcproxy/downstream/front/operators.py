@@ -1,4 +1,4 @@
-"""Who may look at the status page: an identified caller with the operator's role, named by Host as we are.
+"""Access to the status page: only identified callers with the operator's role, under a host name of ours.
 
 The page is served by aiohttp's server, which is for pages for people; our own server is for MCP's hot path. Both kinds
 of request are identified alike, by `HttpRequestFacts`. Browsers send Basic authentication, whose password is the key.

@@ -1,7 +1,7 @@
-"""Who may speak HTTP to us, as browsers go: the Host and Origin headers, and the answers to CORS preflights.
+"""Checks of the Host and Origin headers, and CORS headers, so that foreign web pages cannot use the gateway.
 
 A page must not reach a gateway on its visitor's machine, by DNS rebinding or otherwise (basic/transports, Security
-Warning; requirements R42 and R57). Plain decisions; asks nobody and sends nothing.
+Warning; requirements R42 and R57). Pure functions.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _MAX_AGE: Final = "7200"
 
 
 def admits_host(host: str, allowed: Collection[str], bound: Collection[str] = ()) -> bool:
-    """Whether a Host header names us. `bound` are the addresses that the connection itself arrived at."""
+    """Whether a Host header names us. `bound` are host names of the listener and the connection's local address."""
     name = _hostname(host)
     return name is not None and (
         ANY in allowed or is_loopback(name) or name in bound or host in allowed or name in allowed
@@ -42,7 +42,7 @@ def admits_host(host: str, allowed: Collection[str], bound: Collection[str] = ()
 
 
 def admits_origin(origin: str, host: str, allowed: Collection[str]) -> bool:
-    """Whether pages of that origin may use us: those listed, loopback ones, and our own (`host`, admitted)."""
+    """Whether pages of an origin may use us: listed ones, those on loopback, and our own (`host`, checked before)."""
     if ANY in allowed or origin in allowed:
         return True
     try:
@@ -55,12 +55,12 @@ def admits_origin(origin: str, host: str, allowed: Collection[str]) -> bool:
 
 
 def cors_headers(origin: str) -> dict[str, str]:
-    """For the response to an admitted origin."""
+    """Header fields of every response to an admitted origin."""
     return {"Access-Control-Allow-Origin": origin, "Vary": "Origin", "Access-Control-Expose-Headers": _EXPOSED}
 
 
 def preflight_headers(requested: str | None) -> dict[str, str]:
-    """For the response to a preflight; headers of the form `Mcp-Param-*` are allowed as they are asked for."""
+    """Header fields of the response to a preflight; request headers `Mcp-Param-*` are allowed as they are asked for."""
     names = [name.strip() for name in (requested or "").split(",")]
     parameters = [name for name in names if name.lower().startswith("mcp-param-")]
     return {

@@ -1,4 +1,4 @@
-"""HTTPS of the listener: its own certificate, and whose certificates it takes. Whom those name is no matter here."""
+"""The TLS context of the listener: its certificate, and the authorities of client certificates."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _CLIENTS: Final = {"required": ssl.CERT_REQUIRED, "optional": ssl.CERT_OPTIONAL}
 
 
 def context(tls: Tls) -> ssl.SSLContext | None:
-    """None for plain HTTP. Raises OSError (`ssl.SSLError` is one) where the files are not what they should be."""
+    """None for plain HTTP. Raises OSError (`ssl.SSLError` is one) where a file is missing or invalid."""
     if tls.certificate is None:
         return None
     made = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=tls.client_ca)
@@ -23,9 +23,9 @@ def context(tls: Tls) -> ssl.SSLContext | None:
 
 
 def renew(context: ssl.SSLContext, tls: Tls) -> None:
-    """Has new connections get the certificate that is in the files now. Raises OSError, and then changes nothing."""
+    """Loads the certificate files anew, for new connections. Raises OSError, and then changes nothing."""
     assert tls.certificate is not None
-    # Into another one first: what does not fit must not take the place of what does.
-    for taker in (ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), context):
-        # A password, or OpenSSL would ask the terminal for that of a key that has one.
-        taker.load_cert_chain(tls.certificate, tls.key, password="")
+    # Into a fresh context first: a certificate that does not load must not replace one that did.
+    for loading in (ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), context):
+        # With a password, or OpenSSL would ask the terminal for that of an encrypted key.
+        loading.load_cert_chain(tls.certificate, tls.key, password="")

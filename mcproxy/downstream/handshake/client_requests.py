@@ -1,6 +1,6 @@
-"""Putting an upstream's question (sampling, elicitation, roots) to a client of the handshake eras.
+"""Send a request of an upstream (sampling, elicitation, roots) to a handshake client, and await its result.
 
-Asks only what the client declared that it can answer. Knows no transport.
+Refuses requests for which the client declared no capability. Knows no transport.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from mcproxy.protocol.methods import INPUT_CAPABILITIES
 async def ask(
     requests: PendingRequests, caller: Caller, request: InputRequest, send: Callable[[Message], None], timeout: float
 ) -> Raw:
-    """The client's result. Raises McpError: its own error, or ours where it cannot answer, is gone, or takes too long.
+    """The client's result. Raises McpError with the client's error, or where it cannot answer, is gone, or times out.
 
-    A question that is given up is cancelled (cancellation, Behavior Requirements). `timeout` is in seconds.
+    A request that is given up is cancelled (cancellation, Behavior Requirements). `timeout` is in seconds.
     """
     check_declared(caller, request)
 
@@ -57,7 +57,7 @@ async def ask(
 
 
 def check_declared(caller: Caller, request: InputRequest) -> None:
-    """Raises McpError where the client did not declare what it takes to answer."""
+    """Raises McpError where the client did not declare the capabilities that the request needs."""
     if request.method not in INPUT_CAPABILITIES:
         raise McpError(INVALID_REQUEST, f"{request.method} is nothing that a client can be asked")
     missing = missing_capabilities(caller.capabilities, request.method, request.params)

@@ -1,6 +1,6 @@
-"""One handshake session: the states of its life, its caller, its calls, and the changes that its client has to hear of.
+"""One handshake session: its states, its caller, its calls in flight and the changes to be sent to its client.
 
-Knows no transport: whatever carries the session gives it a stream to its client.
+Knows no transport: each gives the session a stream to its client.
 
         OPEN --drain--> DRAINING --grace over--> CUT_OFF --end--> ENDED      (any of them may end at once)
 """

@@ -1,4 +1,4 @@
-"""All live handshake sessions: handshake, finding, expiring and ending them, and how many there may be.
+"""All live handshake sessions: opening, finding, expiring and ending them, and how many there may be.
 
 Ids are sealed, so an unknown one may be that of a session from before a restart, or of one that expired; it is opened
 again, and lacks its subscriptions. What a client ended stays ended as long as this process remembers: a restart forgets

@@ -1,1 +1,1 @@
-"""What the transports of both eras share: event streams, send buffers, request headers, responses and limits."""
+"""What the transports of both eras share: event streams, send buffers, request heads, responses and limits."""

@@ -1,4 +1,4 @@
-"""The changes that one client has still to be told of: a set per client, so that storms coalesce (requirement R23).
+"""Changes that wait to be sent to one client: a set, so that repeated changes coalesce (requirement R23).
 
 Notices are no changes of state; they are sent in order, and the oldest are dropped first. A resource update with large
 `params` is sent without them; a large task update is dropped, since the client can ask for the task. Sends nothing

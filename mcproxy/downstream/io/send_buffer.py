@@ -66,7 +66,7 @@ class SendBuffer:
         self.notify_writer()
 
     def discard(self) -> None:
-        """Closes and drops the frames: their connection is over, whatever still refers to the buffer."""
+        """Closes and drops the frames: their connection is over."""
         self._frames, self._size = [], 0
         self.close()
 
