@@ -14,6 +14,7 @@ from mcproxy.call.clients import Change
 from mcproxy.call.identity import LinkOwner
 from mcproxy.protocol.eras import Era
 from mcproxy.protocol.jsonrpc import Params
+from mcproxy.protocol.methods import Kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +74,22 @@ class PushChannel(Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class UnannouncedLists:
+    """The lists whose changes an upstream does not announce, though it declares that it does, and the channel lives.
+
+    All such lists of a link: those of an earlier one count no more. A channel that is restored announces all again.
+    """
+
+    kinds: frozenset[Kind]
+
+
+@dataclass(frozen=True, slots=True)
 class UpstreamChanged:
-    """The upstream announced a change, in its own names; or its push channel was lost or restored."""
+    """The upstream announced a change, in its own names; or what it announces is another from now on."""
 
     upstream: str
     owner: LinkOwner
-    change: Change | PushChannel
+    change: Change | PushChannel | UnannouncedLists
 
 
 UpstreamEvent = Connected | Disconnected | Retired | UpstreamChanged

@@ -15,7 +15,7 @@ from mcproxy.call.calls import Call, Failed
 from mcproxy.call.clients import Change, Listener
 from mcproxy.call.errors import Party, Reason
 from mcproxy.call.identity import ForwardedCredentials, LinkOwner
-from mcproxy.call.upstreams import PushChannel
+from mcproxy.call.upstreams import PushChannel, UnannouncedLists
 from mcproxy.pending_requests import Timeouts
 from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, ErrorObject, Params
 from mcproxy.protocol.methods import Method
@@ -60,7 +60,7 @@ class LinkContext:
     spec: UpstreamSettings
     """The current settings: `adopt` replaces them where a reload needs no other link. All else stays as it is."""
     metrics: Metrics
-    publish: Callable[[Change | PushChannel], None]
+    publish: Callable[[Change | PushChannel | UnannouncedLists], None]
     session: SessionOwner | None = None
     """The session that the link is for, with `connection: session`."""
     hints: EraHints = field(default_factory=EraHints)

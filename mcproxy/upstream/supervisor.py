@@ -25,6 +25,7 @@ from mcproxy.call.upstreams import (
     LinkState,
     PushChannel,
     ServerIdentity,
+    UnannouncedLists,
     UpstreamChanged,
     UpstreamEvent,
     UpstreamStatus,
@@ -287,7 +288,7 @@ class Supervisor:
     def _new_context(
         self, session: SessionOwner | None = None, credentials: ForwardedCredentials | None = None
     ) -> LinkContext:
-        def publish(change: Change | PushChannel) -> None:
+        def publish(change: Change | PushChannel | UnannouncedLists) -> None:
             if context.owner is None or self._is_current(context, context.owner):
                 self._publish(UpstreamChanged(self.name, context.owner, change))
 

@@ -22,6 +22,7 @@ from mcproxy.call.upstreams import (
     PushChannel,
     Retired,
     ServerIdentity,
+    UnannouncedLists,
     UpstreamChanged,
     UpstreamEvent,
     UpstreamStatus,
@@ -158,7 +159,7 @@ class FakeUpstream:
             self.state = LinkState.BACKING_OFF
         self.on_event(Disconnected(self.name, owner, "gone"))
 
-    def announce(self, change: Change | PushChannel, owner: LinkOwner = None) -> None:
+    def announce(self, change: Change | PushChannel | UnannouncedLists, owner: LinkOwner = None) -> None:
         self.on_event(UpstreamChanged(self.name, owner, change))
 
     def list_changed(self, kind: Kind, entries: Sequence[object]) -> None:

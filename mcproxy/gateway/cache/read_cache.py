@@ -25,6 +25,7 @@ from mcproxy.call.upstreams import (
     Disconnected,
     PushChannel,
     Retired,
+    UnannouncedLists,
     Upstream,
     UpstreamChanged,
     UpstreamEvent,
@@ -200,7 +201,7 @@ class ReadCache(Component):
                 self._apply(policy, policy.deafened(owner))
             case PushChannel.RESTORED:
                 policy.heard(owner)
-            case ListChanged() | TaskChanged() | Notice():
+            case ListChanged() | TaskChanged() | Notice() | UnannouncedLists():
                 return
             case _:
                 assert_never(change)

@@ -27,6 +27,7 @@ from mcproxy.call.upstreams import (
     LinkState,
     PushChannel,
     Retired,
+    UnannouncedLists,
     Upstream,
     UpstreamChanged,
     UpstreamEvent,
@@ -83,6 +84,8 @@ class ListFetcher(Component):
         """Since when a change is known of that nobody was told yet."""
         self._callers: dict[LinkKey, Caller] = {}
         """Whose credentials a link is to be made with that is wanted now."""
+        self._unannounced: dict[LinkKey, frozenset[Kind]] = {}
+        """The lists of links that are up whose changes are not announced, though their upstream declares it."""
         self._wakeup = Wakeup()
 
     def reconfigure(self, change: Reconfiguration) -> None:
@@ -111,6 +114,7 @@ class ListFetcher(Component):
         match event:
             case Connected(identity=identity):
                 self._expiries.forget(link)
+                self._unannounced.pop(link, None)
                 with self.announcing(link.upstream):
                     self._catalogue.connect(link, identity)
                 if not self._catalogue.has_approved_instructions(link):
@@ -124,8 +128,13 @@ class ListFetcher(Component):
                 self._retire(link)
             case UpstreamChanged(change=ListChanged(kind=kind)):
                 self._changed(ListKey(link, kind))
+            case UpstreamChanged(change=PushChannel.LOST):
+                self._not_announced(link, frozenset(Kind))
             case UpstreamChanged(change=PushChannel.RESTORED):
+                self._unannounced.pop(link, None)
                 self._regained(link)
+            case UpstreamChanged(change=UnannouncedLists(kinds=kinds)):
+                self._not_announced(link, kinds)
             case UpstreamChanged():
                 pass
             case _:
@@ -262,6 +271,17 @@ class ListFetcher(Component):
             with self.announcing(link.upstream):
                 self._catalogue.empty(link)
 
+    def _not_announced(self, link: LinkKey, kinds: frozenset[Kind]) -> None:
+        """From now on these lists are fetched as if their upstream did not declare `listChanged` (R75)."""
+        self._unannounced[link] = kinds
+        for kind in kinds:
+            if self._catalogue.is_up(link) and self._catalogue.tells_changes(link, kind):
+                self._poll(ListKey(link, kind))
+
+    def _announces_changes(self, key: ListKey) -> bool:
+        """Whether the upstream declares that it announces changes of that list, and its push channel lives (R75)."""
+        return self._catalogue.tells_changes(*key) and key.kind not in self._unannounced.get(key.link, ())
+
     def _regained(self, link: LinkKey) -> None:
         """Whatever list the upstream would have told of may have changed unheard."""
         for kind in Kind:
@@ -297,6 +317,7 @@ class ListFetcher(Component):
         self._expiries.forget(link)
         self._connecting.forget(link)
         self._callers.pop(link, None)
+        self._unannounced.pop(link, None)
         for kind in Kind:
             self._fetches.forget(ListKey(link, kind))
             self._failures.pop(ListKey(link, kind), None)
@@ -319,7 +340,7 @@ class ListFetcher(Component):
     def _poll(self, key: ListKey) -> None:
         """Asks again in a while (caching: those who poll "MUST apply jitter and backoff"; `_retry` backs off)."""
         seconds = self._specs[key.link.upstream].list_poll
-        if seconds and not self._fetches.wanted(key) and not self._catalogue.tells_changes(*key):
+        if seconds and not self._fetches.wanted(key) and not self._announces_changes(key):
             self._fetches.want_after(key, seconds * (0.75 + self._chance() / 2))
 
     def _store(self, key: ListKey, fetched: FetchedPages) -> None:
@@ -365,7 +386,7 @@ class ListFetcher(Component):
         """Whether a list is over by its upstream's own word, with nobody to say that it changed; failures wait."""
         freshness, now = self._catalogue.freshness(*key), self._now()
         over = freshness.over(now) and now >= freshness.asked + SOONEST_AGAIN
-        return over and not self._catalogue.tells_changes(*key) and key not in self._failures
+        return over and not self._announces_changes(key) and key not in self._failures
 
 
 def _comparison() -> Callable[[View, View], list[Kind]]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import assert_never
 
 from mcproxy.call.clients import Change, ListChanged, Listener, Notice, ResourceUpdated, TaskChanged
-from mcproxy.call.upstreams import PushChannel, UpstreamChanged, UpstreamEvent
+from mcproxy.call.upstreams import PushChannel, UnannouncedLists, UpstreamChanged, UpstreamEvent
 from mcproxy.gateway.component import Component
 from mcproxy.gateway.listings.keys import LinkKey
 from mcproxy.gateway.listings.state import Catalogue
@@ -34,7 +34,7 @@ class Listeners(Component):
 
     def on_event(self, event: UpstreamEvent) -> None:
         """Counts what upstreams announce, and passes their notices; what else changes is for others to tell."""
-        if not isinstance(event, UpstreamChanged) or isinstance(event.change, PushChannel):
+        if not isinstance(event, UpstreamChanged) or isinstance(event.change, PushChannel | UnannouncedLists):
             return
         if self._catalogue.has(event.upstream):  # or the series of one that is gone would come back (R52)
             self._metrics.upstream_notifications.labels(event.upstream, label_of(event.change)).inc()

@@ -277,7 +277,7 @@ class _Streamable:
 
     def _report_channel(self, channel: PushChannel) -> None:
         """Publishes a change of the push channel (R21)."""
-        if channel is not self._channel:
+        if channel is not self._channel and not self._conversation.is_closed:
             self._channel = channel
             self._context.publish(channel)
 

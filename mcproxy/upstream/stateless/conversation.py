@@ -68,6 +68,8 @@ async def running(conversation: StatelessConversation) -> AsyncIterator[None]:
         tasks.start_soon(conversation.subscriptions.run)
         try:
             await conversation.subscriptions.begin(FIRST_LISTEN_TIMEOUT)
+            # A task, whose turn comes once the link is published: before that there is nothing that it is about.
+            tasks.start_soon(conversation.subscriptions.report)
             yield
         finally:
             conversation.disconnect("the link was closed")

@@ -18,7 +18,7 @@ from anyio.abc import TaskGroup
 from mcproxy.call.calls import Call, Complete, Failed, Outcome
 from mcproxy.call.clients import ListChanged, ResourceUpdated, TaskChanged
 from mcproxy.call.errors import Party, Reason
-from mcproxy.call.upstreams import PushChannel
+from mcproxy.call.upstreams import PushChannel, UnannouncedLists
 from mcproxy.catalog.uris import canonical
 from mcproxy.concurrency import backoff
 from mcproxy.concurrency.wakeup import Wakeup
@@ -194,6 +194,10 @@ class ListenStream:
         self._channel_lost = False
         """Whether notifications that are wanted do not arrive (requirement R21)."""
         self._failures = 0
+        self._unannounced: frozenset[Kind] = frozenset()
+        """The lists whose flags the server did not honour."""
+        self._reports = False
+        """Whether the state of the channel is published; `report` does it first."""
         self._first_attempt = anyio.Event()
         self._wakeup = Wakeup()
 
@@ -204,6 +208,14 @@ class ListenStream:
         with anyio.move_on_after(timeout):
             await self._first_attempt.wait()
         self._channel_lost = self._stream is None
+
+    async def report(self) -> None:
+        """Publishes that the channel is lost, or that flags were not honoured. To be run once the link is published."""
+        self._reports = True
+        if self._channel_lost:
+            self._context.publish(PushChannel.LOST)
+        elif self._unannounced:
+            self._context.publish(UnannouncedLists(self._unannounced))
 
     async def subscribe(self, call: Call) -> Outcome:
         """Answers once the server agreed to report updates, or did not. Raises PeerGone where the link ends before."""
@@ -343,10 +355,15 @@ class ListenStream:
 
     def _adopt(self, stream: _ListenResponse, agreed: ListenFilter) -> None:
         self._replace(stream)
-        if self._settle(stream.asked, agreed) and not self._channel_lost:
+        if self._settle(stream.asked, agreed):
             self._lose_channel()
-        if self._channel_lost:
-            self._restore_channel()
+        self._restore_channel()
+        missing = ListenFilter(stream.asked.flags - agreed.flags).kinds
+        if frozenset(missing) != self._unannounced:
+            self._unannounced = frozenset(missing)
+            log.warning("an upstream does not announce changes that it declares", upstream=self._context.spec.name)
+            if self._reports:
+                self._context.publish(UnannouncedLists(self._unannounced))
 
     def _replace(self, stream: _ListenResponse | None) -> None:
         old, self._stream = self._stream, stream
@@ -368,20 +385,27 @@ class ListenStream:
         return ceased
 
     def _lose_channel(self) -> None:
-        self._channel_lost = True
-        self._context.publish(PushChannel.LOST)
+        if not self._channel_lost:
+            self._channel_lost, self._unannounced = True, frozenset()
+            if self._reports:
+                self._context.publish(PushChannel.LOST)
 
     def _restore_channel(self) -> None:
-        self._channel_lost = False
-        self._context.publish(PushChannel.RESTORED)
+        if self._channel_lost:
+            self._channel_lost = False
+            if self._reports:
+                self._context.publish(PushChannel.RESTORED)
 
     async def _refused(self, asked: ListenFilter, why: ErrorObject) -> None:
         """The stream could not be opened. New names are refused; those that were granted are tried again."""
         for name in asked.named & self._wanted.keys():
             if not self._wanted[name].granted:
                 self._refuse(name, why)
-        if self._stream is None and why.code == METHOD_NOT_FOUND:
-            self._unsupported = why
+        if self._stream is None:
+            if self._flags:
+                self._lose_channel()
+            if why.code == METHOD_NOT_FOUND:
+                self._unsupported = why
         log.warning(
             "an upstream tells no changes", upstream=self._context.spec.name, reason=self._context.redact(why.message)
         )

@@ -7,7 +7,7 @@ import pytest
 
 from mcproxy.call.clients import ListChanged
 from mcproxy.call.errors import Reason
-from mcproxy.call.upstreams import LinkState, PushChannel, Retired
+from mcproxy.call.upstreams import LinkState, PushChannel, Retired, UnannouncedLists
 from mcproxy.protocol.jsonrpc import raw
 from mcproxy.protocol.methods import Kind
 from tests.fakes.upstream import FakeUpstream, complete, error, failed, house, quiet, resource, tool
@@ -509,6 +509,50 @@ async def test_a_list_is_not_polled_where_its_upstream_tells_changes_nor_by_defa
         await h.ready()
         await quiet()
         assert h.sleeper.asked == []
+
+
+@pytest.mark.parametrize("said", [PushChannel.LOST, UnannouncedLists(frozenset({Kind.TOOLS}))])
+async def test_r75_a_list_is_polled_while_the_push_channel_is_lost_or_does_not_announce_it(
+    said: PushChannel | UnannouncedLists,
+) -> None:
+    up = FakeUpstream("a", tools={"listChanged": True})
+    async with house(up, options={"a": {"list_poll": 100}}) as h:
+        await h.ready()
+        await quiet()
+        assert h.sleeper.asked == []
+        up.announce(said)
+        await h.sleeper.slept(1)
+        h.sleeper.wake()
+        await up.called("tools/list", 2)
+        await h.sleeper.slept(2)
+        up.announce(PushChannel.RESTORED)
+        await up.called("tools/list", 3)
+        h.sleeper.wake()
+        await quiet()
+        assert up.count("tools/list") <= 4
+        assert len(h.sleeper.asked) == 2
+
+
+@pytest.mark.parametrize("said", [PushChannel.LOST, UnannouncedLists(frozenset({Kind.TOOLS}))])
+async def test_r75_a_list_that_is_over_is_fetched_anew_while_its_changes_are_not_announced(
+    said: PushChannel | UnannouncedLists,
+) -> None:
+    up = FakeUpstream("a", tools={"listChanged": True})
+    up.answers["tools/list"] = lambda call: complete(tools=[tool("x")], ttlMs=1000)
+    async with house(up) as h:
+        await h.ready()
+        h.clock.now += 60
+        await h.listed(Kind.TOOLS)
+        assert up.count("tools/list") == 1
+        up.announce(said)
+        await h.listed(Kind.TOOLS)
+        assert up.count("tools/list") == 2
+        up.disconnect()
+        up.connect()
+        await up.called("tools/list", 3)
+        h.clock.now += 60
+        await h.listed(Kind.TOOLS)
+        assert up.count("tools/list") == 3
 
 
 async def test_a_poll_that_fails_backs_off() -> None:

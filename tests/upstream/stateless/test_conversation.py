@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from mcproxy.call.calls import Call, Complete, InputRequired
 from mcproxy.call.clients import ListChanged, ResourceUpdated
 from mcproxy.call.errors import Party, Reason
-from mcproxy.call.upstreams import Connected, Disconnected, PushChannel, UpstreamChanged
+from mcproxy.call.upstreams import Connected, Disconnected, PushChannel, UnannouncedLists, UpstreamChanged
 from mcproxy.protocol.eras import LATEST, META_CLIENT_CAPABILITIES, Era
 from mcproxy.protocol.jsonrpc import raw
 from mcproxy.protocol.methods import Kind
@@ -648,6 +648,27 @@ async def test_a_server_that_cannot_be_listened_to_says_so_to_who_subscribes() -
         assert value(await it.upstream(tool("echo", 1))) == 1
         assert failure(await it.upstream(request("resources/subscribe", uri="a:1"))).error.code == -32601
     assert len(server.sent("subscriptions/listen")) == 1
+
+
+@pytest.mark.parametrize("status", [400, 404, 405, 500])
+async def test_r75_a_server_that_refuses_to_be_listened_to_has_lost_its_push_channel(status: int) -> None:
+    server = FakeStateless(capabilities=EVERYTHING, refuses_to_listen=web.Response(status=status))
+    async with linked(server) as it:
+        await it.events.until(lambda: bool(changes(it)))
+        assert [type(event) for event in it.events.all] == [Connected, UpstreamChanged]
+        assert changes(it) == [PushChannel.LOST]
+
+
+async def test_r75_lists_whose_flags_are_not_honoured_are_published_as_unannounced() -> None:
+    server = FakeStateless(capabilities=EVERYTHING)
+    server.acknowledges = lambda listener: listener.acknowledge(toolsListChanged=False)
+    async with linked(server) as it:
+        await it.events.until(lambda: bool(changes(it)))
+        assert changes(it) == [UnannouncedLists(frozenset({Kind.TOOLS}))]
+        server.acknowledges = lambda listener: listener.acknowledge()
+        server.listeners[0].over.set()
+        await it.events.until(lambda: PushChannel.RESTORED in changes(it))
+    assert changes(it)[1:] == [PushChannel.LOST, PushChannel.RESTORED]
 
 
 async def test_r20_a_resource_that_is_left_out_is_refused() -> None:

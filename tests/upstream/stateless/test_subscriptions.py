@@ -13,7 +13,7 @@ import pytest
 from mcproxy.call.calls import Complete, Failed, Outcome
 from mcproxy.call.clients import Change, ListChanged, ResourceUpdated, TaskChanged
 from mcproxy.call.errors import Reason
-from mcproxy.call.upstreams import PushChannel
+from mcproxy.call.upstreams import PushChannel, UnannouncedLists
 from mcproxy.pending_requests import PeerGone
 from mcproxy.protocol.jsonrpc import (
     METHOD_NOT_FOUND,
@@ -95,7 +95,7 @@ class Running:
     context: LinkContext
     subscriptions: ListenStream
     server: Server
-    published: list[Change | PushChannel]
+    published: list[Change | PushChannel | UnannouncedLists]
     failures: list[int]
 
     def tell(self, method: str, id: RequestId, *, cause: RequestId | None = None, **params: Any) -> bool:
@@ -118,7 +118,7 @@ async def running(flags: frozenset[str] = NOTHING, *, idle: float = 5) -> AsyncI
     spec = UpstreamSettings(
         name="u", prefix="u", url="http://a", headers={"Key": SECRET}, timeouts=UpstreamTimeouts(idle=idle)
     )
-    published: list[Change | PushChannel] = []
+    published: list[Change | PushChannel | UnannouncedLists] = []
     failures: list[int] = []
 
     def delays(count: int) -> float:
@@ -132,6 +132,7 @@ async def running(flags: frozenset[str] = NOTHING, *, idle: float = 5) -> AsyncI
     with anyio.fail_after(5):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(it.subscriptions.run)
+            await it.subscriptions.report()
             await anyio.wait_all_tasks_blocked()
             yield it
             tasks.cancel_scope.cancel()
@@ -361,11 +362,12 @@ async def test_what_is_acknowledged_late_was_missed_until_then() -> None:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(late.subscriptions.run)
             await late.subscriptions.begin(0)
+            await late.subscriptions.report()
             stream = await it.server.has(1)
             assert late.tell(ACKNOWLEDGED, stream.id, notifications=stream.asked)
             await anyio.wait_all_tasks_blocked()
             tasks.cancel_scope.cancel()
-    assert it.published == [PushChannel.RESTORED]
+    assert it.published == [PushChannel.LOST, PushChannel.RESTORED]
 
 
 async def test_a_server_without_such_streams_is_not_asked_again() -> None:
