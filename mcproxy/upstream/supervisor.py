@@ -270,7 +270,13 @@ class Supervisor:
 
     def _start_handshake_link(self) -> ReconnectingLink:
         """A second shared link, in the handshake era. Its states are not published; what the server sends on it is."""
-        context = replace(self._shared_context, hints=EraHints(handshake_first=True))
+
+        def publish(change: Change | PushChannel | UnannouncedLists) -> None:
+            # The lists that are served are those of the shared link, and so is the push channel that counts for them.
+            if not isinstance(change, PushChannel | UnannouncedLists):
+                self._shared_context.publish(change)
+
+        context = replace(self._shared_context, hints=EraHints(handshake_first=True), publish=publish)
         link = ReconnectingLink(
             context, self._connect, _ignore, delays=self._delays, clock=self._clock, check=self._check_no_loop
         )

@@ -20,12 +20,13 @@ from mcproxy.call.upstreams import (
     Disconnected,
     LinkFailure,
     LinkState,
+    PushChannel,
     Retired,
     ServerIdentity,
     UpstreamChanged,
 )
 from mcproxy.pending_requests import PeerGone
-from mcproxy.protocol.eras import Era
+from mcproxy.protocol.eras import LATEST, Era
 from mcproxy.protocol.jsonrpc import Params, raw
 from mcproxy.protocol.methods import Kind
 from mcproxy.settings import UpstreamSettings, UpstreamTimeouts
@@ -385,6 +386,18 @@ async def test_what_a_sessions_own_child_announces_bears_its_owner() -> None:
         [changed] = it.events.of(UpstreamChanged)
     assert changed.owner == "s"
     assert isinstance(changed.change, Notice)
+
+
+async def test_r75_the_push_channel_of_a_second_link_is_not_that_of_the_shared_one() -> None:
+    connect = FakeConnect([FakeLink(identity=ServerIdentity(Era.STATELESS, LATEST, {}))])
+    spec = UpstreamSettings(name="u", prefix="u", url="http://u/mcp", timeouts=QUICK)
+    async with running(spec, connect=connect) as it:
+        await it.upstream(tool("t", capabilities={"elicitation": {}}))
+        [shared, second] = connect.contexts
+        second.publish(PushChannel.LOST)
+        second.publish(ListChanged(Kind.TOOLS))
+        shared.publish(PushChannel.LOST)
+    assert [event.change for event in it.events.of(UpstreamChanged)] == [ListChanged(Kind.TOOLS), PushChannel.LOST]
 
 
 FORWARDING = UpstreamSettings.model_validate(
