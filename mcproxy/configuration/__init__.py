@@ -1,1 +1,1 @@
-"""The configuration file: found, read with every problem at its place, expanded, and turned into settings."""
+"""The configuration file: finding it, parsing it, expanding its references, and validating it into settings."""

@@ -1,4 +1,4 @@
-"""Checks of keys against each other: what each allows by itself, and all together do not."""
+"""Checks of a configuration's keys against each other: combinations that each key alone allows, and that are wrong."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ KeyPath = tuple[str, ...]
 
 def open_doors(proxy: Proxy, authentication: Authentication, admin: Admin) -> Iterator[tuple[KeyPath, str]]:
     outside = not is_loopback(proxy.host)
-    # R42: nobody is let in from outside by mistake.
+    # R42: no caller from another machine is let in by mistake.
     if outside and not authentication.required and not proxy.insecure:
         yield (
             ("proxy", "host"),
@@ -25,15 +25,15 @@ def open_doors(proxy: Proxy, authentication: Authentication, admin: Admin) -> It
         )
     if admin.port is not None and not is_loopback(admin.host) and not authentication.required:
         yield ("admin", "host"), "is not loopback, and operators are not authenticated: set access.authentication"
-    # A Host header is the caller's own word: it must not decide what a token is for.
+    # The Host header is the caller's own: it must not decide which audience a token needs.
     if authentication.oauth.issuers and proxy.public_url is None and (outside or proxy.allowed_hosts):
-        yield ("access", "authentication", "oauth"), "needs proxy.public_url, which is what tokens must be for"
+        yield ("access", "authentication", "oauth"), "needs proxy.public_url, the audience of tokens"
     if authentication.certificates.enabled and proxy.tls.client_ca is None:
-        yield ("access", "authentication", "certificates"), "needs proxy.tls.client_ca, which signs them"
+        yield ("access", "authentication", "certificates"), "needs proxy.tls.client_ca, the authorities that sign them"
 
 
 def contradictions(server: Node) -> Iterator[tuple[Node, str]]:
-    """What each key by itself allows, and all together do not."""
+    """Keys of one server that cannot be combined, each with what is wrong."""
     keys = server.members
     kind = text_of(keys.get("type"))
     match "command" in keys, "url" in keys:
@@ -54,7 +54,7 @@ def contradictions(server: Node) -> Iterator[tuple[Node, str]]:
             for node in (keys[key] for key in ("args", "env", "cwd") if key in keys and keys[key].value):
                 yield node, "is for a server with a command"
             if _forwards(keys) and text_of(keys.get("connection")) == "session":
-                yield keys["connection"], "is needless with credentials, which have connections of their own"
+                yield keys["connection"], "has no effect with credentials, which have connections of their own"
             if (fault := _url_fault(keys["url"].text)) is not None:
                 yield keys["url"], fault
 
@@ -64,12 +64,12 @@ def _forwards(keys: Mapping[str, Node]) -> bool:
 
 
 def _url_fault(text: str) -> str | None:
-    """Why nothing can be sent to a URL; None where something can."""
+    """Why a URL cannot be used; None where it can."""
     try:
         url = urlsplit(text)
         port = url.port
     except ValueError as error:
-        # The sentences about hosts quote them.
+        # Messages about hosts quote them.
         about_port = str(error).startswith("Port")
         return "should have a port from 1 to 65535" if about_port else "should be a URL: its host is malformed"
     if url.scheme not in {"http", "https"}:

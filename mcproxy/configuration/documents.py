@@ -1,7 +1,7 @@
-"""A configuration file as a tree that knows where each value stands: YAML, JSON with comments, or TOML.
+"""Parse YAML, JSON with comments, or TOML into a tree in which each value knows its line and column.
 
-Gives no meaning to any key and expands nothing. Refuses duplicate keys, tags that make objects, and documents
-that unfold (by anchors) to more than MAX_VALUES values or MAX_DEPTH levels.
+Interprets no key and expands nothing. Refuses duplicate keys, tags that construct objects, and documents that expand
+(by anchors) to more than MAX_VALUES values or MAX_DEPTH levels.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ DocumentScalar = str | int | float | bool | None
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A value, the place of its key (of itself in a list), and the keys that lead to it, as written."""
+    """A value, the place of its key (in a list, of the item), and the path of keys to it."""
 
     value: DocumentScalar | dict[str, Node] | list[Node]
     place: Place = START
     path: Path = ()
     text: str = ""
-    """A scalar as written: `yes` and `0123` are what they say where a string is wanted."""
+    """A scalar as written: where a text is expected, `yes` and `0123` are texts."""
 
     @property
     def plain(self) -> object:
@@ -46,12 +46,12 @@ class Node:
 
     @property
     def members(self) -> dict[str, Node]:
-        """The members of a mapping; of anything else, none."""
+        """The members of a mapping; empty for any other value."""
         return self.value if isinstance(self.value, dict) else {}
 
 
 def parse(text: str, file: str) -> Node:
-    """The tree of `text`, in the format that the suffix of `file` says; YAML where it says none.
+    """The tree of `text`, in the format of the suffix of `file`; YAML for an unknown suffix.
 
     Raises ConfigurationError.
     """
@@ -65,7 +65,7 @@ def parse(text: str, file: str) -> Node:
 
 
 def without_nulls(node: Node) -> Node:
-    """The tree without keys that have no value: they are keys not given."""
+    """The tree without the keys whose value is null: they count as not given."""
     if not isinstance(node.value, dict):
         return node
     kept = {key: without_nulls(member) for key, member in node.value.items() if member.value is not None}
@@ -84,9 +84,9 @@ def _parse_yaml(text: str, file: str) -> Node:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.MarkedYAMLError as error:
         place = _yaml_place(error.problem_mark) if error.problem_mark else None
-        _fail(file, f"no valid YAML: {error.problem or error.context}", place)
+        _fail(file, f"is not valid YAML: {error.problem or error.context}", place)
     except (yaml.YAMLError, RecursionError) as error:
-        _fail(file, f"no valid YAML: {_first_line(error)}", None)
+        _fail(file, f"is not valid YAML: {_first_line(error)}", None)
     if root is None:
         return Node({})
     reader = _Yaml(file)
@@ -111,7 +111,7 @@ _YAML_TYPED: Final = frozenset({f"{_YAML}int", f"{_YAML}float", f"{_YAML}bool", 
 
 @dataclass(slots=True)
 class _Yaml:
-    """Turns composed nodes into ours. Aliases are shared nodes there and copies here, hence the count."""
+    """Converts PyYAML's nodes. An alias is a shared node there and a copy here, hence the count."""
 
     file: str
     problems: list[Problem] = field(default_factory=list)
@@ -120,7 +120,7 @@ class _Yaml:
     def node(self, node: yaml.Node, place: Place, path: Path) -> Node:
         self.count += 1
         if self.count > MAX_VALUES or len(path) > MAX_DEPTH:
-            _fail(self.file, "the document unfolds to too many values", place, path)
+            _fail(self.file, f"expands to more than {MAX_VALUES} values or {MAX_DEPTH} levels", place, path)
         if isinstance(node, yaml.MappingNode):
             return Node(self._members(node, path), place, path)
         if isinstance(node, yaml.SequenceNode):
@@ -146,7 +146,7 @@ class _Yaml:
         return merged | members
 
     def _merged(self, value: yaml.Node, place: Place, path: Path) -> dict[str, Node]:
-        """What `<<` brings in: one mapping, or a list of them of which the first wins."""
+        """The members merged by `<<`: of one mapping, or of a list of them of which the first wins."""
         sources = reversed(value.value) if isinstance(value, yaml.SequenceNode) else (value,)
         merged: dict[str, Node] = {}
         for source in sources:
@@ -164,7 +164,7 @@ class _Yaml:
         try:
             value: DocumentScalar = yaml.constructor.SafeConstructor().construct_object(node)
         except (ValueError, yaml.YAMLError):
-            self.problems.append(Problem(self.file, "not what its tag says", place, path))
+            self.problems.append(Problem(self.file, "does not match its tag", place, path))
             return None
         return value
 
@@ -176,7 +176,7 @@ _TOKEN: Final = re.compile(r'[{}\[\]:,]|"(?:[^"\\\x00-\x1f]|\\.)*"|[-+.\w]+')
 
 
 class _Json:
-    """A recursive descent over tokens: the standard decoder knows neither comments nor places."""
+    """A recursive-descent parser: the standard decoder supports neither comments nor places."""
 
     def __init__(self, text: str, file: str) -> None:
         self._text = text
@@ -210,7 +210,7 @@ class _Json:
         return match.end()
 
     def _place(self, offset: int) -> Place:
-        """Offsets only grow, so the search goes on from the last line found."""
+        """Offsets only grow, so the search continues from the last line found."""
         while self._line + 1 < len(self._line_starts) and self._line_starts[self._line + 1] <= offset:
             self._line += 1
         return Place(self._line + 1, offset - self._line_starts[self._line] + 1)
@@ -266,7 +266,7 @@ class _Json:
         return value  # type: ignore[return-value]  # the assertion leaves scalars alone
 
     def _fail(self, sentence: str, place: Place, path: Path = ()) -> NoReturn:
-        _fail(self._file, f"no valid JSON: {sentence}", place, path)
+        _fail(self._file, f"is not valid JSON: {sentence}", place, path)
 
 
 # TOML
@@ -278,7 +278,7 @@ def _parse_toml(text: str, file: str) -> Node:
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         found = re.search(r"\(at line (\d+), column (\d+)\)", str(error))
         place = Place(int(found[1]), int(found[2])) if found else None
-        _fail(file, f"no valid TOML: {str(error).removesuffix(found[0] if found else '').rstrip()}", place)
+        _fail(file, f"is not valid TOML: {str(error).removesuffix(found[0] if found else '').rstrip()}", place)
     return _toml_node(document, (), _toml_places(text), START)
 
 
@@ -300,7 +300,7 @@ _TOML_KEY: Final = re.compile(r"(\s*)([^=#\[\]{}]+?)\s*=")
 
 
 def _toml_places(text: str) -> dict[Path, Place]:
-    """Where tables and keys stand that begin a line: `tomllib` tells no places, and more is not worth a parser."""
+    """Places of tables and keys at the beginning of a line; `tomllib` reports none."""
     places: dict[Path, Place] = {}
     table: Path = ()
     for number, line in enumerate(text.splitlines(), 1):
@@ -313,7 +313,7 @@ def _toml_places(text: str) -> dict[Path, Place]:
 
 
 def _toml_path(key: str) -> Path:
-    """`a."b c"` as ("a", "b c"): read by the TOML parser itself, as the one key of a document."""
+    """`a."b c"` as ("a", "b c"), parsed by `tomllib` as the only key of a document."""
     try:
         value: object = tomllib.loads(f"{key} = 0")
     except tomllib.TOMLDecodeError:

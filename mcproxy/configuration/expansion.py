@@ -1,7 +1,7 @@
-"""References in a configuration's strings: `${VAR}`, `${VAR:-default}`, `${env:VAR}`, `${file:/path}`, `$${`.
+"""Expand the references in a configuration's texts: `${VAR}`, `${VAR:-default}`, `${env:VAR}`, `${file:/path}`, `$${`.
 
-Also those that hosts write: `${input:ID}`, `${userHome}`, `${workspaceFolder}`, `${pathSeparator}`. What is missing
-is a problem; nothing is ever left unexpanded in silence. Keeps the values, so that logs can be cleared of them.
+Also those of hosts: `${input:ID}`, `${userHome}`, `${workspaceFolder}`, `${pathSeparator}`. A missing variable or file
+is a problem; no reference is left unexpanded silently. Collects the values, so that logs can be redacted.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from mcproxy.configuration.documents import Node
 from mcproxy.configuration.problems import Problem
 
 MAX_FILE_BYTES: Final = 1024 * 1024
-"""Of a `${file:...}` or an `envFile`."""
+"""Largest size of a file named by `${file:...}` or `envFile`."""
 
 _REFERENCE: Final = re.compile(r"\$(?P<escape>\$\{)|\$\{(?P<body>[^{}]*)\}")
 _GEMINI_REFERENCE: Final = re.compile(_REFERENCE.pattern + r"|\$(?P<bare>[A-Za-z_][A-Za-z0-9_]*)")
@@ -25,23 +25,23 @@ _BODY: Final = re.compile(r"(?:(?P<scheme>env|file|input):)?(?P<name>.*?)(?::-(?
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 PUBLIC_VARIABLES: Final = frozenset({"HOME", "USER", "LOGNAME", "PATH", "PWD", "SHELL", "TMPDIR", "HOSTNAME", "LANG"})
-"""Whose values are no secrets: to take them out of logs would leave little."""
+"""Variables whose values are no secrets: redacting them would make logs unreadable."""
 
 
 class Missing(Exception):
-    """What a reference refers to is not there; the text says what to do, and holds no value."""
+    """A reference's variable or file is missing. The text says what to do and contains no value."""
 
 
 @dataclass(slots=True)
 class Expansion:
-    """Expands one file's values. `problems` and `secrets` grow as it goes."""
+    """Expands the values of one file; collects problems, secrets and the files that were read."""
 
     file: Path
     environ: Mapping[str, str]
     problems: list[Problem] = field(default_factory=list)
     secrets: set[str] = field(default_factory=set)
     files: set[Path] = field(default_factory=set)
-    """Those that were read, or looked for."""
+    """Files that were read or were missing."""
 
     def __post_init__(self) -> None:
         self.files.add(self.file)
@@ -56,7 +56,7 @@ class Expansion:
         return self.file.absolute().parent
 
     def apply(self, node: Node) -> Node:
-        """The tree with every string value expanded; one with a problem stays as written."""
+        """The tree with every text expanded; a text with a problem stays as written."""
         if isinstance(node.value, dict):
             return replace(node, value={key: self.apply(member) for key, member in node.value.items()})
         if isinstance(node.value, list):
@@ -66,7 +66,7 @@ class Expansion:
         return node
 
     def _string(self, node: Node, text: str) -> Node:
-        # Gemini CLI alone expands a bare $VAR; elsewhere a dollar is a dollar.
+        # Gemini CLI alone expands a bare $VAR; in other files a dollar sign is literal.
         pattern = _GEMINI_REFERENCE if self.folder.name == ".gemini" else _REFERENCE
         try:
             expanded = pattern.sub(self._reference, text)
@@ -106,7 +106,7 @@ class Expansion:
 
     def _variable(self, name: str, default: str | None) -> str:
         if not _VARIABLE.fullmatch(name):
-            raise Missing(f"${{{name}}} is no reference that is known here; write $${{ for a plain ${{")
+            raise Missing(f"${{{name}}} is no known reference; write $${{ for a literal ${{")
         value = self.environ.get(name)
         # As in a shell, `:-` also stands in for an empty variable.
         if value or (value == "" and default is None):
@@ -116,11 +116,11 @@ class Expansion:
         return default
 
     def _input(self, name: str) -> str:
-        """VS Code asks its user for inputs; here they come from the environment."""
+        """VS Code prompts for inputs; here they are environment variables."""
         variable = re.sub(r"\W", "_", name, flags=re.ASCII).upper()
         value = self.environ.get(variable)
         if value is None:
-            raise Missing(f"nobody can be asked for the input {name!r}: set the environment variable {variable}")
+            raise Missing(f"the input {name!r} cannot be prompted for here: set the environment variable {variable}")
         return self._secret(value)
 
     def _secret(self, value: str) -> str:

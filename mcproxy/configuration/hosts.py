@@ -1,7 +1,7 @@
-"""How other hosts write an MCP server, translated to the words of `settings.Upstream`.
+"""Translate an MCP server's entry in a host's file to the keys of `UpstreamSettings`.
 
-Claude Desktop, Claude Code, Cursor, VS Code, Windsurf, Cline and Gemini CLI all keep a map of servers, and each has
-keys of its own. Translates keys and types; judges no value.
+Claude Desktop, Claude Code, Cursor, VS Code, Windsurf, Cline and Gemini CLI all have a map of servers, each with keys
+of its own. Translates keys and types; validates no value.
 """
 
 from __future__ import annotations
@@ -13,29 +13,29 @@ from typing import Final
 from mcproxy.configuration.documents import Node, without_nulls
 
 SERVER_MAPS: Final = ("mcpServers", "servers")
-"""Where hosts keep their servers; VS Code says `servers`."""
+"""Keys under which hosts keep their servers; VS Code uses `servers`."""
 
 OURS: Final = ("proxy", "access", "endpoints", "admin")
-"""The keys that no host has."""
+"""Top-level keys of mcproxy that no host has."""
 
 TYPES: Final = dict.fromkeys(("streamable-http", "streamableHttp", "streamable_http", "http-stream"), "http")
-"""Other words for the values of `type`."""
+"""Hosts' values of `type`, with ours."""
 
 RENAMED: Final = {"serverUrl": "url", "httpUrl": "url", "transport": "type", "transportType": "type"}
-"""Other words for keys."""
+"""Hosts' keys, with ours."""
 
 TOOL_LISTS: Final = {"disabledTools": "exclude", "excludeTools": "exclude", "includeTools": "include"}
-"""Lists of tools, by the member of `tools` that they are here."""
+"""Hosts' lists of tools, with the member of `tools` that holds them here."""
 
 ENV_FILE: Final = "envFile"
 
 KEYS: Final = {
     ENV_FILE: "A file of NAME=value lines for `env`, relative to this file.",
-    "disabled": "The contrary of `enabled`.",
-    **{key: f"As `tools.{part}`." for key, part in TOOL_LISTS.items()},
-    **{other: f"As `{key}`." for other, key in RENAMED.items()},
+    "disabled": "The opposite of `enabled`.",
+    **{key: f"The same as `tools.{part}`." for key, part in TOOL_LISTS.items()},
+    **{other: f"The same as `{key}`." for other, key in RENAMED.items()},
 }
-"""Keys that mean something here, beside those of `Upstream`, and what."""
+"""Keys of hosts that are translated, with their meaning."""
 
 IGNORED: Final = frozenset(
     {
@@ -44,17 +44,17 @@ IGNORED: Final = frozenset(
         *("auth", "oauth", "authProviderType", "targetAudience", "targetServiceAccount"),
     }
 )
-"""Keys that concern the host alone, or whose unit differs from host to host (`timeout`)."""
+"""Keys that concern the host alone, or whose unit differs between hosts (`timeout`)."""
 
 
 def is_hosts(document: Node, suffix: str) -> bool:
-    """Whether this is a host's own file: it may hold much that does not concern us."""
+    """Whether this is a host's own file, in which unknown keys belong to the host."""
     keys = document.members.keys()
     return suffix in {".json", ".jsonc"} and keys.isdisjoint(OURS) and not keys.isdisjoint(SERVER_MAPS)
 
 
 def translate(server: Node) -> Node:
-    """One entry of a map of servers in our words. Where two keys say the same, ours wins."""
+    """One entry of a map of servers with our keys. Where a host's key and ours are both given, ours wins."""
     members = {key: node for key, node in without_nulls(server).members.items() if key not in IGNORED}
     for other, key in RENAMED.items():
         if other in members:
@@ -74,12 +74,12 @@ def translate(server: Node) -> Node:
 
 
 def map_text(node: Node, change: Callable[[str], str]) -> Node:
-    """The node with its text changed; one that holds something else stays."""
+    """The node with its text changed; a node without a text is returned unchanged."""
     return replace(node, value=change(node.value), text=change(node.value)) if isinstance(node.value, str) else node
 
 
 def _texts(node: Node) -> Node:
-    """Items or members as text, the way they were written: people leave out quotes around ports and flags."""
+    """Items or members as texts, as written: quotes around ports and flags are often left out."""
     if isinstance(node.value, dict):
         return replace(node, value={key: _as_text(member) for key, member in node.value.items()})
     if isinstance(node.value, list):

@@ -1,7 +1,6 @@
-"""`mcproxy import`: the servers in a host's file as a file of ours, its secrets left out.
+"""`mcproxy import`: a host's servers as a configuration of mcproxy, with secrets replaced by `${VARIABLES}`.
 
-Values that look secret become `${VAR}`; which variables to set is told, their values never. Reads the host's file,
-writes nothing.
+Tells which variables to set and never their values. Reads the host's files and writes nothing.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from mcproxy.configuration.documents import Node
 from mcproxy.configuration.loading import read_document
 from mcproxy.configuration.problems import ConfigurationError, Problem
 
-HEADER: Final = "# `mcproxy check --connect` tries it; `mcproxy schema` makes editors complete it.\n"
+HEADER: Final = "# `mcproxy check --connect` validates this file and connects to its servers.\n"
 
 _SECRET_NAME: Final = re.compile(
     r"(?i)key|token|secret|passw|pwd|auth|credential|cookie|session|signature|dsn|conn\w*str|(^|[-_])(pat|pass|jwt)$"
@@ -42,21 +41,21 @@ _INPUT: Final = re.compile(r"\$\{input:([^}]+)\}")
 
 @dataclass(slots=True)
 class Imported:
-    """Servers in our words. `variables` are to be set, each with where its value stood."""
+    """The imported servers, and the variables to set, each with the place of its value in the host's file."""
 
     servers: dict[str, dict[str, object]] = field(default_factory=dict)
     variables: dict[str, str] = field(default_factory=dict)
     sources: list[Path] = field(default_factory=list)
 
     def render(self) -> str:
-        """The file: YAML."""
+        """The configuration as YAML."""
         return HEADER + yaml.safe_dump({"mcpServers": self.servers}, sort_keys=False, allow_unicode=True, width=120)
 
 
 def locations(
     host: str, folder: Path, environ: Mapping[str, str] = os.environ, platform: str = sys.platform
 ) -> list[Path]:
-    """Where `host` keeps its servers, the most particular last; empty where the host is not known."""
+    """The files in which `host` keeps its servers, the most specific last; empty for an unknown host."""
     home = Path(environ.get("HOME") or environ.get("USERPROFILE") or Path.home())
     match platform:
         case "darwin":
@@ -84,7 +83,7 @@ def import_servers(source: str, folder: Path, environ: Mapping[str, str] = os.en
     paths = [path for path in candidates if path.is_file()] if candidates else [Path(source)]
     if not paths:
         looked = ", ".join(map(str, candidates))
-        raise ConfigurationError([Problem(source, f"no configuration of this host here; looked at {looked}")])
+        raise ConfigurationError([Problem(source, f"no configuration of this host was found; looked at {looked}")])
     imported = Imported(sources=paths)
     for path in paths:
         for name, server in _servers(read_document(path), folder):
@@ -105,7 +104,7 @@ def _servers(document: Node, folder: Path) -> Iterator[tuple[str, Node]]:
 
 
 def looks_secret(name: str, value: str) -> bool:
-    """By the name of a value, or by the look of the value alone."""
+    """Whether a value is probably a secret, judged by its name and by its form."""
     if "${" in value:
         return False
     if _PASSWORD_IN_URL.search(value) or _TOKEN.match(value) or _UUID.fullmatch(value):
@@ -118,7 +117,7 @@ def looks_secret(name: str, value: str) -> bool:
 
 
 def _is_random(text: str) -> bool:
-    """Letters and digits mixed, long, and nearly as various as random ones: no word is."""
+    """Whether a text mixes letters and digits, is long, and has the entropy of random characters."""
     if len(text) < 16 or text.isalpha() or text.isdigit():
         return False
     entropy = -sum(n / len(text) * math.log2(n / len(text)) for n in Counter(text).values())
@@ -127,7 +126,7 @@ def _is_random(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Writer:
-    """Writes one server anew; each secret it meets becomes a variable."""
+    """Rewrites one server; each secret becomes a variable."""
 
     imported: Imported
     name: str
@@ -136,7 +135,7 @@ class _Writer:
     def server(self, translated: Node) -> dict[str, object]:
         plain = translated.plain
         assert isinstance(plain, dict), "translate returns mappings"
-        server = {key: self._elsewhere(value) for key, value in plain.items()}
+        server = {key: self._resolved(value) for key, value in plain.items()}
         for key in ("env", "headers"):
             if isinstance(values := server.get(key), dict):
                 server[key] = {name: self._value(key, name, value) for name, value in values.items()}
@@ -151,8 +150,8 @@ class _Writer:
             del server["enabled"]
         return server
 
-    def _elsewhere(self, value: object) -> object:
-        """What depends on where the host's file is, and on whose file it is, said so that it holds anywhere."""
+    def _resolved(self, value: object) -> object:
+        """References that depend on the host and on the place of its file, replaced by what they stand for."""
         match value:
             case str() if self.folder.name == ".gemini":
                 return re.sub(r"\$([A-Za-z_]\w*)", r"${\1}", value)
@@ -161,9 +160,9 @@ class _Writer:
                 value = value.replace(_WORKSPACE, str(workspace))
                 return _INPUT.sub(lambda match: self._variable(match[1], f"the input {match[1]}"), value)
             case dict():
-                return {key: self._elsewhere(member) for key, member in value.items()}
+                return {key: self._resolved(member) for key, member in value.items()}
             case list():
-                return [self._elsewhere(item) for item in value]
+                return [self._resolved(item) for item in value]
             case _:
                 return value
 
@@ -202,7 +201,7 @@ class _Writer:
         return url
 
     def _variable(self, wanted: str, place: str) -> str:
-        """A reference to a variable that no other value has; its name is made of where the value stood."""
+        """A reference to a variable of its own, named after the place of the value."""
         base = re.sub(r"\W+", "_", wanted, flags=re.ASCII).strip("_").upper()
         base = base if re.match(r"[A-Z_]", base) else f"_{base}"
         name, number = base, 1

@@ -1,7 +1,6 @@
-"""One configuration file -> checked `Settings`: found, parsed, expanded, and told what is wrong all at once.
+"""Find and read the configuration file: path in, checked `Settings` and their secrets out.
 
-A file of mcproxy is a host's map of servers with more to say; hosts' own files are read as they are. Connects to
-nothing, and shows no value in a message: it may have been a secret.
+Hosts' own files are accepted unchanged. Connects to nothing; no message shows a value, which may be a secret.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from mcproxy.configuration.validation import Validator
 from mcproxy.settings import Settings
 
 MAX_FILE_BYTES: Final = 64 * 1024 * 1024
-"""Of a configuration file: hosts keep histories in theirs."""
+"""Largest configuration file: hosts keep histories in theirs."""
 
 VARIABLE: Final = "MCPROXY_CONFIG"
 FILE_NAMES: Final = ("mcproxy.yaml", "mcproxy.yml", "mcproxy.json", "mcproxy.toml")
@@ -27,17 +26,17 @@ FILE_NAMES: Final = ("mcproxy.yaml", "mcproxy.yml", "mcproxy.json", "mcproxy.tom
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """What a file says. `secrets` are the values that must not be seen in logs (requirement R44)."""
+    """A validated configuration file. `secrets` are the values that no log may show (R44)."""
 
     path: Path
     settings: Settings
     secrets: frozenset[str]
     files: frozenset[Path]
-    """`path`, and what it refers to: where one of them changes, the settings may."""
+    """`path` and the files that it refers to; a change of any may change the settings."""
 
 
 def find(environ: Mapping[str, str] = os.environ, folder: Path | None = None) -> Path:
-    """The file that `MCPROXY_CONFIG` names, or one of FILE_NAMES here or in the user's configuration folder.
+    """The file that `MCPROXY_CONFIG` names, else one of FILE_NAMES in this folder or the user's configuration folder.
 
     Raises ConfigurationError where there is none.
     """
@@ -53,18 +52,18 @@ def find(environ: Mapping[str, str] = os.environ, folder: Path | None = None) ->
 
 
 def user_folder(environ: Mapping[str, str] = os.environ) -> Path:
-    """Where the user's own configuration is kept (XDG Base Directory Specification; %APPDATA% on Windows)."""
+    """The folder of the user's own configuration (XDG Base Directory Specification; %APPDATA% on Windows)."""
     home = environ.get("XDG_CONFIG_HOME") or environ.get("APPDATA")
     return (Path(home) if home else Path.home() / ".config") / "mcproxy"
 
 
 def load(path: Path, environ: Mapping[str, str] = os.environ) -> Settings:
-    """The settings that the file at `path` makes. Raises ConfigurationError with every problem in it."""
+    """The settings in the file at `path`. Raises ConfigurationError with every problem in it."""
     return read(path, environ).settings
 
 
 def read(path: Path, environ: Mapping[str, str] = os.environ) -> Configuration:
-    """As `load`, with the secrets that went into the settings."""
+    """As `load`, with the secrets in the settings and the files that were read."""
     expansion = Expansion(path, environ)
     settings = Validator(expansion).settings(read_document(path))
     files = frozenset(expansion.files)
@@ -74,7 +73,7 @@ def read(path: Path, environ: Mapping[str, str] = os.environ) -> Configuration:
 
 
 def read_document(path: Path) -> Node:
-    """The tree of a configuration file, nothing expanded. Raises ConfigurationError."""
+    """The tree of a configuration file, without expansion. Raises ConfigurationError."""
     try:
         with path.open("rb") as file:
             data = file.read(MAX_FILE_BYTES + 1)
@@ -90,10 +89,10 @@ def read_document(path: Path) -> Node:
 
 
 def credentials(settings: Settings) -> set[str]:
-    """Values that are secret wherever they came from: what upstreams know us by."""
+    """Values that are secret whatever their source: credentials for upstreams, and the gateway's own key."""
     values = {settings.proxy.secret or ""}
     for upstream in settings.upstreams:
         values.update(upstream.env.values(), upstream.headers.values())
-        # `Bearer TOKEN`: the token alone is no less secret.
+        # Of `Bearer TOKEN` the token alone is a secret too.
         values.update(value.rpartition(" ")[2] for value in upstream.headers.values())
     return values - {""}

@@ -1,6 +1,6 @@
-"""The lock file, to and from text: JSON in a stable order with a line for each definition, for people to compare.
+"""The lock file of approved definitions, to and from text: JSON in stable order, one line per definition.
 
-Refuses what it does not understand: a pin that is misread would approve something. Compares nothing itself.
+Refuses what it does not understand: a misread pin would approve something. Compares nothing itself.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ VERSION: Final = 1
 FILE_NAME: Final = "mcproxy.lock"
 MAX_FILE_BYTES: Final = 64 * 1024 * 1024
 PINNED: Final = (Kind.TOOLS, Kind.PROMPTS, Kind.TEMPLATES)
-"""The lists whose entries tell a model, or a person, what to do. Resources come and go."""
+"""The lists whose entries instruct a model or a person. Resources are data and change often."""
 
 _Digest = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
 
@@ -44,7 +44,7 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def read(path: Path) -> Lock:
-    """What the file at `path` approves; nothing where there is none. Raises ConfigurationError."""
+    """What the file at `path` approves; empty if it does not exist. Raises ConfigurationError."""
     try:
         with path.open("rb") as file:
             data = file.read(MAX_FILE_BYTES + 1)
@@ -66,7 +66,7 @@ def parse(text: str, file: str) -> Lock:
     try:
         found = msgspec.json.decode(text, type=_File)
     except (msgspec.MsgspecError, RecursionError) as error:
-        sentence = f"is no lock file: {error}; repair it, or remove it and write it anew with `mcproxy lock`"
+        sentence = f"is not a valid lock file: {error}; repair it, or remove it and write a new one with `mcproxy lock`"
         raise ConfigurationError([Problem(file, sentence)]) from error
     return {name: _approved(upstream) for name, upstream in found.upstreams.items()}
 
@@ -115,5 +115,5 @@ def _sorted(members: Mapping[str, str]) -> dict[str, str]:
 
 
 def _text(value: object) -> str:
-    """ASCII, so that no invisible character hides from who reviews a change."""
+    """ASCII, so that invisible characters show in a review."""
     return json.dumps(value)

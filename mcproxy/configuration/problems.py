@@ -1,4 +1,4 @@
-"""What is wrong with a configuration: sentences, each with its file, line, column and key. Imports no library."""
+"""What is wrong with a configuration: sentences, each with file, line, column and key. Imports no library."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Path = tuple[PathKey, ...]
 
 @dataclass(frozen=True, slots=True, order=True)
 class Place:
-    """Counted from 1, as editors do."""
+    """A line and a column, from 1."""
 
     line: int
     column: int
@@ -26,7 +26,7 @@ START: Final = Place(1, 1)
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing wrong with a configuration, as an editor's list of errors shows it. Holds no expanded value."""
+    """One error of a configuration. Contains no expanded value."""
 
     file: str
     sentence: str
@@ -39,9 +39,9 @@ class Problem:
 
 
 class ConfigurationError(Exception):
-    """All that is wrong, at once and in the order of the file.
+    """Every problem of a configuration, in the order of the file.
 
-    `files` are those that were read, as far as that is known: when one of them changes, there may be less wrong.
+    `files` are the files that were read, where known: a change of one may mend a problem.
     """
 
     def __init__(self, problems: list[Problem], files: Collection[PurePath] = ()) -> None:
@@ -51,7 +51,7 @@ class ConfigurationError(Exception):
 
 
 def dotted(path: Path) -> str:
-    """`mcpServers.github.args.0`; a key that holds a dot or a space is quoted."""
+    """A path as text, `mcpServers.github.args.0`; a key with a dot or a space is quoted."""
     return ".".join(_quoted(key) for key in path)
 
 

@@ -1,4 +1,4 @@
-"""From the tree of a configuration file to checked `Settings`, with every problem in it at its place."""
+"""Validate the tree of a configuration file into `Settings`; collects every problem, each with its place."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from mcproxy.settings.access.policy import EFFECTS, RulePath
 from mcproxy.settings.endpoints import NAME as ENDPOINT_NAME
 from mcproxy.settings.endpoints import key_of
 
-ALIKE: Final = 0.75
-"""How much a key of a host's file must be like it, to be taken for a misspelt one."""
+SIMILARITY: Final = 0.75
+"""Similarity (0 to 1) from which an unknown key of a host's file is taken for a misspelt key of ours."""
 TOP_LEVEL: Final = (*hosts.SERVER_MAPS, *hosts.OURS, "inputs", "$schema")
 
 M = TypeVar("M", bound=BaseModel)
@@ -35,12 +35,12 @@ M = TypeVar("M", bound=BaseModel)
 
 @dataclass(frozen=True, slots=True)
 class Validator:
-    """From the tree of a file to settings. Each step notes its problems and goes on with what is left."""
+    """From the tree of a file to settings. Each step records its problems and continues with the rest."""
 
     expansion: Expansion
 
     def settings(self, document: Node) -> Settings | None:
-        """None where there are problems."""
+        """The settings; None where there are problems."""
         if not isinstance(document.value, dict):
             self._problem(document, f"should be a mapping with {hosts.SERVER_MAPS[0]}")
         self._refuse_unknown(document)
@@ -59,10 +59,10 @@ class Validator:
         return Settings(proxy=proxy, access=access, endpoints=endpoints, admin=admin, upstreams=tuple(upstreams))
 
     def _refuse_unknown(self, document: Node) -> None:
-        """A host's own file may hold anything, but for what was meant for us."""
+        """Reports unknown top-level keys; in a host's own file, only keys that resemble ours."""
         hosts_own = hosts.is_hosts(document, self.expansion.file.suffix)
         for key, node in document.members.items():
-            ours = difflib.get_close_matches(key.lower(), hosts.OURS, cutoff=ALIKE)
+            ours = difflib.get_close_matches(key.lower(), hosts.OURS, cutoff=SIMILARITY)
             if key not in TOP_LEVEL and (ours or not hosts_own):
                 self._problem(node, _unknown_key(key, TOP_LEVEL))
 
@@ -83,7 +83,7 @@ class Validator:
         return tls.model_copy(update=files)
 
     def _refuse_open_doors(self, document: Node, proxy: Proxy, access: Access, admin: Admin) -> None:
-        """What each section by itself allows, and both together do not."""
+        """Reports combinations of sections that would let callers in without authentication."""
         for path, sentence in open_doors(proxy, access.authentication, admin):
             self._problem(_follow(document, path), sentence)
 
@@ -122,7 +122,7 @@ class Validator:
         for name, selection in node.members.items():
             endpoint = self._validated(Endpoint, selection)
             if not re.fullmatch(ENDPOINT_NAME, name):
-                self._problem(selection, f"should be a name like {ENDPOINT_NAME}, since it is a part of a path")
+                self._problem(selection, f"should match {ENDPOINT_NAME}, since it is part of a path")
             elif key_of(name) in servers:
                 self._problem(selection, f"clashes with the server {key_of(name)!r}")
             elif endpoint is not None:
@@ -134,7 +134,7 @@ class Validator:
         return self._validated(model, replace(node, value={} if node.value is None else node.value))
 
     def _servers(self, document: Node) -> dict[str, Node]:
-        """Every server by its name, in the words of `UpstreamSettings`, with all that is written expanded."""
+        """Every server by its name, with the keys of `UpstreamSettings` and references expanded."""
         servers: dict[str, Node] = {}
         for key in hosts.SERVER_MAPS:
             node = document.members.get(key, Node(None))
@@ -144,7 +144,7 @@ class Validator:
                 if not name.strip():
                     self._problem(server, "a server needs a name")
                 elif name in servers:
-                    self._problem(server, "is the name of another server already")
+                    self._problem(server, "is already the name of another server")
                 elif not isinstance(server.value, dict):
                     self._problem(server, "should be a mapping with a command or a url")
                 else:
@@ -152,7 +152,7 @@ class Validator:
         return servers
 
     def _expanded(self, server: Node) -> Node:
-        # A server that is switched off may lack what it would need to run.
+        # A disabled server may lack the variables that it needs to run.
         enabled = server.members.get("enabled", Node(True)).value is not False
         expansion = self.expansion if enabled else replace(self.expansion, problems=[], secrets=set())
         members = dict(expansion.apply(server).members)
@@ -191,18 +191,20 @@ class Validator:
     def _refuse_forwarding(
         self, servers: Mapping[str, Node], upstreams: Iterable[UpstreamSettings], access: Access
     ) -> None:
-        """R40: what shows the gateway who a caller is goes no further."""
+        """R40: a header that authenticates callers to the gateway is never forwarded."""
         for upstream in upstreams:
             header = upstream.credentials.consumed(access.authentication)
             if header is not None:
                 node = _follow(servers[upstream.name], ("credentials", "forward", header))
-                self._problem(node, "shows this gateway who a caller is (access.authentication), and goes no further")
+                self._problem(
+                    node, "authenticates callers to this gateway (access.authentication) and cannot be forwarded"
+                )
 
     def _refuse_shared_prefixes(self, servers: Mapping[str, Node], chosen: Mapping[str, str | None]) -> None:
         first: dict[str, str] = {}
         for name, prefix in chosen.items():
             if prefix is not None and first.setdefault(prefix, name) != name:
-                self._problem(servers[name].members["prefix"], f"is the prefix of {first[prefix]!r} already")
+                self._problem(servers[name].members["prefix"], f"is already the prefix of {first[prefix]!r}")
 
     def _validated(self, model: type[M], node: Node) -> M | None:
         try:
@@ -218,7 +220,7 @@ class Validator:
             return None
 
     def _problem(self, node: Node, sentence: str) -> None:
-        """Notes the first thing wrong with a node: what follows from it is no news."""
+        """Records the first problem of a node: further ones follow from it."""
         problems = self.expansion.problems
         if all(problem.path != node.path for problem in problems):
             problems.append(Problem(str(self.expansion.file), sentence, node.place, node.path))
@@ -229,7 +231,7 @@ def _policy_roles(access: Node) -> Node:
 
 
 def _with_empty_roles(access: Node) -> Node:
-    """A role of which nothing is said is one nevertheless: without it there might be no policy at all."""
+    """Keeps roles without rules: if they were dropped, there might be no policy at all."""
     roles = _policy_roles(access)
     if all(role.value is not None for role in roles.members.values()):
         return access
@@ -240,7 +242,7 @@ def _with_empty_roles(access: Node) -> Node:
 
 
 def _rule_places(access: Node, file: str) -> dict[RulePath, str]:
-    """The line of each rule of the policy."""
+    """File and line of each rule of the policy."""
     places: dict[RulePath, str] = {}
     for role, said in _policy_roles(access).members.items():
         for effect in EFFECTS:
@@ -251,7 +253,7 @@ def _rule_places(access: Node, file: str) -> dict[RulePath, str]:
 
 
 def _follow(node: Node, path: tuple[int | str, ...]) -> Node:
-    """The node at `path`, or the last one on the way that the file has."""
+    """The node at `path`, or its nearest ancestor that the file has."""
     for key in path:
         inner = node.value
         if isinstance(inner, dict) and key in inner:
@@ -264,7 +266,7 @@ def _follow(node: Node, path: tuple[int | str, ...]) -> Node:
 
 
 def _keys(model: type[BaseModel], path: tuple[int | str, ...]) -> Collection[str]:
-    """The keys that may stand at `path` of a model."""
+    """The keys allowed at `path` of a model."""
     for key in path:
         if key in model.model_fields:
             annotation = model.model_fields[str(key)].annotation
@@ -278,11 +280,11 @@ def _unknown_key(key: str, known: Collection[str]) -> str:
     nearest = difflib.get_close_matches(key.lower(), spelt, n=1)
     if nearest:
         return f'unknown key; did you mean "{spelt[nearest[0]]}"?'
-    return f"unknown key; known are {', '.join(known)}"
+    return f"unknown key; known keys: {', '.join(known)}"
 
 
 def _sentence(detail: ErrorDetails) -> str:
-    """pydantic's sentence in the file's words. It speaks of the rule alone, never of the value."""
+    """pydantic's message in terms of the file. It names the rule alone, never the value."""
     match detail["type"]:
         case "tuple_type":
             return "should be a list"

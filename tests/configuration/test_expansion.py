@@ -37,7 +37,7 @@ def test_a_missing_file_and_an_unknown_reference_are_errors(tmp_path: Path) -> N
     text = 'mcpServers: {x: {command: x, args: ["${file:/no/such}", "${what ever}"]}}'
     missing, unknown = problems(tmp_path, text)
     assert "args.0: cannot read /no/such" in missing
-    assert "args.1: ${what ever} is no reference" in unknown
+    assert "args.1: ${what ever} is no known reference" in unknown
 
 
 def test_a_disabled_server_may_lack_its_variables(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ def test_the_lock_is_read_and_watched_even_before_there_is_one(tmp_path: Path) -
 
 def test_a_lock_that_is_not_understood_is_a_problem_of_the_configuration(tmp_path: Path) -> None:
     (tmp_path / "mcproxy.lock").write_text("<<<<<<< HEAD\n")
-    with pytest.raises(ConfigurationError, match=r"mcproxy\.lock: is no lock file"):
+    with pytest.raises(ConfigurationError, match=r"mcproxy\.lock: is not a valid lock file"):
         configured(tmp_path, "pins: {mode: enforce}")
 
 

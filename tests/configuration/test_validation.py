@@ -145,14 +145,14 @@ def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:
 
 def test_equal_prefixes_are_refused_the_empty_one_included(tmp_path: Path) -> None:
     text = "mcpServers:\n  a: {command: x, prefix: ''}\n  b: {command: x, prefix: ''}\n"
-    assert problems(tmp_path, text) == ["mcproxy.yaml:3:19: mcpServers.b.prefix: is the prefix of 'a' already"]
+    assert problems(tmp_path, text) == ["mcproxy.yaml:3:19: mcpServers.b.prefix: is already the prefix of 'a'"]
 
 
 def test_a_server_needs_a_name_and_has_it_alone(tmp_path: Path) -> None:
     text = "mcpServers: {'': {command: x}, a: {command: x}}\nservers: {a: {command: y}}"
     nameless, twice = problems(tmp_path, text)
     assert "needs a name" in nameless
-    assert "servers.a: is the name of another server" in twice
+    assert "servers.a: is already the name of another server" in twice
 
 
 # The gateway's own side
@@ -240,7 +240,7 @@ def test_endpoints_are_read(tmp_path: Path) -> None:
     ("text", "expected"),
     [
         ("endpoints: [a]\n", "1:1: endpoints: should be a mapping from names to endpoints"),
-        ("endpoints:\n  a/b: {}\n", '2:3: endpoints."a/b": should be a name like'),
+        ("endpoints:\n  a/b: {}\n", '2:3: endpoints."a/b": should match'),
         ("endpoints:\n  a: {tolls: []}\n", '2:7: endpoints.a.tolls: unknown key; did you mean "tools"?'),
         ("mcpServers: {/a: {command: x}}\nendpoints:\n  a: {}\n", "3:3: endpoints.a: clashes with the server '/a'"),
         ("access: {policy: {roles: {r: {deny: {}}}}}\n", "1:31: access.policy.roles.r.deny: should be a list"),

@@ -58,7 +58,7 @@ def test_r40_what_may_not_go_on_is_refused(forward: dict[str, str]) -> None:
 
 @pytest.mark.parametrize("header", ["Authorization", "authorization", "X-API-Key"])
 def test_r40_what_shows_the_gateway_who_a_caller_is_goes_no_further(tmp_path: Path, header: str) -> None:
-    with pytest.raises(ConfigurationError, match="goes no further"):
+    with pytest.raises(ConfigurationError, match="cannot be forwarded"):
         loaded(tmp_path, {header: "X-Theirs"}, KEYS)
 
 
@@ -68,7 +68,7 @@ def test_authorization_may_go_on_where_the_gateway_has_no_use_for_it(tmp_path: P
 
 
 def test_credentials_are_for_servers_over_http_and_make_connections_by_themselves(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="needless"):
+    with pytest.raises(ConfigurationError, match="no effect"):
         loaded(tmp_path, {"X-Token": "Authorization"}, connection="session")
     file = tmp_path / "child.yaml"
     file.write_text("mcpServers: {up: {command: x, credentials: {forward: {X-Token: Authorization}}}}")
