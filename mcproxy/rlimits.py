@@ -1,7 +1,7 @@
-"""How many files and sockets this process may have open: as many as it is allowed to have, if it says so.
+"""Raise the limit on open files (RLIMIT_NOFILE) to the hard limit; remember the old one for child processes.
 
-Each client takes one, and systems begin with 1,024, since who waits with select(2) can count no further. What we start
-may be of that kind: it is given what we were.
+Each client takes a descriptor, and systems start processes with 1,024 for the sake of select(2), which can count no
+further. A child may use select(2): it gets the limit that this process was started with.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ if sys.platform != "win32":
     import resource
 
 AT_START: Final = 0 if sys.platform == "win32" else resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-"""The limit that this process was started with."""
+"""The soft limit that this process was started with."""
 
 
 def raise_limit() -> None:
-    """Up to where only the superuser goes beyond. Where the system counts otherwise, the limit stays as it was."""
+    """Raises the soft limit to the hard one; does nothing where the system does not allow it."""
     if sys.platform == "win32":
-        return  # sockets are not counted there
+        return  # has no such limit on sockets
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     with suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -1,1 +1,1 @@
-"""The command line: what each command does, and how it looks on a terminal and elsewhere."""
+"""The command line: one module per command, its declaration in `commands`, printing in `output` and `terminal`."""

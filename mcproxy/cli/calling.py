@@ -1,4 +1,4 @@
-"""`mcproxy list`, `call` and `read`: requests through the whole gateway, which runs in this process for as long."""
+"""`mcproxy list`, `call` and `read`: requests to the whole gateway, which runs in this process meanwhile."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ ListedEntry = dict[str, Any]
 
 
 class RequestRefused(Exception):
-    """The gateway or an upstream answered an error. The text is its message."""
+    """The gateway or an upstream answered with an error; the text is its message."""
 
 
 @dataclass(frozen=True, slots=True)
 class LocalClient:
-    """Whoever runs a command, as a client of a handshake era: questions come by `Client.ask`, not as results."""
+    """The person at the command line, as a handshake client: questions arrive by `Client.ask`, not as results."""
 
     handler: Handler
     terminal: Client
@@ -56,7 +56,7 @@ class LocalClient:
     endpoint: str = ""
 
     def at(self, endpoint: str) -> LocalClient:
-        """The same, seeing one upstream alone."""
+        """The same client at the endpoint of one upstream."""
         return replace(self, endpoint=endpoint)
 
     async def send(self, method: str, params: Params) -> Outcome:
@@ -66,7 +66,7 @@ class LocalClient:
 
 
 async def entries(client: LocalClient, kind: Kind) -> list[ListedEntry]:
-    """A whole list, every page of it. Raises Refused."""
+    """A whole list, with all its pages. Raises RequestRefused."""
     found: list[ListedEntry] = []
     params: Params = {}
     for _ in range(MAX_PAGES):
@@ -79,7 +79,7 @@ async def entries(client: LocalClient, kind: Kind) -> list[ListedEntry]:
 
 
 async def call_tool(client: LocalClient, name: str, pairs: Mapping[str, str], whole: ListedEntry) -> Outcome:
-    """Calls a tool with `whole`, and with `pairs` read as the tool's schema wants them. Raises Refused."""
+    """Calls a tool with the arguments `whole`, and `pairs` converted by the tool's schema. Raises RequestRefused."""
     schema = await _input_schema(client, name) if pairs else {}
     arguments = {**whole, **read_pairs(pairs, schema)}
     return await client.send(CALL_TOOL, {"name": raw(name), "arguments": raw(arguments)})
@@ -90,7 +90,7 @@ async def read_resource(client: LocalClient, uri: str) -> Outcome:
 
 
 def result(outcome: Outcome) -> ListedEntry:
-    """The result, decoded. Raises Refused where there is none."""
+    """The result, decoded. Raises RequestRefused where there is none."""
     match outcome:
         case Complete(result=value):
             return decoded(raw(value))
@@ -106,7 +106,7 @@ def decoded(value: Raw) -> ListedEntry:
 
 
 def read_pairs(pairs: Mapping[str, str], schema: ListedEntry) -> ListedEntry:
-    """Each value as JSON where it is some and the schema does not say string, else as text."""
+    """Each value as JSON if it is valid JSON and the schema does not want a string, else as text."""
     properties = schema.get("properties")
     shapes = properties if isinstance(properties, dict) else {}
     return {key: value if _is_text(shapes.get(key)) else _json_or_text(value) for key, value in pairs.items()}
@@ -148,7 +148,7 @@ async def read(settings: Settings, uri: str, *, as_json: bool) -> int:
 async def _with_client(settings: Settings, action: Callable[[LocalClient], Awaitable[int]]) -> int:
     """Runs `action` once every upstream has connected or failed to.
 
-    No policy holds for somebody who has the file, and all the secrets in it.
+    The policy does not apply: the person has the configuration, with all its secrets.
     """
     console = Console(stderr=True, highlight=False)
     terminal = Terminal(console, line_reader(console))
@@ -197,7 +197,7 @@ def entry_row(kind: Kind, entry: ListedEntry) -> tuple[str, str]:
 
 
 def tool_text(result: ListedEntry) -> str:
-    """A tool's result to read: its content; its structured content where there is no other."""
+    """A tool's result as text: its content, or its structured content if it has no other."""
     blocks = [block for block in result.get("content", []) if isinstance(block, dict)]
     if not blocks and "structuredContent" in result:
         return json.dumps(result["structuredContent"], indent=2, ensure_ascii=False)
@@ -205,7 +205,7 @@ def tool_text(result: ListedEntry) -> str:
 
 
 def print_contents(result: ListedEntry) -> None:
-    """A resource's contents: text as text; bytes as they are, but never to a terminal."""
+    """Prints a resource's contents: text as text, bytes unchanged but never to a terminal."""
     for content in result.get("contents", []):
         if "text" in content:
             print_out(str(content["text"]))

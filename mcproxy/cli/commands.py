@@ -22,20 +22,22 @@ from mcproxy.configuration.problems import ConfigurationError
 commands = typer.Typer(
     name="mcproxy",
     help="One endpoint in front of many Model Context Protocol servers.",
-    epilog="Exit codes: 0 it worked; 1 what was asked for failed; 2 the command line or the configuration is wrong.",
+    epilog="Exit codes: 0 success; 1 the request failed; 2 the command line or a file is wrong.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode="rich" if sys.stdout.isatty() else None,
     pretty_exceptions_enable=False,
 )
-keys = typer.Typer(help="Make keys for callers.", no_args_is_help=True)
-policies = typer.Typer(help="Check the policy.", no_args_is_help=True)
+keys = typer.Typer(help="Manage API keys of callers.", no_args_is_help=True)
+policies = typer.Typer(help="Test the access policy.", no_args_is_help=True)
 commands.add_typer(keys, name="keys")
 commands.add_typer(policies, name="policy")
 
 Config = Annotated[
     Path | None,
-    typer.Option("--config", "-c", help="The configuration; else MCPROXY_CONFIG, else mcproxy.yaml here or in yours."),
+    typer.Option(
+        "--config", "-c", help="Configuration file. Default: MCPROXY_CONFIG, mcproxy.yaml here, or ~/.config/mcproxy."
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 JsonArguments = Annotated[str, typer.Option("--json-args", help="The arguments as a JSON object.")]
@@ -79,11 +81,13 @@ def root(
 def serve(
     config: Config = None,
     stdio: Annotated[bool, typer.Option("--stdio", help="Serve one client on stdin and stdout.")] = False,
-    port: Annotated[int | None, typer.Option(min=0, max=65535, help="In place of proxy.port.")] = None,
+    port: Annotated[
+        int | None, typer.Option(min=0, max=65535, help="Port to listen on, instead of proxy.port.")
+    ] = None,
 ) -> None:
-    """Run the gateway: over HTTP, or with --stdio for a host that starts it.
+    """Run the gateway over HTTP, or with --stdio for a host that starts it.
 
-    It reloads the configuration when it changes, and on SIGHUP; SIGUSR1 turns debug logs on, and off again.
+    Reloads the configuration when it changes and on SIGHUP; SIGUSR1 switches debug logs on and off.
     """
     from mcproxy.cli import serving
     from mcproxy.configuration.loading import find
@@ -94,10 +98,10 @@ def serve(
 @commands.command()
 def check(
     config: Config = None,
-    connect: Annotated[bool, typer.Option("--connect", help="Connect to every upstream as well.")] = False,
+    connect: Annotated[bool, typer.Option("--connect", help="Also connect to every upstream.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Validate the configuration; with --connect, every upstream behind it."""
+    """Validate the configuration; with --connect, also connect to every upstream."""
     from mcproxy.cli.checking import validate
 
     settings = read_settings(config)
@@ -110,7 +114,7 @@ def check(
 
 @commands.command("list")
 def list_(what: ListName, config: Config = None, as_json: Json = False) -> None:
-    """Show the tools, resources or prompts that clients see, or the upstreams."""
+    """List the tools, resources or prompts that clients see, or the upstreams."""
     from mcproxy.cli import calling, reports
 
     settings = read_settings(config)
@@ -149,10 +153,12 @@ def read_(
 @commands.command("lock")
 def lock_(
     config: Config = None,
-    check: Annotated[bool, typer.Option("--check", help="Write nothing; fail where anything is another.")] = False,
-    diff: Annotated[bool, typer.Option("--diff", help="Write nothing; tell what is another.")] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Write nothing; exit with 1 if anything differs from the lock file.")
+    ] = False,
+    diff: Annotated[bool, typer.Option("--diff", help="Write nothing; print what differs from the lock file.")] = False,
 ) -> None:
-    """Approve the tools, prompts, templates and instructions that upstreams offer now (access.pins)."""
+    """Approve the tools, prompts, resource templates and instructions that upstreams offer now (access.pins)."""
     from mcproxy.cli.lock import LockMode, lock
     from mcproxy.configuration.loading import find
 
@@ -163,16 +169,18 @@ def lock_(
 
 @commands.command("explain")
 def explain_(
-    method: Annotated[str, typer.Argument(help="What is asked for, such as tools/call or resources/read.")],
+    method: Annotated[str, typer.Argument(help="The method, such as tools/call or resources/read.")],
     subject: Annotated[str, typer.Argument(help="The tool, prompt or URI, as `mcproxy list` names it.")],
-    principal: Annotated[str, typer.Option("--principal", "-p", help="Who asks.")] = "anonymous",
-    role: Annotated[list[str] | None, typer.Option("--role", "-r", help="A role that it comes with.")] = None,
-    endpoint: Annotated[str, typer.Option(help="/mcp, /mcp/NAME or /servers/NAME.")] = "/mcp",
+    principal: Annotated[str, typer.Option("--principal", "-p", help="The caller's name.")] = "anonymous",
+    role: Annotated[
+        list[str] | None, typer.Option("--role", "-r", help="A role of the caller, as often as needed.")
+    ] = None,
+    endpoint: Annotated[str, typer.Option(help="The endpoint: /mcp, /mcp/NAME or /servers/NAME.")] = "/mcp",
     json_args: JsonArguments = "{}",
     config: Config = None,
     as_json: Json = False,
 ) -> None:
-    """Say why somebody may do something, or may not: endpoint, upstream, filter, name, policy."""
+    """Explain why a request is allowed or denied: endpoint, upstream, filter, name, policy."""
     from mcproxy.call.identity import Principal
     from mcproxy.cli.explain import explain, known_roles
     from mcproxy.protocol.jsonrpc import raw
@@ -188,9 +196,9 @@ def import_(
     source: Annotated[
         str, typer.Argument(help="claude, claude-code, cursor, vscode, windsurf, cline, gemini, or a file.")
     ],
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="A new file; else stdout.")] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="A new file. Default: stdout.")] = None,
 ) -> None:
-    """Make a configuration from a host's own; its secrets become ${VARIABLES}."""
+    """Convert a host's servers to a configuration; secrets become ${VARIABLES}."""
     from mcproxy.cli.output import import_summary, print_err, print_out
     from mcproxy.configuration.importing import import_servers
 
@@ -213,19 +221,19 @@ def schema() -> None:
 
 @keys.callback()
 def keys_root() -> None:
-    """Make keys for callers."""
+    """Manage API keys of callers."""
 
 
 @keys.command("add")
 def keys_add(
-    name: Annotated[str, typer.Argument(help="Who will use it: what policies and the audit log call the caller.")],
+    name: Annotated[str, typer.Argument(help="The caller's name, in policies and in the audit log.")],
     role: Annotated[list[str] | None, typer.Option("--role", "-r", help="A role, as often as needed.")] = None,
-    expires_in: Annotated[str | None, typer.Option("--expires-in", help="How long it is good, such as 90d.")] = None,
+    expires_in: Annotated[str | None, typer.Option("--expires-in", help="Time until it expires, such as 90d.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Make a key, and show it this once, with what the configuration needs to know it by.
+    """Generate a key and print it, this once, with the lines that the configuration needs.
 
-    A caller may have several: to change one, add another, have the caller use it, and take the first one out.
+    A caller may have several keys: to replace one, add another, let the caller use it, then remove the first.
     """
     from mcproxy.cli.keys import add
 
@@ -234,7 +242,7 @@ def keys_add(
 
 @policies.callback()
 def policies_root() -> None:
-    """Check the policy."""
+    """Test the access policy."""
 
 
 @policies.command("test")
@@ -243,7 +251,7 @@ def policy_test(
     config: Config = None,
     as_json: Json = False,
 ) -> None:
-    """Hold the policy against expected decisions; exits with 1 where one is another."""
+    """Compare the policy's decisions with expected ones; exits with 1 if one differs."""
     from mcproxy.cli.policy_cases import judge_all
     from mcproxy.configuration.loading import find, read
 
@@ -254,7 +262,7 @@ def _json_object(text: str) -> dict[str, Any]:
     try:
         value = json.loads(text)
     except ValueError as error:
-        raise typer.BadParameter(f"no valid JSON: {error}", param_hint="--json-args") from error
+        raise typer.BadParameter(f"not valid JSON: {error}", param_hint="--json-args") from error
     if not isinstance(value, dict):
         raise typer.BadParameter("should be a JSON object", param_hint="--json-args")
     return value

@@ -1,4 +1,4 @@
-"""`mcproxy explain`: why somebody may do something, or may not. Connects to upstreams, and calls none."""
+"""`mcproxy explain`: the steps by which a caller's request is allowed or denied. Connects to upstreams, calls none."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def explain(
 
 
 def endpoint_key(path: str) -> str:
-    """The endpoint that `/mcp`, `/mcp/NAME` or `/servers/NAME` is. Raises ValueError for another path."""
+    """The key of the endpoint at `/mcp`, `/mcp/NAME` or `/servers/NAME`. Raises ValueError for another path."""
     match path.strip("/").split("/"):
         case ["mcp"]:
             return AGGREGATE
@@ -44,7 +44,7 @@ def endpoint_key(path: str) -> str:
 async def explained(
     settings: Settings, principal: Principal, endpoint: str, method: str, subject: str, arguments: Params
 ) -> Explanation:
-    """Raises ValueError for a method that is about nothing in particular."""
+    """Raises ValueError for a method without a subject."""
     kind = kind_of(method, subject)
     caller = Caller(principal, LATEST, endpoint=endpoint)
     async with running(settings) as app:
@@ -53,7 +53,7 @@ async def explained(
 
 
 def known_roles(settings: Settings, principal: str) -> frozenset[str]:
-    """The roles that the configuration gives a caller with its keys."""
+    """The roles that a caller's keys give it."""
     keys = settings.access.authentication.keys.get(principal, ())
     return frozenset(role for key in keys for role in key.roles)
 

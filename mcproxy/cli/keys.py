@@ -1,4 +1,4 @@
-"""`mcproxy keys`: makes keys for callers. Keeps none: what is printed is all there is, and the file holds its hash."""
+"""`mcproxy keys add`: generate an API key for a caller. Stores nothing: the configuration holds the key's hash."""
 
 from __future__ import annotations
 

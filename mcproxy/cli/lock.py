@@ -1,6 +1,6 @@
-"""`mcproxy lock`: writes down what upstreams offer as approved, or tells what of it is another than was approved.
+"""`mcproxy lock`: record what upstreams offer as approved, or report how it differs from what was approved.
 
-Connects to every upstream and calls nothing. One that does not answer keeps what was approved of it.
+Connects to every upstream and calls nothing. What was approved of an upstream that does not answer is kept.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from mcproxy.settings.access.pins import Lock, PinSettings
 class LockMode(Enum):
     WRITE = "write"
     CHECK = "check"
-    """Whether anything is another than was approved."""
+    """Fail if anything differs from what was approved."""
     DIFF = "diff"
 
 
 @dataclass(frozen=True, slots=True)
 class Offered:
-    """What upstreams offer, and the names of those of which it could not be learnt."""
+    """What upstreams offer, and the names of those that could not be asked."""
 
     lock: Lock
     silent: tuple[str, ...]
@@ -48,7 +48,7 @@ async def lock(settings: Settings, folder: Path, mode: LockMode) -> int:
     for change in changes:
         print_out(change)
     for name in found.silent:
-        print_err(f"{name}: it could not be asked, and what was approved of it stays")
+        print_err(f"{name}: could not be asked; what was approved of it is kept")
     if mode is LockMode.WRITE:
         _write(path, render(found.lock))
         print_err(f"wrote {path}")
@@ -57,7 +57,7 @@ async def lock(settings: Settings, folder: Path, mode: LockMode) -> int:
 
 
 async def offered(settings: Settings, before: Lock) -> Offered:
-    """What a gateway finds that holds nothing back; an upstream that is switched off keeps what it had."""
+    """What a gateway without pins finds; a disabled upstream keeps what was approved."""
     access = settings.access.model_copy(update={"pins": PinSettings()})
     async with running(settings.model_copy(update={"access": access})) as app:
         await app.settled()
@@ -69,7 +69,7 @@ async def offered(settings: Settings, before: Lock) -> Offered:
 
 
 def _write(path: Path, text: str) -> None:
-    """Whole or not at all: a gateway may be watching it."""
+    """Replaces the file in one step: a gateway may be watching it."""
     try:
         with tempfile.NamedTemporaryFile("w", encoding="ascii", dir=path.parent, delete=False) as file:
             file.write(text)

@@ -1,6 +1,6 @@
-"""How results look: tables on a terminal, fields separated by tabs elsewhere, JSON where asked for.
+"""Print results: tables on a terminal, fields separated by tabs elsewhere, JSON on request.
 
-Results go to stdout, everything else to stderr. What servers say is printed without control characters.
+Results go to stdout, everything else to stderr. Texts of servers are printed without control characters.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ def stderr() -> Console:
 
 
 def print_err(text: str) -> None:
-    """A line or more to stderr."""
+    """Prints a text to stderr."""
     stderr().print(Text(printable(text)), soft_wrap=True)
 
 
 def print_out(text: str) -> None:
-    """A line or more to stdout."""
+    """Prints a text to stdout."""
     _stdout().print(Text(printable(text)), soft_wrap=True)
 
 
 def print_json(value: object) -> None:
-    # As bytes: a terminal's encoding has no say in JSON, and no width breaks its lines.
+    # Not by rich: a console's width must not break lines, and JSON is ASCII where its reader is a program.
     sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=not sys.stdout.isatty()) + "\n")
     sys.stdout.flush()
 
@@ -55,7 +55,7 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 
 def banner(url: str, settings: Settings, status_page: str | None = None) -> str:
-    """Where the gateway is and its status page, and the lines that make hosts use it."""
+    """The gateway's URLs, and what to paste into hosts to connect them."""
     base = url.rstrip("/")
     endpoint = base + settings.proxy.paths.mcp
     server = {"name": "mcproxy", "type": "http", "url": endpoint}
@@ -74,11 +74,11 @@ def banner(url: str, settings: Settings, status_page: str | None = None) -> str:
 
 
 def import_summary(imported: Imported, output: Path | None) -> str:
-    """What was imported, and what is left to do. Names variables, never their values."""
+    """What was imported and which variables to set. Shows no values."""
     sources = ", ".join(map(str, imported.sources))
     lines = [f"{len(imported.servers)} servers from {sources}" + (f" written to {output}" if output else "")]
     if imported.variables:
-        lines.append("set these variables to what stands there now:")
+        lines.append("set these variables to the values that the host's file has:")
         lines += [f"  {name}  ({place})" for name, place in imported.variables.items()]
     return "\n".join(lines)
 

@@ -1,7 +1,7 @@
-"""`mcproxy policy test`: expected decisions against the policy of a configuration, for CI. Connects to nothing.
+"""`mcproxy policy test`: compare the policy's decisions with expected ones, for CI. Connects to nothing.
 
-A case says who calls what, in the names that callers use, and whether that is allowed. What only a running upstream
-knows, that is what a tool says of itself, the case says.
+A case names a caller and its request, in the names that callers use, and the expected decision. What only a running
+upstream knows, the annotations of a tool, is part of the case.
 """
 
 from __future__ import annotations
@@ -34,29 +34,29 @@ class Case(Section):
     """One expected decision."""
 
     principal: str = "anonymous"
-    """Who calls; with the roles that the configuration gives it."""
+    """The caller; it has the roles that the configuration gives it."""
     roles: tuple[str, ...] = ()
-    """Roles that it comes with."""
+    """Roles beside those."""
     endpoint: str = "/mcp"
-    """Where: `/mcp`, `/mcp/NAME` or `/servers/NAME`."""
+    """The endpoint: `/mcp`, `/mcp/NAME` or `/servers/NAME`."""
     method: str = "tools/call"
-    """What it asks for."""
+    """The method that is requested."""
     subject: str
     """A tool's or prompt's name, or a URI, as callers know it."""
     upstream: str | None = None
-    """Where this is given, `subject` is in this upstream's own names."""
+    """If given, `subject` is this upstream's own name or URI."""
     arguments: dict[str, Any] = Field(default_factory=dict)
-    """The arguments of a tool."""
+    """The arguments of a tool call."""
     read_only: bool = False
     """Whether the tool is annotated `readOnlyHint`."""
     destructive: bool | None = None
-    """Whether it may destroy; where not given, it may unless it is read-only."""
+    """Whether the tool may destroy. Default: unless it is read-only."""
     expect: Literal["allow", "deny"]
 
 
 @dataclass(frozen=True, slots=True)
 class CaseResult:
-    """What became of a case. `place` is its file and line."""
+    """The decision about a case. `place` is the case's file and line."""
 
     place: str
     case: Case
@@ -75,14 +75,14 @@ class CaseResult:
 
 def judge_all(settings: Settings, file: Path, *, as_json: bool) -> int:
     """Prints the cases whose decision is not the expected one; FAILED where there are some."""
-    verdicts = [judged(settings, place, case) for place, case in cases(file)]
-    failed = [verdict for verdict in verdicts if not verdict.as_expected]
+    results = [judged(settings, place, case) for place, case in cases(file)]
+    failed = [result for result in results if not result.as_expected]
     if as_json:
-        print_json({"cases": len(verdicts), "failed": [str(verdict) for verdict in failed]})
+        print_json({"cases": len(results), "failed": [str(result) for result in failed]})
     else:
-        for verdict in failed:
-            print_out(str(verdict))
-        print_out(f"{len(verdicts) - len(failed)} of {len(verdicts)} as expected")
+        for result in failed:
+            print_out(str(result))
+        print_out(f"{len(results) - len(failed)} of {len(results)} as expected")
     return ExitCode.FAILED if failed else ExitCode.OK
 
 
@@ -104,7 +104,7 @@ def cases(file: Path) -> Iterator[tuple[str, Case]]:
 
 
 def judged(settings: Settings, place: str, case: Case) -> CaseResult:
-    """Raises ConfigurationError for a case that is about nothing that can be judged."""
+    """Raises ConfigurationError for a case whose method has no subject."""
     try:
         decision, why = _decided(settings, case)
     except ValueError as error:
@@ -125,9 +125,9 @@ def _decided(settings: Settings, case: Case) -> tuple[Decision, str]:
     kind = kind_of(case.method, case.subject)
     located = _located(layout, kind, case)
     if layout.roles and standing.isdisjoint(layout.roles):
-        return Decision(False), f"{case.endpoint} is for {', '.join(layout.roles)} alone"
+        return Decision(False), f"{case.endpoint} needs one of the roles {', '.join(layout.roles)}"
     if located is None:
-        return Decision(False), "no upstream there has such a name"
+        return Decision(False), "no upstream of the endpoint exposes this name"
     space, own = located
     if (obstacle := space.obstacle(kind, own)) is not None:
         return Decision(False), obstacle
@@ -148,7 +148,7 @@ def _layout(settings: Settings, case: Case) -> Layout:
 
 
 def _located(layout: Layout, kind: Kind, case: Case) -> tuple[Space, str] | None:
-    """Whose the subject is, and its own name there."""
+    """The space of the upstream that owns the subject, and its own name there; None where there is none."""
     if case.upstream is not None:
         return (layout.space(case.upstream), case.subject) if layout.shows(case.upstream) else None
     if kind is Kind.RESOURCES:
@@ -158,7 +158,7 @@ def _located(layout: Layout, kind: Kind, case: Case) -> tuple[Space, str] | None
 
 
 def _own(space: Space, kind: Kind, exposed: str) -> str:
-    """The upstream's name of what it exposes so; of one that was cut or cleaned, the case names the upstream."""
+    """The upstream's own name of an exposed one. For a shortened or cleaned name, the case must give the upstream."""
     wish = exposed.removeprefix(space.prefix + SEPARATOR) if space.prefix else exposed
     overrides: Mapping[str, object] = space.spec.tools.overrides if kind is Kind.TOOLS else {}
     return next((own for own in overrides if space.wish(kind, own) == wish), wish)

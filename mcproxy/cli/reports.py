@@ -22,7 +22,7 @@ COLUMNS: Final = ("upstream", "state", "transport", "version", "offers", "latenc
 
 @dataclass(frozen=True, slots=True)
 class UpstreamReport:
-    """What `mcproxy check --connect` says of one upstream. `latency` is from the start to being connected."""
+    """The result of connecting to one upstream. `latency` is seconds from the start to the connection."""
 
     name: str
     ok: bool
@@ -36,13 +36,13 @@ class UpstreamReport:
     prompts: int
     error: str | None
     renamed: dict[str, str]
-    """Names that callers see otherwise than `{prefix}__{name}`, by the upstream's own."""
+    """Exposed names that are not `{prefix}__{name}`, by the upstream's own names."""
     refused: dict[str, str]
-    """Entries that callers do not see, and why."""
+    """Entries that are hidden from callers, with the reason."""
 
 
 def reports(statuses: Iterable[UpstreamStatus], view: View, latencies: Mapping[str, float]) -> list[UpstreamReport]:
-    """One for each upstream, from its state and from what callers see of it."""
+    """One report per upstream, from its state and from its entries in the catalogue."""
     counts = Counter((shown.upstream, kind) for kind, list_ in view.lists.items() for shown in list_)
     return [
         UpstreamReport(
@@ -77,16 +77,16 @@ def report_row(report: UpstreamReport) -> tuple[str, ...]:
 
 
 def remarks(report: UpstreamReport) -> list[str]:
-    """What does not fit a row: the error, and the names that are not as expected."""
+    """What does not fit in a row: the error, renamed entries and hidden ones."""
     return [
         *([f"{report.name}: {report.error or 'not connected'}"] if not report.ok else []),
-        *(f"{report.name}: {name} is called {exposed}" for name, exposed in report.renamed.items()),
-        *(f"{report.name}: {name or 'an entry'} is not shown: {why}" for name, why in report.refused.items()),
+        *(f"{report.name}: {name} is exposed as {exposed}" for name, exposed in report.renamed.items()),
+        *(f"{report.name}: {name or 'an entry'} is hidden: {why}" for name, why in report.refused.items()),
     ]
 
 
 async def connect(settings: Settings, *, as_json: bool, strict: bool) -> int:
-    """Reports on every upstream; where `strict`, one that is not connected is a failure."""
+    """Prints a report on every upstream; with `strict`, one that is not connected is a failure."""
     start = time.monotonic()
     latencies: dict[str, float] = {}
 

@@ -41,7 +41,7 @@ async def _serve_http(configuration: Configuration, load: Callable[[], Configura
     code, notify = ExitCode.OK, systemd.notifier()
     try:
         async with running(configuration.settings) as app:
-            reloading = Reloading(configuration, load, app.reconfigure, app.metrics, tell=notify)
+            reloading = Reloading(configuration, load, app.reconfigure, app.metrics, notify=notify)
             await serve_http(app, started=partial(_started, app), reloading=reloading, tell=notify)
     except* OSError as group:
         print_err(f"mcproxy stopped: {first_of(group)}")

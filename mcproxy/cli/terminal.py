@@ -1,7 +1,7 @@
-"""The person at a terminal as a client of the gateway: progress as a bar, log messages as lines, questions as prompts.
+"""The person at a terminal as a client: progress as a bar, log messages as lines, elicitation as prompts.
 
-Everything goes to stderr: stdout is for the result. What servers say is printed without control characters, so
-that it cannot take the terminal over.
+Everything is printed to stderr: stdout is for the result. Texts of servers are printed without control characters,
+which could take over the terminal.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from mcproxy.protocol.methods import INPUT_CAPABILITIES, LOG_MESSAGE, PROGRESS
 
 ELICITATION: Final = "elicitation"
 MAX_ATTEMPTS: Final = 5
-"""How often a person is asked again for a value that does not fit."""
+"""Attempts that a person has to enter a valid value."""
 
 Prompt = Callable[[str], str]
-"""Puts a question to the person and returns the line; raises EOFError where nobody answers any more."""
+"""Asks the person and returns the line; raises EOFError at the end of input."""
 
 
 class Terminal:
-    """A `call.clients.Client`. `ask_line` is None where nobody sits there: questions are then refused."""
+    """Implements `call.clients.Client`. `ask_line` is None where no person can answer: questions are refused."""
 
     def __init__(self, console: Console, ask_line: Prompt | None) -> None:
         self._console = console
@@ -44,7 +44,7 @@ class Terminal:
 
     @property
     def capabilities(self) -> Params:
-        """What to declare for this client."""
+        """The client capabilities to declare."""
         return {} if self._ask_line is None else {ELICITATION: raw({"form": {}, "url": {}})}
 
     def notify(self, method: str, params: Params) -> None:
@@ -53,7 +53,7 @@ class Terminal:
             show(params)
 
     async def ask(self, request: InputRequest) -> Raw:
-        """Raises McpError where nobody can answer."""
+        """Raises McpError where no person can answer."""
         if self._ask_line is None or INPUT_CAPABILITIES.get(request.method) != ELICITATION:
             raise McpError(INVALID_REQUEST, f"this client does not answer {request.method}")
         self.close()
@@ -61,7 +61,7 @@ class Terminal:
         return raw(answer)
 
     def close(self) -> None:
-        """Takes the progress bar away, where there is one."""
+        """Removes the progress bar, if any."""
         if self._bar is not None:
             self._bar.stop()
             self._bar = None
@@ -89,7 +89,7 @@ class Terminal:
         self._line(f"{values.get('level')}: {text}")
 
     def _elicit(self, params: dict[str, Any]) -> dict[str, Any]:
-        """Runs on a thread: people are slow (elicitation, 2025-11-25)."""
+        """Asks for the values of an elicitation, on a thread (elicitation, 2025-11-25)."""
         assert self._ask_line is not None, "asked before"
         self._line(f"a server asks: {params.get('message', '')}")
         try:
@@ -108,12 +108,12 @@ class Terminal:
         return {"action": "accept", "content": content}
 
     def _offer_url(self, url: str) -> dict[str, Any]:
-        """The server's page is the person's to open: the domain is shown, and nothing is fetched."""
+        """Shows a server's URL and its domain for the person to open; fetches nothing."""
         self._line(f"open this page of {urlsplit(url).hostname}: {url}")
         return {"action": "accept" if self._question("opened? [y/N] ").lower() in {"y", "yes"} else "decline"}
 
     def _ask_value(self, name: str, shape: dict[str, Any]) -> object:
-        """None where it is left out."""
+        """The value that the person entered; None where it was left out."""
         label = printable(str(shape.get("title") or name))
         hint = shape.get("description") or ", ".join(choices(shape))
         default = shape.get("default")
@@ -140,11 +140,11 @@ class Terminal:
 
 
 class _Declined(Exception):
-    """The person would rather not."""
+    """The person declined to answer."""
 
 
 def parse_value(line: str, shape: dict[str, Any]) -> object:
-    """What was typed, as the primitive type that the schema wants. Raises ValueError with a sentence."""
+    """An entered line as the primitive type of the schema. Raises ValueError with a message for the person."""
     match shape.get("type"):
         case "boolean":
             if line.lower() not in {"y", "yes", "true", "n", "no", "false"}:
@@ -164,18 +164,18 @@ def parse_value(line: str, shape: dict[str, Any]) -> object:
 
 
 def choices(shape: dict[str, Any]) -> list[str]:
-    """The values that an enumeration allows, titled or not; empty where anything goes."""
+    """The values that an enumeration allows, titled or not; empty if it is none."""
     titled = [option["const"] for option in shape.get("oneOf", ()) if isinstance(option, dict) and "const" in option]
     return [str(value) for value in shape.get("enum", titled)]
 
 
 def printable(text: str) -> str:
-    """The text without control characters: a server's words must not move the cursor."""
+    """The text with control characters replaced, so that it cannot move the cursor."""
     return "".join(char if char in "\n\t" or unicodedata.category(char)[0] != "C" else "\ufffd" for char in text)
 
 
 def line_reader(console: Console) -> Prompt | None:
-    """Asks at the console, where a person sits there; None where none does."""
+    """A prompt at the console; None where stdin or the console is no terminal."""
 
     def ask(prompt: str) -> str:
         console.print(Text(prompt), end="")

@@ -1,1 +1,1 @@
-"""mcproxy as a service of its machine: signals, systemd, and reloading the configuration."""
+"""The gateway as a service of its machine: signals, systemd notifications, and reloading the configuration."""

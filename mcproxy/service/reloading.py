@@ -1,7 +1,7 @@
-"""The configuration, read again when somebody asks or one of its files changes, and applied where it is valid (R49).
+"""Reload the configuration on request or when one of its files changes, and apply it if it is valid (R49).
 
-Looks at the files every so often and not for notifications: what editors, mounts and Kubernetes do to them is all seen
-alike, on every file system. A file that is still being written is left alone until two looks find the same.
+Polls the files instead of using notifications: every way in which editors, mounts and Kubernetes replace files looks
+the same, on every file system. A file that is still being written is left alone until two polls find it the same.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from mcproxy.telemetry.metrics import Metrics
 
 log = structlog.get_logger()
 
-LOOK_EVERY: Final = 1.0
-"""Seconds between looks at the files."""
+POLL_INTERVAL: Final = 1.0
+"""Seconds between polls of the files."""
 
 Stamps = dict[str, tuple[int, ...] | None]
-"""What tells a file from what it was before, by its path; None where there is none."""
+"""Device, inode, size and modification time of each file, by path; None for a missing file."""
 
 
 class Reloading:
-    """`load` reads the configuration, in a thread. `apply` puts it in force, at once, and says what that changed."""
+    """`load` reads the configuration, in a thread. `apply` puts it in force at once and returns the difference."""
 
     def __init__(
         self,
@@ -42,8 +42,8 @@ class Reloading:
         apply: Callable[[Settings], Difference],
         metrics: Metrics,
         *,
-        tell: systemd.Notify = systemd.not_notified,
-        look_every: float = LOOK_EVERY,
+        notify: systemd.Notify = systemd.not_notified,
+        poll_interval: float = POLL_INTERVAL,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._configuration = configuration
@@ -51,8 +51,8 @@ class Reloading:
         self._load = load
         self._apply = apply
         self._metrics = metrics
-        self._tell = tell
-        self._look_every = look_every
+        self._notify = notify
+        self._poll_interval = poll_interval
         self._clock = clock
         self._asked = anyio.Event()
         self._read_at = stamps(self._files)
@@ -61,7 +61,7 @@ class Reloading:
 
     @property
     def secrets(self) -> frozenset[str]:
-        """Those of the configuration in force."""
+        """The secrets of the configuration in force."""
         return self._configuration.secrets
 
     @property
@@ -69,25 +69,25 @@ class Reloading:
         return self._configuration.settings.proxy.watch
 
     def ask(self) -> None:
-        """Has the configuration read again, whether it changed or not."""
+        """Requests a reload, whether the files changed or not."""
         self._asked.set()
 
     async def run(self) -> None:
         """Reloads until cancelled."""
         seen = self._read_at
         while True:
-            with anyio.move_on_after(self._look_every):
+            with anyio.move_on_after(self._poll_interval):
                 await self._asked.wait()
             before, seen = seen, await anyio.to_thread.run_sync(stamps, self._files)
             settled = is_settled(before, seen, read_at=self._read_at)
             if self._asked.is_set() or (settled and self.watching):
                 self._asked = anyio.Event()
-                self._tell(systemd.reloading())
+                self._notify(systemd.reloading())
                 seen = self._read_at = await self._reload(seen)
-                self._tell(systemd.READY)
+                self._notify(systemd.READY)
 
     async def _reload(self, before: Stamps) -> Stamps:
-        """Reads the files, which were so before, and returns how they were when read."""
+        """Reloads, and returns the stamps of the files that were read; `before` are those of the last poll."""
         try:
             configuration = await anyio.to_thread.run_sync(self._load)
         except ConfigurationError as error:
@@ -96,13 +96,13 @@ class Reloading:
         else:
             self._files = frozenset(map(str, configuration.files))
             self._put_in_force(configuration)
-        # One that changed since `before` counts as changed, and is read again.
+        # A file that changed since `before` counts as changed, and is read again.
         after = await anyio.to_thread.run_sync(stamps, self._files)
         return {path: before.get(path, stamp) for path, stamp in after.items()}
 
     def _put_in_force(self, configuration: Configuration) -> None:
         proxy = configuration.settings.proxy
-        # What ends only now still knows the secrets of before.
+        # Links that are ending still hold the old secrets.
         logs.configure(proxy.log_format, proxy.log_level, configuration.secrets | self._configuration.secrets)
         self._configuration = configuration
         self._applied(self._apply(configuration.settings))
@@ -111,14 +111,14 @@ class Reloading:
         self._metrics.config_reloads.labels("invalid").inc()
         self._metrics.config_last_reload_successful.set(0)
         for problem in error.problems:
-            log.error("the configuration is invalid and changes nothing", problem=str(problem))
+            log.error("the configuration is invalid and was not applied", problem=str(problem))
 
     def _applied(self, difference: Difference) -> None:
         self._metrics.config_reloads.labels("applied").inc()
         if difference.applies:
             self._metrics.config_generation.inc()
         self._succeeded()
-        tell(difference)
+        log_difference(difference)
 
     def _succeeded(self) -> None:
         self._metrics.config_last_reload_successful.set(1)
@@ -126,12 +126,12 @@ class Reloading:
 
 
 def is_settled(before: Stamps, now: Stamps, *, read_at: Stamps) -> bool:
-    """Whether files are others than they were when read, and nobody is at it any more."""
+    """Whether files differ from when they were read, and have stopped changing."""
     return now == before and now != read_at
 
 
 def stamps(files: Iterable[str]) -> Stamps:
-    """Where a file lies counts too: a link may lead elsewhere by now, to one that is as old and as large."""
+    """Includes device and inode: a link may point to another file of the same age and size."""
     return {path: _stamp(path) for path in sorted(files)}
 
 
@@ -143,14 +143,14 @@ def _stamp(path: str) -> tuple[int, ...] | None:
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
-def tell(difference: Difference) -> None:
-    """One line for each difference, in the names of keys."""
+def log_difference(difference: Difference) -> None:
+    """Logs one line for each difference, by key."""
     for name in difference.added:
         log.info("upstream added", upstream=name)
     for name in difference.removed:
         log.info("upstream removed", upstream=name)
     for change in difference.changed:
-        log.info("upstream changed", upstream=change.name, keys=change.keys, connects_anew=change.reconnects)
+        log.info("upstream changed", upstream=change.name, keys=change.keys, reconnects=change.reconnects)
     if difference.reordered:
         log.info("upstreams reordered")
     for key in difference.proxy:
@@ -160,5 +160,5 @@ def tell(difference: Difference) -> None:
     for name in difference.endpoints:
         log.info("endpoint changed", endpoint=name)
     for key in difference.restart:
-        log.warning("setting changed, but needs a restart: its old value stays in force", key=key)
-    log.info("configuration reloaded" if difference else "configuration read again: nothing changed")
+        log.warning("setting changed, but needs a restart: the old value stays in force", key=key)
+    log.info("configuration reloaded" if difference else "configuration reloaded: nothing changed")

@@ -1,8 +1,8 @@
-"""What signals mean to a gateway that serves: to end, to read its configuration again, to log more. Carries out none.
+"""Which signal makes the gateway stop, reload or change its log level. Carries out none of it.
 
-SIGTERM and SIGINT end. SIGHUP reloads, unless it says that the terminal is gone on which the gateway was started: that
-ends it, as does any SIGHUP where nothing can be reloaded. SIGUSR1 turns debug logs on, and off again. What whoever
-started the gateway had ignored, as `nohup` does, stays ignored.
+SIGTERM and SIGINT stop. SIGHUP reloads, except when the terminal on which the gateway was started has closed: then it
+stops, as it does where nothing can be reloaded. SIGUSR1 switches debug logs on and off. Signals that were ignored at
+the start, as under `nohup`, stay ignored.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable
-from enum import Enum, auto
+from enum import Enum
 from typing import Final
 
 import anyio
@@ -19,24 +19,25 @@ import structlog
 log = structlog.get_logger()
 
 TERMINAL: Final = "/dev/tty"
-"""The terminal that controls this process, whatever it is called; there is none where this cannot be opened."""
+"""The controlling terminal of this process; it cannot be opened where there is none."""
 
-_OF_UNIX: Final = {number.name: number for number in signal.Signals}
-_HANGUP: Final = _OF_UNIX.get("SIGHUP")
-_VERBOSE: Final = _OF_UNIX.get("SIGUSR1")
+_SIGNALS: Final = {number.name: number for number in signal.Signals}
+_HANGUP: Final = _SIGNALS.get("SIGHUP")
+_VERBOSE: Final = _SIGNALS.get("SIGUSR1")
 
 
 class SignalAction(Enum):
-    STOP = auto()
-    RELOAD = auto()
-    VERBOSE = auto()
-    """Log all, or no more than is configured again."""
+    """What a signal asks of the gateway."""
+
+    STOP = "drain and exit"
+    RELOAD = "read the configuration again"
+    VERBOSE = "switch debug logs on or off"
 
 
 async def handle_signals(act: Callable[[SignalAction], None], *, reloads: bool) -> None:
-    """Hands over what each signal means, until STOP. After that, another one to end does so at once."""
-    number = await _last(act, reloads=reloads, on_terminal=has_terminal())
-    # A terminal that closes says so, and then its shell does; and a late wish to reload is none to end at once.
+    """Passes on the action of each signal, until STOP; a further SIGTERM or SIGINT then kills at once."""
+    number = await _stop_signal(act, reloads=reloads, on_terminal=has_terminal())
+    # A closing terminal and then its shell both send SIGHUP; a late reload request must not kill.
     for late in (_HANGUP, _VERBOSE):
         if late is not None:
             signal.signal(late, signal.SIG_IGN)
@@ -44,15 +45,15 @@ async def handle_signals(act: Callable[[SignalAction], None], *, reloads: bool) 
     act(SignalAction.STOP)
 
 
-async def _last(act: Callable[[SignalAction], None], *, reloads: bool, on_terminal: bool) -> signal.Signals:
-    """The signal that means to stop; what others mean is handed over."""
-    with anyio.open_signal_receiver(*_heeded()) as signals:
+async def _stop_signal(act: Callable[[SignalAction], None], *, reloads: bool, on_terminal: bool) -> signal.Signals:
+    """The first signal that means STOP; the actions of others are passed on."""
+    with anyio.open_signal_receiver(*_handled()) as signals:
         while True:
             number = await anext(signals)
-            order = action_for(number, reloads=reloads and not (on_terminal and not has_terminal()))
-            if order is SignalAction.STOP:
+            action = action_for(number, reloads=reloads and not (on_terminal and not has_terminal()))
+            if action is SignalAction.STOP:
                 return number
-            act(order)
+            act(action)
 
 
 def action_for(number: signal.Signals, *, reloads: bool) -> SignalAction:
@@ -69,6 +70,6 @@ def has_terminal(path: str = TERMINAL) -> bool:
     return True
 
 
-def _heeded() -> list[signal.Signals]:
+def _handled() -> list[signal.Signals]:
     named = (signal.SIGTERM, signal.SIGINT, _HANGUP, _VERBOSE)
     return [number for number in named if number is not None and signal.getsignal(number) is not signal.SIG_IGN]

@@ -139,7 +139,7 @@ def test_a_lock_file_has_a_line_for_each_definition_and_nothing_invisible() -> N
      '{"lockfile":1,"upstreams":{"a":{"tools":{"x":{"sha256":"abc"}}}}}'],
 )  # fmt: skip
 def test_a_lock_file_that_is_not_understood_is_refused(text: str) -> None:
-    with pytest.raises(ConfigurationError, match=r"mcproxy\.lock: is no lock file"):
+    with pytest.raises(ConfigurationError, match=r"mcproxy\.lock: is not a valid lock file"):
         parse(text, "mcproxy.lock")
 
 

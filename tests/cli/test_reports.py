@@ -13,6 +13,6 @@ DOWN = UpstreamReport("web", False, "http", None, None, None, 0, 0, 0, 0, "refus
 def test_an_upstream_is_a_row_and_its_oddities_are_remarks() -> None:
     offers = "3 tools, 2 resources, 0 prompts"
     assert report_row(READY) == ("git", "ready", "stdio", "2025-11-25 (handshake)", offers, "0.50 s")
-    assert remarks(READY) == ["git: a b is called git__a_b", "git: an entry is not shown: no"]
+    assert remarks(READY) == ["git: a b is exposed as git__a_b", "git: an entry is hidden: no"]
     assert report_row(DOWN)[1:4] == ("failed", "http", "")
     assert remarks(DOWN) == ["web: refused"]

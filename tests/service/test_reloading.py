@@ -76,7 +76,7 @@ async def watched(path: Path) -> AsyncIterator[Watched]:
     configuration = read(path, {})
     it = Watched(path, Metrics(), configuration.settings)
     it.reloading = Reloading(
-        configuration, it.load, it.apply, it.metrics, tell=it.tell, look_every=LOOK, clock=lambda: 7.0
+        configuration, it.load, it.apply, it.metrics, notify=it.tell, poll_interval=LOOK, clock=lambda: 7.0
     )
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(it.reloading.run)
