@@ -27,7 +27,7 @@ from mcproxy.call.calls import Call, Complete, Failed, Handler, InputRequired, O
 from mcproxy.call.clients import InputRequest
 from mcproxy.concurrency.clock import Clock, Sleep
 from mcproxy.gateway.component import Component, Reconfiguration
-from mcproxy.gateway.input.parked_call import Unaskable, lacking
+from mcproxy.gateway.input.parked_call import UnparkableClient, undeclared
 from mcproxy.gateway.input.parking import Parking, Pause
 from mcproxy.gateway.input.request_state import Parked, Relayed, RequestStates, refused
 from mcproxy.gateway.input.rounds import driven
@@ -70,7 +70,7 @@ class InputBridge(Component):
         mint: Callable[[], str] = _mint,
     ) -> None:
         self._limits = limits
-        self._tickets = RequestStates(sealer)
+        self._states = RequestStates(sealer)
         self._resolver = resolver
         self._clock = clock
         self._sleep = sleep
@@ -79,7 +79,7 @@ class InputBridge(Component):
 
     def reconfigure(self, change: Reconfiguration) -> None:
         self._limits = change.settings.proxy.bridge
-        self._parking.reconfigure(self._limits)
+        self._parking.reconfigure(change)
 
     async def run(self) -> None:
         await self._parking.run()
@@ -109,13 +109,13 @@ class InputBridge(Component):
             outcome = await self._parking.begin(handler, made)
         else:
             # Should its upstream come back in the other era before the call is sent, what it asks is refused.
-            client = Unaskable(made)
-            outcome = client.told(await handler(replace(made, client=client)))
+            client = UnparkableClient(made)
+            outcome = client.explained(await handler(replace(made, client=client)))
         match outcome:
             case Complete():
                 return outcome
             case Pause(parked=parked, requests=requests, expires=expires):
-                return input_required(requests, self._tickets.issue(call, parked, expires))
+                return input_required(requests, self._states.issue(call, parked, expires))
             case InputRequired():
                 return await self._relay(call, outcome)
             case Failed(error=error) if (requests := url_elicitations(error)) and not is_unwilling(call):
@@ -125,7 +125,7 @@ class InputBridge(Component):
 
     async def _continued(self, call: Call) -> Call | Parked:
         """What a retry continues: a call that waits here, or itself with its upstream's own state. Raises McpError."""
-        match self._tickets.open(call, self._clock()):
+        match self._states.open(call, self._clock()):
             case Relayed(upstream=upstream, state=state):
                 if await self._resolver.owner(call) != upstream:
                     raise refused("is of another server than the one that answers now: make the call again, without it")
@@ -140,11 +140,11 @@ class InputBridge(Component):
         """An upstream's own request for input, with its state inside ours; where it gave none, the client gets none."""
         missing = _missing(call, required)
         if missing:
-            return lacking(missing)
+            return undeclared(missing)
         if required.state is None:
             return required
         continuation = Relayed(await self._resolver.owner(call), required.state)
-        state = self._tickets.issue(call, continuation, self._clock() + self._limits.park_ttl)
+        state = self._states.issue(call, continuation, self._clock() + self._limits.park_ttl)
         return replace(required, state=state, result={**required.result, REQUEST_STATE: raw(state)})
 
 

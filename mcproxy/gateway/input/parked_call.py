@@ -1,13 +1,16 @@
-"""One call of a stateless client to an upstream that may ask while it runs, alive across the client's requests.
+"""A call of a stateless client that lives on between the client's requests, because its upstream asked for input.
 
-A request is attached to it, or nobody is: then what the upstream says is kept for the next one. Refuses what the
-client did not declare; seals nothing, times nothing, and starts no task.
+A state machine, written as the table `TRANSITIONS`. The call runs upstream in a task of its own; this is the upstream's
+`Client` meanwhile. Questions that need an undeclared capability are refused; what the upstream says while no request of
+the client is there is kept, within bounds, for the next one. Keeps no time, seals nothing, starts no task.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Final
 
 import anyio
@@ -33,8 +36,62 @@ from mcproxy.protocol.jsonrpc import (
 )
 
 
+class ParkedCallState(Enum):
+    """What a call is doing, as far as its client's requests are concerned."""
+
+    RUNNING = "runs upstream, and a request of its client waits for it"
+    ASKING = "asked for input; what is asked within the gathering time goes into the same answer"
+    PARKED = "waits upstream for a retry of its client"
+    FINISHED = "has its outcome, which waits for a retry of its client"
+    CANCELLED = "is being cancelled upstream"
+    OVER = "is over, and its client has the outcome or is gone"
+
+
+class ParkedCallEvent(Enum):
+    """What happens to such a call."""
+
+    ASKED = "the upstream asked for input"
+    SETTLED = "no question is open any more"
+    GATHERED = "the gathering time is over"
+    RETRIED = "a retry of the client came"
+    ENDED = "the call ended, and has its outcome"
+    ABANDONED = "the client hung up, sent no retry in time, or found no room"
+
+
+_State, _Event = ParkedCallState, ParkedCallEvent
+TRANSITIONS: Final[Mapping[ParkedCallState, Mapping[ParkedCallEvent, ParkedCallState]]] = {
+    _State.RUNNING: {
+        _Event.ASKED: _State.ASKING,
+        _Event.ENDED: _State.OVER,
+        _Event.ABANDONED: _State.CANCELLED,
+    },
+    _State.ASKING: {
+        _Event.ASKED: _State.ASKING,
+        _Event.SETTLED: _State.RUNNING,
+        _Event.GATHERED: _State.PARKED,
+        _Event.ENDED: _State.OVER,
+        _Event.ABANDONED: _State.CANCELLED,
+    },
+    _State.PARKED: {
+        _Event.ASKED: _State.PARKED,
+        _Event.SETTLED: _State.PARKED,
+        _Event.RETRIED: _State.ASKING,
+        _Event.ENDED: _State.FINISHED,
+        _Event.ABANDONED: _State.CANCELLED,
+    },
+    _State.FINISHED: {
+        _Event.RETRIED: _State.OVER,
+        _Event.ABANDONED: _State.OVER,
+    },
+    _State.CANCELLED: {
+        _Event.SETTLED: _State.CANCELLED,
+        _Event.ENDED: _State.OVER,
+    },
+}
+
+
 @dataclass(eq=False, slots=True)
-class _AskedInput:
+class _Question:
     request: InputRequest
     answered: anyio.Event = field(default_factory=anyio.Event)
     answer: Raw | McpError | None = None
@@ -44,135 +101,148 @@ class _AskedInput:
         self.answered.set()
 
 
-class Declared:
-    """What a client can be asked, and what an upstream wanted to ask it beyond that."""
+class DeclaredCapabilities:
+    """The capabilities that a client declared, and those that its upstream would have needed beside them."""
 
     def __init__(self, capabilities: Params) -> None:
-        self._capabilities = capabilities
-        self._refused: Capabilities = {}
+        self._declared = capabilities
+        self._missing: Capabilities = {}
 
     def renew(self, capabilities: Params) -> None:
         """A retry may declare more, or less, than the request before it."""
-        self._capabilities = capabilities
+        self._declared = capabilities
 
     def check(self, request: InputRequest) -> None:
         """Raises McpError where the client did not declare that it can be asked this."""
-        missing = missing_capabilities(self._capabilities, request.method, request.params)
+        missing = missing_capabilities(self._declared, request.method, request.params)
         if missing:
-            self._refused = merged(self._refused, missing)
+            self._missing = merged(self._missing, missing)
             sentence = f"the client cannot answer {request.method}: it did not declare {named(missing)}"
             raise McpError(INVALID_REQUEST, sentence)
 
-    def told(self, outcome: Outcome) -> Outcome:
-        """What to tell the client of its call: where that fails after such a refusal, what it should have declared."""
-        return lacking(self._refused) if self._refused and _is_refusal(outcome) else outcome
+    def explained(self, outcome: Outcome) -> Outcome:
+        """The outcome; where the upstream refuses the call after such a question, what was not declared (-32021)."""
+        return undeclared(self._missing) if self._missing and _is_refusal(outcome) else outcome
 
 
-class Unaskable:
-    """The upstream's `Client` during a call in which nothing can be asked: it is told things, and that is all."""
+class UnparkableClient:
+    """The upstream's `Client` during a call that cannot be parked: notifications pass, questions are refused."""
 
     __slots__ = ("_call", "_declared")
 
     def __init__(self, call: Call) -> None:
         self._call = call
-        self._declared: Declared | None = None
-        """Once something was to be asked."""
+        self._declared: DeclaredCapabilities | None = None
+        """Made with the first question."""
 
     def notify(self, method: str, params: Params) -> None:
         self._call.client.notify(method, params)
 
     async def ask(self, request: InputRequest) -> Raw:
         if self._declared is None:
-            self._declared = Declared(self._call.caller.capabilities)
+            self._declared = DeclaredCapabilities(self._call.caller.capabilities)
         self._declared.check(request)
         return await self._call.client.ask(request)
 
-    def told(self, outcome: Outcome) -> Outcome:
-        """As `Declared.told`."""
-        return outcome if self._declared is None else self._declared.told(outcome)
+    def explained(self, outcome: Outcome) -> Outcome:
+        """As `DeclaredCapabilities.explained`."""
+        return outcome if self._declared is None else self._declared.explained(outcome)
 
 
 class ParkedCall:
-    """The upstream's `Client` meanwhile."""
+    """The upstream's `Client` for as long as the call lasts."""
 
     def __init__(self, call: Call, limits: settings.BridgeSettings) -> None:
         self.id: str | None = None
-        """By which its client's retries find it, once it has been parked."""
+        """The id by which its client's retries find it, once it has been parked."""
         self.principal: Final = call.caller.principal
         self.task: asyncio.Task[None] | None = None
-        """The task in which the call goes to the upstream."""
+        """The task in which the call goes to its upstream."""
+        self.state = ParkedCallState.RUNNING
         self.round = 0
-        """How often it was resumed; a ticket is good for one round."""
+        """How often it was resumed; each sealed state is good for one round."""
         self.outcome: Outcome | None = None
         self._limits = limits
-        self._attached: Call | None = call
-        self._declared = Declared(call.caller.capabilities)
-        self._questions: dict[str, _AskedInput] = {}
+        self._request = call
+        """The client's latest request."""
+        self._declared = DeclaredCapabilities(call.caller.capabilities)
+        self._questions: dict[str, _Question] = {}
+        """Those without an answer, by the keys that we give them."""
         self._asked = 0
-        self._missed: BoundedQueue[tuple[str, Params]] = BoundedQueue(limits.max_kept_messages, limits.max_kept_bytes)
-        self._stirred: asyncio.Event | None = None
-        """For who waits now."""
+        self._kept: BoundedQueue[tuple[str, Params]] = BoundedQueue(limits.max_kept_messages, limits.max_kept_bytes)
+        """What the upstream said while no request of the client was there."""
+        self._changed: asyncio.Event | None = None
+        """Set at the next transition, for the request that waits for it."""
 
     @property
     def requests(self) -> dict[str, InputRequest]:
-        """What the client has still to answer, by our keys."""
+        """The questions that the client has still to answer, by our keys."""
         return {key: question.request for key, question in self._questions.items()}
 
-    async def stirred(self) -> None:
-        """Returns when the upstream asked for something next, or the call ended. For one at a time."""
-        self._stirred = asyncio.Event()
-        await self._stirred.wait()
+    async def changed(self) -> None:
+        """Returns at the next transition. For one task at a time."""
+        self._changed = asyncio.Event()
+        await self._changed.wait()
 
-    def finish(self, outcome: Outcome) -> None:
-        """The first outcome is the one that counts."""
-        if self.outcome is None:
-            self.outcome = self._declared.told(outcome)
-            for question in self._questions.values():
-                question.settle(McpError(INVALID_REQUEST, "the call that this was asked for is over"))
-            self._stir()
+    def end(self, outcome: Outcome) -> None:
+        """Takes the outcome; a second one is ignored."""
+        if self.outcome is not None:
+            return
+        self.outcome = self._declared.explained(outcome)
+        self._move(ParkedCallEvent.ENDED)
+        for question in self._questions.values():
+            question.settle(McpError(INVALID_REQUEST, "the call that this was asked for is over"))
+        self._questions.clear()
 
-    def cancel(self) -> None:
-        """Ends the call, if it is not over."""
-        if self.outcome is None and self.task is not None:
+    def abandon(self) -> None:
+        """Cancels the call upstream, if it is not over. Idempotent."""
+        if ParkedCallEvent.ABANDONED not in TRANSITIONS.get(self.state, {}):
+            return
+        self._move(ParkedCallEvent.ABANDONED)
+        if self.task is not None:
             self.task.cancel()
 
     def park(self) -> None:
-        self._attached = None
+        self._move(ParkedCallEvent.GATHERED)
 
     def resume(self, call: Call) -> None:
-        """Attaches a retry, with the answers that it brings. Raises McpError, and does nothing, if one is malformed."""
+        """Takes a retry, with the answers that it brings. Raises McpError, and does nothing, if one is malformed."""
         answers = self._answers(call)
-        self._attached = call
+        self._move(ParkedCallEvent.RETRIED)
+        self._request = call
         self._declared.renew(call.caller.capabilities)
         self.round += 1
-        while len(self._missed):
-            call.client.notify(*self._missed.take())
+        while len(self._kept):
+            call.client.notify(*self._kept.take())
         for key, answer in answers.items():
             self._questions.pop(key).settle(answer)
         self._withdraw_undeclared()
+        if self.state is ParkedCallState.ASKING and not self._questions:
+            self._move(ParkedCallEvent.SETTLED)
 
     def notify(self, method: str, params: Params) -> None:
-        if self._attached is None:
-            # As they came they hold on to the whole message, whatever else was in it.
+        if self.state is ParkedCallState.PARKED:
+            # Copied: as they came, they keep the whole message in memory.
             kept = {key: value.copy() for key, value in params.items()}
-            self._missed.put((method, kept), size_of(kept))
+            self._kept.put((method, kept), size_of(kept))
         else:
-            self._attached.client.notify(method, params)
+            self._request.client.notify(method, params)
 
     async def ask(self, request: InputRequest) -> Raw:
-        if self.outcome is not None:
+        if ParkedCallEvent.ASKED not in TRANSITIONS.get(self.state, {}):
             raise McpError(INVALID_REQUEST, "the call that this is asked for is over")
         self._declared.check(request)
         if len(self._questions) >= self._limits.max_questions:
             raise McpError(INVALID_REQUEST, "too many questions at once for one call (bridge.max_questions)")
         self._asked += 1
-        key, question = str(self._asked), _AskedInput(request)
+        key, question = str(self._asked), _Question(request)
         self._questions[key] = question
-        self._stir()
+        self._move(ParkedCallEvent.ASKED)
         try:
             await question.answered.wait()
         finally:
-            self._questions.pop(key, None)
+            if self._questions.pop(key, None) is not None and not self._questions:
+                self._move(ParkedCallEvent.SETTLED)
         if isinstance(question.answer, McpError):
             raise question.answer
         assert question.answer is not None
@@ -197,13 +267,14 @@ class ParkedCall:
             except McpError as refusal:
                 self._questions.pop(key).settle(refusal)
 
-    def _stir(self) -> None:
-        if self._stirred is not None:
-            self._stirred.set()
+    def _move(self, event: ParkedCallEvent) -> None:
+        self.state = TRANSITIONS[self.state][event]
+        if self._changed is not None:
+            self._changed.set()
 
 
 def _is_refusal(outcome: Outcome) -> bool:
-    """Whether the upstream itself says no. That it is gone or too slow is told as that."""
+    """Whether the upstream itself refuses. That it is gone or too slow is another failure, and stays what it is."""
     match outcome:
         case Failed(party=Party.UPSTREAM, reason=Reason.PROTOCOL_ERROR):
             return True
@@ -211,7 +282,7 @@ def _is_refusal(outcome: Outcome) -> bool:
             return False
 
 
-def lacking(capabilities: Capabilities) -> Failed:
+def undeclared(capabilities: Capabilities) -> Failed:
     """The failure of a call that needs more than its client declared (basic, "Capabilities")."""
     sentence = f"this call needs client capabilities that were not declared: {named(capabilities)}"
     data = raw({"requiredCapabilities": capabilities})

@@ -1,7 +1,7 @@
-"""The `requestState` that a stateless client carries: what its retry continues, sealed and bound to the request.
+"""The `requestState` that a stateless client carries between its requests: sealed, expiring, bound to one request.
 
-A ticket is good for the same principal, endpoint, method and params until it expires (2026-07-28, mrtr, "Server
-Requirements"). That a ticket is used once is for whoever keeps what it continues: nothing is stored here.
+It is good for the same principal, endpoint, method and params until it expires (2026-07-28, mrtr, "Server
+Requirements"). Nothing is stored here: that a state of a parked call is used once is up to `parking`.
 """
 
 from __future__ import annotations
@@ -20,33 +20,33 @@ from mcproxy.protocol.jsonrpc import INVALID_PARAMS, parse_text
 from mcproxy.sealing import Sealer, Unsealable
 
 _PURPOSE: Final = "requestState"
-_OF_ONE_ATTEMPT: Final = frozenset({META, INPUT_RESPONSES, REQUEST_STATE})
+_ATTEMPT_MEMBERS: Final = frozenset({META, INPUT_RESPONSES, REQUEST_STATE})
 
 
 class Relayed(msgspec.Struct, frozen=True, tag=True):
-    """The retry goes to the upstream that gave `state`."""
+    """The retry is sent to `upstream`, with the state that this one gave."""
 
     upstream: str
     state: str
 
 
 class Parked(msgspec.Struct, frozen=True, tag=True):
-    """The retry wakes a call that waits here; each of its rounds is another ticket."""
+    """The retry resumes the parked call with this id, if that is still in this round."""
 
-    parked_call: str
+    id: str
     round: int
 
 
 Continuation = Relayed | Parked
 
 
-class _Ticket(msgspec.Struct, frozen=True, array_like=True):
+class _SealedState(msgspec.Struct, frozen=True, array_like=True):
     binding: str
     expires: float
     continuation: Continuation
 
 
-_tickets = msgspec.json.Decoder(_Ticket)
+_states = msgspec.json.Decoder(_SealedState)
 _encoder = msgspec.json.Encoder(order="sorted")
 
 
@@ -56,20 +56,20 @@ class RequestStates:
 
     def issue(self, call: Call, continuation: Continuation, expires: float) -> str:
         """`expires` is a Unix time in seconds."""
-        ticket = _Ticket(_binding(call), expires, continuation)
-        return self._sealer.seal(_PURPOSE, _encoder.encode(ticket))
+        sealed = _SealedState(_binding(call), expires, continuation)
+        return self._sealer.seal(_PURPOSE, _encoder.encode(sealed))
 
     def open(self, call: Call, now: float) -> Continuation:
-        """What `call`, which carries a ticket, continues. Raises McpError where that is not good."""
+        """What `call`, which carries a state, continues. Raises McpError where the state is not good."""
         try:
-            ticket = _tickets.decode(self._sealer.open(_PURPOSE, parse_text(call.params[REQUEST_STATE]) or ""))
+            sealed = _states.decode(self._sealer.open(_PURPOSE, parse_text(call.params[REQUEST_STATE]) or ""))
         except (Unsealable, msgspec.MsgspecError) as error:
             raise refused("is not one that this gateway gave: return it exactly as it came") from error
-        if ticket.expires <= now:
+        if sealed.expires <= now:
             raise refused("has expired: make the call again, without it")
-        if ticket.binding != _binding(call):
+        if sealed.binding != _binding(call):
             raise refused("was given for another request: retry with the same caller, method and params")
-        return ticket.continuation
+        return sealed.continuation
 
 
 def refused(why: str) -> McpError:
@@ -78,7 +78,7 @@ def refused(why: str) -> McpError:
 
 def _binding(call: Call) -> str:
     """A digest of who asks for what. Params count by their value, however a client spells the JSON of its retry."""
-    params = {key: _canonical(value) for key, value in call.params.items() if key not in _OF_ONE_ATTEMPT}
+    params = {key: _canonical(value) for key, value in call.params.items() if key not in _ATTEMPT_MEMBERS}
     identity = (call.caller.principal.name, call.caller.endpoint, call.method, params)
     return hashlib.sha256(_encoder.encode(identity)).hexdigest()
 

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import anyio
 import pytest
+from anyio.abc import TaskGroup
 
 from mcproxy.call.calls import Call, InputRequired, Outcome
 from mcproxy.call.clients import InputRequest
 from mcproxy.call.errors import McpError
+from mcproxy.call.identity import ANONYMOUS, Caller
+from mcproxy.gateway.input.parked_call import TRANSITIONS, ParkedCall, ParkedCallEvent, ParkedCallState
+from mcproxy.protocol.eras import LATEST
 from mcproxy.protocol.jsonrpc import INVALID_PARAMS, INVALID_REQUEST, Params, raw
-from mcproxy.protocol.methods import LOG_MESSAGE, PROGRESS
+from mcproxy.protocol.methods import LOG_MESSAGE, PROGRESS, row_of
+from mcproxy.settings import BridgeSettings
 from tests.fakes.bridging import (
     ACCEPTED,
     ROOTS,
@@ -269,3 +276,122 @@ async def asking_forever(call: Call) -> Outcome:
 
 async def _call(world: World) -> None:
     await world.call()
+
+
+class Driven:
+    """A parked call that a test drives through its states, as its upstream, its client and its keeper would."""
+
+    def __init__(self, tasks: TaskGroup) -> None:
+        self.call = ParkedCall(self.request(), BridgeSettings())
+        self._tasks = tasks
+        self._scopes = list[anyio.CancelScope]()
+        self._acts = {
+            ParkedCallEvent.ASKED: self.ask,
+            ParkedCallEvent.SETTLED: self.withdraw,
+            ParkedCallEvent.GATHERED: self.park,
+            ParkedCallEvent.RETRIED: self.retry,
+            ParkedCallEvent.ENDED: self.end,
+            ParkedCallEvent.ABANDONED: self.abandon,
+        }
+
+    def request(self) -> Call:
+        return Call(row_of("tools/call"), {}, Caller(ANONYMOUS, LATEST, {"roots": raw({})}), FakeClient())
+
+    async def ask(self) -> None:
+        scope = anyio.CancelScope()
+        self._scopes.append(scope)
+
+        async def asking() -> None:
+            with scope, suppress(McpError):
+                await self.call.ask(roots())
+
+        self._tasks.start_soon(asking)
+        await quiet()
+
+    async def withdraw(self) -> None:
+        """The upstream takes back all its questions."""
+        for scope in self._scopes:
+            scope.cancel()
+        await quiet()
+
+    async def park(self) -> None:
+        self.call.park()
+
+    async def retry(self) -> None:
+        self.call.resume(self.request())
+
+    async def end(self) -> None:
+        self.call.end(complete())
+
+    async def abandon(self) -> None:
+        self.call.abandon()
+
+    async def does(self, event: ParkedCallEvent) -> ParkedCallState:
+        await self._acts[event]()
+        return self.call.state
+
+
+WAYS_TO: dict[ParkedCallState, tuple[ParkedCallEvent, ...]] = {
+    ParkedCallState.RUNNING: (),
+    ParkedCallState.ASKING: (ParkedCallEvent.ASKED,),
+    ParkedCallState.PARKED: (ParkedCallEvent.ASKED, ParkedCallEvent.GATHERED),
+    ParkedCallState.FINISHED: (ParkedCallEvent.ASKED, ParkedCallEvent.GATHERED, ParkedCallEvent.ENDED),
+    ParkedCallState.CANCELLED: (ParkedCallEvent.ASKED, ParkedCallEvent.ABANDONED),
+    ParkedCallState.OVER: (ParkedCallEvent.ENDED,),
+}
+"""The events that bring a call that begins into each state."""
+
+
+@pytest.mark.parametrize(
+    ("state", "event"),
+    [(state, event) for state, row in TRANSITIONS.items() for event in row],
+    ids=lambda each: each.name,
+)
+async def test_a_call_takes_every_edge_of_its_table(state: ParkedCallState, event: ParkedCallEvent) -> None:
+    async with anyio.create_task_group() as tasks:
+        driven = Driven(tasks)
+        for before in WAYS_TO[state]:
+            await driven.does(before)
+        assert driven.call.state is state
+        assert await driven.does(event) is TRANSITIONS[state][event]
+        tasks.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("state", [ParkedCallState.FINISHED, ParkedCallState.CANCELLED, ParkedCallState.OVER])
+async def test_a_call_that_ended_asks_nothing_more(state: ParkedCallState) -> None:
+    async with anyio.create_task_group() as tasks:
+        driven = Driven(tasks)
+        for before in WAYS_TO[state]:
+            await driven.does(before)
+        with pytest.raises(McpError, match="is over"):
+            await driven.call.ask(roots())
+        assert driven.call.state is state
+        tasks.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("state", [state for state in ParkedCallState if state is not ParkedCallState.OVER])
+async def test_a_call_has_the_first_outcome_that_it_was_given(state: ParkedCallState) -> None:
+    async with anyio.create_task_group() as tasks:
+        driven = Driven(tasks)
+        for before in WAYS_TO[state]:
+            await driven.does(before)
+        outcome = complete(first=1)
+        if state is ParkedCallState.FINISHED:
+            assert driven.call.outcome == complete()
+        else:
+            driven.call.end(outcome)
+            driven.call.end(complete(second=2))
+            assert driven.call.outcome == outcome
+        tasks.cancel_scope.cancel()
+
+
+async def test_a_call_that_is_over_cannot_be_parked_resumed_or_abandoned() -> None:
+    async with anyio.create_task_group() as tasks:
+        driven = Driven(tasks)
+        await driven.end()
+        await driven.abandon()
+        assert driven.call.state is ParkedCallState.OVER
+        with pytest.raises(KeyError):
+            driven.call.park()
+        with pytest.raises(KeyError):
+            driven.call.resume(driven.request())

@@ -32,33 +32,33 @@ def carrying(call: Call, token: object) -> Call:
     return call.with_params({**call.params, "requestState": raw(token)})
 
 
-def tickets(secret: bytes = b"secret") -> RequestStates:
+def states(secret: bytes = b"secret") -> RequestStates:
     return RequestStates(Sealer(secret))
 
 
 def refusal(call: Call, token: object, now: float = NOW) -> str:
     with pytest.raises(McpError) as refused:
-        tickets().open(carrying(call, token), now)
+        states().open(carrying(call, token), now)
     assert refused.value.code == INVALID_PARAMS
     return refused.value.message
 
 
 @pytest.mark.parametrize("continuation", [RELAYED, Parked("id", 3)])
-def test_a_retry_continues_what_its_ticket_says(continuation: Relayed | Parked) -> None:
-    token = tickets().issue(a_call(), continuation, NOW + 1)
-    assert tickets().open(carrying(a_call(), token), NOW) == continuation
+def test_a_retry_continues_what_its_state_says(continuation: Relayed | Parked) -> None:
+    token = states().issue(a_call(), continuation, NOW + 1)
+    assert states().open(carrying(a_call(), token), NOW) == continuation
 
 
 def test_what_changes_between_attempts_does_not_matter() -> None:
-    token = tickets().issue(a_call(_meta={"traceparent": "1"}, requestState="older"), RELAYED, NOW + 1)
+    token = states().issue(a_call(_meta={"traceparent": "1"}, requestState="older"), RELAYED, NOW + 1)
     retry = a_call(_meta={"traceparent": "2"}, inputResponses={"1": {}})
-    assert tickets().open(carrying(retry, token), NOW) == RELAYED
+    assert states().open(carrying(retry, token), NOW) == RELAYED
 
 
 def test_the_same_arguments_may_be_spelled_otherwise() -> None:
-    token = tickets().issue(a_call(), RELAYED, NOW + 1)
+    token = states().issue(a_call(), RELAYED, NOW + 1)
     params: Params = {"arguments": Raw(b'{ "b": [1.50, "\\u0078"], "a": 1 }'), "name": raw("greet")}
-    assert tickets().open(carrying(replace(a_call(), params=params), token), NOW) == RELAYED
+    assert states().open(carrying(replace(a_call(), params=params), token), NOW) == RELAYED
 
 
 @pytest.mark.parametrize(
@@ -73,23 +73,23 @@ def test_the_same_arguments_may_be_spelled_otherwise() -> None:
         a_call(extra=1),
     ],
 )
-def test_a_ticket_is_no_good_for_another_request(other: Call) -> None:
-    token = tickets().issue(a_call(), RELAYED, NOW + 1)
+def test_a_state_is_no_good_for_another_request(other: Call) -> None:
+    token = states().issue(a_call(), RELAYED, NOW + 1)
     assert "another request" in refusal(other, token)
 
 
-def test_a_ticket_expires() -> None:
-    token = tickets().issue(a_call(), RELAYED, NOW)
+def test_a_state_expires() -> None:
+    token = states().issue(a_call(), RELAYED, NOW)
     assert "expired" in refusal(a_call(), token)
 
 
 @pytest.mark.parametrize("token", ["", "x", "a" * 100, "ü", 7, None, {"a": 1}])
-def test_what_is_no_ticket_is_refused(token: object) -> None:
+def test_what_is_no_state_is_refused(token: object) -> None:
     assert "not one that this gateway gave" in refusal(a_call(), token)
 
 
-def test_a_ticket_of_another_key_or_purpose_is_refused() -> None:
-    of_another_key = tickets(b"other").issue(a_call(), RELAYED, NOW + 1)
+def test_a_state_of_another_key_or_purpose_is_refused() -> None:
+    of_another_key = states(b"other").issue(a_call(), RELAYED, NOW + 1)
     of_another_purpose = Sealer(b"secret").seal("cursor", b"{}")
     not_a_ticket = Sealer(b"secret").seal("requestState", b"{}")
     for token in (of_another_key, of_another_purpose, not_a_ticket):
@@ -98,27 +98,27 @@ def test_a_ticket_of_another_key_or_purpose_is_refused() -> None:
 
 @given(st.data())
 def test_no_changed_character_passes(data: st.DataObject) -> None:
-    token = tickets().issue(a_call(), RELAYED, NOW + 1)
+    token = states().issue(a_call(), RELAYED, NOW + 1)
     place = data.draw(st.integers(0, len(token) - 2))  # the last character may hold bits that nobody reads
     other = data.draw(st.sampled_from("ABCxyz019-_").filter(lambda letter: letter != token[place]))
     assert "not one that this gateway gave" in refusal(a_call(), token[:place] + other + token[place + 1 :])
 
 
-def test_a_ticket_shows_nothing_of_what_it_holds() -> None:
-    token = tickets().issue(a_call(), RELAYED, NOW + 1)
+def test_a_state_shows_nothing_of_what_it_holds() -> None:
+    token = states().issue(a_call(), RELAYED, NOW + 1)
     assert "upstream" not in token
-    assert token != tickets().issue(a_call(), RELAYED, NOW + 1)
+    assert token != states().issue(a_call(), RELAYED, NOW + 1)
 
 
 def test_arguments_too_deep_to_understand_are_bound_by_their_bytes() -> None:
     deep = Raw(b"[" * 5000 + b"]" * 5000)
     call = a_call(arguments=deep)
-    token = tickets().issue(call, RELAYED, NOW + 1)
-    assert tickets().open(carrying(call, token), NOW) == RELAYED
+    token = states().issue(call, RELAYED, NOW + 1)
+    assert states().open(carrying(call, token), NOW) == RELAYED
     deeper = a_call(arguments=Raw(b"[" * 5001 + b"]" * 5001))
     assert "another request" in refusal(deeper, token)
 
 
 def test_large_numbers_are_told_apart() -> None:
-    token = tickets().issue(a_call(arguments=Raw(b"123456789012345678901234567890")), RELAYED, NOW + 1)
+    token = states().issue(a_call(arguments=Raw(b"123456789012345678901234567890")), RELAYED, NOW + 1)
     assert "another request" in refusal(a_call(arguments=Raw(b"123456789012345678901234567891")), token)
