@@ -86,7 +86,7 @@ class Gateway:
         self._resolver = Resolver(catalogue, self._fetcher.reach, task_ids)
         self.subject_of = SubjectResolver(catalogue, task_ids)
         self._unrestricted_subject_of = SubjectResolver(catalogue, task_ids, beyond=True)
-        self._subscriptions = ResourceSubscriptions(
+        self.subscriptions = ResourceSubscriptions(
             catalogue,
             self._resolver,
             self._upstreams,
@@ -97,7 +97,7 @@ class Gateway:
             sleep,
             now,
         )
-        self._cache.watch_through(self._subscriptions)
+        self._cache.watch_through(self.subscriptions)
         self._log_levels = LogLevels(catalogue, self._upstreams, listeners, settings.proxy.list_wait)
         self._tasks = TaskRelay(catalogue, task_ids, self._task_registry, listeners)
         self._task_subscriptions = TaskSubscriptions(
@@ -110,7 +110,7 @@ class Gateway:
             listeners,  # first: all others look up there who listens, and who has just left
             self._cache,  # before a client can hear of a change, and read: what changed is forgotten by then
             self._fetcher,  # keeps the catalogue, in which all that follow look up links, routes and who may hear what
-            self._subscriptions,  # the others' order among themselves makes no difference
+            self.subscriptions,  # the others' order among themselves makes no difference
             self._log_levels,
             self._tasks,
             self._task_subscriptions,
@@ -238,8 +238,8 @@ class Gateway:
         return {
             **{row.name: lists.list for row in METHODS.values() if row.lists is not None},
             DISCOVER: lists.discover,
-            SUBSCRIBE: self._subscriptions.subscribe,
-            UNSUBSCRIBE: self._subscriptions.unsubscribe,
+            SUBSCRIBE: self.subscriptions.subscribe,
+            UNSUBSCRIBE: self.subscriptions.unsubscribe,
             SET_LEVEL: self._log_levels.set_level,
             LISTEN: self._task_subscriptions.listen,
             TASK_LIST: tasks.answer,

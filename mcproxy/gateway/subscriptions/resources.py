@@ -8,7 +8,6 @@ may have gone unheard, watchers get one `updated`, and what is cached is in doub
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import partial
 
@@ -37,6 +36,13 @@ from mcproxy.gateway.listings.keys import LinkKey, ResourceKey
 from mcproxy.gateway.listings.listeners import Listeners, label_of
 from mcproxy.gateway.listings.state import Catalogue
 from mcproxy.gateway.resolving.targets import Resolver, check_brought
+from mcproxy.gateway.subscriptions.subscription import (
+    HELD,
+    TO_ASK,
+    SubscriptionEvent,
+    SubscriptionState,
+    UpstreamSubscription,
+)
 from mcproxy.gateway.subscriptions.watchers import Watchers
 from mcproxy.protocol.jsonrpc import (
     INTERNAL_ERROR,
@@ -78,15 +84,10 @@ class ResourceSubscriptions(Component):
         self._invalidate = invalidate
         self._now = now
         self._watchers = Watchers()
-        self._made: set[ResourceKey] = set()
-        """What upstreams have agreed to, as far as we know; what is also in `_missed` they may have dropped since."""
-        self._refusals: dict[ResourceKey, Failed] = {}
-        self._failures: Counter[ResourceKey] = Counter()
-        """How often in a row an upstream refused what others than newcomers watch."""
-        self._missed: set[ResourceKey] = set()
-        """Topics that were not subscribed for a while: their watchers get one `updated`."""
-        self._epochs: Counter[LinkKey] = Counter()
-        """How often each link came up."""
+        self._subscriptions: dict[ResourceKey, UpstreamSubscription] = {}
+        """Those that are not ENDED."""
+        self._known_links: set[LinkKey] = set()
+        """Links that came up before: what changed until they came up again went unheard."""
         self._syncs: Coalescer[ResourceKey] = Coalescer(self._sync, sleep)
         self._gauge()
 
@@ -97,7 +98,7 @@ class ResourceSubscriptions(Component):
         for listener, key, spelling in self._watchers.everyone():
             self._move(listener, key, spelling)
             if key.link.upstream not in self._upstreams:
-                self._missed.add(key)
+                self._subscriptions[key].gap = True
 
     def join(self, listener: Listener) -> None:
         """As well for one that is there already, whose caller may be served by other links than before."""
@@ -108,9 +109,9 @@ class ResourceSubscriptions(Component):
         now = ResourceKey(self._link(listener, key), key.uri)
         if now != key:
             self.unwatch(key, listener, spelling)
-            self._watchers.add(now, listener, spelling)
+            self._add(now, listener, spelling)
+            self._subscriptions[now].gap = True
             self._syncs.want(now)
-            self._missed.add(now)
 
     async def run(self) -> None:
         """Subscribes and unsubscribes upstream until cancelled."""
@@ -142,7 +143,7 @@ class ResourceSubscriptions(Component):
         if len(self._watchers.held(listener)) >= self._limit:
             sentence = f"too many subscriptions: {self._limit} a session (proxy.limits.max_subscriptions_per_session)"
             raise McpError(INVALID_REQUEST, sentence)
-        added = self._watchers.add(key, listener, spelling)
+        added = self._add(key, listener, spelling)
         settled = False
         try:
             refusal = await self._agreed(key)
@@ -154,30 +155,56 @@ class ResourceSubscriptions(Component):
 
     def unwatch(self, key: ResourceKey, listener: Listener, spelling: str) -> None:
         if self._watchers.remove(key, listener, spelling):
-            self._syncs.want(key)
+            self._happened(key, SubscriptionEvent.LEFT)
+            if key in self._subscriptions:
+                self._syncs.want(key)
 
     def leave(self, listener: Listener) -> None:
         """Ends all that a listener holds. A link of its own ends with it, and is told nothing."""
         for key, spelling in self._watchers.held(listener):
             if key.link.owner is not None:
-                self._made.discard(key)
+                self._happened(key, SubscriptionEvent.LINK_LOST)
             self.unwatch(key, listener, spelling)
+
+    def state_of(self, key: ResourceKey) -> SubscriptionState:
+        """What the upstream was asked about a resource, and what it is known to do."""
+        subscription = self._subscriptions.get(key)
+        return SubscriptionState.ENDED if subscription is None else subscription.state
+
+    def _add(self, key: ResourceKey, listener: Listener, spelling: str) -> bool:
+        """False where the listener watches the resource under that URI already."""
+        if key not in self._subscriptions:
+            self._subscriptions[key] = UpstreamSubscription()
+        elif key not in self._watchers:
+            self._happened(key, SubscriptionEvent.WATCHED)
+        return self._watchers.add(key, listener, spelling)
+
+    def _happened(self, key: ResourceKey, event: SubscriptionEvent) -> None:
+        """Moves a subscription, if there is one, and forgets it where that ends it."""
+        subscription = self._subscriptions.get(key)
+        if subscription is None:
+            return
+        subscription.move(event)
+        if subscription.state is SubscriptionState.ENDED:
+            del self._subscriptions[key]
+            self._syncs.forget(key)
 
     def on_event(self, event: UpstreamEvent) -> None:
         """Never blocks."""
         link = LinkKey(event.upstream, event.owner)
         match event:
             case Connected():
-                self._replay(link)
+                self._renew(link, SubscriptionEvent.LINK_UP, after_gap=link in self._known_links)
+                self._known_links.add(link)
             case Disconnected():
-                self._forget(link)
+                self._lose(link)
             case Retired():
-                self._forget(link)
-                self._epochs.pop(link, None)
+                self._lose(link)
+                self._known_links.discard(link)
             case UpstreamChanged(change=ResourceUpdated() as update):
                 self._updated(link, update)
             case UpstreamChanged(change=PushChannel.RESTORED):
-                self._renew(link)
+                self._renew(link, SubscriptionEvent.CHANNEL_RESTORED, after_gap=True)
             case UpstreamChanged():
                 pass
 
@@ -220,22 +247,22 @@ class ResourceSubscriptions(Component):
         if self._catalogue.may_read(listener.caller, key.link.upstream, key.uri):
             self._listeners.signal(listener, key.link.upstream, _update(uri, params))
 
-    def _replay(self, link: LinkKey) -> None:
-        self._forget(link)
-        came_back = self._epochs[link] > 0
-        self._epochs[link] += 1
-        for key in self._watchers.of(link):
-            self._failures.pop(key, None)
-            if came_back:
-                self._missed.add(key)
-            self._syncs.want(key)
+    def _renew(self, link: LinkKey, event: SubscriptionEvent, *, after_gap: bool) -> None:
+        """Has the upstream asked again for all that clients watch over a link."""
+        for key in self._over(link):
+            self._happened(key, event)
+            subscription = self._subscriptions.get(key)
+            if subscription is not None:
+                subscription.failures = 0
+                subscription.gap = subscription.gap or after_gap
+                self._syncs.want(key)
 
-    def _renew(self, link: LinkKey) -> None:
-        """The upstream may still hold what it agreed to, or not: it is asked again."""
-        for key in self._watchers.of(link):
-            self._failures.pop(key, None)
-            self._missed.add(key)
-            self._syncs.want(key)
+    def _lose(self, link: LinkKey) -> None:
+        for key in self._over(link):
+            self._happened(key, SubscriptionEvent.LINK_LOST)
+
+    def _over(self, link: LinkKey) -> list[ResourceKey]:
+        return [key for key in self._subscriptions if key.link == link]
 
     def _link(self, listener: Listener, key: ResourceKey) -> LinkKey:
         """The link that serves a listener now; of an upstream that is not there, what served it last."""
@@ -249,15 +276,15 @@ class ResourceSubscriptions(Component):
             self._metrics.subscriptions.labels(name, "clients").set_function(partial(self._count_watchers, name))
             self._metrics.subscriptions.labels(name, "upstream").set_function(partial(self._count_made, name))
 
-    def _forget(self, link: LinkKey) -> None:
-        self._made = {key for key in self._made if key.link != link}
-
     def _count_watchers(self, upstream: str) -> int:
         """The subscriptions of clients; what the cache watches on its own account is none."""
         return sum(listener in self._listeners for listener in self._watchers.all_of(upstream))
 
     def _count_made(self, upstream: str) -> int:
-        return sum(key.link.upstream == upstream for key in self._made)
+        return sum(
+            key.link.upstream == upstream and subscription.state in HELD
+            for key, subscription in self._subscriptions.items()
+        )
 
     async def _agreed(self, key: ResourceKey) -> Failed | None:
         """Waits for the upstream to agree. None where it did, or is away; else its refusal."""
@@ -265,11 +292,13 @@ class ResourceSubscriptions(Component):
             return None
         self._syncs.want(key)
         await self._syncs.done(key)
-        return self._refusals.get(key)
+        subscription = self._subscriptions.get(key)
+        return None if subscription is None else subscription.refusal
 
     def _is_settled(self, key: ResourceKey) -> bool:
         """Whether the upstream agreed, and was not heard to doubt it since."""
-        return key in self._made and key not in self._missed and not self._syncs.busy(key)
+        subscription = self._subscriptions[key]
+        return subscription.state is SubscriptionState.MADE and not subscription.gap and not self._syncs.busy(key)
 
     def _is_away(self, link: LinkKey) -> bool:
         """Whether the link is one that comes back by itself; a session's own link is made by using it."""
@@ -278,55 +307,59 @@ class ResourceSubscriptions(Component):
     # What follows runs in the task group of `run`.
 
     async def _sync(self, key: ResourceKey) -> None:
-        """Makes the upstream agree with what is wanted now."""
-        wanted, missed = key in self._watchers, key in self._missed
-        self._missed.discard(key)
-        if wanted and (missed or key not in self._made) and not self._is_away(key.link):
-            await self._subscribe(key)
-        elif not wanted:
+        """Has the upstream agree with what is wanted now, and those who watch told of what may have gone unheard."""
+        subscription = self._subscriptions.get(key)
+        if subscription is None:
+            return
+        gap, subscription.gap = subscription.gap, False
+        if subscription.state in TO_ASK and not self._is_away(key.link):
+            await self._subscribe(key, subscription)
+        elif subscription.state is SubscriptionState.UNWANTED:
             await self._unsubscribe(key)
-        if missed and self._failures[key] <= 1:
+        if gap and subscription.failures <= 1:
             self._invalidate(key)
             for listener, spelling in self._watchers.watchers_of(key):
                 self._tell(listener, key, spelling, {})
 
-    async def _subscribe(self, key: ResourceKey) -> None:
-        self._refusals.pop(key, None)
-        # A session's own link is made by the request itself.
-        epoch = self._epochs[key.link] + (not self._catalogue.is_up(key.link))
+    async def _subscribe(self, key: ResourceKey, subscription: UpstreamSubscription) -> None:
+        subscription.refusal = None
+        # The link of a session is made by the request itself.
+        is_up = self._catalogue.is_up(key.link)
+        self._happened(key, SubscriptionEvent.SENT if is_up else SubscriptionEvent.SENT_UNCONNECTED)
         outcome = await self._ask(key, SUBSCRIBE)
-        if not self._catalogue.is_up(key.link) or self._epochs[key.link] != epoch:
-            # Whatever was said, that link is gone: the subscription is made with the next one.
-            return
         match outcome:
             case Complete():
-                self._agree(key)
+                self._agreed_to(key, subscription)
             case Failed():
-                self._refuse(key, outcome)
+                self._refused(key, subscription, outcome)
             case InputRequired():
-                self._refuse(key, _failed(f"{SUBSCRIBE} may not ask for input"))
+                self._refused(key, subscription, _failed(f"{SUBSCRIBE} may not ask for input"))
 
-    def _agree(self, key: ResourceKey) -> None:
-        self._made.add(key)
-        self._failures.pop(key, None)
-        # What was read before may have changed since, unheard.
-        self._invalidate(key)
+    def _agreed_to(self, key: ResourceKey, subscription: UpstreamSubscription) -> None:
+        self._happened(key, SubscriptionEvent.AGREED)
+        if subscription.state is SubscriptionState.MADE:
+            subscription.failures = 0
+            # What was read before may have changed since, unheard.
+            self._invalidate(key)
+            if subscription.gap:
+                # Sent before the push channel was restored: whether it was heard is not known.
+                self._happened(key, SubscriptionEvent.CHANNEL_RESTORED)
 
-    def _refuse(self, key: ResourceKey, refusal: Failed) -> None:
-        """Newcomers take it for an answer and go; for those who watched before, it is tried again."""
-        self._refusals[key] = refusal
-        self._failures[key] += 1
-        self._missed.add(key)
-        self._syncs.want_after(key, retry_delay(self._failures[key]))
+    def _refused(self, key: ResourceKey, subscription: UpstreamSubscription, refusal: Failed) -> None:
+        """A newcomer takes the refusal for its answer and goes; for those who watched before, it is tried again."""
+        self._happened(key, SubscriptionEvent.REFUSED)
+        if subscription.state is not SubscriptionState.REFUSED:
+            return
+        subscription.refusal = refusal
+        subscription.failures += 1
+        subscription.gap = True
+        self._syncs.want_after(key, retry_delay(subscription.failures))
         log.warning("a subscription was refused", upstream=key.link.upstream, why=refusal.error.message)
 
     async def _unsubscribe(self, key: ResourceKey) -> None:
-        self._refusals.pop(key, None)
-        self._failures.pop(key, None)
-        if key in self._made:
-            self._made.discard(key)
-            if self._catalogue.is_up(key.link):
-                await self._ask(key, UNSUBSCRIBE)
+        self._happened(key, SubscriptionEvent.WITHDRAWN)
+        if self._catalogue.is_up(key.link):
+            await self._ask(key, UNSUBSCRIBE)
 
     async def _ask(self, key: ResourceKey, method: str) -> Outcome:
         link = key.link

@@ -1,0 +1,140 @@
+"""One subscription of the gateway at an upstream, however many clients watch the resource: a state machine.
+
+`TRANSITIONS` has all of it; `resources` feeds it what happens, and sends what it calls for. Sends nothing itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import Final
+
+from mcproxy.call.calls import Failed
+
+
+class SubscriptionState(Enum):
+    """What the upstream was asked, and what it is known to do."""
+
+    WANTED = "clients watch the resource, and the upstream is to be asked"
+    CONNECTING = "the upstream is being asked by the request that makes the link"
+    ASKED = "the upstream was asked, and has not answered"
+    MADE = "the upstream agreed, and reports updates"
+    DOUBTFUL = "the upstream agreed, may have dropped it since, and is to be asked again"
+    REFUSED = "the upstream refused, and is asked again after a pause"
+    LEFT_CONNECTING = "the last client left while the request that makes the link was under way"
+    LEFT_ASKED = "the last client left while the upstream was being asked"
+    UNWANTED = "the last client left, and the upstream is to be told"
+    ENDED = "no client watches, and the upstream reports nothing"
+
+
+class SubscriptionEvent(Enum):
+    """What happens to a subscription."""
+
+    SENT = "the upstream is asked over a link that is up"
+    SENT_UNCONNECTED = "the upstream is asked, and the request makes the link"
+    AGREED = "the upstream agreed"
+    REFUSED = "the upstream refused, or did not answer in time"
+    LINK_UP = "the link came up"
+    LINK_LOST = "the link was lost"
+    CHANNEL_RESTORED = "the push channel is there again after a gap"
+    LEFT = "the last client left"
+    WATCHED = "a client watches again"
+    WITHDRAWN = "the upstream is told that no client watches"
+
+
+_S, _E = SubscriptionState, SubscriptionEvent
+TRANSITIONS: Final[Mapping[SubscriptionState, Mapping[SubscriptionEvent, SubscriptionState]]] = {
+    _S.WANTED: {
+        _E.SENT: _S.ASKED,
+        _E.SENT_UNCONNECTED: _S.CONNECTING,
+        _E.AGREED: _S.WANTED,  # the answer is that of a link which is gone
+        _E.REFUSED: _S.WANTED,
+        _E.LINK_UP: _S.WANTED,
+        _E.LINK_LOST: _S.WANTED,
+        _E.CHANNEL_RESTORED: _S.WANTED,
+        _E.LEFT: _S.ENDED,
+    },
+    _S.CONNECTING: {
+        _E.AGREED: _S.WANTED,
+        _E.REFUSED: _S.WANTED,  # there is no link; its owner's next call makes one
+        _E.LINK_UP: _S.ASKED,
+        _E.LINK_LOST: _S.WANTED,
+        _E.CHANNEL_RESTORED: _S.CONNECTING,
+        _E.LEFT: _S.LEFT_CONNECTING,
+    },
+    _S.ASKED: {
+        _E.AGREED: _S.MADE,
+        _E.REFUSED: _S.REFUSED,
+        _E.LINK_UP: _S.WANTED,
+        _E.LINK_LOST: _S.WANTED,
+        _E.CHANNEL_RESTORED: _S.ASKED,
+        _E.LEFT: _S.LEFT_ASKED,
+    },
+    _S.MADE: {
+        _E.LINK_UP: _S.WANTED,
+        _E.LINK_LOST: _S.WANTED,
+        _E.CHANNEL_RESTORED: _S.DOUBTFUL,
+        _E.LEFT: _S.UNWANTED,
+    },
+    _S.DOUBTFUL: {
+        _E.SENT: _S.ASKED,
+        _E.LINK_UP: _S.WANTED,
+        _E.LINK_LOST: _S.WANTED,
+        _E.CHANNEL_RESTORED: _S.DOUBTFUL,
+        _E.LEFT: _S.UNWANTED,
+    },
+    _S.REFUSED: {
+        _E.SENT: _S.ASKED,
+        _E.LINK_UP: _S.WANTED,
+        _E.LINK_LOST: _S.WANTED,
+        _E.CHANNEL_RESTORED: _S.WANTED,
+        _E.LEFT: _S.ENDED,
+    },
+    _S.LEFT_CONNECTING: {
+        _E.AGREED: _S.ENDED,
+        _E.REFUSED: _S.ENDED,
+        _E.LINK_UP: _S.LEFT_ASKED,
+        _E.LINK_LOST: _S.ENDED,
+        _E.CHANNEL_RESTORED: _S.LEFT_CONNECTING,
+        _E.WATCHED: _S.CONNECTING,
+    },
+    _S.LEFT_ASKED: {
+        _E.AGREED: _S.UNWANTED,
+        _E.REFUSED: _S.ENDED,
+        _E.LINK_UP: _S.ENDED,
+        _E.LINK_LOST: _S.ENDED,
+        _E.CHANNEL_RESTORED: _S.LEFT_ASKED,
+        _E.WATCHED: _S.ASKED,
+    },
+    _S.UNWANTED: {
+        _E.LINK_UP: _S.ENDED,
+        _E.LINK_LOST: _S.ENDED,
+        _E.CHANNEL_RESTORED: _S.UNWANTED,
+        _E.WATCHED: _S.DOUBTFUL,
+        _E.WITHDRAWN: _S.ENDED,
+    },
+}
+
+TO_ASK: Final = frozenset(state for state, row in TRANSITIONS.items() if SubscriptionEvent.SENT in row)
+"""States in which the upstream is to be asked."""
+
+HELD: Final = frozenset({SubscriptionState.MADE, SubscriptionState.DOUBTFUL, SubscriptionState.UNWANTED})
+"""States in which the upstream is taken to report updates."""
+
+
+class UpstreamSubscription:
+    """A subscription's state, and the facts that go with it."""
+
+    __slots__ = ("failures", "gap", "refusal", "state")
+
+    def __init__(self) -> None:
+        self.state = SubscriptionState.WANTED
+        self.gap = False
+        """Whether updates may have gone unheard, so that those who watch are to be told of one."""
+        self.failures = 0
+        """How often in a row the upstream refused."""
+        self.refusal: Failed | None = None
+        """Its last answer, where that was a refusal."""
+
+    def move(self, event: SubscriptionEvent) -> None:
+        self.state = TRANSITIONS[self.state][event]
