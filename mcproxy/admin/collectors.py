@@ -1,6 +1,6 @@
-"""Where each upstream stands, told to whoever scrapes: read off when asked, so that nothing is kept or gets old.
+"""Prometheus collectors of upstreams' states and of list sizes, read when scraped: nothing is stored.
 
-Tells the kind of a trouble and no reasons in words: those may hold anything, and are no labels.
+Error texts are no labels: they may contain anything.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from mcproxy.catalog.merging import View
 
 
 class UpstreamCollector(Collector):
+    """State, identity and failure of each upstream."""
+
     def __init__(self, statuses: Callable[[], Iterable[UpstreamStatus]]) -> None:
         self._statuses = statuses
 
@@ -45,24 +47,27 @@ def _upstream_families() -> tuple[GaugeMetricFamily, InfoMetricFamily, InfoMetri
         ),
         InfoMetricFamily(
             "mcproxy_upstream",
-            "How the upstream is reached (transport), and what it spoke when last connected (era, version).",
+            "Transport of the upstream, and era and protocol version of its last connection.",
             labels=("upstream",),
         ),
         InfoMetricFamily(
             "mcproxy_upstream_trouble",
-            "Why the upstream is not connected, as mcproxy_upstream_troubles_total counts it; gone once it is.",
+            "Why the upstream is not connected, as in mcproxy_upstream_troubles_total; absent while it is.",
             labels=("upstream",),
         ),
         GaugeMetricFamily(
             "mcproxy_upstream_takes_credentials",
-            "1 where callers bring credentials: the connection that all share has none, and may be refused.",
+            "1 if callers bring credentials of their own: the shared connection has none and may be refused.",
             labels=("upstream",),
         ),
     )
 
 
 class ListSizeCollector(Collector):
-    """`views` gives each endpoint's path, and what it shows."""
+    """Bytes of each endpoint's lists, as shown to a caller without restrictions: models read every byte (R52).
+
+    `views` yields each endpoint's path and view. Callers' own views are parts of it, and too many for labels.
+    """
 
     def __init__(self, views: Callable[[], Iterable[tuple[str, View]]]) -> None:
         self._views = views
@@ -81,6 +86,6 @@ class ListSizeCollector(Collector):
 def _list_sizes() -> GaugeMetricFamily:
     return GaugeMetricFamily(
         "mcproxy_view_bytes",
-        "Bytes of the entries that an endpoint shows to who may use everything; about four are a token.",
+        "Bytes of the entries that an endpoint shows to a caller without restrictions; about four are a token.",
         labels=("endpoint", "kind"),
     )

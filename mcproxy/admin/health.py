@@ -1,6 +1,6 @@
-"""What operators may always ask: is the process alive, may it have traffic, and the metrics (requirement R51).
+"""Liveness, readiness and metrics: what both listeners answer at `/healthz`, `/readyz` and `/metrics` (R51).
 
-Tells no more of upstreams than the names of the required ones that are missing. Served by both listeners.
+Names no more of the upstreams than the required ones that are missing.
 """
 
 from __future__ import annotations
@@ -16,21 +16,23 @@ from mcproxy.telemetry.metrics import Metrics
 
 @dataclass(frozen=True, slots=True)
 class HealthReport:
+    """A response: status, type, body, and further headers (`fields`)."""
+
     status: int
     content_type: str
     body: bytes
     fields: Mapping[str, str]
-    """What else is said of it in headers."""
+    """Further headers."""
 
 
 Reports = Mapping[str, Callable[[str], HealthReport]]
-"""By path: what is answered to a GET whose `Accept` header is given."""
+"""The response to a GET by path; the argument is the `Accept` header."""
 
 _NEVER_STORED: Final = {"Cache-Control": "no-store"}
 
 
 def reports(metrics: Metrics, unready: Callable[[], Iterable[str]], *, metrics_path: str = "/metrics") -> Reports:
-    """`unready` says why there should be no traffic now, a line each: required upstreams that are missing, the end."""
+    """The reports by path. `unready` yields reasons for no traffic, a line each: missing upstreams, or the shutdown."""
 
     def healthz(_accept: str) -> HealthReport:
         return _plain("ok\n")
@@ -40,7 +42,7 @@ def reports(metrics: Metrics, unready: Callable[[], Iterable[str]], *, metrics_p
         return _plain("".join(f"{reason}\n" for reason in reasons), status=503) if reasons else _plain("ok\n")
 
     def exposition(accept: str) -> HealthReport:
-        # The text format of Prometheus, or OpenMetrics where Accept asks for it.
+        # The text format of Prometheus, or OpenMetrics if Accept asks for it.
         encode, content_type = choose_encoder(accept)
         return HealthReport(200, content_type, encode(metrics.registry), _NEVER_STORED)
 

@@ -1,4 +1,4 @@
-"""The operator's own HTTP listener, apart from the clients': what it serves stays up when they are turned away."""
+"""The operators' HTTP listener, apart from the clients': it stays up when clients are turned away."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from aiohttp import web
 from mcproxy.admin.health import HealthReport, Reports
 
 MAX_FORM: Final = 1024 * 1024
-"""Bytes of a form."""
+"""Largest form, in bytes."""
 
 NO_REPORTS: Final[Reports] = MappingProxyType({})
 
@@ -21,9 +21,9 @@ NO_REPORTS: Final[Reports] = MappingProxyType({})
 async def served(
     host: str, port: int, routes: Iterable[web.RouteDef], reports: Reports = NO_REPORTS
 ) -> AsyncIterator[str]:
-    """The base URL of the listener, for as long as it is entered. Raises OSError where it cannot listen."""
+    """Listens while entered; yields the base URL. Raises OSError if it cannot listen."""
     app = web.Application(client_max_size=MAX_FORM)
-    app.add_routes([*routes, *(web.get(path, _telling(report)) for path, report in reports.items())])
+    app.add_routes([*routes, *(web.get(path, _handler(report)) for path, report in reports.items())])
     runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0.25)
     await runner.setup()
     try:
@@ -34,11 +34,11 @@ async def served(
         await runner.cleanup()
 
 
-def _telling(report: Callable[[str], HealthReport]) -> Callable[[web.Request], Awaitable[web.Response]]:
-    async def tell(request: web.Request) -> web.Response:
-        told = report(request.headers.get("Accept", ""))
+def _handler(report: Callable[[str], HealthReport]) -> Callable[[web.Request], Awaitable[web.Response]]:
+    async def handle(request: web.Request) -> web.Response:
+        answer = report(request.headers.get("Accept", ""))
         return web.Response(
-            status=told.status, body=told.body, headers={"Content-Type": told.content_type, **told.fields}
+            status=answer.status, body=answer.body, headers={"Content-Type": answer.content_type, **answer.fields}
         )
 
-    return tell
+    return handle

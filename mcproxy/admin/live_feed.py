@@ -1,6 +1,6 @@
-"""Calls and events as they pass, for whoever watches. Costs a call one comparison while nobody does.
+"""A live feed of calls and upstream events for the status page. Costs a call one comparison if no page watches.
 
-Names and figures alone: neither arguments nor results are shown.
+Contains names and durations alone, neither arguments nor results.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from mcproxy.call.upstreams import Connected, Disconnected, Retired, UpstreamCha
 from mcproxy.protocol.jsonrpc import parse_text
 
 BACKLOG: Final = 200
-"""Passings that wait for one watcher; those that find no room are lost to it."""
+"""Entries that wait for one page; further ones are lost to it."""
 
 MAX_TEXT: Final = 200
-"""Characters of what a peer says that are shown."""
+"""Largest text of a peer that is shown, in characters."""
 
 
 @dataclass(frozen=True, slots=True)
 class FeedEntry:
-    """One line of the feed. `time` is a Unix time; `seconds` is how long a call took."""
+    """One line of the feed. `time` is a Unix time; `seconds` is the duration of a call."""
 
     time: float
     kind: str
@@ -39,6 +39,8 @@ class FeedEntry:
 
 
 class Feed:
+    """Copies calls and events to each page that watches."""
+
     def __init__(self, max_watchers: int, clock: Callable[[], float] = time.time) -> None:
         self._max_watchers = max_watchers
         self._clock = clock
@@ -50,7 +52,7 @@ class Feed:
 
     @contextmanager
     def watched(self) -> Iterator[AsyncIterator[FeedEntry]]:
-        """What passes from now on."""
+        """Yields the entries from now on."""
         sending, receiving = anyio.create_memory_object_stream[FeedEntry](BACKLOG)
         self._watchers.add(sending)
         try:
@@ -60,9 +62,9 @@ class Feed:
             self._watchers.discard(sending)
 
     def around(self, handler: Handler) -> Handler:
-        """A stage of the pipeline, the outermost."""
+        """The outermost stage of the pipeline: copies each call to the feed."""
 
-        async def passing(call: Call) -> Outcome:
+        async def observed(call: Call) -> Outcome:
             if not self._watchers:
                 return await handler(call)
             began, outcome = time.perf_counter(), "cancelled"
@@ -71,20 +73,20 @@ class Feed:
                 outcome = _outcome(answer)
             finally:
                 principal, seconds = call.caller.principal.name, time.perf_counter() - began
-                self._tell(FeedEntry(self._clock(), call.method, _subject(call), outcome, principal, seconds))
+                self._publish(FeedEntry(self._clock(), call.method, _subject(call), outcome, principal, seconds))
             return answer
 
-        return passing
+        return observed
 
     def on_event(self, event: UpstreamEvent) -> None:
         if self._watchers:
             kind, outcome = _described(event)
-            self._tell(FeedEntry(self._clock(), kind, event.upstream, outcome))
+            self._publish(FeedEntry(self._clock(), kind, event.upstream, outcome))
 
-    def _tell(self, passing: FeedEntry) -> None:
+    def _publish(self, entry: FeedEntry) -> None:
         for watcher in self._watchers:
             try:
-                watcher.send_nowait(passing)
+                watcher.send_nowait(entry)
             except anyio.WouldBlock:
                 continue
 

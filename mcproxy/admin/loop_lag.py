@@ -1,6 +1,4 @@
-"""How late the event loop is, and how much it has to do: what an operator looks at when everybody waits and nothing
-seems to be wrong.
-"""
+"""Measure how late the event loop runs its timers, and how many tasks it has: for calls that are slow everywhere."""
 
 from __future__ import annotations
 
@@ -15,10 +13,10 @@ import anyio
 from mcproxy.telemetry.metrics import Metrics
 
 INTERVAL: Final = 0.25
-"""Seconds between two beats."""
+"""Seconds between two measurements."""
 
 KEPT: Final = 60
-"""Beats of which the latest counts: 15 s, so that the usual scrape misses none."""
+"""Measurements of which the largest is published: those of 15 s, the usual scrape interval."""
 
 
 async def measure_loop_lag(
@@ -26,7 +24,7 @@ async def measure_loop_lag(
     sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
     clock: Callable[[], float] = time.perf_counter,
 ) -> None:
-    """Publishes by how much the latest of the last KEPT beats was late, and the number of tasks, until cancelled."""
+    """Publishes the largest lateness of the last KEPT measurements, and the number of tasks, until cancelled."""
     loop = asyncio.get_running_loop()
     metrics.tasks.set_function(lambda: len(asyncio.all_tasks(loop)))
     late: deque[float] = deque(maxlen=KEPT)

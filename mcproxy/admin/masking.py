@@ -1,4 +1,4 @@
-"""The configuration as an operator may see it: what is secret by its key is masked, and so is any secret's value."""
+"""The configuration as text for operators, with secrets masked by key and by value."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from mcproxy.telemetry.logs import MIN_SECRET
 MASK: Final = "••••••"
 
 _SECRET_MAPS: Final = frozenset({"env", "headers"})
-"""Their keys are harmless; any value may be secret."""
+"""Mappings whose keys are shown and whose values may all be secret."""
 
 _SECRET_KEY: Final = re.compile(r"secret|token|password|hash|key$|credential", re.IGNORECASE)
 
 
 def masked(settings: Settings, secrets: Collection[str]) -> str:
-    """What is in force and not the default, as YAML."""
+    """The settings in force that are not defaults, as YAML."""
     values = sorted((value for value in secrets if len(value) >= MIN_SECRET), key=len, reverse=True)
-    told: dict[str, Any] = settings.model_dump(mode="json", exclude_defaults=True)
-    return yaml.safe_dump(_masked(told, values), sort_keys=False, allow_unicode=True, width=100)
+    shown: dict[str, Any] = settings.model_dump(mode="json", exclude_defaults=True)
+    return yaml.safe_dump(_masked(shown, values), sort_keys=False, allow_unicode=True, width=100)
 
 
 def _masked(value: Any, secrets: Collection[str]) -> Any:

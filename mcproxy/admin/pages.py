@@ -1,4 +1,4 @@
-"""What each page of the operator shows: values from the gateway, shaped for a template. Decides and sends nothing."""
+"""Render the status page's HTML from the gateway's state. Decides and sends nothing."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from mcproxy.settings import Settings
 from mcproxy.telemetry.metrics import Metrics
 
 MAX_FOUND = 500
-"""Entries of the catalogue on one page; a search finds the others."""
+"""Entries of the catalogue on one page; a search finds further ones."""
 
 NOUNS = {Kind.TOOLS: "tool", Kind.RESOURCES: "resource", Kind.TEMPLATES: "template", Kind.PROMPTS: "prompt"}
 
 
 class GatewayView(Protocol):
-    """What an operator may look into, as of now."""
+    """What the pages read of the gateway, as of now."""
 
     @property
     def settings(self) -> Settings: ...
@@ -48,15 +48,15 @@ class GatewayView(Protocol):
     def listeners(self) -> Sequence[Listener]: ...
 
     def waiting(self) -> Sequence[RefusedEntry]:
-        """Definitions that wait for approval."""
+        """Definitions that await approval."""
 
 
 @dataclass(frozen=True, slots=True)
 class UpstreamCard:
-    """One upstream at a glance."""
+    """One upstream in the fleet's table."""
 
     status: UpstreamStatus
-    late: CallCounts
+    recent: CallCounts
     total: CallCounts
     offers: dict[str, int]
 
@@ -65,7 +65,7 @@ class UpstreamCard:
         return self.status.state.value.replace("_", " ")
 
     @property
-    def is_well(self) -> bool:
+    def is_ready(self) -> bool:
         return self.status.state is LinkState.READY
 
     @property
@@ -75,7 +75,7 @@ class UpstreamCard:
 
 @dataclass(frozen=True, slots=True)
 class CatalogueRow:
-    """One entry of the catalogue."""
+    """One tool, resource, template or prompt of the catalogue."""
 
     kind: Kind
     shown: Shown
@@ -97,7 +97,7 @@ class CatalogueRow:
 
 @dataclass(frozen=True, slots=True)
 class TryResult:
-    """What a call from the page led to."""
+    """The result of a call made from the page."""
 
     is_error: bool
     text: str
@@ -106,12 +106,12 @@ class TryResult:
 
 @dataclass(slots=True)
 class Pages:
-    """Each method is one page, as HTML. `token` goes into forms."""
+    """Each method renders one page. `token` is put into forms, against cross-site requests."""
 
     gateway: GatewayView
     figures: CallStatistics
     secrets: Callable[[], Collection[str]]
-    """Values that no page shows, as of now."""
+    """Secrets of the configuration in force, masked on every page."""
     token: str
     _templates: Environment = field(init=False)
 
@@ -122,10 +122,10 @@ class Pages:
 
     def fleet(self) -> str:
         cards = self._cards()
-        return self._page("fleet", cards=cards, ready=sum(card.is_well for card in cards), now=self._now())
+        return self._page("fleet", cards=cards, ready=sum(card.is_ready for card in cards), now=self._now())
 
     def upstream(self, name: str) -> str | None:
-        """None where there is no such upstream."""
+        """The page of one upstream; None if it does not exist."""
         card = next((card for card in self._cards() if card.status.name == name), None)
         if card is None:
             return None
@@ -159,7 +159,7 @@ class Pages:
     def entry(
         self, noun: str, key: str, *, filled: dict[str, str] | None = None, answer: TryResult | None = None
     ) -> str | None:
-        """One entry, with the form that tries it out; None where there is none."""
+        """The page of one entry, with the form to try it; None if it does not exist."""
         item = self.find(noun, key)
         if item is None:
             return None
@@ -212,7 +212,7 @@ class Pages:
         }
 
     def _cards(self) -> list[UpstreamCard]:
-        late, total, view = self.figures.late(), self.figures.total(), self.gateway.catalogue()
+        recent, total, view = self.figures.recent(), self.figures.total(), self.gateway.catalogue()
         offers: dict[str, dict[str, int]] = {}
         for kind, entries in view.lists.items():
             for shown in entries:
@@ -221,7 +221,7 @@ class Pages:
         return [
             UpstreamCard(
                 status,
-                late.get(status.name, CallCounts()),
+                recent.get(status.name, CallCounts()),
                 total.get(status.name, CallCounts()),
                 offers.get(status.name, {}),
             )
@@ -251,7 +251,7 @@ def _decoded(entry: bytes) -> dict[str, Any]:
 
 
 def _client(info: bytes | None) -> str:
-    """What a client calls itself."""
+    """Name and version of a client, from its `clientInfo`."""
     found = _decoded(info) if info else {}
     return f"{found.get('name', '')} {found.get('version', '')}".strip()[:100] or "–"
 

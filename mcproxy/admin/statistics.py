@@ -1,4 +1,4 @@
-"""What the metrics say of each upstream of late: calls, failures, and how long calls take. Reads, counts nothing."""
+"""Calls, failures and durations per upstream over the last five minutes, from the Prometheus metrics."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from prometheus_client.registry import Collector
 from mcproxy.telemetry.metrics import Metrics
 
 WINDOW: Final = 300.0
-"""Seconds that count as of late."""
+"""Seconds over which recent calls are counted."""
 
 PERIOD: Final = 10.0
-"""Seconds between two readings."""
+"""Seconds between two samples."""
 
 FAILURES: Final = frozenset({"unavailable", "timeout", "protocol_error"})
-"""Outcomes that are no caller's fault, and no tool's own error."""
+"""Outcomes that are neither the caller's fault nor a tool's own error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,14 +29,14 @@ class CallCounts:
     calls: float = 0
     failures: float = 0
     buckets: Mapping[float, float] = field(default_factory=dict)
-    """Calls by the most seconds that they took, cumulative."""
+    """Cumulative number of calls by upper bound of their duration, in seconds."""
 
     def since(self, before: CallCounts) -> CallCounts:
         buckets = {bound: count - before.buckets.get(bound, 0) for bound, count in self.buckets.items()}
         return CallCounts(self.calls - before.calls, self.failures - before.failures, buckets)
 
     def quantile(self, part: float) -> float | None:
-        """The seconds that so great a part of the calls took at most, within its bucket by proportion."""
+        """A quantile of durations in seconds (`part`: 0 to 1), interpolated in its bucket; None without calls."""
         bounds = sorted(self.buckets)
         total = self.buckets[bounds[-1]] if bounds else 0
         if not total:
@@ -52,20 +52,20 @@ class CallCounts:
 
 
 class CallStatistics:
-    """Readings of the last WINDOW, so that the page shows what is and not what was last week."""
+    """Samples of the last WINDOW seconds, so that the page shows the present and not the past week."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
-        self._readings: deque[dict[str, CallCounts]] = deque(maxlen=int(WINDOW / PERIOD))
+        self._samples: deque[dict[str, CallCounts]] = deque(maxlen=int(WINDOW / PERIOD))
 
     async def run(self, sleep: Callable[[float], Awaitable[None]] = anyio.sleep) -> None:
-        """Reads every PERIOD until cancelled."""
+        """Takes a sample every PERIOD until cancelled."""
         while True:
-            self._readings.append(self.total())
+            self._samples.append(self.total())
             await sleep(PERIOD)
 
     def total(self) -> dict[str, CallCounts]:
-        """By upstream, since the start."""
+        """Counts by upstream, since the start."""
         calls: dict[str, float] = {}
         failures: dict[str, float] = {}
         for labels, value in _samples(self._metrics.requests, "_total"):
@@ -84,17 +84,17 @@ class CallStatistics:
             if name
         }
 
-    def late(self) -> dict[str, CallCounts]:
-        """By upstream, in the last WINDOW."""
-        before = self._readings[0] if self._readings else {}
-        return {name: reading.since(before.get(name, CallCounts())) for name, reading in self.total().items()}
+    def recent(self) -> dict[str, CallCounts]:
+        """Counts by upstream, over the last WINDOW."""
+        before = self._samples[0] if self._samples else {}
+        return {name: counts.since(before.get(name, CallCounts())) for name, counts in self.total().items()}
 
     def gauge(self, instrument: Collector, **wanted: str) -> float:
-        """The sum of all series of an instrument that have the labels that are wanted."""
+        """The sum of the series of an instrument that have the labels `wanted`."""
         return sum(value for labels, value in _samples(instrument, "") if wanted.items() <= labels.items())
 
     def by(self, instrument: Collector, label: str, **wanted: str) -> dict[str, float]:
-        """The same, by one more label."""
+        """These sums by the values of one more label."""
         sums: dict[str, float] = {}
         for labels, value in _samples(instrument, ""):
             if wanted.items() <= labels.items():

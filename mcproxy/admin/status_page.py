@@ -1,6 +1,6 @@
-"""The routes of the status page. Looks, and tries out what the operator may; changes nothing.
+"""The routes of the status page: pages, the live feed, and forms that call a tool or read a resource.
 
-Each page is whole without a script; scripts renew it and show what passes. Nothing comes from elsewhere.
+Each page works without scripts; scripts refresh it and show the feed. Nothing is loaded from elsewhere.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from mcproxy.protocol.jsonrpc import INVALID_REQUEST, Params, parse_text, raw
 from mcproxy.protocol.methods import METHODS, Kind
 
 Admit = Callable[[web.Request], Awaitable[Principal]]
-"""Who looks. Raises web.HTTPException for whoever may not."""
+"""Authenticates an operator. Raises web.HTTPException for anyone else."""
 
 STATIC: Final = {
     "icon.svg": "image/svg+xml",
@@ -38,10 +38,10 @@ STATIC: Final = {
 }
 
 KEEP_ALIVE: Final = 15.0
-"""Seconds between comments on a feed where nothing passes."""
+"""Seconds between comments on an idle feed."""
 
 MAX_SHOWN: Final = 200_000
-"""Characters of a result that the page shows."""
+"""Largest result that the page shows, in characters."""
 
 HEADERS: Final = {
     "Cache-Control": "no-store",
@@ -58,7 +58,7 @@ _TRIED: Final = {Kind.TOOLS: "tools/call", Kind.RESOURCES: "resources/read"}
 
 @dataclass
 class TryOutClient:
-    """The page as a client: hears what is sent ahead of an answer, and answers no question."""
+    """The page as an MCP client: collects messages sent during the call, and answers no question."""
 
     messages: list[str] = field(default_factory=list)
 
@@ -72,6 +72,8 @@ class TryOutClient:
 
 @dataclass(frozen=True)
 class StatusPage:
+    """Handlers of the status page. `admit` authenticates the operator of each request."""
+
     pages: Pages
     feed: Feed
     admit: Admit
@@ -115,8 +117,8 @@ class StatusPage:
         principal = await self.admit(request)
         filled = {name: value for name, value in (await request.post()).items() if isinstance(value, str)}
         if filled.pop("token", None) != self.pages.token:
-            # A page of another origin can send a form here, and cannot read the token.
-            raise web.HTTPForbidden(text="the form is from another page, or from before a restart: load it again\n")
+            # A page of another origin can submit a form here, and cannot read the token.
+            raise web.HTTPForbidden(text="the form is from another site, or from before a restart: reload the page\n")
         noun, key = request.match_info["noun"], request.query.get("key", "")
         item = self.pages.find(noun, key)
         if item is None or item.kind not in _TRIED:
@@ -135,7 +137,7 @@ class StatusPage:
         info = raw({"name": "mcproxy-status-page", "version": __version__})
         caller = Caller(principal, LATEST, {}, info, log_level="info")
         outcome = await self.pages.gateway.handler(Call(METHODS[_TRIED[item.kind]], params, caller, client))
-        is_error, text = _told(outcome)
+        is_error, text = _result(outcome)
         return TryResult(is_error, text[:MAX_SHOWN], tuple(client.messages))
 
     async def _live(self, request: web.Request) -> web.Response:
@@ -145,15 +147,17 @@ class StatusPage:
     async def _events(self, request: web.Request) -> web.StreamResponse:
         await self.admit(request)
         if self.feed.is_full:
-            raise web.HTTPServiceUnavailable(text="too many pages watch already (admin.max_watchers)\n")
+            raise web.HTTPServiceUnavailable(
+                text="too many pages watch already: close one, or raise admin.max_watchers\n"
+            )
         headers = {**HEADERS, "Content-Type": "text/event-stream", "X-Accel-Buffering": "no"}
         response = web.StreamResponse(headers=headers)
         await response.prepare(request)
-        with self.feed.watched() as passings:
+        with self.feed.watched() as entries:
             while True:
                 line = ":\n\n"
                 with anyio.move_on_after(KEEP_ALIVE):
-                    line = f"data: {json.dumps(asdict(await anext(passings)))}\n\n"
+                    line = f"data: {json.dumps(asdict(await anext(entries)))}\n\n"
                 await response.write(line.encode())
 
     async def _sessions(self, request: web.Request) -> web.Response:
@@ -179,13 +183,13 @@ def _html(page: str, status: int = 200) -> web.Response:
     return web.Response(text=page, status=status, content_type="text/html", headers=HEADERS)
 
 
-def _told(outcome: Outcome) -> tuple[bool, str]:
+def _result(outcome: Outcome) -> tuple[bool, str]:
     match outcome:
         case Complete(result=result, is_error=is_error):
             return is_error, _pretty(raw(result))
         case InputRequired(requests=requests):
             asked = ", ".join(request.method for request in requests.values())
-            return True, f"the server needs input first, which this page cannot give: {asked}"
+            return True, f"the server asks for input, which this page cannot give: {asked}"
         case Failed(error=error):
             return True, f"{error.code}: {error.message}"
 

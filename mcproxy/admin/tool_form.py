@@ -1,4 +1,4 @@
-"""A form from a tool's JSON Schema, and arguments from what was filled in. Plain functions; trusts no schema."""
+"""A form made of a tool's JSON Schema, and a tool's arguments from a filled-in form. Trusts no schema."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 MAX_FIELDS: Final = 100
-"""Parameters that are shown; the rest can be given as JSON."""
+"""Parameters that the form shows; further ones are ignored."""
 
 
 class InvalidInput(Exception):
-    """What was filled in does not fit. The text says which field, and why."""
+    """A value does not fit its field; the text names the field and the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Field:
 
 
 def fields(schema: Mapping[str, Any]) -> list[Field]:
-    """The parameters that a schema names, the required ones first."""
+    """The parameters of a schema, the required ones first."""
     properties = schema.get("properties")
     required = schema.get("required")
     names = required if isinstance(required, list) else []
@@ -39,7 +39,7 @@ def fields(schema: Mapping[str, Any]) -> list[Field]:
 
 
 def arguments(schema: Mapping[str, Any], filled: Mapping[str, str]) -> dict[str, Any]:
-    """What was filled in, each field as its type wants it; an empty one that is not required is left out.
+    """The arguments, each converted to its field's type; empty optional fields are left out.
 
     Raises InvalidInput.
     """
@@ -74,7 +74,7 @@ def _field(name: str, shape: object, *, required: bool) -> Field:
 
 
 def _type(shape: Mapping[str, Any]) -> str:
-    """The one type that a value may have beside null; "any" where there are several, or none is given."""
+    """The only type that a value may have beside null; "any" if there are several or none."""
     kind = shape.get("type")
     if isinstance(kind, str):
         return kind

@@ -39,7 +39,7 @@ async def test_calls_failures_and_quantiles() -> None:
     count(metrics, "ok", 0.002, 98)
     count(metrics, "tool_error", 0.002)
     count(metrics, "timeout", 7)
-    reading = CallStatistics(metrics).late()["a"]
+    reading = CallStatistics(metrics).recent()["a"]
     assert (reading.calls, reading.failures) == (100, 1)
     half, last = reading.quantile(0.5), reading.quantile(0.995)
     assert half is not None
@@ -54,16 +54,16 @@ async def test_what_is_long_ago_counts_no_more_but_in_the_total() -> None:
     count(metrics, "timeout", 7, 3)
     await readings(figures, int(WINDOW / PERIOD) + 1)
     count(metrics, "ok", 0.002)
-    late = figures.late()["a"]
+    late = figures.recent()["a"]
     assert (late.calls, late.failures) == (1, 0)
     assert figures.total()["a"].calls == 4
 
 
 async def test_nothing_has_no_quantile() -> None:
     metrics = Metrics(CollectorRegistry())
-    assert CallStatistics(metrics).late() == {}
+    assert CallStatistics(metrics).recent() == {}
     metrics.requests.labels("a", "tools/call", "t", "ok").inc()
-    assert CallStatistics(metrics).late()["a"].quantile(0.5) is None
+    assert CallStatistics(metrics).recent()["a"].quantile(0.5) is None
 
 
 async def test_gauges_are_summed_over_what_is_not_wanted() -> None:

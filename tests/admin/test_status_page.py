@@ -149,13 +149,13 @@ async def test_whoever_may_not_look_sees_nothing(path: str) -> None:
 @pytest.mark.parametrize(
     "path", ["/ui/servers/none", "/ui/catalogue/tool?key=none", "/ui/catalogue/none?key=odd__echo"]
 )
-async def test_what_is_not_there_is_said_so(path: str) -> None:
+async def test_an_unknown_page_is_not_found(path: str) -> None:
     async with site() as ui:
         status, text = await ui.get(path)
-    assert (status, "Not here" in text) == (404, True)
+    assert (status, "Not found" in text) == (404, True)
 
 
-async def test_the_front_door_leads_to_the_fleet() -> None:
+async def test_the_root_redirects_to_the_fleet() -> None:
     async with site() as ui:
         assert [(await ui.get(path))[0] for path in ("/", "/ui/")] == [303, 303]
 
@@ -203,7 +203,7 @@ async def test_a_refusal_is_shown() -> None:
     denied = Failed(ErrorObject(-32602, "Unknown tool: odd__echo"), Party.CLIENT, Reason.DENIED)
     async with site(gateway=FakeGateway(outcome=denied)) as ui:
         _status, text = await ui.post("/ui/catalogue/tool?key=odd__echo", token=TOKEN)
-    assert "It failed" in text
+    assert ">Error</h2>" in text
     assert "Unknown tool: odd__echo" in text
 
 

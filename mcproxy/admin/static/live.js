@@ -1,8 +1,8 @@
-// Shows calls and events as they pass, the newest first, and no more of them than a person can look through.
+// Shows calls and events as they happen, newest first, at most KEPT of them.
 "use strict";
 
 const KEPT = 300;
-const rows = document.getElementById("passing");
+const rows = document.getElementById("entries");
 const state = document.getElementById("state");
 const pause = document.getElementById("pause");
 const only = document.getElementById("only");
@@ -16,13 +16,13 @@ function cell(text, name) {
   return element;
 }
 
-function add(passing) {
+function add(entry) {
   const row = document.createElement("tr");
-  const took = passing.seconds === null ? "" : `${(passing.seconds * 1000).toFixed(passing.seconds < 0.1 ? 1 : 0)} ms`;
-  const ill = passing.seconds !== null && !["ok", "needs input"].includes(passing.outcome);
+  const duration = entry.seconds === null ? "" : `${(entry.seconds * 1000).toFixed(entry.seconds < 0.1 ? 1 : 0)} ms`;
+  const failed = entry.seconds !== null && !["ok", "needs input"].includes(entry.outcome);
   row.append(
-    cell(new Date(passing.time * 1000).toLocaleTimeString()), cell(passing.kind), cell(passing.subject),
-    cell(passing.outcome, ill ? "ill" : ""), cell(passing.principal), cell(took, "n"),
+    cell(new Date(entry.time * 1000).toLocaleTimeString()), cell(entry.kind), cell(entry.subject),
+    cell(entry.outcome, failed ? "ill" : ""), cell(entry.principal), cell(duration, "n"),
   );
   row.hidden = !matches(row);
   rows.prepend(row);
@@ -31,13 +31,13 @@ function add(passing) {
 
 const events = new EventSource("/ui/live/events");
 events.onopen = () => { state.textContent = "Watching."; };
-events.onerror = () => { state.textContent = "The gateway is away; trying again."; };
+events.onerror = () => { state.textContent = "Connection lost; reconnecting."; };
 events.onmessage = (event) => {
   if (pause.getAttribute("aria-pressed") === "false") add(JSON.parse(event.data));
 };
 pause.onclick = () => {
   const paused = pause.getAttribute("aria-pressed") === "false";
   pause.setAttribute("aria-pressed", String(paused));
-  state.textContent = paused ? "Paused: what passes now is not kept." : "Watching.";
+  state.textContent = paused ? "Paused: new calls and events are dropped." : "Watching.";
 };
 only.oninput = () => { for (const row of rows.children) row.hidden = !matches(row); };

@@ -1,4 +1,4 @@
-// Renews what the page shows every few seconds, while somebody looks and nothing in it is being read or used.
+// Refreshes the page every few seconds while it is visible, and no text is selected and nothing in it has the focus.
 "use strict";
 
 const PERIOD = 5000;
@@ -26,7 +26,7 @@ async function renew() {
     dress(fresh);
     main.replaceChildren(...fresh.childNodes);
   } catch {
-    // The gateway is away for a moment: what was shown last stays.
+    // The gateway cannot be reached: the last state stays.
   }
 }
 
