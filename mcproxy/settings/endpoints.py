@@ -25,3 +25,8 @@ class Endpoint(Selection):
 def key_of(name: str) -> str:
     """The endpoint's key in `call.identity.Caller.endpoint`, which no upstream's name equals."""
     return MARK + name
+
+
+def is_key(name: str) -> bool:
+    """Whether a name is the key of an endpoint, and not an upstream's name."""
+    return name.startswith(MARK)

@@ -37,7 +37,7 @@ from mcproxy.downstream.stateless.streamable_http import StatelessHttp
 from mcproxy.http import server as http
 from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, INVALID_REQUEST, InvalidMessage
 from mcproxy.settings.access.authentication import Authentication
-from mcproxy.settings.endpoints import key_of
+from mcproxy.settings.endpoints import is_key, key_of
 from mcproxy.telemetry.trace_context import arrived, picked
 
 PathParameters = Mapping[str, str]
@@ -264,7 +264,7 @@ class HttpApp:
     def _check_endpoint(self, head: RequestHead) -> None:
         """Raises Refusal where the endpoint does not exist, or not for the principal: that looks the same (R38)."""
         if head.endpoint != AGGREGATE and not self._context.exists(head.endpoint, head.principal):
-            raise Refusal(404, INVALID_REQUEST, "no server of that name is behind this gateway")
+            raise _no_endpoint()
 
     async def _late_body(self, request: http.Request) -> bytes:
         """The body of a request, awaited for `read_timeout` seconds. Raises Refusal."""
@@ -281,10 +281,20 @@ class HttpApp:
 
 
 def _endpoint(path: PathParameters) -> str:
-    """The key of the endpoint that a path names."""
+    """The key of the endpoint that a path names. Raises Refusal where it can be none.
+
+    `%2F` in a path is decoded: what stands for an upstream's name must not become the key of a selection.
+    """
     if "selection" in path:
         return key_of(path["selection"])
-    return path.get("endpoint", AGGREGATE)
+    upstream = path.get("endpoint", AGGREGATE)
+    if is_key(upstream):
+        raise _no_endpoint()
+    return upstream
+
+
+def _no_endpoint() -> Refusal:
+    return Refusal(404, INVALID_REQUEST, "no server of that name is behind this gateway")
 
 
 def _unreadable(headers: RequestHeaders) -> Refusal:

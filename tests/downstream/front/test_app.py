@@ -385,3 +385,18 @@ async def test_an_endpoint_of_a_selection_is_served_to_both_transports_of_its_er
 async def answer(http: aiohttp.ClientSession, method: str, url: str, headers: dict[str, str]) -> tuple[int, bytes]:
     async with http.request(method, url, headers=headers, data=b"{}" if method == "POST" else None) as response:
         return response.status, await response.read()
+
+
+@pytest.mark.parametrize("spelled", ["/servers/%2Fteam/mcp", "/servers/%2fteam/mcp", "/servers/%2Fteam/sse"])
+async def test_an_upstream_of_any_spelling_never_leads_to_the_endpoint_of_a_selection(spelled: str) -> None:
+    def exists(endpoint: str, principal: Principal) -> bool:
+        return endpoint in ("", "/team")
+
+    async with served(exists=exists) as gateway, aiohttp.ClientSession() as http:
+        method = "GET" if spelled.endswith("sse") else "POST"
+        status, body = await answer(http, method, gateway.url + spelled, {"Content-Type": "application/json"})
+        absent = await answer(
+            http, method, gateway.url + spelled.replace("team", "x"), {"Content-Type": "application/json"}
+        )
+    assert (status, body) == absent
+    assert status == 404
