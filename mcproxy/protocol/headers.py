@@ -11,7 +11,7 @@ import binascii
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from typing import Final
 
 import msgspec
@@ -27,6 +27,9 @@ PARAM_PREFIX: Final = "Mcp-Param-"
 ANNOTATION: Final = "x-mcp-header"
 """The keyword of a tool's `inputSchema` that names the header of one parameter."""
 
+MAX_DIGITS: Final = 64
+"""Of an integer with an exponent that is written out: `1e999999999` would take a gigabyte."""
+
 HeaderValues = Callable[[str], Sequence[str]]
 """The values of a header by its name in lower case, one for each time that it came."""
 
@@ -36,6 +39,7 @@ _TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _SENTINEL = re.compile(r"=\?base64\?(.*)\?=", re.DOTALL)
 _SENTINEL_START: Final = "=?base64?"
 _DECIMAL = re.compile(r"-?\d+(\.\d+)?", re.ASCII)
+_WHOLE = re.compile(r"-?\d+(\.0+)?", re.ASCII)
 _PRIMITIVES = frozenset({"string", "integer", "boolean"})
 _DATA_KEYWORDS = frozenset({"const", "default", "enum", "examples"})
 
@@ -198,8 +202,21 @@ def _text_at(arguments: Raw | None, path: tuple[str, ...]) -> str | None:
 
 
 def _as_integer(token: str) -> str:
-    """A JSON number without a fraction of zeros ("Value Encoding": integers are decimal); `true` stays `true`."""
-    return token.partition(".")[0] if re.fullmatch(r"-?\d+\.0+", token, re.ASCII) else token
+    """The decimal digits of a JSON number that is an integer, however it is written: `1e2` is 100, `42.0` is 42.
+
+    Other tokens, and integers of more than MAX_DIGITS digits with an exponent, stay as they are ("Value Encoding").
+    """
+    if _WHOLE.fullmatch(token):
+        return token.partition(".")[0]
+    if "." not in token and "e" not in token and "E" not in token:
+        return token
+    try:
+        number = Decimal(token)
+    except InvalidOperation:
+        return token  # `true` and `false`
+    if not -MAX_DIGITS <= number.adjusted() <= MAX_DIGITS or number != number.to_integral_value():
+        return token
+    return f"{number.to_integral_value():f}"
 
 
 def _mirrored(position: Mapping[str, object], path: tuple[str, ...] | None) -> MirroredParameter:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import Raw
 
 from mcproxy.protocol.headers import (
     HeaderMismatch,
@@ -198,6 +199,34 @@ def test_parameters_are_written_as_text_and_what_has_no_value_is_left_out() -> N
 def test_parameter_headers_are_what_is_checked(arguments: Any) -> None:
     fields = parameter_headers(mirrored(), raw(arguments))
     check_parameter_headers(came(fields.items()), mirrored(), raw(arguments))
+
+
+@pytest.mark.parametrize(
+    ("token", "text"),
+    [
+        (b"1e2", "100"),
+        (b"1E+2", "100"),
+        (b"-1.50e1", "-15"),
+        (b"100e-2", "1"),
+        (b"42.000", "42"),
+        (b"0e0", "0"),
+        (b"12345678901234567890123e0", "12345678901234567890123"),
+        (b"1.5", "1.5"),
+        (b"15e-1", "15e-1"),
+        (b"1e999999999", "1e999999999"),
+        (b"1e-999999999", "1e-999999999"),
+    ],
+)
+def test_an_integer_is_mirrored_in_decimal_however_it_is_written(token: bytes, text: str) -> None:
+    arguments = Raw(b'{"count":%b}' % token)
+    fields = parameter_headers(mirrored(), arguments)
+    assert fields == {"Mcp-Param-Count": text}
+    check_parameter_headers(came(fields.items()), mirrored(), arguments)
+
+
+def test_a_header_in_decimal_agrees_with_an_integer_that_has_an_exponent() -> None:
+    check_parameter_headers(came([("mcp-param-count", "100")]), mirrored(), Raw(b'{"count":1e2}'))
+    check_parameter_headers(came([("mcp-param-count", "100.0")]), mirrored(), Raw(b'{"count":1e2}'))
 
 
 def test_integers_compare_as_numbers_and_strings_do_not() -> None:
