@@ -45,6 +45,13 @@ _ESCAPES: Final = re.compile(
 _ESCAPED: Final = b"\\u00"
 """JSON may spell letters so; then looking for a word among the bytes proves nothing."""
 _BACKSLASH: Final = _ESCAPED[0]
+ID_WITHIN: Final = 4096
+"""Bytes at either end of a message that is not valid JSON, in which its id is looked for."""
+_STRING: Final = rb'"(?:[^"\\]++|\\.)*+"'
+_ID: Final = rb'"id"\s*+:\s*+(?P<id>-?+\d++|%b)\s*+' % _STRING
+_SCALAR: Final = rb'"(?!id")[^"\\]++"\s*+:\s*+(?:%b|-?+\d++|null)\s*+' % _STRING
+_FIRST_ID: Final = re.compile(rb"(?:\xef\xbb\xbf)?\s*+\{\s*+(?:%b,\s*+)*+%b[,}]" % (_SCALAR, _ID), re.DOTALL)
+_LAST_ID: Final = re.compile(rb",\s*+%b(?:,\s*+%b)*+\}\s*\Z" % (_ID, _SCALAR), re.DOTALL)
 _NO_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
 _OPENING: Final = bytes(byte in b"[{" for byte in range(256))
 
@@ -88,11 +95,13 @@ Message = Request | Notification | Answer
 class InvalidMessage(Exception):
     """Bytes that are no message: `code` is PARSE_ERROR or INVALID_REQUEST, `id` the sender's where readable."""
 
-    def __init__(self, code: int, reason: str, id: RequestId | None = None) -> None:
+    def __init__(self, code: int, reason: str, id: RequestId | None = None, *, is_answer: bool = False) -> None:
+        """`is_answer` says that it has an id and no method, as answers have."""
         super().__init__(reason)
         self.code = code
         self.reason = reason
         self.id = id
+        self.is_answer = is_answer
 
     def response(self) -> ErrorResponse:
         return ErrorResponse(self.id, ErrorObject(self.code, self.reason))
@@ -165,7 +174,9 @@ def _read_closely(data: bytes | Raw) -> Message:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         if _is_json(data):
             raise InvalidMessage(INVALID_REQUEST, "a message must be a JSON object") from error
-        raise InvalidMessage(PARSE_ERROR, _fault(data, error)) from error
+        id = _legible_id(bytes(data))
+        is_answer = id is not None and b'"method"' not in bytes(data)
+        raise InvalidMessage(PARSE_ERROR, _fault(data, error), id, is_answer=is_answer) from error
     id = _read_id(envelope.id)
     if envelope.jsonrpc is UNSET or parse_text(envelope.jsonrpc) != VERSION:
         raise InvalidMessage(INVALID_REQUEST, 'the member "jsonrpc" must be "2.0"', id)
@@ -328,15 +339,25 @@ def _read_result(member: Raw, id: RequestId) -> Params:
     try:
         return _object.decode(member)
     except (msgspec.MsgspecError, RecursionError) as reason:
-        raise InvalidMessage(INVALID_REQUEST, "a result must be a JSON object", id) from reason
+        raise InvalidMessage(INVALID_REQUEST, "a result must be a JSON object", id, is_answer=True) from reason
 
 
 def _read_error(member: Raw, id: RequestId | None) -> ErrorObject:
     try:
         error = _error.decode(member)
     except (msgspec.MsgspecError, RecursionError) as reason:
-        raise InvalidMessage(INVALID_REQUEST, f"malformed error: {_reason(reason)}", id) from reason
+        sentence = f"malformed error: {_reason(reason)}"
+        raise InvalidMessage(INVALID_REQUEST, sentence, id, is_answer=id is not None) from reason
     return ErrorObject(error.code, error.message, None if error.data is UNSET else error.data)
+
+
+def _legible_id(data: bytes) -> RequestId | None:
+    """The id of a message that is not valid JSON, where it stands before or behind all that is not a plain string.
+
+    JSON-RPC 2.0, section 5, has null where "there was an error in detecting the id": here there was none.
+    """
+    found = _FIRST_ID.match(data[:ID_WITHIN]) or _LAST_ID.search(data[-ID_WITHIN:])
+    return None if found is None else parse_id(found["id"])
 
 
 def _is_json(data: bytes | Raw) -> bool:

@@ -310,7 +310,7 @@ def _message(body: bytes) -> Incoming:
     try:
         return read(body)
     except InvalidMessage as invalid:
-        raise Refusal(400, invalid.code, invalid.reason) from invalid
+        raise Refusal(400, invalid.code, invalid.reason, id=invalid.id) from invalid
 
 
 def _check_method(head: RequestHead) -> None:

@@ -24,16 +24,25 @@ class Refusal(Exception):
     """An HTTP request that is refused: the status, and the JSON-RPC error for the body."""
 
     def __init__(
-        self, status: int, code: int, sentence: str, *, data: object = None, headers: Mapping[str, str] | None = None
+        self,
+        status: int,
+        code: int,
+        sentence: str,
+        *,
+        data: object = None,
+        headers: Mapping[str, str] | None = None,
+        id: RequestId | None = None,
     ) -> None:
+        """`id` is that of the message in the body, where it could be read."""
         super().__init__(sentence)
+        self.id = id
         self.status = status
         self.error = McpError(code, sentence, data)
         self.headers = dict(headers or {})
 
 
 def refused(refusal: Refusal) -> http.Response:
-    return error(refusal.status, refusal.error, headers=refusal.headers)
+    return error(refusal.status, refusal.error, refusal.id, headers=refusal.headers)
 
 
 def error(

@@ -148,6 +148,16 @@ async def test_what_is_no_message_is_refused_in_json_rpc(body: bytes, type: str,
         assert error["message"]
 
 
+@pytest.mark.parametrize("value", [rb'"\ud800"', b"NaN", b'"\xff"', b"[" * 100_000])
+async def test_a_request_that_is_not_json_is_refused_at_once_with_its_id(value: bytes) -> None:
+    body = b'{"jsonrpc":"2.0","id":"seven","method":"tools/call","params":{"a":%b}}' % value
+    with anyio.fail_after(5):
+        async with served() as gateway, client_of(gateway) as client, client.post(body) as response:
+            assert response.status == 400
+            answer = await response.json()
+    assert (answer["id"], answer["error"]["code"]) == ("seven", -32700)
+
+
 @pytest.mark.parametrize(
     ("method", "path", "status"),
     [("GET", "/nowhere", 404), ("PUT", "/mcp", 405), ("GET", "/.well-known/x", 404), ("GET", "/%FF%00", 404)],

@@ -262,3 +262,36 @@ async def test_a_regular_file_can_be_served(tmp_path: Any) -> None:
         async with edge_of(FakeGateway()) as context:
             await serve_stdio(context, stdin.fileno(), stdout.fileno())
     assert [json.loads(line)["id"] for line in target.read_text().splitlines()] == [0, 1]
+
+
+NOT_JSON = {
+    "half of a surrogate pair": rb'"\ud800"',
+    "NaN": b"NaN",
+    "invalid UTF-8": b'"\xff"',
+    "deep nesting": b"[" * 100_000 + b"]" * 100_000,
+}
+
+
+@pytest.mark.parametrize("value", NOT_JSON.values(), ids=NOT_JSON.keys())
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"], ids=["plain", "marked"])
+async def test_a_request_that_is_not_json_is_answered_at_once_with_its_id(mark: bytes, value: bytes) -> None:
+    with anyio.fail_after(5):
+        async with piped() as client:
+            await client.open()
+            await client.send(mark + b'{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"a":%b}}\n' % value)
+            answer = await client.receive()
+    assert (answer["id"], answer["error"]["code"]) == (7, -32700)
+
+
+@pytest.mark.parametrize("value", NOT_JSON.values(), ids=NOT_JSON.keys())
+async def test_an_answer_that_is_not_json_fails_the_call_that_asked_at_once(value: bytes) -> None:
+    gateway = FakeGateway()
+    gateway.answers["tools/call"] = asking("roots/list")
+    with anyio.fail_after(5):
+        async with piped(gateway) as client:
+            await client.open(capabilities={"roots": {}})
+            await client.send(request(1, "tools/call"))
+            asked = await client.receive()
+            await client.send(b'{"jsonrpc":"2.0","id":%d,"result":{"roots":%b}}\n' % (asked["id"], value))
+            answer = await client.receive()
+    assert (answer["id"], answer["error"]["code"]) == (1, -32700)
