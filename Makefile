@@ -43,11 +43,11 @@ check: $(DEVELOPMENT)
 	$(BIN)/lint-imports
 
 test: $(DEVELOPMENT) $(SERVERS) $(SDK1) $(NPM_PACKAGES)
-	$(BIN)/python -m pytest -n auto --dist loadgroup
+	$(BIN)/python -m pytest -n auto
 
 coverage: $(DEVELOPMENT) $(SERVERS) $(SDK1) $(NPM_PACKAGES)
 	$(BIN)/coverage erase
-	$(BIN)/coverage run -m pytest -n auto --dist loadgroup
+	$(BIN)/coverage run -m pytest -n auto
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report --skip-covered --show-missing
 

@@ -7,8 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 import structlog
+from xdist.remote import Producer
 
 from tests.processes import adopt_orphans, end_descendants, give_children_default_signals
+from tests.scheduling import BySharing
 from tests.timeouts import Timeouts
 
 
@@ -16,6 +18,10 @@ def pytest_configure(config: pytest.Config) -> None:
     give_children_default_signals()
     adopt_orphans()
     config.pluginmanager.register(Timeouts())
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> BySharing:
+    return BySharing(config, log)
 
 
 @pytest.hookimpl(trylast=True)

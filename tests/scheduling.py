@@ -1,0 +1,57 @@
+"""Which tests xdist gives to one worker, since they share servers, clients or a gateway that run on between them.
+
+These come first, the largest such group before the others, so that no worker ends long after the rest. All other tests
+go one by one to the worker that is free. (Marks of `xdist_group` do nothing under pytest 9.2: pytest-xdist#1386.)
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from xdist.scheduler import LoadScopeScheduling
+from xdist.workermanage import WorkerController
+
+SHARING: Final = (
+    re.compile(r"tests/system/test_matrix\.py::"),
+    re.compile(r"tests/system/test_differential\.py::test_a_client_sees_no_difference\[\w+-(?P<client>\w+)-"),
+)
+"""Tests are of one group if one of these matches their ids, with the same named parts."""
+
+
+class BySharing(LoadScopeScheduling):  # type: ignore[misc]  # xdist comes without types
+    """One unit of work for each group, and for each test of none.
+
+    Mends what xdist's own does where a worker dies: it runs the test again by which it died, and gives its successor a
+    single test, which that one does not begin before it knows of another.
+    """
+
+    def _split_scope(self, nodeid: str) -> str:
+        return group_of(nodeid) or nodeid
+
+    def remove_node(self, node: WorkerController) -> str | None:
+        """Returns the test that the worker died of, if it died; all others that it had not begun are run elsewhere."""
+        units = self.assigned_work.pop(node)
+        left: list[tuple[dict[str, bool], str]] = [
+            (unit, test) for unit in units.values() for test, done in unit.items() if not done
+        ]
+        if not left:
+            return None
+        unit, fatal = left[0]
+        unit[fatal] = True
+        self.workqueue.update({scope: unit for scope, unit in units.items() if not all(unit.values())})
+        for other in self.assigned_work:
+            self._reschedule(other)
+        return fatal
+
+    def _reschedule(self, node: WorkerController) -> None:
+        super()._reschedule(node)
+        if self._pending_of(self.assigned_work[node]) == 1:
+            super()._reschedule(node)
+
+
+def group_of(nodeid: str) -> str | None:
+    for pattern in SHARING:
+        if found := pattern.match(nodeid):
+            return " ".join([pattern.pattern, *found.groupdict().values()])
+    return None

@@ -1,0 +1,26 @@
+"""Tests that share something are given to one worker, and to no two."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.scheduling import group_of
+
+DIFFERENTIAL = "tests/system/test_differential.py::test_a_client_sees_no_difference"
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "together"),
+    [
+        ("tests/system/test_matrix.py::test_a[x]", "tests/system/test_matrix.py::test_b[y]", True),
+        (f"{DIFFERENTIAL}[odd-python1-alone]", f"{DIFFERENTIAL}[git-python1-sse]", True),
+        (f"{DIFFERENTIAL}[odd-python1-alone]", f"{DIFFERENTIAL}[odd-python2-alone]", False),
+        ("tests/system/test_matrix.py::test_a[x]", f"{DIFFERENTIAL}[odd-python1-alone]", False),
+    ],
+)
+def test_tests_are_of_one_group_where_they_share(one: str, other: str, together: bool) -> None:
+    assert (group_of(one) == group_of(other)) is together
+
+
+def test_a_test_that_shares_nothing_is_of_no_group() -> None:
+    assert group_of("tests/test_names.py::test_a_homonym_is_found") is None
