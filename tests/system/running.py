@@ -9,6 +9,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -21,9 +22,11 @@ from typing import Any
 import anyio
 import pytest
 from anyio.abc import ByteReceiveStream, Process
+from anyio.streams.buffered import BufferedByteReceiveStream
 
 from mcproxy.protocol.methods import Kind
 from tests.fakes.clients.raw import over_http
+from tests.processes import descendants, kill
 
 ROOT = Path(__file__).parents[2]
 PYTHON = sys.executable
@@ -38,10 +41,14 @@ CLIENTS: dict[str, list[str]] = {
     "typescript1": ["node", str(NODE / "typescript1.mjs")],
     "typescript2": ["node", str(NODE / "typescript2.mjs")],
 }
-"""The official SDKs as players of scripts; see `tests.fakes.clients`."""
+"""The official SDKs as programs that play scripts; see `tests.fakes.clients`."""
 
+STARTUP = 60.0
+"""Seconds until a gateway knows its upstreams: how quick that is on a busy machine is not what is tested."""
 SHUTDOWN = 15.0
 """Seconds that a gateway may take to end, its children included."""
+
+MAX_TRANSCRIPT = 2**28
 
 Json = dict[str, Any]
 
@@ -85,9 +92,9 @@ class Log:
         self._news.set()
         self._news = anyio.Event()
 
-    async def says(self, wanted: Callable[[Json], bool]) -> Json:
-        """The first entry that is wanted, as soon as it is there."""
-        seen = 0
+    async def says(self, wanted: Callable[[Json], bool], since: int = 0) -> Json:
+        """The first entry that is wanted, from the one at `since` on, as soon as it is there."""
+        seen = since
         while True:
             for entry in self.entries[seen:]:
                 if wanted(entry):
@@ -113,18 +120,32 @@ class Gateway:
     url: str
     process: Process
     log: Log
+    folder: Path
+    """Where its configuration is."""
 
     def server(self, name: str, transport: str = "mcp") -> str:
         """The URL of one upstream alone."""
         return f"{self.url}/servers/{name}/{transport}"
 
-    async def knows(self, name: str) -> None:
+    async def knows(self, name: str, since: int = 0) -> None:
         """Returns once an upstream is connected and its lists are known, so that they change no more by themselves."""
-        await self.log.says(lambda entry: entry.get("event") == "upstream connected" and entry.get("upstream") == name)
+        await self.log.says(
+            lambda entry: entry.get("event") == "upstream connected" and entry.get("upstream") == name, since
+        )
         async with over_http(self.server(name)) as client:
             await client.initialize()
             for kind in Kind:
                 await client.request(kind.list_method)
+
+    async def reload(self, settings: Json) -> None:
+        """Goes by other settings, in which every upstream differs from what it was; returns when all are known."""
+        since = len(self.log.entries)
+        write(self.folder, settings)
+        self.process.send_signal(signal.SIGHUP)
+        with anyio.fail_after(STARTUP):
+            await self.log.says(lambda entry: entry.get("event") == "configuration reloaded", since)
+            for name in settings["mcpServers"]:
+                await self.knows(name, since)
 
 
 def configuration(upstreams: Json, **proxy: object) -> Json:
@@ -162,8 +183,8 @@ async def serving(
         try:
             assert process.stderr is not None
             tasks.start_soon(log.keep, process.stderr)
-            with anyio.fail_after(20):
-                running = Gateway(await _address(log), process, log)
+            with anyio.fail_after(STARTUP):
+                running = Gateway(await _address(log), process, log, file.parent)
                 for name in upstreams:
                     await running.knows(name)
             yield running
@@ -199,7 +220,7 @@ async def web_server(*arguments: str) -> AsyncIterator[str]:
     port = free_port()
     process = await anyio.open_process([*arguments, str(port)], stdin=None, stdout=None, stderr=None, cwd=ROOT)
     try:
-        with anyio.fail_after(30):
+        with anyio.fail_after(STARTUP):
             await _listens(port)
         yield f"http://127.0.0.1:{port}/mcp"
     finally:
@@ -219,9 +240,42 @@ async def _listens(port: int) -> None:
         try:
             await (await anyio.connect_tcp("127.0.0.1", port)).aclose()
         except OSError:
-            await anyio.lowlevel.checkpoint()
+            await anyio.sleep(0.02)  # to ask without a pause would take the time that the server needs to start
         else:
             return
+
+
+class Clients:
+    """The SDKs' clients, each started when it is first needed, that play one script after another."""
+
+    def __init__(self) -> None:
+        self._running: dict[str, tuple[Process, BufferedByteReceiveStream]] = {}
+
+    async def play(self, client: str, script: Json, *, within: float) -> str:
+        """The transcript, as JSON. Where that fails or takes too long, the next script finds a new client."""
+        if client not in self._running:
+            process = await anyio.open_process(CLIENTS[client], stderr=None, cwd=ROOT)
+            assert process.stdout is not None
+            self._running[client] = process, BufferedByteReceiveStream(process.stdout)
+        process, transcripts = self._running[client]
+        assert process.stdin is not None
+        try:
+            with anyio.fail_after(within):
+                await process.stdin.send(json.dumps(script).encode() + b"\n")
+                return (await transcripts.receive_until(b"\n", MAX_TRANSCRIPT)).decode()
+        except BaseException:
+            await self._end(client)
+            raise
+
+    async def aclose(self) -> None:
+        for client in list(self._running):
+            await self._end(client)
+
+    async def _end(self, client: str) -> None:
+        process, _ = self._running.pop(client)
+        with anyio.CancelScope(shield=True):
+            kill([process.pid, *descendants(process.pid)])
+            await process.aclose()
 
 
 async def run(arguments: Sequence[str], *, within: float) -> bytes:

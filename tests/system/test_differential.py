@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +25,13 @@ from tests.system.running import (
     CLIENTS,
     ODD_SERVER,
     PYTHON,
+    Clients,
+    Gateway,
     Json,
     command,
     configuration,
     gateway,
     need_npm,
-    run,
     write,
 )
 from tests.system.scripts import ANSWERS, SCRIPTS, Script
@@ -37,7 +39,7 @@ from tests.system.scripts import ANSWERS, SCRIPTS, Script
 pytestmark = pytest.mark.anyio
 
 PATIENCE = 60.0
-"""Seconds that a client may take for its whole script."""
+"""Seconds that a client may take for its whole script, on a machine that is busy with others."""
 
 TYPESCRIPT = {"typescript1", "typescript2"}
 
@@ -68,71 +70,112 @@ CASES = [
 ]
 
 
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(scope="module")
+async def stage(anyio_backend: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stage]:
+    folder = tmp_path_factory.mktemp("stage")
+    async with aclosing(Clients()) as clients, gateway(folder, configuration({}, watch=False)) as running:
+        yield Stage(folder, clients, running)
+
+
 @pytest.mark.parametrize(("server", "client", "way"), CASES)
-async def test_a_client_sees_no_difference(server: str, client: str, way: str, tmp_path: Path) -> None:
-    script = SCRIPTS[server]
-    if script.npm or client in TYPESCRIPT:
+async def test_a_client_sees_no_difference(server: str, client: str, way: str, stage: Stage) -> None:
+    if SCRIPTS[server].npm or client in TYPESCRIPT:
         need_npm()
-    direct = await directly(script, client, tmp_path)
-    through = await (over_pipe if WAYS[way].transport is None else over_network)(script, server, client, way, tmp_path)
+    play = Play(stage, server, client)
+    direct = await play.directly()
+    through = await (play.over_stdio(way) if WAYS[way].transport is None else play.over_network(way))
     assert_equal(direct, through, server)
 
 
-async def directly(script: Script, client: str, folder: Path) -> Json:
-    with_server = lay_out(script, folder)
-    upstream = script.upstream(with_server)
-    transport = {"kind": "stdio", "command": [upstream["command"], *upstream["args"]], "env": upstream["env"]}
-    return await played(script, client, transport, folder)
+@dataclass
+class Stage:
+    """What all plays share: clients and a gateway that run on. Each play has its server to itself, and fresh."""
+
+    folder: Path
+    clients: Clients
+    running: Gateway
+    direct: dict[tuple[str, str], Json] = field(default_factory=dict)
+    """Transcripts of what each client met of each server itself."""
+    count: int = 0
 
 
-async def over_network(script: Script, server: str, client: str, way: str, folder: Path) -> Json:
-    chosen, judge = WAYS[way], Judge()
-    assert chosen.transport is not None
-    async with (
-        gateway(folder, settings(script, server, chosen, folder)) as running,
-        tapped(running.url, judge) as tap,
-    ):
-        found = await played(script, client, chosen.transport(tap.url, server), folder, chosen.prefix)
-    assert tap.faults == []
-    assert judge.verdicts > len(found["steps"]) - 5
-    return found
+@dataclass
+class Play:
+    """One client's script for one server, and the ways to play it."""
 
+    stage: Stage
+    server: str
+    client: str
 
-async def over_pipe(script: Script, server: str, client: str, way: str, folder: Path) -> Json:
-    chosen, judge, log = WAYS[way], Judge(), folder / "tap.jsonl"
-    file = write(folder, settings(script, server, chosen, folder))
-    tap = [PYTHON, "-m", "tests.system.stdio_tap", str(log), *command(file, "--stdio")]
-    found = await played(script, client, {"kind": "stdio", "command": tap}, folder, chosen.prefix)
-    for entry in log.read_text().splitlines():
-        party, line = json.loads(entry)
-        (judge.sent if party == "sent" else judge.received)(json.loads(line))
-    return found
+    @property
+    def script(self) -> Script:
+        return SCRIPTS[self.server]
 
+    async def directly(self) -> Json:
+        key = self.server, self.client
+        if key not in self.stage.direct:
+            upstream = self.script.upstream(self._lay_out())
+            transport = {"kind": "stdio", "command": [upstream["command"], *upstream["args"]], "env": upstream["env"]}
+            self.stage.direct[key] = await self._played(transport)
+        return self.stage.direct[key]
 
-def lay_out(script: Script, folder: Path) -> Path:
-    """A fresh folder for the server, always at the same place: answers name it."""
-    place = folder / "files"
-    shutil.rmtree(place, ignore_errors=True)
-    place.mkdir()
-    script.prepare(place)
-    return place
+    async def over_network(self, way: str) -> Json:
+        chosen, judge, running = WAYS[way], Judge(), self.stage.running
+        assert chosen.transport is not None
+        since = len(running.log.entries)
+        try:
+            await running.reload(self._settings(chosen))
+            async with tapped(running.url, judge) as tap:
+                found = await self._played(chosen.transport(tap.url, self.server), chosen.prefix)
+        finally:
+            print(*running.log.entries[since:], sep="\n", file=sys.stderr)
+        assert tap.faults == []
+        assert judge.verdicts > len(found["steps"]) - 5
+        return found
 
+    async def over_stdio(self, way: str) -> Json:
+        chosen, judge, log = WAYS[way], Judge(), self.stage.folder / "tap.jsonl"
+        folder = self.stage.folder / "stdio"
+        folder.mkdir(exist_ok=True)
+        file = write(folder, self._settings(chosen))
+        tap = [PYTHON, "-m", "tests.system.stdio_tap", str(log), *command(file, "--stdio")]
+        found = await self._played({"kind": "stdio", "command": tap}, chosen.prefix)
+        for entry in log.read_text().splitlines():
+            party, line = json.loads(entry)
+            (judge.sent if party == "sent" else judge.received)(json.loads(line))
+        return found
 
-def settings(script: Script, server: str, way: Way, folder: Path) -> Json:
-    upstream = script.upstream(lay_out(script, folder))
-    return configuration({server: upstream if way.prefix is None else {**upstream, "prefix": way.prefix}})
+    def _lay_out(self) -> Path:
+        """A fresh folder for the server, always at the same place: answers name it."""
+        place = self.stage.folder / "files"
+        shutil.rmtree(place, ignore_errors=True)
+        place.mkdir()
+        self.script.prepare(place)
+        return place
 
+    def _settings(self, way: Way) -> Json:
+        """With a variable that differs each time, by which the gateway starts the server anew."""
+        self.stage.count += 1
+        upstream = self.script.upstream(self._lay_out())
+        upstream["env"] = {**upstream["env"], "PLAY": str(self.stage.count)}
+        if way.prefix is not None:
+            upstream["prefix"] = way.prefix
+        return configuration({self.server: upstream}, watch=False)
 
-async def played(script: Script, client: str, transport: Json, folder: Path, prefix: str | None = None) -> Json:
-    """The transcript of one run of the script, with the gateway's prefix put on going in, and taken off coming out."""
-    steps = [exposed(step, prefix) if prefix else step for step in script.steps(folder / "files")]
-    file = folder / "script.json"
-    file.write_text(json.dumps({"transport": transport, "answers": ANSWERS, "steps": steps}))
-    text = (await run([*CLIENTS[client], str(file)], within=PATIENCE)).decode()
-    if prefix:
-        text = text.replace(f"{prefix}__", "").replace(f"{prefix}+", "").replace(f"ui://{prefix}/", "ui://")
-    found: Json = json.loads(text)
-    return found
+    async def _played(self, transport: Json, prefix: str | None = None) -> Json:
+        """The transcript. The gateway's prefix is put on what goes in, and taken off what comes out."""
+        steps = [exposed(step, prefix) if prefix else step for step in self.script.steps(self.stage.folder / "files")]
+        script = {"transport": transport, "answers": ANSWERS, "steps": steps}
+        text = await self.stage.clients.play(self.client, script, within=PATIENCE)
+        if prefix:
+            text = text.replace(f"{prefix}__", "").replace(f"{prefix}+", "").replace(f"ui://{prefix}/", "ui://")
+        found: Json = json.loads(text)
+        return found
 
 
 def exposed(step: Json, prefix: str) -> Json:

@@ -8,27 +8,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
-from functools import cache
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Final
 
 import anyio
 import pytest
 
 from tests.system.running import (
-    CLIENTS,
     NODE,
     PYTHON,
+    Clients,
     Json,
     command,
     configuration,
     gateway,
     need_npm,
-    run,
     web_server,
     write,
 )
@@ -135,7 +132,7 @@ IMPOSSIBLE: Final[dict[str, Callable[[Player, Cell], str | None]]] = {
 
 def every_cell(behaviour: str) -> pytest.MarkDecorator:
     possible = [
-        pytest.param(player, cell, id=f"{player}-{cell}", marks=pytest.mark.xdist_group(str(player)))
+        pytest.param(player, cell, id=f"{player}-{cell}")
         for player, cell in product(PLAYERS, CELLS)
         if reason(behaviour, player, cell) is None
     ]
@@ -148,110 +145,117 @@ def reason(behaviour: str, player: Player, cell: Cell) -> str | None:
 
 
 @every_cell("call")
-def test_a_call_is_answered(player: Player, cell: Cell) -> None:
-    assert said(met(player, cell, "call")[0]) == "3"
+def test_a_call_is_answered(transcript: Transcript, cell: Cell) -> None:
+    assert said(transcript.met(cell, "call")[0]) == "3"
 
 
 @every_cell("read")
-def test_r27_a_resource_is_read_by_the_uri_that_was_listed(player: Player, cell: Cell) -> None:
-    [contents] = met(player, cell, "read")[0]["result"]["contents"]
+def test_r27_a_resource_is_read_by_the_uri_that_was_listed(transcript: Transcript, cell: Cell) -> None:
+    [contents] = transcript.met(cell, "read")[0]["result"]["contents"]
     assert (contents["uri"], contents["text"]) == (cell.memo, "hello")
 
 
 @every_cell("progress")
-def test_r24_progress_is_reported_while_a_call_lasts(player: Player, cell: Cell) -> None:
-    [step] = met(player, cell, "progress")
+def test_r24_progress_is_reported_while_a_call_lasts(transcript: Transcript, cell: Cell) -> None:
+    [step] = transcript.met(cell, "progress")
     assert said(step) == "report: done"
     assert [report[:2] for report in step["progress"]] == [[1, 3], [2, 3], [3, 3]]
 
 
 @every_cell("cancel")
-def test_r25_a_cancelled_call_is_given_up_by_its_server(player: Player, cell: Cell) -> None:
-    cancel, then = met(player, cell, "cancel")
+def test_r25_a_cancelled_call_is_given_up_by_its_server(transcript: Transcript, cell: Cell) -> None:
+    cancel, then = transcript.met(cell, "cancel")
     assert cancel["result"] == {"cancelled": True}
     assert said(then) == "given_up: done"
 
 
 @every_cell("log")
-def test_log_messages_of_a_call_reach_its_caller(player: Player, cell: Cell) -> None:
-    assert heard_of(player, f"{cell} aloud") == ["info", "warning", "error"]
+def test_log_messages_of_a_call_reach_its_caller(transcript: Transcript, cell: Cell) -> None:
+    assert transcript.levels_of(f"{cell} aloud") == ["info", "warning", "error"]
 
 
 @every_cell("level")
-def test_less_is_logged_where_the_client_wants_less(player: Player, cell: Cell) -> None:
-    assert heard_of(player, f"{cell} softly") == ["warning", "error"]
+def test_less_is_logged_where_the_client_wants_less(transcript: Transcript, cell: Cell) -> None:
+    assert transcript.levels_of(f"{cell} softly") == ["warning", "error"]
 
 
 @every_cell("accept")
-def test_an_elicitation_is_accepted(player: Player, cell: Cell) -> None:
-    answer = json.loads(said(met(player, cell, "accept")[0]))
+def test_an_elicitation_is_accepted(transcript: Transcript, cell: Cell) -> None:
+    answer = json.loads(said(transcript.met(cell, "accept")[0]))
     assert (answer["action"], answer["content"]) == ("accept", {"name": "Ada"})
 
 
 @every_cell("decline")
-def test_an_elicitation_is_declined(player: Player, cell: Cell) -> None:
-    assert json.loads(said(met(player, cell, "decline")[0]))["action"] == "decline"
+def test_an_elicitation_is_declined(transcript: Transcript, cell: Cell) -> None:
+    assert json.loads(said(transcript.met(cell, "decline")[0]))["action"] == "decline"
 
 
 @every_cell("dismiss")
-def test_an_elicitation_is_dismissed(player: Player, cell: Cell) -> None:
-    assert json.loads(said(met(player, cell, "dismiss")[0]))["action"] == "cancel"
+def test_an_elicitation_is_dismissed(transcript: Transcript, cell: Cell) -> None:
+    assert json.loads(said(transcript.met(cell, "dismiss")[0]))["action"] == "cancel"
 
 
 @every_cell("sampling")
-def test_a_server_samples_the_clients_model(player: Player, cell: Cell) -> None:
-    answer = json.loads(said(met(player, cell, "sampling")[0]))
+def test_a_server_samples_the_clients_model(transcript: Transcript, cell: Cell) -> None:
+    answer = json.loads(said(transcript.met(cell, "sampling")[0]))
     assert (answer["model"], answer["content"]["text"]) == ("fixed", "fine")
 
 
 @every_cell("roots")
-def test_a_server_learns_the_clients_roots(player: Player, cell: Cell) -> None:
-    assert json.loads(said(met(player, cell, "roots")[0]))["roots"] == ANSWERS["roots/list"]["roots"]
+def test_a_server_learns_the_clients_roots(transcript: Transcript, cell: Cell) -> None:
+    assert json.loads(said(transcript.met(cell, "roots")[0]))["roots"] == ANSWERS["roots/list"]["roots"]
 
 
 @every_cell("update")
-def test_r22_a_subscriber_hears_of_an_update(player: Player, cell: Cell) -> None:
-    assert cell.memo in [update["params"]["uri"] for update in played(player).notifications(UPDATED)]
+def test_r22_a_subscriber_hears_of_an_update(transcript: Transcript, cell: Cell) -> None:
+    assert cell.memo in [update["params"]["uri"] for update in transcript.notifications(UPDATED)]
 
 
 @every_cell("list change")
-def test_r19_a_changed_list_is_announced_and_then_listed(player: Player, cell: Cell) -> None:
-    _, announced, listed = met(player, cell, "list change")
+def test_r19_a_changed_list_is_announced_and_then_listed(transcript: Transcript, cell: Cell) -> None:
+    _, announced, listed = transcript.met(cell, "list change")
     assert "late" not in announced
-    grown = [tool["name"] for tool in listed["result"]["tools"] if tool["name"].startswith(f"{cell}__grown")]
-    assert len(grown) == 1
+    grown = {tool["name"] for tool in listed["result"]["tools"]} - transcript.tools
+    assert len([name for name in grown if name.startswith(f"{cell}__grown")]) == 1
 
 
 @every_cell("failure")
-def test_a_tools_failure_is_a_result(player: Player, cell: Cell) -> None:
-    [step] = met(player, cell, "failure")
+def test_a_tools_failure_is_a_result(transcript: Transcript, cell: Cell) -> None:
+    [step] = transcript.met(cell, "failure")
     assert step["result"]["isError"] is True
     assert "it did not work" in said(step)
 
 
 @every_cell("error")
-def test_a_servers_error_comes_through(player: Player, cell: Cell) -> None:
-    error = met(player, cell, "error")[0]["error"]
+def test_a_servers_error_comes_through(transcript: Transcript, cell: Cell) -> None:
+    error = transcript.met(cell, "error")[0]["error"]
     assert error == {"code": -31999, "message": "no, and this is why", "data": {"kept": [1]}}
 
 
 @every_cell("large")
-def test_r16_a_large_result_comes_through_whole(player: Player, cell: Cell) -> None:
-    assert said(met(player, cell, "large")[0]) == "x" * LARGE
+def test_r16_a_large_result_comes_through_whole(transcript: Transcript, cell: Cell) -> None:
+    assert said(transcript.met(cell, "large")[0]) == "x" * LARGE
 
 
 @dataclass(frozen=True)
 class Transcript:
+    """What a player met: of each behaviour of each cell the outcomes of its steps, and all that it was told."""
+
+    tools: frozenset[str]
+    """The names that were listed first."""
     steps: dict[tuple[Cell, str], list[Json]]
     heard: list[Json]
+
+    def met(self, cell: Cell, behaviour: str) -> list[Json]:
+        return self.steps[cell, behaviour]
 
     def notifications(self, method: str) -> list[Json]:
         return [notification for notification in self.heard if notification["method"] == method]
 
-
-def met(player: Player, cell: Cell, behaviour: str) -> list[Json]:
-    """What came of each step."""
-    return played(player).steps[cell, behaviour]
+    def levels_of(self, who: str) -> list[str]:
+        """The levels of the log messages that speak of `who`."""
+        lines = [message["params"] for message in self.notifications(LOGGED)]
+        return [line["level"] for line in lines if line["data"] == f"{who}: {line['level']}"]
 
 
 def said(step: Json) -> str:
@@ -260,68 +264,91 @@ def said(step: Json) -> str:
     return text
 
 
-def heard_of(player: Player, who: str) -> list[str]:
-    """The levels of the log messages that speak of `who`."""
-    lines = [message["params"] for message in played(player).notifications(LOGGED)]
-    return [line["level"] for line in lines if line["data"] == f"{who}: {line['level']}"]
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    return "asyncio"
 
 
-def played(player: Player) -> Transcript:
+@pytest.fixture(scope="module")
+async def stage(anyio_backend: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stage]:
     need_npm()
-    transcript = _played(player)
-    if isinstance(transcript, str):
-        pytest.fail(transcript, pytrace=False)
-    return transcript
-
-
-@cache
-def _played(player: Player) -> Transcript | str:
-    """What `player` met, or how it failed: once for all tests."""
-    try:
-        return anyio.run(_play, player)
-    except (AssertionError, TimeoutError) as failure:
-        return f"{player}: {failure or 'out of time'}"
-
-
-async def _play(player: Player) -> Transcript:
-    parts = [
-        (cell, behaviour, steps(cell))
-        for cell, (behaviour, steps) in product(CELLS, BEHAVIOURS.items())
-        if reason(behaviour, player, cell) is None
-    ]
-    opening: list[Json] = [{"do": "tools/list"}, {"do": "listen", "params": {"uris": [cell.memo for cell in CELLS]}}]
-    script = {
-        "mode": MODES[player.era],
-        "answers": ANSWERS,
-        "steps": opening + [step for *_, steps in parts for step in steps],
-    }
-    with TemporaryDirectory() as name:
-        async with _gateway(player, Path(name)) as transport:
-            file = Path(name) / "script.json"
-            file.write_text(json.dumps({**script, "transport": transport}))
-            found = json.loads(await run([*CLIENTS[player.sdk], str(file)], within=PATIENCE))
-    outcomes = iter(found["steps"])
-    assert [next(outcomes).keys() & {"error", "late"} for _ in opening] == [set(), set()]
-    return Transcript(
-        {(cell, behaviour): [next(outcomes) for _ in steps] for cell, behaviour, steps in parts},
-        found["notifications"],
-    )
-
-
-@asynccontextmanager
-async def _gateway(player: Player, folder: Path) -> AsyncIterator[Json]:
-    """How a client reaches a gateway with every server behind it."""
     async with AsyncExitStack() as stack:
-        upstreams: Json = {}
-        for cell in CELLS:
-            server = SERVERS[cell.language](cell.era)
-            if cell.transport == "stdio":
-                where: Json = {"command": server[0], "args": server[1:]}
-            else:
-                where = {"url": await stack.enter_async_context(web_server(*server))}
-            upstreams[str(cell)] = {**where, "era": cell.era}
-        settings = configuration(upstreams, list_wait=60)
-        if player.transport == "stdio":
-            yield {"kind": "stdio", "command": command(write(folder, settings), "--stdio")}
-        else:
-            yield {"kind": "http", "url": (await stack.enter_async_context(gateway(folder, settings))).url + "/mcp"}
+        yield await Stage.set(stack, tmp_path_factory.mktemp("stage"))
+
+
+@pytest.fixture
+async def transcript(anyio_backend: str, stage: Stage, player: Player) -> Transcript:
+    return await stage.transcript(player)
+
+
+@dataclass
+class Stage:
+    """One gateway with every server behind it for the players over HTTP, one after another. Those over stdio start a
+    gateway each, with the same servers behind it, as far as these speak HTTP.
+    """
+
+    clients: Clients
+    transports: dict[str, Json]
+    """What a script says of how to connect, by the player's transport."""
+    _transcripts: dict[Player, Transcript | str] = field(default_factory=dict)
+
+    @classmethod
+    async def set(cls, stack: AsyncExitStack, folder: Path) -> Stage:
+        clients = Clients()
+        stack.push_async_callback(clients.aclose)
+        running = await stack.enter_async_context(gateway(folder, await settings(stack)))
+        (folder / "stdio").mkdir()
+        file = write(folder / "stdio", await settings(stack))
+        http, stdio = {"url": f"{running.url}/mcp"}, {"command": command(file, "--stdio")}
+        return cls(clients, {"http": {"kind": "http", **http}, "stdio": {"kind": "stdio", **stdio}})
+
+    async def transcript(self, player: Player) -> Transcript:
+        """What `player` met; played once for all tests, which all fail by its failure."""
+        if player not in self._transcripts:
+            try:
+                self._transcripts[player] = await self._play(player)
+            except (AssertionError, TimeoutError, anyio.IncompleteRead) as failure:
+                self._transcripts[player] = f"{player}: {failure!r}"
+        found = self._transcripts[player]
+        if isinstance(found, str):
+            pytest.fail(found, pytrace=False)
+        return found
+
+    async def _play(self, player: Player) -> Transcript:
+        parts = [
+            (cell, behaviour, steps(cell))
+            for cell, (behaviour, steps) in product(CELLS, BEHAVIOURS.items())
+            if reason(behaviour, player, cell) is None
+        ]
+        opening: list[Json] = [
+            {"do": "tools/list"},
+            {"do": "listen", "params": {"uris": [cell.memo for cell in CELLS]}},
+        ]
+        script = {
+            "mode": MODES[player.era],
+            "transport": self.transports[player.transport],
+            "answers": ANSWERS,
+            "steps": opening + [step for *_, steps in parts for step in steps],
+        }
+        found = json.loads(await self.clients.play(player.sdk, script, within=PATIENCE))
+        outcomes = iter(found["steps"])
+        opened = [next(outcomes) for _ in opening]
+        assert [outcome.keys() & {"error", "late"} for outcome in opened] == [set(), set()]
+        return Transcript(
+            frozenset(tool["name"] for tool in opened[0]["result"]["tools"]),
+            {(cell, behaviour): [next(outcomes) for _ in steps] for cell, behaviour, steps in parts},
+            found["notifications"],
+        )
+
+
+async def settings(stack: AsyncExitStack) -> Json:
+    """A configuration with every cell's server, for one gateway at a time: servers tell no other of a changed list."""
+    return configuration({str(cell): await upstream(cell, stack) for cell in CELLS}, list_wait=60)
+
+
+async def upstream(cell: Cell, stack: AsyncExitStack) -> Json:
+    """The settings of a cell's server, which is started where the gateway does not do so itself."""
+    server = SERVERS[cell.language](cell.era)
+    if cell.transport == "stdio":
+        return {"command": server[0], "args": server[1:], "era": cell.era}
+    return {"url": await stack.enter_async_context(web_server(*server)), "era": cell.era}

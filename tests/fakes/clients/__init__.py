@@ -1,4 +1,6 @@
-"""Real clients, one for each SDK, that play the same script and hand in a transcript of what they met.
+"""Real clients, one for each SDK, that play the same scripts and hand in a transcript of what they met.
+
+Each script comes as a line on stdin, is played on a connection of its own, and answered by a line on stdout.
 
 A script is a JSON object: `transport` (`stdio` with `command`, or `http` or `sse` with `url`), `mode` (how the second
 generations choose their era: `legacy`, if not told, or `auto`), `answers` (what to say to the server's questions, by

@@ -15,7 +15,7 @@ from mcp.client.streamable_http import streamable_http_client
 from pydantic import AnyUrl, TypeAdapter
 
 from tests.fakes.clients.python import CANCEL_REASON, given_up, leavable, verbs
-from tests.fakes.clients.script import Transcript, dumped, load, play
+from tests.fakes.clients.script import dumped, play, serve
 
 
 @asynccontextmanager
@@ -74,8 +74,7 @@ def cancelling(session):
     return cancel
 
 
-async def main():
-    script, transcript = load(), Transcript()
+async def connect_and_play(script, transcript):
     async with (
         connected(script["transport"]) as (read, write),
         ClientSession(read, write, **callbacks(script["answers"], transcript)) as session,
@@ -83,10 +82,13 @@ async def main():
         transcript.server = dumped(await session.initialize())
         table = verbs(session, session.call_tool, types, TypeAdapter(AnyUrl).validate_python, cancelling(session))
         await play(script, table, transcript, McpError)
-        print(transcript.dump())
 
 
-try:
-    anyio.run(main)
-except* anyio.BrokenResourceError:
-    pass  # this generation trips over a message that comes while it leaves
+def main(script, transcript):
+    try:
+        anyio.run(connect_and_play, script, transcript)
+    except* anyio.BrokenResourceError:
+        pass  # this generation trips over a message that comes while it leaves
+
+
+serve(main)

@@ -12,7 +12,7 @@ from mcp.client.session import ClientRequestContext, ClientSession, IncomingMess
 from mcp.client.sse import sse_client
 
 from tests.fakes.clients.python import given_up, leavable, verbs
-from tests.fakes.clients.script import Json, OnProgress, Transcript, Verb, dumped, load, play
+from tests.fakes.clients.script import Json, OnProgress, Transcript, Verb, dumped, play, serve
 
 
 def client(script: Json, transcript: Transcript) -> Client:
@@ -79,8 +79,7 @@ def listening(connection: Client, stack: AsyncExitStack) -> Verb:
     return listen
 
 
-async def main() -> None:
-    script, transcript = load(), Transcript()
+async def connect_and_play(script: Json, transcript: Transcript) -> None:
     async with client(script, transcript) as connection, AsyncExitStack() as stack:
         session = connection.session
         initialized = session.initialize_result or session.discover_result
@@ -90,7 +89,6 @@ async def main() -> None:
         if session.initialize_result is None:
             table["listen"] = listening(connection, stack)
         await play(script, table, transcript, MCPError)
-    print(transcript.dump())
 
 
-anyio.run(main)
+serve(lambda script, transcript: anyio.run(connect_and_play, script, transcript))

@@ -1,4 +1,4 @@
-"""Plays a script through one SDK's verbs, and keeps the transcript. Knows no SDK."""
+"""Plays scripts through one SDK's verbs, and keeps the transcript of each. Knows no SDK."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import json
 import sys
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Protocol
 
 import anyio
@@ -57,10 +56,12 @@ class Transcript:
         return json.dumps({part: getattr(self, part) for part in parts})
 
 
-def load() -> Json:
-    """The script that the command line names."""
-    script: Json = json.loads(Path(sys.argv[1]).read_text())
-    return script
+def serve(connect_and_play: Callable[[Json, Transcript], object]) -> None:
+    """Plays each script that comes as a line on stdin, with a connection of its own, and prints the transcript."""
+    for line in sys.stdin:
+        transcript = Transcript()
+        connect_and_play(json.loads(line), transcript)
+        print(transcript.dump(), flush=True)
 
 
 async def play(script: Json, verbs: Mapping[str, Verb], transcript: Transcript, error: type[Exception]) -> None:

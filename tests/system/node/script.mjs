@@ -1,12 +1,10 @@
-// Plays a script through one SDK's client, and prints the transcript. Knows no SDK; the script's form is told in
-// tests/fakes/clients/__init__.py.
+// Plays scripts through one SDK's client, and prints the transcript of each. Knows no SDK; the form of a script is told
+// in tests/fakes/clients/__init__.py.
 
-import { readFileSync } from "node:fs";
+import { createInterface } from "node:readline";
 
 const PATIENCE = 20_000; // milliseconds that any one step may take
 const HOP_META = ["progressToken", "io.modelcontextprotocol/subscriptionId"];
-
-export const load = () => JSON.parse(readFileSync(process.argv[2], "utf8"));
 
 export const CAPABILITIES = { sampling: {}, elicitation: { form: {}, url: {} }, roots: { listChanged: true } };
 
@@ -119,5 +117,11 @@ export const play = async (client, { steps, answers }, transcript, callTool, mor
   }
 };
 
-export const print = (transcript) =>
-  new Promise((resolve) => process.stdout.write(JSON.stringify(transcript), resolve));
+// Each script that comes as a line on stdin is played on a connection of its own.
+export const serve = async (connectAndPlay) => {
+  for await (const line of createInterface({ input: process.stdin })) {
+    const transcript = new Transcript();
+    await connectAndPlay(JSON.parse(line), transcript);
+    await new Promise((resolve) => process.stdout.write(JSON.stringify(transcript) + "\n", resolve));
+  }
+};

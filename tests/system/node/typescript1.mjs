@@ -9,7 +9,7 @@ import {
   ElicitRequestSchema,
   ListRootsRequestSchema,
 } from "@modelcontextprotocol/sdk/types.js";
-import { CAPABILITIES, Transcript, load, play, print } from "./script.mjs";
+import { CAPABILITIES, play, serve } from "./script.mjs";
 
 const open = ({ kind, command, url, env }) => {
   if (kind === "stdio") return new StdioClientTransport({ command: command[0], args: command.slice(1), env });
@@ -17,19 +17,18 @@ const open = ({ kind, command, url, env }) => {
   return new StreamableHTTPClientTransport(new URL(url));
 };
 
-const script = load();
-const { transport, answers } = script;
-const transcript = new Transcript();
-const client = new Client({ name: "typescript1", version: "1" }, { capabilities: CAPABILITIES });
-for (const schema of [CreateMessageRequestSchema, ElicitRequestSchema, ListRootsRequestSchema]) {
-  client.setRequestHandler(schema, (request) => {
-    transcript.asked(request);
-    return answers[request.method];
-  });
-}
-client.fallbackNotificationHandler = async (notification) => transcript.heard(notification);
-await client.connect(open(transport));
-transcript.server = { capabilities: client.getServerCapabilities(), instructions: client.getInstructions() };
-await play(client, script, transcript, (params, options) => client.callTool(params, undefined, options));
-await print(transcript);
-await client.close();
+await serve(async (script, transcript) => {
+  const { transport, answers } = script;
+  const client = new Client({ name: "typescript1", version: "1" }, { capabilities: CAPABILITIES });
+  for (const schema of [CreateMessageRequestSchema, ElicitRequestSchema, ListRootsRequestSchema]) {
+    client.setRequestHandler(schema, (request) => {
+      transcript.asked(request);
+      return answers[request.method];
+    });
+  }
+  client.fallbackNotificationHandler = async (notification) => transcript.heard(notification);
+  await client.connect(open(transport));
+  transcript.server = { capabilities: client.getServerCapabilities(), instructions: client.getInstructions() };
+  await play(client, script, transcript, (params, options) => client.callTool(params, undefined, options));
+  await client.close();
+});
