@@ -9,6 +9,7 @@ import pytest
 import structlog
 from xdist.remote import Producer
 
+from tests.depth import load_profile
 from tests.processes import adopt_orphans, end_descendants, give_children_default_signals
 from tests.scheduling import BySharing
 from tests.timeouts import Timeouts
@@ -18,6 +19,7 @@ def pytest_configure(config: pytest.Config) -> None:
     give_children_default_signals()
     adopt_orphans()
     config.pluginmanager.register(Timeouts())
+    load_profile()
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> BySharing:

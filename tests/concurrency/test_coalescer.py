@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mcproxy.concurrency.coalescer import Coalescer
+from tests.depth import examples
 from tests.fakes.upstream import Gate, Sleeper, quiet
 
 pytestmark = pytest.mark.anyio
@@ -112,7 +113,7 @@ async def test_what_is_forgotten_is_not_done() -> None:
     assert work.saw == []
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50))
 @given(st.lists(st.sampled_from(["a", "b", "turn"]), max_size=40))
 def test_r19_the_last_wish_is_always_served(steps: list[str]) -> None:
     async def scenario() -> None:

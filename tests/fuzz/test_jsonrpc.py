@@ -22,6 +22,7 @@ from mcproxy.protocol.jsonrpc import (
     parse_batch,
     raw,
 )
+from tests.depth import examples
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=12)
 NUMBERS = st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False, allow_infinity=False)
@@ -64,7 +65,7 @@ def read_or_refused(data: bytes) -> Message | None:
     return None
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(500))
 @given(MESSAGES)
 def test_what_is_encoded_is_what_is_parsed(message: Message) -> None:
     line = encode(message)
@@ -72,7 +73,7 @@ def test_what_is_encoded_is_what_is_parsed(message: Message) -> None:
     assert parse(line) == message
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(500))
 @given(ENVELOPES)
 def test_any_object_is_read_or_refused(envelope: dict[str, Any]) -> None:
     message = read_or_refused(json.dumps(envelope).encode())
@@ -81,13 +82,13 @@ def test_any_object_is_read_or_refused(envelope: dict[str, Any]) -> None:
         assert json.loads(encode(message)).get("method") == envelope.get("method")
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(500))
 @given(st.binary(max_size=64) | VALUES.map(lambda value: json.dumps(value).encode()))
 def test_any_bytes_are_read_or_refused(data: bytes) -> None:
     read_or_refused(data)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300))
 @given(MESSAGES, st.data())
 def test_a_damaged_message_is_read_or_refused(message: Message, data: st.DataObject) -> None:
     line = encode(message)
@@ -96,7 +97,7 @@ def test_a_damaged_message_is_read_or_refused(message: Message, data: st.DataObj
     read_or_refused(line[:start] + data.draw(st.binary(max_size=4)) + line[end:])
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300))
 @given(st.lists(MESSAGES | ENVELOPES, min_size=1, max_size=5))
 def test_each_member_of_a_batch_is_read_or_refused_as_if_it_were_alone(members: list[Message | dict[str, Any]]) -> None:
     lines = [json.dumps(member).encode() if isinstance(member, dict) else encode(member) for member in members]
@@ -107,7 +108,7 @@ def test_each_member_of_a_batch_is_read_or_refused_as_if_it_were_alone(members: 
     ]
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50))
 @given(st.sampled_from(["[", '{"a":', "[[", '{"jsonrpc":"2.0","id":1,"result":{"a":']), st.integers(1, 200_000))
 def test_depth_is_refused_and_never_a_crash(opening: str, depth: int) -> None:
     assert read_or_refused(opening.encode() * depth) is None

@@ -8,6 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from mcproxy.protocol.sse import KEEP_ALIVE, Event, EventDecoder, EventTooLarge, encode_event
+from tests.depth import examples
 
 LIMIT = 64
 FIELDS = [b"data:", b"data: x", b"data", b"event: e", b"id: 1", b"id: a\0b", b"retry: 10", b"retry: x", b"retry:\xb2"]
@@ -36,27 +37,27 @@ def decoded(stream: bytes, cuts: list[int], limit: int) -> list[Event] | None:
         return None
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(500))
 @given(STREAMS, CUTS)
 @example(b"retry: 0\ndata: x\n\n", [9])
 def test_where_a_stream_is_cut_changes_nothing(stream: bytes, cuts: list[int]) -> None:
     assert decoded(stream, cuts, limit=10_000) == decoded(stream, [], limit=10_000)
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(500))
 @given(STREAMS)
 def test_a_stream_that_comes_byte_by_byte_says_the_same_as_one_that_comes_at_once(stream: bytes) -> None:
     assert decoded(stream, list(range(len(stream))), limit=10_000) == decoded(stream, [], limit=10_000)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300))
 @given(STREAMS, CUTS)
 def test_what_passes_a_limit_is_what_passes_without(stream: bytes, cuts: list[int]) -> None:
     events = decoded(stream, cuts, LIMIT)
     assert events is None or events == decoded(stream, [], limit=10_000)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300))
 @given(st.lists(st.tuples(ONE_LINE, ONE_LINE.filter(bool), ONE_LINE, st.integers(0, 10**6)), max_size=4), CUTS)
 def test_what_is_encoded_is_what_is_decoded(events: list[tuple[str, str, str, int]], cuts: list[int]) -> None:
     stream = b"".join(

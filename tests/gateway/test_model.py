@@ -37,6 +37,7 @@ from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, ErrorObject, raw
 from mcproxy.protocol.methods import SUBSCRIBE, UNSUBSCRIBE, Kind, row_of
 from mcproxy.sealing import Sealer
 from mcproxy.telemetry.metrics import Metrics
+from tests.depth import examples
 from tests.fakes.reading import Clock
 from tests.fakes.upstream import FakeClient, FakeListener, Sleeper, complete, quiet, settings_of
 
@@ -594,4 +595,4 @@ class GatewayMachine(RuleBasedStateMachine):
 
 
 TestGateway = GatewayMachine.TestCase
-TestGateway.settings = hypothesis_settings(max_examples=300, stateful_step_count=40, deadline=None)
+TestGateway.settings = hypothesis_settings(max_examples=examples(300), stateful_step_count=40)

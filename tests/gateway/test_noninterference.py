@@ -26,6 +26,7 @@ from mcproxy.call.identity import Caller, Principal
 from mcproxy.protocol.eras import LATEST, LATEST_HANDSHAKE
 from mcproxy.protocol.jsonrpc import raw
 from mcproxy.protocol.methods import LOG_MESSAGE, Kind, row_of
+from tests.depth import examples
 from tests.fakes.upstream import FakeListener, FakeUpstream, House, complete, decoded, house, quiet
 
 UPSTREAMS = ["a", "b"]
@@ -326,7 +327,7 @@ def check_told(model: Model, change: Change) -> None:
         assert any(model.allows(name, "resources", SPELLINGS.get(spelt, spelt)) for name in among)
 
 
-@hypothesis_settings(max_examples=40, deadline=None)
+@hypothesis_settings(max_examples=examples(40))
 @given(
     policies,
     parts,
@@ -341,7 +342,7 @@ def test_r38_what_is_denied_is_as_if_it_did_not_exist(
     asyncio.run(compared(policy, part, principal, endpoint, version, stale))
 
 
-@hypothesis_settings(max_examples=40, deadline=None)
+@hypothesis_settings(max_examples=examples(40))
 @given(policies, principals)
 def test_r38_what_is_allowed_is_there(policy: dict[str, Any], principal: Principal) -> None:
     """The model is no stricter, or looser, than what callers get."""

@@ -19,6 +19,7 @@ from mcproxy.downstream.io.inbound import read
 from mcproxy.protocol.jsonrpc import InvalidMessage
 from mcproxy.protocol.methods import CANCELLED, INITIALIZED, METHODS, PROGRESS
 from mcproxy.settings import LimitSettings
+from tests.depth import examples
 from tests.downstream.client import initialize, request
 from tests.fakes.gateway import FakeGateway, edge_of, quick
 
@@ -88,7 +89,7 @@ async def test_r56_pipes_that_come_and_go_bring_back_no_session_that_was_ended()
             sessions.find(ended.id, "http", ANONYMOUS, AGGREGATE)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150))
 @given(st.lists(anything, max_size=8))
 def test_whatever_is_sent_the_conversation_goes_on(sent: list[Any]) -> None:
     received = anyio.run(converse, [*sent, initialize(), request("last", "ping")])
@@ -96,7 +97,7 @@ def test_whatever_is_sent_the_conversation_goes_on(sent: list[Any]) -> None:
     assert last["result"] == {}
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50))
 @given(st.lists(st.sampled_from(sorted(METHODS)), max_size=20))
 def test_every_request_is_answered_once(methods: list[str]) -> None:
     sent = [initialize(), *(request(id, method) for id, method in enumerate(methods, 1))]

@@ -21,6 +21,7 @@ from mcproxy.call.calls import Call, Complete, Outcome
 from mcproxy.call.clients import Listener
 from mcproxy.gateway.cache.policy import META_STALE
 from mcproxy.protocol.methods import row_of
+from tests.depth import examples
 from tests.fakes.reading import DOWN, Arrived, Pending, Reader, Server, World, members, read, settled, text, world
 
 T = TypeVar("T")
@@ -329,4 +330,4 @@ class CacheMachine(RuleBasedStateMachine):
 
 
 TestCache = CacheMachine.TestCase
-TestCache.settings = hypothesis_settings(max_examples=250, stateful_step_count=60, deadline=None)
+TestCache.settings = hypothesis_settings(max_examples=examples(250), stateful_step_count=60)

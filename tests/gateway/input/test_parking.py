@@ -14,6 +14,7 @@ from mcproxy.call.errors import Reason
 from mcproxy.gateway.input.parked_call import ParkedCall
 from mcproxy.gateway.input.parking import STOPPED
 from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS
+from tests.depth import examples
 from tests.fakes.bridging import (
     ACCEPTED,
     ROOTS,
@@ -320,7 +321,7 @@ async def test_a_thousand_parked_calls_half_of_them_abandoned_leave_nothing() ->
 # Anything, in any order.
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(st.data())
 def test_a_tool_that_asks_runs_exactly_once_whatever_is_replayed_expired_or_raced_at_it(data: st.DataObject) -> None:
     anyio.run(_do_anything, data)

@@ -18,6 +18,7 @@ from mcproxy.gateway.listings.keys import LinkKey, ResourceKey
 from mcproxy.gateway.subscriptions.watchers import Watchers
 from mcproxy.protocol.jsonrpc import raw
 from mcproxy.protocol.methods import SUBSCRIBE, UNSUBSCRIBE, Kind
+from tests.depth import examples
 from tests.fakes.upstream import (
     FakeListener,
     FakeUpstream,
@@ -420,7 +421,7 @@ class WatchersAgainstAList(RuleBasedStateMachine):
             assert self.watchers.held(person) == held
 
 
-WatchersAgainstAList.TestCase.settings = settings(max_examples=50, stateful_step_count=30, deadline=None)
+WatchersAgainstAList.TestCase.settings = settings(max_examples=examples(50), stateful_step_count=30)
 TestWatchersAgainstAList = WatchersAgainstAList.TestCase
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import anyio
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from yarl import URL
 
@@ -108,7 +108,6 @@ BODIES = st.lists(st.binary(max_size=300), max_size=6)
 CUTS = st.lists(st.integers(0, 4000), max_size=30)
 
 
-@settings(deadline=None)
 @given(BODIES, CUTS, st.booleans(), st.booleans())
 def test_an_answer_is_the_same_however_it_is_split(
     parts: list[bytes], cuts: list[int], in_chunks: bool, interim: bool
@@ -134,7 +133,6 @@ def test_an_answer_is_the_same_however_it_is_split(
     anyio.run(exchange)
 
 
-@settings(deadline=None)
 @given(st.binary(min_size=1, max_size=400), CUTS)
 def test_whatever_a_server_says_an_exchange_ends_or_waits(said: bytes, cuts: list[int]) -> None:
     async def exchange() -> None:

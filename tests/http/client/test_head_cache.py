@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import anyio
 import anyio.lowlevel
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mcproxy.http.client.connection import ClientConnection
@@ -128,7 +128,6 @@ async def told(recognition: HeadCache, said: bytes, cuts: Iterable[int]) -> list
     return outcome
 
 
-@settings(deadline=None)
 @given(st.lists(MUTATIONS, max_size=3), st.binary(max_size=20), st.lists(st.integers(0, 400), max_size=3))
 @example([], b"", [])
 @example([], b"\r\n", [])
