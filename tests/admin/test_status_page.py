@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 import aiohttp
-import anyio
 import pytest
 from aiohttp import web
 from prometheus_client import CollectorRegistry
@@ -111,9 +110,8 @@ async def site(principal: Principal | None = ANONYMOUS, gateway: FakeGateway | N
     gateway = gateway or FakeGateway()
     feed = Feed(1)
     page = StatusPage(Pages(gateway, CallStatistics(gateway.metrics), frozenset, TOKEN), feed, admit)
-    with anyio.fail_after(10):
-        async with served("127.0.0.1", 0, page.routes()) as url, aiohttp.ClientSession() as http:
-            yield Site(gateway, feed, http, url)
+    async with served("127.0.0.1", 0, page.routes()) as url, aiohttp.ClientSession() as http:
+        yield Site(gateway, feed, http, url)
 
 
 PAGES = [
