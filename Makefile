@@ -9,6 +9,7 @@ UV := 0.13.8
 
 PIP := -m pip --disable-pip-version-check --no-input
 LOCKED := $(PIP) install --quiet --require-hashes --requirement
+SHAPE := tests/test_duplicates.py tests/test_mirror.py tests/test_names.py tests/test_state_machines.py
 NODE := tests/system/node tests/conformance/node tests/admin/node
 
 RUNTIME := .venv/runtime.stamp
@@ -20,15 +21,14 @@ PEERS := tests/bench/peers
 PYPI_PEERS := $(patsubst $(PEERS)/%.txt,.cache/bench/%/installed.stamp,$(wildcard $(PEERS)/*.txt))
 NPM_PEERS := $(if $(NPM),$(PEERS)/node_modules/installed.stamp)
 
-.PHONY: help run check test coverage again bench bench-programs lock clean
+.PHONY: help run check test coverage bench bench-programs lock clean
 .DELETE_ON_ERROR:
 
 help:
 	@echo "make run       a gateway in front of a few demo servers, set up in .venv and .cache"
-	@echo "make check     style, types and layers"
+	@echo "make check     style, types, layers, names, and that nothing is written twice"
 	@echo "make test      every test; those that need npm are skipped where there is none"
 	@echo "make coverage  the same, with a report of what was covered"
-	@echo "make again     the tests that failed last, one at a time"
 	@echo "make bench     what a call costs beside nginx and other proxies; half an hour"
 	@echo "make lock      pins anew what pyproject.toml and the *.in files ask for"
 	@echo "make clean     removes all that was set up or built"
@@ -41,6 +41,7 @@ check: $(DEVELOPMENT)
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m pytest $(SHAPE)
 
 test: $(DEVELOPMENT) $(SERVERS) $(SDK1) $(NPM_PACKAGES)
 	$(BIN)/python -m pytest -n auto
@@ -50,10 +51,6 @@ coverage: $(DEVELOPMENT) $(SERVERS) $(SDK1) $(NPM_PACKAGES)
 	$(BIN)/coverage run -m pytest -n auto
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report --skip-covered --show-missing
-
-# What failed last, one test at a time: whoever fails again is broken, not crowded out by its neighbours.
-again: $(DEVELOPMENT)
-	$(BIN)/python -m pytest --last-failed --last-failed-no-failures none
 
 # A peer that cannot be installed is left out of the report, which says so.
 bench: $(DEVELOPMENT) bench-programs
