@@ -13,7 +13,10 @@ import pytest
 
 from tests.processes import command_line, descendants
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are found through /proc")
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="processes are found through /proc"),
+    pytest.mark.timeout(300),  # several runs of pytest, one after another, on a machine that may be busy
+]
 
 ROOT = Path(__file__).parents[1]
 HANGING = """
@@ -63,7 +66,6 @@ def run(folder: Path, text: str, *options: str, before: Callable[[], object] | N
         cwd=ROOT,
         env=environment,
         text=True,
-        timeout=60,
         check=False,
         preexec_fn=before,
     )
