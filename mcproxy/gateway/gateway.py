@@ -23,6 +23,7 @@ from mcproxy.catalog.naming import RefusedEntry
 from mcproxy.concurrency.clock import Clock, Sleep
 from mcproxy.gateway.cache.read_cache import ReadCache, annotated_in
 from mcproxy.gateway.component import Component, Reconfiguration
+from mcproxy.gateway.exchange import UpstreamExchange
 from mcproxy.gateway.explaining import Explanation, explain
 from mcproxy.gateway.input.bridge import InputBridge
 from mcproxy.gateway.listings.approvals import Approvals
@@ -98,8 +99,9 @@ class Gateway:
             now,
         )
         self._cache.watch_through(self.subscriptions)
+        self._exchange = UpstreamExchange(self._upstreams, metrics)
         self._log_levels = LogLevels(catalogue, self._upstreams, listeners, settings.proxy.list_wait)
-        self._tasks = TaskRelay(catalogue, task_ids, self._task_registry, listeners)
+        self._tasks = TaskRelay(catalogue, task_ids, self._task_registry, listeners, self._exchange)
         self._task_subscriptions = TaskSubscriptions(
             catalogue, task_ids, self._task_registry, listeners, self._upstreams
         )
@@ -219,7 +221,7 @@ class Gateway:
         """The pipeline that goes by `settings`."""
         self._metrics.calls.subjects.most = settings.proxy.limits.max_metric_subjects
         answers = self._answers(settings)
-        router = Router(self._catalogue, self._resolver, self._upstreams, answers, self._tasks, self._metrics)
+        router = Router(self._catalogue, self._resolver, answers, self._tasks, self._exchange)
         return build(
             router,
             metrics=self._metrics,

@@ -113,7 +113,10 @@ class Method:
     subject: Subject | None = None
     subject_key: str | None = None
     """The member of `params` that holds the subject; it is mirrored as `Mcp-Name` on stateless HTTP."""
+    named_in: Kind | None = None
+    """The list in which its subject is found by name."""
     lists: Kind | None = None
+    """The list that it fetches."""
     shape: Shape = Shape.PLAIN
     may_ask: bool = False
     """Whether the upstream may ask the client for input before it answers."""
@@ -163,7 +166,7 @@ METHODS: Final[dict[str, Method]] = {
         ),
         Method("prompts/list", _G, lists=Kind.PROMPTS, capability="prompts", safe_to_repeat=True, hinted=True),
         Method(
-            "tools/call", _U, Subject.TOOL, "name", shape=Shape.CONTENT, may_ask=True, capability="tools",
+            "tools/call", _U, Subject.TOOL, "name", Kind.TOOLS, shape=Shape.CONTENT, may_ask=True, capability="tools",
             deferrable=True, may_fail=True,
         ),
         Method(
@@ -171,7 +174,7 @@ METHODS: Final[dict[str, Method]] = {
             capability="resources", safe_to_repeat=True, hinted=True,
         ),
         Method(
-            "prompts/get", _U, Subject.PROMPT, "name", shape=Shape.MESSAGES, may_ask=True,
+            "prompts/get", _U, Subject.PROMPT, "name", Kind.PROMPTS, shape=Shape.MESSAGES, may_ask=True,
             capability="prompts", safe_to_repeat=True,
         ),
         Method("completion/complete", _U, Subject.REFERENCE, "ref", capability="completions", safe_to_repeat=True),

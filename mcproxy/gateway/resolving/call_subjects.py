@@ -15,21 +15,13 @@ from mcproxy.catalog.naming import SEPARATOR
 from mcproxy.gateway.listings.state import Catalogue
 from mcproxy.gateway.resolving.task_ids import TaskIds
 from mcproxy.protocol.jsonrpc import object_or_empty, parse_text
-from mcproxy.protocol.methods import METHODS, Kind, Subject
+from mcproxy.protocol.methods import Kind, Subject
 
 MAX_UNLISTED: Final = 256
 """Characters of a name that no upstream vouches for: it is counted under, and kept."""
 
 
 _NOTHING: Final = CallSubject()
-_KINDS: Final = {Subject.TOOL: Kind.TOOLS, Subject.PROMPT: Kind.PROMPTS}
-_NAMED: Final = {
-    row.name: (_KINDS[row.subject], row.subject_key)
-    for row in METHODS.values()
-    if row.subject in _KINDS and row.subject_key is not None
-}
-"""By method: the list that its subject is in by name, and the member of `params` that says the name."""
-
 CallSubjects = Callable[[Call], CallSubject]
 """What a call is aimed at, and maybe what the policy says of it."""
 
@@ -46,11 +38,10 @@ class SubjectResolver:
         self._beyond = beyond
 
     def __call__(self, call: Call) -> CallSubject:
-        named = _NAMED.get(call.row.name)
-        if named is None:
+        row = call.row
+        if row.named_in is None or row.subject_key is None:
             return self._unnamed(call)
-        kind, key = named
-        return self._named(kind, parse_text(call.params.get(key, b"")) or "", call)
+        return self._named(row.named_in, parse_text(call.params.get(row.subject_key, b"")) or "", call)
 
     def _unnamed(self, call: Call) -> CallSubject:
         """Of what is in no list by name."""

@@ -34,18 +34,15 @@ from mcproxy.protocol.jsonrpc import (
     parse_text,
     raw,
 )
-from mcproxy.protocol.methods import Kind, Method, Subject
+from mcproxy.protocol.methods import Kind, Subject
 from mcproxy.telemetry.metrics import UNKNOWN
 
 Reach = Callable[[Space, Kind, Call], Awaitable[None]]
 """Makes one attempt to learn an upstream's list. Raises McpError where the upstream is not there."""
 
-NAMED: Final[dict[Subject | None, Kind]] = {Subject.TOOL: Kind.TOOLS, Subject.PROMPT: Kind.PROMPTS}
-"""What is called by its name, by the list that has it."""
-
 _NULL: Final = Raw(b"null")
 _ARGUMENTS: Final = "arguments"
-_NOUNS: Final = {Kind.TOOLS: "tool", Kind.PROMPTS: "prompt"}
+_NOUNS: Final = {Kind.TOOLS: "tool", Kind.PROMPTS: "prompt", Kind.RESOURCES: "resource"}
 
 
 class Target(msgspec.Struct, frozen=True):
@@ -63,32 +60,40 @@ class Resolver:
         self._reach = reach
         self._task_ids = task_ids
 
-    def named(self, kind: Kind, row: Method, call: Call, routes: RouteTable) -> Target | None:
-        """Of what is called by its name, where that is listed. `routes` is the caller's. Raises McpError."""
+    def named(self, call: Call, routes: RouteTable) -> Target | None:
+        """The target of a call by name, in `routes`, the caller's; None where that is not listed. Raises McpError."""
+        row = call.row
+        assert row.named_in is not None
         assert row.subject_key is not None
         name = parse_text(call.params.get(row.subject_key, _NULL))
-        route = routes.find(kind, name) if name is not None else None
-        return None if route is None else self._along(route, row, call)
+        route = routes.find(row.named_in, name) if name is not None else None
+        return None if route is None else self._along(route, call)
 
-    def located(self, row: Method, call: Call, routes: RouteTable) -> Target:
-        """Of what is called by its URI. `routes` is the caller's. Raises McpError where it is missing or unknown."""
+    def located(self, call: Call, routes: RouteTable) -> Target:
+        """The target of a call by URI, in `routes`, the caller's. Raises McpError where that is missing or unknown."""
+        row = call.row
         assert row.subject_key is not None
         uri = _text(row.subject_key, call.params.get(row.subject_key, _NULL))
         space, own = routes.view.resource(uri) or self.resource(uri, call)
         call.notes.label = space.upstream, ""
         return Target(space, {**call.params, row.subject_key: raw(own)})
 
-    async def target(self, row: Method, call: Call, routes: RouteTable) -> Target:
-        """`routes` is the caller's. Raises McpError where the subject is missing, unknown, or its upstream is away."""
+    async def target(self, call: Call, routes: RouteTable) -> Target:
+        """The target of any call that has a subject, in `routes`, the caller's; an upstream may be asked for its list.
+
+        Raises McpError where the subject is missing, unknown, or its upstream is away.
+        """
+        row = call.row
         assert row.subject is not None
         assert row.subject_key is not None
         subject = call.params.get(row.subject_key, _NULL)
         match row.subject:
             case Subject.TOOL | Subject.PROMPT:
-                kind, name = NAMED[row.subject], _text(row.subject_key, subject)
-                return self._along(routes.find(kind, name) or await self._late(kind, name, call), row, call)
+                assert row.named_in is not None
+                kind, name = row.named_in, _text(row.subject_key, subject)
+                return self._along(routes.find(kind, name) or await self._find_late(kind, name, call), call)
             case Subject.RESOURCE:
-                return self.located(row, call, routes)
+                return self.located(call, routes)
             case Subject.REFERENCE:
                 space, reference = await self._reference(subject, call, routes)
                 return Target(space, {**call.params, row.subject_key: raw(reference)})
@@ -97,24 +102,25 @@ class Resolver:
                 space = self._catalogue.layout(call.caller).space(task.link.upstream)
                 return Target(space, {**call.params, row.subject_key: raw(task.id)})
 
-    def _along(self, route: ExposedRoute, row: Method, call: Call) -> Target:
-        assert row.subject_key is not None
+    def _along(self, route: ExposedRoute, call: Call) -> Target:
+        key = call.row.subject_key
+        assert key is not None
         call.notes.label = route.label
-        params = call.params if route.subject.decision is not None else self._judged(row, route, call)
-        return Target(route.space, {**params, row.subject_key: route.own}, route)
+        params = call.params if route.subject.decision is not None else self._judged(route, call)
+        return Target(route.space, {**params, key: route.own}, route)
 
     async def owner(self, call: Call) -> str:
-        """The name of the upstream that a call about a subject goes to. Raises McpError."""
-        return (await self.target(call.row, call, self._catalogue.routes(call.caller))).space.upstream
+        """The name of the upstream that a call with a subject goes to. Raises McpError."""
+        return (await self.target(call, self._catalogue.routes(call.caller))).space.upstream
 
     def check_allowed(self, call: Call) -> None:
-        """For what goes on from an earlier call: raises McpError where the policy denies it by now."""
+        """Raises McpError where the policy by now denies a call that was begun before."""
         row = call.row
         assert row.subject_key is not None
         subject = parse_text(call.params.get(row.subject_key, b"")) or ""
         match row.subject:
             case Subject.TOOL | Subject.PROMPT:
-                self._check_named(row, NAMED[row.subject], subject, call)
+                self._check_named(subject, call)
             case Subject.RESOURCE:
                 self.resource(subject, call)
             case Subject.TASK:
@@ -130,7 +136,7 @@ class Resolver:
         subject = parse_text(call.params.get(row.subject_key, b"")) or ""
         match row.subject:
             case Subject.TOOL | Subject.PROMPT:
-                route = self._catalogue.routes(call.caller).find(NAMED[row.subject], subject)
+                route = self._catalogue.routes(call.caller).find(row.named_in, subject) if row.named_in else None
                 space = None if route is None else route.space
             case Subject.RESOURCE:
                 found = self._catalogue.view(call.caller).resource(subject)
@@ -150,7 +156,9 @@ class Resolver:
         # resources, Error Handling: -32602 since 2026-07-28, -32002 in every revision before.
         modern = call.caller.version in STATELESS_VERSIONS
         code = INVALID_PARAMS if modern else RESOURCE_NOT_FOUND
-        raise McpError(code, f"Resource not found: {uri}", {"uri": uri}, reason=self._why_not_read(uri, call))
+        raise McpError(
+            code, f"Resource not found: {uri}", {"uri": uri}, reason=self._why_unknown(Kind.RESOURCES, uri, call)
+        )
 
     def label(self, call: Call) -> tuple[str, str]:
         """The upstream and the subject of a call as metric labels: known names alone (requirement R52)."""
@@ -167,49 +175,52 @@ class Resolver:
             task = self._task_ids.open(subject, call.caller)
             return (task.link.upstream if task else UNKNOWN), ""
         view = self._catalogue.view(call.caller)
-        kind = NAMED.get(row.subject)
+        kind = row.named_in
         if kind is None:
             found = view.resource(subject)
             return (found[0].upstream if found else UNKNOWN), ""
         shown = view.find(kind, subject)
         return (shown.upstream, shown.key) if shown else (UNKNOWN, UNKNOWN)
 
-    def _check_named(self, row: Method, kind: Kind, name: str, call: Call) -> None:
-        """What its upstream does not list any more is not denied for that."""
+    def _check_named(self, name: str, call: Call) -> None:
+        """A name that its upstream does not list any more is not denied for that."""
+        kind = call.row.named_in
+        assert kind is not None
         route = self._catalogue.routes(call.caller).find(kind, name)
         if route is not None:
-            self._judged(row, route, call)
-        elif self._catalogue.whole_view(call.caller).find(kind, name) is not None:
-            raise _unknown(kind, name, denied=True)
+            self._judged(route, call)
+        elif (why := self._why_unknown(kind, name, call)) is Reason.DENIED:
+            raise _unknown(kind, name, why)
 
-    def _judged(self, row: Method, route: ExposedRoute, call: Call) -> Params:
+    def _judged(self, route: ExposedRoute, call: Call) -> Params:
         """The params, with the arguments as they were judged. Raises McpError where the policy denies them."""
         subject, name = route.subject, route.shown.key
-        if subject.decision is not None or row.subject is not Subject.TOOL:
+        if subject.decision is not None or call.row.subject is not Subject.TOOL:
             return call.params
         try:
             arguments = parse_object(call.params.get(_ARGUMENTS, EMPTY_OBJECT))
         except InvalidMessage as error:
-            raise _unknown(Kind.TOOLS, name, denied=True) from error
+            raise _unknown(Kind.TOOLS, name, Reason.DENIED) from error
         if subject.judge is None or not subject.judge(arguments).allowed:
-            raise _unknown(Kind.TOOLS, name, denied=True)
+            raise _unknown(Kind.TOOLS, name, Reason.DENIED)
         # A key that comes twice was judged once: what goes on is what was judged.
         return {**call.params, _ARGUMENTS: raw(arguments)}
 
-    def _why_not_read(self, uri: str, call: Call) -> Reason:
-        hidden = self._catalogue.whole_view(call.caller).resource(uri) is not None
-        return Reason.DENIED if hidden else Reason.PROTOCOL_ERROR
+    def _why_unknown(self, kind: Kind, subject: str, call: Call) -> Reason:
+        """DENIED where there is such a thing, hidden by the policy; the caller is told the same."""
+        view = self._catalogue.whole_view(call.caller)
+        hidden = view.resource(subject) if kind is Kind.RESOURCES else view.find(kind, subject)
+        return Reason.PROTOCOL_ERROR if hidden is None else Reason.DENIED
 
-    async def _late(self, kind: Kind, name: str, call: Call) -> ExposedRoute:
-        """Where a name leads once the lists of the upstream that may own it are known."""
+    async def _find_late(self, kind: Kind, name: str, call: Call) -> ExposedRoute:
+        """The route of a name that was not listed, once the lists of the upstream that may own it are known."""
         spaces = self._catalogue.layout(call.caller).spaces
         space = next((space for space in spaces if space.may_own_name(name)), None)
         if space is not None and self._catalogue.listing(self._catalogue.link(space, call.caller), kind) is None:
             await self._reach(space, kind, call)
         route = self._catalogue.routes(call.caller).find(kind, name)
         if route is None:
-            hidden = self._catalogue.whole_view(call.caller).find(kind, name) is not None
-            raise _unknown(kind, name, denied=hidden)
+            raise _unknown(kind, name, self._why_unknown(kind, name, call))
         return route
 
     async def _reference(self, subject: Raw, call: Call, routes: RouteTable) -> tuple[Space, Params]:
@@ -221,7 +232,7 @@ class Resolver:
         match parse_text(reference.get("type", b"")):
             case "ref/prompt":
                 name = _text("name", reference.get("name", Raw()))
-                route = routes.find(Kind.PROMPTS, name) or await self._late(Kind.PROMPTS, name, call)
+                route = routes.find(Kind.PROMPTS, name) or await self._find_late(Kind.PROMPTS, name, call)
                 return route.space, {**reference, "name": route.own}
             case "ref/resource":
                 uri = _text("uri", reference.get("uri", Raw()))
@@ -229,7 +240,7 @@ class Resolver:
                 if found is None and len(uri) > MAX_URI:
                     raise _unusable(uri, flaw(uri) or "")
                 if found is None:
-                    why = self._why_not_read(uri, call)
+                    why = self._why_unknown(Kind.RESOURCES, uri, call)
                     raise McpError(INVALID_PARAMS, f"Unknown resource: {uri}", {"uri": uri}, reason=why)
                 return found[0], {**reference, "uri": raw(found[1])}
             case _:
@@ -247,9 +258,8 @@ def check_brought(space: Space, caller: Caller) -> None:
         raise McpError(INVALID_REQUEST, sentence, reason=Reason.DENIED)
 
 
-def _unknown(kind: Kind, name: str, *, denied: bool) -> McpError:
-    """The same to the caller whether the thing is denied or does not exist; metrics and audit are told apart."""
-    reason = Reason.DENIED if denied else Reason.PROTOCOL_ERROR
+def _unknown(kind: Kind, name: str, reason: Reason) -> McpError:
+    """The same to the caller whether the thing is denied or does not exist (requirement R38)."""
     return McpError(INVALID_PARAMS, f"Unknown {_NOUNS[kind]}: {name}", {"name": name}, reason=reason)
 
 

@@ -23,7 +23,7 @@ from mcproxy.gateway.listings.pagination import Paged, PageLimits, fetch_pages
 from mcproxy.gateway.listings.state import Catalogue
 from mcproxy.gateway.resolving.task_ids import Task, TaskIds
 from mcproxy.gateway.tasks.registry import TaskRegistry
-from mcproxy.protocol.jsonrpc import INVALID_PARAMS, InvalidMessage, Params, first_level, parse_object, parse_text
+from mcproxy.protocol.jsonrpc import INVALID_PARAMS, Params, first_level, object_or_empty, parse_text
 from mcproxy.protocol.tasks import TASK_ID, TASK_LIST
 from mcproxy.settings import Proxy
 
@@ -86,7 +86,7 @@ class TaskLists:
         return []
 
     def _of_caller(self, link: LinkKey, call: Call, tasks: list[Raw]) -> list[_Listed]:
-        listed = [_members(data) for data in tasks]
+        listed = [object_or_empty(data) for data in tasks]
         found = [(self._registry.find(call.caller, call.listener, Task(link, _id(data))), data) for data in listed]
         return [
             _Listed(self._ids.seal(task, call.caller), self._ids.rewriter(link, call.caller, task.tool).task(data))
@@ -117,10 +117,3 @@ def _start(call: Call, listed: list[_Listed]) -> int:
 
 def _id(task: Params) -> str:
     return parse_text(task.get(TASK_ID, b"")) or ""
-
-
-def _members(task: Raw) -> Params:
-    try:
-        return parse_object(task)
-    except InvalidMessage:
-        return {}

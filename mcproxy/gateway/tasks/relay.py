@@ -30,7 +30,7 @@ from mcproxy.gateway.resolving.task_ids import Task, TaskIds
 from mcproxy.gateway.tasks.registry import TaskRegistry
 from mcproxy.pending_requests import CANCEL_TIMEOUT
 from mcproxy.protocol.jsonrpc import EMPTY_OBJECT, METHOD_NOT_FOUND, Params, parse_object, parse_text, raw
-from mcproxy.protocol.methods import METHODS, Method, Shape, Subject
+from mcproxy.protocol.methods import METHODS, Shape, Subject
 from mcproxy.protocol.tasks import (
     CAPABILITY,
     TASK,
@@ -46,18 +46,21 @@ from mcproxy.protocol.tasks import (
     unrelated,
 )
 
-SendToUpstream = Callable[[Target, Method, Call], Awaitable[Outcome]]
-"""Carries a call to its upstream and back."""
+SendToUpstream = Callable[[Target, Call], Awaitable[Outcome]]
+"""Carries a call to its upstream and back (`exchange.UpstreamExchange`)."""
 
 
 class TaskRelay(Component):
-    """`relayed` stands between the resolver of a call and the exchange with its upstream."""
+    """`call` makes a call whose target is known; `send` carries it to its upstream and back."""
 
-    def __init__(self, catalogue: Catalogue, ids: TaskIds, registry: TaskRegistry, listeners: Listeners) -> None:
+    def __init__(
+        self, catalogue: Catalogue, ids: TaskIds, registry: TaskRegistry, listeners: Listeners, send: SendToUpstream
+    ) -> None:
         self._catalogue = catalogue
         self._ids = ids
         self._registry = registry
         self._listeners = listeners
+        self._send = send
 
     def on_event(self, event: UpstreamEvent) -> None:
         match event:
@@ -77,45 +80,41 @@ class TaskRelay(Component):
             told = TaskChanged(self._ids.seal(task, caller), change.method, params)
             self._listeners.signal(listener, link.upstream, told)
 
-    def relayed(self, target: Target, row: Method, call: Call, exchange: SendToUpstream) -> Awaitable[Outcome]:
+    def call(self, target: Target, call: Call) -> Awaitable[Outcome]:
         """The outcome of a call that may be about a task, or may become one. Raises McpError."""
-        route = target.route
+        row, route = call.row, target.route
         if route is None or not row.deferrable:
             about_task = row.subject is Subject.TASK
-            return self._about_task(target, row, call, exchange) if about_task else exchange(target, row, call)
+            return self._about_task(target, call) if about_task else self._send(target, call)
         if not route.deferred and TASK not in call.params:
-            return exchange(target, row, call)
+            return self._send(target, call)
         if not route.has_tasks:
-            return self._without_tasks(target, route, row, call, exchange)
-        return self._with_tasks(target, route, row, call, exchange)
+            return self._without_tasks(target, route, call)
+        return self._with_tasks(target, route, call)
 
-    async def _about_task(self, target: Target, row: Method, call: Call, exchange: SendToUpstream) -> Outcome:
+    async def _about_task(self, target: Target, call: Call) -> Outcome:
         task = self._ids.find(parse_text(call.params[TASK_ID]) or "", call.caller)
         self._hold(call.listener, task)
-        outcome = await exchange(target, row, self._named(task.link, call, task.tool))
+        outcome = await self._send(target, self._named(task.link, call, task.tool))
         rewriter = self._ids.rewriter(task.link, call.caller, task.tool)
-        return edited(outcome, rewriter.task if row.shape is Shape.TASK else rewriter.related)
+        return edited(outcome, rewriter.task if call.row.shape is Shape.TASK else rewriter.related)
 
-    async def _with_tasks(
-        self, target: Target, route: ExposedRoute, row: Method, call: Call, exchange: SendToUpstream
-    ) -> Outcome:
+    async def _with_tasks(self, target: Target, route: ExposedRoute, call: Call) -> Outcome:
         link, tool = self._catalogue.link(target.space, call.caller), route.shown.own
-        return self._noted(link, call, tool, await exchange(target, row, self._named(link, call, tool)))
+        return self._noted(link, call, tool, await self._send(target, self._named(link, call, tool)))
 
-    def _without_tasks(
-        self, target: Target, route: ExposedRoute, row: Method, call: Call, exchange: SendToUpstream
-    ) -> Awaitable[Outcome]:
+    def _without_tasks(self, target: Target, route: ExposedRoute, call: Call) -> Awaitable[Outcome]:
         """For a client and an upstream that have no tasks in common."""
         wished = TASK in call.params
         if wished and CAPABILITY in self._catalogue.view(call.caller).capabilities:
             # tasks, Tool-Level Negotiation: "Servers SHOULD return a -32601 ... error if a client attempts to do so".
             raise McpError(METHOD_NOT_FOUND, "this tool cannot be called as a task")
         if route.shown.task_support is Support.REQUIRED and self._takes_tool_calls(target, call):
-            return _awaited(target, row, call, exchange)
+            return _awaited(target, call, self._send)
         if wished:
             # tasks, Task Support and Handling: who declares no tasks ignores that a request wants to be one.
             target = replace(target, params={key: value for key, value in target.params.items() if key != TASK})
-        return exchange(target, row, call)
+        return self._send(target, call)
 
     def _noted(self, link: LinkKey, call: Call, tool: str, outcome: Outcome) -> Outcome:
         """`outcome`; where it describes a task that was made, in the caller's id of it."""
@@ -163,24 +162,23 @@ class TaskClient:
         return raw(self.back(parse_object(answer)))
 
 
-async def _awaited(target: Target, row: Method, call: Call, exchange: SendToUpstream) -> Outcome:
+async def _awaited(target: Target, call: Call, send: SendToUpstream) -> Outcome:
     """Calls a tool as a task for a client that has no tasks; its outcome is the task's, which is cancelled with it."""
-    outcome = await exchange(replace(target, params={**target.params, TASK: EMPTY_OBJECT}), row, call)
+    outcome = await send(replace(target, params={**target.params, TASK: EMPTY_OBJECT}), call)
     id = _created(Dialect.CORE, outcome)
     if id is None:
         return outcome
     about = Target(target.space, {TASK_ID: raw(id)})
     client = TaskClient(call.client, unrelated, lambda answer: related_to(id, answer))
-    waiting = METHODS[TASK_RESULT]
     over = False
     try:
-        outcome = await exchange(about, waiting, replace(call, row=waiting, client=client))
+        outcome = await send(about, replace(call, row=METHODS[TASK_RESULT], client=client))
         over = not (isinstance(outcome, Failed) and outcome.reason is Reason.TIMEOUT)
         return edited(outcome, unrelated)
     finally:
         if not over:
             with anyio.move_on_after(CANCEL_TIMEOUT, shield=True):
-                await exchange(about, METHODS[TASK_CANCEL], replace(call, row=METHODS[TASK_CANCEL]))
+                await send(about, replace(call, row=METHODS[TASK_CANCEL]))
 
 
 def _exposed(space: Space, state: Params) -> Params:
