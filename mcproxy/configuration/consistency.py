@@ -48,6 +48,8 @@ def contradictions(server: Node) -> Iterator[tuple[Node, str]]:
                 yield keys["headers"], "is for a server with a url"
             if _forwards(keys):
                 yield keys["credentials"], "is for a server with a url"
+            if _has_oauth(keys):
+                yield keys["oauth"], "is for a server with a url"
         case False, True:
             if kind == "stdio":
                 yield keys["type"], "stdio needs a command, and this server has a url"
@@ -55,8 +57,20 @@ def contradictions(server: Node) -> Iterator[tuple[Node, str]]:
                 yield node, "is for a server with a command"
             if _forwards(keys) and text_of(keys.get("connection")) == "session":
                 yield keys["connection"], "has no effect with credentials, which have connections of their own"
+            if _has_oauth(keys) and _sends_authorization(keys):
+                yield keys["oauth"], "and an Authorization header under headers exclude each other: keep one"
+            if _has_oauth(keys) and _forwards(keys):
+                yield keys["oauth"], "and credentials.forward exclude each other: keep one"
             if (fault := _url_fault(keys["url"].text)) is not None:
                 yield keys["url"], fault
+
+
+def _has_oauth(keys: Mapping[str, Node]) -> bool:
+    return "oauth" in keys and keys["oauth"].value is not None
+
+
+def _sends_authorization(keys: Mapping[str, Node]) -> bool:
+    return "headers" in keys and any(name.lower() == "authorization" for name in keys["headers"].members)
 
 
 def _forwards(keys: Mapping[str, Node]) -> bool:

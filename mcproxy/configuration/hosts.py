@@ -41,10 +41,22 @@ IGNORED: Final = frozenset(
     {
         *("alwaysAllow", "autoApprove", "trust", "timeout", "description", "displayName", "icon"),
         *("dev", "gallery", "version", "sandbox", "sandboxEnabled", "watchPaths", "registry"),
-        *("auth", "oauth", "authProviderType", "targetAudience", "targetServiceAccount"),
+        *("auth", "authProviderType", "targetAudience", "targetServiceAccount"),
     }
 )
 """Keys that concern the host alone, or whose unit differs between hosts (`timeout`)."""
+
+
+OAUTH_CLIENT: Final = {"clientId": "id", "clientSecret": "secret"}
+"""Members of a host's `oauth`, by the member of `oauth.client` that they are here."""
+
+OAUTH_IGNORED: Final = frozenset(
+    {
+        *("enabled", "callbackPort", "redirectUri", "authorizationUrl", "tokenUrl", "registrationUrl"),
+        *("authServerMetadataUrl", "audiences", "tokenParamName"),
+    }
+)
+"""Members of a host's `oauth` that concern the host's own redirect, or that discovery finds out here."""
 
 
 def is_hosts(document: Node, suffix: str) -> bool:
@@ -65,12 +77,31 @@ def translate(server: Node) -> Node:
         if (names := members.pop(other, None)) is not None:
             tools = members.get("tools", replace(names, value={}))
             members["tools"] = replace(tools, value={part: names, **tools.members})
+    if "oauth" in members:
+        members["oauth"] = _translated_oauth(members["oauth"])
     for key in ("args", "env", "headers"):
         if key in members:
             members[key] = _texts(members[key])
     if "type" in members:
         members["type"] = map_text(members["type"], lambda text: TYPES.get(text, text))
     return replace(server, value=members)
+
+
+def _translated_oauth(oauth: Node) -> Node:
+    """A host's `oauth` in our words; ours stays as it is."""
+    if not isinstance(oauth.value, dict):
+        return oauth
+    members = {key: node for key, node in oauth.members.items() if key not in OAUTH_IGNORED | OAUTH_CLIENT.keys()}
+    client = {OAUTH_CLIENT[key]: node for key, node in oauth.members.items() if key in OAUTH_CLIENT}
+    if client:
+        known = members.get("client", replace(oauth, value={}))
+        members["client"] = replace(known, value={**client, **known.members})
+    scopes = members.get("scopes")
+    if scopes is not None and isinstance(scopes.value, str):
+        members["scopes"] = replace(
+            scopes, value=[replace(scopes, value=word, text=word) for word in scopes.value.split()]
+        )
+    return replace(oauth, value=members)
 
 
 def map_text(node: Node, change: Callable[[str], str]) -> Node:

@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from mcproxy.settings.forwarding import CredentialSettings
+from mcproxy.settings.oauth import OAuthSettings
 from mcproxy.settings.section import Bytes, Glob, Positive, Prefix, Seconds, SecondsOrNone, Section
 
 
@@ -111,6 +112,8 @@ class UpstreamSettings(Section):
     """Endpoint of a server over HTTP."""
     headers: dict[str, str] = Field(default_factory=dict)
     """Headers sent with every request to `url`."""
+    oauth: OAuthSettings | None = None
+    """How the gateway gets OAuth tokens for `url`: `oauth: {}` finds everything out; `mcproxy login NAME` logs in."""
     credentials: CredentialSettings = CredentialSettings()
     """Credentials that callers bring for this upstream themselves (HTTP alone)."""
     prefix: Prefix
