@@ -17,10 +17,11 @@ from typing import Final, Protocol
 import msgspec
 
 from mcproxy.access.fetching import Fetch, fetch
-from mcproxy.access.issuers import KeysUnavailable, Spawn
+from mcproxy.access.issuers import KeysUnavailable
 from mcproxy.access.keys import KeyRing, digest
 from mcproxy.access.tokens import InsufficientScope, InvalidToken, Tokens, Verified
 from mcproxy.call.identity import ANONYMOUS, Principal
+from mcproxy.concurrency.spawn import Spawn
 from mcproxy.settings.access.authentication import RESERVED, Authentication, Certificates, Forwarded
 
 MAX_NAME: Final = 256

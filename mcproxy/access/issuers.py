@@ -7,8 +7,8 @@ in a task of its own: who needs what it brings waits for it, and hanging up ends
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Coroutine, Iterator
-from typing import Any, Final
+from collections.abc import Callable, Iterator
+from typing import Final
 from urllib.parse import urlsplit
 
 import anyio
@@ -19,6 +19,7 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from jwt.algorithms import AllowedPublicKeys
 
 from mcproxy.access.fetching import Fetch, FetchFailed, NotThere
+from mcproxy.concurrency.spawn import Spawn
 from mcproxy.settings.access.authentication import Issuer, OAuth
 
 log = structlog.get_logger()
@@ -36,9 +37,6 @@ ALGORITHMS: Final = {
     ("OKP", "Ed25519"): frozenset({"EdDSA"}),
 }
 """What a key may sign, by its `kty` and `crv`: a key of another kind, a symmetric one above all, is none (RFC 8725)."""
-
-Spawn = Callable[[Callable[[], Coroutine[Any, Any, None]]], object]
-"""Starts a task that somebody owns."""
 
 
 class KeysUnavailable(Exception):

@@ -96,7 +96,7 @@ class _Charge(msgspec.Struct):
         return self.key[0]
 
 
-class Grant(msgspec.Struct, frozen=True):
+class Admission(msgspec.Struct, frozen=True):
     """What a call holds until it ends."""
 
     running: tuple[_Charge, ...] = ()
@@ -106,7 +106,7 @@ class _Bill(msgspec.Struct, frozen=True):
     """What all rules say of every call by one caller to one tool."""
 
     charges: tuple[_Charge, ...]
-    grant: Grant
+    grant: Admission
 
 
 _Account = tuple[str, frozenset[str], str, str | None]
@@ -135,7 +135,7 @@ class Limits:
     def __bool__(self) -> bool:
         return bool(self._rules)
 
-    def admit(self, caller: Principal, upstream: str, tool: str | None, now: float, utc: float) -> Grant:
+    def admit(self, caller: Principal, upstream: str, tool: str | None, now: float, utc: float) -> Admission:
         """Counts a call, which is over when its grant is released. Raises Exceeded, and then nothing was counted.
 
         `upstream` is empty where it is for none in particular; `tool` is its upstream's own name of it.
@@ -157,7 +157,7 @@ class Limits:
             self._sweep(now, day)
         return bill.grant
 
-    def release(self, grant: Grant) -> None:
+    def release(self, grant: Admission) -> None:
         for charge in grant.running:
             count = charge.count
             count.running -= 1
@@ -168,7 +168,7 @@ class Limits:
         _, _, upstream, tool = account
         rules = [rule for rule in self._rules if rule.concerns(upstream, tool)]
         charges = tuple(_charge(rule.key(caller, upstream, tool), rule.allowance(caller.roles)) for rule in rules)
-        bill = _Bill(charges, Grant(tuple(charge for charge in charges if charge.at_once is not None)))
+        bill = _Bill(charges, Admission(tuple(charge for charge in charges if charge.at_once is not None)))
         self._bills[account] = bill
         if len(self._bills) > self._max_keys:
             self._bills.popitem(last=False)

@@ -18,8 +18,9 @@ from cachetools import LRUCache
 from jwt.algorithms import AllowedPublicKeys
 
 from mcproxy.access.fetching import Fetch
-from mcproxy.access.issuers import KeySet, SigningKeys, Spawn
+from mcproxy.access.issuers import KeySet, SigningKeys
 from mcproxy.call.identity import Principal
+from mcproxy.concurrency.spawn import Spawn
 from mcproxy.settings.access.authentication import RESERVED, Issuer, OAuth
 
 MAX_NAME: Final = 256

@@ -390,7 +390,7 @@ def cost(policy: Policy) -> float:
     ("text", "sentence"),
     [
         ({"principals": {"bot": ["reader"]}}, "gives 'bot' the role 'reader'"),
-        ({"roles": {"r": {"allow": [{"resources": ["*"], "read_only": True}]}}}, "conditions, which are for tools"),
+        ({"roles": {"r": {"allow": [{"resources": ["*"], "read_only": True}]}}}, "conditions, which cover tools"),
         ({"roles": {"r": {"allow": [{"arguments": {"a": {}}}]}}}, "should have equals"),
         ({"roles": {"r": {"allow": [{"arguments": {"a": {"matches": "(?=x)"}}}]}}}, "RE2"),
         ({"roles": {"r": {"allow": [{"arguments": {"a": {"matches": "("}}}]}}}, "RE2"),

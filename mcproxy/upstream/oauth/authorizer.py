@@ -1,0 +1,270 @@
+"""Gives the requests to one upstream their token: got once however many wait, renewed before it ends, told apart by
+generation. Nothing is asked again and again of a grant that needs a person (requirements R64 to R67).
+"""
+
+from __future__ import annotations
+
+import random
+import shlex
+import time
+from collections.abc import Callable
+from typing import Final
+
+import anyio
+import anyio.to_thread
+import structlog
+
+from mcproxy.concurrency.spawn import Spawn
+from mcproxy.upstream.link import NotAccepted
+from mcproxy.upstream.oauth.challenge import BearerChallenge, bearer_challenge
+from mcproxy.upstream.oauth.endpoints import EndpointFailed
+from mcproxy.upstream.oauth.flow import OAuthFlow
+from mcproxy.upstream.oauth.grants import Grant, GrantLife, GrantState
+from mcproxy.upstream.oauth.login import LoginFailed
+from mcproxy.upstream.oauth.metadata import InvalidMetadata
+from mcproxy.upstream.oauth.registration import CannotRegister
+from mcproxy.upstream.oauth.store import GrantStore, StoreFailed
+from mcproxy.upstream.oauth.tokens import Token, TokenRefused, TokenUnavailable
+
+log = structlog.get_logger()
+
+STORE_LOOKS: Final = 1.0
+"""Seconds between two looks at whether another process, as `mcproxy login`, has stored a grant."""
+COOLDOWN: Final = 5.0
+"""Seconds after a token request without a decisive answer in which no other is begun."""
+REQUESTS: Final = 2
+"""Token requests that one caller waits for at the most."""
+MAX_SCOPES: Final = 256
+"""Scopes that a grant asks for at the most, whatever challenges say."""
+
+_FAILURES: Final = (EndpointFailed, TokenUnavailable, StoreFailed)
+_DECISIVE: Final = (TokenRefused, InvalidMetadata, CannotRegister, LoginFailed)
+
+
+class LoginNeeded(NotAccepted):
+    """Somebody must log in before a request can be sent. The text says how."""
+
+
+class Authorizer:
+    """Tokens of the gateway's one grant toward one upstream. `spawn` owns the requests, which outlive their callers."""
+
+    def __init__(
+        self,
+        name: str,
+        flow: OAuthFlow,
+        store: GrantStore,
+        spawn: Spawn,
+        *,
+        clock: Callable[[], float] = time.time,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        self._name = name
+        self._flow = flow
+        self._store = store
+        self._spawn = spawn
+        self._clock = clock
+        self._life = GrantLife(chance())
+        self._challenge: BearerChallenge | None = None
+        """The last that the server sent; None before its first 401."""
+        self._seen: object = None
+        """The version of the store that was read last."""
+        self._looked = -STORE_LOOKS
+        self._done: anyio.Event | None = None
+        """Set when the token request that runs is over."""
+        self._cools_until = 0.0
+        self._lacking: frozenset[str] = frozenset()
+        """Scopes that the grant lacks, as the server said: a login asks for them too."""
+        self.on_trial = False
+        """Whether the token was got because its predecessor was refused, and was not accepted yet."""
+
+    @property
+    def state(self) -> GrantState:
+        return self._life.state
+
+    @property
+    def grant(self) -> Grant | None:
+        return self._life.grant
+
+    @property
+    def reason(self) -> str | None:
+        """Why there is no token, or why the last request for one brought none."""
+        return self._life.reason
+
+    @property
+    def generation(self) -> int:
+        """Which of the grant's tokens is the present one; 0 where there is none."""
+        return 0 if self._life.grant is None else self._life.grant.generation
+
+    def present(self) -> Token | None:
+        """The token to send, where there is one and nothing else is to be done; else `token` says."""
+        now = self._clock()
+        if now - self._looked >= STORE_LOOKS:
+            return None
+        token = self._life.token(now)
+        return None if token is None or self._life.is_old(now) else token
+
+    async def token(self) -> Token | None:
+        """The token to send; None where the server has not said yet that it wants one.
+
+        Raises LoginNeeded, and NotAccepted where no token can be had now.
+        """
+        await self._look_at_store()
+        now = self._clock()
+        token = self._life.token(now)
+        if token is not None:
+            if self._life.is_old(now) and now >= self._cools_until and self._can_request(self._life.grant):
+                self._request()
+            return token
+        if self._life.state is GrantState.REFUSED:
+            raise self._needed(self._life.reason or "the grant was refused")
+        if self._life.grant is not None and not self._can_request(self._life.grant):
+            self._life.discarded()
+        if self._life.grant is None and self._challenge is None:
+            return None
+        return await self._requested()
+
+    async def challenged(self, status: int, header: str | None, generation: int) -> bool:
+        """Whether a request that was answered with 401 or 403 should be sent again, with the token that there is now.
+
+        `generation` is that of the token that it was sent with, 0 for none. Raises LoginNeeded, and NotAccepted.
+        """
+        challenge = bearer_challenge(header)
+        if status == 403 and (challenge is None or not challenge.wants_more_scopes):
+            return False
+        self._challenge = challenge or self._challenge or BearerChallenge()
+        if generation != self.generation:
+            return True
+        if status == 403:
+            return await self._step_up(self._challenge)
+        if self.on_trial:
+            # Its predecessor was refused too: what the authorization server gives is not what the server wants.
+            self._life.refused("the server refuses the tokens that its authorization server gives")
+            raise self._needed("the server refuses the tokens that its authorization server gives")
+        if self._life.grant is not None and not self._can_request(self._life.grant):
+            self._life.discarded()
+        await self._requested()
+        self.on_trial = generation > 0
+        return True
+
+    def accepted(self) -> None:
+        """The token that was on trial serves."""
+        self.on_trial = False
+
+    async def _step_up(self, challenge: BearerChallenge) -> bool:
+        """More scopes, once for each that the server names: a person is asked for a login, the gateway asks itself."""
+        wanted = frozenset(challenge.scopes)
+        held = frozenset(self._life.grant.scopes) if self._life.grant is not None else frozenset()
+        is_news = not wanted <= self._lacking
+        self._lacking = frozenset(sorted(self._lacking | wanted)[:MAX_SCOPES])
+        if self._is_for_a_person:
+            lacking = sorted(wanted - held)
+            options = "".join(f" --scope {shlex.quote(scope)}" for scope in lacking)
+            raise self._needed(f"the server wants further scopes for this: {' '.join(lacking) or 'more'}", options)
+        if not is_news:
+            return False
+        await self._requested()
+        return True
+
+    @property
+    def _is_for_a_person(self) -> bool:
+        return self._flow.settings.grant == "authorization_code"
+
+    def _can_request(self, grant: Grant | None) -> bool:
+        """Whether a token can be had without a person."""
+        return not self._is_for_a_person or (grant is not None and grant.token.refresh is not None)
+
+    async def _requested(self) -> Token:
+        """The token that a request brings, the running one or a new one. Raises LoginNeeded, and NotAccepted."""
+        if not self._can_request(self._life.grant):
+            raise self._needed("the server wants a login")
+        for _ in range(REQUESTS):
+            before = self.generation
+            if self._done is None and self._clock() < self._cools_until:
+                break
+            await self._request().wait()
+            if self._life.state is not GrantState.SERVING or self.generation == before:
+                break
+            token = self._life.token(self._clock())
+            if token is not None:
+                return token
+            # Another process had redeemed the refresh token, and the token that it got for it is over too.
+        if self._life.state is GrantState.REFUSED:
+            raise self._needed(self._life.reason or "the grant was refused")
+        raise NotAccepted(self._life.reason or "no token could be had")
+
+    def _request(self) -> anyio.Event:
+        """Begins a token request, unless one runs; returns what is set when it is over."""
+        if self._done is None:
+            self._done = anyio.Event()
+            self._life.requested()
+            self._spawn(self._run_request)
+        return self._done
+
+    async def _run_request(self) -> None:
+        try:
+            with anyio.CancelScope(shield=True):
+                # What was redeemed must be stored, whoever is leaving (requirement R65); each step is bounded in time.
+                await self._settle_request()
+        finally:
+            done, self._done = self._done, None
+            if done is not None:
+                done.set()
+
+    async def _settle_request(self) -> None:
+        grant = self._life.grant
+        try:
+            if self._is_for_a_person and grant is not None:
+                renewed = await self._flow.refresh(grant)
+            else:
+                earlier = (*(() if grant is None else grant.scopes), *sorted(self._lacking))
+                renewed = await self._flow.request_token(await self._flow.discover(self._challenge, earlier))
+        except _FAILURES as error:
+            self._life.unavailable(str(error))
+            self._cools_until = self._clock() + COOLDOWN
+            log.warning("no token for an upstream", upstream=self._name, why=str(error))
+        except _DECISIVE as error:
+            await self._refused(str(error), grant)
+        else:
+            self._life.granted(renewed)
+            self._seen = self._store.version
+
+    async def _refused(self, why: str, used: Grant | None) -> None:
+        """Another process may have redeemed the same refresh token first: then its grant counts."""
+        try:
+            stored = await anyio.to_thread.run_sync(self._store.load, self._name)
+        except StoreFailed:
+            stored = None
+        if stored is not None and used is not None and stored.generation > used.generation:
+            self._life.granted(stored)
+            return
+        self._life.refused(why)
+        log.warning("an upstream's grant was refused", upstream=self._name, why=why)
+
+    async def _look_at_store(self) -> None:
+        """Takes over what another process stored, as `mcproxy login` does."""
+        now = self._clock()
+        if now - self._looked < STORE_LOOKS or self._done is not None:
+            return
+        self._looked = now
+        version = self._store.version
+        if version == self._seen:
+            return
+        try:
+            stored = await anyio.to_thread.run_sync(self._store.load, self._name)
+        except StoreFailed as error:
+            raise NotAccepted(str(error)) from error
+        self._seen = version
+        if self._done is not None:
+            return  # a request was begun meanwhile: what it brings is newer
+        if stored is None:
+            if self._life.grant is not None:
+                self._life.discarded()
+        elif self._flow.is_for_this(stored) and stored != self._life.grant:
+            self._life.granted(stored)
+            self._lacking = frozenset()
+            self.on_trial = False
+
+    def _needed(self, why: str, options: str = "") -> NotAccepted:
+        if not self._is_for_a_person:
+            return NotAccepted(f"{why}; see `oauth` of this upstream")
+        return LoginNeeded(f"{why}: run `mcproxy login {shlex.quote(self._name)}{options}`")

@@ -1,0 +1,241 @@
+"""Leads a login or a token request through: discovery, registration, the person's part in between, and the exchange."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from fnmatch import fnmatchcase
+from typing import Final, NamedTuple
+
+import anyio.to_thread
+import msgspec
+
+from mcproxy.settings.oauth import OAuthSettings
+from mcproxy.upstream.oauth import login, metadata, registration, tokens
+from mcproxy.upstream.oauth.challenge import BearerChallenge, bearer_challenge
+from mcproxy.upstream.oauth.endpoints import EndpointFailed, Endpoints
+from mcproxy.upstream.oauth.grants import Grant
+from mcproxy.upstream.oauth.login import Login
+from mcproxy.upstream.oauth.metadata import InvalidMetadata, ServerMetadata
+from mcproxy.upstream.oauth.registration import CannotRegister, ClientIdentity
+from mcproxy.upstream.oauth.store import GrantStore
+from mcproxy.upstream.oauth.tokens import Token, TokenForm, TokenUnavailable
+
+_NOT_THERE: Final = frozenset({400, 401, 403, 404, 405, 406, 410, 501})
+"""Answers to a request for a well-known document after which the next place is asked."""
+
+
+class Discovered(NamedTuple):
+    """An authorization server, and what to ask it for."""
+
+    server: ServerMetadata
+    scopes: tuple[str, ...]
+    resource: str
+    """The URI of the upstream as its own metadata has it, else its canonical form."""
+
+
+class OAuthFlow:
+    """For the upstream at `url`. Each coroutine raises EndpointFailed, InvalidMetadata, CannotRegister, LoginFailed,
+    TokenRefused, TokenUnavailable or StoreFailed, with a text for operators."""
+
+    def __init__(
+        self,
+        upstream: str,
+        url: str,
+        settings: OAuthSettings,
+        store: GrantStore,
+        *,
+        clock: Callable[[], float] = time.time,
+        randomness: Callable[[int], bytes] = os.urandom,
+    ) -> None:
+        self._upstream = upstream
+        self._url = url
+        self.settings = settings
+        self._store = store
+        self._clock = clock
+        self._randomness = randomness
+        self.resource = metadata.resource_of(url)
+        """The canonical URI of the upstream."""
+        self._servers: dict[str, ServerMetadata] = {}
+        """The one that was found last, by its issuer: a refresh asks for no metadata."""
+        provider = None if settings.enterprise is None else settings.enterprise.issuer
+        self._endpoints = Endpoints(tuple(each for each in (url, settings.issuer, provider) if each is not None))
+
+    def is_for_this(self, grant: Grant) -> bool:
+        """Whether a stored grant is for the upstream as it is configured now (requirement R68)."""
+        return grant.url == self._url and self.settings.issuer in {None, grant.issuer}
+
+    async def challenge(self) -> BearerChallenge | None:
+        """What the server asks of a request without a token; None where it asks for nothing."""
+        headers = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
+        probe = b'{"jsonrpc":"2.0","id":1,"method":"ping"}'
+        answer = await self._endpoints.post(self._url, probe, headers)
+        return _challenge_of(answer.status, answer.challenge)
+
+    async def discover(self, challenge: BearerChallenge | None, earlier: tuple[str, ...] = ()) -> Discovered:
+        """The authorization server; `earlier` are scopes that were asked for before, which a step-up keeps."""
+        resource = await self._resource_metadata(challenge)
+        named = metadata.origin_as_issuer(self._url) if resource is None else resource.authorization_servers[0]
+        issuer = self.settings.issuer or named
+        server = await self._server_metadata(issuer, assumes=resource is None and self.settings.issuer is None)
+        wanted = (*earlier, *metadata.scopes_to_ask(challenge, resource, server), *self.settings.scopes)
+        scopes = tuple(dict.fromkeys(filter(self._may_be_asked, wanted)))
+        return Discovered(server, scopes, self.resource if resource is None else resource.resource)
+
+    def _may_be_asked(self, scope: str) -> bool:
+        return any(fnmatchcase(scope, allowed) for allowed in self.settings.scopes_allowed)
+
+    async def _resource_metadata(self, challenge: BearerChallenge | None) -> metadata.ResourceMetadata | None:
+        """None where the server publishes none, as servers of 2025-03-26 do not."""
+        for url in metadata.resource_metadata_urls(self._url, challenge):
+            answer = await self._endpoints.get(url)
+            if answer.status == 200:
+                return metadata.read_resource_metadata(answer.body, self._url)
+            if answer.status not in _NOT_THERE:
+                raise EndpointFailed(f"{url} answered HTTP {answer.status}")
+        return None
+
+    async def _server_metadata(self, issuer: str, *, assumes: bool) -> ServerMetadata:
+        """`assumes` endpoints by default where an issuer publishes no metadata (2025-03-26, authorization)."""
+        tried = metadata.server_metadata_urls(issuer)
+        for url in tried:
+            answer = await self._endpoints.get(url)
+            if answer.status == 200:
+                self._servers = {issuer: metadata.read_server_metadata(answer.body, issuer)}
+                return self._servers[issuer]
+            if answer.status not in _NOT_THERE:
+                raise EndpointFailed(f"{url} answered HTTP {answer.status}")
+        if assumes:
+            return metadata.endpoints_by_default(issuer)
+        raise InvalidMetadata(f"issuer {issuer} publishes no metadata: nothing is at {', '.join(tried)}")
+
+    async def begin_login(
+        self, found: Discovered, redirect_uri: str, document_url: str | None = None
+    ) -> tuple[Login, str]:
+        """A login under way, and the URL that the person opens. `document_url` is where our metadata is published."""
+        client = await self._identity(found, redirect_uri, document_url)
+        begun = login.begin(
+            found.server,
+            client,
+            redirect_uri=redirect_uri,
+            resource=found.resource,
+            scopes=found.scopes,
+            randomness=self._randomness,
+        )
+        return begun, login.authorization_url(begun, found.server)
+
+    async def finish_login(self, begun: Login, server: ServerMetadata, redirected: Mapping[str, str]) -> Grant:
+        """The grant, stored."""
+        code = login.code_of(begun, redirected)
+        token = await self._token(tokens.code_exchange(begun, code), begun.client, server)
+        return await self._granted(begun.client, server, begun.scopes, begun.resource, token)
+
+    async def request_token(self, found: Discovered) -> Grant:
+        """A token for the gateway itself, without a person (`client_credentials`, `workload`); the grant is stored."""
+        client = registration.configured(self.settings.client, found.server) or ClientIdentity("")
+        assertion = await self._assertion(found)
+        if assertion is None:
+            form = tokens.client_credentials(found.resource, found.scopes)
+        else:
+            form = tokens.by_assertion(assertion, found.resource, found.scopes)
+        token = await self._token(form, client, found.server)
+        return await self._granted(client, found.server, found.scopes, found.resource, token)
+
+    async def _assertion(self, found: Discovered) -> str | None:
+        """The assertion that is the grant, with `workload` and `enterprise`; None for `client_credentials`."""
+        settings = self.settings
+        if settings.workload is not None:
+            return await _file(settings.workload.token_file, "oauth.workload.token_file")
+        if settings.enterprise is None:
+            return None
+        provider = await self._server_metadata(settings.enterprise.issuer, assumes=False)
+        client = registration.configured(settings.enterprise.client, provider) or ClientIdentity("")
+        id_token = await _file(settings.enterprise.id_token_file, "oauth.enterprise.id_token_file")
+        form = tokens.identity_exchange(id_token, found.server.issuer, found.resource, found.scopes)
+        exchanged = await self._token(form, client, provider, kind="n_a")
+        return exchanged.access
+
+    async def refresh(self, grant: Grant) -> Grant:
+        """The grant with a new token, stored before anything else is done with it (requirement R65)."""
+        assert grant.token.refresh is not None, "asked of grants with a refresh token"
+        server = self._servers.get(grant.issuer)
+        if server is None:
+            server = await self._server_metadata(grant.issuer, assumes=self.settings.issuer is None)
+        token = await self._token(tokens.refreshing(grant.token.refresh, grant.resource), grant.client, server)
+        renewed = grant.renewed(token)
+        await anyio.to_thread.run_sync(self._store.save, renewed)
+        return renewed
+
+    async def revoke(self, grant: Grant) -> None:
+        """Takes the grant back at its authorization server, where that can be told (RFC 7009), and forgets it."""
+        try:
+            server = await self._server_metadata(grant.issuer, assumes=False)
+            if server.revocation_endpoint is not None:
+                form: TokenForm = {"token": grant.token.refresh or grant.token.access}
+                body, headers = tokens.written(form, grant.client, server, self._clock())
+                await self._endpoints.post(server.revocation_endpoint, body, headers)
+        finally:
+            await anyio.to_thread.run_sync(self._store.delete, self._upstream)
+
+    async def _identity(self, found: Discovered, redirect_uri: str, document_url: str | None) -> ClientIdentity:
+        """Who the gateway is there: configured, by its document, registered before, or registered now."""
+        settings, server = self.settings.client, found.server
+        known = registration.configured(settings, server)
+        known = known or registration.by_document(settings.metadata_url or document_url, server, redirect_uri)
+        if known is not None:
+            return known
+        stored = await anyio.to_thread.run_sync(self._store.registration, server.issuer, redirect_uri)
+        if stored is not None and stored.serves(redirect_uri, self._clock()):
+            return stored
+        return await self._register(found, redirect_uri)
+
+    async def _register(self, found: Discovered, redirect_uri: str) -> ClientIdentity:
+        server = found.server
+        wanted = registration.request(server, redirect_uri, found.scopes)
+        assert server.registration_endpoint is not None, "`request` saw to it"
+        headers = {"Content-Type": "application/json", "Accept": "application/json"}
+        answer = await self._endpoints.post(server.registration_endpoint, msgspec.json.encode(wanted), headers)
+        if answer.status not in {200, 201}:
+            words = " ".join(answer.body[:300].decode(errors="replace").split())
+            raise CannotRegister(
+                f"issuer {server.issuer} refused to register the gateway (HTTP {answer.status}: {words}): register it "
+                f"there by hand, with the redirect {redirect_uri}, and set oauth.client.id"
+            )
+        client = registration.read(answer.body, server, redirect_uri)
+        await anyio.to_thread.run_sync(self._store.register, server.issuer, redirect_uri, client)
+        return client
+
+    async def _token(
+        self, form: TokenForm, client: ClientIdentity, server: ServerMetadata, *, kind: str = "bearer"
+    ) -> Token:
+        body, headers = tokens.written(form, client, server, self._clock())
+        try:
+            answer = await self._endpoints.post(server.token_endpoint, body, headers)
+        except EndpointFailed as error:
+            raise TokenUnavailable(str(error)) from error
+        return tokens.read(answer.status, answer.body, answer.content_type, self._clock(), kind=kind)
+
+    async def _granted(
+        self, client: ClientIdentity, server: ServerMetadata, scopes: tuple[str, ...], resource: str, token: Token
+    ) -> Grant:
+        """A new grant, stored."""
+        before = await anyio.to_thread.run_sync(self._store.load, self._upstream)
+        generation = 1 if before is None else before.generation + 1
+        grant = Grant(self._upstream, self._url, resource, server.issuer, client, scopes, token, generation)
+        await anyio.to_thread.run_sync(self._store.save, grant)
+        return grant
+
+
+async def _file(path: str, key: str) -> str:
+    """What a file holds that the platform renews. Raises TokenUnavailable."""
+    try:
+        return (await anyio.Path(path).read_text()).strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise TokenUnavailable(f"{key} cannot be read: {error}") from error
+
+
+def _challenge_of(status: int, header: str | None) -> BearerChallenge | None:
+    if status not in {401, 403}:
+        return None
+    return bearer_challenge(header) or BearerChallenge()

@@ -1,0 +1,151 @@
+"""A grant: what a login or the configuration gave the gateway at one authorization server, and the token got by it.
+
+Sans-I/O: `GrantLife` says what may be sent and what must happen; the time comes in. A refresh changes the token's
+generation and nothing else: connections and caches are keyed by the grant (requirement R64).
+
+    WANTED --requested--> REQUESTING --granted--> SERVING --requested--> REFRESHING --granted--> SERVING
+       ^                      |  |                   |                       |   |
+       +----- unavailable ----+  +-- refused --> REFUSED <---- refused ------+   +- unavailable -> SERVING
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import Final
+
+import msgspec
+
+from mcproxy.upstream.oauth.registration import ClientIdentity
+from mcproxy.upstream.oauth.tokens import Token
+
+OLD: Final = 0.75
+"""The part of a token's life after which a new one is fetched, while the old one still serves."""
+JITTER: Final = 0.1
+"""The part of a token's life by which that is earlier, at most: so that not all are refreshed at once."""
+LEEWAY: Final = 5.0
+"""Seconds before its end from which on a token is not sent any more: the request takes a while."""
+
+
+class GrantState(Enum):
+    WANTED = "there is no token: a login, or a token request, is wanted"
+    REQUESTING = "a first token is requested"
+    SERVING = "the access token serves"
+    REFRESHING = "a new token is requested; the old one serves until its end"
+    REFUSED = "refused for good: somebody must log in again, or mend the configuration"
+
+
+class GrantEvent(Enum):
+    REQUESTED = "a token request was begun"
+    GRANTED = "a token came, or was stored by a login"
+    UNAVAILABLE = "the authorization server gave no answer that decides anything"
+    REFUSED = "the authorization server refused the grant"
+    DISCARDED = "the grant was taken back, or its token refused with nothing to refresh it by"
+
+
+TRANSITIONS: Final[Mapping[GrantState, Mapping[GrantEvent, GrantState]]] = {
+    GrantState.WANTED: {
+        GrantEvent.REQUESTED: GrantState.REQUESTING,
+        GrantEvent.GRANTED: GrantState.SERVING,
+        GrantEvent.REFUSED: GrantState.REFUSED,
+        GrantEvent.DISCARDED: GrantState.WANTED,
+    },
+    GrantState.REQUESTING: {
+        GrantEvent.GRANTED: GrantState.SERVING,
+        GrantEvent.UNAVAILABLE: GrantState.WANTED,
+        GrantEvent.REFUSED: GrantState.REFUSED,
+        GrantEvent.DISCARDED: GrantState.WANTED,
+    },
+    GrantState.SERVING: {
+        GrantEvent.REQUESTED: GrantState.REFRESHING,
+        GrantEvent.GRANTED: GrantState.SERVING,
+        GrantEvent.REFUSED: GrantState.REFUSED,
+        GrantEvent.DISCARDED: GrantState.WANTED,
+    },
+    GrantState.REFRESHING: {
+        GrantEvent.GRANTED: GrantState.SERVING,
+        GrantEvent.UNAVAILABLE: GrantState.SERVING,
+        GrantEvent.REFUSED: GrantState.REFUSED,
+        GrantEvent.DISCARDED: GrantState.WANTED,
+    },
+    GrantState.REFUSED: {
+        GrantEvent.GRANTED: GrantState.SERVING,
+        GrantEvent.REFUSED: GrantState.REFUSED,
+        GrantEvent.DISCARDED: GrantState.WANTED,
+    },
+}
+
+
+class Grant(msgspec.Struct, frozen=True):
+    """What is stored of a grant. Holds secrets: the token, and perhaps the client's."""
+
+    upstream: str
+    url: str
+    """The server's URL when the grant was made: its token goes nowhere else (requirement R68)."""
+    resource: str
+    """The server's URI, as each token request names it (RFC 8707)."""
+    issuer: str
+    client: ClientIdentity
+    scopes: tuple[str, ...]
+    """All that were ever asked for: a step-up asks for these too."""
+    token: Token
+    generation: int = 1
+    """Counts the tokens of this grant."""
+
+    def renewed(self, token: Token) -> Grant:
+        """With a new token; its refresh token stays where the answer brought no other (RFC 6749, section 6)."""
+        refresh = token.refresh or self.token.refresh
+        return msgspec.structs.replace(
+            self, token=msgspec.structs.replace(token, refresh=refresh), generation=self.generation + 1
+        )
+
+
+class GrantLife:
+    """One grant from now on. `jitter` is between 0 and 1, by chance."""
+
+    def __init__(self, jitter: float = 0) -> None:
+        self.state: GrantState = GrantState.WANTED
+        self.grant: Grant | None = None
+        self.reason: str | None = None
+        """Why it was refused, or why the last request brought nothing."""
+        self._jitter = jitter
+
+    def token(self, now: float) -> Token | None:
+        """What may be sent now."""
+        if self.grant is None or self.grant.token.is_over(now + LEEWAY):
+            return None
+        return self.grant.token
+
+    def is_old(self, now: float) -> bool:
+        """Whether it is time for a new token, and there is a way to get one."""
+        if self.state is not GrantState.SERVING or self.grant is None:
+            return False
+        token = self.grant.token
+        if token.expires_at is None:
+            return False
+        life = token.expires_at - token.obtained_at
+        return now >= token.obtained_at + life * (OLD - JITTER * self._jitter)
+
+    def requested(self) -> None:
+        self._become(GrantEvent.REQUESTED)
+
+    def granted(self, grant: Grant) -> None:
+        self._become(GrantEvent.GRANTED)
+        self.grant, self.reason = grant, None
+
+    def unavailable(self, why: str) -> None:
+        """Drops no token (requirement R65)."""
+        self._become(GrantEvent.UNAVAILABLE)
+        self.reason = why
+
+    def refused(self, why: str) -> None:
+        """Nothing is sent with it any more until somebody has logged in."""
+        self._become(GrantEvent.REFUSED)
+        self.grant, self.reason = None, why
+
+    def discarded(self) -> None:
+        self._become(GrantEvent.DISCARDED)
+        self.grant = None
+
+    def _become(self, event: GrantEvent) -> None:
+        self.state = TRANSITIONS[self.state][event]

@@ -1,0 +1,115 @@
+"""One login of a person at an authorization server: the authorization request, and the judgement of its redirect.
+
+Sans-I/O (RFC 6749, section 4.1; PKCE, RFC 7636; issuer identification, RFC 9207). Exchanges no code itself: `tokens`.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+from collections.abc import Callable, Mapping
+from typing import Final
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+import msgspec
+
+from mcproxy.upstream.oauth.metadata import S256, ServerMetadata
+from mcproxy.upstream.oauth.registration import ClientIdentity
+
+_STATE_BYTES: Final = 24
+_VERIFIER_BYTES: Final = 48
+"""64 characters, within the 43 to 128 of RFC 7636, section 4.1."""
+MAX_REASON: Final = 300
+"""Characters of an authorization server's own words that are shown."""
+
+
+class LoginFailed(Exception):
+    """A login that cannot begin, or came to nothing. The text says why, for the person who tried."""
+
+
+class Login(msgspec.Struct, frozen=True):
+    """A login under way: what must be known when its redirect comes."""
+
+    state: str
+    verifier: str
+    issuer: str
+    """Recorded before the redirect: what came back is compared with this, whatever the metadata says by then."""
+    requires_iss: bool
+    redirect_uri: str
+    client: ClientIdentity
+    resource: str
+    scopes: tuple[str, ...]
+
+
+def begin(
+    server: ServerMetadata,
+    client: ClientIdentity,
+    *,
+    redirect_uri: str,
+    resource: str,
+    scopes: tuple[str, ...],
+    randomness: Callable[[int], bytes],
+) -> Login:
+    """Raises LoginFailed where the authorization server cannot be used safely."""
+    if server.authorization_endpoint is None:
+        raise LoginFailed(f"issuer {server.issuer} has no authorization endpoint: nobody can log in there")
+    if S256 not in (server.code_challenge_methods_supported or ()):
+        raise LoginFailed(f"issuer {server.issuer} does not say that it supports PKCE (S256): it must not be used")
+    return Login(
+        state=_text(randomness(_STATE_BYTES)),
+        verifier=_text(randomness(_VERIFIER_BYTES)),
+        issuer=server.issuer,
+        requires_iss=server.authorization_response_iss_parameter_supported,
+        redirect_uri=redirect_uri,
+        client=client,
+        resource=resource,
+        scopes=scopes,
+    )
+
+
+def authorization_url(login: Login, server: ServerMetadata) -> str:
+    """Where the person's browser is sent."""
+    assert server.authorization_endpoint is not None, "`begin` saw to it"
+    parts = urlsplit(server.authorization_endpoint)
+    challenge = _text(hashlib.sha256(login.verifier.encode()).digest())
+    asked = {
+        "response_type": "code",
+        "client_id": login.client.id,
+        "redirect_uri": login.redirect_uri,
+        "state": login.state,
+        "code_challenge": challenge,
+        "code_challenge_method": S256,
+        "resource": login.resource,
+    }
+    if login.scopes:
+        asked["scope"] = " ".join(login.scopes)
+    if "offline_access" in login.scopes:
+        asked["prompt"] = "consent"  # OpenID Connect Core, section 11: or the scope is ignored
+    query = urlencode([*parse_qsl(parts.query, keep_blank_values=True), *asked.items()])
+    return urlunsplit(parts._replace(query=query))
+
+
+def code_of(login: Login, redirected: Mapping[str, str]) -> str:
+    """The code that a redirect brought. Raises LoginFailed.
+
+    The issuer is judged before anything else is looked at, error or not: of a mismatched one nothing is acted on or
+    shown (basic/authorization, "Authorization Response Issuer Validation").
+    """
+    if not hmac.compare_digest(redirected.get("state", "").encode(), login.state.encode()):
+        raise LoginFailed("the answer belongs to no login that was begun here: begin again")
+    issuer = redirected.get("iss")
+    if issuer is None and login.requires_iss:
+        raise LoginFailed(f"the answer does not say that it comes from {login.issuer}, which says that it always does")
+    if issuer is not None and issuer != login.issuer:
+        raise LoginFailed(f"the answer comes from another authorization server than {login.issuer}")
+    if "error" in redirected:
+        words = redirected.get("error_description") or redirected["error"]
+        raise LoginFailed(f"{login.issuer} refused: {words[:MAX_REASON]}")
+    if not redirected.get("code"):
+        raise LoginFailed(f"{login.issuer} sent neither a code nor an error")
+    return redirected["code"]
+
+
+def _text(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()

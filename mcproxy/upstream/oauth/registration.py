@@ -1,0 +1,131 @@
+"""Who the gateway is to an authorization server: registered beforehand, by a metadata document, or registered now.
+
+Pure: chooses, writes the request and reads the answer (basic/authorization, "Client Registration"; RFC 7591).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+from urllib.parse import urlsplit
+
+import msgspec
+
+from mcproxy.settings.oauth import OAuthClient
+from mcproxy.upstream.oauth.metadata import ServerMetadata
+
+NAME: Final = "mcproxy"
+GRANTS: Final = ("authorization_code", "refresh_token")
+
+NONE, BASIC, POST, ASSERTION = "none", "client_secret_basic", "client_secret_post", "private_key_jwt"
+
+
+class CannotRegister(Exception):
+    """No identity can be had at an authorization server. The text says why, and what to do."""
+
+
+class ClientIdentity(msgspec.Struct, frozen=True):
+    """The gateway as one authorization server knows it; good at no other."""
+
+    id: str
+    secret: str | None = None
+    key: str | None = None
+    """A private key in PEM, for signed assertions."""
+    algorithm: str | None = None
+    method: str = NONE
+    """How it authenticates at the token endpoint: one of OAuth's registered names."""
+    redirect_uris: tuple[str, ...] = ()
+    """What it was registered with; empty for those that an operator registered."""
+    expires_at: float = 0
+    """When its secret ends, in Unix seconds; 0 for never."""
+
+    def serves(self, redirect_uri: str | None, now: float) -> bool:
+        """Whether it can still be used, with that redirect."""
+        if self.expires_at and self.expires_at <= now:
+            return False
+        return not self.redirect_uris or redirect_uri is None or redirect_uri in self.redirect_uris
+
+
+def configured(client: OAuthClient, server: ServerMetadata) -> ClientIdentity | None:
+    """The identity that an operator gave, if any."""
+    if client.id is None:
+        return None
+    method = _method(server, has_secret=client.secret is not None, has_key=client.key is not None)
+    return ClientIdentity(client.id, client.secret, client.key, client.algorithm, method)
+
+
+def by_document(url: str | None, server: ServerMetadata, redirect_uri: str) -> ClientIdentity | None:
+    """The identity that the document at `url` gives (Client ID Metadata Documents), where the server takes such."""
+    if url is None or not server.client_id_metadata_document_supported:
+        return None
+    parts = urlsplit(url)
+    if parts.scheme != "https" or parts.path in {"", "/"}:
+        return None
+    return ClientIdentity(url, redirect_uris=(redirect_uri,))
+
+
+def document(url: str, redirect_uris: tuple[str, ...]) -> dict[str, object]:
+    """The metadata document to be published at `url`."""
+    return {"client_id": url, **_metadata(redirect_uris), "token_endpoint_auth_method": NONE}
+
+
+def request(server: ServerMetadata, redirect_uri: str, scopes: tuple[str, ...]) -> dict[str, object]:
+    """What is posted to the registration endpoint. Raises CannotRegister where there is none."""
+    if server.registration_endpoint is None:
+        raise CannotRegister(
+            f"issuer {server.issuer} takes no clients by themselves: register the gateway there, with the redirect "
+            f"{redirect_uri}, and set oauth.client.id (and secret)"
+        )
+    supported = server.token_endpoint_auth_methods_supported
+    method = NONE if supported is None or NONE in supported else _preferred(supported)
+    wanted: dict[str, object] = {**_metadata((redirect_uri,)), "token_endpoint_auth_method": method}
+    return {**wanted, "scope": " ".join(scopes)} if scopes else wanted
+
+
+def _preferred(supported: tuple[str, ...]) -> str:
+    return next((method for method in (BASIC, POST) if method in supported), NONE)
+
+
+def _metadata(redirect_uris: tuple[str, ...]) -> dict[str, object]:
+    is_native = all(urlsplit(uri).scheme == "http" for uri in redirect_uris)
+    return {
+        "client_name": NAME,
+        "redirect_uris": list(redirect_uris),
+        "grant_types": list(GRANTS),
+        "response_types": ["code"],
+        "application_type": "native" if is_native else "web",
+    }
+
+
+class _Registered(msgspec.Struct):
+    client_id: str
+    client_secret: str | None = None
+    client_secret_expires_at: float = 0
+    token_endpoint_auth_method: str | None = None
+
+
+def read(answer: bytes, server: ServerMetadata, redirect_uri: str) -> ClientIdentity:
+    """The identity that a registration gave (RFC 7591, section 3.2.1). Raises CannotRegister."""
+    try:
+        given = msgspec.json.decode(answer, type=_Registered)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise CannotRegister(f"issuer {server.issuer} answered the registration with what is none: {error}") from error
+    method = given.token_endpoint_auth_method
+    if method not in {NONE, BASIC, POST} or (method != NONE and given.client_secret is None):
+        method = _method(server, has_secret=given.client_secret is not None, has_key=False)
+    return ClientIdentity(
+        given.client_id,
+        given.client_secret,
+        method=method,
+        redirect_uris=(redirect_uri,),
+        expires_at=given.client_secret_expires_at if given.client_secret else 0,
+    )
+
+
+def _method(server: ServerMetadata, *, has_secret: bool, has_key: bool) -> str:
+    """How to authenticate where nobody said: RFC 8414 has `client_secret_basic` for a server that says nothing."""
+    supported = server.token_endpoint_auth_methods_supported
+    if has_key:
+        return ASSERTION
+    if not has_secret:
+        return NONE
+    return BASIC if supported is None else _preferred(supported) if {BASIC, POST} & set(supported) else BASIC

@@ -1,0 +1,175 @@
+"""Grants and registrations that outlive the process: one encrypted file that several processes may share.
+
+What is stored is on the disk when `save` returns: a refresh token that was redeemed is gone at its server (requirement
+R65). Blocks: call it in a thread.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, Protocol
+
+import msgspec
+
+from mcproxy.sealing import Sealer, Unsealable
+from mcproxy.upstream.oauth.grants import Grant
+from mcproxy.upstream.oauth.registration import ClientIdentity
+
+PURPOSE: Final = "oauth grants"
+
+
+class StoreFailed(Exception):
+    """The file cannot be read or written. The text says why, and what to do."""
+
+
+class GrantStore(Protocol):
+    """By the name of the upstream. Each method may raise StoreFailed."""
+
+    def load(self, upstream: str) -> Grant | None: ...
+
+    def save(self, grant: Grant) -> None:
+        """On the disk when it returns."""
+
+    def delete(self, upstream: str) -> None: ...
+
+    def all(self) -> list[Grant]: ...
+
+    def registration(self, issuer: str, redirect_uri: str) -> ClientIdentity | None:
+        """What a registration at that issuer gave."""
+
+    def register(self, issuer: str, redirect_uri: str, client: ClientIdentity) -> None: ...
+
+    @property
+    def version(self) -> object:
+        """Another value after each change, by whichever process; cheap."""
+
+
+class _Contents(msgspec.Struct):
+    grants: dict[str, Grant] = {}
+    registrations: dict[str, ClientIdentity] = {}
+
+
+class MemoryStore:
+    """A `GrantStore` that ends with its process, for one that may keep nothing, and for tests."""
+
+    def __init__(self) -> None:
+        self._contents = _Contents()
+        self._changes = 0
+
+    def load(self, upstream: str) -> Grant | None:
+        return self._contents.grants.get(upstream)
+
+    def save(self, grant: Grant) -> None:
+        self._contents.grants[grant.upstream] = grant
+        self._changes += 1
+
+    def delete(self, upstream: str) -> None:
+        self._contents.grants.pop(upstream, None)
+        self._changes += 1
+
+    def all(self) -> list[Grant]:
+        return list(self._contents.grants.values())
+
+    def registration(self, issuer: str, redirect_uri: str) -> ClientIdentity | None:
+        return self._contents.registrations.get(_key(issuer, redirect_uri))
+
+    def register(self, issuer: str, redirect_uri: str, client: ClientIdentity) -> None:
+        self._contents.registrations[_key(issuer, redirect_uri)] = client
+
+    @property
+    def version(self) -> object:
+        return self._changes
+
+
+class FileStore:
+    """A `GrantStore` in a file that this user alone may read (0600), sealed under the gateway's key."""
+
+    def __init__(self, path: Path, sealer: Sealer) -> None:
+        self._path = path
+        self._sealer = sealer
+
+    def load(self, upstream: str) -> Grant | None:
+        return self._read().grants.get(upstream)
+
+    def save(self, grant: Grant) -> None:
+        self._change(lambda contents: contents.grants.__setitem__(grant.upstream, grant))
+
+    def delete(self, upstream: str) -> None:
+        self._change(lambda contents: contents.grants.pop(upstream, None))
+
+    def all(self) -> list[Grant]:
+        return list(self._read().grants.values())
+
+    def registration(self, issuer: str, redirect_uri: str) -> ClientIdentity | None:
+        return self._read().registrations.get(_key(issuer, redirect_uri))
+
+    def register(self, issuer: str, redirect_uri: str, client: ClientIdentity) -> None:
+        self._change(lambda contents: contents.registrations.__setitem__(_key(issuer, redirect_uri), client))
+
+    @property
+    def version(self) -> object:
+        try:
+            status = self._path.stat()
+        except OSError:
+            return None
+        return status.st_mtime_ns, status.st_ino, status.st_size
+
+    def _read(self) -> _Contents:
+        try:
+            sealed = self._path.read_text()
+        except FileNotFoundError:
+            return _Contents()
+        except (OSError, UnicodeDecodeError) as error:
+            raise StoreFailed(f"cannot read {self._path}: {error}") from error
+        try:
+            return msgspec.json.decode(self._sealer.open(PURPOSE, sealed), type=_Contents)
+        except (Unsealable, msgspec.DecodeError) as error:
+            raise StoreFailed(
+                f"{self._path} was written under another key than proxy.secret, or is damaged: "
+                "set the key that it was written under, or remove the file and log in again"
+            ) from error
+
+    def _change(self, change: Callable[[_Contents], object]) -> None:
+        with self._locked():
+            contents = self._read()
+            change(contents)
+            self._write(self._sealer.seal(PURPOSE, msgspec.json.encode(contents)))
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Alone among all processes that use the file, through a file beside it."""
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            lock = os.open(self._path.with_suffix(".lock"), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise StoreFailed(f"cannot write {self._path}: {error}") from error
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(lock)
+
+    def _write(self, sealed: str) -> None:
+        """Whole or not at all, and on the disk."""
+        try:
+            with tempfile.NamedTemporaryFile("w", dir=self._path.parent, delete=False) as file:
+                file.write(sealed)
+                file.flush()
+                os.fsync(file.fileno())
+            Path(file.name).replace(self._path)
+            folder = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
+        except OSError as error:
+            raise StoreFailed(f"cannot write {self._path}: {error}") from error
+
+
+def _key(issuer: str, redirect_uri: str) -> str:
+    return f"{issuer} {redirect_uri}"

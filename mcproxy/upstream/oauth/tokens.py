@@ -1,0 +1,203 @@
+"""Token requests and their answers (RFC 6749, sections 4 to 6; RFC 7523; RFC 7009). Sends nothing, keeps nothing."""
+
+from __future__ import annotations
+
+import base64
+import secrets
+from collections.abc import Mapping
+from typing import Final
+from urllib.parse import parse_qsl, quote, urlencode
+
+import jwt
+import msgspec
+from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+from mcproxy.upstream.oauth.login import Login
+from mcproxy.upstream.oauth.metadata import ServerMetadata
+from mcproxy.upstream.oauth.registration import ClientIdentity
+
+ASSERTION_TYPE: Final = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
+TOKEN_EXCHANGE: Final = "urn:ietf:params:oauth:grant-type:token-exchange"
+ID_JAG: Final = "urn:ietf:params:oauth:token-type:id-jag"
+ID_TOKEN: Final = "urn:ietf:params:oauth:token-type:id_token"
+JWT_BEARER: Final = "urn:ietf:params:oauth:grant-type:jwt-bearer"
+ASSERTION_LIFE: Final = 300
+"""Seconds that a signed assertion of ours is good for."""
+MAX_REASON: Final = 300
+"""Characters of an authorization server's own words that are kept."""
+
+_PASSING: Final = frozenset({"temporarily_unavailable", "server_error", "slow_down"})
+"""Refusals that say nothing of the grant."""
+
+TokenForm = dict[str, str]
+
+
+class Token(msgspec.Struct, frozen=True):
+    """An access token, and what came with it."""
+
+    access: str
+    expires_at: float | None
+    """Unix seconds; None where the server did not say."""
+    obtained_at: float
+    refresh: str | None = None
+    scopes: tuple[str, ...] | None = None
+    """What was granted; None where it is what was asked for."""
+
+    def __repr__(self) -> str:
+        return f"Token(expires_at={self.expires_at})"
+
+    def is_over(self, now: float) -> bool:
+        return self.expires_at is not None and self.expires_at <= now
+
+
+class TokenRefused(Exception):
+    """The authorization server's own refusal; `code` is OAuth's name of it, as `invalid_grant`."""
+
+    def __init__(self, code: str, words: str) -> None:
+        super().__init__(words)
+        self.code: Final = code
+
+
+class TokenUnavailable(Exception):
+    """No answer, or none that decides anything: the same request may succeed later."""
+
+
+def code_exchange(login: Login, code: str) -> TokenForm:
+    return {
+        "grant_type": "authorization_code",
+        "code": code,
+        "redirect_uri": login.redirect_uri,
+        "code_verifier": login.verifier,
+        "resource": login.resource,
+    }
+
+
+def refreshing(token: str, resource: str) -> TokenForm:
+    """Without scopes: those that were granted stay."""
+    return {"grant_type": "refresh_token", "refresh_token": token, "resource": resource}
+
+
+def client_credentials(resource: str, scopes: tuple[str, ...]) -> TokenForm:
+    return _scoped({"grant_type": "client_credentials", "resource": resource}, scopes)
+
+
+def by_assertion(assertion: str, resource: str, scopes: tuple[str, ...]) -> TokenForm:
+    """RFC 7523, section 2.1: the assertion is the grant."""
+    return _scoped({"grant_type": JWT_BEARER, "assertion": assertion, "resource": resource}, scopes)
+
+
+def identity_exchange(id_token: str, audience: str, resource: str, scopes: tuple[str, ...]) -> TokenForm:
+    """An identity token for an assertion that the authorization server `audience` takes (RFC 8693, ID-JAG)."""
+    form = {
+        "grant_type": TOKEN_EXCHANGE,
+        "requested_token_type": ID_JAG,
+        "subject_token": id_token,
+        "subject_token_type": ID_TOKEN,
+        "audience": audience,
+        "resource": resource,
+    }
+    return _scoped(form, scopes)
+
+
+def _scoped(form: TokenForm, scopes: tuple[str, ...]) -> TokenForm:
+    return {**form, "scope": " ".join(scopes)} if scopes else form
+
+
+def written(
+    form: TokenForm, client: ClientIdentity, server: ServerMetadata, now: float
+) -> tuple[bytes, dict[str, str]]:
+    """The body of a request to the token or revocation endpoint, and its headers, with the client's proof in them."""
+    headers = {"Content-Type": "application/x-www-form-urlencoded", "Accept": "application/json"}
+    match client.method:
+        case "client_secret_basic":
+            # RFC 6749, section 2.3.1: both are form-encoded before they are joined.
+            pair = f"{quote(client.id, safe='')}:{quote(client.secret or '', safe='')}"
+            headers["Authorization"] = f"Basic {base64.b64encode(pair.encode()).decode()}"
+        case "private_key_jwt":
+            proof = {"client_assertion_type": ASSERTION_TYPE, "client_assertion": _assertion(client, server, now)}
+            form = {**form, "client_id": client.id, **proof}
+        case "client_secret_post":
+            form = {**form, "client_id": client.id, "client_secret": client.secret or ""}
+        case _:
+            form = {**form, "client_id": client.id} if client.id else form
+    return urlencode(form).encode(), headers
+
+
+def _assertion(client: ClientIdentity, server: ServerMetadata, now: float) -> str:
+    """RFC 7523, section 3: the audience is the issuer, which the token endpoint cannot be confused about."""
+    assert client.key is not None, "its method is private_key_jwt"
+    claims = {
+        "iss": client.id,
+        "sub": client.id,
+        "aud": server.issuer,
+        "iat": int(now),
+        "exp": int(now) + ASSERTION_LIFE,
+        "jti": secrets.token_urlsafe(16),
+    }
+    return jwt.encode(claims, client.key, algorithm=client.algorithm or _algorithm(client.key))
+
+
+def _algorithm(pem: str) -> str:
+    """What a private key signs with, where nobody said."""
+    match load_pem_private_key(pem.encode(), None):
+        case ec.EllipticCurvePrivateKey(key_size=384):
+            return "ES384"
+        case ec.EllipticCurvePrivateKey():
+            return "ES256"
+        case ed25519.Ed25519PrivateKey() | ed448.Ed448PrivateKey():
+            return "EdDSA"
+        case _:
+            return "RS256"
+
+
+class _TokenAnswer(msgspec.Struct):
+    access_token: str | None = None
+    token_type: str = "Bearer"
+    expires_in: float | str | None = None
+    refresh_token: str | None = None
+    scope: str | None = None
+    error: str | None = None
+    error_description: str | None = None
+
+
+def read(status: int, body: bytes, content_type: str, now: float, *, kind: str = "bearer") -> Token:
+    """The token that an answer brought; some servers write it as a form. Raises TokenRefused and TokenUnavailable.
+
+    `kind` is the `token_type` that it must be of: what a token exchange gives may be none that requests carry.
+
+    A refusal counts only in the form of RFC 6749, section 5.2: a proxy's 502 or a limit's 429 decides nothing.
+    """
+    answer = _decoded(body, content_type)
+    if answer is not None and answer.access_token and status == 200:
+        if answer.token_type.lower() != kind:
+            raise TokenRefused(
+                "unsupported_token_type", f"it gives tokens of type {answer.token_type[:50]!r}, not {kind}"
+            )
+        life = _seconds(answer.expires_in)
+        scopes = None if answer.scope is None else tuple(answer.scope.split())
+        expires_at = None if life is None else now + life
+        return Token(answer.access_token, expires_at, now, answer.refresh_token or None, scopes)
+    if answer is not None and answer.error and answer.error not in _PASSING and 400 <= status < 500 and status != 429:
+        words = answer.error if answer.error_description is None else f"{answer.error}: {answer.error_description}"
+        raise TokenRefused(answer.error[:MAX_REASON], words[:MAX_REASON])
+    raise TokenUnavailable(f"the token endpoint answered HTTP {status} without a token")
+
+
+def _decoded(body: bytes, content_type: str) -> _TokenAnswer | None:
+    try:
+        if content_type == "application/x-www-form-urlencoded":
+            fields: Mapping[str, str] = dict(parse_qsl(body.decode()))
+            return msgspec.convert(fields, _TokenAnswer)
+        return msgspec.json.decode(body, type=_TokenAnswer)
+    except (msgspec.DecodeError, UnicodeDecodeError, ValueError):
+        return None
+
+
+def _seconds(given: float | str | None) -> float | None:
+    """`expires_in`, which some servers write as text."""
+    try:
+        life = None if given is None else float(given)
+    except ValueError:
+        return None
+    return life if life is not None and 0 <= life < 10**10 else None

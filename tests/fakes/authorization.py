@@ -1,0 +1,172 @@
+"""A server that wants OAuth and its authorization server, in one: counts what it is asked, and fails when told to."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final
+from urllib.parse import parse_qsl, urlencode, urlsplit
+
+import aiohttp
+import anyio
+from aiohttp import web
+
+Json = dict[str, Any]
+
+RESULTS: Final[dict[str, Json]] = {
+    "server/discover": {
+        "supportedVersions": ["2026-07-28"],
+        "capabilities": {"tools": {}},
+        "serverInfo": {"name": "guarded", "version": "1"},
+        "ttlMs": 1000,
+        "cacheScope": "private",
+    },
+    "tools/call": {"content": [], "structuredContent": {"value": "done"}},
+}
+"""What the resource answers, by method: a server of 2026-07-28 with one tool."""
+
+
+@dataclass
+class Authorization:
+    """Tokens are numbered; each refresh token is good once. `url` is the resource's."""
+
+    origin: str = ""
+    life: float | None = 3600
+    rotates: bool = True
+    gives_refresh: bool = True
+    outage: int | None = None
+    """The status that the token endpoint answers with, while it is set."""
+    token_requests: list[dict[str, str]] = field(default_factory=list)
+    registrations: list[Json] = field(default_factory=list)
+    revoked: list[str] = field(default_factory=list)
+    valid: set[str] = field(default_factory=set)
+    """Access tokens that the resource takes."""
+    needed_scopes: str = ""
+    """What the resource wants beyond the scopes of a token, while it is set."""
+    resource_requests: list[str | None] = field(default_factory=list)
+    """The Authorization header of each request to the resource."""
+    served: list[str] = field(default_factory=list)
+    """The methods that the resource carried out."""
+    quotes_token: bool = False
+    """Whether a tool's error holds what the request carried."""
+    hold: anyio.Event | None = None
+    """Token requests wait for it, where there is one."""
+    _numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
+    _refresh_tokens: set[str] = field(default_factory=set)
+    _scopes: str = ""
+
+    @property
+    def url(self) -> str:
+        return f"{self.origin}/mcp"
+
+    def app(self) -> web.Application:
+        app = web.Application()
+        get, post = app.router.add_get, app.router.add_post
+        get("/.well-known/oauth-protected-resource/mcp", self._resource_metadata)
+        get("/.well-known/oauth-authorization-server", self._server_metadata)
+        post("/register", self._register)
+        get("/authorize", self._authorize)
+        post("/token", self._token)
+        post("/revoke", self._revoke)
+        post("/mcp", self._resource)
+        return app
+
+    async def _resource_metadata(self, _request: web.Request) -> web.Response:
+        return web.json_response(
+            {"resource": self.url, "authorization_servers": [self.origin], "scopes_supported": ["read"]}
+        )
+
+    async def _server_metadata(self, _request: web.Request) -> web.Response:
+        return web.json_response(
+            {
+                "issuer": self.origin,
+                "authorization_endpoint": f"{self.origin}/authorize",
+                "token_endpoint": f"{self.origin}/token",
+                "registration_endpoint": f"{self.origin}/register",
+                "revocation_endpoint": f"{self.origin}/revoke",
+                "code_challenge_methods_supported": ["S256"],
+                "scopes_supported": ["read", "write", "offline_access"],
+                "authorization_response_iss_parameter_supported": True,
+            }
+        )
+
+    async def _register(self, request: web.Request) -> web.Response:
+        self.registrations.append(await request.json())
+        return web.json_response({"client_id": f"client-{len(self.registrations)}"}, status=201)
+
+    async def _authorize(self, request: web.Request) -> web.Response:
+        asked = request.query
+        self._scopes = asked.get("scope", "")
+        back = {"code": "code", "state": asked["state"], "iss": self.origin}
+        raise web.HTTPFound(f"{asked['redirect_uri']}?{urlencode(back)}")
+
+    async def _token(self, request: web.Request) -> web.Response:
+        form = dict(parse_qsl(await request.text()))
+        self.token_requests.append(form)
+        if self.hold is not None:
+            await self.hold.wait()
+        if self.outage is not None:
+            return web.Response(status=self.outage, text="busy")
+        if form["grant_type"] == "refresh_token":
+            if form["refresh_token"] not in self._refresh_tokens:
+                return web.json_response({"error": "invalid_grant"}, status=400)
+            if self.rotates:
+                self._refresh_tokens.discard(form["refresh_token"])
+        return web.json_response(self.granted(form.get("scope")))
+
+    def granted(self, scope: str | None = None) -> Json:
+        """A new token, as an answer has it."""
+        number = next(self._numbers)
+        access = f"access-token-{number}"
+        self.valid.add(access)
+        answer: Json = {"access_token": access, "token_type": "Bearer", "scope": scope or self._scopes}
+        if self.life is not None:
+            answer["expires_in"] = self.life
+        if self.gives_refresh:
+            refresh = f"refresh-token-{number}"
+            self._refresh_tokens.add(refresh)
+            answer["refresh_token"] = refresh
+        return answer
+
+    async def _revoke(self, request: web.Request) -> web.Response:
+        self.revoked.append(dict(parse_qsl(await request.text()))["token"])
+        return web.Response()
+
+    async def _resource(self, request: web.Request) -> web.Response:
+        header = request.headers.get("Authorization")
+        self.resource_requests.append(header)
+        metadata = f'resource_metadata="{self.origin}/.well-known/oauth-protected-resource/mcp"'
+        if header is None or header.removeprefix("Bearer ") not in self.valid:
+            return web.Response(status=401, headers={"WWW-Authenticate": f"Bearer {metadata}"})
+        if self.needed_scopes:
+            challenge = f'Bearer error="insufficient_scope", scope="{self.needed_scopes}", {metadata}'
+            return web.Response(status=403, headers={"WWW-Authenticate": challenge})
+        message = await request.json()
+        self.served.append(message["method"])
+        if self.quotes_token and message["method"] == "tools/call":
+            return web.json_response({"jsonrpc": "2.0", "id": message["id"], "error": {"code": 1, "message": header}})
+        result = {"resultType": "complete", **RESULTS[message["method"]]}
+        return web.json_response({"jsonrpc": "2.0", "id": message["id"], "result": result})
+
+
+@asynccontextmanager
+async def authorization(**settings: Any) -> AsyncIterator[Authorization]:
+    """Serves on loopback until left."""
+    it = Authorization(**settings)
+    runner = web.AppRunner(it.app(), access_log=None)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        host, port = runner.addresses[0][:2]
+        it.origin = f"http://{host}:{port}"
+        yield it
+    finally:
+        await runner.cleanup()
+
+
+async def follow(url: str) -> dict[str, str]:
+    """Opens a login's link as a browser does, and returns what its redirect brings back."""
+    async with aiohttp.ClientSession() as http, http.get(url, allow_redirects=False) as response:
+        return dict(parse_qsl(urlsplit(response.headers["Location"]).query))

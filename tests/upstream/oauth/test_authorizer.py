@@ -1,0 +1,291 @@
+"""The tokens of one upstream's requests: got once, renewed before their end, and never asked for in vain."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import anyio
+import pytest
+from anyio.abc import TaskGroup
+
+from mcproxy.settings.oauth import OAuthClient, OAuthSettings
+from mcproxy.upstream.link import NotAccepted
+from mcproxy.upstream.oauth.authorizer import COOLDOWN, STORE_LOOKS, Authorizer, LoginNeeded
+from mcproxy.upstream.oauth.flow import OAuthFlow
+from mcproxy.upstream.oauth.grants import GrantState
+from mcproxy.upstream.oauth.store import MemoryStore
+from tests.fakes.authorization import Authorization, authorization, follow
+
+pytestmark = pytest.mark.anyio
+
+ITSELF = OAuthSettings(grant="client_credentials", client=OAuthClient(id="me", secret="s"))
+PERSON = OAuthSettings()
+REDIRECT = "http://127.0.0.1:1/callback"
+WANTED = "Bearer"
+
+
+@dataclass
+class Running:
+    """An authorizer, and the clock that it goes by."""
+
+    server: Authorization
+    flow: OAuthFlow
+    store: MemoryStore
+    tasks: TaskGroup
+    now: float = 1_000_000.0
+    it: Authorizer = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.it = Authorizer("up", self.flow, self.store, self.spawn, clock=lambda: self.now, chance=lambda: 0)
+
+    def spawn(self, job: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        self.tasks.start_soon(job)
+
+    async def log_in(self) -> None:
+        """As `mcproxy login` does, in another process."""
+        found = await self.flow.discover(await self.flow.challenge())
+        login, url = await self.flow.begin_login(found, REDIRECT)
+        await self.flow.finish_login(login, found.server, await follow(url))
+
+    async def settled(self) -> None:
+        while self.it.state in {GrantState.REQUESTING, GrantState.REFRESHING}:
+            await anyio.lowlevel.checkpoint()
+
+
+@asynccontextmanager
+async def running(settings: OAuthSettings, **server: Any) -> AsyncIterator[Running]:
+    with anyio.fail_after(20):
+        async with authorization(**server) as at, anyio.create_task_group() as tasks:
+            store = MemoryStore()
+            here = Running(at, OAuthFlow("up", at.url, settings, store), store, tasks)
+            here.flow = OAuthFlow("up", at.url, settings, store, clock=lambda: here.now)
+            here.__post_init__()
+            yield here
+            tasks.cancel_scope.cancel()
+
+
+async def sent(here: Running) -> str:
+    token = await here.it.token()
+    assert token is not None
+    return token.access
+
+
+async def test_before_the_server_has_asked_nothing_is_sent_and_nobody_is_asked() -> None:
+    async with running(ITSELF) as here:
+        assert await here.it.token() is None
+        assert here.server.token_requests == []
+
+
+async def test_the_gateways_own_token_comes_with_the_first_challenge() -> None:
+    async with running(ITSELF) as here:
+        assert await here.it.challenged(401, WANTED, 0)
+        assert await sent(here) == "access-token-1"
+
+
+async def test_r65_a_hundred_callers_at_the_moment_of_expiry_make_one_token_request() -> None:
+    async with running(PERSON, life=100) as here:
+        await here.log_in()
+        assert await sent(here) == "access-token-1"
+        here.now += 100
+        here.server.hold = anyio.Event()
+        tokens: list[str] = []
+
+        async def call() -> None:
+            tokens.append(await sent(here))
+
+        async with anyio.create_task_group() as callers:
+            for _ in range(100):
+                callers.start_soon(call)
+            while len(here.server.token_requests) < 2:
+                await anyio.lowlevel.checkpoint()
+            here.server.hold.set()
+        assert tokens == ["access-token-2"] * 100
+        assert len(here.server.token_requests) == 2
+
+
+async def test_r65_an_old_token_still_serves_while_a_new_one_is_fetched() -> None:
+    async with running(PERSON, life=100) as here:
+        await here.log_in()
+        here.now += 80
+        here.server.hold = anyio.Event()
+        assert await sent(here) == "access-token-1"
+        assert here.it.state is GrantState.REFRESHING
+        assert await sent(here) == "access-token-1"
+        here.server.hold.set()
+        await here.settled()
+        assert await sent(here) == "access-token-2"
+        assert here.store.load("up") == here.it.grant
+
+
+async def test_r65_a_caller_that_is_cancelled_loses_no_grant() -> None:
+    async with running(PERSON, life=100) as here:
+        await here.log_in()
+        assert await sent(here) == "access-token-1"
+        here.now += 100
+        here.server.hold = anyio.Event()
+        async with anyio.create_task_group() as callers:
+            callers.start_soon(here.it.token)
+            while len(here.server.token_requests) < 2:
+                await anyio.lowlevel.checkpoint()
+            callers.cancel_scope.cancel()
+        here.server.hold.set()
+        await here.settled()
+        stored = here.store.load("up")
+        assert stored is not None
+        assert stored.token.refresh == "refresh-token-2"
+
+
+async def test_r65_while_the_authorization_server_is_out_a_valid_token_serves_and_nobody_asks_on_and_on() -> None:
+    async with running(PERSON, life=100) as here:
+        await here.log_in()
+        here.now += 80
+        here.server.outage = 503
+        for _ in range(20):
+            assert await sent(here) == "access-token-1"
+            await here.settled()
+        assert len(here.server.token_requests) == 2
+        here.now += COOLDOWN
+        here.server.outage = None
+        assert await sent(here) == "access-token-1"
+        await here.settled()
+        assert await sent(here) == "access-token-2"
+
+
+async def test_r65_an_expired_token_in_an_outage_is_an_error_that_passes() -> None:
+    async with running(PERSON, life=100) as here:
+        await here.log_in()
+        assert await sent(here) == "access-token-1"
+        here.now += 100
+        here.server.outage = 503
+        for _ in range(10):
+            with pytest.raises(NotAccepted, match="503"):
+                await here.it.token()
+        assert len(here.server.token_requests) == 2
+        here.now += COOLDOWN
+        here.server.outage = None
+        assert await sent(here) == "access-token-2"
+
+
+async def test_r67_a_login_that_is_wanted_is_said_at_once_and_nothing_is_asked_again() -> None:
+    async with running(PERSON) as here:
+        with pytest.raises(LoginNeeded, match="mcproxy login up"):
+            await here.it.challenged(401, WANTED, 0)
+        for _ in range(10):
+            with pytest.raises(LoginNeeded):
+                await here.it.token()
+        assert here.server.resource_requests == []
+        assert here.server.token_requests == []
+
+
+async def test_a_login_in_another_process_is_taken_over() -> None:
+    async with running(PERSON) as here:
+        with pytest.raises(LoginNeeded):
+            await here.it.challenged(401, WANTED, 0)
+        await here.log_in()
+        here.now += STORE_LOOKS
+        assert await sent(here) == "access-token-1"
+        here.store.delete("up")
+        here.now += STORE_LOOKS
+        with pytest.raises(LoginNeeded):
+            await here.it.token()
+
+
+@pytest.mark.parametrize(("passed", "expected"), [(60, "access-token-2"), (100, "access-token-3")])
+async def test_r65_a_refused_refresh_takes_what_another_process_stored(passed: float, expected: str) -> None:
+    async with running(PERSON, life=100) as here:
+        await here.log_in()
+        first = here.store.load("up")
+        assert first is not None
+        assert await sent(here) == "access-token-1"
+        here.now += 50
+        await here.flow.refresh(first)  # as another process does, at the same time
+        here.it._seen = here.store.version
+        here.now += passed
+        assert await sent(here) == expected
+        assert here.it.state is GrantState.SERVING
+
+
+async def test_r67_a_refused_grant_asks_for_a_login_and_for_nothing_else() -> None:
+    async with running(PERSON, life=100) as here:
+        await here.log_in()
+        assert await sent(here) == "access-token-1"
+        here.server._refresh_tokens.clear()
+        here.now += 100
+        for _ in range(10):
+            with pytest.raises(LoginNeeded, match="invalid_grant"):
+                await here.it.token()
+        assert len(here.server.token_requests) == 2
+
+
+async def test_r67_a_token_without_a_successor_is_used_up_and_asks_for_a_login() -> None:
+    async with running(PERSON, life=100, gives_refresh=False) as here:
+        await here.log_in()
+        assert await sent(here) == "access-token-1"
+        with pytest.raises(LoginNeeded):
+            await here.it.challenged(401, WANTED, here.it.generation)
+        assert len(here.server.token_requests) == 1
+
+
+async def test_a_refused_token_is_renewed_once_and_told_apart_from_its_successor() -> None:
+    async with running(PERSON) as here:
+        await here.log_in()
+        assert await sent(here) == "access-token-1"
+        old = here.it.generation
+        assert await here.it.challenged(401, WANTED, old)
+        assert await here.it.challenged(401, WANTED, old), "a caller that was sent with the old one tries the new one"
+        assert len(here.server.token_requests) == 2
+        with pytest.raises(LoginNeeded, match="refuses the tokens"):
+            await here.it.challenged(401, WANTED, here.it.generation)
+        assert len(here.server.token_requests) == 2
+
+
+async def test_a_token_that_was_accepted_is_renewed_again_when_it_is_refused_later() -> None:
+    async with running(PERSON) as here:
+        await here.log_in()
+        await sent(here)
+        for _ in range(5):
+            assert await here.it.challenged(401, WANTED, here.it.generation)
+            here.it.accepted()
+
+
+async def test_a_refusal_that_is_not_about_scopes_stays_the_servers_own() -> None:
+    async with running(PERSON) as here:
+        await here.log_in()
+        await sent(here)
+        assert not await here.it.challenged(403, None, here.it.generation)
+        assert not await here.it.challenged(403, 'Bearer error="invalid_token"', here.it.generation)
+
+
+async def test_further_scopes_are_asked_for_by_name_and_the_token_serves_on() -> None:
+    async with running(PERSON) as here:
+        await here.log_in()
+        await sent(here)
+        challenge = 'Bearer error="insufficient_scope", scope="read admin"'
+        with pytest.raises(LoginNeeded, match="login up --scope admin"):
+            await here.it.challenged(403, challenge, here.it.generation)
+        assert await sent(here) == "access-token-1"
+
+
+async def test_the_gateway_asks_for_further_scopes_itself_and_once() -> None:
+    async with running(ITSELF) as here:
+        await here.it.challenged(401, WANTED, 0)
+        await sent(here)
+        challenge = 'Bearer error="insufficient_scope", scope="admin"'
+        here.server.gives_refresh = False
+        assert await here.it.challenged(403, challenge, here.it.generation)
+        assert "admin" in here.server.token_requests[-1]["scope"].split()
+        assert not await here.it.challenged(403, challenge, here.it.generation)
+
+
+async def test_r64_a_hundred_renewals_are_a_hundred_generations_of_one_grant() -> None:
+    async with running(PERSON, life=100) as here:
+        await here.log_in()
+        await sent(here)
+        for _ in range(100):
+            here.now += 100
+            await sent(here)
+        assert here.it.generation == 101
+        assert len({form.get("refresh_token") for form in here.server.token_requests[1:]}) == 100

@@ -1,0 +1,148 @@
+"""Logins and token requests against a real authorization server on loopback."""
+
+from __future__ import annotations
+
+import pytest
+
+from mcproxy.settings.oauth import OAuthClient, OAuthSettings
+from mcproxy.upstream.oauth.endpoints import EndpointFailed, Endpoints
+from mcproxy.upstream.oauth.flow import OAuthFlow
+from mcproxy.upstream.oauth.grants import Grant
+from mcproxy.upstream.oauth.store import GrantStore, MemoryStore
+from mcproxy.upstream.oauth.tokens import TokenRefused, TokenUnavailable
+from tests.fakes.authorization import Authorization, authorization, follow
+
+pytestmark = pytest.mark.anyio
+
+REDIRECT = "http://127.0.0.1:1/callback"
+ITSELF = OAuthSettings(grant="client_credentials", client=OAuthClient(id="me", secret="s"))
+
+
+def flow(server: Authorization, store: GrantStore, settings: OAuthSettings | None = None) -> OAuthFlow:
+    return OAuthFlow("up", server.url, settings or OAuthSettings(), store)
+
+
+async def logged_in(it: OAuthFlow, *scopes: str) -> Grant:
+    found = await it.discover(await it.challenge(), scopes)
+    login, url = await it.begin_login(found, REDIRECT)
+    return await it.finish_login(login, found.server, await follow(url))
+
+
+async def test_a_login_finds_everything_out_and_is_stored() -> None:
+    store = MemoryStore()
+    async with authorization() as server:
+        grant = await logged_in(flow(server, store))
+    assert store.load("up") == grant
+    assert (grant.issuer, grant.resource) == (server.origin, server.url)
+    assert grant.scopes == ("read", "offline_access")
+    [exchange] = server.token_requests
+    assert exchange["resource"] == server.url
+    assert exchange["redirect_uri"] == REDIRECT
+
+
+async def test_a_registration_serves_again_with_the_same_redirect() -> None:
+    store = MemoryStore()
+    async with authorization() as server:
+        first = await logged_in(flow(server, store))
+        second = await logged_in(flow(server, store))
+    assert len(server.registrations) == 1
+    assert second.client == first.client
+    assert second.generation == first.generation + 1
+
+
+async def test_scopes_are_asked_for_up_to_the_ceiling_and_earlier_ones_stay() -> None:
+    settings = OAuthSettings(scopes=("write", "admin"), scopes_allowed=("[rw]*",))
+    async with authorization() as server:
+        found = await flow(server, MemoryStore(), settings).discover(None, ("rare", "root", "secret"))
+    assert found.scopes == ("rare", "root", "read", "write")
+
+
+async def test_the_gateway_gets_a_token_for_itself() -> None:
+    store = MemoryStore()
+    async with authorization() as server:
+        it = flow(server, store, ITSELF)
+        grant = await it.request_token(await it.discover(await it.challenge()))
+    assert server.token_requests[0]["grant_type"] == "client_credentials"
+    assert store.load("up") == grant
+
+
+async def test_r65_a_refresh_is_stored_before_anything_else_and_names_its_resource() -> None:
+    store = MemoryStore()
+    async with authorization() as server:
+        it = flow(server, store)
+        renewed = await it.refresh(await logged_in(it))
+    assert store.load("up") == renewed
+    assert server.token_requests[-1]["resource"] == server.url
+    assert renewed.token.refresh == "refresh-token-2"
+
+
+async def test_r65_a_refresh_token_that_was_redeemed_is_refused() -> None:
+    async with authorization() as server:
+        it = flow(server, MemoryStore())
+        grant = await logged_in(it)
+        await it.refresh(grant)
+        with pytest.raises(TokenRefused, match="invalid_grant"):
+            await it.refresh(grant)
+
+
+@pytest.mark.parametrize("status", [500, 503, 429, 302])
+async def test_r65_an_outage_decides_nothing(status: int) -> None:
+    store = MemoryStore()
+    async with authorization() as server:
+        it = flow(server, store)
+        grant = await logged_in(it)
+        server.outage = status
+        with pytest.raises(TokenUnavailable):
+            await it.refresh(grant)
+    assert store.load("up") == grant
+
+
+async def test_a_logout_takes_the_grant_back_and_forgets_it() -> None:
+    store = MemoryStore()
+    async with authorization() as server:
+        it = flow(server, store)
+        await it.revoke(await logged_in(it))
+    assert server.revoked == ["refresh-token-1"]
+    assert store.load("up") is None
+
+
+async def test_a_grant_is_for_the_url_that_it_was_made_for_alone() -> None:
+    store = MemoryStore()
+    async with authorization() as server, authorization() as other:
+        grant = await logged_in(flow(server, store))
+        assert flow(server, store).is_for_this(grant)
+        assert not flow(other, store).is_for_this(grant)
+        assert not flow(server, store, OAuthSettings(issuer="https://as.example")).is_for_this(grant)
+
+
+@pytest.mark.parametrize(
+    "named",
+    [
+        "http://as.example/token",
+        "https://127.0.0.1/token",
+        "https://169.254.169.254/latest",
+        "https://[::ffff:169.254.169.254]/",
+        "https://[64:ff9b::a9fe:a9fe]/",
+        "https://localhost:1/",
+        "https://user:pass@as.example/",
+        "ftp://as.example/",
+        "file:///etc/passwd",
+        "https://",
+        "not a url",
+    ],
+)
+async def test_r43_what_a_server_names_is_asked_over_https_at_public_addresses_alone(named: str) -> None:
+    with pytest.raises(EndpointFailed):
+        await Endpoints(("https://mcp.example/mcp",)).get(named)
+
+
+async def test_r43_a_server_on_loopback_may_name_one_on_loopback() -> None:
+    async with authorization() as server, authorization() as other:
+        answer = await Endpoints((server.url,)).get(f"{other.origin}/.well-known/oauth-authorization-server")
+    assert answer.status == 200
+
+
+async def test_r43_a_redirect_is_not_followed() -> None:
+    async with authorization() as server:
+        with pytest.raises(EndpointFailed, match="not followed"):
+            await Endpoints((server.url,)).get(f"{server.origin}/authorize?state=s&redirect_uri=http://127.0.0.1:1/")

@@ -1,0 +1,124 @@
+"""A link to a server that wants OAuth: which token its requests carry, and what becomes of those that are refused."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+import pytest
+
+from mcproxy.settings import Proxy, UpstreamSettings
+from mcproxy.settings.oauth import OAuthClient, OAuthSettings
+from mcproxy.telemetry.metrics import Metrics
+from mcproxy.upstream.oauth.flow import OAuthFlow
+from mcproxy.upstream.oauth.store import MemoryStore
+from mcproxy.upstream.supervisor import Supervisor
+from tests.fakes.authorization import Authorization, authorization, follow
+from tests.upstream.support import QUICK, failure, tool, value
+
+pytestmark = pytest.mark.anyio
+
+ITSELF = OAuthSettings(grant="client_credentials", client=OAuthClient(id="me", secret="s"))
+
+
+@asynccontextmanager
+async def linked(
+    server: Authorization, store: MemoryStore, oauth: OAuthSettings | None = None, **more: Any
+) -> AsyncIterator[Supervisor]:
+    spec = UpstreamSettings(name="web", prefix="web", type="http", url=server.url, oauth=oauth, timeouts=QUICK, **more)
+    upstream = Supervisor(spec, Proxy(), lambda event: None, Metrics(), grants=store)
+    with anyio.fail_after(20):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(upstream.run)
+            yield upstream
+            tasks.cancel_scope.cancel()
+
+
+async def log_in(server: Authorization, store: MemoryStore) -> None:
+    flow = OAuthFlow("web", server.url, OAuthSettings(), store)
+    found = await flow.discover(await flow.challenge())
+    login, url = await flow.begin_login(found, "http://127.0.0.1:1/callback")
+    await flow.finish_login(login, found.server, await follow(url))
+
+
+async def test_the_gateway_gets_its_token_and_calls_with_it() -> None:
+    async with authorization() as server, linked(server, MemoryStore(), ITSELF) as upstream:
+        assert value(await upstream(tool("any"))) == "done"
+    assert server.served == ["server/discover", "tools/call"]
+    assert server.resource_requests == [None, "Bearer access-token-1", "Bearer access-token-1"]
+
+
+async def test_r4_a_call_whose_token_was_refused_is_sent_again_and_runs_once() -> None:
+    async with authorization() as server, linked(server, MemoryStore(), ITSELF) as upstream:
+        await upstream(tool("any"))
+        server.valid.clear()
+        assert value(await upstream(tool("any"))) == "done"
+    assert server.served.count("tools/call") == 2
+    assert server.resource_requests[-2:] == ["Bearer access-token-1", "Bearer access-token-2"]
+
+
+async def test_r64_a_new_token_changes_no_link() -> None:
+    async with authorization() as server, linked(server, MemoryStore(), ITSELF) as upstream:
+        for _ in range(10):
+            assert value(await upstream(tool("any"))) == "done"
+            server.valid.clear()
+        assert upstream.status.reconnects == 0
+    assert server.served.count("server/discover") == 1
+
+
+async def test_calls_at_once_whose_token_was_refused_make_one_token_request() -> None:
+    done: list[Any] = []
+    async with authorization() as server, linked(server, MemoryStore(), ITSELF) as upstream:
+        await upstream(tool("any"))
+        server.valid.clear()
+
+        async def call() -> None:
+            done.append(value(await upstream(tool("any"))))
+
+        async with anyio.create_task_group() as calls:
+            for _ in range(20):
+                calls.start_soon(call)
+    assert done == ["done"] * 20
+    assert len(server.token_requests) == 2
+
+
+async def test_r67_a_call_that_needs_a_login_says_how_to_log_in_and_goes_on_afterwards() -> None:
+    store = MemoryStore()
+    async with authorization() as server, linked(server, store, OAuthSettings()) as upstream:
+        message = failure(await upstream(tool("any"))).error.message
+        assert "run `mcproxy login web`" in message
+        asked = len(server.resource_requests)
+        for _ in range(5):
+            assert "mcproxy login web" in failure(await upstream(tool("any"))).error.message
+        assert len(server.resource_requests) == asked, "nothing goes upstream while a login is wanted"
+        await log_in(server, store)
+        while upstream.status.identity is None:
+            await upstream(tool("any"))
+        assert value(await upstream(tool("any"))) == "done"
+
+
+async def test_r44_a_token_that_the_server_quotes_reaches_nobody() -> None:
+    async with authorization(quotes_token=True) as server, linked(server, MemoryStore(), ITSELF) as upstream:
+        message = failure(await upstream(tool("any"))).error.message
+    assert "access-token" not in message
+    assert "[redacted]" in message
+
+
+async def test_a_server_that_wants_oauth_and_has_none_says_what_to_add() -> None:
+    async with authorization() as server, linked(server, MemoryStore()) as upstream:
+        message = failure(await upstream(tool("any"))).error.message
+    assert "this server wants OAuth: add `oauth: {}` to it, then run `mcproxy login web`" in message
+
+
+async def test_further_scopes_are_named_in_the_error_of_the_one_call() -> None:
+    store = MemoryStore()
+    async with authorization() as server:
+        await log_in(server, store)
+        async with linked(server, store, OAuthSettings()) as upstream:
+            assert value(await upstream(tool("any"))) == "done"
+            server.needed_scopes = "write"
+            assert "mcproxy login web --scope write" in failure(await upstream(tool("any"))).error.message
+            server.needed_scopes = ""
+            assert value(await upstream(tool("any"))) == "done"

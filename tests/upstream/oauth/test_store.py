@@ -1,0 +1,84 @@
+"""The file of grants: encrypted, for one user, whole after each change, shared by processes."""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from mcproxy.sealing import Sealer
+from mcproxy.upstream.oauth.registration import ClientIdentity
+from mcproxy.upstream.oauth.store import FileStore, GrantStore, MemoryStore, StoreFailed
+from tests.upstream.oauth.test_grants import grant
+
+SEALER = Sealer(b"secret")
+
+
+@pytest.fixture(params=["file", "memory"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> GrantStore:
+    return FileStore(tmp_path / "state" / "grants", SEALER) if request.param == "file" else MemoryStore()
+
+
+def test_what_was_saved_is_loaded_until_it_is_deleted(store: GrantStore) -> None:
+    versions = [store.version]
+    assert store.load("up") is None
+    store.save(grant())
+    versions.append(store.version)
+    assert store.load("up") == grant()
+    assert store.all() == [grant()]
+    store.delete("up")
+    versions.append(store.version)
+    assert store.load("up") is None
+    assert len(set(map(str, versions))) == 3, "each change is seen"
+
+
+def test_a_registration_is_of_one_issuer_and_one_redirect(store: GrantStore) -> None:
+    client = ClientIdentity("me", "secret")
+    store.register("https://as", "http://127.0.0.1:1/", client)
+    assert store.registration("https://as", "http://127.0.0.1:1/") == client
+    assert store.registration("https://as", "http://127.0.0.1:2/") is None
+    assert store.registration("https://other", "http://127.0.0.1:1/") is None
+
+
+def test_r44_the_file_shows_no_secret_and_is_its_users_alone(tmp_path: Path) -> None:
+    path = tmp_path / "grants"
+    FileStore(path, SEALER).save(grant(refresh="sentinel-refresh-token"))
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert b"sentinel" not in path.read_bytes()
+    assert b"access-1" not in path.read_bytes()
+
+
+def test_another_key_or_a_damaged_file_is_told_with_the_remedy_and_nothing_is_overwritten(tmp_path: Path) -> None:
+    path = tmp_path / "grants"
+    FileStore(path, SEALER).save(grant())
+    written = path.read_bytes()
+    other = FileStore(path, Sealer(b"another"))
+    with pytest.raises(StoreFailed, match=r"proxy\.secret"):
+        other.load("up")
+    with pytest.raises(StoreFailed, match=r"proxy\.secret"):
+        other.save(grant())
+    with pytest.raises(StoreFailed, match=r"proxy\.secret"):
+        other.delete("up")
+    assert path.read_bytes() == written
+
+
+def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreFailed, match="cannot write"):
+        FileStore(tmp_path / "file" / "grants", SEALER).save(grant())
+
+
+def test_r65_writers_at_the_same_time_lose_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "grants"
+    names = [f"up-{number}" for number in range(24)]
+
+    def save(name: str) -> None:
+        FileStore(path, SEALER).save(msgspec.structs.replace(grant(), upstream=name))
+
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(save, names))
+    assert sorted(each.upstream for each in FileStore(path, SEALER).all()) == sorted(names)
+    assert sorted(os.listdir(tmp_path)) == ["grants", "grants.lock"]
