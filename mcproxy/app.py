@@ -7,15 +7,12 @@ each part takes over its new settings, and what is gone drains by itself. Decide
 
 from __future__ import annotations
 
-import os
 import secrets
 import ssl
-import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, assert_never
 
 import anyio
@@ -52,6 +49,7 @@ from mcproxy.sealing import Sealer
 from mcproxy.service import systemd
 from mcproxy.service.reloading import Reloading
 from mcproxy.service.signals import SignalAction, handle_signals
+from mcproxy.service.state import grant_store, secret_key
 from mcproxy.settings import Proxy, Settings
 from mcproxy.settings.differences import Difference, diff, in_force
 from mcproxy.settings.endpoints import key_of
@@ -164,8 +162,8 @@ async def running(
             sink(event)
 
     gateway_id = secrets.token_hex(8)
-    fleet = Fleet(settings, publish, metrics, gateway_id)
-    sealer = Sealer(_secret(settings))
+    sealer = Sealer(secret_key(settings))
+    fleet = Fleet(settings, publish, metrics, gateway_id, grant_store(settings, sealer))
     audit = AuditLog(settings.access.audit, metrics, credentials(settings))
     traces = _traces(settings.proxy, sealer)
     gateway = Gateway(settings, fleet.upstreams, metrics, sealer, gateway_id, audit=audit, traces=traces)
@@ -332,30 +330,3 @@ def _forwarded(settings: Settings) -> frozenset[str]:
     """The headers of clients that go on to upstreams which are enabled."""
     specs = [spec for spec in settings.upstreams if spec.enabled]
     return frozenset(header.lower() for spec in specs for header in spec.credentials.forward)
-
-
-def _secret(settings: Settings) -> bytes:
-    """The key that session ids are sealed under: the configured one, else one kept between runs (R56)."""
-    if settings.proxy.secret is not None:
-        return settings.proxy.secret.encode()
-    state = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "mcproxy" / "secret"
-    fresh = secrets.token_bytes(32)
-    try:
-        return _kept(state, fresh)
-    except (OSError, RuntimeError) as error:
-        log.warning("what clients carry for us will not survive a restart", why=str(error), remedy="set proxy.secret")
-        return fresh
-
-
-def _kept(path: Path, fresh: bytes) -> bytes:
-    """What `path` holds; `fresh`, readable by this user alone, where it did not exist."""
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with tempfile.NamedTemporaryFile(dir=path.parent) as file:
-        file.write(fresh)
-        file.flush()
-        with suppress(FileExistsError):
-            os.link(file.name, path)  # whole or not at all, whoever else starts at this moment
-    kept = path.read_bytes()
-    if len(kept) < len(fresh):
-        raise OSError(f"{path} is too short for a key: remove it")
-    return kept

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import msgspec
 from msgspec.structs import replace
@@ -23,6 +24,37 @@ from mcproxy.settings import UpstreamSettings
 from mcproxy.telemetry.metrics import Metrics
 from mcproxy.upstream.redaction import Redaction
 from mcproxy.upstream.stderr_tail import StderrTail
+
+
+class AccessToken(Protocol):
+    """A token that goes with requests, as `Authorization: Bearer`."""
+
+    @property
+    def access(self) -> str: ...
+
+
+class TokenSource(Protocol):
+    """Where a link over HTTP gets its OAuth tokens (`oauth.authorizer`)."""
+
+    @property
+    def generation(self) -> int:
+        """Which of the grant's tokens is the present one; 0 where there is none."""
+
+    @property
+    def on_trial(self) -> bool:
+        """Whether the token was got because its predecessor was refused, and was not accepted yet."""
+
+    def present(self) -> AccessToken | None:
+        """The token to send, where nothing has to be waited for; else `token` says."""
+
+    async def token(self) -> AccessToken | None:
+        """The token to send; None where the server has not asked for one. Raises `link.NotAccepted`."""
+
+    async def challenged(self, status: int, header: str | None, generation: int) -> bool:
+        """Whether a request that was answered with 401 or 403 should be sent again. Raises `link.NotAccepted`."""
+
+    def accepted(self) -> None:
+        """The token that was on trial serves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +98,8 @@ class LinkContext:
     hints: EraHints = field(default_factory=EraHints)
     credentials: ForwardedCredentials | None = None
     """The credentials that the link's callers brought, all of them the same; it serves no other caller (R39)."""
+    tokens: TokenSource | None = None
+    """Where its requests get their OAuth token, with `oauth`."""
     awaited: str = ""
     """The method whose answer an attempt to connect waits for, for the error of whoever gives it up."""
     redact: Redaction = field(init=False)
@@ -77,6 +111,10 @@ class LinkContext:
         self.adopt(self.spec)
         self.redact = Redaction.of(self.spec, self.credentials.headers.values() if self.credentials is not None else ())
         self.stderr = StderrTail(self.redact)
+
+    def conceal(self, secret: str) -> None:
+        """Redacts a secret that came later, too: a token, of which the last few are kept in mind."""
+        self.redact = self.redact.including(secret)
 
     def adopt(self, spec: UpstreamSettings) -> None:
         """Goes by other settings from now on."""

@@ -17,6 +17,7 @@ from mcproxy.settings.differences import Difference
 from mcproxy.telemetry.metrics import Metrics
 from mcproxy.upstream.connect import connected
 from mcproxy.upstream.link import Connect
+from mcproxy.upstream.oauth.store import GrantStore
 from mcproxy.upstream.supervisor import ConnectionSlots, Supervisor
 
 
@@ -29,11 +30,13 @@ class Fleet:
         on_event: Callable[[UpstreamEvent], None],
         metrics: Metrics,
         gateway_id: str | None = None,
+        grants: GrantStore | None = None,
         connect: Connect = connected,
     ) -> None:
         self._on_event = on_event
         self._metrics = metrics
         self._gateway_id = gateway_id
+        self._grants = grants
         self._connect = connect
         self._slots = ConnectionSlots(settings.proxy.limits.max_connections_total)
         self._tasks: TaskGroup | None = None
@@ -71,6 +74,7 @@ class Fleet:
                 self._metrics,
                 slots=self._slots,
                 gateway_id=self._gateway_id,
+                grants=self._grants,
                 connect=self._connect,
             )
             for spec in settings.upstreams

@@ -15,6 +15,8 @@ from mcproxy.settings import UpstreamSettings
 
 MIN_SECRET = 8
 """Characters; shorter values occur in ordinary text."""
+MAX_ADDED: Final = 8
+"""Secrets that were added later, as tokens are, and are still looked for."""
 MIN_SEGMENT = 16
 """The same for segments of a URL's path, which are mostly ordinary words."""
 _MASK = "[redacted]"
@@ -27,6 +29,7 @@ class Redaction:
     """Called with a text, returns it without the values of the upstream's `env`, `headers` and, in part, `url`."""
 
     secrets: tuple[str, ...]
+    added: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, spec: UpstreamSettings, credentials: Iterable[str] = ()) -> Redaction:
@@ -35,14 +38,20 @@ class Redaction:
         values = {word for value in given for word in (value, *value.split())} | set(_parts(spec.url or ""))
         return cls(tuple(sorted((value for value in values if len(value) >= MIN_SECRET), key=len, reverse=True)))
 
+    def including(self, secret: str) -> Redaction:
+        """This, with a secret that came later; of those the last few are kept."""
+        if len(secret) < MIN_SECRET or secret in self.secrets or secret in self.added:
+            return self
+        return Redaction(self.secrets, (secret, *self.added)[:MAX_ADDED])
+
     def __call__(self, text: str) -> str:
-        for secret in self.secrets:
+        for secret in (*self.secrets, *self.added):
             text = text.replace(secret, _MASK)
         return text
 
     def in_json(self, data: Raw) -> Raw:
         """`data` without the secrets, however its strings are escaped; all else of it byte for byte."""
-        return Raw(_JSON_WORD.sub(self._word, bytes(data))) if self.secrets else data
+        return Raw(_JSON_WORD.sub(self._word, bytes(data))) if self.secrets or self.added else data
 
     def _word(self, match: re.Match[bytes]) -> bytes:
         text = parse_text(match[0])

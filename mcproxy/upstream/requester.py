@@ -9,7 +9,7 @@ import base64
 import os
 import socket
 import ssl
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping
 from contextlib import asynccontextmanager, closing
 from typing import Final
 
@@ -25,7 +25,7 @@ from mcproxy.http.client.response import Broken, ClientResponse, TooLarge
 from mcproxy.pending_requests import PeerGone
 from mcproxy.settings import UpstreamSettings
 from mcproxy.telemetry.trace_context import departing
-from mcproxy.upstream.context import LinkContext
+from mcproxy.upstream.context import AccessToken, LinkContext, TokenSource
 from mcproxy.upstream.link import NotAccepted, Rejected
 
 JSON: Final = "application/json"
@@ -36,6 +36,8 @@ PREFIX_BYTES: Final = 16 * 1024
 QUOTED_CHARS: Final = 300
 PREFIX_TIMEOUT: Final = 5.0
 MAX_REDIRECTS: Final = 3
+AUTHORIZATIONS: Final = 3
+"""How often a request is sent at the most: without a token, with one, and with its successor."""
 MAX_KEPT_HEADS: Final = 256
 """Rendered request heads that are kept for equal requests."""
 MAX_KEPT_HEAD_BYTES: Final = 4096
@@ -128,15 +130,59 @@ class Requester:
         self._heads: dict[tuple[str, URL, ExtraHeaders], bytes] = {}
         self._last = _Head("", URL(), (), b"")
         self._cookies: aiohttp.CookieJar | None = None
+        self._generation = 0
+        """Of the OAuth token that requests carry."""
 
-    async def request(
-        self, method: str, url: URL, headers: ExtraHeaders, data: bytes | None = None, *, redirects: int = MAX_REDIRECTS
-    ) -> UpstreamResponse:
+    def request(
+        self, method: str, url: URL, headers: ExtraHeaders, data: bytes | None = None
+    ) -> Awaitable[UpstreamResponse]:
         """The response, its body not read. The caller releases it, or closes it.
 
-        Raises NotAccepted where no connection could be made, PeerGone where it broke, Rejected for a redirect
-        that is not followed.
+        Raises NotAccepted where no connection could be made or no token can be had, PeerGone where it broke, Rejected
+        for a redirect that is not followed.
         """
+        tokens = self._context.tokens
+        if tokens is None:
+            return self._sent(method, url, headers, data, MAX_REDIRECTS)
+        return self._authorized(tokens, method, url, headers, data)
+
+    async def _authorized(
+        self, tokens: TokenSource, method: str, url: URL, headers: ExtraHeaders, data: bytes | None
+    ) -> UpstreamResponse:
+        """Sends the token along; again with another, where the server refused that one: it did nothing then (R4)."""
+        again = AUTHORIZATIONS
+        while True:
+            token = tokens.present() or await tokens.token()
+            generation = self._carry(tokens, token)
+            response = await self._sent(method, url, headers, data, MAX_REDIRECTS)
+            if response.status not in AUTHENTICATION:
+                if tokens.on_trial:
+                    tokens.accepted()
+                return response
+            again -= 1
+            try:
+                if not (again and await tokens.challenged(response.status, _challenge(response), generation)):
+                    return response
+            except BaseException:
+                response.close()
+                raise
+            response.close()
+
+    def _carry(self, tokens: TokenSource, token: AccessToken | None) -> int:
+        """Has requests carry `token` from now on; returns its generation."""
+        if token is None:
+            return 0
+        if tokens.generation != self._generation:
+            self._generation = tokens.generation
+            self._own["authorization"] = ("Authorization", f"Bearer {token.access}")
+            self._context.conceal(token.access)
+            self._heads.clear()
+            self._last = _Head("", URL(), (), b"")
+        return self._generation
+
+    async def _sent(
+        self, method: str, url: URL, headers: ExtraHeaders, data: bytes | None, redirects: int
+    ) -> UpstreamResponse:
         try:
             answer = await self._http.request(method, url, self._head(method, url, headers), data)
         except Unreached as error:
@@ -155,7 +201,7 @@ class Requester:
             return _uncompressed(response)
         response.close()
         self._check_redirect(response, target, redirects)
-        return await self.request(method, target, headers, data, redirects=redirects - 1)
+        return await self._sent(method, target, headers, data, redirects - 1)
 
     def _check_redirect(self, response: UpstreamResponse, target: URL, redirects: int) -> None:
         """Raises Rejected where the redirect is not to be followed."""
@@ -211,10 +257,21 @@ class Requester:
         text = " ".join(self._context.redact(quotable(body)).split())[:QUOTED_CHARS]
         sentence = f"HTTP {response.status} {response.reason or ''}".rstrip()
         if response.status in AUTHENTICATION:
-            sentence += ": the server wants other credentials; set `headers` of this upstream"
+            sentence += f": {self._remedy(response)}"
         elif response.ok:
             sentence = f"it answered with {response.content_type!r}, neither JSON nor an event stream"
         return Rejected(f"{sentence}: {text}" if text else sentence, response.status)
+
+    def _remedy(self, response: UpstreamResponse) -> str:
+        """What to do about a 401 or 403."""
+        name, challenge = self._context.spec.name, _challenge(response) or ""
+        if self._context.tokens is None and response.status == 401 and "resource_metadata=" in challenge:
+            return f"this server wants OAuth: add `oauth: {{}}` to it, then run `mcproxy login {name}`"
+        return "the server wants other credentials; set `headers` of this upstream, or `oauth`"
+
+
+def _challenge(response: UpstreamResponse) -> str | None:
+    return response.fields.get("www-authenticate")
 
 
 def quotable(body: bytes) -> str:

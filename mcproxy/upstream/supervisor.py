@@ -8,9 +8,9 @@ Speaks no protocol: it hands calls to links.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 import anyio
 from anyio.abc import TaskGroup
@@ -39,6 +39,9 @@ from mcproxy.telemetry.metrics import Metrics
 from mcproxy.upstream.connect import address, connected, transport
 from mcproxy.upstream.context import EraHints, LinkContext, SessionOwner
 from mcproxy.upstream.link import Connect, Unreachable, task_group
+from mcproxy.upstream.oauth.authorizer import Authorizer
+from mcproxy.upstream.oauth.flow import OAuthFlow
+from mcproxy.upstream.oauth.store import GrantStore, MemoryStore
 from mcproxy.upstream.reconnecting import ReconnectingLink
 
 _ASKABLE: Final = frozenset(INPUT_CAPABILITIES.values())
@@ -79,6 +82,7 @@ class Supervisor:
         *,
         slots: ConnectionSlots | None = None,
         gateway_id: str | None = None,
+        grants: GrantStore | None = None,
         connect: Connect = connected,
         delays: Callable[[int], float] = backoff.delay,
         clock: Callable[[], float] = time.time,
@@ -108,6 +112,7 @@ class Supervisor:
         self._handshake_tried = False
         self._has_stateless_callers = False
         self._address = address(spec)
+        self._tokens = self._authorizer(spec, grants)
         self._shared_context = self._new_context()
         self._shared = self._new_link(self._shared_context)
 
@@ -302,8 +307,20 @@ class Supervisor:
         hints = EraHints(handshake_first=True) if session is not None else replace(self._hints)
         if session is None and credentials is None:
             hints = self._hints
-        context = LinkContext(self._spec, self._metrics, publish, session, hints, credentials)
+        context = LinkContext(self._spec, self._metrics, publish, session, hints, credentials, self._tokens)
         return context
+
+    def _authorizer(self, spec: UpstreamSettings, grants: GrantStore | None) -> Authorizer | None:
+        """Gets the upstream's tokens, with `oauth`; token requests run beside the links, and outlive their callers."""
+        if spec.oauth is None or spec.url is None:
+            return None
+        store = grants or MemoryStore()
+        flow = OAuthFlow(spec.name, spec.url, spec.oauth, store, clock=self._clock)
+        return Authorizer(spec.name, flow, store, self._spawn, clock=self._clock)
+
+    def _spawn(self, job: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        assert self._tasks is not None, "links connect while it runs"
+        self._tasks.start_soon(job)
 
     def _is_current(self, context: LinkContext, owner: str) -> bool:
         """False once it is released: its owner's next link may be there before the last notification of this one."""

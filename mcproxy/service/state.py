@@ -1,0 +1,58 @@
+"""Files that outlive the process: the key that state is sealed under, and the grants of OAuth."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+import structlog
+
+from mcproxy.sealing import Sealer
+from mcproxy.settings import Settings
+from mcproxy.upstream.oauth.store import FileStore, GrantStore, MemoryStore
+
+log = structlog.get_logger()
+
+
+def folder() -> Path:
+    """Where this user's state is kept (XDG Base Directory). Raises RuntimeError where there is no home."""
+    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "mcproxy"
+
+
+def secret_key(settings: Settings) -> bytes:
+    """The key that state is sealed under: the configured one, else one kept between runs (R56)."""
+    if settings.proxy.secret is not None:
+        return settings.proxy.secret.encode()
+    fresh = secrets.token_bytes(32)
+    try:
+        return _kept(folder() / "secret", fresh)
+    except (OSError, RuntimeError) as error:
+        log.warning("what clients carry for us will not survive a restart", why=str(error), remedy="set proxy.secret")
+        return fresh
+
+
+def _kept(path: Path, fresh: bytes) -> bytes:
+    """What `path` holds; `fresh`, readable by this user alone, where it did not exist."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with tempfile.NamedTemporaryFile(dir=path.parent) as file:
+        file.write(fresh)
+        file.flush()
+        with suppress(FileExistsError):
+            os.link(file.name, path)  # whole or not at all, whoever else starts at this moment
+    kept = path.read_bytes()
+    if len(kept) < len(fresh):
+        raise OSError(f"{path} is too short for a key: remove it")
+    return kept
+
+
+def grant_store(settings: Settings, sealer: Sealer) -> GrantStore:
+    """Where the grants of OAuth toward upstreams are kept: in a file of this user's, if there can be one."""
+    try:
+        return FileStore(folder() / "grants", sealer)
+    except RuntimeError as error:
+        if any(spec.oauth is not None for spec in settings.upstreams):
+            log.warning("logins will not survive a restart", why=str(error), remedy="set XDG_STATE_HOME")
+        return MemoryStore()
