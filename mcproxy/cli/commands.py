@@ -258,6 +258,42 @@ def policy_test(
     raise typer.Exit(judge_all(read(config or find()).settings, file, as_json=as_json))
 
 
+@commands.command()
+def login(
+    name: Annotated[str, typer.Argument(help="The server, as the configuration names it.")],
+    config: Config = None,
+    scope: Annotated[list[str] | None, typer.Option("--scope", help="Asked for as well, as often as needed.")] = None,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="For the redirect; 0 takes a free one.")] = 0,
+    browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open a browser here.")] = True,
+) -> None:
+    """Log in to a server that wants OAuth. A gateway that runs takes the login over by itself."""
+    from mcproxy.cli import grants
+
+    settings = read_settings(config)
+    grants.check(settings, name)
+    run(grants.login(settings, name, scopes=scope or (), port=port, browser=browser))
+
+
+@commands.command()
+def logout(
+    name: Annotated[str, typer.Argument(help="The server, as the configuration names it.")], config: Config = None
+) -> None:
+    """Take back a login, at its authorization server and here."""
+    from mcproxy.cli import grants
+
+    settings = read_settings(config)
+    grants.check(settings, name)
+    run(grants.logout(settings, name))
+
+
+@commands.command("grants")
+def grants_(config: Config = None, as_json: Json = False) -> None:
+    """Show the logins that the gateway holds: where, for what, until when."""
+    from mcproxy.cli import grants
+
+    run(grants.list_grants(read_settings(config), as_json=as_json))
+
+
 def _json_object(text: str) -> dict[str, Any]:
     try:
         value = json.loads(text)

@@ -1,0 +1,219 @@
+"""`mcproxy login`, `logout` and `grants`: the gateway's own logins at upstreams that want OAuth.
+
+A login is made in this process and stored; a gateway that runs takes it over within a second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import html
+import sys
+import webbrowser
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from typing import Final
+from urllib.parse import parse_qsl, urlsplit
+
+import anyio
+import anyio.to_thread
+import typer
+from aiohttp import web
+
+from mcproxy.cli.output import print_err, print_json, print_out, print_table
+from mcproxy.cli.runtime import ExitCode
+from mcproxy.sealing import Sealer
+from mcproxy.service.state import grant_store, secret_key
+from mcproxy.settings import Settings, UpstreamSettings
+from mcproxy.upstream.oauth.endpoints import EndpointFailed
+from mcproxy.upstream.oauth.flow import OAuthFlow
+from mcproxy.upstream.oauth.grants import Grant
+from mcproxy.upstream.oauth.login import LoginFailed
+from mcproxy.upstream.oauth.metadata import InvalidMetadata
+from mcproxy.upstream.oauth.registration import CannotRegister
+from mcproxy.upstream.oauth.store import GrantStore, StoreFailed
+from mcproxy.upstream.oauth.tokens import TokenRefused, TokenUnavailable
+
+LOGIN_TIMEOUT: Final = 600.0
+"""Seconds that a person has to log in."""
+CALLBACK: Final = "/callback"
+COLUMNS: Final = ("upstream", "issuer", "scopes", "expires", "renewed by itself")
+
+OAUTH_FAILURES: Final = (
+    CannotRegister,
+    EndpointFailed,
+    InvalidMetadata,
+    LoginFailed,
+    StoreFailed,
+    TokenRefused,
+    TokenUnavailable,
+)
+
+_PAGE_HEADERS: Final = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'",
+}
+_PAGE: Final = """<!doctype html><html lang="en"><meta charset="utf-8"><title>mcproxy</title>
+<body style="font: 1.1rem system-ui; margin: 4rem auto; max-width: 36rem"><p>{}</p></body></html>"""
+
+
+Redirected = Mapping[str, str]
+Open = Callable[[str], object]
+
+
+async def login(
+    settings: Settings,
+    name: str,
+    *,
+    scopes: Sequence[str] = (),
+    port: int = 0,
+    browser: bool = True,
+    open_url: Open = webbrowser.open,
+) -> ExitCode:
+    """Logs the gateway in to an upstream with `oauth`; `scopes` are asked for beside those that it knows of."""
+    spec = check(settings, name)
+    store = _store(settings)
+    flow = _flow(spec, store)
+    try:
+        held = await anyio.to_thread.run_sync(store.load, name)
+        earlier = (*(() if held is None else held.scopes), *scopes)
+        found = await flow.discover(await flow.challenge(), earlier)
+        if flow.settings.grant == "authorization_code":
+            async with _redirects(port) as (uri, redirects):
+                begun, url = await flow.begin_login(found, uri)
+                print_err(f"Log in to {name} here:\n\n{url}\n")
+                redirected = await _redirected(redirects, url, open_url if browser else None)
+                grant = await flow.finish_login(begun, found.server, redirected)
+        else:
+            grant = await flow.request_token(found)
+    except OAUTH_FAILURES as error:
+        print_err(f"{name}: {error}")
+        return ExitCode.FAILED
+    except TimeoutError:
+        print_err(f"{name}: nobody logged in within {LOGIN_TIMEOUT / 60:g} minutes")
+        return ExitCode.FAILED
+    print_out(f"logged in to {name} at {grant.issuer}")
+    return ExitCode.OK
+
+
+async def logout(settings: Settings, name: str) -> ExitCode:
+    """Takes a grant back and forgets it."""
+    spec = check(settings, name)
+    store = _store(settings)
+    try:
+        grant = await anyio.to_thread.run_sync(store.load, name)
+        if grant is None:
+            print_err(f"{name}: nobody is logged in")
+            return ExitCode.FAILED
+        try:
+            await _flow(spec, store).revoke(grant)
+        except (EndpointFailed, InvalidMetadata) as error:
+            print_err(f"{name}: forgotten here, but {grant.issuer} could not be told: {error}")
+            return ExitCode.OK
+    except StoreFailed as error:
+        print_err(str(error))
+        return ExitCode.FAILED
+    print_out(f"logged out of {name}")
+    return ExitCode.OK
+
+
+async def list_grants(settings: Settings, *, as_json: bool) -> ExitCode:
+    """Prints the grants that are stored."""
+    try:
+        grants = await anyio.to_thread.run_sync(_store(settings).all)
+    except StoreFailed as error:
+        print_err(str(error))
+        return ExitCode.FAILED
+    if as_json:
+        print_json([_described(grant) for grant in grants])
+    else:
+        print_table(COLUMNS, [tuple(str(value) for value in _described(grant).values()) for grant in grants])
+    return ExitCode.OK
+
+
+def _described(grant: Grant) -> dict[str, object]:
+    expires = grant.token.expires_at
+    return {
+        "upstream": grant.upstream,
+        "issuer": grant.issuer,
+        "scopes": " ".join(grant.token.scopes or grant.scopes),
+        "expires": "" if expires is None else datetime.fromtimestamp(expires, UTC).isoformat(timespec="seconds"),
+        "renewed by itself": "yes" if grant.token.refresh else "no",
+    }
+
+
+def check(settings: Settings, name: str) -> UpstreamSettings:
+    """The upstream of that name. Raises typer.BadParameter where there is none with `oauth`."""
+    spec = next((spec for spec in settings.upstreams if spec.name == name), None)
+    if spec is None:
+        names = ", ".join(spec.name for spec in settings.upstreams if spec.oauth is not None) or "none"
+        raise typer.BadParameter(f"no server is called {name!r}; those with oauth: {names}", param_hint="NAME")
+    if spec.oauth is None:
+        raise typer.BadParameter(f"server {name!r} has no `oauth`: add `oauth: {{}}` to it", param_hint="NAME")
+    return spec
+
+
+def _store(settings: Settings) -> GrantStore:
+    return grant_store(settings, Sealer(secret_key(settings)))
+
+
+def _flow(spec: UpstreamSettings, store: GrantStore) -> OAuthFlow:
+    assert spec.url is not None, "the configuration allows `oauth` with a url alone"
+    assert spec.oauth is not None, "`check` saw to it"
+    return OAuthFlow(spec.name, spec.url, spec.oauth, store)
+
+
+@asynccontextmanager
+async def _redirects(port: int) -> AsyncIterator[tuple[str, asyncio.Queue[Redirected]]]:
+    """A redirect URI on loopback (RFC 8252, section 7.3), and what browsers bring there."""
+    brought: asyncio.Queue[Redirected] = asyncio.Queue(8)
+
+    async def take(request: web.Request) -> web.Response:
+        query = dict(parse_qsl(request.rel_url.raw_query_string, keep_blank_values=True))
+        if not brought.full():
+            brought.put_nowait(query)
+        failed = "error" in query
+        words = "That did not work: look at the terminal." if failed else "Done: you can close this page."
+        headers = {
+            "Cache-Control": "no-store",
+            "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'",
+        }
+        return web.Response(text=_PAGE.format(html.escape(words)), content_type="text/html", headers=headers)
+
+    app = web.Application()
+    app.router.add_get(CALLBACK, take)
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, "127.0.0.1", port)
+        await site.start()
+        taken = runner.addresses[0][1]
+        yield f"http://127.0.0.1:{taken}{CALLBACK}", brought
+    finally:
+        await runner.cleanup()
+
+
+async def _redirected(brought: asyncio.Queue[Redirected], url: str, open_url: Open | None) -> Redirected:
+    """What the redirect brought: to us, or pasted by a person whose browser is elsewhere. Raises TimeoutError."""
+    with anyio.fail_after(LOGIN_TIMEOUT):
+        if open_url is not None:
+            await anyio.to_thread.run_sync(open_url, url)
+            return await brought.get()
+        print_err("If the browser is on another machine, paste here the address that it ends at:")
+        found: list[Redirected] = []
+        async with anyio.create_task_group() as tasks:
+
+            async def by_browser() -> None:
+                found.append(await brought.get())
+                tasks.cancel_scope.cancel()
+
+            async def by_hand() -> None:
+                line = await anyio.to_thread.run_sync(sys.stdin.readline, abandon_on_cancel=True)
+                query = dict(parse_qsl(urlsplit(line.strip()).query, keep_blank_values=True))
+                if query:
+                    found.append(query)
+                    tasks.cancel_scope.cancel()
+
+            tasks.start_soon(by_browser)
+            tasks.start_soon(by_hand)
+        return found[0]
