@@ -1,0 +1,124 @@
+"""The client of the conformance suite's `auth/*` scenarios: the gateway, logged in and made to use the suite's server.
+
+`python -m tests.conformance.oauth_client URL` is run by the suite, which judges what its servers are asked. An HTTP
+client plays the person who opens the link and follows its redirect.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import urllib.request
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import anyio
+from mcp import Client
+from mcp.shared.exceptions import MCPError
+
+from mcproxy.cli import grants
+from mcproxy.cli.runtime import ExitCode
+from mcproxy.configuration.loading import read
+from tests.conformance.client import ERA, calls_of
+from tests.system.running import configuration, gateway
+
+Json = dict[str, Any]
+
+LOGINS = 3
+"""How often somebody would log in for one thing."""
+PUBLISHED = "https://conformance-test.local/client-metadata.json"
+"""Where the suite takes the client's metadata document to be."""
+
+
+def oauth_of(context: Json, folder: Path) -> Json:
+    """The configuration that an operator would write with what the suite gave."""
+    client: Json = {"metadata_url": PUBLISHED}
+    if "client_id" in context:
+        client = {"id": context["client_id"]}
+    if "client_secret" in context:
+        client["secret"] = context["client_secret"]
+    if "private_key_pem" in context:
+        client |= {"key": context["private_key_pem"], "algorithm": context.get("signing_algorithm")}
+    match context.get("name", ""):
+        case name if "client-credentials" in name:
+            return {"grant": "client_credentials", "client": client}
+        case name if "wif" in name:
+            token = folder / "assertion"
+            token.write_text(context["valid_jwt"])
+            return {"grant": "workload", "workload": {"token_file": str(token)}, "client": client}
+        case name if "enterprise" in name:
+            token = folder / "identity"
+            token.write_text(context["idp_id_token"])
+            provider = {"issuer": context["idp_issuer"], "client": {"id": context["idp_client_id"]}}
+            return {"grant": "enterprise", "enterprise": {**provider, "id_token_file": str(token)}, "client": client}
+        case _:
+            return {"client": client}
+
+
+def open_url(url: str) -> None:
+    with urllib.request.urlopen(url, timeout=10) as response:
+        response.read()
+
+
+class Person:
+    """Logs in where the gateway asks for it."""
+
+    def __init__(self, config: Path) -> None:
+        self._settings = read(config).settings
+        self._left = LOGINS
+
+    async def login(self, *scopes: str) -> bool:
+        self._left -= 1
+        if self._left < 0:
+            return False
+        code = await grants.login(self._settings, "suite", scopes=scopes, open_url=open_url)
+        return code is ExitCode.OK
+
+
+async def use(client: Client, person: Person) -> None:
+    """Calls every tool; logs in again where a call says that it needs it."""
+    tools = (await client.list_tools()).tools
+    if not tools and await person.login():
+        with anyio.fail_after(30):
+            while not tools:
+                await anyio.sleep(0.5)
+                tools = (await client.list_tools()).tools
+    for call in calls_of(tools):
+        while True:
+            try:
+                await client.call_tool(call["name"], call["arguments"])
+                break
+            except MCPError as error:
+                said = str(error)
+                print("refused:", said, file=sys.stderr)
+                if "mcproxy login" not in said:
+                    break
+                words = said.partition("mcproxy login suite")[2].partition("`")[0].split()
+                if not await person.login(*words[1::2]):
+                    return
+                await anyio.sleep(1.1)  # the gateway looks at what was stored once a second
+
+
+async def main(url: str) -> None:
+    context: Json = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT", "{}"))
+    context.setdefault("name", os.environ.get("MCP_CONFORMANCE_SCENARIO", ""))
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        os.environ["XDG_STATE_HOME"] = str(folder / "state")  # as the gateway has it
+        settings = configuration({"suite": {"url": url, "prefix": "", "oauth": oauth_of(context, folder)}})
+        config = folder / "login.json"
+        config.write_text(json.dumps(settings))
+        person = Person(config)
+        if not await person.login():
+            return
+        async with (
+            gateway(folder, settings) as running,
+            Client(f"{running.url}/mcp", mode=os.environ[ERA]) as client,
+        ):
+            await use(client, person)
+
+
+if __name__ == "__main__":
+    anyio.run(main, sys.argv[1])
