@@ -27,10 +27,8 @@ from mcproxy.http.server.head_cache import (
     ParsedHead,
     known_head,
 )
-from mcproxy.http.server.headers import Headers
+from mcproxy.http.server.headers import WITHOUT_BODY, Headers, head, read_fields, read_target
 from mcproxy.http.server.messages import Answered, Request, RequestHandler, Response
-from mcproxy.http.server.parser import read_fields, read_target
-from mcproxy.http.server.response_head import WITHOUT_BODY, head
 
 log = structlog.get_logger()
 
