@@ -179,7 +179,7 @@ class HttpApp:
         """Answers by the remembered head, if it is valid: same settings, and an identity that still stands."""
         head = request.recall(RequestHead, self._context.generation)
         if head is not None and self._identify.vouches(head.identified):
-            request.added = head.cors
+            request.response_fields = head.cors
             return head.handler(request, head)
         return self._newly_routed(request)
 
@@ -188,7 +188,7 @@ class HttpApp:
 
         Raises Refusal, http.NotFound and http.MethodNotAllowed.
         """
-        request.added = self._check_browser(request)
+        request.response_fields = self._check_browser(request)
         if request.method == "OPTIONS" and "access-control-request-method" in request.fields:
             return _preflight(request)
         handler, path = self._router.find(request)
@@ -199,7 +199,7 @@ class HttpApp:
 
         async def identify(request: http.Request, path: PathParameters) -> http.Answered:
             # As it was when the checks began: a reload meanwhile makes the head invalid.
-            generation, cors = self._context.generation, request.added
+            generation, cors = self._context.generation, request.response_fields
             found = await self._identify(request)
             credentials = forwarded_credentials(self._context, found.principal, request.fields)
             headers = read_headers(request.fields)
@@ -271,12 +271,12 @@ class HttpApp:
         patience = self._context.proxy.read_timeout
         try:
             return await request.body(patience)
-        except http.BodyLate as late:
+        except http.BodyTimeout as late:
             sentence = f"the message did not arrive within {patience:g} s (read_timeout)"
             raise Refusal(408, INVALID_REQUEST, sentence) from late
         except http.BodyTooLarge as large:
             raise Refusal(413, INVALID_REQUEST, "the body is too large (limits.max_body_bytes)") from large
-        except http.BodyCut as cut:
+        except http.BodyIncomplete as cut:
             raise Refusal(400, INVALID_REQUEST, "the body is not what its headers say, or is cut short") from cut
 
 

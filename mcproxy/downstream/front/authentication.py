@@ -39,7 +39,7 @@ class HttpRequestFacts(TargetFacts, Protocol):
     def peer(self) -> str | None:
         """The address that it came from; None where that is no IP address."""
 
-    def fact(self, name: str) -> Any:
+    def transport_info(self, name: str) -> Any:
         """Extra information of the transport (`asyncio.BaseTransport.get_extra_info`): here `peercert`."""
 
 
@@ -92,7 +92,7 @@ class _Presented:
         return self._request.fields.all(name.lower())
 
     def certificate(self) -> Collection[tuple[str, str]]:
-        return _names(self._request.fact("peercert") or {})
+        return _names(self._request.transport_info("peercert") or {})
 
     def is_audience(self, audience: str) -> bool:
         return is_audience(self._context.proxy, self._request, audience)

@@ -71,14 +71,14 @@ class _PageRequest:
 
     @property
     def local(self) -> tuple[str, int] | None:
-        return _address(self.fact("sockname"))
+        return _address(self.transport_info("sockname"))
 
     @property
     def peer(self) -> str | None:
-        address = _address(self.fact("peername"))
+        address = _address(self.transport_info("peername"))
         return None if address is None else address[0]
 
-    def fact(self, name: str) -> Any:
+    def transport_info(self, name: str) -> Any:
         return None if self._transport is None else self._transport.get_extra_info(name)
 
 

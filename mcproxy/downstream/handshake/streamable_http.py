@@ -191,7 +191,7 @@ class HandshakePost(msgspec.Struct, eq=False):
             self._begin_stream()
         elif self.accepted.events:
             self.context.stream_deadlines.add(self)
-        self.request.when_gone = self.settle
+        self.request.on_disconnect = self.settle
 
     def send(self, message: Message) -> None:
         if self.stream is not None:

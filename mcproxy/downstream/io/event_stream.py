@@ -61,12 +61,12 @@ class EventStream:
         self._waiter: asyncio.Future[None] | None = None
         self._ended = False
         self._scheduled = False
-        self._chunks = request.begin(200, {**_HEADERS, **headers} if headers else _HEADERS)
-        self._chunks.ready, self._chunks.gone = self._schedule, self._end
+        self._chunks = request.start_stream(200, {**_HEADERS, **headers} if headers else _HEADERS)
+        self._chunks.ready, self._chunks.on_disconnect = self._schedule, self._end
         send_buffer.on_ready = self._schedule
         self.written = self._loop.time()
         context.keep_alive.add(self)
-        if request.gone:
+        if request.is_disconnected:
             self._end()
         self._schedule()
 

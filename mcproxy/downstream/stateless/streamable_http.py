@@ -69,7 +69,7 @@ class StatelessHttp:
         try:
             admitted = admit_over_http(self._context, incoming, request.fields, head)
             self._check_open()
-            if request.gone:
+            if request.is_disconnected:
                 # Its client left while it was identified: nothing would end its call any more (R25).
                 return _at_once(http.Response(202))
             if admitted.stays_open:
@@ -219,7 +219,7 @@ class StatelessPost:
 
     async def run(self, work: Awaitable[None]) -> http.Answered:
         """Awaits `work`, which sends the answer; where the client hangs up, `work` is cancelled (R25)."""
-        self._request.when_gone = self._stop
+        self._request.on_disconnect = self._stop
         self._running.add(self)
         try:
             if not self._accepted.json:

@@ -7,8 +7,8 @@ from mcproxy.http.server.connection import Bounds
 from mcproxy.http.server.headers import Headers
 from mcproxy.http.server.messages import (
     Answered,
-    BodyCut,
-    BodyLate,
+    BodyIncomplete,
+    BodyTimeout,
     BodyTooLarge,
     Chunks,
     Request,
@@ -21,8 +21,8 @@ from mcproxy.http.server.server import Server
 
 __all__ = [
     "Answered",
-    "BodyCut",
-    "BodyLate",
+    "BodyIncomplete",
+    "BodyTimeout",
     "BodyTooLarge",
     "Bounds",
     "Chunks",

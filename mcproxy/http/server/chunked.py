@@ -1,4 +1,4 @@
-"""A response whose length nobody knows yet: its head, its pieces as they come, and its end. Reads nothing."""
+"""The body of a response whose length is unknown: chunked, or up to the end of the connection for HTTP/1.0."""
 
 from __future__ import annotations
 
@@ -8,58 +8,63 @@ from typing import Protocol
 
 
 class ChunkSink(Protocol):
-    """The connection that it goes by."""
+    """What a chunked body needs of its connection."""
 
     full: bool
-    """Whether its client should first take what was written."""
+    """True while the client has not taken enough of what was written."""
 
-    def streamed(self) -> None:
-        """Hears, once, that all is written."""
+    def stream_ended(self) -> None:
+        """Take note that all of the body is written. Called once."""
 
     def reset(self) -> None:
-        """Hangs up."""
+        """Reset the connection."""
 
 
 class ChunkedBody:
-    """Implements `messages.Chunks`. A client of HTTP/1.0 knows no chunks: the end of the connection is their end."""
+    """Implements `messages.Chunks`. A client of HTTP/1.0 reads no chunks: the connection's end is the body's."""
 
-    def __init__(self, carrier: ChunkSink, transport: asyncio.Transport, start: bytes, *, chunked: bool) -> None:
-        self.ready: Callable[[], None] = _nothing
-        self.gone: Callable[[], None] = _nothing
-        self.over = False
-        self._carrier = carrier
+    def __init__(
+        self, connection: ChunkSink, transport: asyncio.Transport, head: bytes, *, chunked: bool, is_last: bool
+    ) -> None:
+        self.ready: Callable[[], None] = _do_nothing
+        self.on_disconnect: Callable[[], None] = _do_nothing
+        self.has_ended = False
+        self.is_last = is_last
+        """True if the connection closes behind it."""
+        self._connection = connection
         self._transport = transport
-        self._start = start
-        """The head, until it goes with the first piece: each write is a call of the system."""
+        self._head = head
+        """Kept until the first piece, since each write is a system call."""
         self._chunked = chunked
 
     @property
     def full(self) -> bool:
-        return self._carrier.full
+        return self._connection.full
 
     def write(self, data: bytes) -> None:
-        if not self.over:
-            start, self._start = self._start, b""
-            self._transport.write(start + self._framed(data))
+        if not self.has_ended:
+            head, self._head = self._head, b""
+            self._transport.write(head + self._framed(data))
 
     def end(self, data: bytes = b"") -> None:
-        if not self.over:
-            self.over = True
+        if not self.has_ended:
+            self.has_ended = True
             end = b"0\r\n\r\n" if self._chunked else b""
-            self._transport.write(self._start + self._framed(data) + end)
-            self._carrier.streamed()
+            self._transport.write(self._head + self._framed(data) + end)
+            self._connection.stream_ended()
 
     def _framed(self, data: bytes) -> bytes:
         return b"%x\r\n%b\r\n" % (len(data), data) if data and self._chunked else data
 
     def reset(self) -> None:
-        self._carrier.reset()
+        self._connection.reset()
 
-    def leave(self) -> None:
-        if not self.over:
-            self.over = True
-            self.gone()
+    def disconnected(self) -> None:
+        """End it, since the client takes no more."""
+        if not self.has_ended:
+            self.has_ended = True
+            self.on_disconnect()
 
 
-def _nothing() -> None:
+def _do_nothing() -> None:
     return

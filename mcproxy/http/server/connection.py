@@ -1,74 +1,149 @@
-"""One connection of a client, which carries one exchange after the other: a request, and what its handler answers.
+"""One connection: requests are read ahead, handled one after the other, and answered in their order.
 
-A client that says more than may wait is hung up on, and so is one that does not take what it is sent. What is no HTTP
-is refused, and nothing more is heard on that connection. Knows no path and no message.
+    IDLE --REQUEST_READ--> ANSWERING --ALL_ANSWERED--> IDLE
+    ANSWERING --BODIES_FULL--> FULL --BODIES_TAKEN--> ANSWERING     (reading is paused in FULL, and nowhere else)
+    ANSWERING --READING_STOPPED--> LAST --DONE--> CLOSING --LOST--> CLOSED
+    ANSWERING --CLIENT_SHUT_DOWN--> LEFT --DONE--> CLOSING
+    ANSWERING --DONE_EARLY--> LINGERING --LOST--> CLOSED
+
+A connection leaves FULL again whatever its handlers do: bodies are taken when a handler waits for one, when it is
+given its request, and when it is through with it. Who reads more than may wait, or takes nothing of what it is sent,
+is hung up on. Knows no path and no message.
 """
 
 from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 import struct
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from itertools import chain
+from enum import Enum
 from typing import Any, Final, Protocol, cast
 
-import httptools
 import structlog
 
 from mcproxy.http.server.chunked import ChunkedBody
-from mcproxy.http.server.head_cache import (
-    LONGEST_KNOWN,
-    MOST_BYTES,
-    MOST_KNOWN,
-    MOST_LINES,
-    KnownHead,
-    ParsedHead,
-    known_head,
-)
-from mcproxy.http.server.headers import WITHOUT_BODY, Headers, head, read_fields, read_target
+from mcproxy.http.server.headers import WITHOUT_BODY, head
 from mcproxy.http.server.messages import Answered, Request, RequestHandler, Response
+from mcproxy.http.server.reader import BETWEEN, HEAD, STOPPED, RequestReader
 
 log = structlog.get_logger()
 
-MAX_HEAD: Final = 64 * 1024
-"""Bytes that may come on end and be no body: heads, trailers, and what parts chunks."""
-MOST_WAITING: Final = 16
-"""Requests of one connection that may wait for the one before them."""
+MAX_UNREAD: Final = 256 * 1024
+"""Bytes of bodies that may wait for their handlers; beyond, reading is paused."""
 LAST_BYTES: Final = 64 * 1024
-"""Of a body that nobody reads, what is still taken so that its connection can serve again."""
-LAST_MOMENT: Final = 2.0
-"""Seconds in which a client may notice that it was answered before it had said all, and hang up."""
-MUCH: Final = 16 * 1024
-"""Bytes of a body that are not worth copying to send them with their head."""
-
-TOO_LARGE: Final = f"what comes before the body is larger than {MAX_HEAD} bytes"
+"""Bytes of a body that are still taken behind its response, so that the connection can serve again."""
+LINGER: Final = 2.0
+"""Seconds that a client has to notice a response that came before it had sent all (RFC 9112, section 9.6)."""
+COPIED: Final = 16 * 1024
+"""Bytes of a body that are copied behind their head; longer ones are written separately."""
 
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 _RESET: Final = struct.pack("ii", 1, 0)
-"""`struct linger`: on closing, wait for nothing."""
+"""`struct linger`: reset on closing."""
 
 MakeRefusal = Callable[[int, str], Response]
-"""What is answered to a request that reaches no handler: with this status, for that reason."""
+"""Makes the response to what reaches no handler, from a status and a sentence."""
+
+
+class ConnectionState(Enum):
+    """What a connection does, and whether it reads."""
+
+    IDLE = "nothing to answer: reads on, until the idle deadline"
+    ANSWERING = "requests are answered, in order: reads on"
+    FULL = "requests are answered: reading is paused until a handler takes a body"
+    LAST = "the last requests are answered: nothing more is read"
+    LEFT = "the client has shut down its side: what it asked before is answered"
+    LINGERING = "the last response was sent before the client had sent all: what comes is thrown away"
+    CLOSING = "all is answered: the client takes what was written"
+    CLOSED = "the connection is gone"
+
+
+class ConnectionEvent(Enum):
+    """What happens to a connection."""
+
+    REQUEST_READ = "a request was read, and there was none to answer"
+    BODIES_FULL = "more bytes than MAX_UNREAD wait for handlers"
+    BODIES_TAKEN = "no more bytes than MAX_UNREAD wait for handlers"
+    ALL_ANSWERED = "no request is left to answer"
+    READING_STOPPED = "nothing more may be read"
+    CLIENT_SHUT_DOWN = "the client sends no more"
+    DONE = "nothing is left to do"
+    DONE_EARLY = "nothing is left to do, though the client may still be sending"
+    LOST = "the transport is closed"
+
+
+# By these names, since an attribute of an enum costs a call of its metaclass.
+IDLE, ANSWERING, FULL, LAST, LEFT, LINGERING, CLOSING, CLOSED = ConnectionState
+REQUEST_READ, BODIES_FULL, BODIES_TAKEN, ALL_ANSWERED, READING_STOPPED, CLIENT_SHUT_DOWN, DONE, DONE_EARLY, LOST = (
+    ConnectionEvent
+)
+
+TRANSITIONS: Final[Mapping[ConnectionState, Mapping[ConnectionEvent, ConnectionState]]] = {
+    IDLE: {
+        REQUEST_READ: ANSWERING,
+        DONE: CLOSING,
+        DONE_EARLY: LINGERING,
+        LOST: CLOSED,
+    },
+    ANSWERING: {
+        BODIES_FULL: FULL,
+        ALL_ANSWERED: IDLE,
+        READING_STOPPED: LAST,
+        CLIENT_SHUT_DOWN: LEFT,
+        DONE: CLOSING,
+        DONE_EARLY: LINGERING,
+        LOST: CLOSED,
+    },
+    FULL: {
+        BODIES_TAKEN: ANSWERING,
+        READING_STOPPED: LAST,
+        CLIENT_SHUT_DOWN: LEFT,
+        DONE: CLOSING,
+        DONE_EARLY: LINGERING,
+        LOST: CLOSED,
+    },
+    LAST: {
+        CLIENT_SHUT_DOWN: LEFT,
+        DONE: CLOSING,
+        DONE_EARLY: LINGERING,
+        LOST: CLOSED,
+    },
+    LEFT: {DONE: CLOSING, LOST: CLOSED},
+    LINGERING: {DONE: CLOSING, LOST: CLOSED},
+    CLOSING: {LOST: CLOSED},
+    CLOSED: {},
+}
+
+# The two edges that each request takes, looked up once.
+_AFTER_REQUEST_READ: Final = TRANSITIONS[IDLE][REQUEST_READ]
+_AFTER_ALL_ANSWERED: Final = TRANSITIONS[ANSWERING][ALL_ANSWERED]
+
+_READING: Final = frozenset({IDLE, ANSWERING, FULL})
+_BUSY: Final = frozenset({ANSWERING, FULL, LAST, LEFT})
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What a connection goes by from its beginning to its end."""
+    """What a connection may take. Read once, when it is made."""
 
     max_body: int
     """Bytes of one request's body."""
     idle: float
-    """Seconds without a request, or with part of a head."""
+    """Seconds without a whole request."""
     write_timeout: float
-    """Seconds with nothing taken of what was sent."""
+    """Seconds in which a client must take some of what was written."""
     connections: int
-    """How many there may be."""
+    """Connections at once."""
+    head_timeout: float = 30
+    """Seconds between the first byte of a head and its end."""
 
 
 class ConnectionOwner(Protocol):
-    """Whose connections they are."""
+    """What a connection needs of its server."""
 
     handler: RequestHandler
     refuse: MakeRefusal
@@ -77,202 +152,184 @@ class ConnectionOwner(Protocol):
     def bounds(self) -> Bounds: ...
 
     closing: bool
-    """Whether no connection serves another request."""
+    """True once no connection reads another request."""
 
     def opened(self, connection: ServerConnection) -> None: ...
 
     def lost(self, connection: ServerConnection) -> None: ...
 
     def serve(self, connection: ServerConnection) -> None:
-        """Has `ServerConnection.serve` run until it returns."""
+        """Run `ServerConnection.serve` in a task."""
 
 
 class ServerConnection(asyncio.Protocol):
     """Implements `messages.RequestTransport`."""
 
     __slots__ = (  # there are many connections, and each request asks for most of these
-        "_begun",
-        "_between",
         "_bounds",
+        "_certificate_timer",
         "_chunks",
-        "_closing",
         "_deadline",
-        "_declined",
-        "_facts",
-        "_held_back",
+        "_has_task",
+        "_head_timer",
+        "_heads_read",
         "_idle_since",
-        "_known",
-        "_last",
-        "_length",
-        "_lines",
         "_loop",
-        "_lost",
-        "_missing",
         "_owner",
-        "_parsed",
-        "_parser",
-        "_receiving",
-        "_refusal",
+        "_reader",
         "_served",
-        "_serving",
-        "_since_body",
-        "_target",
         "_transport",
         "_waiter",
-        "_waiting",
         "full",
-        "most",
+        "max_body",
+        "state",
     )
 
     def __init__(self, owner: ConnectionOwner) -> None:
         self._owner = owner
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport
-        self._parser = httptools.HttpRequestParser(self)
         self._bounds = owner.bounds
-        self.most = owner.bounds.max_body
+        self.max_body = owner.bounds.max_body
         """Bytes that a body may have."""
-        self._waiting: list[Request] = []
-        self._served: Request | None = None
-        self._chunks: ChunkedBody | None = None
-        self._waiter: asyncio.Future[None] | None = None
-        self._serving = False
-        self._lost = False
-        self._closing = False
-        self._last = False
+        self.state = IDLE
         self.full = False
-        """Whether its client should first take what was written."""
-        self._held_back = False
-        self._deadline: asyncio.TimerHandle | None = None
-        self._facts: dict[str, Any] = {}
+        """True while the client has not taken enough of what was written."""
+        self._reader = RequestReader(self)
+        self._served: Request | None = None
+        """The request that a handler runs for."""
+        self._chunks: ChunkedBody | None = None
+        """The response to it, or to a request before whose handler is through, if it is a stream."""
+        self._has_task = False
+        self._waiter: asyncio.Future[None] | None = None
+        """What `serve` waits for, if there is nothing to do."""
         self._idle_since = self._loop.time()
-        self._since_body = 0
-        self._receiving: Request | None = None
-        self._declined = b""
-        """A head to be read again."""
-        self._target = b""
-        self._lines: list[tuple[bytes, bytes]] = []
-        self._length = 0
-        self._between = True
-        """Whether the parser has read its last request to the end, and nothing behind it."""
-        self._begun: bytes | None = None
-        """What the parser reads, where a request begins with it and its head has not been read yet."""
-        self._known: list[KnownHead] = []
-        self._parsed: ParsedHead | None = None
-        self._missing = 0
-        """Bytes of the body of a request that the parser has not heard of."""
-        self._refusal: tuple[int, str] | None = None
+        self._deadline: asyncio.TimerHandle | None = None
+        """Resets the connection."""
+        self._head_timer: asyncio.TimerHandle | None = None
+        self._heads_read = 0
+        """How many heads had been read when `_head_timer` was started."""
+        self._certificate_timer: asyncio.TimerHandle | None = None
 
-    # messages.Line
+    def _apply(self, event: ConnectionEvent) -> None:
+        before = self.state
+        self.state = after = TRANSITIONS[before][event]
+        if (before is FULL) is not (after is FULL) and not self._transport.is_closing():
+            if after is FULL:
+                self._transport.pause_reading()
+            elif after is not LEFT:
+                self._transport.resume_reading()
+
+    # For requests: messages.RequestTransport
 
     @property
-    def gone(self) -> bool:
-        return self._lost
+    def is_disconnected(self) -> bool:
+        return self.state is CLOSED or self.state is LEFT
 
-    def fact(self, name: str) -> Any:
-        if name not in self._facts:
-            self._facts[name] = self._transport.get_extra_info(name)
-        return self._facts[name]
+    def transport_info(self, name: str) -> Any:
+        return self._transport.get_extra_info(name)
 
-    def begin(self, request: Request, status: int, fields: Mapping[str, str]) -> ChunkedBody:
+    def start_stream(self, request: Request, status: int, fields: Mapping[str, str]) -> ChunkedBody:
         assert request is self._served, "a request is answered once, and in its turn"
         assert self._chunks is None, "it is being answered already"
-        self._last = self._is_last(request) or request.is_old
-        framing = b"" if request.is_old else b"Transfer-Encoding: chunked\r\n"
-        start = head(status, fields, request.added, framing=framing, close=self._last)
-        self._chunks = chunks = ChunkedBody(self, self._transport, start, chunked=not request.is_old)
+        chunked = not request.is_http_1_0
+        is_last = self._is_last(request)
+        framing = b"Transfer-Encoding: chunked\r\n" if chunked else b""
+        start = head(status, fields, request.response_fields, framing=framing, close=is_last)
+        self._chunks = chunks = ChunkedBody(self, self._transport, start, chunked=chunked, is_last=is_last)
         return chunks
 
-    def invite(self) -> None:
-        self.write(_CONTINUE)
+    def send_continue(self) -> None:
+        self._write(_CONTINUE)
 
-    def hold_back(self, full: bool) -> None:
-        if full is not self._held_back and not self._lost:
-            self._held_back = full
-            if full:
-                self._transport.pause_reading()
-            else:
-                self._transport.resume_reading()
+    def update_reading(self) -> None:
+        """Has reading paused exactly while more than `MAX_UNREAD` bytes wait for handlers."""
+        if self.state is ANSWERING:
+            if self._unread() > MAX_UNREAD:
+                self._apply(BODIES_FULL)
+        elif self.state is FULL and self._unread() <= MAX_UNREAD:
+            self._apply(BODIES_TAKEN)
+
+    def _unread(self) -> int:
+        """Bytes of bodies that no handler has, nor waits for. A handler is given a whole body with its request."""
+        served = self._served
+        mine = 0 if served is None or served.is_complete else served.unread
+        return mine + sum(request.unread for request in self._reader.requests)
 
     def remember(self, request: Request) -> None:
         candidate, request.candidate = request.candidate, None
-        if self._lost or candidate is None:
-            return
-        if isinstance(candidate, ParsedHead):
-            self._parsed = candidate
-        elif len(self._known) < MOST_KNOWN and candidate.cost + sum(known.cost for known in self._known) <= MOST_BYTES:
-            self._known.append(candidate)
+        if candidate is not None and self.state in _READING:
+            self._reader.remember(candidate)
 
-    # for its owner
+    # For its server
 
     @property
-    def busy(self) -> bool:
-        """Whether a request is being served, or waits to be."""
-        return self._served is not None or self._chunks is not None or bool(self._waiting)
+    def is_idle(self) -> bool:
+        """True if nothing is being answered."""
+        return self.state is IDLE
+
+    @property
+    def is_closed(self) -> bool:
+        return self.state is CLOSED
+
+    def has_expired(self, now: float) -> bool:
+        """True if it has been idle for more than `Bounds.idle` seconds. `now`: the loop's time."""
+        return self.is_idle and now - self._idle_since > self._bounds.idle
+
+    def forget(self) -> None:
+        """Free all memory that the next request does not need."""
+        self._reader.forget()
 
     async def serve(self) -> None:
-        """Has one request after the other handled, until the connection is lost, or streams on without a handler."""
+        """Handles one request after another, until the connection is lost, or a stream goes on without its handler."""
         request: Request | None
         answer: Answered | None
-        while not self._lost:
-            if self.full or not self._waiting:
+        waiting = self._reader.requests
+        while self.state is not CLOSED:
+            if self.full or not waiting:
                 # Nothing of the request before outlasts it.
                 request = answer = None
                 self._waiter = self._loop.create_future()
                 await self._waiter
                 continue
-            request = self._served = self._waiting.pop(0)
-            if request.whole:
-                # It was held back while it waited; its client may have more to say, or leave.
-                self.hold_back(False)
+            request = self._served = waiting.pop(0)
+            if self.state is FULL:
+                self.update_reading()
             try:
                 answer = await self._owner.handler(request)
             except Exception:
                 # It costs itself an answer, and nobody else anything.
                 log.exception("a request crashed", path=request.path)
                 answer = self._owner.refuse(500, "internal error of the gateway: see its log")
-            request.when_gone = self._served = None
+            request.on_disconnect = self._served = None
+            chunks = self._chunks
+            is_last = False
             if isinstance(answer, Response):
-                self._respond(request, answer)
-            elif self._chunks is not None and not self._chunks.over:
-                self._leave_alone(request)
-                return
+                is_last = self._respond(request, answer)
+            elif chunks is not None:
+                if not chunks.has_ended:
+                    self._detach(request)
+                    return
+                is_last = chunks.is_last
             self._chunks = None
-            self._idle_since = self._loop.time()
-            if not request.whole:
+            if not request.is_complete:
                 request.drop()
-            if self._last:
-                self._end(heard_out=request.whole)
-
-    def _leave_alone(self, request: Request) -> None:
-        """Has a stream go on without its handler.
-
-        Streams may idle for hours, and are many: a task for each, and what it was asked by, are more than all the rest.
-        """
-        self._serving = False
-        self._forget()
-        request.drop()
-
-    def expire(self, now: float) -> None:
-        """Ends it where it has been idle for too long; in any case it forgets what its client said of itself."""
-        self._forget()
-        if not (self.busy or self._closing) and now - self._idle_since > self._bounds.idle:
-            self.close()
-
-    def _forget(self) -> None:
-        self._known.clear()
-        self._parsed = None
+            self._answered(is_last=is_last, all_sent=request.is_complete)
 
     def close(self) -> None:
-        """Ends it once what was written has been taken."""
-        self._closing = True
-        if not self._lost:
-            self._transport.close()
-            self._set_deadline(self._bounds.write_timeout)
+        """End it once the client has taken what was written."""
+        if self.state is CLOSING or self.state is CLOSED:
+            return
+        if self._chunks is not None:
+            self._chunks.disconnected()
+        self._end_reading()
+        self._apply(DONE)
+        self._transport.close()
+        self._set_deadline(self._bounds.write_timeout)
 
     def reset(self) -> None:
-        """Ends it at once, and has its client know that it was not in peace."""
-        if self._lost:
+        """End it at once, and have the client know that something is missing."""
+        if self.state is CLOSED:
             return
         connection = self._transport.get_extra_info("socket")
         if connection is not None:
@@ -280,78 +337,56 @@ class ServerConnection(asyncio.Protocol):
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
         self._transport.abort()
 
+    def refuse(self, status: int, sentence: str) -> None:
+        """Read no more. What was read is answered; if that is nothing, the refusal is."""
+        in_body = self._reader.receiving is not None
+        self._reader.stop()
+        self._stop_reading(status, sentence, in_body=in_body)
+
     # asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's are no subclasses of it
+        certificate = transport.get_extra_info("peercert")
+        if certificate:
+            seconds = ssl.cert_time_to_seconds(certificate["notAfter"]) - time.time()
+            self._certificate_timer = self._loop.call_later(max(seconds, 0), self._expire_certificate)
         self._owner.opened(self)
 
     def data_received(self, data: bytes) -> None:
-        if self._closing:
-            return
-        if self._missing:
-            data = self._hear_body(data)
-        if data and not (self._between and self._recognise(data)):
-            self._parse(data)
-        if self._waiting and self._served is None and not self._closing:
+        reader = self._reader
+        reader.receive(data)
+        if reader.requests and self.state is IDLE:
+            self.state = _AFTER_REQUEST_READ
             self._proceed()
+        if reader.state is not BETWEEN or self._head_timer is not None or len(reader.requests) > 1:
+            self._follow_reader()
 
-    def _recognise(self, data: bytes) -> bool:
-        """Takes a request whose head is known, as far as it has come. The parser hears nothing of it."""
-        for known in self._known:
-            if data.startswith(known.before):
-                found = known.body_in(data)
-                if found is None or found[0] > self.most or len(self._waiting) >= MOST_WAITING:
-                    continue
-                length, body = found
-                missing = length - len(body)
-                request = Request(self, known.method, known.target, known.fields, length, body, len(body), not missing)
-                self._waiting.append(request)
-                if missing:
-                    self._receiving, self._missing = request, missing
-                return True
-        return False
+    def eof_received(self) -> bool:
+        """A client that shuts down its side may be gone or not: handlers are told, and what they answer is sent.
 
-    def _hear_body(self, data: bytes) -> bytes:
-        """Of a request whose head was known. Returns what is behind it."""
-        assert self._receiving is not None
-        body = data[: self._missing]
-        self._missing -= len(body)
-        self._receiving.feed(body)
-        if not self._missing:
-            self._received(self._receiving)
-        return data[len(body) :]
-
-    def _parse(self, data: bytes) -> None:
-        self._since_body += len(data)
-        self._begun = data if self._between else None
-        try:
-            self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade as upgrade:
-            self._parser = httptools.HttpRequestParser(self)
-            if self._refusal is None:
-                self._parse(self._declined + data[upgrade.args[0] :])
-                return
-        except httptools.HttpParserError as error:
-            self._blame(400, f"this is not HTTP: {error}")
-        if self._since_body > MAX_HEAD:
-            self._blame(431, TOO_LARGE)
-        if self._refusal is not None:
-            self.turn_away(*self._refusal)
+        A stream ends at once.
+        """
+        if self.state not in _BUSY or self._chunks is not None:
+            self.close()
+            return False
+        self._reader.stop()
+        self._apply(CLIENT_SHUT_DOWN)
+        if self._served is not None and self._served.on_disconnect is not None:
+            self._served.on_disconnect()
+        return self._transport.get_extra_info("ssl_object") is None  # TLS closes both sides together
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._lost = self._closing = True
+        served, is_news = self._served, not self.is_disconnected
+        self._end_reading()
+        self._reader.forget()
         self._set_deadline(None)
-        self._waiting.clear()
-        self._forget()
-        if self._receiving is not None:
-            self._receiving.cut()
-        served, chunks = self._served, self._chunks
-        if chunks is not None:
-            chunks.leave()
-        if served is not None and served.when_gone is not None:
-            served.when_gone()
-        self._stir()
+        self._apply(LOST)
+        if self._chunks is not None:
+            self._chunks.disconnected()
+        if is_news and served is not None and served.on_disconnect is not None:
+            served.on_disconnect()
+        self._wake()
         self._owner.lost(self)
 
     def pause_writing(self) -> None:
@@ -360,195 +395,177 @@ class ServerConnection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self.full = False
-        if not self._closing:
+        if self.state not in (LINGERING, CLOSING):
             self._set_deadline(None)
         if self._chunks is not None:
             self._chunks.ready()
-        self._stir()
+        self._wake()
 
-    # httptools.HttpRequestParser
+    # What follows from what was read
 
-    def on_message_begin(self) -> None:
-        self._between = False
+    def _follow_reader(self) -> None:
+        """What is rare: a request that came in parts, several at once, or none that may be read."""
+        reader = self._reader
+        if reader.state is STOPPED:
+            if self.state in _READING:
+                status, sentence, in_body = reader.refusal or (400, "", True)
+                self._stop_reading(status, sentence, in_body=in_body)
+            return
+        self.update_reading()
+        self._watch_head()
 
-    def on_url(self, url: bytes) -> None:
-        self._target += url
+    def _watch_head(self) -> None:
+        """Starts the deadline of a head with its first byte, and stops it with its last."""
+        reader = self._reader
+        if self._head_timer is not None:
+            if reader.state is HEAD and reader.heads_read == self._heads_read:
+                return
+            self._head_timer.cancel()
+            self._head_timer = None
+        if reader.state is HEAD:
+            self._heads_read = reader.heads_read
+            self._head_timer = self._loop.call_later(self._bounds.head_timeout, self._refuse_late_head)
 
-    def on_header(self, name: bytes, value: bytes) -> None:
-        if len(name) == 14 and name.lower() == b"content-length":
-            self._length = int(value)  # llhttp has seen to it that there is one, of digits
+    def _refuse_late_head(self) -> None:
+        self._head_timer = None
+        self.refuse(408, f"the header block did not arrive within {self._bounds.head_timeout:g} s")
+
+    def _expire_certificate(self) -> None:
+        """What is being answered is answered, but for streams; nothing else is, in the name of that certificate."""
+        self._certificate_timer = None
+        if self.state is IDLE:
+            self.close()
+        elif self._chunks is not None or self._served is None:
+            self.reset()
         else:
-            self._lines.append((name, value))
+            self._end_reading()
+            if self.state in _READING:
+                self._apply(READING_STOPPED)
 
-    def on_headers_complete(self) -> None:
-        since, self._since_body = self._since_body, 0
-        parser = self._parser
-        if parser.should_upgrade():
-            self._decline_upgrade(parser.get_method())
+    def _stop_reading(self, status: int, sentence: str, *, in_body: bool) -> None:
+        """Ends reading. `in_body`: what was read last belongs to a request, which has an answer of its own."""
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+        if self.state in _BUSY:
+            if self.state in _READING:
+                self._apply(READING_STOPPED)
             return
-        method = parser.get_method().decode()
-        fields = self._remembered(method)
-        is_new = fields is None
-        if fields is None:
-            fields = read_fields(self._lines)
-        hosts = len(fields.all("host"))
-        length = None if "transfer-encoding" in fields else self._length
-        request = Request(self, method, read_target(self._target), fields, length)
-        request.too_large = length is not None and length > self.most
-        request.is_last = not parser.should_keep_alive()
-        request.is_old = request.is_last and parser.get_http_version() == "1.0"
-        if since > MAX_HEAD and len(self._target) + sum(map(len, chain(*self._lines))) > MAX_HEAD:
-            self._blame(431, TOO_LARGE)
-        elif hosts != 1 and not (hosts == 0 and request.is_old):
-            self._blame(400, "there must be one header Host")  # RFC 9112, section 3.2
-        elif len(self._waiting) >= MOST_WAITING:
-            self._blame(429, f"more than {MOST_WAITING} requests wait on this connection")
-        if self._refusal is None:
-            self._receiving = request
-            self._waiting.append(request)
-            if is_new and since <= LONGEST_KNOWN and len(self._lines) <= MOST_LINES:
-                self._offer(request)
-        # What comes behind the body is no header: RFC 9110, section 6.5.1.
-        self._target, self._lines, self._length, self._begun = b"", [], 0, None
-
-    def _remembered(self, method: str) -> Headers | None:
-        """The fields of the head that was just read, if it is remembered."""
-        parsed = self._parsed
-        if parsed is not None and parsed.is_head(method, self._target, self._lines):
-            return parsed.fields
-        if self._begun is not None:
-            for known in self._known:
-                if known.begins(self._begun):
-                    return known.fields
-        return None
-
-    def _offer(self, request: Request) -> None:
-        """Nothing is remembered before the application accepts the request (`Request.remember`)."""
-        if self._begun is not None and not request.is_last:
-            request.candidate = known_head(
-                self._begun, len(self._lines) + 1, request.method, request.target, request.fields
-            )
-        if request.candidate is None:
-            request.candidate = ParsedHead(request.method, self._target, self._lines, request.fields)
-
-    def on_body(self, body: bytes) -> None:
-        self._since_body = 0
-        if self._receiving is not None:
-            self._receiving.feed(body)
-
-    def on_message_complete(self) -> None:
-        self._since_body = 0
-        if self._lines:
-            self._lines = []  # trailers
-        if self._receiving is not None:
-            self._between = not self._receiving.is_last
-            self._received(self._receiving)
-
-    def _received(self, request: Request) -> None:
-        """Reading goes on behind a whole body, unless its request still waits for its turn."""
-        self._receiving = None
-        request.finish()
-        if request is self._served:
-            self.hold_back(False)
-
-    def _decline_upgrade(self, method: bytes) -> None:
-        """Has the request read again without the offer of another protocol, which may be ignored (RFC 9110, 7.8)."""
-        if method == b"CONNECT":
-            self._blame(405, "this is no proxy")
-        kept = [b"%b: %b\r\n" % line for line in self._lines if line[0].lower() not in {b"upgrade", b"connection"}]
-        if self._length:
-            kept.append(b"Content-Length: %d\r\n" % self._length)
-        self._declined = b"".join((b"%b %b HTTP/1.1\r\n" % (method, self._target), *kept, b"\r\n"))
-        self._target, self._lines, self._length = b"", [], 0
-
-    def _blame(self, status: int, sentence: str) -> None:
-        """The first fault is the one that is told: what comes after may follow from it."""
-        self._refusal = self._refusal or (status, sentence)
-
-    def turn_away(self, status: int, sentence: str) -> None:
-        """Hears no more. What it was heard to ask for is answered, and where that is nothing, why."""
-        self._closing = True
-        if self._receiving is not None and self._receiving in (self._served, *self._waiting):
-            self._receiving.cut()
-        if self.busy:
-            self._proceed()
-            return
-        refusal = self._owner.refuse(status, sentence)
-        framing = b"Content-Length: %d\r\n" % len(refusal.body)
-        self.write(head(status, refusal.fields, {}, framing=framing, close=True) + refusal.body)
+        if not in_body:
+            refusal = self._owner.refuse(status, sentence)
+            framing = b"Content-Length: %d\r\n" % len(refusal.body)
+            self._write(head(status, refusal.fields, {}, framing=framing, close=True) + refusal.body)
         self._linger()
 
-    def streamed(self) -> None:
-        """A stream has ended; where its handler is still there, it says so itself."""
-        if self._served is None and not self._lost:
-            self._chunks = None
-            self._idle_since = self._loop.time()
-            if self._last:
-                self._end(heard_out=self._receiving is None)
-            if self._waiting:
-                self._proceed()
+    # What follows from what was answered
 
     def _proceed(self) -> None:
+        """Has the next request handled, unless a stream before it goes on."""
         if self._chunks is not None and self._served is None:
-            return  # its turn comes after the stream
-        if not self._serving:
-            self._serving = True
+            return
+        if not self._has_task:
+            self._has_task = True
             self._owner.serve(self)
-        elif self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+        else:
+            self._wake()
 
-    def _end(self, *, heard_out: bool) -> None:
-        """After the last request."""
-        if heard_out:
-            self.close()
-        elif not self._lost:
-            self._linger()
+    def _detach(self, request: Request) -> None:
+        """Has a stream go on without its handler.
 
-    def _respond(self, request: Request, response: Response) -> None:
+        Streams may idle for hours, and are many: a task for each, and its request, are more than all the rest.
+        """
+        self._has_task = False
+        self.forget()
+        request.drop()
+        if self.state is LEFT:
+            self.close()  # nothing would tell that its client is gone
+
+    def stream_ended(self) -> None:
+        """Takes note that a stream was written to its end; if its handler is still there, `serve` goes on."""
+        chunks = self._chunks
+        if chunks is not None and self._served is None and self.state is not CLOSED:
+            self._chunks = None
+            self._answered(is_last=chunks.is_last, all_sent=self._reader.receiving is None)
+            if self.state in _BUSY:
+                self._proceed()
+
+    def _respond(self, request: Request, response: Response) -> bool:
+        """Writes a response. Returns whether it is the last."""
         if self._chunks is not None:
-            # Its handler crashed in the middle of a stream: whoever writes it is told, and its client.
-            self._chunks.leave()
+            # Its handler crashed in the middle of a stream: the client, and whoever writes it, are told.
+            self._chunks.disconnected()
             self.reset()
-            return
-        if self._lost:
-            return
-        self._last = self._is_last(request)
+            return False
+        if self.state is CLOSED:
+            return False
+        is_last = self._is_last(request)
         body = response.body
         framing = b"" if response.status in WITHOUT_BODY else b"Content-Length: %d\r\n" % len(body)
-        start = head(response.status, response.fields, request.added, framing=framing, close=self._last)
+        start = head(response.status, response.fields, request.response_fields, framing=framing, close=is_last)
         if request.method == "HEAD":
             self._transport.write(start)
-        elif len(body) > MUCH:
+        elif len(body) > COPIED:
             self._transport.writelines((start, body))
         else:
             self._transport.write(start + body)
+        return is_last
 
     def _is_last(self, request: Request) -> bool:
-        if request.is_last or self._closing or self._owner.closing:
+        if request.wants_close:
             return True
-        if request.whole:
+        state = self.state
+        if (self._owner.closing or not (state is ANSWERING or state is FULL)) and not self._reader.requests:
+            return True
+        if request.is_complete:
             return False
-        unread = request.unread
-        return unread is None or unread > LAST_BYTES
+        missing = request.missing
+        return missing is None or missing > LAST_BYTES
+
+    def _answered(self, *, is_last: bool, all_sent: bool) -> None:
+        """Goes on behind a response. `all_sent`: the client has sent all of the request."""
+        self._idle_since = self._loop.time()
+        has_more = bool(self._reader.requests)
+        if not (is_last or has_more or self._owner.closing) and self.state is ANSWERING:
+            self.state = _AFTER_ALL_ANSWERED
+            return
+        if not (is_last or has_more):
+            is_last = self._owner.closing or self.state not in _READING
+        if is_last and all_sent and self._reader.refusal is None:
+            self.close()
+        elif is_last:
+            self._linger()
 
     def _linger(self) -> None:
-        """Ends what it says, and takes what still comes for a moment: a reset might overtake the answer."""
-        self._closing = True
+        """Ends this side, and reads on for a moment: a reset might overtake the response (RFC 9112, section 9.6)."""
+        if self.state is LEFT:
+            self.close()
+        if self.state not in _READING and self.state is not LAST:
+            return
+        self._end_reading()
+        self._apply(DONE_EARLY)
         if self._transport.can_write_eof():
             self._transport.write_eof()
-        self.hold_back(False)
-        self._set_deadline(LAST_MOMENT)
+        self._set_deadline(LINGER)
 
-    def write(self, data: bytes) -> None:
-        if not self._lost:
+    def _end_reading(self) -> None:
+        """What waits to be handled is not."""
+        self._reader.stop()
+        self._reader.requests.clear()
+        for timer in (self._head_timer, self._certificate_timer):
+            if timer is not None:
+                timer.cancel()
+        self._head_timer = self._certificate_timer = None
+
+    def _write(self, data: bytes) -> None:
+        if self.state is not CLOSED:
             self._transport.write(data)
 
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
     def _set_deadline(self, seconds: float | None) -> None:
-        """How long it lasts at most from now on."""
+        """Resets it after so many seconds from now."""
         if self._deadline is not None:
             self._deadline.cancel()
         self._deadline = None if seconds is None else self._loop.call_later(seconds, self.reset)
-
-    def _stir(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)

@@ -1,13 +1,14 @@
-"""One request and what answers it. Neither knows a socket: `RequestTransport` is what carries them.
+"""A request and its response as values: what a handler is given, and what it returns.
 
-The body of a request is read once, and no further than its reader waits for it.
+Neither knows a socket: `RequestTransport` carries them. The body of a request is buffered up to the server's limit; it
+is read once.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 from urllib.parse import parse_qsl, unquote
 
 import msgspec
@@ -17,24 +18,21 @@ from mcproxy.http.server.headers import NONE, Headers, HeadMemory
 
 T = TypeVar("T")
 
-MOST_UNREAD: Final = 256 * 1024
-"""Bytes of a body that wait for somebody to read it; its client is made to wait beyond."""
-
 
 class BodyTooLarge(Exception):
-    """A body over the server's limit."""
+    """A body is larger than `Bounds.max_body`."""
 
 
-class BodyLate(Exception):
-    """A body that took longer than whoever reads it waits."""
+class BodyTimeout(Exception):
+    """A body did not arrive in time."""
 
 
-class BodyCut(Exception):
-    """The connection ended, or ceased to be HTTP, before the body was whole."""
+class BodyIncomplete(Exception):
+    """The connection ended, or ceased to be HTTP, in the middle of a body."""
 
 
 class Response(msgspec.Struct, frozen=True):
-    """`fields` are header fields, but for those that say how long the body is."""
+    """A whole response. The server adds `Date`, `Content-Length` and `Connection` to its header fields."""
 
     status: int
     body: bytes = b""
@@ -42,86 +40,84 @@ class Response(msgspec.Struct, frozen=True):
 
 
 class Chunks(Protocol):
-    """The body of a response of unknown length. Written at once, and never waited for."""
+    """The body of a response of unknown length. Writing never waits: check `full` before."""
 
     ready: Callable[[], None]
-    """Called when `full` no longer holds."""
-    gone: Callable[[], None]
-    """Called once, when the client has left before the end."""
+    """Called when `full` becomes false."""
+    on_disconnect: Callable[[], None]
+    """Called once, if the client disconnects before the end."""
 
     @property
     def full(self) -> bool:
-        """Whether the client should first take what was written."""
+        """True while the client has not taken enough of what was written."""
 
     def write(self, data: bytes) -> None:
-        """What is empty has the head of the response go alone; else it goes with what is written first."""
+        """Write a piece. The first takes the head of the response along; an empty one sends the head alone."""
 
     def end(self, data: bytes = b"") -> None:
-        """`data` is the last."""
+        """Write the last piece."""
 
     def reset(self) -> None:
-        """Hangs up, so that nobody takes what was written for the whole."""
+        """Reset the connection, so that the client does not take what was written for the whole."""
 
 
 class RequestTransport(Protocol):
-    """What a request came by, and its response goes by."""
+    """What a request needs of the connection that it came on."""
 
-    most: int
+    max_body: int
     """Bytes that a body may have."""
 
     @property
-    def gone(self) -> bool:
-        """Whether the client has left."""
+    def is_disconnected(self) -> bool:
+        """True once the client has closed the connection, or its side of it."""
 
-    def fact(self, name: str) -> Any:
-        """What the transport knows of itself by that name (`asyncio.BaseTransport.get_extra_info`)."""
+    def transport_info(self, name: str) -> Any:
+        """`asyncio.BaseTransport.get_extra_info`."""
 
-    def begin(self, request: Request, status: int, fields: Mapping[str, str]) -> Chunks: ...
+    def start_stream(self, request: Request, status: int, fields: Mapping[str, str]) -> Chunks: ...
 
-    def invite(self) -> None:
-        """Has the client send the body that it holds back (RFC 9110, section 10.1.1)."""
+    def send_continue(self) -> None:
+        """Ask the client for the body that it holds back (RFC 9110, section 10.1.1)."""
 
-    def hold_back(self, full: bool) -> None:
-        """Stops or resumes taking what the client sends."""
+    def update_reading(self) -> None:
+        """Pause or resume reading: what `request.unread` says has changed."""
 
     def remember(self, request: Request) -> None:
-        """Keeps `request.candidate`, so that later requests with the same head share `request.fields`."""
+        """Keep `request.candidate`, so that later requests with the same head share `request.fields`."""
 
 
 class Streamed:
-    """Stands for a response that its handler has begun to write. It goes on for as long as its chunks do."""
+    """Returned by a handler that began its response with `Request.start_stream`; the stream may outlast the handler."""
 
 
 class Request(msgspec.Struct, eq=False):
-    """`target` is what was asked for, as it stood in the request's first line, without scheme and host.
+    """One request. `target` is that of the request line, without scheme and host (RFC 9112, section 3.2)."""
 
-    `length` are the bytes of its body, where that is known; `come` is what has come of it and is wanted, of `size`.
-    """
-
-    line: RequestTransport
+    transport: RequestTransport
     method: str
     target: str
     fields: Headers
     length: int | None = 0
-    come: bytes | bytearray = b""
-    size: int = 0
-    whole: bool = False
-    """Whether all of it has come."""
+    """Bytes of the body; None if it is chunked."""
+    arrived: int = 0
+    """Bytes of the body that arrived."""
+    is_complete: bool = False
+    """True once the whole body arrived."""
     too_large: bool = False
-    """Whether its body is larger than one may be; nothing of it is kept."""
-    is_last: bool = False
-    """Whether its client wants the connection to end with it."""
-    is_old: bool = False
-    """Whether it is of HTTP/1.0."""
-    added: Mapping[str, str] = NONE
-    """Header fields of whatever it is answered with."""
-    when_gone: Callable[[], None] | None = None
-    """Called where its client leaves before it is answered; its handler runs on."""
+    """True if the body is larger than one may be; nothing of it is kept."""
+    wants_close: bool = False
+    """True if the client sends no other request on this connection."""
+    is_http_1_0: bool = False
+    response_fields: Mapping[str, str] = NONE
+    """Header fields that are added to any response."""
+    on_disconnect: Callable[[], None] | None = None
+    """Called if the client disconnects before it is answered; the handler runs on."""
     candidate: RememberedHead | None = None
-    """The head, where it is short enough to be remembered and is not remembered yet."""
+    """The head, if it is short enough to be remembered and is not remembered yet."""
 
-    _unwanted: bool = False
-    _cut: bool = False
+    _body: bytes | bytearray = b""
+    _is_dropped: bool = False
+    _is_cut: bool = False
     _waiter: asyncio.Future[None] | None = None
 
     @property
@@ -130,43 +126,49 @@ class Request(msgspec.Struct, eq=False):
 
     @property
     def raw_path(self) -> str:
-        """As it was sent, percent-encoded."""
+        """The path as it was sent, percent-encoded."""
         return self.target.partition("?")[0]
 
     @property
     def query(self) -> Mapping[str, str]:
-        """Of a name that came twice, the first value counts."""
+        """The parameters of the query; the first value of each name."""
         return dict(reversed(parse_qsl(self.target.partition("?")[2], keep_blank_values=True)))
 
     @property
     def scheme(self) -> str:
-        return "http" if self.fact("ssl_object") is None else "https"
+        return "http" if self.transport_info("ssl_object") is None else "https"
 
     @property
     def local(self) -> tuple[str, int] | None:
-        """The address and port that it came to; None where that is no IP address."""
-        return _address(self.fact("sockname"))
+        """The address and port that the connection was made to; None if it has no IP address."""
+        return _address(self.transport_info("sockname"))
 
     @property
     def peer(self) -> str | None:
-        """The address that it came from."""
-        address = _address(self.fact("peername"))
+        """The client's address; None if it is no IP address."""
+        address = _address(self.transport_info("peername"))
         return None if address is None else address[0]
 
     @property
-    def unread(self) -> int | None:
-        """How many bytes of it are still to come; None where that is not known."""
-        if self.whole:
+    def missing(self) -> int | None:
+        """Bytes of the body that have not arrived; None if their number is unknown."""
+        if self.is_complete:
             return 0
-        return None if self.length is None else self.length - self.size
+        return None if self.length is None else self.length - self.arrived
 
     @property
-    def gone(self) -> bool:
-        """Whether its client has left."""
-        return self.line.gone
+    def unread(self) -> int:
+        """Bytes of the body that are kept and that no handler waits for."""
+        return 0 if self._waiter is not None else len(self._body)
 
-    def fact(self, name: str) -> Any:
-        return self.line.fact(name)
+    @property
+    def is_disconnected(self) -> bool:
+        """True once the client has closed the connection, or its side of it."""
+        return self.transport.is_disconnected
+
+    def transport_info(self, name: str) -> Any:
+        """`asyncio.BaseTransport.get_extra_info`: "peercert", "ssl_object", ..."""
+        return self.transport.transport_info(name)
 
     def remember(self, value: object, valid_for: object) -> None:
         """Keep one value with this head, for later requests on this connection that have the same head.
@@ -177,7 +179,7 @@ class Request(msgspec.Struct, eq=False):
         """
         self.fields.memory = HeadMemory(value, valid_for)
         if self.candidate is not None:
-            self.line.remember(self)
+            self.transport.remember(self)
 
     def recall(self, kind: type[T], valid_for: object) -> T | None:
         """The value last kept with this head, if it is a `kind` and was kept for this very object `valid_for`."""
@@ -186,73 +188,76 @@ class Request(msgspec.Struct, eq=False):
             return memory.value
         return None
 
-    def begin(self, status: int, fields: Mapping[str, str]) -> Chunks:
-        """Begins a response whose length is not known; nothing else answers this request."""
-        return self.line.begin(self, status, fields)
+    def start_stream(self, status: int, fields: Mapping[str, str]) -> Chunks:
+        """Begin a response of unknown length; the handler returns `Streamed` afterwards."""
+        return self.transport.start_stream(self, status, fields)
 
     @property
     def received(self) -> bytes | None:
-        """The whole body, if it has come and is not too large."""
-        if not self.whole or self.too_large:
+        """The body, if all of it arrived and it is not too large."""
+        if not self.is_complete or self.too_large:
             return None
-        return bytes(self.come)
+        return bytes(self._body)
 
-    async def body(self, patience: float) -> bytes:
-        """Raises BodyTooLarge, BodyCut, and BodyLate where it is not whole after `patience` seconds."""
-        if not (self.whole or self.too_large or self._cut):
-            await self._stirred(patience)
+    async def body(self, timeout: float) -> bytes:
+        """Wait for the whole body, `timeout` seconds at most.
+
+        Raises BodyTooLarge, BodyTimeout, and BodyIncomplete if the client stops in the middle.
+        """
+        if not (self.is_complete or self.too_large or self._is_cut):
+            await self._wait(timeout)
         if self.too_large:
             raise BodyTooLarge
-        if self.whole:
-            return bytes(self.come)
-        raise BodyCut if self._cut else BodyLate
+        if self.is_complete:
+            return bytes(self._body)
+        raise BodyIncomplete if self._is_cut else BodyTimeout
 
-    async def _stirred(self, patience: float) -> None:
-        """Returns when all of the body has come, or no more will, or after so many seconds."""
-        if not self.size and self.fields.get("expect", "").lower() == "100-continue":
-            self.line.invite()
-        self.line.hold_back(False)
+    async def _wait(self, timeout: float) -> None:
+        """Returns when all of the body arrived, or no more will, or after `timeout` seconds."""
+        if not self.arrived and self.fields.get("expect", "").lower() == "100-continue":
+            self.transport.send_continue()
         loop = asyncio.get_running_loop()
         self._waiter = loop.create_future()
-        late = loop.call_later(patience, self._stir)
+        self.transport.update_reading()
+        timer = loop.call_later(timeout, self._wake)
         try:
             await self._waiter
         finally:
             self._waiter = None
-            late.cancel()
+            timer.cancel()
 
     def feed(self, data: bytes) -> None:
-        self.size += len(data)
-        if self.size > self.line.most and not self.too_large:
-            self.too_large, self.come = True, b""
-            self._stir()
-        if self.too_large or self._unwanted:
+        """Take a piece of the body."""
+        self.arrived += len(data)
+        if self.arrived > self.transport.max_body and not self.too_large:
+            self.too_large, self._body = True, b""
+            self._wake()
+        if self.too_large or self._is_dropped:
             return
-        # Put together as it comes: pieces may be of a byte each, and many times that as objects.
-        if not self.come:
-            self.come = data
-        elif isinstance(self.come, bytearray):
-            self.come += data
+        # Joined as it arrives: pieces may be of a byte each, and many times that as objects.
+        if not self._body:
+            self._body = data
+        elif isinstance(self._body, bytearray):
+            self._body += data
         else:
-            self.come = bytearray(self.come + data)
-        if self.size > MOST_UNREAD and self._waiter is None:
-            self.line.hold_back(True)
+            self._body = bytearray(self._body + data)
 
     def finish(self) -> None:
-        self.whole = True
-        self._stir()
+        """Take note that the body is complete."""
+        self.is_complete = True
+        self._wake()
 
     def cut(self) -> None:
-        """The rest will not come."""
-        self._cut = True
-        self._stir()
+        """Take note that the rest of the body will not arrive."""
+        self._is_cut = True
+        self._wake()
 
     def drop(self) -> None:
-        """Nobody reads on: what still comes of the body is thrown away."""
-        self._unwanted, self.come = True, b""
-        self.line.hold_back(False)
+        """Throw the body away, and what still arrives of it."""
+        self._is_dropped, self._body = True, b""
+        self.transport.update_reading()
 
-    def _stir(self) -> None:
+    def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 

@@ -70,7 +70,9 @@ class Server:
     def expire(self, now: float) -> None:
         """Ends connections that have been idle for too long, and has the others forget heads that they know."""
         for connection in list(self._connections):
-            connection.expire(now)
+            connection.forget()
+            if connection.has_expired(now):
+                connection.close()
 
     def drain(self) -> None:
         """Takes no more connections, and ends those that are idle; the others serve what they were asked."""
@@ -78,7 +80,7 @@ class Server:
         if self._listening is not None:
             self._listening.close()
         for connection in list(self._connections):
-            if not connection.busy:
+            if connection.is_idle:
                 connection.close()
 
     async def close(self, patience: float) -> None:
@@ -104,7 +106,7 @@ class Server:
         if excess > TURNED_AWAY:
             connection.reset()
         elif excess > 0:
-            connection.turn_away(503, "too many connections are open (limits.max_connections); try again later")
+            connection.refuse(503, "too many connections are open; try again later")
 
     def lost(self, connection: ServerConnection) -> None:
         self._connections.discard(connection)

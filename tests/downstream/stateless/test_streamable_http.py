@@ -368,7 +368,7 @@ async def test_r25_a_client_that_left_while_it_was_identified_makes_no_call() ->
 
     async def identify(request: Request) -> Principal:
         asked.set()
-        while not request.gone:
+        while not request.is_disconnected:
             await anyio.lowlevel.checkpoint()
         return Principal("ann")
 

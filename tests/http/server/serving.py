@@ -26,7 +26,7 @@ async def echo(request: http.Request) -> http.Response:
         body = await request.body(PATIENCE)
     except http.BodyTooLarge:
         return http.Response(413)
-    except http.BodyCut:
+    except http.BodyIncomplete:
         return http.Response(400, b"cut")
     return http.Response(200, b"%s %s %s" % (request.method.encode(), request.target.encode(), body))
 

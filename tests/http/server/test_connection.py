@@ -12,7 +12,8 @@ import anyio
 import pytest
 
 from mcproxy.http import server as http
-from mcproxy.http.server.connection import LAST_BYTES, MAX_HEAD, MOST_WAITING
+from mcproxy.http.server.connection import LAST_BYTES
+from mcproxy.http.server.reader import MAX_HEAD, MAX_WAITING
 from tests.http.server.serving import BOUNDS, PATIENCE, echo, post, serving, visiting
 
 pytestmark = pytest.mark.anyio
@@ -151,9 +152,9 @@ async def test_r8_a_body_over_the_limit_is_no_more_than_begun(framing: bytes) ->
 
 async def test_r8_a_connection_on_which_too_many_requests_wait_is_ended() -> None:
     async with visiting() as visitor:
-        await visitor.say(GET * (MOST_WAITING + 5))
+        await visitor.say(GET * (MAX_WAITING + 5))
         answers = await visitor.rest()
-        assert 0 < answers.count(b"GET /x ") <= MOST_WAITING + 1
+        assert 0 < answers.count(b"GET /x ") <= MAX_WAITING + 1
 
 
 async def test_r8_what_nobody_reads_yet_is_not_taken_without_end() -> None:
@@ -216,10 +217,10 @@ async def test_a_handler_hears_that_its_client_has_left_and_runs_on() -> None:
     arrived, left, ended = anyio.Event(), anyio.Event(), anyio.Event()
 
     async def handler(request: http.Request) -> http.Response:
-        request.when_gone = left.set
+        request.on_disconnect = left.set
         arrived.set()
         await left.wait()
-        assert request.gone
+        assert request.is_disconnected
         ended.set()
         return http.Response(200)
 
@@ -232,7 +233,7 @@ async def test_a_handler_hears_that_its_client_has_left_and_runs_on() -> None:
 
 async def test_r8_a_body_that_does_not_come_is_not_waited_for_without_end() -> None:
     async def handler(request: http.Request) -> http.Response:
-        with pytest.raises(http.BodyLate):
+        with pytest.raises(http.BodyTimeout):
             await request.body(0.01)
         return http.Response(408)
 
@@ -249,7 +250,7 @@ async def test_a_body_that_its_client_leaves_behind_is_cut() -> None:
         arrived.set()
         try:
             await request.body(PATIENCE)
-        except http.BodyCut:
+        except http.BodyIncomplete:
             cut.set()
         return http.Response(400)
 
@@ -280,7 +281,7 @@ async def test_nothing_of_a_request_outlasts_its_answer() -> None:
     seen: list[weakref.ref[Added]] = []
 
     async def handler(request: http.Request) -> http.Response:
-        request.added = added = Added()
+        request.response_fields = added = Added()
         seen.append(weakref.ref(added))
         return http.Response(200)
 
@@ -326,14 +327,14 @@ async def test_r8_an_idle_connection_is_ended_and_one_that_is_served_is_not() ->
 
 
 def begun_at_once(request: http.Request) -> http.Chunks:
-    chunks = request.begin(200, {})
+    chunks = request.start_stream(200, {})
     chunks.write(b"")
     return chunks
 
 
 async def test_the_head_the_last_piece_and_the_end_of_a_stream_go_together() -> None:
     async def stream(request: http.Request) -> http.Answered:
-        request.begin(200, {}).end(b"all")
+        request.start_stream(200, {}).end(b"all")
         return http.Streamed()
 
     async with visiting(stream) as visitor:
@@ -347,7 +348,7 @@ async def test_a_stream_is_sent_in_chunks_as_it_is_written() -> None:
     go_on = anyio.Event()
 
     async def stream(request: http.Request) -> http.Answered:
-        chunks = request.begin(200, {"Content-Type": "text/plain"})
+        chunks = request.start_stream(200, {"Content-Type": "text/plain"})
         chunks.write(b"one")
         await go_on.wait()
         chunks.write(b"two")
@@ -412,7 +413,7 @@ async def test_what_waited_for_the_end_of_a_stream_is_not_served_in_the_name_of_
         await visitor.ask(GET)
         await visitor.say(GET)
         (connection,) = running.server._connections
-        while not connection._waiting:
+        while not connection._reader.requests:
             await anyio.lowlevel.checkpoint()
         token = NAME.set("another")
         begun[0].end()
@@ -440,7 +441,7 @@ async def test_a_stream_without_a_handler_says_that_its_client_has_left() -> Non
     gone = anyio.Event()
 
     async def stream(request: http.Request) -> http.Answered:
-        begun_at_once(request).gone = gone.set
+        begun_at_once(request).on_disconnect = gone.set
         return http.Streamed()
 
     async with serving(stream) as running:
@@ -451,7 +452,7 @@ async def test_a_stream_without_a_handler_says_that_its_client_has_left() -> Non
 
 async def test_a_stream_to_a_client_of_http_1_0_ends_with_its_connection() -> None:
     async def stream(request: http.Request) -> http.Answered:
-        chunks = request.begin(200, {})
+        chunks = request.start_stream(200, {})
         chunks.write(b"one")
         chunks.end()
         return http.Streamed()
@@ -465,8 +466,8 @@ async def test_a_stream_whose_handler_crashes_is_not_taken_for_whole() -> None:
     told = anyio.Event()
 
     async def crash(request: http.Request) -> http.Answered:
-        chunks = request.begin(200, {})
-        chunks.gone = told.set
+        chunks = request.start_stream(200, {})
+        chunks.on_disconnect = told.set
         chunks.write(b"one")
         raise RuntimeError("boom")
 
@@ -482,7 +483,7 @@ async def test_r23_a_stream_says_when_its_client_does_not_keep_up_and_when_it_do
     full, ready = anyio.Event(), anyio.Event()
 
     async def flood(request: http.Request) -> http.Answered:
-        chunks = request.begin(200, {})
+        chunks = request.start_stream(200, {})
         chunks.ready = ready.set
         while not chunks.full:
             chunks.write(b"x" * 65536)
@@ -505,8 +506,8 @@ async def test_r8_a_client_that_takes_nothing_is_hung_up_on() -> None:
     gone = anyio.Event()
 
     async def flood(request: http.Request) -> http.Answered:
-        chunks = request.begin(200, {})
-        chunks.gone = gone.set
+        chunks = request.start_stream(200, {})
+        chunks.on_disconnect = gone.set
         while not chunks.full:
             chunks.write(b"x" * 65536)
         await gone.wait()
@@ -532,7 +533,7 @@ async def test_a_value_cannot_become_another_header() -> None:
 
 async def test_answers_are_dated_and_an_empty_one_says_so() -> None:
     async def handler(request: http.Request) -> http.Response:
-        request.added = {"X-Added": "yes"}
+        request.response_fields = {"X-Added": "yes"}
         return http.Response(204 if request.target == "/none" else 202)
 
     async with visiting(handler) as visitor:
@@ -578,10 +579,7 @@ async def test_r54_one_connection_too_many_is_told_so_and_the_others_are_served(
 
 def test_r8_a_body_in_small_pieces_takes_no_more_room_than_it_has() -> None:
     class Nowhere:
-        most = 1 << 30
-
-        def hold_back(self, full: bool) -> None:
-            return
+        max_body = 1 << 30
 
     size = 400_000
     request = http.Request(Nowhere(), "POST", "/x", http.Headers(), None)  # type: ignore[arg-type]  # it has no client

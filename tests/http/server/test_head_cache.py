@@ -136,6 +136,9 @@ class Said:
     def can_write_eof(self) -> bool:
         return True
 
+    def is_closing(self) -> bool:
+        return False
+
     def get_extra_info(self, name: str) -> None:
         return
 
@@ -320,8 +323,8 @@ async def test_r54_the_heads_that_a_connection_remembers_are_bounded_in_bytes() 
         for number in range(MOST_KNOWN):
             await visitor.ask(post(b"body", *(b"X-%d-%d: %b" % (number, line, bytes(b"x" * 90)) for line in range(28))))
         (connection,) = running.server._connections
-        assert 0 < len(connection._known) < MOST_KNOWN
-        assert sum(known.cost for known in connection._known) <= MOST_BYTES
+        assert 0 < len(connection._reader._known) < MOST_KNOWN
+        assert sum(known.cost for known in connection._reader._known) <= MOST_BYTES
 
 
 @pytest.mark.anyio
