@@ -13,13 +13,12 @@ from email.utils import formatdate
 from functools import lru_cache
 from http import HTTPStatus
 from types import MappingProxyType
-from typing import Final, Protocol, TypeVar, cast
+from typing import Final
 
 import httptools
 import msgspec
 
 HeaderLine = tuple[str, str]
-T = TypeVar("T")
 
 NONE: Final[Mapping[str, str]] = MappingProxyType({})
 WITHOUT_BODY: Final = frozenset({204, 304})
@@ -57,14 +56,6 @@ class HeadMemory(msgspec.Struct, frozen=True):
     valid_for: object
 
 
-class HeaderNotes(Protocol):
-    """A dict of values by their own types, one of each."""
-
-    def get(self, kind: type[T], /) -> T | None: ...
-
-    def __setitem__(self, kind: type[T], note: T, /) -> None: ...
-
-
 class Headers(dict[str, str]):
     """The first value of each name, which is in lower case; of names that came more than once, `all` knows the rest.
 
@@ -72,7 +63,7 @@ class Headers(dict[str, str]):
     `Request.remember` on.
     """
 
-    __slots__ = ("_repeated", "memory", "noted")
+    __slots__ = ("_repeated", "memory")
 
     def __init__(self, first: Mapping[str, str] = NONE, repeated: Sequence[HeaderLine] = ()) -> None:
         """`repeated` are all lines in their order, where a name came more than once."""
@@ -80,8 +71,6 @@ class Headers(dict[str, str]):
         self._repeated: Final = repeated
         self.memory: HeadMemory | None = None
         """See `Request.remember`."""
-        self.noted: Final = cast(HeaderNotes, {})
-        """What was found out about them, and would be found out again with each request."""
 
     @classmethod
     def of(cls, lines: Iterable[HeaderLine]) -> Headers:
