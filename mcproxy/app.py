@@ -258,6 +258,7 @@ async def _operated(
         app.stopping = True
         tell(systemd.STOPPING)
         await anyio.sleep(app.settings.proxy.shutdown_delay)
+        app.feed.close()
         stop.set()
 
     def act(order: SignalAction) -> None:

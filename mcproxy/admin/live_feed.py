@@ -45,14 +45,21 @@ class Feed:
         self._max_watchers = max_watchers
         self._clock = clock
         self._watchers: set[MemoryObjectSendStream[FeedEntry]] = set()
+        self._closed = False
 
     @property
     def is_full(self) -> bool:
-        return len(self._watchers) >= self._max_watchers
+        return self._closed or len(self._watchers) >= self._max_watchers
+
+    def close(self) -> None:
+        """Ends the feed for every watcher, and takes no more: the gateway shuts down (requirement R9)."""
+        self._closed = True
+        for watcher in self._watchers:
+            watcher.close()
 
     @contextmanager
     def watched(self) -> Iterator[AsyncIterator[FeedEntry]]:
-        """Yields the entries from now on."""
+        """Yields the entries from now on, until the feed is closed."""
         sending, receiving = anyio.create_memory_object_stream[FeedEntry](BACKLOG)
         self._watchers.add(sending)
         try:
@@ -87,7 +94,7 @@ class Feed:
         for watcher in self._watchers:
             try:
                 watcher.send_nowait(entry)
-            except anyio.WouldBlock:
+            except (anyio.WouldBlock, anyio.ClosedResourceError):
                 continue
 
 

@@ -77,6 +77,8 @@ class StatusPage:
     pages: Pages
     feed: Feed
     admit: Admit
+    admitted_for: float = 1.0
+    """Seconds after which the live feed asks again whether its reader may still watch."""
 
     def routes(self) -> list[web.RouteDef]:
         return [
@@ -153,12 +155,24 @@ class StatusPage:
         headers = {**HEADERS, "Content-Type": "text/event-stream", "X-Accel-Buffering": "no"}
         response = web.StreamResponse(headers=headers)
         await response.prepare(request)
+        admitted_at = anyio.current_time()
         with self.feed.watched() as entries:
             while True:
-                line = ":\n\n"
+                line: str | None = ":\n\n"
                 with anyio.move_on_after(KEEP_ALIVE):
-                    line = f"data: {json.dumps(asdict(await anext(entries)))}\n\n"
+                    entry = await anext(entries, None)
+                    line = None if entry is None else f"data: {json.dumps(asdict(entry))}\n\n"
+                if line is None:
+                    break
+                if anyio.current_time() - admitted_at > self.admitted_for:
+                    # The key may have been revoked, or have expired, since the stream began.
+                    try:
+                        await self.admit(request)
+                    except web.HTTPException:
+                        break
+                    admitted_at = anyio.current_time()
                 await response.write(line.encode())
+        return response
 
     async def _sessions(self, request: web.Request) -> web.Response:
         await self.admit(request)

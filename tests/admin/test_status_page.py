@@ -16,7 +16,7 @@ from mcproxy.admin.listener import served
 from mcproxy.admin.live_feed import Feed
 from mcproxy.admin.pages import Pages
 from mcproxy.admin.statistics import CallStatistics
-from mcproxy.admin.status_page import StatusPage
+from mcproxy.admin.status_page import Admit, StatusPage
 from mcproxy.call.calls import Call, Complete, Failed, Handler, Outcome
 from mcproxy.call.clients import Listener
 from mcproxy.call.errors import Party, Reason
@@ -101,15 +101,22 @@ class Site:
 
 
 @asynccontextmanager
-async def site(principal: Principal | None = ANONYMOUS, gateway: FakeGateway | None = None) -> AsyncIterator[Site]:
-    async def admit(request: web.Request) -> Principal:
+async def site(
+    principal: Principal | None = ANONYMOUS, gateway: FakeGateway | None = None, admit: Admit | None = None
+) -> AsyncIterator[Site]:
+    async def admit_principal(request: web.Request) -> Principal:
         if principal is None:
             raise web.HTTPUnauthorized
         return principal
 
     gateway = gateway or FakeGateway()
     feed = Feed(1)
-    page = StatusPage(Pages(gateway, CallStatistics(gateway.metrics), frozenset, TOKEN), feed, admit)
+    page = StatusPage(
+        Pages(gateway, CallStatistics(gateway.metrics), frozenset, TOKEN),
+        feed,
+        admit or admit_principal,
+        admitted_for=0,
+    )
     async with served("127.0.0.1", 0, page.routes()) as url, aiohttp.ClientSession() as http:
         yield Site(gateway, feed, http, url)
 
@@ -220,6 +227,30 @@ async def test_events_pass_and_watchers_are_bounded() -> None:
         passing = json.loads(line.removeprefix(b"data: "))
         assert passing["outcome"] == f"{HOSTILE}\n\ndata: forged"
         assert await response.content.readline() == b"\n"
+
+
+async def test_r9_the_feed_of_a_gateway_that_stops_ends_at_once_and_nobody_watches_it_any_more() -> None:
+    async with site() as ui, ui.http.get(f"{ui.url}/ui/live/events") as response:
+        ui.feed.on_event(Disconnected("odd", None, "last"))
+        ui.feed.close()
+        assert b"last" in await response.content.read()
+        assert (await ui.get("/ui/live/events"))[0] == 503
+
+
+async def test_a_watcher_whose_key_was_revoked_sees_nothing_more() -> None:
+    allowed = [ANONYMOUS]
+
+    async def admit(request: web.Request) -> Principal:
+        if not allowed:
+            raise web.HTTPUnauthorized
+        return allowed[0]
+
+    async with site(admit=admit) as ui, ui.http.get(f"{ui.url}/ui/live/events") as response:
+        ui.feed.on_event(Disconnected("odd", None, "before"))
+        assert b"before" in await response.content.readline()
+        allowed.clear()
+        ui.feed.on_event(Disconnected("odd", None, "after"))
+        assert b"after" not in await response.content.read()
 
 
 async def test_only_what_is_ours_is_served() -> None:
