@@ -1,35 +1,46 @@
 """Connects to an upstream: chooses the transport, and the era that is spoken over it. The one place that chooses.
 
-The newest era is tried first, and an older one where the server is found to be of it (2026-07-28, versioning);
-the other way round for a link whose callers are of the handshake era.
+The newest era is tried first, and an older one where the server is found to be of it (2026-07-28, versioning); the
+other way round where the server is known to be older, or the link is for callers of the handshake era.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from typing import Final
 from urllib.parse import urlsplit
 
+import anyio
+
 from mcproxy.pending_requests import PeerGone
+from mcproxy.protocol.eras import Era
+from mcproxy.protocol.methods import DISCOVER
 from mcproxy.settings import UpstreamSettings
 from mcproxy.upstream.child import process as stdio
 from mcproxy.upstream.context import LinkContext
 from mcproxy.upstream.handshake import conversation as handshake
 from mcproxy.upstream.handshake import http_sse as sse
 from mcproxy.upstream.handshake import streamable_http as streamable
-from mcproxy.upstream.link import Connect, Duplex, Link, Rejected, Unreachable
+from mcproxy.upstream.link import Connect, Duplex, Link, Refused, Rejected, Unreachable, task_group
 from mcproxy.upstream.stateless import stdio as stateless_stdio
 from mcproxy.upstream.stateless import streamable_http as stateless_http
-from mcproxy.upstream.stateless.probe import QUESTION_AGAIN, Older
+from mcproxy.upstream.stateless.probe import Older
 
 OLD_SERVER: Final = frozenset({400, 404, 405})
 """Statuses with which a server of HTTP+SSE refuses a POST at its URL (transports, Backwards Compatibility)."""
 
 
-def connected(context: LinkContext) -> AbstractAsyncContextManager[Link]:
+@asynccontextmanager
+async def connected(context: LinkContext) -> AsyncIterator[Link]:
     """A link to the upstream of `context`, by the transport that its settings name or imply."""
-    return _CONNECT[transport(context.spec)](context)
+    async with AsyncExitStack() as stack:
+        try:
+            link = await stack.enter_async_context(_CONNECT[transport(context.spec)](context))
+        except BaseException:  # the deadline of the attempt too
+            context.hints.note_failure()
+            raise
+        yield link
 
 
 def transport(spec: UpstreamSettings) -> str:
@@ -47,76 +58,63 @@ def address(spec: UpstreamSettings) -> tuple[str, int] | None:
 
 @asynccontextmanager
 async def _stdio(context: LinkContext) -> AsyncIterator[Link]:
-    for connecting in _ways_to_child(context):
-        async with connecting(context) as link:
-            if link is not None:
+    died = ""
+    if context.spec.era != "legacy":
+        async with AsyncExitStack() as stack:
+            pipe = await stack.enter_async_context(stdio.child(context))
+            shared = await stack.enter_async_context(stateless_stdio.shared(pipe))
+            try:
+                link = await over_pipe(shared, context, stack)
+            except PeerGone as gone:
+                if context.spec.era == "modern":
+                    raise Unreachable(str(gone)) from gone
+                died = f"; asked {DISCOVER} before, {gone}"
+            else:
+                context.hints.note_success(link.identity.era)
                 yield link
                 return
-    async with stdio.child(context) as pipe, handshake.connected(pipe, context) as link:
-        yield link
-
-
-def _ways_to_child(context: LinkContext) -> list[Callable[[LinkContext], AbstractAsyncContextManager[Link | None]]]:
-    if context.spec.era == "legacy":
-        return []
-    return [_handshaken_child, _probed_child] if _is_handshake_first(context) else [_probed_child]
-
-
-def _is_handshake_first(context: LinkContext) -> bool:
-    return context.spec.era == "auto" and context.hints.handshake_first
-
-
-@asynccontextmanager
-async def _handshaken_child(context: LinkContext) -> AsyncIterator[Link | None]:
-    """Gives None where the child refused the handshake."""
+    # Some older servers exit on an unknown method.
     async with AsyncExitStack() as stack:
         pipe = await stack.enter_async_context(stdio.child(context))
         try:
             link = await stack.enter_async_context(handshake.connected(pipe, context))
-        except (Unreachable, Rejected):
-            context.hints.handshake_first = False
-        else:
-            yield link
-            return
-    yield None
+        except Unreachable as error:
+            raise Unreachable(f"{error}{died}") from error
+        context.hints.note_success(link.identity.era)
+        yield link
 
 
-@asynccontextmanager
-async def _probed_child(context: LinkContext) -> AsyncIterator[Link | None]:
-    """Gives None where the child exits on an unknown method, as some older servers do."""
-    async with AsyncExitStack() as stack:
-        pipe = await stack.enter_async_context(stdio.child(context))
-        relay = await stack.enter_async_context(stateless_stdio.handover(pipe))
-        try:
-            link = await _over_pipe(relay, context, stack)
-        except PeerGone as gone:
-            if context.spec.era == "modern":
-                raise Unreachable(str(gone)) from gone
-        else:
-            yield link
-            return
-    yield None
+async def over_pipe(pipe: Duplex, context: LinkContext, stack: AsyncExitStack) -> Link:
+    """stdio, Backward Compatibility: the expected era first; after a silence the other too: the first answer counts.
 
-
-async def _over_pipe(pipe: Duplex, context: LinkContext, stack: AsyncExitStack) -> Link:
-    """stdio, Backward Compatibility: silence, and any error that is not a modern one, are of an older server."""
-    timeouts = context.spec.timeouts
+    Raises Unreachable, or PeerGone where the child did not survive the probe.
+    """
+    timeouts, expected = context.spec.timeouts, context.hints.expected
+    tasks = await stack.enter_async_context(task_group())
+    probe = stateless_stdio.PipeProbe(pipe, context)
+    is_later = expected is Era.HANDSHAKE and context.spec.era == "auto"
+    tasks.start_soon(probe.run, timeouts.probe if is_later else 0)
     if context.spec.era == "modern":
-        return await stack.enter_async_context(
-            _without_fallback(stateless_stdio.connected(pipe, context, timeouts.connect))
-        )
+        await probe.answered.wait()
+        return await stack.enter_async_context(_without_fallback(stateless_stdio.connected(pipe, context, probe)))
+    if not is_later:
+        # A server that was found to be stateless may be slow to start: it is given longer before it is doubted.
+        with anyio.move_on_after(timeouts.probe if expected is None else timeouts.connect / 2):
+            await probe.answered.wait()
+        if probe.answered.is_set() and not isinstance(probe.outcome, Older):
+            return await stack.enter_async_context(stateless_stdio.connected(pipe, context, probe))
     try:
-        return await stack.enter_async_context(stateless_stdio.connected(pipe, context, timeouts.probe))
-    except Older as older:
-        silent = older.silent
-    try:
-        return await stack.enter_async_context(handshake.connected(pipe, context))
-    except Unreachable:
-        if not silent:
+        return await stack.enter_async_context(handshake.connected(pipe, context, give_up=probe.found))
+    except Unreachable as error:
+        if isinstance(error, Refused):
+            probe.ask()
+            with anyio.move_on_after(timeouts.probe):
+                await probe.answered.wait()
+        if not probe.found.is_set():
             raise
-    # It was not older, but slow to start.
-    again = stateless_stdio.connected(pipe, context, timeouts.connect, QUESTION_AGAIN)
-    return await stack.enter_async_context(_without_fallback(again))
+    finally:
+        probe.stop()
+    return await stack.enter_async_context(stateless_stdio.connected(pipe, context, probe))
 
 
 @asynccontextmanager
@@ -163,19 +161,24 @@ async def _over_http(context: LinkContext, older: Connect, stack: AsyncExitStack
     timeouts, era, hints = context.spec.timeouts, context.spec.era, context.hints
     if era == "modern":
         return await stack.enter_async_context(_without_fallback(stateless_http.connected(context, timeouts.connect)))
-    if _is_handshake_first(context):
-        with suppress(Unreachable, Rejected):
-            return await stack.enter_async_context(older(context))
-        hints.handshake_first = False
+    if era == "legacy":
+        return await stack.enter_async_context(older(context))
+    if hints.expected is Era.HANDSHAKE:
+        with suppress(Refused, Rejected):
+            link = await stack.enter_async_context(older(context))
+            hints.note_success(Era.HANDSHAKE)
+            return link
     silent = False
-    if era == "auto" and not hints.is_older:
-        try:
-            return await stack.enter_async_context(stateless_http.connected(context, timeouts.probe))
-        except Older as found:
-            silent = found.silent
-    hints.is_older = False
+    try:
+        link = await stack.enter_async_context(stateless_http.connected(context, timeouts.probe))
+    except Older as found:
+        silent = found.silent
+    else:
+        hints.note_success(Era.STATELESS)
+        return link
     link = await stack.enter_async_context(older(context))
-    hints.is_older = not silent
+    # A server that did not answer the probe may have been slow: it is asked again the next time.
+    hints.note_success(None if silent else Era.HANDSHAKE)
     return link
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Final, Protocol
 
 import msgspec
 from msgspec.structs import replace
@@ -18,12 +18,16 @@ from mcproxy.call.errors import Party, Reason
 from mcproxy.call.identity import ForwardedCredentials, LinkOwner
 from mcproxy.call.upstreams import PushChannel, UnannouncedLists
 from mcproxy.pending_requests import Timeouts
+from mcproxy.protocol.eras import Era
 from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, ErrorObject, Params
 from mcproxy.protocol.methods import Method
 from mcproxy.settings import UpstreamSettings
 from mcproxy.telemetry.metrics import Metrics
 from mcproxy.upstream.redaction import Redaction
 from mcproxy.upstream.stderr_tail import StderrTail
+
+DOUBTFUL_AFTER: Final = 3
+"""Failed attempts in a row after which the era of a server is no longer taken as known."""
 
 
 class AccessToken(Protocol):
@@ -68,12 +72,24 @@ class SessionOwner:
 
 @dataclass(slots=True)
 class EraHints:
-    """What earlier attempts found out about a server's era. Links that serve the same callers share it."""
+    """The era to try first, by earlier attempts. Links that serve the same callers share it."""
 
-    is_older: bool = False
-    """Of the handshake era, though its settings leave that open (versioning: an era is "a property of the server")."""
-    handshake_first: bool = False
-    """Try the handshake before the newest era: for callers of that era, where the server may serve both."""
+    expected: Era | None = None
+    """The era that the server spoke last (versioning: an era is "a property of the server"), or that of the callers.
+
+    None where neither is known: the newest is tried first then.
+    """
+    failures: int = 0
+    """Attempts in a row that failed, for whatever reason."""
+
+    def note_success(self, era: Era | None) -> None:
+        self.expected, self.failures = era, 0
+
+    def note_failure(self) -> None:
+        """The server may have been replaced by one of another era, and fail for that."""
+        self.failures += 1
+        if self.failures >= DOUBTFUL_AFTER:
+            self.expected = None
 
 
 class _RequestTimeouts(msgspec.Struct, frozen=True):

@@ -24,6 +24,10 @@ class Unreachable(Exception):
     """No link could be made. The text says why, and what to do where that is known."""
 
 
+class Refused(Unreachable):
+    """The server answered the handshake, and refused it."""
+
+
 class NotAccepted(Exception):
     """The upstream has provably not executed this request: it may be sent again over another link (R4)."""
 

@@ -99,8 +99,6 @@ class Supervisor:
         self._delays = delays
         self._clock = clock
         self._in_flight = 0
-        self._choosing_link = 0
-        """How many of those in flight still wait for the choice of their link."""
         self._idle: anyio.Event | None = None
         """Set when no call is in flight; made by `run`."""
         self._retired = anyio.Event()
@@ -110,7 +108,8 @@ class Supervisor:
         self._hints = EraHints()
         self._handshake_link: ReconnectingLink | None = None
         self._handshake_tried = False
-        self._has_stateless_callers = False
+        self._is_called = False
+        """Whether a call other than for a list has gone over the shared link: the server may keep state of it."""
         self._address = address(spec)
         self._tokens = self._authorizer(spec, grants)
         self._shared_context = self._new_context()
@@ -157,7 +156,9 @@ class Supervisor:
             link = self._link_for(call)
             if link is self._shared:
                 if call.row.may_ask and self._is_asked_in_handshakes(call.caller):
-                    link = link if link.era is Era.HANDSHAKE else await self._of_their_era()
+                    link = link if link.era is Era.HANDSHAKE else await self._handshake_capable()
+                if not self._is_called:
+                    self._is_called = call.row.lists is None
             elif isinstance(link, Failed):
                 return link
             return await link(call)
@@ -230,28 +231,19 @@ class Supervisor:
 
         Some servers of both eras ask for input in one of them alone.
         """
-        if caller.version not in HANDSHAKE_VERSIONS:
-            self._has_stateless_callers = True
-            return False
-        return not _ASKABLE.isdisjoint(caller.capabilities)
-
-    async def _of_their_era(self) -> ReconnectingLink:
-        """The shared link for callers of the handshake era that can be asked."""
-        self._choosing_link += 1
-        try:
-            return await self._handshake_capable()
-        finally:
-            self._choosing_link -= 1
+        return caller.version in HANDSHAKE_VERSIONS and not _ASKABLE.isdisjoint(caller.capabilities)
 
     async def _handshake_capable(self) -> ReconnectingLink:
-        """Over HTTP, callers of the handshake era get a link of theirs beside the other.
+        """The shared link for callers of the handshake era that can be asked.
 
-        A child speaks one era for all: the stateless one, unless the first who could be asked was of the handshake era.
+        Over HTTP they get a second link beside the other. A child speaks one era for all callers: the stateless one,
+        unless the first who called it can be asked in the handshake era. Once it has been called it keeps its era,
+        since to start it again would lose its state.
         """
         if not (await self._shared.is_reachable() and self._may_serve_both):
             return self._shared
         if transport(self._spec) == "stdio":
-            self._handshake_tried = self._hints.handshake_first = True
+            self._handshake_tried, self._hints.expected = True, Era.HANDSHAKE
             self._shared.restart("starting it again in the handshake era, as its callers are of it")
             return self._shared
         if self._handshake_link is None:
@@ -268,10 +260,7 @@ class Supervisor:
     def _may_serve_both(self) -> bool:
         if self._spec.era != "auto" or self._shared.era is not Era.STATELESS or self._handshake_tried:
             return False
-        if self._retired.is_set():
-            return False
-        is_busy = self._in_flight > self._choosing_link
-        return transport(self._spec) != "stdio" or not (self._has_stateless_callers or is_busy)
+        return not self._retired.is_set() and (transport(self._spec) != "stdio" or not self._is_called)
 
     def _start_handshake_link(self) -> ReconnectingLink:
         """A second shared link, in the handshake era. Its states are not published; what the server sends on it is."""
@@ -281,7 +270,7 @@ class Supervisor:
             if not isinstance(change, PushChannel | UnannouncedLists):
                 self._shared_context.publish(change)
 
-        context = replace(self._shared_context, hints=EraHints(handshake_first=True), publish=publish)
+        context = replace(self._shared_context, hints=EraHints(Era.HANDSHAKE), publish=publish)
         link = ReconnectingLink(
             context, self._connect, _ignore, delays=self._delays, clock=self._clock, check=self._check_no_loop
         )
@@ -304,7 +293,7 @@ class Supervisor:
                 self._publish(UpstreamChanged(self.name, context.owner, change))
 
         # A session is of the handshake era, and so is its link where the server serves both.
-        hints = EraHints(handshake_first=True) if session is not None else replace(self._hints)
+        hints = EraHints(Era.HANDSHAKE) if session is not None else replace(self._hints)
         if session is None and credentials is None:
             hints = self._hints
         context = LinkContext(self._spec, self._metrics, publish, session, hints, credentials, self._tokens)

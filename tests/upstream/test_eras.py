@@ -4,26 +4,34 @@ from __future__ import annotations
 
 import sys
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 
 import anyio
 import pytest
 from msgspec.structs import replace
+from prometheus_client import CollectorRegistry
 
 from mcproxy.call.calls import Call, Complete, Failed, InputRequired
 from mcproxy.call.clients import ListChanged
 from mcproxy.call.upstreams import Connected, UpstreamChanged
 from mcproxy.protocol.eras import LATEST, LATEST_HANDSHAKE, Era
+from mcproxy.protocol.jsonrpc import Message, Request, raw
 from mcproxy.protocol.methods import Kind
 from mcproxy.settings import UpstreamSettings
-from tests.upstream.support import FakeClient, Running, answering, request, running, tool
+from mcproxy.telemetry.metrics import Metrics
+from mcproxy.upstream.connect import over_pipe
+from mcproxy.upstream.context import DOUBTFUL_AFTER, EraHints, LinkContext
+from tests.upstream.support import FakeClient, Running, answering, request, running, tool, value
 from tests.upstream.test_sdk import PATIENT, SDK, accepting, free_port, text
 
 pytestmark = pytest.mark.anyio
 
 SERVER = Path(__file__).parent.parent / "conformance" / "server.py"
 ELICITOR = Path(__file__).parent.parent / "fakes" / "servers" / "elicitor.py"
+MODERN_CHILD = Path(__file__).parent.parent / "fakes" / "servers" / "modern_child.py"
+PROBES = {"server/discover", "initialize", "notifications/initialized"}
+ASKABLE_RAW = {"elicitation": raw({"form": {}})}
 ASKABLE: dict[str, object] = {"elicitation": {"form": {}}}
 
 
@@ -97,6 +105,68 @@ async def test_r58_a_child_stays_with_the_era_of_the_client_that_came_first() ->
         assert [event.identity.era for event in it.events.of(Connected)] == [Era.STATELESS]
 
 
+@pytest.mark.parametrize("manner", ["deaf", "refusing"])
+async def test_a_stateless_child_survives_a_first_caller_of_the_handshake_era(manner: str) -> None:
+    async with running(modern_child(manner, probe=0.2)) as it:
+        for _ in range(2):
+            assert value(await it.upstream(asking(tool("echo", {"n": 1})))) == {"n": 1}
+        assert value(await it.upstream(of_stateless_era(tool("echo", {"n": 2})))) == {"n": 2}
+        assert it.upstream.status.identity is not None
+        assert it.upstream.status.identity.era is Era.STATELESS
+
+
+@pytest.mark.parametrize("first", ["stateless", "handshake", "subscribing"])
+async def test_a_child_of_both_eras_that_was_called_is_not_started_again_for_another_caller(first: str) -> None:
+    async with running(modern_child("both")) as it:
+        match first:
+            case "stateless":
+                await it.upstream(of_stateless_era(tool("pid")))
+            case "handshake":
+                await it.upstream(tool("pid"))
+            case "subscribing":
+                await it.upstream(request("resources/subscribe", uri="test://a"))
+        await it.upstream(asking(tool("pid")))
+        assert [event.identity.era for event in it.events.of(Connected)] == [Era.STATELESS]
+
+
+async def test_a_list_that_the_gateway_fetched_is_no_call() -> None:
+    async with running(modern_child("both")) as it:
+        await it.upstream(request("tools/list"))
+        await it.upstream(asking(tool("pid")))
+        assert [event.identity.era for event in it.events.of(Connected)] == [Era.STATELESS, Era.HANDSHAKE]
+
+
+@pytest.mark.parametrize(
+    ("manner", "opening"), [("legacy", ["initialize", "notifications/initialized"]), ("plain", ["server/discover"])]
+)
+async def test_a_reconnect_goes_by_the_era_that_it_knows(manner: str, opening: list[str]) -> None:
+    async with running(modern_child(manner)) as it:
+        await it.upstream(tool("crash"))
+        methods = [message["method"] for message in value(await it.upstream(tool("heard")))]
+        assert [method for method in methods if method in PROBES] == opening
+
+
+async def test_a_server_found_stateless_is_not_offered_the_handshake_because_it_is_slow_to_start() -> None:
+    for expected, sent in ((None, {"server/discover", "initialize"}), (Era.STATELESS, {"server/discover"})):
+        pipe = SilentPipe()
+        spec = modern_child(probe=0, connect=3600)
+        context = LinkContext(spec, Metrics(CollectorRegistry()), lambda change: None, hints=EraHints(expected))
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(linked_over, pipe, context)
+            await anyio.wait_all_tasks_blocked()
+            tasks.cancel_scope.cancel()
+        assert set(pipe.sent) == sent
+
+
+def test_an_era_is_doubted_after_attempts_that_fail() -> None:
+    hints = EraHints(Era.HANDSHAKE)
+    for _ in range(DOUBTFUL_AFTER - 1):
+        hints.note_failure()
+    assert hints.expected is Era.HANDSHAKE
+    hints.note_failure()
+    assert hints.expected is None
+
+
 async def test_r58_a_server_of_both_eras_over_http_meets_each_client_in_the_era_of_the_client() -> None:
     async with served(lambda port: [str(ELICITOR), str(port)]) as it:
         assert text(await it.upstream(greeting())) == "Hello, Ada"
@@ -123,3 +193,34 @@ def greeting() -> Call:
 
 def of_stateless_era(call: Call) -> Call:
     return replace(call, caller=replace(call.caller, version=LATEST))
+
+
+def asking(call: Call) -> Call:
+    """The call of a client of the handshake era that can be asked."""
+    return replace(call, caller=replace(call.caller, version=LATEST_HANDSHAKE, capabilities=ASKABLE_RAW))
+
+
+def modern_child(*manners: str, probe: float = 5, connect: float = 20) -> UpstreamSettings:
+    timeouts = PATIENT.model_copy(update={"probe": probe, "connect": connect, "shutdown": 0.3})
+    args = (str(MODERN_CHILD), *manners)
+    return UpstreamSettings(name="kid", prefix="kid", command=sys.executable, args=args, timeouts=timeouts)
+
+
+async def linked_over(pipe: SilentPipe, context: LinkContext) -> None:
+    async with AsyncExitStack() as stack:
+        await over_pipe(pipe, context, stack)
+
+
+class SilentPipe:
+    """A `link.Duplex` whose server says nothing."""
+
+    def __init__(self) -> None:
+        self.sent: list[str] = []
+
+    async def send(self, message: Message) -> None:
+        assert isinstance(message, Request)
+        self.sent.append(message.method)
+
+    async def read(self, receive: Callable[[bytes], None]) -> str:
+        await anyio.sleep_forever()
+        raise AssertionError

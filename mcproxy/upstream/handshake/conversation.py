@@ -61,7 +61,7 @@ from mcproxy.upstream.attribution import Ambiguous, Attributed, Attribution, Cal
 from mcproxy.upstream.context import LinkContext
 from mcproxy.upstream.handshake.server_requests import ServerRequests
 from mcproxy.upstream.handshake.url_elicitations import UrlElicitations
-from mcproxy.upstream.link import Duplex, Link, NotAccepted, Rejected, Unreachable, task_group, unless_gone
+from mcproxy.upstream.link import Duplex, Link, NotAccepted, Refused, Rejected, Unreachable, task_group, unless_gone
 
 SHARED_CAPABILITIES: Final[Params] = {
     "roots": Raw(b'{"listChanged":true}'),
@@ -72,11 +72,16 @@ SHARED_CAPABILITIES: Final[Params] = {
 
 
 @asynccontextmanager
-async def connected(pipe: Duplex, context: LinkContext) -> AsyncIterator[Link]:
-    """A link over a pipe on which everything arrives in one stream. Raises Unreachable or Rejected."""
+async def connected(pipe: Duplex, context: LinkContext, give_up: anyio.Event | None = None) -> AsyncIterator[Link]:
+    """A link over a pipe on which everything arrives in one stream. Raises Unreachable or Rejected.
+
+    `give_up` ends a handshake that is not done yet.
+    """
     async with task_group() as tasks:
         conversation = HandshakeConversation(context, tasks, pipe.send)
         tasks.start_soon(_read_messages, pipe, conversation)
+        if give_up is not None:
+            tasks.start_soon(_give_up_handshake, give_up, conversation)
         await conversation.open()
         try:
             yield conversation
@@ -86,6 +91,12 @@ async def connected(pipe: Duplex, context: LinkContext) -> AsyncIterator[Link]:
 
 async def _read_messages(pipe: Duplex, conversation: HandshakeConversation) -> None:
     conversation.disconnect(await pipe.read(conversation.receive))
+
+
+async def _give_up_handshake(give_up: anyio.Event, conversation: HandshakeConversation) -> None:
+    await give_up.wait()
+    if conversation.version is None:
+        conversation.disconnect("the server answered in another era")
 
 
 class HandshakeConversation:
@@ -341,14 +352,14 @@ def _initialize(context: LinkContext) -> Params:
 
 def _identity(answer: Response | ErrorResponse) -> ServerIdentity:
     if isinstance(answer, ErrorResponse):
-        raise Unreachable(f"initialize was refused: {answer.error.message} ({answer.error.code})")
+        raise Refused(f"initialize was refused: {answer.error.message} ({answer.error.code})")
     try:
         capabilities = parse_object(answer.result.get("capabilities", EMPTY_OBJECT))
     except InvalidMessage as invalid:
-        raise Unreachable(f"initialize was answered with a malformed result: {invalid.reason}") from invalid
+        raise Refused(f"initialize was answered with a malformed result: {invalid.reason}") from invalid
     version = parse_text(answer.result.get("protocolVersion", b""))
     if version not in HANDSHAKE_VERSIONS:
-        raise Unreachable(f"it speaks protocol version {version}; known are {', '.join(HANDSHAKE_VERSIONS)}")
+        raise Refused(f"it speaks protocol version {version}; known are {', '.join(HANDSHAKE_VERSIONS)}")
     instructions = parse_text(answer.result.get("instructions", b""))
     return ServerIdentity(Era.HANDSHAKE, version, capabilities, answer.result.get("serverInfo"), instructions)
 

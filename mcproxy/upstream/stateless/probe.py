@@ -11,7 +11,6 @@ from typing import Final
 
 import msgspec
 from msgspec import Raw
-from msgspec.structs import replace
 
 from mcproxy import __version__
 from mcproxy.call.upstreams import ServerIdentity
@@ -39,7 +38,6 @@ OURSELVES: Final = Envelope(LATEST, info=raw({"name": "mcproxy", "version": __ve
 """The envelope of requests of the gateway's own: it declares no capability, since no client is behind them."""
 
 QUESTION: Final = Request("discover", DISCOVER, wrap({}, OURSELVES))
-QUESTION_AGAIN: Final = replace(QUESTION, id="discover-again")
 """No conversation mints such an id: a late answer is not taken for that of a call."""
 
 MODERN_ERRORS: Final = frozenset({HEADER_MISMATCH, MISSING_CLIENT_CAPABILITY, UNSUPPORTED_PROTOCOL_VERSION})

@@ -1,36 +1,39 @@
 """The stateless era over a child's stdio (2026-07-28, stdio): the probe, and the link where it succeeds.
 
-A pipe is read by one reader from beginning to end; `HandoverPipe` hands it from the probe to the conversation.
+A pipe is read by one reader from beginning to end; `SharedPipe` gives its messages to the probe, to a handshake that is
+tried beside it, and to the conversation that follows.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from typing import Final
 
 import anyio
 
 from mcproxy.call.upstreams import ServerIdentity
-from mcproxy.pending_requests import PeerGone, PendingRequests, RequestTimeout, Timeouts
-from mcproxy.protocol.jsonrpc import ErrorResponse, InvalidMessage, Message, Request, Response, parse
+from mcproxy.pending_requests import PeerGone, PendingRequests, Timeouts
+from mcproxy.protocol.jsonrpc import ErrorResponse, InvalidMessage, Message, Response, parse
 from mcproxy.upstream.context import LinkContext
-from mcproxy.upstream.link import Duplex, Link, NotAccepted, task_group
+from mcproxy.upstream.link import Duplex, Link, NotAccepted, Unreachable, task_group
 from mcproxy.upstream.stateless.conversation import StatelessConversation, running
 from mcproxy.upstream.stateless.probe import QUESTION, Older, identity
 
+UNTIL_STOPPED: Final = Timeouts(math.inf, math.inf)
+"""For the probe: the attempt to connect has a deadline, and the probe is stopped when a handshake succeeds."""
 
-class HandoverPipe:
-    """A `Duplex` over another, with one reader after the other. What arrives between two readers is dropped."""
+
+class SharedPipe:
+    """A `Duplex` over another: each of its readers gets all messages; without a reader they are dropped."""
 
     def __init__(self, pipe: Duplex) -> None:
         self._pipe = pipe
-        self._receive: Callable[[bytes], None] = _drop
+        self._readers: list[Callable[[bytes], None]] = []
+        self._receive: Callable[[bytes], None] = self._receive_by_all
         self._ended = anyio.Event()
         self._close_reason = ""
-
-    @property
-    def is_closed(self) -> bool:
-        return self._ended.is_set()
 
     async def run(self) -> None:
         self._close_reason = await self._pipe.read(lambda data: self._receive(data))
@@ -40,32 +43,92 @@ class HandoverPipe:
         await self._pipe.send(message)
 
     async def read(self, receive: Callable[[bytes], None]) -> str:
-        self._receive = receive
+        self._set_readers([*self._readers, receive])
         try:
             await self._ended.wait()
         finally:
-            self._receive = _drop
+            self._set_readers([reader for reader in self._readers if reader is not receive])
         return self._close_reason
 
+    def _set_readers(self, readers: list[Callable[[bytes], None]]) -> None:
+        self._readers = readers
+        self._receive = readers[0] if len(readers) == 1 else self._receive_by_all
+
+    def _receive_by_all(self, data: bytes) -> None:
+        for reader in self._readers:
+            reader(data)
+
 
 @asynccontextmanager
-async def handover(pipe: Duplex) -> AsyncIterator[HandoverPipe]:
+async def shared(pipe: Duplex) -> AsyncIterator[SharedPipe]:
     async with task_group() as tasks:
-        relay = HandoverPipe(pipe)
-        tasks.start_soon(relay.run)
-        yield relay
+        it = SharedPipe(pipe)
+        tasks.start_soon(it.run)
+        yield it
+
+
+class PipeProbe:
+    """One `server/discover` on a pipe, and its outcome. A handshake may be tried beside it: the first answer counts."""
+
+    def __init__(self, pipe: Duplex, context: LinkContext) -> None:
+        self._pipe = pipe
+        self._context = context
+        self._scope = anyio.CancelScope()
+        self._wanted = anyio.Event()
+        self.outcome: ServerIdentity | Older | Unreachable | PeerGone | None = None
+        """None while there is no answer."""
+        self.answered = anyio.Event()
+        self.found = anyio.Event()
+        """Set where the server turns out to be of this era."""
+
+    async def run(self, delay: float) -> None:
+        """Asks after `delay` seconds, or on `ask`; ends with the answer, or on `stop`."""
+        with self._scope:
+            with anyio.move_on_after(delay):
+                await self._wanted.wait()
+            self.outcome = await self._answer()
+            self.answered.set()
+            if isinstance(self.outcome, ServerIdentity):
+                self.found.set()
+
+    def ask(self) -> None:
+        self._wanted.set()
+
+    def stop(self) -> None:
+        self._scope.cancel()
+
+    def identity(self) -> ServerIdentity:
+        """Raises Older, Unreachable, or PeerGone where the pipe ended before an answer."""
+        assert self.outcome is not None, "there is no answer yet"
+        if isinstance(self.outcome, Exception):
+            raise self.outcome
+        return self.outcome
+
+    async def _answer(self) -> ServerIdentity | Older | Unreachable | PeerGone:
+        self._context.awaited = self._context.awaited or QUESTION.method
+        requests = PendingRequests()
+        async with task_group() as tasks:
+            tasks.start_soon(_read_answer, self._pipe, self._context, requests)
+            outcome = await self._exchange(requests)
+        return outcome  # noqa: RET504  # a return inside would leave mypy in doubt whether the group swallows errors
+
+    async def _exchange(self, requests: PendingRequests) -> ServerIdentity | Older | Unreachable | PeerGone:
+        try:
+            return identity(
+                await requests.exchange(
+                    QUESTION.method, QUESTION.params, self._pipe.send, UNTIL_STOPPED, id=QUESTION.id
+                )
+            )
+        except NotAccepted as error:
+            return PeerGone(str(error))
+        except (Older, Unreachable, PeerGone) as error:
+            return error
 
 
 @asynccontextmanager
-async def connected(
-    pipe: Duplex, context: LinkContext, timeout: float, question: Request = QUESTION
-) -> AsyncIterator[Link]:
-    """A link to a server that answers `question` within `timeout` seconds, and speaks this era.
-
-    Raises Older, Unreachable, or PeerGone where the pipe ends before.
-    """
-    found = await _probe(pipe, context, timeout, question)
-    conversation = StatelessConversation(context, found, pipe.send, sends_cancelled=True)
+async def connected(pipe: Duplex, context: LinkContext, probe: PipeProbe) -> AsyncIterator[Link]:
+    """A link to the server that answered the probe. Raises Older, Unreachable or PeerGone, as `PipeProbe.identity`."""
+    conversation = StatelessConversation(context, probe.identity(), pipe.send, sends_cancelled=True)
     async with task_group() as tasks:
         tasks.start_soon(_read_messages, pipe, conversation)
         async with running(conversation):
@@ -76,23 +139,7 @@ async def _read_messages(pipe: Duplex, conversation: StatelessConversation) -> N
     conversation.disconnect(await pipe.read(conversation.receive))
 
 
-async def _probe(pipe: Duplex, context: LinkContext, timeout: float, question: Request) -> ServerIdentity:
-    context.awaited = question.method
-    requests = PendingRequests()
-    async with task_group() as tasks:
-        tasks.start_soon(_await_answer, pipe, context, requests)
-        try:
-            answer = await requests.exchange(
-                question.method, question.params, pipe.send, Timeouts(timeout, timeout), id=question.id
-            )
-        except RequestTimeout as silence:
-            raise Older(f"{question.method}: {silence}", silent=True) from silence
-        except NotAccepted as error:
-            raise PeerGone(str(error)) from error
-        return identity(answer)
-
-
-async def _await_answer(pipe: Duplex, context: LinkContext, requests: PendingRequests) -> None:
+async def _read_answer(pipe: Duplex, context: LinkContext, requests: PendingRequests) -> None:
     def receive(data: bytes) -> None:
         try:
             message = parse(data)
@@ -103,7 +150,3 @@ async def _await_answer(pipe: Duplex, context: LinkContext, requests: PendingReq
             requests.settle(message)
 
     requests.fail_all(PeerGone(await pipe.read(receive)))
-
-
-def _drop(_: bytes) -> None:
-    """The reader between two readers."""

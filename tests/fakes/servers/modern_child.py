@@ -2,7 +2,8 @@
 
 Runs as `python modern_child.py [MANNER...]`: `mute` says nothing to `server/discover`, `slow` answers it only after
 it was asked for `initialize` and refuses that, `brittle` dies of it, `legacy` calls it unknown; what is `mute`,
-`brittle` or `legacy` speaks 2025-11-25. `chatty` logs a line of JSON first.
+`brittle` or `legacy` speaks 2025-11-25. `both` speaks the era that it is first asked in, `deaf` never answers
+`initialize`. `chatty` logs a line of JSON first.
 """
 
 from __future__ import annotations
@@ -57,7 +58,9 @@ def discovered(request: Message) -> None:
 
 
 def on_initialize(request: Message) -> None:
-    if not MANNERS & {"mute", "brittle", "legacy"}:
+    if "deaf" in MANNERS:
+        return
+    if "both" not in MANNERS and not MANNERS & {"mute", "brittle", "legacy"}:
         refuse(request, -32601, "Method not found")
         while held:
             discovered(held.pop())
@@ -87,6 +90,10 @@ def on_call(request: Message) -> None:
             answer(request, os.getpid())
         case "hang":
             pass
+        case "crash":
+            sys.stderr.write("last words\n")
+            sys.stderr.flush()
+            os._exit(3)
         case "log":
             say(method="notifications/message", params={"level": "info", "data": "a line"})
             answer(request, "logged")
