@@ -20,7 +20,11 @@ MAX_FILE_BYTES: Final = 1024 * 1024
 """Largest size of a file named by `${file:...}` or `envFile`."""
 
 _REFERENCE: Final = re.compile(r"\$(?P<escape>\$\{)|\$\{(?P<body>[^{}]*)\}")
-_GEMINI_REFERENCE: Final = re.compile(_REFERENCE.pattern + r"|\$(?P<bare>[A-Za-z_][A-Za-z0-9_]*)")
+HOST_REFERENCE: Final = re.compile(
+    r"\$\{(?P<body>(?:env:)?[A-Za-z_][A-Za-z0-9_]*(?::-[^{}]*)?|input:[^{}]+|pathSeparator|/)\}"
+)
+"""The references of hosts; anything else of the form `${...}` is plain text to them."""
+_GEMINI_REFERENCE: Final = re.compile(HOST_REFERENCE.pattern + r"|\$(?P<bare>[A-Za-z_][A-Za-z0-9_]*)")
 _BODY: Final = re.compile(r"(?:(?P<scheme>env|file|input):)?(?P<name>.*?)(?::-(?P<default>.*))?", re.DOTALL)
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -42,6 +46,8 @@ class Expansion:
     secrets: set[str] = field(default_factory=set)
     files: set[Path] = field(default_factory=set)
     """Files that were read or were missing."""
+    host_file: bool = False
+    """Whether the file is a host's own: then only the references of hosts are expanded, and all else is plain text."""
 
     def __post_init__(self) -> None:
         self.files.add(self.file)
@@ -67,7 +73,8 @@ class Expansion:
 
     def _string(self, node: Node, text: str) -> Node:
         # Gemini CLI alone expands a bare $VAR; in other files a dollar sign is literal.
-        pattern = _GEMINI_REFERENCE if self.folder.name == ".gemini" else _REFERENCE
+        bare = self.host_file and self.folder.name == ".gemini"
+        pattern = _GEMINI_REFERENCE if bare else HOST_REFERENCE if self.host_file else _REFERENCE
         try:
             expanded = pattern.sub(self._reference, text)
         except Missing as missing:
@@ -77,7 +84,7 @@ class Expansion:
 
     def _reference(self, match: re.Match[str]) -> str:
         groups = match.groupdict()
-        if groups["escape"]:
+        if groups.get("escape"):
             return "${"
         if bare := groups.get("bare"):
             return self._variable(bare, None)

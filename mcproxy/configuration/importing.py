@@ -20,6 +20,7 @@ import yaml
 
 from mcproxy.configuration import hosts
 from mcproxy.configuration.documents import Node
+from mcproxy.configuration.expansion import HOST_REFERENCE
 from mcproxy.configuration.loading import read_document
 from mcproxy.configuration.problems import ConfigurationError, Problem
 
@@ -37,6 +38,7 @@ _FLAG: Final = re.compile(r"--?(?P<name>[A-Za-z][\w-]*)(?:=(?P<value>.*))?", re.
 _SCHEME: Final = re.compile(r"(?i)(?P<scheme>bearer|basic|token) +(?P<value>.*)")
 _WORKSPACE: Final = "${workspaceFolder}"
 _INPUT: Final = re.compile(r"\$\{input:([^}]+)\}")
+_DOLLAR: Final = "${DOLLAR:-$}"
 
 
 @dataclass(slots=True)
@@ -153,9 +155,10 @@ class _Writer:
     def _resolved(self, value: object) -> object:
         """References that depend on the host and on the place of its file, replaced by what they stand for."""
         match value:
-            case str() if self.folder.name == ".gemini":
-                return re.sub(r"\$([A-Za-z_]\w*)", r"${\1}", value)
             case str():
+                value = _escaped(value)
+                if self.folder.name == ".gemini":
+                    value = re.sub(r"\$([A-Za-z_]\w*)", r"${\1}", value)
                 workspace = self.folder.parent if self.folder.name.startswith(".") else self.folder
                 value = value.replace(_WORKSPACE, str(workspace))
                 return _INPUT.sub(lambda match: self._variable(match[1], f"the input {match[1]}"), value)
@@ -209,3 +212,15 @@ class _Writer:
             number += 1
             name = f"{base}_{number}"
         return f"${{{name}}}"
+
+
+def _escaped(text: str) -> str:
+    """A host's text, so that what is plain text to the host is plain text in our file too."""
+    found = HOST_REFERENCE.finditer(text)
+    written, end = "", 0
+    for match in found:
+        written += text[end : match.start()].replace("${", "$${")
+        # Two dollar signs would begin our escape: the first comes from the default of a variable.
+        written = written.removesuffix("$") + _DOLLAR if written.endswith("$") else written
+        written, end = written + match.group(), match.end()
+    return written + text[end:].replace("${", "$${")

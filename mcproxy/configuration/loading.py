@@ -13,6 +13,7 @@ from typing import Final
 
 from mcproxy.configuration.documents import Node, parse
 from mcproxy.configuration.expansion import Expansion
+from mcproxy.configuration.hosts import is_hosts
 from mcproxy.configuration.problems import ConfigurationError, Problem
 from mcproxy.configuration.validation import Validator
 from mcproxy.settings import Settings
@@ -64,8 +65,9 @@ def load(path: Path, environ: Mapping[str, str] = os.environ) -> Settings:
 
 def read(path: Path, environ: Mapping[str, str] = os.environ) -> Configuration:
     """As `load`, with the secrets in the settings and the files that were read."""
-    expansion = Expansion(path, environ)
-    settings = Validator(expansion).settings(read_document(path))
+    document = read_document(path)
+    expansion = Expansion(path, environ, host_file=path.name not in FILE_NAMES and is_hosts(document, path.suffix))
+    settings = Validator(expansion).settings(document)
     files = frozenset(expansion.files)
     if settings is None:
         raise ConfigurationError(expansion.problems, files)

@@ -60,10 +60,9 @@ class Validator:
 
     def _refuse_unknown(self, document: Node) -> None:
         """Reports unknown top-level keys; in a host's own file, only keys that resemble ours."""
-        hosts_own = hosts.is_hosts(document, self.expansion.file.suffix)
         for key, node in document.members.items():
             ours = difflib.get_close_matches(key.lower(), hosts.OURS, cutoff=SIMILARITY)
-            if key not in TOP_LEVEL and (ours or not hosts_own):
+            if key not in TOP_LEVEL and (ours or not self.expansion.host_file):
                 self._problem(node, _unknown_key(key, TOP_LEVEL))
 
     def _proxy(self, node: Node) -> Proxy | None:

@@ -95,3 +95,31 @@ def test_r50_what_was_meant_for_us_in_a_hosts_file_is_no_key_of_the_host(tmp_pat
 @pytest.mark.parametrize("key", ["proxies", "httpProxy", "prompts", "projects"])
 def test_a_hosts_own_keys_are_its_own(tmp_path: Path, key: str) -> None:
     assert configure(tmp_path, f'{{"mcpServers": {{}}, "{key}": 1}}', name="mcp.json").settings == Settings()
+
+
+@pytest.mark.parametrize(
+    "name", ["mcp.json", ".cursor/mcp.json", ".gemini/settings.json", "claude_desktop_config.json"]
+)
+def test_in_a_hosts_file_our_own_references_are_plain_text(tmp_path: Path, name: str) -> None:
+    (tmp_path / "secret").write_text("s3cret")
+    texts = ["${file:secret}", "${file:/etc/passwd}", "$${A}", "${what ever}", "a${}b", "${env:A}", "${A:-b}"]
+    text = json.dumps({"mcpServers": {"x": {"command": "${file:secret}", "args": texts, "env": {"T": "${file:x}"}}}})
+    only = upstream(tmp_path, text, {"A": "aaa"}, name)
+    assert only.command == "${file:secret}"
+    assert only.args == ("${file:secret}", "${file:/etc/passwd}", "$aaa", "${what ever}", "a${}b", "aaa", "aaa")
+    assert only.env == {"T": "${file:x}"}
+
+
+def test_in_a_hosts_file_an_env_file_is_named_by_the_hosts_references_alone(tmp_path: Path) -> None:
+    (tmp_path / "name").write_text("secret.env")
+    (tmp_path / "secret.env").write_text("A=1")
+    text = json.dumps({"mcpServers": {"x": {"command": "x", "envFile": "${file:name}"}}})
+    (problem,) = problems(tmp_path, text, name="mcp.json")
+    assert "cannot read" in problem
+
+
+@pytest.mark.parametrize("name", ["mcproxy.json", "mcproxy.yaml"])
+def test_a_file_named_as_ours_has_our_references(tmp_path: Path, name: str) -> None:
+    (tmp_path / "secret").write_text("s3cret\n")
+    text = json.dumps({"mcpServers": {"x": {"command": "x", "args": ["${file:secret}", "$${A}"]}}})
+    assert upstream(tmp_path, text, {}, name).args == ("s3cret", "${A}")

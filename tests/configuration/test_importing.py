@@ -148,3 +148,18 @@ def test_what_looks_secret(name: str, value: str) -> None:
 )
 def test_what_does_not_look_secret(name: str, value: str) -> None:
     assert not looks_secret(name, value)
+
+
+@pytest.mark.parametrize("name", ["mcp.json", ".gemini/settings.json"])
+def test_plain_text_of_a_host_is_plain_text_when_imported(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    texts = ["${file:/etc/passwd}", "$${A}", "${what ever}", "a${}b", "${A}", "${env:A}", "${command:x}"]
+    server = {"command": "${file:x}", "args": texts, "env": {"P": "${file:y}"}, "headers": {}}
+    found = imported(path, {"x": server})
+    output = tmp_path / "mcproxy.yaml"
+    output.write_text(found.render())
+    environ = {"A": "aaa"}
+    (direct,), (through,) = load(path, environ).upstreams, load(output, environ).upstreams
+    expected = ("${file:/etc/passwd}", "$aaa", "${what ever}", "a${}b", "aaa", "aaa", "${command:x}")
+    assert direct.args == through.args == expected
+    assert (direct.command, direct.env) == (through.command, through.env) == ("${file:x}", {"P": "${file:y}"})
