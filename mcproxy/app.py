@@ -41,7 +41,7 @@ from mcproxy.downstream.front import app as listener
 from mcproxy.downstream.front import oauth_metadata as metadata
 from mcproxy.downstream.front import stdio, tls
 from mcproxy.downstream.front.authentication import Authenticator
-from mcproxy.downstream.front.operators import Operators
+from mcproxy.downstream.front.operators import Operators, for_operators
 from mcproxy.downstream.io.context import TransportContext
 from mcproxy.gateway.gateway import Gateway
 from mcproxy.http import server as http
@@ -206,6 +206,7 @@ async def serve_http(
         started(url, status_page)
         tell(f"{systemd.READY}\nSTATUS=serving {url}")
 
+    identify = Authenticator(app.context, app.identity)
     app.tls = tls.context(app.settings.proxy.tls)
     app.identity.prepare()
     async with (
@@ -216,8 +217,8 @@ async def serve_http(
             app.context,
             stop=stop,
             started=ready,
-            identify=Authenticator(app.context, app.identity),
-            extra_routes=[*_reported(app.reports()), *metadata.routes(app.context, app.identity)],
+            identify=identify,
+            extra_routes=[*_reported(app, identify), *metadata.routes(app.context, app.identity)],
             tls=app.tls,
         )
 
@@ -232,10 +233,11 @@ async def _status_page(app: App, reloading: Reloading | None) -> AsyncIterator[s
     figures = CallStatistics(app.metrics)
     known = frozenset if reloading is None else lambda: reloading.secrets
     pages = Pages(app, figures, known, token=secrets.token_urlsafe())
-    page = StatusPage(pages, app.feed, Operators(app.context, app.identity, lambda: app.settings))
+    operators = Operators(app.context, app.identity, lambda: app.settings)
+    page = StatusPage(pages, app.feed, operators)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(figures.run)
-        async with served(admin.host, admin.port, page.routes(), app.reports()) as url:
+        async with served(admin.host, admin.port, page.routes(), app.reports(), operators.check_host) as url:
             yield f"{url}/ui"
         tasks.cancel_scope.cancel()
 
@@ -286,7 +288,9 @@ async def _operated(
         tasks.cancel_scope.cancel()
 
 
-def _reported(reports: Reports) -> list[http.Route]:
+def _reported(app: App, identify: Authenticator) -> list[http.Route]:
+    """Health for everyone; metrics, which name every upstream, for operators."""
+
     def telling(report: Callable[[str], HealthReport]) -> http.RoutedHandler:
         async def tell(request: http.Request, _found: Mapping[str, str]) -> http.Response:
             told = report(request.fields.joined("accept") or "")
@@ -294,7 +298,10 @@ def _reported(reports: Reports) -> list[http.Route]:
 
         return tell
 
-    return [http.Route(method, path, telling(report)) for path, report in reports.items() for method in ("GET", "HEAD")]
+    handlers = {path: telling(report) for path, report in app.reports().items()}
+    metrics_path = app.settings.proxy.paths.metrics
+    handlers[metrics_path] = for_operators(handlers[metrics_path], identify, lambda: app.settings)
+    return [http.Route(method, path, handler) for path, handler in handlers.items() for method in ("GET", "HEAD")]
 
 
 def _traces(proxy: Proxy, sealer: Sealer) -> Tracing | None:

@@ -11,6 +11,8 @@ from aiohttp import web
 
 from mcproxy.admin.health import HealthReport, Reports
 
+WebHandler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
 MAX_FORM: Final = 1024 * 1024
 """Largest form, in bytes."""
 
@@ -19,10 +21,23 @@ NO_REPORTS: Final[Reports] = MappingProxyType({})
 
 @asynccontextmanager
 async def served(
-    host: str, port: int, routes: Iterable[web.RouteDef], reports: Reports = NO_REPORTS
+    host: str,
+    port: int,
+    routes: Iterable[web.RouteDef],
+    reports: Reports = NO_REPORTS,
+    check_host: Callable[[web.Request], None] = lambda _request: None,
 ) -> AsyncIterator[str]:
-    """Listens while entered; yields the base URL. Raises OSError if it cannot listen."""
-    app = web.Application(client_max_size=MAX_FORM)
+    """Listens while entered; yields the base URL. `check_host` raises web.HTTPException for a foreign Host.
+
+    Raises OSError if it cannot listen.
+    """
+
+    @web.middleware
+    async def checked(request: web.Request, handler: WebHandler) -> web.StreamResponse:
+        check_host(request)
+        return await handler(request)
+
+    app = web.Application(client_max_size=MAX_FORM, middlewares=[checked])
     app.add_routes([*routes, *(web.get(path, _handler(report)) for path, report in reports.items())])
     runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0.25)
     await runner.setup()

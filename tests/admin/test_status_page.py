@@ -12,6 +12,7 @@ import pytest
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
+from mcproxy.admin.health import reports
 from mcproxy.admin.listener import served
 from mcproxy.admin.live_feed import Feed
 from mcproxy.admin.pages import Pages
@@ -263,3 +264,17 @@ async def test_subscriptions_are_counted_by_the_upstream_that_they_are_of() -> N
     async with site() as ui:
         ui.gateway.metrics.subscriptions.labels("odd", "clients").set(3)
         assert "odd <b>3</b>" in (await ui.get("/ui/sessions"))[1]
+
+
+@pytest.mark.parametrize("path", ["/ui", "/ui/static/style.css", "/metrics", "/healthz", "/nothing"])
+async def test_r42_nothing_is_served_under_a_foreign_host(path: str) -> None:
+    def refuse(request: web.Request) -> None:
+        raise web.HTTPMisdirectedRequest
+
+    health = reports(FakeGateway().metrics, list)
+    async with (
+        served("127.0.0.1", 0, [], health, refuse) as url,
+        aiohttp.ClientSession() as http,
+        http.get(url + path) as response,
+    ):
+        assert response.status == 421

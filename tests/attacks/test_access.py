@@ -198,6 +198,14 @@ async def test_a_cursor_that_was_made_up_opens_nothing(tmp_path: Path) -> None:
             assert "error" in refused, cursor
 
 
+async def test_metrics_name_no_upstream_to_a_caller_that_is_no_operator(tmp_path: Path) -> None:
+    async with guarded(tmp_path) as running:
+        for shown, status in ((b"", 401), (bearer(BOB) + b"\r\n", 403)):
+            received = await answer(running.url, b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n" + shown + b"\r\n")
+            assert code(received) == status
+            assert b"mcproxy_upstream_up" not in received
+
+
 async def test_nothing_of_the_gateways_environment_reaches_a_client(tmp_path: Path) -> None:
     async with guarded(tmp_path) as running:
         assert not any(key in str(running.log) for key in (ANN, BOB))

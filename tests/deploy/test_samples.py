@@ -75,7 +75,7 @@ def test_the_probes_ask_what_the_gateway_answers() -> None:
     (container,) = pod["containers"]
     assert container["livenessProbe"]["httpGet"]["path"] == "/healthz"
     assert container["readinessProbe"]["httpGet"]["path"] == "/readyz"
-    assert container["ports"] == [{"name": "http", "containerPort": Proxy().port}]
+    assert container["ports"][0] == {"name": "http", "containerPort": Proxy().port}
     assert pod["terminationGracePeriodSeconds"] > Proxy().shutdown_grace * 2
 
 
@@ -149,3 +149,16 @@ def test_what_the_readme_says_of_access_is_a_valid_configuration(tmp_path: Path)
     file = tmp_path / "mcproxy.yaml"
     file.write_text(text.replace("9f2c…", "a" * 64))
     assert load(file, {}).access.authentication.required
+
+
+def test_prometheus_scrapes_the_operators_listener_which_asks_for_no_key() -> None:
+    known = {"MCPROXY_SECRET": "0123456789abcdef", "MCPROXY_KEY_SHA256": "0" * 64, "GITHUB_TOKEN": "t"}
+    (job,) = yaml.safe_load((DEPLOY / "prometheus/prometheus.yml").read_text())["scrape_configs"]
+    composed = load(DEPLOY / "mcproxy.yaml", known)
+    assert job["static_configs"] == [{"targets": [f"mcproxy:{composed.admin.port}"]}]
+    assert "mcproxy" in composed.proxy.allowed_hosts
+    deployed = load(DEPLOY / "kubernetes/mcproxy.yaml", known)
+    (container,) = manifest("deployment")["spec"]["template"]["spec"]["containers"]
+    (scraped,) = manifest("monitor")["spec"]["endpoints"]
+    ports = {port["name"]: port["targetPort"] for port in manifest("service")["spec"]["ports"]}
+    assert {"name": ports[scraped["port"]], "containerPort": deployed.admin.port} in container["ports"]

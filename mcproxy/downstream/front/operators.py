@@ -1,4 +1,4 @@
-"""Access to the status page: only identified callers with the operator's role, under a host name of ours.
+"""Access to the status page and to metrics: identified callers with the operator's role, under a host name of ours.
 
 The page is served by aiohttp's server, which is for pages for people; our own server is for MCP's hot path. Both kinds
 of request are identified alike, by `HttpRequestFacts`. Browsers send Basic authentication, whose password is the key.
@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from aiohttp import web
 
-from mcproxy.access.identity import Fault, Identity, NotIdentified
+from mcproxy.access.identity import Fault, Identified, Identity, NotIdentified
 from mcproxy.call.identity import Principal
 from mcproxy.downstream.front.authentication import Authenticator
 from mcproxy.downstream.front.origin import admits_host
 from mcproxy.downstream.io.context import TransportContext
+from mcproxy.downstream.io.responses import Refusal
 from mcproxy.http import server as http
+from mcproxy.protocol.jsonrpc import INVALID_REQUEST
 from mcproxy.settings import Settings
 
 CHALLENGE: Final = 'Basic realm="mcproxy: the password is your key", charset="UTF-8"'
@@ -36,11 +38,15 @@ class Operators:
         self._settings = settings
         self._authenticator = Authenticator(context, identity)
 
+    def check_host(self, request: web.Request) -> None:
+        """Refuses a Host that is not ours (R42): a page could read what needs no identity. Raises web.HTTPException."""
+        host, local = request.headers.get("Host", ""), _PageRequest(request).local
+        own = {self._settings().admin.host, *(local or ())[:1]}
+        if not (admits_host(host, self._context.proxy.allowed_hosts) or admits_host(host, (), own)):
+            raise web.HTTPMisdirectedRequest(text=f"the Host {host!r} is not served here (proxy.allowed_hosts)\n")
+
     async def __call__(self, request: web.Request) -> Principal:
         """Raises web.HTTPException."""
-        host = request.headers.get("Host", "")
-        if not admits_host(host, self._context.proxy.allowed_hosts, {self._settings().admin.host}):
-            raise web.HTTPMisdirectedRequest(text=f"the Host {host!r} is not served here (proxy.allowed_hosts)\n")
         try:
             found = await self._authenticator.identify(_PageRequest(request))
         except NotIdentified as refusal:
@@ -48,15 +54,36 @@ class Operators:
                 raise web.HTTPForbidden(text=f"{refusal.sentence}\n") from refusal
             challenge = {"WWW-Authenticate": CHALLENGE}
             raise web.HTTPUnauthorized(headers=challenge, text=f"{refusal.sentence}\n") from refusal
-        self._check_role(found.principal)
+        lack = missing_role(self._settings(), found.principal)
+        if lack is not None:
+            raise web.HTTPForbidden(text=f"{lack}\n")
         return found.principal
 
-    def _check_role(self, principal: Principal) -> None:
-        settings = self._settings()
-        role = settings.admin.role
-        granted = settings.access.policy.principals.get(principal.name, ())
-        if self._identity.settings.required and role not in principal.roles and role not in granted:
-            raise web.HTTPForbidden(text=f"{principal.name} lacks the role {role!r} (admin.role)\n")
+
+def missing_role(settings: Settings, principal: Principal) -> str | None:
+    """Why a principal is no operator; None where it is one, or where callers are not authenticated."""
+    role = settings.admin.role
+    granted = settings.access.policy.principals.get(principal.name, ())
+    if not settings.access.authentication.required or role in principal.roles or role in granted:
+        return None
+    return f"{principal.name} lacks the role {role!r} (admin.role)"
+
+
+def for_operators(
+    handler: http.RoutedHandler,
+    identify: Callable[[http.Request], Awaitable[Identified]],
+    settings: Callable[[], Settings],
+) -> http.RoutedHandler:
+    """`handler` on the callers' listener, for operators alone where callers are authenticated."""
+
+    async def guarded(request: http.Request, path: Mapping[str, str]) -> http.Answered:
+        found = await identify(request)
+        lack = missing_role(settings(), found.principal)
+        if lack is not None:
+            raise Refusal(403, INVALID_REQUEST, lack)
+        return await handler(request, path)
+
+    return guarded
 
 
 class _PageRequest:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
 import anyio
 import pytest
-from aiohttp import web
+from aiohttp import ClientSession, web
 from aiohttp.test_utils import TestClient, TestServer
 
-from mcproxy.access.identity import Identity
+from mcproxy.access.identity import Identified, Identity
 from mcproxy.access.keys import digest
-from mcproxy.downstream.front.operators import Operators
-from mcproxy.settings import Settings
-from tests.fakes.gateway import FakeGateway, edge_of
+from mcproxy.downstream.front.authentication import Authenticator
+from mcproxy.downstream.front.operators import Operators, for_operators
+from mcproxy.http import server
+from mcproxy.settings import Proxy, Settings
+from tests.fakes.gateway import FakeGateway, edge_of, served
 
 pytestmark = pytest.mark.anyio
 
@@ -38,12 +40,13 @@ def settings(*, open_to_all: bool = False) -> Settings:
 
 
 @asynccontextmanager
-async def page(given: Settings) -> AsyncIterator[Client]:
-    async with edge_of(FakeGateway()) as context:
+async def page(given: Settings, allowed_hosts: tuple[str, ...] = ()) -> AsyncIterator[Client]:
+    async with edge_of(FakeGateway(), Proxy(allowed_hosts=allowed_hosts)) as context:
         identity = Identity(given.access.authentication, context.tasks.start_soon)
         operators = Operators(context, identity, lambda: given)
 
         async def look(request: web.Request) -> web.Response:
+            operators.check_host(request)
             return web.Response(text=(await operators(request)).name)
 
         application = web.Application()
@@ -97,3 +100,32 @@ async def test_r42_a_name_that_is_not_ours_is_refused() -> None:
     async with page(settings(open_to_all=True)) as client:
         status, text = await looks(client, Host="rebound.example")
     assert (status, "rebound.example" in text) == (421, True)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1:1", "localhost", "[::1]:9", "gw.example:8001"])
+async def test_r42_loopback_names_listed_ones_and_the_address_of_the_connection_are_ours(host: str) -> None:
+    async with page(settings(open_to_all=True), allowed_hosts=("gw.example",)) as client:
+        assert (await looks(client, Host=host))[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("shown", "status"), [(None, 401), ("Bearer mcp_wrong", 401), ("Bearer mcp_paul", 403), ("Bearer mcp_olga", 200)]
+)
+async def test_a_route_for_operators_needs_the_role(shown: str | None, status: int) -> None:
+    given = settings()
+
+    async def report(_request: server.Request, _path: Mapping[str, str]) -> server.Response:
+        return server.Response(200, b"figures")
+
+    async def identify(request: server.Request) -> Identified:
+        return await Authenticator(running.context, running.identity)(request)
+
+    route = server.Route("GET", "/metrics", for_operators(report, identify, lambda: given))
+    with anyio.fail_after(5):
+        async with (
+            served(authentication=given.access.authentication, extra_routes=[route]) as running,
+            ClientSession() as http,
+            http.get(f"{running.url}/metrics", headers={} if shown is None else {"Authorization": shown}) as response,
+        ):
+            assert response.status == status
+            assert (await response.text() == "figures") == (status == 200)
