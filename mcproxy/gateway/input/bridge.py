@@ -4,8 +4,8 @@
 |-----------|-----------|-------------------------------------------------------------------------------------------|
 | stateless | stateless | the upstream's `requestState` travels sealed in ours; nothing is stored                   |
 | stateless | handshake | the call is parked, alive, while the client fetches the answers (`parking`); an error that |
-|           |           | says which URLs to visit first becomes a request to visit them (`visiting`)               |
-| handshake | stateless | the client is asked while its call lasts, which is made again each round (`driving`)      |
+|           |           | says which URLs to visit first becomes a request to visit them (`url_elicitation`)               |
+| handshake | stateless | the client is asked while its call lasts, which is made again each round (`rounds`)      |
 | handshake | handshake | `Client.ask`, and nothing to do here                                                      |
 
 Which kind the upstream is shows in what it does: it returns `InputRequired`, or it asks. Where its link is known to be
@@ -30,7 +30,7 @@ from mcproxy.gateway.component import Component, Reconfiguration
 from mcproxy.gateway.input.parked_call import UnparkableClient, undeclared
 from mcproxy.gateway.input.parking import Parking, Pause
 from mcproxy.gateway.input.request_state import Parked, Relayed, RequestStates, refused
-from mcproxy.gateway.input.rounds import driven
+from mcproxy.gateway.input.rounds import with_input
 from mcproxy.gateway.input.url_elicitation import is_unwilling, url_elicitations
 from mcproxy.protocol.eras import STATELESS_VERSIONS
 from mcproxy.protocol.inputs import INPUT_REQUESTS, REQUEST_STATE, Capabilities, merged, missing_capabilities
@@ -98,7 +98,7 @@ class InputBridge(Component):
         outcome = await handler(call)
         if type(outcome) is not InputRequired:
             return outcome
-        return await driven(handler, call, outcome, self._limits.max_rounds, self._sleep, self._mint)
+        return await with_input(handler, call, outcome, self._limits.max_rounds, self._sleep, self._mint)
 
     async def _answer_by_results(self, handler: Handler, call: Call) -> Outcome:
         outcome: Outcome | Pause

@@ -1,7 +1,7 @@
-"""For a client of the handshake eras, the rounds of a call whose upstream asks by its results (2026-07-28, mrtr).
+"""For a handshake client: repeats a call whose upstream asks for input in its results (2026-07-28, mrtr).
 
-Each request for input is put to the client while its call lasts, and the call is made again with the answers. Keeps
-nothing between calls.
+Each question is put to the client while its call lasts, and the call is made again with the answers, a bounded number
+of times. Keeps nothing between calls.
 """
 
 from __future__ import annotations
@@ -19,20 +19,25 @@ from mcproxy.concurrency.clock import Sleep
 from mcproxy.protocol.inputs import INPUT_RESPONSES, REQUEST_STATE, UNANSWERED, missing_capabilities, named
 from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, INVALID_REQUEST, Params, parse_text, raw
 
-_PAUSE: Final = 0.1
-"""Seconds before a call that needs no input is made again, doubled each time: the upstream sheds load so."""
+FIRST_PAUSE: Final = 0.1
+LONGEST_PAUSE: Final = 0.25
+"""Seconds before a call is made again that needs no input: so an upstream sheds load. Doubled with each in a row."""
 
 
-async def driven(
+async def with_input(
     handler: Handler, call: Call, required: InputRequired, rounds: int, sleep: Sleep, mint: Callable[[], str]
 ) -> Outcome:
     """The outcome of `call`, whose first one was `required`, in at most `rounds` more calls. Raises McpError.
 
     `mint` makes ids of elicitations.
     """
-    for retries in range(rounds):
-        if not required.requests:
-            await sleep(_PAUSE * 2**retries)
+    pause = FIRST_PAUSE
+    for _ in range(rounds):
+        if required.requests:
+            pause = FIRST_PAUSE
+        else:
+            await sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE)
         call.notes.asked = True
         answers = await _answers(call, required.requests, mint)
         outcome = await handler(call.with_params(_retry(call.params, required, answers)))
@@ -53,13 +58,13 @@ def _retry(params: Params, required: InputRequired, answers: dict[str, Raw]) -> 
 
 
 async def _answers(call: Call, requests: dict[str, InputRequest], mint: Callable[[], str]) -> dict[str, Raw]:
-    """All are asked at once; the first that cannot be answered ends the call. Raises McpError."""
+    """The answers to all questions, which are put at once; the first that fails ends the call. Raises McpError."""
     answers: dict[str, Raw] = {}
     failures: list[McpError] = []
 
     async def put(key: str, request: InputRequest) -> None:
         try:
-            answers[key] = await _answer(call, _as_before(request, mint))
+            answers[key] = await _answer(call, _with_id(request, mint))
         except McpError as failure:
             failures.append(failure)
             tasks.cancel_scope.cancel()
@@ -80,14 +85,14 @@ async def _answer(call: Call, request: InputRequest) -> Raw:
     try:
         return await call.client.ask(request)
     except McpError:
-        # InputResponses hold results alone. A person who gave no answer is one; a sample that failed is none.
+        # InputResponses hold results alone. That a person gave no answer has a result; a failed sample has none.
         if request.method not in UNANSWERED:
             raise
         return UNANSWERED[request.method]
 
 
-def _as_before(request: InputRequest, mint: Callable[[], str]) -> InputRequest:
-    """2025-11-25, elicitation: a request to visit a URL has an id, which 2026-07-28 does without."""
+def _with_id(request: InputRequest, mint: Callable[[], str]) -> InputRequest:
+    """An elicitation by URL gets the id that 2025-11-25 wants and 2026-07-28 does without."""
     if parse_text(request.params.get("mode", b"")) != "url" or "elicitationId" in request.params:
         return request
     return InputRequest(request.method, {**request.params, "elicitationId": raw(mint())})

@@ -127,6 +127,17 @@ async def test_an_upstream_that_sheds_load_is_called_again_later() -> None:
     assert world.time.naps == [0.1, 0.2]
 
 
+async def test_rounds_without_input_back_off_to_a_quarter_of_a_second_and_afresh_after_input() -> None:
+    shed = required({}, "s")
+    tool = scripted(shed, shed, shed, shed, required({"a": roots()}, "s"), shed, shed, complete(done=True))
+    async with bridged(tool) as world, anyio.create_task_group() as tasks:
+        tasks.start_soon(legacy, world)
+        for _ in range(10):
+            await world.time.go_by(1)
+    assert len(tool.calls) == 8
+    assert world.time.naps == [0.1, 0.2, 0.25, 0.25, 0.1, 0.2]
+
+
 async def test_an_upstream_that_is_never_content_fails_the_call() -> None:
     tool = scripted(required({"a": roots()}, "s"))
     async with bridged(tool, max_rounds=3) as world:
