@@ -37,6 +37,7 @@ from mcproxy.catalog.merging import View, read_listing
 from mcproxy.catalog.naming import RefusedEntry, Space
 from mcproxy.concurrency.clock import Clock, Sleep
 from mcproxy.concurrency.coalescer import Coalescer
+from mcproxy.concurrency.pace import Pace
 from mcproxy.concurrency.wakeup import Wakeup
 from mcproxy.gateway.component import Component, Reconfiguration
 from mcproxy.gateway.listings.internal_calls import internal_call, retry_delay
@@ -51,6 +52,10 @@ from mcproxy.settings import UpstreamSettings as Spec
 from mcproxy.telemetry.metrics import UNKNOWN, Metrics
 
 log = structlog.get_logger()
+
+FIRST_PAUSE: Final = 0.25
+LONGEST_PAUSE: Final = 1.0
+"""Seconds from one fetch of a changed list to the next, where its upstream says again and again that it changed."""
 
 SOONEST_AGAIN: Final = 1.0
 """Seconds for which a list is served as it is, however soon its upstream says that its time is over."""
@@ -80,6 +85,11 @@ class ListFetcher(Component):
         self._connecting: Coalescer[LinkKey] = Coalescer(self._connect)
         self._expiries: Coalescer[LinkKey] = Coalescer(self._expire, sleep)
         self._failures: Counter[ListKey] = Counter()
+        self._pace: Pace[ListKey] = Pace(FIRST_PAUSE, LONGEST_PAUSE)
+        self._due: set[ListKey] = set()
+        """Lists that changed, and are fetched once the pause is over."""
+        self._hanging: set[LinkKey] = set()
+        """Links that a list has waited for in vain: until their next answer no other does."""
         self._changed_since: dict[ListKey, float] = {}
         """Since when a change is known of that nobody was told yet."""
         self._callers: dict[LinkKey, Caller] = {}
@@ -177,15 +187,22 @@ class ListFetcher(Component):
         """As `known`; besides, what is out of date is fetched anew, if nobody would say so (caching, Freshness)."""
         keys = [ListKey(link, kind) for link in self._catalogue.links(caller)]
         outdated = [key for key in keys if self._is_outdated(key)]
-        if not outdated and not any(self._is_awaited(key) for key in keys):
-            return
         for key in outdated:
             if not self._fetches.busy(key):
                 self._fetches.want(key)
-        with anyio.move_on_after(seconds):
-            await self.known(caller, kind, seconds)
+        waited = [key for key in keys if key.link not in self._hanging]
+        outdated = [key for key in outdated if key.link not in self._hanging]
+        if not outdated and not any(self._is_awaited(key) for key in waited):
+            return
+        with anyio.move_on_after(seconds) as waiting:
+            await self._known([key.link for key in waited], kind, seconds)
             for key in outdated:
                 await self._fetches.done(key)
+        if waiting.cancelled_caught or any(self._is_awaited(key) for key in waited):
+            slow = {key for key in waited if self._is_awaited(key)} | {
+                key for key in outdated if self._fetches.busy(key)
+            }
+            self._hanging.update(key.link for key in slow)
 
     async def settled(self) -> None:
         """Returns when every upstream's first attempt is over, and the lists of those that connected are known."""
@@ -222,9 +239,13 @@ class ListFetcher(Component):
             return
         self._metrics.list_fetches.labels(link.upstream, kind.value).inc()
         asked, noticed = self._now(), self._changed_since.pop(key, None)
+        self._due.discard(key)
+        if noticed is not None:
+            self._pace.begin(key, asked)
         fetched = await fetch_pages(lambda params: self._page(key, params, owner), kind, bounds)
         if not self._catalogue.is_up(link):
             return
+        self._hanging.discard(link)
         if isinstance(fetched, Failed):
             self._note_change(key, noticed)
             self._retry(key, fetched)
@@ -232,10 +253,14 @@ class ListFetcher(Component):
             self._failures.pop(key, None)
             self._store(key, fetched)
             # A change that came meanwhile may not be in what was fetched (R35).
-            self._catalogue.renew(link, kind, DOUBTFUL if self._fetches.wanted(key) else stated(fetched.hints, asked))
+            self._catalogue.renew(link, kind, DOUBTFUL if self._is_wanted(key) else stated(fetched.hints, asked))
             self._poll(key)
             self._observe_delay(key, noticed)
         self._wakeup.notify_all()
+
+    def _is_wanted(self, key: ListKey) -> bool:
+        """Whether the list changed since its last fetch began."""
+        return key in self._due or self._fetches.wanted(key)
 
     async def _page(self, key: ListKey, params: Params, owner: Listener | None) -> Outcome:
         """A page for a session that is gone would make a link that nobody releases (R14)."""
@@ -292,11 +317,16 @@ class ListFetcher(Component):
         link, kind = key
         if not self._catalogue.announces(link, kind.capability):
             return
-        if self._fetches.wanted(key):
+        if self._is_wanted(key):
             self._metrics.coalesced_notifications.labels(link.upstream, kind.value).inc()
         self._note_change(key, self._now())
         self._catalogue.renew(link, kind, DOUBTFUL)
-        self._fetches.want(key)
+        wait = self._pace.wait(key, self._now())
+        if not wait:
+            self._fetches.want(key)
+        elif key not in self._due:
+            self._due.add(key)
+            self._fetches.want_after(key, wait)
 
     def _note_change(self, key: ListKey, since: float | None) -> None:
         if since is not None:
@@ -322,6 +352,9 @@ class ListFetcher(Component):
             self._fetches.forget(ListKey(link, kind))
             self._failures.pop(ListKey(link, kind), None)
             self._changed_since.pop(ListKey(link, kind), None)
+            self._pace.forget(ListKey(link, kind))
+            self._due.discard(ListKey(link, kind))
+        self._hanging.discard(link)
         with self.announcing(link.upstream):
             self._catalogue.retire(link)
 
@@ -340,7 +373,7 @@ class ListFetcher(Component):
     def _poll(self, key: ListKey) -> None:
         """Asks again in a while (caching: those who poll "MUST apply jitter and backoff"; `_retry` backs off)."""
         seconds = self._specs[key.link.upstream].list_poll
-        if seconds and not self._fetches.wanted(key) and not self._announces_changes(key):
+        if seconds and not self._is_wanted(key) and not self._announces_changes(key):
             self._fetches.want_after(key, seconds * (0.75 + self._chance() / 2))
 
     def _store(self, key: ListKey, fetched: FetchedPages) -> None:

@@ -8,9 +8,23 @@ import pytest
 from mcproxy.call.clients import ListChanged
 from mcproxy.call.errors import Reason
 from mcproxy.call.upstreams import LinkState, PushChannel, Retired, UnannouncedLists
+from mcproxy.gateway.gateway import Gateway
 from mcproxy.protocol.jsonrpc import raw
 from mcproxy.protocol.methods import Kind
-from tests.fakes.upstream import FakeUpstream, complete, error, failed, house, quiet, resource, tool
+from mcproxy.sealing import Sealer
+from mcproxy.telemetry.metrics import Metrics
+from tests.fakes.upstream import (
+    FakeListener,
+    FakeUpstream,
+    complete,
+    error,
+    failed,
+    house,
+    quiet,
+    resource,
+    settings_of,
+    tool,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -81,6 +95,8 @@ async def test_r19_a_storm_is_two_fetches_and_ends_with_the_last_state() -> None
         for number in range(200):
             h["a"].list_changed(Kind.TOOLS, [tool(f"t{number}")])
         h["a"].gate.open()
+        await quiet()
+        h.sleeper.wake()
         await h["a"].called("tools/list", 3)
         await listener.hears(TOOLS_CHANGED)
         await quiet()
@@ -137,6 +153,7 @@ async def test_a_news_in_the_meantime_does_not_wait_for_the_next_attempt() -> No
         await h.sleeper.slept(1)
         listener = h.listener()
         h["a"].answers["tools/list"] = lambda call: complete(tools=[tool("y")])
+        h.clock.now += 0.5
         h["a"].announce(TOOLS_CHANGED)
         await listener.hears(TOOLS_CHANGED)
 
@@ -609,3 +626,88 @@ async def test_a_change_is_timed_until_it_is_told_however_often_its_fetch_failed
         await quiet()
         labels = {"upstream": "a", "kind": "tools"}
         assert h.metrics.registry.get_sample_value("mcproxy_notification_delay_seconds_sum", labels) == 7
+
+
+class PassingTime:
+    """A clock and a sleep that go by together, as far as the test says."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self._sleepers: list[tuple[float, anyio.Event]] = []
+
+    def clock(self) -> float:
+        return self.now
+
+    async def sleep(self, seconds: float) -> None:
+        woken = anyio.Event()
+        self._sleepers.append((self.now + seconds, woken))
+        await woken.wait()
+
+    async def go_by(self, seconds: float) -> None:
+        self.now += seconds
+        for due, woken in self._sleepers:
+            if due <= self.now:
+                woken.set()
+        await quiet()
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_a_storm_of_changes_costs_few_fetches_and_notifications_and_ends_with_the_last_list(fails: bool) -> None:
+    up, time = FakeUpstream("up", resources={"listChanged": True}), PassingTime()
+    settings = settings_of({"up": {}})
+    gateway = Gateway(settings, {"up": up}, Metrics(), Sealer(b"secret"), sleep=time.sleep, now=time.clock)
+    up.on_event = gateway.on_event
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(gateway.run)
+        up.connect()
+        await quiet()
+        listener = FakeListener()
+        gateway.join(listener)
+        await time.go_by(60)
+        up.calls.clear()
+        if fails:
+            up.answers["resources/list"] = up.answers["resources/templates/list"] = lambda call: failed("too busy")
+        for number in range(500):
+            up.lists[Kind.RESOURCES] = [resource(f"memo:{number}")]
+            up.lists[Kind.TEMPLATES] = [{"uriTemplate": f"memo:{number}/{{x}}", "name": "t"}]
+            up.announce(ListChanged(Kind.RESOURCES))
+            up.announce(ListChanged(Kind.TEMPLATES))
+            await time.go_by(0.001)
+        up.answers.clear()
+        await time.go_by(1)
+        await time.go_by(60)
+        assert len(up.calls) <= 6
+        assert len(listener.changes) <= 20
+        assert [shown.key for shown in gateway.catalogue().lists[Kind.RESOURCES]] == ["up+memo:499"]
+        assert [shown.key for shown in gateway.catalogue().lists[Kind.TEMPLATES]] == ["up+memo:499/{x}"]
+        tasks.cancel_scope.cancel()
+
+
+async def test_a_hanging_upstream_delays_a_list_once() -> None:
+    slow, well = FakeUpstream("slow"), FakeUpstream("well")
+    well.lists[Kind.TOOLS] = [tool("run")]
+    well.lists[Kind.PROMPTS] = [{"name": "greet"}]
+    slow.gate.shut()
+    async with house(slow, well, list_wait=0.05) as h:
+        slow.connect()
+        well.connect()
+        await quiet()
+        assert await h.listed(Kind.TOOLS) == ["well__run"]
+        h.gateway.reconfigure(settings_of({"slow": {}, "well": {}}, list_wait=60), h.upstreams)
+        assert await h.listed(Kind.TOOLS) == ["well__run"]
+        assert await h.listed(Kind.PROMPTS) == ["well__greet"]
+        slow.lists[Kind.TOOLS] = [tool("late")]
+        slow.gate.open()
+        await quiet()
+        assert await h.listed(Kind.TOOLS) == ["slow__late", "well__run"]
+
+
+async def test_an_upstream_that_hangs_as_it_connects_delays_a_list_once() -> None:
+    slow, well = FakeUpstream("slow"), FakeUpstream("well")
+    well.lists[Kind.TOOLS] = [tool("run")]
+    async with house(slow, well, list_wait=0.05) as h:
+        well.connect()
+        await quiet()
+        assert await h.listed(Kind.TOOLS) == ["well__run"]
+        h.gateway.reconfigure(settings_of({"slow": {}, "well": {}}, list_wait=60), h.upstreams)
+        assert await h.listed(Kind.PROMPTS) == []
