@@ -104,6 +104,7 @@ async def test_r45_a_rug_that_is_pulled_leaves_no_tool_and_the_original_brings_i
         assert h["up"].count("tools/call") == calls
         assert refused(h, "tools") == 1
         assert "description 'Pushes.' became" in h.gateway.unapproved()[0].why
+        h.clock.now += 1
         h["up"].list_changed(Kind.TOOLS, [PUSH, PULL])
         await old.hears(ListChanged(Kind.TOOLS), 2)
         assert decoded(await h.call("tools/call", endpoint=endpoint, name=f"{prefix}push")) == {"content": []}

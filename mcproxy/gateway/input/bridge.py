@@ -1,12 +1,12 @@
 """The bridge between the eras: how an upstream's requests for input reach clients of either kind, and come back.
 
-| client    | upstream  | what happens                                                                              |
-|-----------|-----------|-------------------------------------------------------------------------------------------|
-| stateless | stateless | the upstream's `requestState` travels sealed in ours; nothing is stored                   |
-| stateless | handshake | the call is parked, alive, while the client fetches the answers (`parking`); an error that |
-|           |           | says which URLs to visit first becomes a request to visit them (`url_elicitation`)               |
+| client    | upstream  | what happens                                                                             |
+|-----------|-----------|------------------------------------------------------------------------------------------|
+| stateless | stateless | the upstream's `requestState` travels sealed in ours; nothing is stored                  |
+| stateless | handshake | the call is parked, alive, while the client fetches the answers (`parking`); an error    |
+|           |           | with URLs to visit first (-32042) becomes elicitations by URL (`url_elicitation`)        |
 | handshake | stateless | the client is asked while its call lasts, which is made again each round (`rounds`)      |
-| handshake | handshake | `Client.ask`, and nothing to do here                                                      |
+| handshake | handshake | `Client.ask`, and nothing to do here                                                     |
 
 Which kind the upstream is shows in what it does: it returns `InputRequired`, or it asks. Where its link is known to be
 stateless before, a call is not made ready to be parked.

@@ -199,9 +199,7 @@ class ListFetcher(Component):
             for key in outdated:
                 await self._fetches.done(key)
         if waiting.cancelled_caught or any(self._is_awaited(key) for key in waited):
-            slow = {key for key in waited if self._is_awaited(key)} | {
-                key for key in outdated if self._fetches.busy(key)
-            }
+            slow = [key for key in waited if self._is_awaited(key) or (key in outdated and self._fetches.busy(key))]
             self._hanging.update(key.link for key in slow)
 
     async def settled(self) -> None:
