@@ -7,9 +7,9 @@ What lies below passes as the very bytes that came in. A message is either under
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from itertools import accumulate
-from typing import Final, Literal
+from collections.abc import Callable, Mapping
+from itertools import accumulate, count
+from typing import Final, Literal, TypeVar
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
@@ -37,11 +37,24 @@ _LINE_FEED, _CARRIAGE_RETURN = b"\n\r"  # as numbers, which is what bytes are se
 
 EMPTY_OBJECT: Final = Raw(b"{}")
 
+MAX_MEMBERS: Final = 1024
+"""Members of an object whose first level is read: `params`, `result`, `_meta` and their like."""
+MAX_BATCH: Final = 1000
+"""Messages of a batch."""
+
+_MANY_MEMBERS_AT: Final = 4 * MAX_MEMBERS
+"""Bytes of the shortest object with more than MAX_MEMBERS members: `"":1,` and so on, with a few keys alike."""
+_MANY_QUOTES: Final = 40_000
+"""Quotes of a text whose objects may take long to read: their members are counted as they are read."""
+_MANY_COMMAS: Final = 20_000
+"""Commas, likewise, of a text whose arrays may take long to read."""
+
 _STRINGS: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
-_ESCAPES: Final = re.compile(
-    rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(?P<half>u[dD][89a-fA-F][0-9a-fA-F]{2})|.)",
-    re.DOTALL,
+_HALF_PAIR: Final = re.compile(
+    rb"\\u[dD](?:[89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F][0-9a-fA-F]{2})"
+    rb"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD])[c-fC-F][0-9a-fA-F]{2})"
 )
+"""One half of a surrogate pair, where no backslash is escaped."""
 _ESCAPED: Final = b"\\u00"
 """JSON may spell letters so; then looking for a word among the bytes proves nothing."""
 _BACKSLASH: Final = _ESCAPED[0]
@@ -53,7 +66,8 @@ _SCALAR: Final = rb'"(?!id")[^"\\]++"\s*+:\s*+(?:%b|-?+\d++|null)\s*+' % _STRING
 _FIRST_ID: Final = re.compile(rb"(?:\xef\xbb\xbf)?\s*+\{\s*+(?:%b,\s*+)*+%b[,}]" % (_SCALAR, _ID), re.DOTALL)
 _LAST_ID: Final = re.compile(rb",\s*+%b(?:,\s*+%b)*+\}\s*\Z" % (_ID, _SCALAR), re.DOTALL)
 _NO_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
-_OPENING: Final = bytes(byte in b"[{" for byte in range(256))
+_STEPS: Final = bytes(1 if byte in b"[{" else 255 for byte in range(256))
+"""By a bracket: how it changes the depth, as a signed byte."""
 
 
 class Request(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="jsonrpc", tag=VERSION):
@@ -92,6 +106,10 @@ Answer = Response | ErrorResponse
 Message = Request | Notification | Answer
 
 
+_MAX_REASON: Final = 200
+"""Characters of the decoder's own words, which may quote what it read."""
+
+
 class InvalidMessage(Exception):
     """Bytes that are no message: `code` is PARSE_ERROR or INVALID_REQUEST, `id` the sender's where readable."""
 
@@ -105,6 +123,10 @@ class InvalidMessage(Exception):
 
     def response(self) -> ErrorResponse:
         return ErrorResponse(self.id, ErrorObject(self.code, self.reason))
+
+
+class TooMany(Exception):
+    """More members or items than are read. The text is a phrase that goes on from the name of what has them."""
 
 
 class _Error(msgspec.Struct):
@@ -151,10 +173,14 @@ def parse(data: bytes | Raw) -> Message:
         text = data if isinstance(data, bytes) else bytes(data)
         if not text.isascii():
             text.decode()
+        if len(text) > _MANY_QUOTES and text.count(b'"') > _MANY_QUOTES:
+            return _read_closely(text)
         plain = _plain.decode(text)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return _read_closely(data)
     id, method = plain.id, plain.method
+    if len(text) > _MANY_MEMBERS_AT:
+        _check_members(plain)
     if method is not UNSET and id is UNSET:
         return Notification(method, plain.params or {})
     if id is UNSET or id is None:
@@ -164,6 +190,14 @@ def parse(data: bytes | Raw) -> Message:
     if plain.error is UNSET and plain.result is not UNSET:
         return Response(id, plain.result)
     return _read_closely(data)
+
+
+def _check_members(plain: _Plain) -> None:
+    """Raises InvalidMessage where the message has more than MAX_MEMBERS members below its first level."""
+    for name, members in (("params", plain.params), ("result", plain.result)):
+        if isinstance(members, dict) and len(members) > MAX_MEMBERS:
+            id = None if plain.id is UNSET else plain.id
+            raise InvalidMessage(INVALID_REQUEST, f'the member "{name}" has more than {MAX_MEMBERS} members', id)
 
 
 def _read_closely(data: bytes | Raw) -> Message:
@@ -200,7 +234,9 @@ def parse_batch(data: bytes) -> list[Message | InvalidMessage] | None:
     if not data.lstrip(b" \t\r\n").startswith(b"["):
         return None
     try:
-        members = _batch.decode(data)
+        members = parse_array(data, MAX_BATCH)
+    except TooMany as error:
+        raise InvalidMessage(INVALID_REQUEST, f"a batch of more than {MAX_BATCH} messages") from error
     except (msgspec.MsgspecError, RecursionError) as error:
         raise InvalidMessage(PARSE_ERROR, _fault(data, error)) from error
     if not members:
@@ -209,10 +245,10 @@ def parse_batch(data: bytes) -> list[Message | InvalidMessage] | None:
 
 
 def parse_object(data: bytes | Raw) -> Params:
-    """The first level of a JSON object. Raises InvalidMessage where it is none."""
+    """The first level of a JSON object. Raises InvalidMessage where it is none, or has too many members."""
     try:
-        return _object.decode(data)
-    except (msgspec.MsgspecError, RecursionError) as error:
+        return _members(data)
+    except (TooMany, msgspec.MsgspecError, RecursionError) as error:
         raise InvalidMessage(INVALID_PARAMS, f"expected a JSON object: {_reason(error)}") from error
 
 
@@ -222,6 +258,17 @@ def object_or_empty(data: bytes | Raw) -> Params:
         return parse_object(data)
     except InvalidMessage:
         return {}
+
+
+def parse_array(data: bytes | Raw, most: int) -> list[Raw]:
+    """The items of a JSON array. Raises TooMany where there are more than `most`, else MsgspecError, RecursionError."""
+    text = bytes(data) if len(data) > _MANY_COMMAS else b""
+    if text.count(b",") > _MANY_COMMAS:
+        _count_items(text, most)
+    items = _batch.decode(data)
+    if len(items) > most:
+        raise TooMany(f"has more than {most} items")
+    return items
 
 
 def parse_text(data: bytes | Raw) -> str | None:
@@ -290,8 +337,8 @@ def nests_deeper(data: bytes | Raw, levels: int) -> bool:
     text = bytes(data)
     if text.count(b"{") + text.count(b"[") <= levels:
         return False
-    brackets = _STRINGS.sub(b"", text).translate(_OPENING, _NO_BRACKETS)
-    return max(accumulate(map((-1, 1).__getitem__, brackets)), default=0) > levels
+    steps = _STRINGS.sub(b"", text).translate(_STEPS, _NO_BRACKETS)
+    return max(accumulate(memoryview(steps).cast("b")), default=0) > levels
 
 
 def one_line(data: bytes) -> bytes:
@@ -325,7 +372,9 @@ def _read_call(envelope: _Envelope, id: RequestId | None) -> Request | Notificat
     params: Params = {}
     if envelope.params is not UNSET and bytes(envelope.params) != b"null":
         try:
-            params = _object.decode(envelope.params)
+            params = _members(envelope.params)
+        except TooMany as error:
+            raise InvalidMessage(INVALID_REQUEST, f'the member "params" {error}', id) from error
         except (msgspec.MsgspecError, RecursionError) as error:
             raise InvalidMessage(INVALID_REQUEST, 'the member "params" must be an object', id) from error
     if envelope.id is UNSET:
@@ -337,7 +386,9 @@ def _read_call(envelope: _Envelope, id: RequestId | None) -> Request | Notificat
 
 def _read_result(member: Raw, id: RequestId) -> Params:
     try:
-        return _object.decode(member)
+        return _members(member)
+    except TooMany as reason:
+        raise InvalidMessage(INVALID_REQUEST, f'the member "result" {reason}', id) from reason
     except (msgspec.MsgspecError, RecursionError) as reason:
         raise InvalidMessage(INVALID_REQUEST, "a result must be a JSON object", id, is_answer=True) from reason
 
@@ -360,6 +411,61 @@ def _legible_id(data: bytes) -> RequestId | None:
     return None if found is None else parse_id(found["id"])
 
 
+class _Key:
+    """A key that is counted as it is read."""
+
+    __slots__ = ("text",)
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+
+class _Item:
+    """An item that is counted as it is read."""
+
+
+_T = TypeVar("_T")
+
+
+def _counting(make: Callable[[object], _T], most: int, what: str) -> Callable[[type, object], _T]:
+    """For a decoder, which stops at the first member or item that is one too many."""
+    number = count(1)
+
+    def convert(_type: type, value: object) -> _T:
+        if next(number) > most:
+            raise TooMany(f"has more than {most} {what}")
+        return make(value)
+
+    return convert
+
+
+def _members(data: bytes | Raw) -> Params:
+    """Raises TooMany, MsgspecError or RecursionError. One member too many costs no more than MAX_MEMBERS do."""
+    text = bytes(data) if len(data) > _MANY_QUOTES else b""
+    if text.count(b'"') > _MANY_QUOTES:
+        hook = _counting(lambda value: _Key(str(value)), MAX_MEMBERS, "members")
+        found = _decoded(text, dict[_Key, Raw], hook)
+        return {key.text: value for key, value in found.items()}
+    members = _object.decode(data)
+    if len(members) > MAX_MEMBERS:
+        raise TooMany(f"has more than {MAX_MEMBERS} members")
+    return members
+
+
+def _count_items(text: bytes, most: int) -> None:
+    _decoded(text, list[_Item], _counting(lambda value: _Item(), most, "items"))
+
+
+def _decoded(text: bytes, type: type[_T], hook: Callable[[type, object], object]) -> _T:
+    """Raises what `hook` raises, which the decoder wraps."""
+    try:
+        return msgspec.json.decode(text, type=type, dec_hook=hook)
+    except msgspec.ValidationError as error:
+        if isinstance(error.__cause__, TooMany):
+            raise error.__cause__ from error
+        raise
+
+
 def _is_json(data: bytes | Raw) -> bool:
     try:
         msgspec.json.decode(data, type=Raw)
@@ -371,10 +477,10 @@ def _is_json(data: bytes | Raw) -> bool:
 
 def _fault(data: bytes | Raw, error: Exception) -> str:
     """Why `data` was not read. RFC 8259, section 8.2: what half a surrogate pair means, nobody can say."""
-    if any(escape["half"] for escape in _ESCAPES.finditer(data)):
+    if _HALF_PAIR.search(bytes(data).replace(b"\\\\", b"")):
         return "a string holds one half of a surrogate pair, which is no character: send both, or neither"
     return f"not valid JSON: {_reason(error)}"
 
 
 def _reason(error: Exception) -> str:
-    return "nested too deeply" if isinstance(error, RecursionError) else str(error)
+    return "nested too deeply" if isinstance(error, RecursionError) else str(error)[:_MAX_REASON]
