@@ -16,6 +16,7 @@ from random import getrandbits
 from typing import Final, Literal
 
 import msgspec
+import re2
 from msgspec import Raw
 
 from mcproxy.call.calls import Call, CallSubject, Decision, Failed, Outcome
@@ -23,7 +24,7 @@ from mcproxy.call.identity import Caller
 from mcproxy.protocol.envelope import META
 from mcproxy.protocol.jsonrpc import InvalidMessage, RequestId, parse_object, parse_text, size_of
 from mcproxy.sealing import Digest
-from mcproxy.telemetry.logs import MIN_SECRET, REDACTED
+from mcproxy.telemetry.logs import REDACTED, encodable, masking
 
 MAX_TEXT: Final = 256
 """Characters of a text that a peer chose; a longer one is cut."""
@@ -40,18 +41,18 @@ _NAMES: Final = re.compile(
 )
 """Names of arguments whose values are secrets."""
 
-_LOOKS: Final = re.compile(
-    r"(?:Bearer|Basic)\s+[\w.~+/=-]+"
+# RE2 takes time that grows with the text, and not with its square: whoever calls chooses what is looked at.
+_LOOKS: Final = re2.compile(
+    r"(?is)(?:Bearer|Basic)\s+[\w.~+/=-]+"
     r"|eyJ[\w-]+\.[\w-]+(?:\.[\w-]*)*"
     r"|(?:gh[pousr]|github_pat|glpat|sk|pk|rk|xox[abprs]|mcp\w*|hf|npm)[-_][\w-]{16,}"
     r"|A(?:KI|SI)A[0-9A-Z]{16}"
-    r"|-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END|$)",
-    re.DOTALL | re.IGNORECASE,
+    r"|-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END|$)"
 )
 """What looks like a token or a key wherever it stands."""
 
-_USER: Final = re.compile(r"(?<=://)[^/?#\s@]*@")
-_QUERY: Final = re.compile(r"(?<=[?&;])([^=&;#\s]{1,200})=[^&;#\s]+")
+_USER: Final = re2.compile(r"://[^/?#\s@]*@")
+_QUERY: Final = re2.compile(r"([?&;])([^=&;#?\s]+)=[^&;#\s]+")
 _TRACE: Final = re.compile(r"[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}.*")
 
 _FRACTIONS: Final = tuple(f".{thousandth:03}+00:00" for thousandth in range(1000))
@@ -145,13 +146,14 @@ def trace_id(params: dict[str, Raw]) -> str | None:
 
 def cleaning(secrets: Iterable[str]) -> Clean:
     """Takes `secrets` out of a text, and what looks like one; and cuts it. Remembers the latest texts."""
-    known = sorted({secret for secret in secrets if len(secret) >= MIN_SECRET}, key=len, reverse=True)
-    by_value = re.compile("|".join(map(re.escape, known)) or r"(?!)")
+    mask = masking(secrets)
 
     @lru_cache(REMEMBERED)
     def clean(text: str) -> str:
-        text = _QUERY.sub(rf"\1={REDACTED}", _USER.sub(f"{REDACTED}@", text))
-        text = _LOOKS.sub(REDACTED, by_value.sub(REDACTED, text))
+        whole = encodable(text)
+        cleaned = _QUERY.sub(rf"\1\2={REDACTED}", _USER.sub(f"://{REDACTED}@", mask(whole)))
+        cleaned = _LOOKS.sub(REDACTED, cleaned)
+        text = text if cleaned == whole else cleaned
         return text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}..."
 
     return lambda text: clean(text[:MAX_READ])

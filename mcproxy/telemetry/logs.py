@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import io
 import logging
-import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from contextvars import ContextVar
 from typing import Final, Literal, TextIO, cast
 
+import re2
 import structlog
 from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.web import RequestPayloadError
@@ -23,6 +23,12 @@ MIN_SECRET: Final = 6
 """Shorter values are words such as `true` and `debug`: to redact them would hide much and protect little."""
 
 REDACTED: Final = "[redacted]"
+
+MAX_TEXT: Final = 8192
+"""Characters of one text in a line, and of an error that is kept; a longer one is cut."""
+
+Mask = Callable[[str], str]
+"""Puts REDACTED in place of each secret in a text."""
 
 Facts = Callable[[], Mapping[str, object]]
 
@@ -93,8 +99,8 @@ def _of_its_call(_logger: WrappedLogger, _method: str, event: EventDict) -> Even
 
 def redacting(values: Iterable[str]) -> Processor:
     """A processor that puts REDACTED in place of each of `values`, however deep in an event."""
-    secrets = sorted({value for value in values if len(value) >= MIN_SECRET}, key=len, reverse=True)
-    pattern = re.compile("|".join(map(re.escape, secrets))) if secrets else None
+    values = frozenset(values)
+    mask, longest = masking(values), max(map(len, values), default=0)
 
     def redact(value: object) -> object:
         match value:
@@ -105,13 +111,41 @@ def redacting(values: Iterable[str]) -> Processor:
             case list() | tuple() | set() | frozenset():
                 return [redact(item) for item in value]
             case _:
+                # What is cut off is not looked through, but for the rest of a secret that begins before.
                 text = str(value)
-                return pattern.sub(REDACTED, text) if pattern else text
+                return shortened(mask(text) if len(text) <= MAX_TEXT else mask(text[: MAX_TEXT + longest]), len(text))
 
     def process(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
         return {key: redact(value) for key, value in event.items()}
 
     return process
+
+
+def masking(values: Iterable[str]) -> Mask:
+    """Puts REDACTED in place of each of `values` that is no short word, in time that grows with the text alone."""
+    secrets = sorted({value for value in values if len(value) >= MIN_SECRET}, key=len, reverse=True)
+    if not secrets:
+        return _unchanged
+    pattern = re2.compile("|".join(re2.escape(encodable(secret)) for secret in secrets))
+    return lambda text: str(pattern.sub(REDACTED, encodable(text)))
+
+
+def shortened(text: str, length: int | None = None) -> str:
+    """`text`, cut to MAX_TEXT characters: what a peer wrote fills no log and no page.
+
+    `length` is how long it was in the beginning, where it is the beginning of a longer one.
+    """
+    left = (len(text) if length is None else max(length, len(text))) - MAX_TEXT
+    return text if left <= 0 else f"{text[:MAX_TEXT]}... ({left} more characters)"
+
+
+def encodable(text: str) -> str:
+    """`text` without halves of surrogate pairs, which have no UTF-8."""
+    return text if text.isascii() else text.encode(errors="replace").decode()
+
+
+def _unchanged(text: str) -> str:
+    return text
 
 
 def _renderer(form: str, stream: TextIO) -> Processor:
