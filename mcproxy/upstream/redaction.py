@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import unquote, unquote_plus, urlsplit
 
+import re2
 from msgspec import Raw
 
 from mcproxy.protocol.jsonrpc import parse_text, raw
@@ -20,6 +21,8 @@ MAX_ADDED: Final = 8
 MIN_SEGMENT = 16
 """The same for segments of a URL's path, which are mostly ordinary words."""
 _MASK = "[redacted]"
+MAX_REPLACED: Final = 65_536
+"""Bytes of JSON in which single strings are replaced. Of more, all is left out where a secret is in it."""
 _JSON_WORD: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|-?[0-9][0-9.eE+-]*')
 """A string or a number, in JSON that is valid."""
 
@@ -50,14 +53,43 @@ class Redaction:
         return text
 
     def in_json(self, data: Raw) -> Raw:
-        """`data` without the secrets, however its strings are escaped; all else of it byte for byte."""
-        return Raw(_JSON_WORD.sub(self._word, bytes(data))) if self.secrets or self.added else data
+        """`data` without the secrets, however its strings are escaped; all else of it byte for byte.
+
+        Where it is longer than MAX_REPLACED and has a secret in it, nothing of it is left but a string that says so:
+        replacing word by word takes a second for each MiB.
+        """
+        if not (self.secrets or self.added):
+            return data
+        if len(data) > MAX_REPLACED:
+            return raw(_MASK) if self._escaped().search(bytes(data)) else data
+        return Raw(_JSON_WORD.sub(self._word, bytes(data)))
+
+    def _escaped(self) -> re2._Regexp:
+        """Finds each secret in JSON, whichever of its characters are escaped."""
+        options = re2.Options()
+        options.max_mem = 64 << 20
+        return re2.compile(
+            "|".join("".join(map(_any_form, secret)) for secret in (*self.secrets, *self.added)), options
+        )
 
     def _word(self, match: re.Match[bytes]) -> bytes:
         text = parse_text(match[0])
         said = match[0].decode() if text is None else text
         shown = self(said)
         return match[0] if shown == said else bytes(raw(shown))
+
+
+def _any_form(letter: str) -> str:
+    """An expression for the ways to write a character in JSON (RFC 8259, section 7)."""
+    units = letter.encode("utf-16-be", "surrogatepass")
+    by_number = "".join(rf"\\u(?i:{units[at : at + 2].hex()})" for at in range(0, len(units), 2))
+    ways = [by_number, re2.escape(letter.encode(errors="replace").decode())]
+    if letter in _SHORT:
+        ways.append(re2.escape(_SHORT[letter]))
+    return f"(?:{'|'.join(ways)})"
+
+
+_SHORT: Final = {"\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t", '"': '\\"', "\\": "\\\\", "/": "\\/"}
 
 
 def _parts(url: str) -> Iterator[str]:

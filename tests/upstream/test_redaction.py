@@ -6,7 +6,7 @@ import pytest
 from msgspec import Raw
 
 from mcproxy.settings import UpstreamSettings
-from mcproxy.upstream.redaction import Redaction
+from mcproxy.upstream.redaction import MAX_REPLACED, Redaction
 
 SPEC = UpstreamSettings(
     name="r",
@@ -42,3 +42,15 @@ def test_r44_secrets_are_redacted_in_json_which_stays_json(said: bytes, shown: b
 
 def test_ordinary_words_stay() -> None:
     assert Redaction.of(SPEC)("1 mcp at example.com") == "1 mcp at example.com"
+
+
+@pytest.mark.parametrize(
+    "written",
+    ["bearer-123", "bearer\\u002d123", "\\u0062earer-123", "b\\u0065arer\\u002D123", "pass\\/word", "query secret"],
+)
+def test_r78_of_large_json_with_a_secret_in_it_nothing_is_left(written: str) -> None:
+    redact, much = Redaction.of(SPEC), ', 1, "a"' * MAX_REPLACED
+    assert bytes(redact.in_json(Raw(f'["{written}"{much}]'.encode()))) == b'"[redacted]"'
+    assert bytes(redact.in_json(Raw(f"[0{much}, 12345678]".encode()))) == b'"[redacted]"'
+    other = Raw(f'["{written[:-1]}"{much}]'.encode())
+    assert redact.in_json(other) is other
