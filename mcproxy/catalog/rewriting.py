@@ -16,7 +16,16 @@ from msgspec.structs import replace
 
 from mcproxy.call.calls import Complete, Failed, InputRequired, Outcome, ResultFindings
 from mcproxy.call.clients import InputRequest
-from mcproxy.protocol.jsonrpc import InvalidMessage, Params, may_hold, parse_object, parse_text, raw
+from mcproxy.protocol.jsonrpc import (
+    InvalidMessage,
+    Params,
+    TooMany,
+    may_hold,
+    parse_array,
+    parse_object,
+    parse_text,
+    raw,
+)
 from mcproxy.protocol.methods import Kind, Shape
 from mcproxy.protocol.tasks import META_RELATED_TASK, TASK, TASK_ID
 
@@ -31,8 +40,12 @@ _HINT: Final = b"resource"
 
 _PRIVATE: Final = raw("private")
 
-_items = msgspec.json.Decoder(list[Raw])
+MAX_ITEMS: Final = 10_000
+"""Items of an array that are looked at; a longer array passes as it is."""
+
 _objects = msgspec.json.Decoder(list[Params])
+_LONG: Final = 65_536
+"""Bytes of an array whose items are counted before they are read, where it has many commas."""
 
 
 class Rewriter:
@@ -233,8 +246,8 @@ def _each(edit: Edit) -> Edit:
         if not _opens(value, b"["):
             return value
         try:
-            items = _items.decode(value)
-        except (msgspec.MsgspecError, RecursionError):
+            items = parse_array(value, MAX_ITEMS)
+        except (TooMany, msgspec.MsgspecError, RecursionError):
             return value
         changed = [edit(item) for item in items]
         return raw(changed) if any(map(is_not, changed, items)) else value
@@ -247,6 +260,8 @@ def _members_of_each(edits: Edits) -> Edit:
     one_by_one = _each(_members(edits))
 
     def edit(value: Raw) -> Raw:
+        if len(value) > _LONG and bytes(value).count(b",") > MAX_ITEMS:
+            return one_by_one(value)
         try:
             items = _objects.decode(value)
         except (msgspec.MsgspecError, RecursionError):
