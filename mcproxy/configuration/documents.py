@@ -296,7 +296,7 @@ def _toml_node(value: object, path: Path, places: dict[Path, Place], around: Pla
 
 
 _TOML_TABLE: Final = re.compile(r"\s*\[([^\[\]]+)\]\s*(?:#.*)?$")
-_TOML_KEY: Final = re.compile(r"(\s*)([^=#\[\]{}]+?)\s*=")
+_TOML_KEY: Final = re.compile(r"(\s*+)([^=#\[\]{}]++)=")
 
 
 def _toml_places(text: str) -> dict[Path, Place]:
@@ -308,7 +308,7 @@ def _toml_places(text: str) -> dict[Path, Place]:
             table = _toml_path(header[1])
             places.setdefault(table, Place(number, 1))
         elif key := _TOML_KEY.match(line):
-            places.setdefault((*table, *_toml_path(key[2])), Place(number, len(key[1]) + 1))
+            places.setdefault((*table, *_toml_path(key[2].rstrip())), Place(number, len(key[1]) + 1))
     return places
 
 

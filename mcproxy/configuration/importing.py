@@ -27,7 +27,7 @@ from mcproxy.configuration.problems import ConfigurationError, Problem
 HEADER: Final = "# `mcproxy check --connect` validates this file and connects to its servers.\n"
 
 _SECRET_NAME: Final = re.compile(
-    r"(?i)key|token|secret|passw|pwd|auth|credential|cookie|session|signature|dsn|conn\w*str|(^|[-_])(pat|pass|jwt)$"
+    r"(?i)key|token|secret|passw|pwd|auth|credential|cookie|session|signature|dsn|conn\w{0,32}str|(^|[-_])(pat|pass|jwt)$"
 )
 _NO_SECRET: Final = re.compile(r"(?i)true|false|yes|no|on|off|none|null|\d{1,6}|[a-z]{1,8}|")
 _PATH: Final = re.compile(r"~?/|\.{1,2}/|[A-Za-z]:\\")
