@@ -197,7 +197,9 @@ def _check_members(plain: _Plain) -> None:
     for name, members in (("params", plain.params), ("result", plain.result)):
         if isinstance(members, dict) and len(members) > MAX_MEMBERS:
             id = None if plain.id is UNSET else plain.id
-            raise InvalidMessage(INVALID_REQUEST, f'the member "{name}" has more than {MAX_MEMBERS} members', id)
+            sentence = f'the member "{name}" has more than {MAX_MEMBERS} members'
+            is_answer = id is not None and plain.method is UNSET
+            raise InvalidMessage(INVALID_REQUEST, sentence, id, is_answer=is_answer)
 
 
 def _read_closely(data: bytes | Raw) -> Message:
@@ -388,7 +390,7 @@ def _read_result(member: Raw, id: RequestId) -> Params:
     try:
         return _members(member)
     except TooMany as reason:
-        raise InvalidMessage(INVALID_REQUEST, f'the member "result" {reason}', id) from reason
+        raise InvalidMessage(INVALID_REQUEST, f'the member "result" {reason}', id, is_answer=True) from reason
     except (msgspec.MsgspecError, RecursionError) as reason:
         raise InvalidMessage(INVALID_REQUEST, "a result must be a JSON object", id, is_answer=True) from reason
 
