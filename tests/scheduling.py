@@ -13,6 +13,7 @@ from xdist.scheduler import LoadScopeScheduling
 from xdist.workermanage import WorkerController
 
 SHARING: Final = (
+    re.compile(r"tests/conformance/test_client_scenarios\.py::test_the_suite_finds_nothing_wrong\["),
     re.compile(r"tests/system/test_matrix\.py::"),
     re.compile(r"tests/system/test_differential\.py::test_a_client_sees_no_difference\[\w+-(?P<client>\w+)-"),
 )

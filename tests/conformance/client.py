@@ -1,17 +1,11 @@
 """The client of the conformance suite's client scenarios: the gateway, made to do everything that a server offers.
 
-`python -m tests.conformance.client URL` is run by the suite, which judges what its server at URL was sent. An SDK
-client, in the era that the suite asks for, lists and uses all that it finds there through a gateway in between.
+The suite judges what its server was sent. An SDK client lists and uses all that it finds there, through the gateway.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import sys
 from contextlib import suppress
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import anyio
@@ -19,11 +13,6 @@ import mcp_types as types
 from mcp import Client
 from mcp.client.session import ClientRequestContext
 from mcp.shared.exceptions import MCPError
-
-from tests.system.running import configuration, gateway
-
-ERA = "MCPROXY_CLIENT_ERA"
-"""The variable that says how our client speaks: `legacy`, or `auto` for the newest that the gateway speaks."""
 
 Json = dict[str, Any]
 
@@ -39,13 +28,11 @@ async def accept_defaults(context: ClientRequestContext, params: types.ElicitReq
     return types.ElicitResult(action="accept", content=defaults)
 
 
-def calls_of(tools: list[types.Tool]) -> list[Json]:
-    """What the suite asks to be called, or each tool once."""
-    if "MCP_CONFORMANCE_CONTEXT" in os.environ:
-        context: Json = json.loads(os.environ["MCP_CONFORMANCE_CONTEXT"])
-        if "toolCalls" in context:
-            calls: list[Json] = context["toolCalls"]
-            return calls
+def calls_of(tools: list[types.Tool], context: Json) -> list[Json]:
+    """What the suite's context asks to be called, or each tool once."""
+    if "toolCalls" in context:
+        calls: list[Json] = context["toolCalls"]
+        return calls
     return [{"name": tool.name, "arguments": arguments_of(tool, tools)} for tool in tools]
 
 
@@ -56,13 +43,13 @@ def arguments_of(tool: types.Tool, tools: list[types.Tool]) -> Json:
     return ARGUMENTS.get(tool.name, {})
 
 
-async def use(client: Client) -> None:
+async def use(client: Client, context: Json) -> None:
     """Uses everything. All tools are called at once, so that what belongs to one call could reach another."""
     capabilities = client.server_capabilities
     if capabilities.tools:
         tools = (await client.list_tools()).tools
         async with anyio.create_task_group() as tasks:
-            for call in calls_of(tools):
+            for call in calls_of(tools, context):
                 tasks.start_soon(attempt, client, call)
     if capabilities.resources:
         for resource in (await client.list_resources()).resources:
@@ -78,14 +65,7 @@ async def attempt(client: Client, call: Json) -> None:
         await client.call_tool(call["name"], call["arguments"])
 
 
-async def main(url: str) -> None:
-    settings = configuration({"suite": {"url": url, "prefix": ""}})
-    with TemporaryDirectory() as folder:
-        async with gateway(Path(folder), settings) as running:
-            own = f"{running.url}/mcp"
-            async with Client(own, mode=os.environ[ERA], elicitation_callback=accept_defaults) as client:
-                await use(client)
-
-
-if __name__ == "__main__":
-    anyio.run(main, sys.argv[1])
+async def use_all(url: str, era: str, context: Json) -> None:
+    """Uses all that is behind the gateway's endpoint at `url`; `era` is `legacy`, or `auto` for the newest."""
+    async with Client(url, mode=era, elicitation_callback=accept_defaults) as client:
+        await use(client, context)

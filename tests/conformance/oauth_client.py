@@ -21,11 +21,13 @@ from mcp.shared.exceptions import MCPError
 from mcproxy.cli import grants
 from mcproxy.cli.runtime import ExitCode
 from mcproxy.configuration.loading import read
-from tests.conformance.client import ERA, calls_of
+from tests.conformance.client import calls_of
 from tests.system.running import configuration, gateway
 
 Json = dict[str, Any]
 
+ERA = "MCPROXY_CLIENT_ERA"
+"""The variable that says how our client speaks: `legacy`, or `auto` for the newest that the gateway speaks."""
 LOGINS = 3
 """How often somebody would log in for one thing."""
 PUBLISHED = "https://conformance-test.local/client-metadata.json"
@@ -77,7 +79,7 @@ class Person:
         return code is ExitCode.OK
 
 
-async def use(client: Client, person: Person) -> None:
+async def use(client: Client, person: Person, context: Json) -> None:
     """Calls every tool; logs in again where a call says that it needs it."""
     tools = (await client.list_tools()).tools
     if not tools and await person.login():
@@ -85,7 +87,7 @@ async def use(client: Client, person: Person) -> None:
             while not tools:
                 await anyio.sleep(0.5)
                 tools = (await client.list_tools()).tools
-    for call in calls_of(tools):
+    for call in calls_of(tools, context):
         while True:
             try:
                 await client.call_tool(call["name"], call["arguments"])
@@ -117,7 +119,7 @@ async def main(url: str) -> None:
             gateway(folder, settings) as running,
             Client(f"{running.url}/mcp", mode=os.environ[ERA]) as client,
         ):
-            await use(client, person)
+            await use(client, person, context)
 
 
 if __name__ == "__main__":

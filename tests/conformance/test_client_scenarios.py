@@ -6,20 +6,23 @@ import json
 import os
 import shlex
 import subprocess
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Final
 
 import anyio
 import pytest
+from anyio.abc import SocketStream
 
-from tests.conformance.client import ERA
+from tests.conformance.client import use_all
+from tests.conformance.oauth_client import ERA
 from tests.conformance.test_suite import HERE, NODE, need
-from tests.system.running import PYTHON, ROOT, Json
+from tests.system.running import PYTHON, ROOT, Gateway, Json, configuration, gateway
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(180)]
 
 SUITE: Final = HERE / "conformance-0.2" / "dist" / "index.js"
-COMMAND: Final = shlex.join([PYTHON, "-W", "ignore", "-m", "tests.conformance.client"])
+RELAY: Final = Path(__file__).with_name("relay.py")
 LOGIN_COMMAND: Final = shlex.join([PYTHON, "-W", "ignore", "-m", "tests.conformance.oauth_client"])
 OLD, NEW = "2025-11-25", "2026-07-28"
 PASSED: Final = {"SUCCESS", "INFO", "SKIPPED"}
@@ -71,11 +74,40 @@ WITHOUT_CI: Final = {"metadata-default", "scope-step-up", "authorization-server-
 """Scenarios that are run everywhere: CI runs all."""
 
 
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(scope="module")
+async def running(anyio_backend: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gateway]:
+    """A gateway for all scenarios, one after another, with the suite's server of the moment behind it."""
+    async with gateway(tmp_path_factory.mktemp("gateway"), behind(None)) as running:
+        yield running
+
+
+def behind(url: str | None) -> Json:
+    return configuration({} if url is None else {"suite": {"url": url, "prefix": ""}}, watch=False)
+
+
 @pytest.mark.parametrize(("scenario", "version", "era", "successes"), SCENARIOS)
 async def test_the_suite_finds_nothing_wrong(
-    scenario: str, version: str, era: str, successes: int, tmp_path: Path
+    scenario: str, version: str, era: str, successes: int, tmp_path: Path, running: Gateway
 ) -> None:
-    assert await run(COMMAND, scenario, version, era, tmp_path) == 0
+    async def play(relay: SocketStream) -> None:
+        """Does what the suite asks of its client, which ends when the connection does."""
+        async with relay:
+            asked = json.loads(await relay.receive())
+            await running.reload(behind(asked["url"]))
+            await use_all(f"{running.url}/mcp", era, json.loads(asked["context"]))
+            await running.reload(behind(None))
+
+    command = shlex.join([PYTHON, "-I", "-S", str(RELAY), str(tmp_path / "socket")])
+    async with await anyio.create_unix_listener(tmp_path / "socket") as listener, anyio.create_task_group() as tasks:
+        tasks.start_soon(listener.serve, play)
+        code = await run(command, scenario, version, era, tmp_path)
+        tasks.cancel_scope.cancel()
+    assert code == 0
     assert [check for check in checks(tmp_path) if check["status"] not in PASSED] == []
     assert sum(check["status"] == "SUCCESS" for check in checks(tmp_path)) == successes
 
