@@ -178,9 +178,9 @@ def test_a_text_that_is_too_long_is_not_matched() -> None:
 
 def test_no_pattern_takes_time_that_blows_up() -> None:
     rules = of_everyone(allow=[{"arguments": {"a": {"matches": "(a*)*(a|a)*b"}}, "tools": ["*a*a*a*a*a*a*a*b"]}])
-    began = time.perf_counter()
+    began = time.thread_time()
     assert not allowed(rules, tool("a" * 4000), {"a": "a" * 4000})
-    assert time.perf_counter() - began < 1
+    assert time.thread_time() - began < 1
 
 
 def test_an_argument_that_is_not_given_meets_no_condition() -> None:
@@ -377,9 +377,9 @@ def cost(policy: Policy) -> float:
     standing = policy.standing(ANN)
     found = []
     for _ in range(50):
-        began = time.perf_counter()
+        began = time.thread_time()
         assert policy.decide(standing, tool("x"), {}).allowed
-        found.append(time.perf_counter() - began)
+        found.append(time.thread_time() - began)
     return min(found)
 
 
