@@ -24,6 +24,8 @@ SCENARIOS: Final = {
     "gateway/test_reconfiguring.py": "a reload, through all of the gateway",
     "upstream/test_eras.py": "how servers of one era or of both are reached",
     "upstream/test_sdk.py": "the official SDK's servers, over each transport",
+    "http/server/test_oracle.py": "the HTTP server beside h11",
+    "upstream/oauth/test_link.py": "a link to a server that wants OAuth, through all of the folder",
     "test_duplicates.py": "the source of the whole package",
     "test_mirror.py": "the tests themselves",
     "test_names.py": "the source of the whole package",
