@@ -92,8 +92,9 @@ class App:
         self.fleet.reconfigure(self.settings, difference)
         self.audit.reconfigure(self.settings.access.audit, credentials(self.settings))
         self.gateway.reconfigure(self.settings, self.fleet.upstreams)
-        self.context.reconfigure(self.settings.proxy, _forwarded(self.settings))
         self.identity.reconfigure(self.settings.access.authentication)
+        # After identity: open streams are judged by it again.
+        self.context.reconfigure(self.settings.proxy, _forwarded(self.settings))
         self._renew_certificate()
         return difference
 

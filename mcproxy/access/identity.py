@@ -100,6 +100,13 @@ class Identity:
         """Who asks over stdio."""
         return Principal(self._settings.stdio.name, frozenset(self._settings.stdio.roles))
 
+    @property
+    def header_names(self) -> frozenset[str]:
+        """The header fields that requests are identified by, in lower case."""
+        settings = self._settings
+        names = ("Authorization", settings.key_header, settings.forwarded.user_header, settings.forwarded.roles_header)
+        return frozenset(name.lower() for name in names if name)
+
     def reconfigure(self, settings: Authentication) -> None:
         """Goes by other settings from the next request on."""
         if settings.oauth != self._settings.oauth:

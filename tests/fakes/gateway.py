@@ -20,6 +20,7 @@ from mcproxy.downstream.front import oauth_metadata as metadata
 from mcproxy.downstream.front.app import Identify, anonymous, serve_http
 from mcproxy.downstream.front.authentication import Authenticator
 from mcproxy.downstream.io.context import TransportContext
+from mcproxy.downstream.io.open_streams import IdentifyAgain
 from mcproxy.http import server as http
 from mcproxy.protocol.jsonrpc import INVALID_PARAMS, METHOD_NOT_FOUND, ErrorObject, first_level, parse_text, raw
 from mcproxy.protocol.methods import LOG_LEVELS
@@ -176,6 +177,12 @@ class IdentifiedBy:
 
     def vouches(self, found: Identified) -> bool:
         return True
+
+    def again(self, request: http.Request) -> IdentifyAgain:
+        async def identify() -> Identified:
+            return await self(request)
+
+        return identify
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from mcproxy.downstream.handshake.session_store import SessionStore
 from mcproxy.downstream.handshake.streamable_http import StreamableHttp
 from mcproxy.downstream.io.context import TransportContext
 from mcproxy.downstream.io.inbound import Incoming, read, speaks_stateless
+from mcproxy.downstream.io.open_streams import IdentifyAgain, OpenStreams, TooManyStreams
 from mcproxy.downstream.io.request_head import (
     HeadHandler,
     RequestHead,
@@ -32,7 +33,6 @@ from mcproxy.downstream.io.request_head import (
     read_headers,
 )
 from mcproxy.downstream.io.responses import JSON, Refusal, error, refused
-from mcproxy.downstream.io.stream_limits import StreamLimits, TooManyStreams
 from mcproxy.downstream.stateless.streamable_http import StatelessHttp
 from mcproxy.http import server as http
 from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, INVALID_REQUEST, InvalidMessage
@@ -53,6 +53,9 @@ class Identify(Protocol):
     def vouches(self, found: Identified) -> bool:
         """Whether an equal request would be identified as the same principal now."""
 
+    def again(self, request: http.Request) -> IdentifyAgain:
+        """Keeps what identifies a request, so that it can be judged once more when the request is gone."""
+
 
 FINAL_FLUSH: Final = 0.5
 """Seconds beyond `shutdown_grace` for clients to read what was written."""
@@ -68,6 +71,12 @@ class _Anonymous:
 
     def vouches(self, found: Identified) -> bool:
         return True
+
+    def again(self, request: http.Request) -> IdentifyAgain:
+        return self._identify_again
+
+    async def _identify_again(self) -> Identified:
+        return self._found
 
 
 anonymous: Final[Identify] = _Anonymous()
@@ -93,7 +102,7 @@ async def serve_http(
         server = http.Server(listener.handle, _refuse, partial(_server_bounds, context))
         await tasks.start(server.run)
         port = await server.listen(proxy.host, proxy.port, tls)
-        tasks.start_soon(listener.sweep)
+        tasks.start_soon(listener.run)
         try:
             started(_base_url("http" if tls is None else "https", proxy.host, port))
             await stop.wait()
@@ -113,7 +122,7 @@ class HttpApp:
         self._context = context
         self._identify = identify
         self._sessions = SessionStore(context)
-        self._streams = StreamLimits(context)
+        self._streams = OpenStreams(context)
         self._stateless = StatelessHttp(context, self._streams)
         self._streamable = StreamableHttp(context, self._sessions, self._streams)
         self._event_streams = HttpSse(context, self._sessions, self._streams)
@@ -144,9 +153,11 @@ class HttpApp:
             if self._idle is not None and not self._in_flight:
                 self._idle.set()
 
-    async def sweep(self) -> None:
-        """Expires unused sessions until cancelled."""
-        await self._sessions.sweep()
+    async def run(self) -> None:
+        """Expires unused sessions, and judges open streams after each reload, until cancelled."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._sessions.sweep)
+            tasks.start_soon(self._streams.judge_after_reloads)
 
     async def drain(self) -> None:
         """Ends idle streams at once, gives calls `shutdown_grace`, and then cuts them off (requirement R9)."""
@@ -203,7 +214,9 @@ class HttpApp:
             found = await self._identify(request)
             credentials = forwarded_credentials(self._context, found.principal, request.fields)
             headers = read_headers(request.fields)
-            head = RequestHead(handler, _endpoint(path), headers, cors, found, found.principal, credentials)
+            head = RequestHead(
+                handler, _endpoint(path), headers, cors, found, found.principal, self._identify.again, credentials
+            )
             request.remember(head, generation)
             return await handler(request, head)
 

@@ -8,11 +8,15 @@ upstreams are made from scratch (R40), and no log has them (R44).
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, Protocol
+
+import msgspec
 
 from mcproxy.access.identity import Fault, Identified, Identity, NotIdentified
 from mcproxy.downstream.front.oauth_metadata import TargetFacts, challenge, is_audience
 from mcproxy.downstream.io.context import TransportContext
+from mcproxy.downstream.io.open_streams import IdentifyAgain
 from mcproxy.downstream.io.responses import Refusal
 from mcproxy.http import server as http
 from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, INVALID_REQUEST
@@ -51,13 +55,19 @@ class Authenticator:
         self._identity = identity
 
     async def __call__(self, request: http.Request) -> Identified:
+        return await self._identify_again(request)
+
+    def vouches(self, found: Identified) -> bool:
+        return self._identity.vouches(found)
+
+    def again(self, request: http.Request) -> IdentifyAgain:
+        return partial(self._identify_again, _KeptRequest.of(request, self._identity.header_names))
+
+    async def _identify_again(self, request: HttpRequestFacts) -> Identified:
         try:
             return await self.identify(request)
         except NotIdentified as refusal:
             raise self._refusal(request, refusal) from refusal
-
-    def vouches(self, found: Identified) -> bool:
-        return self._identity.vouches(found)
 
     async def identify(self, request: HttpRequestFacts) -> Identified:
         """Raises NotIdentified."""
@@ -67,12 +77,42 @@ class Authenticator:
             raise NotIdentified(Fault.MISSING, "nobody is let in from outside without authentication")
         return await self._identity.identify(_Presented(self._context, request))
 
-    def _refusal(self, request: http.Request, refusal: NotIdentified) -> Refusal:
+    def _refusal(self, request: HttpRequestFacts, refusal: NotIdentified) -> Refusal:
         if refusal.fault is Fault.UNAVAILABLE:
             return Refusal(503, INTERNAL_ERROR, refusal.sentence, headers={"Retry-After": _RETRY_AFTER})
         asked = challenge(self._context, self._identity.settings, request, refusal.fault, refusal.sentence)
         headers = {"WWW-Authenticate": asked}
         return Refusal(_STATUS[refusal.fault], INVALID_REQUEST, refusal.sentence, headers=headers)
+
+
+class _KeptRequest(msgspec.Struct, frozen=True, eq=False):
+    """What identifies a request, kept for as long as its stream is open (implements `HttpRequestFacts`)."""
+
+    fields: http.Headers
+    """Those by which requests are identified."""
+    path: str
+    raw_path: str
+    scheme: str
+    local: tuple[str, int] | None
+    peer: str | None
+    certificate: Mapping[str, Any] | None
+
+    @classmethod
+    def of(cls, request: http.Request, names: Collection[str]) -> _KeptRequest:
+        lines = [(name, value) for name in ("host", *names) for value in request.fields.all(name)]
+        certificate = request.transport_info("peercert")
+        return cls(
+            http.Headers.of(lines),
+            request.path,
+            request.raw_path,
+            request.scheme,
+            request.local,
+            request.peer,
+            certificate,
+        )
+
+    def transport_info(self, name: str) -> Any:
+        return self.certificate if name == "peercert" else None
 
 
 class _Presented:

@@ -18,10 +18,10 @@ from mcproxy.downstream.handshake.stdio import HandshakePipe
 from mcproxy.downstream.io.context import TransportContext
 from mcproxy.downstream.io.event_stream import EventStream
 from mcproxy.downstream.io.inbound import Incoming
+from mcproxy.downstream.io.open_streams import OpenStream, OpenStreams
 from mcproxy.downstream.io.request_head import RequestHead
 from mcproxy.downstream.io.responses import Refusal
 from mcproxy.downstream.io.shutdown import shutting_down
-from mcproxy.downstream.io.stream_limits import StreamLimits
 from mcproxy.http import server as http
 from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, INVALID_REQUEST
 from mcproxy.protocol.sse import encode_event
@@ -36,7 +36,7 @@ class HttpSse:
         self,
         context: TransportContext,
         sessions: SessionStore,
-        streams: StreamLimits,
+        streams: OpenStreams,
         randomness: Callable[[int], bytes] = os.urandom,
     ) -> None:
         self._context = context
@@ -51,15 +51,15 @@ class HttpSse:
         if not head.headers.accepted.events:
             raise Refusal(406, INVALID_REQUEST, "GET opens an event stream: accept text/event-stream")
         self._check_room(principal)
-        self._streams.open(principal)
-        token = self._randomness(KEY_BYTES).hex()
         pipe = HandshakePipe(self._context, self._sessions, TRANSPORT, principal, head.endpoint, _frame)
+        opened = self._streams.open(head.identified, head.identify_again(request), pipe.close, pipe.adopt)
+        token = self._randomness(KEY_BYTES).hex()
         pipe.update_credentials(head.credentials)
         self._pipes[token] = pipe
         posts = f"{self._context.proxy.paths.messages}?session_id={token}"
         pipe.send_buffer.refill = pipe.refill
         pipe.send_buffer.put(encode_event(posts.encode(), event="endpoint"))
-        EventStream(request, self._context, TRANSPORT, pipe.send_buffer, on_end=partial(self._end, token))
+        EventStream(request, self._context, TRANSPORT, pipe.send_buffer, on_end=partial(self._end, token, opened))
         return http.Streamed()
 
     async def post(self, request: http.Request, head: RequestHead, incoming: Incoming) -> http.Answered:
@@ -70,10 +70,9 @@ class HttpSse:
         await pipe.receive(incoming)
         return http.Response(202, b"Accepted", {"Content-Type": "text/plain; charset=utf-8"})
 
-    def _end(self, token: str) -> None:
-        pipe = self._pipes.pop(token)
-        self._streams.close(pipe.principal)
-        pipe.end()
+    def _end(self, token: str, opened: OpenStream) -> None:
+        opened.close()
+        self._pipes.pop(token).end()
 
     def drain(self) -> None:
         """Ends the streams on which no session was opened; the others end with their calls."""

@@ -116,6 +116,11 @@ class SessionStore:
         session.last_used = self._clock()
         return session
 
+    def adopt(self, session: Session, principal: Principal) -> None:
+        """Goes by other roles and scopes of the same principal from now on."""
+        session.authenticated_as(principal)
+        self._context.audience.join(session)
+
     def update_credentials(self, session: Session, credentials: ForwardedCredentials | None) -> None:
         """Takes over the forwarded credentials of the latest request; None changes nothing."""
         known = session.caller.credentials

@@ -100,6 +100,12 @@ class HandshakePipe:
             self._sessions.stream_closed(self.session)
             self._sessions.leave(self.session)
 
+    def adopt(self, principal: Principal) -> None:
+        """Goes by other roles and scopes of the same principal from now on."""
+        self.principal = principal
+        if self.session is not None:
+            self._sessions.adopt(self.session, principal)
+
     def update_credentials(self, credentials: ForwardedCredentials | None) -> None:
         self.credentials = credentials or self.credentials
         if self.session is not None:

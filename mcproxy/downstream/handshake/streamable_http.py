@@ -37,10 +37,10 @@ from mcproxy.downstream.handshake.session_store import SessionStore, TooManySess
 from mcproxy.downstream.io.context import TransportContext
 from mcproxy.downstream.io.event_stream import EventStream
 from mcproxy.downstream.io.inbound import Batch, Incoming
+from mcproxy.downstream.io.open_streams import OpenStreams
 from mcproxy.downstream.io.request_head import SESSION_HEADER, RequestHead
 from mcproxy.downstream.io.responses import Accepted, Refusal, check_accept, failure, json
 from mcproxy.downstream.io.send_buffer import SendBuffer
-from mcproxy.downstream.io.stream_limits import StreamLimits
 from mcproxy.http import server as http
 from mcproxy.pending_requests import PeerGone
 from mcproxy.protocol.eras import HANDSHAKE_VERSIONS, polls
@@ -66,7 +66,7 @@ _RESUME: Final = RESUME_HEADER.lower()
 class StreamableHttp:
     """Handles POST, GET and DELETE, for all endpoints and sessions."""
 
-    def __init__(self, context: TransportContext, sessions: SessionStore, streams: StreamLimits) -> None:
+    def __init__(self, context: TransportContext, sessions: SessionStore, streams: OpenStreams) -> None:
         self._context = context
         self._sessions = sessions
         self._streams = streams
@@ -98,13 +98,13 @@ class StreamableHttp:
             raise Refusal(406, INVALID_REQUEST, "GET opens an event stream: accept text/event-stream")
         session = self._session(head)
         stream, after = _resumed(session, request.fields.get(_RESUME))
-        self._streams.open(head.principal)
         send_buffer = SendBuffer(self._context.proxy.limits)
+        adopt = partial(self._sessions.adopt, session)
+        opened = self._streams.open(head.identified, head.identify_again(request), send_buffer.close, adopt)
         send_buffer.put(KEEP_ALIVE)
         stream.attach(send_buffer, after=after, primed=after is None and polls(session.caller.version))
         session.close_if_drained()
-        on_end = partial(self._streams.close, head.principal)
-        _begin_events(self._context, self._sessions, request, session, stream, send_buffer, on_end)
+        _begin_events(self._context, self._sessions, request, session, stream, send_buffer, opened.close)
         return http.Streamed()
 
     async def delete(self, request: http.Request, head: RequestHead) -> http.Answered:

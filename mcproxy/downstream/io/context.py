@@ -11,6 +11,7 @@ from mcproxy.call.calls import Handler
 from mcproxy.call.clients import Audience
 from mcproxy.call.identity import Caller, Principal
 from mcproxy.concurrency.deadlines import Deadlines
+from mcproxy.concurrency.wakeup import Wakeup
 from mcproxy.downstream.io.keep_alive import KeepAlive
 from mcproxy.protocol.headers import MirroredParameter
 from mcproxy.sealing import Sealer
@@ -45,6 +46,9 @@ class TransportContext:
     generation: object = field(init=False, default_factory=object)
     """Another object after each reload: what was worked out from settings is valid for one of them."""
 
+    reloaded: Wakeup = field(init=False, default_factory=Wakeup)
+    """Wakes the tasks that act on another generation."""
+
     def __post_init__(self) -> None:
         self.keep_alive = KeepAlive(lambda: self.proxy.keep_alive)
         self.stream_deadlines = Deadlines(lambda: self.proxy.stream_after)
@@ -53,3 +57,4 @@ class TransportContext:
         """Goes by other settings from the next request on."""
         self.proxy, self.forwarded = proxy, forwarded
         self.generation = object()
+        self.reloaded.notify_all()

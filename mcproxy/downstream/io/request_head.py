@@ -16,6 +16,7 @@ from msgspec import Raw
 from mcproxy.access.identity import Identified
 from mcproxy.call.identity import Caller, ForwardedCredentials, Principal
 from mcproxy.downstream.io.context import TransportContext
+from mcproxy.downstream.io.open_streams import IdentifyAgain
 from mcproxy.downstream.io.responses import JSON, Accepted, Refusal, read_accept
 from mcproxy.http import server as http
 from mcproxy.protocol.eras import HANDSHAKE_VERSIONS, STATELESS_VERSIONS
@@ -82,6 +83,8 @@ class RequestHead(msgspec.Struct, eq=False):
     """Header fields of every response."""
     identified: Identified
     principal: Principal
+    identify_again: Callable[[http.Request], IdentifyAgain]
+    """Makes of the request what a stream is judged by again, when the request itself is gone."""
     credentials: ForwardedCredentials | None
     introduction: ClientIntroduction | None = None
     agreement: HeaderAgreement | None = None

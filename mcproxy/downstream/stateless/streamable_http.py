@@ -14,11 +14,11 @@ from mcproxy.concurrency.cancel_scope import TaskCancelScope
 from mcproxy.downstream.io.context import TransportContext
 from mcproxy.downstream.io.event_stream import EventStream
 from mcproxy.downstream.io.inbound import Incoming
+from mcproxy.downstream.io.open_streams import OpenStream, OpenStreams
 from mcproxy.downstream.io.request_head import RequestHead
 from mcproxy.downstream.io.responses import Accepted, Refusal, check_accept, error, json
 from mcproxy.downstream.io.send_buffer import SendBuffer
 from mcproxy.downstream.io.shutdown import cut_off, shutting_down
-from mcproxy.downstream.io.stream_limits import StreamLimits
 from mcproxy.downstream.stateless.conversation import Admitted, admit_over_http, respond
 from mcproxy.downstream.stateless.subscriptions import Subscription
 from mcproxy.http import server as http
@@ -50,7 +50,7 @@ _STATUS: Final[Mapping[int, int]] = {METHOD_NOT_FOUND: 404, MISSING_CLIENT_CAPAB
 class StatelessHttp:
     """The handler of POST, for all endpoints."""
 
-    def __init__(self, context: TransportContext, streams: StreamLimits) -> None:
+    def __init__(self, context: TransportContext, streams: OpenStreams) -> None:
         self._context = context
         self._streams = streams
         self._subscriptions: set[Subscription] = set()
@@ -73,7 +73,7 @@ class StatelessHttp:
                 # Its client left while it was identified: nothing would end its call any more (R25).
                 return _at_once(http.Response(202))
             if admitted.stays_open:
-                return self._listening(request, admitted, accepted)
+                return self._listening(request, head, admitted)
         except McpError as refusal:
             return _at_once(_refused(refusal, incoming.id))
         post = StatelessPost(self._context, request, admitted.id, accepted, self._posts)
@@ -90,32 +90,35 @@ class StatelessHttp:
         for post in self._posts:
             post.cut_off()
 
-    async def _listening(self, request: http.Request, admitted: Admitted, accepted: Accepted) -> http.Answered:
+    async def _listening(self, request: http.Request, head: RequestHead, admitted: Admitted) -> http.Answered:
         try:
-            return await self._listen(request, admitted, accepted)
+            return await self._listen(request, head, admitted)
         except McpError as refusal:
             return _refused(refusal, admitted.id)
 
-    async def _listen(self, request: http.Request, admitted: Admitted, accepted: Accepted) -> http.Answered:
+    async def _listen(self, request: http.Request, head: RequestHead, admitted: Admitted) -> http.Answered:
+        accepted = head.headers.accepted
         if not accepted.events:
             raise Refusal(406, INVALID_REQUEST, f"{admitted.row.name} opens an event stream: accept text/event-stream")
         self._check_room()
         post = StatelessPost(self._context, request, admitted.id, accepted, self._posts)
         subscription = Subscription(self._context, admitted, post)
-        self._streams.open(admitted.caller.principal)
+        opened = self._streams.open(
+            head.identified, head.identify_again(request), partial(subscription.close, _no_longer_good())
+        )
         self._subscriptions.add(subscription)
         post.send_buffer.refill = subscription.send_changes
-        post.on_end = partial(self._end, subscription)
+        post.on_end = partial(self._end, subscription, opened)
         try:
             return await post.run(subscription.begin())
         finally:
             if not subscription.acknowledged:
-                self._end(subscription)
+                self._end(subscription, opened)
 
-    def _end(self, subscription: Subscription) -> None:
+    def _end(self, subscription: Subscription, opened: OpenStream) -> None:
         if subscription in self._subscriptions:
             self._subscriptions.remove(subscription)
-            self._streams.close(subscription.caller.principal)
+            opened.close()
             subscription.end()
 
     def _check_open(self) -> None:
@@ -127,6 +130,10 @@ class StatelessHttp:
         if len(self._subscriptions) >= self._context.proxy.limits.max_sessions:
             sentence = "too many event streams are open (limits.max_sessions)"
             raise McpError(INTERNAL_ERROR, sentence, reason=Reason.UNAVAILABLE)
+
+
+def _no_longer_good() -> McpError:
+    return McpError(INVALID_REQUEST, "the credentials of this stream are not good any more, or give other rights now")
 
 
 async def _at_once(response: http.Response) -> http.Answered:

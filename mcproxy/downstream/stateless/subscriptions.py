@@ -145,7 +145,7 @@ class Subscription:
         self._filter = SubscriptionFilter()
         self.acknowledged = False
         """Whether it was acknowledged, and has not ended."""
-        self._closing = False
+        self._closing: McpError | None = None
         self._closed: asyncio.Event | None = None
         """Made by the first that waits for it."""
 
@@ -195,17 +195,20 @@ class Subscription:
         except McpError as refusal:
             self._outlet.send(ErrorResponse(self._admitted.id, refusal.error()))
             return
-        if self._closing:
-            self._outlet.send(ErrorResponse(self._admitted.id, shutting_down().error()))
+        if self._closing is not None:
+            self._outlet.send(ErrorResponse(self._admitted.id, self._closing.error()))
             return
         self.acknowledged = True
         honoured = {"notifications": raw(self._filter.members())}
         self._outlet.send(Notification(ACKNOWLEDGED, with_meta(honoured, self._tag)))
         self._outlet.notify_writer()
 
-    def close(self) -> None:
-        """Ends the stream with its closing result (subscriptions, "Graceful Closure")."""
-        self._closing = True
+    def close(self, refusal: McpError | None = None) -> None:
+        """Ends the stream with its closing result (subscriptions, "Graceful Closure").
+
+        Before it was acknowledged, the request is answered with `refusal`, by default that the gateway shuts down.
+        """
+        self._closing = refusal or shutting_down()
         if self.acknowledged:
             self.acknowledged = False
             self._outlet.send(answer(self._context, self._admitted, Complete(with_meta({}, self._tag))))

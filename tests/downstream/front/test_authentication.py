@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -13,6 +14,8 @@ import anyio
 import pytest
 
 from mcproxy.access.keys import digest
+from mcproxy.call.clients import ListChanged
+from mcproxy.protocol.methods import Kind
 from mcproxy.settings import LimitSettings
 from mcproxy.settings.access.authentication import Authentication
 from tests.downstream import modern
@@ -387,3 +390,98 @@ async def test_r54_event_streams_are_limited_for_each_caller() -> None:
             await gateway.gateway.emptied_of(2)
             async with client.listen():
                 pass
+
+
+# Streams whose credentials are judged again
+
+
+LISTEN = modern.request(1, "subscriptions/listen", {"notifications": {}})
+
+
+def keys(**roles: list[str]) -> Authentication:
+    """Keys of those named, with their roles."""
+    entries = {name: [{"sha256": digest(f"{name}s-key").hex(), "roles": given}] for name, given in roles.items()}
+    return Authentication.model_validate({"keys": entries})
+
+
+@asynccontextmanager
+async def open_streams(
+    gateway: Served, client: RawClient, headers: dict[str, str]
+) -> AsyncIterator[tuple[EventReader, EventReader, EventReader]]:
+    """A stream of each transport: GET, `subscriptions/listen` and 2024-11-05, each past its first event."""
+    listening = {**modern.headers_of(LISTEN), **headers}
+    client.headers.update(headers)
+    await client.open()
+    async with (
+        client.listen() as get,
+        client.post(LISTEN, **{**listening, "Mcp-Session-Id": ""}) as listen,
+        client.http.get(f"{gateway.url}/sse", headers={"Accept": "text/event-stream", **headers}) as sse,
+    ):
+        subscription, old = EventReader(listen), EventReader(sse)
+        assert (await subscription.message())["method"] == "notifications/subscriptions/acknowledged"
+        first = await old.next()
+        assert first is not None
+        assert first.event == "endpoint"
+        yield get, subscription, old
+
+
+async def ends(streams: tuple[EventReader, EventReader, EventReader]) -> None:
+    """Each as its transport ends: the listen stream with its closing result."""
+    get, subscription, old = streams
+    assert await get.rest() == []
+    assert [message["id"] for message in await subscription.rest()] == [1]
+    assert await old.rest() == []
+
+
+async def test_r39_a_reload_that_revokes_a_key_ends_its_open_streams_and_no_others() -> None:
+    with anyio.fail_after(10):
+        async with (
+            served(authentication=keys(ann=[], bob=[])) as gateway,
+            client_of(gateway) as anns,
+            client_of(gateway) as bobs,
+            open_streams(gateway, anns, ANN) as revoked,
+            open_streams(gateway, bobs, BOB) as (get, *_),
+        ):
+            gateway.identity.reconfigure(keys(bob=[]))
+            gateway.reconfigure()
+            await ends(revoked)
+            await gateway.gateway.emptied_of(1)
+            for listener in gateway.gateway.present:
+                listener.signal(ListChanged(Kind.TOOLS))
+            assert (await get.message())["method"] == "notifications/tools/list_changed"
+
+
+async def test_a_reload_that_takes_a_role_away_tells_sessions_streams_by_the_new_roles_and_ends_the_others() -> None:
+    with anyio.fail_after(10):
+        async with (
+            served(authentication=keys(ann=["admin"])) as gateway,
+            client_of(gateway) as client,
+            open_streams(gateway, client, ANN) as (get, subscription, _),
+        ):
+            gateway.identity.reconfigure(keys(ann=["reader"]))
+            gateway.reconfigure()
+            assert [message["id"] for message in await subscription.rest()] == [1]
+            session = next(listener for listener in gateway.gateway.present if listener.caller.session is not None)
+            assert session.caller.principal.roles == {"reader"}
+            session.signal(ListChanged(Kind.TOOLS))
+            assert (await get.message())["method"] == "notifications/tools/list_changed"
+
+
+async def test_streams_end_when_their_token_expires() -> None:
+    async with protected() as (gateway, issuer, client):
+        (leeway,) = [issuer.leeway for issuer in gateway.identity.settings.oauth.issuers]
+        token = issuer.token(gateway.url, exp=int(time.time() - leeway) + 2)
+        async with open_streams(gateway, client, {"Authorization": f"Bearer {token}"}) as streams:
+            await ends(streams)
+
+
+async def test_a_reload_that_demands_authentication_ends_the_streams_of_those_who_had_none() -> None:
+    with anyio.fail_after(10):
+        async with (
+            served(authentication=Authentication()) as gateway,
+            client_of(gateway) as client,
+            open_streams(gateway, client, {}) as streams,
+        ):
+            gateway.identity.reconfigure(KEYS)
+            gateway.reconfigure()
+            await ends(streams)

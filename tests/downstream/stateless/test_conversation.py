@@ -17,6 +17,7 @@ from mcproxy.call.clients import InputRequest
 from mcproxy.call.errors import McpError
 from mcproxy.call.identity import ANONYMOUS, Caller, ForwardedCredentials, Principal
 from mcproxy.downstream.io.context import TransportContext
+from mcproxy.downstream.io.open_streams import IdentifyAgain
 from mcproxy.downstream.io.request_head import RequestHead, read_headers
 from mcproxy.downstream.stateless.conversation import admit, admit_over_http, respond
 from mcproxy.http import server as http
@@ -60,7 +61,11 @@ def posted(
     headers = {**headers_of(message(1, "tools/call", {"name": name})), **mirrored}
     fields = http.Headers.of(headers.items())
     found = Identified(principal, Authentication())
-    return fields, RequestHead(_unused, endpoint, read_headers(fields), {}, found, principal, credentials)
+    return fields, RequestHead(_unused, endpoint, read_headers(fields), {}, found, principal, _never_again, credentials)
+
+
+def _never_again(request: http.Request) -> IdentifyAgain:
+    raise AssertionError
 
 
 async def _unused(request: http.Request, head: RequestHead) -> http.Response:

@@ -1,0 +1,171 @@
+"""The event streams that tell clients of changes: how many each principal keeps open, and whether it still may.
+
+A stream outlasts the request that opened it, so that its credentials are judged again after each reload and when they
+expire; a stream that would be refused now is ended (R54, R38). Streams that answer a call are not among them: calls
+have limits of their own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from contextvars import Context
+from typing import Final
+
+import anyio.lowlevel
+
+from mcproxy.access.identity import Identified
+from mcproxy.call.errors import McpError, Reason
+from mcproxy.call.identity import Principal
+from mcproxy.downstream.io.context import TransportContext
+from mcproxy.downstream.io.responses import Refusal
+from mcproxy.protocol.jsonrpc import INTERNAL_ERROR
+
+JUDGED_AT_ONCE: Final = 100
+"""Streams that are judged before other tasks of the loop get their turn."""
+RETRY: Final = 10.0
+"""Seconds until a stream is judged again whose principal cannot be found out at present."""
+
+IdentifyAgain = Callable[[], Awaitable[Identified]]
+"""Judges the credentials of a stream's request once more. Raises Refusal."""
+
+
+class TooManyStreams(McpError):
+    """The principal already has `most` streams open."""
+
+    def __init__(self, most: int) -> None:
+        sentence = f"all your {most} event streams are in use (limits.max_streams_per_principal); end one"
+        super().__init__(INTERNAL_ERROR, sentence, reason=Reason.UNAVAILABLE)
+
+
+class OpenStream:
+    """One of them. `end` ends it as its transport does; `adopt` takes over the principal's present roles and scopes.
+
+    Without `adopt`, a stream whose principal has other roles is ended too: its client opens another.
+    """
+
+    __slots__ = ("_open", "_timer", "adopt", "end", "identified", "identify_again")
+
+    def __init__(
+        self,
+        open_streams: OpenStreams,
+        identified: Identified,
+        identify_again: IdentifyAgain,
+        end: Callable[[], None],
+        adopt: Callable[[Principal], None] | None,
+    ) -> None:
+        self.identified = identified
+        self.identify_again = identify_again
+        self.end = end
+        self.adopt = adopt
+        self._open: OpenStreams | None = open_streams
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def is_open(self) -> bool:
+        return self._open is not None
+
+    def close(self) -> None:
+        """Counts it no more. Idempotent."""
+        if self._open is not None:
+            self._open.discard(self)
+            self._open = None
+            self.judge_in(None)
+
+    def judge_in(self, seconds: float | None) -> None:
+        """Has it judged again after so many seconds, or (None) not before a reload."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if seconds is not None and self._open is not None:
+            loop = asyncio.get_running_loop()
+            # In an empty context: the timer outlives the request that opened the stream.
+            self._timer = loop.call_later(max(0, seconds), self._open.judge_soon, self, context=Context())
+
+
+class OpenStreams:
+    """`wall` is a Unix time in seconds."""
+
+    def __init__(self, context: TransportContext, wall: Callable[[], float] = time.time) -> None:
+        self._context = context
+        self._wall = wall
+        self._streams: set[OpenStream] = set()
+        self._of_principal: Counter[str] = Counter()
+        """By the names of principals."""
+        self._none_open = asyncio.Event()
+
+    def open(
+        self,
+        identified: Identified,
+        identify_again: IdentifyAgain,
+        end: Callable[[], None],
+        adopt: Callable[[Principal], None] | None = None,
+    ) -> OpenStream:
+        """Counts one more, until it is closed. Raises TooManyStreams."""
+        most = self._context.proxy.limits.max_streams_per_principal
+        name = identified.principal.name
+        if self._of_principal[name] >= most:
+            raise TooManyStreams(most)
+        self._of_principal[name] += 1
+        stream = OpenStream(self, identified, identify_again, end, adopt)
+        self._streams.add(stream)
+        self._await_expiry(stream)
+        return stream
+
+    def discard(self, stream: OpenStream) -> None:
+        """For `OpenStream.close`."""
+        self._streams.discard(stream)
+        name = stream.identified.principal.name
+        self._of_principal[name] -= 1
+        if not self._of_principal[name]:
+            del self._of_principal[name]
+        if not self._streams:
+            self._none_open.set()
+
+    async def wait_closed(self) -> None:
+        """Returns once no stream is open."""
+        while self._streams:
+            self._none_open.clear()
+            await self._none_open.wait()
+
+    async def judge_after_reloads(self) -> None:
+        """Judges all streams after each reload, until cancelled."""
+        judged = self._context.generation
+        while True:
+            while judged is self._context.generation:
+                await self._context.reloaded.wait()
+            judged = self._context.generation
+            for number, stream in enumerate(list(self._streams), 1):
+                await self._judge(stream)
+                if number % JUDGED_AT_ONCE == 0:
+                    await anyio.lowlevel.checkpoint()
+
+    def judge_soon(self, stream: OpenStream) -> None:
+        """For the timer of a stream."""
+        self._context.tasks.start_soon(self._judge, stream)
+
+    async def _judge(self, stream: OpenStream) -> None:
+        if not stream.is_open:
+            return
+        try:
+            found = await stream.identify_again()
+        except Refusal as refusal:
+            if refusal.status == 503:
+                stream.judge_in(RETRY)
+            else:
+                stream.end()
+            return
+        known = stream.identified.principal
+        if found.principal.name != known.name or (found.principal != known and stream.adopt is None):
+            stream.end()
+            return
+        stream.identified = found
+        if stream.adopt is not None and found.principal != known:
+            stream.adopt(found.principal)
+        self._await_expiry(stream)
+
+    def _await_expiry(self, stream: OpenStream) -> None:
+        until = stream.identified.until
+        stream.judge_in(until - self._wall() if until < float("inf") else None)
