@@ -7,11 +7,15 @@ upstreams are made from scratch (R40), and no log has them (R44).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import math
+import ssl
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, Protocol
 
 import msgspec
+from msgspec.structs import replace
 
 from mcproxy.access.identity import Fault, Identified, Identity, NotIdentified
 from mcproxy.downstream.front.oauth_metadata import TargetFacts, challenge, is_audience
@@ -50,9 +54,11 @@ class HttpRequestFacts(TargetFacts, Protocol):
 class Authenticator:
     """Implements `front.app.Identify`."""
 
-    def __init__(self, context: TransportContext, identity: Identity) -> None:
+    def __init__(self, context: TransportContext, identity: Identity, wall: Callable[[], float] = time.time) -> None:
+        """`wall` is a Unix time in seconds."""
         self._context = context
         self._identity = identity
+        self._wall = wall
 
     async def __call__(self, request: http.Request) -> Identified:
         return await self._identify_again(request)
@@ -75,7 +81,12 @@ class Authenticator:
         # R42 after a reload, which may take authentication out and leaves the listener at its address.
         if not (self._identity.required or is_loopback(proxy.host) or proxy.insecure):
             raise NotIdentified(Fault.MISSING, "nobody is let in from outside without authentication")
-        return await self._identity.identify(_Presented(self._context, request))
+        # TLS checks a certificate when the connection begins, and connections are kept.
+        expires = _expiry(request.transport_info("peercert") or {})
+        if expires <= self._wall():
+            raise NotIdentified(Fault.INVALID, "the client's certificate has expired: connect with another")
+        found = await self._identity.identify(_Presented(self._context, request))
+        return found if found.until <= expires else replace(found, until=expires)
 
     def _refusal(self, request: HttpRequestFacts, refusal: NotIdentified) -> Refusal:
         if refusal.fault is Fault.UNAVAILABLE:
@@ -136,6 +147,11 @@ class _Presented:
 
     def is_audience(self, audience: str) -> bool:
         return is_audience(self._context.proxy, self._request, audience)
+
+
+def _expiry(certificate: Mapping[str, Any]) -> float:
+    """When a certificate expires, as a Unix time in seconds; infinity where there is none."""
+    return ssl.cert_time_to_seconds(certificate["notAfter"]) if "notAfter" in certificate else math.inf
 
 
 def _names(certificate: Mapping[str, Any]) -> Collection[tuple[str, str]]:

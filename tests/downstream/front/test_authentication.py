@@ -7,20 +7,24 @@ import re
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 import aiohttp
 import anyio
 import pytest
 
+from mcproxy.access.identity import Identity, NotIdentified
 from mcproxy.access.keys import digest
 from mcproxy.call.clients import ListChanged
+from mcproxy.downstream.front.authentication import Authenticator
+from mcproxy.http import server as http
 from mcproxy.protocol.methods import Kind
 from mcproxy.settings import LimitSettings
 from mcproxy.settings.access.authentication import Authentication
 from tests.downstream import modern
 from tests.downstream.client import EventReader, RawClient, client_of, initialize, request
-from tests.fakes.gateway import FakeGateway, Held, Served, quick, served
+from tests.fakes.gateway import FakeGateway, Held, Served, edge_of, quick, served
 from tests.fakes.issuer import FakeIssuer, issuing, pair
 
 pytestmark = pytest.mark.anyio
@@ -485,3 +489,40 @@ async def test_a_reload_that_demands_authentication_ends_the_streams_of_those_wh
             gateway.identity.reconfigure(KEYS)
             gateway.reconfigure()
             await ends(streams)
+
+
+@dataclass
+class Facts:
+    """A request over a connection with a client certificate (implements `HttpRequestFacts`)."""
+
+    certificate: dict[str, Any] | None
+    fields: http.Headers = field(default_factory=http.Headers)
+    path: str = "/mcp"
+    raw_path: str = "/mcp"
+    scheme: str = "https"
+    local: tuple[str, int] | None = None
+    peer: str | None = None
+
+    def transport_info(self, name: str) -> Any:
+        return self.certificate if name == "peercert" else None
+
+
+BY_CERTIFICATE = Authentication.model_validate({"certificates": {"enabled": True}})
+CERTIFICATE = {"subject": ((("commonName", "ann"),),), "notAfter": "Jan  1 00:00:10 1970 GMT"}
+
+
+@pytest.mark.parametrize("settings", [BY_CERTIFICATE, KEYS, Authentication()], ids=["certificate", "key", "none"])
+async def test_a_client_certificate_that_expires_on_a_kept_connection_is_good_no_longer(
+    settings: Authentication,
+) -> None:
+    now = [9.0]
+    async with edge_of(FakeGateway()) as context:
+        identity = Identity(settings, context.tasks.start_soon, wall=lambda: now[0])
+        authenticator = Authenticator(context, identity, wall=lambda: now[0])
+        facts = Facts(CERTIFICATE, http.Headers.of(ANN.items() if settings is KEYS else ()))
+        found = await authenticator.identify(facts)
+        assert (found.until, authenticator.vouches(found)) == (10, True)
+        now[0] = 10.0
+        assert not authenticator.vouches(found)
+        with pytest.raises(NotIdentified, match="certificate has expired"):
+            await authenticator.identify(facts)
