@@ -61,7 +61,6 @@ class Holds(Enum):
 _YES, _NO, _UNCLEAR = Holds
 
 _NUMBERS: Final = (int, float)
-_SCALARS: Final = (bool, int, float, str)
 
 Test = Callable[[object], Holds]
 Match = Callable[[str], object]
@@ -264,15 +263,25 @@ def _tests(condition: settings.Condition) -> Iterator[Test]:
 
 
 def _one_of(values: Iterable[settings.Scalar]) -> Test:
-    # JSON has one kind of number: 1.0 is 1. It is not true, though to Python it is.
-    wanted = {(isinstance(value, bool), value) for value in values}
+    wanted = {(_json_type(value), value) for value in values}
+    types = {type for type, _ in wanted}
 
     def test(value: object) -> Holds:
-        if not isinstance(value, _SCALARS):
-            return _NO
-        return _holds((isinstance(value, bool), value) in wanted)
+        # Servers coerce: "true", 1 and " 7 " may be true and 7 to them. What has another type cannot be told apart.
+        type = _json_type(value)
+        return _holds((type, value) in wanted) if type in types else _UNCLEAR
 
     return test
+
+
+def _json_type(value: object) -> type | None:
+    """The type of a JSON scalar; None of anything else.
+
+    JSON has one kind of number: 1.0 is 1. It is not true, though to Python it is.
+    """
+    if isinstance(value, bool):
+        return bool
+    return float if isinstance(value, _NUMBERS) else str if isinstance(value, str) else None
 
 
 def _matching(pattern: str) -> Test:

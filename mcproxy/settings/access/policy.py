@@ -105,7 +105,10 @@ class Rule(Selection):
     destructive: bool | None = None
     """Only tools that may destroy (`destructiveHint`, and not `readOnlyHint`); if false, only the others."""
     arguments: dict[str, Condition] = Field(default_factory=dict)
-    """Conditions on arguments, by name. A rule that denies also applies where the value cannot be judged."""
+    """Conditions on arguments, by name. A rule that denies also applies where the value cannot be judged.
+
+    That is so of a value whose type none of the wanted ones has: servers take "true" for true and " 7 " for 7.
+    """
 
     @property
     def conditional(self) -> bool:
