@@ -1,10 +1,12 @@
-"""Lines at the end of a file that rotates: all of what is appended at once, or nothing of it. Blocks its thread.
+"""Append lines to a file that rotates: each append wholly or not at all. Blocks its thread.
 
-The file is opened for each append, so that one that was moved away or deleted is made anew.
+The file is opened for each append, so that one that was moved away or deleted is made anew. A symbolic link in its
+place is refused: who may write to the folder could have the gateway write to any file of its user.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from dataclasses import dataclass
@@ -12,7 +14,10 @@ from pathlib import Path
 from typing import Final
 
 _FLAGS: Final = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
-"""Not to wait for who reads a pipe."""
+"""O_NONBLOCK: not to wait for the reader of a pipe."""
+_NO_LINK: Final = getattr(os, "O_NOFOLLOW", 0)
+_DEVICES: Final = Path("/dev")
+"""Where links are the system's, as `/dev/stdout` is one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,17 +32,25 @@ class Journal:
         """Raises OSError."""
         if self._is_full(len(data)):
             self._rotate()
-        descriptor = os.open(self.path, _FLAGS, 0o600)
+        descriptor = self._open()
         try:
             _write_whole(descriptor, data)
         finally:
             os.close(descriptor)
 
+    def _open(self) -> int:
+        try:
+            return os.open(self.path, _FLAGS | (_NO_LINK if self.path.parent != _DEVICES else 0), 0o600)
+        except OSError as error:
+            if error.errno == errno.ELOOP and self.path.is_symlink():
+                error.strerror = "it is a symbolic link, which the audit does not follow: name the file itself"
+            raise
+
     def _is_full(self, more: int) -> bool:
         if self.max_bytes is None:
             return False
         try:
-            found = self.path.stat()
+            found = self.path.lstat()
         except FileNotFoundError:
             return False
         return stat.S_ISREG(found.st_mode) and found.st_size > 0 and found.st_size + more > self.max_bytes

@@ -71,3 +71,26 @@ def files_no_larger_than(size: int) -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_symbolic_link_is_not_followed_even_where_the_file_would_rotate(tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.write_bytes(b"of somebody else\n")
+    (tmp_path / "audit").symlink_to(other)
+    for max_bytes in (None, 1):
+        with pytest.raises(OSError, match="symbolic link") as refused:
+            Journal(tmp_path / "audit", max_bytes, 1).append(b"line\n")
+        assert "name the file itself" in str(refused.value.strerror)
+    assert other.read_bytes() == b"of somebody else\n"
+    assert (tmp_path / "audit").is_symlink()
+
+
+def test_a_link_to_a_file_that_is_not_there_makes_none(tmp_path: Path) -> None:
+    (tmp_path / "audit").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(OSError, match="symbolic link"):
+        Journal(tmp_path / "audit", None, 1).append(b"line\n")
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_the_systems_own_links_to_open_files_are_followed() -> None:
+    Journal(Path("/dev/stderr"), None, 1).append(b"")

@@ -148,6 +148,7 @@ class PolicySettings(Section):
     ['*']}; with none of the last three it covers everything of its upstreams. For tools it may require annotations,
     {read_only: true, destructive: false}, and values of arguments: {tools: [query], arguments: {limit: {at_most: 100},
     table: {one_of: [a, b]}, sql: {matches: 'SELECT .*'}, mode: {equals: dry}}}.
+    A rule that denies also applies to a value of another type than the wanted ones: servers take "7" for 7.
 
     Globs of URIs: `notes://public/*` is everything below, `https://*.example/*` every host in the domain, since a
     wildcard in the scheme or the host matches no `/`, and `notes:*` or `notes://*` everything of the scheme. A glob
