@@ -1,6 +1,6 @@
-"""What a result says of how long it may be kept, and by whom (2026-07-28, server/utilities/caching).
+"""The caching hints of a result, `ttlMs` and `cacheScope` (2026-07-28, server/utilities/caching): read and repaired.
 
-Reads it, and puts no trust in it: a peer may have written anything there. Keeps nothing, and knows no clock.
+A peer may have written anything there: what makes no sense counts as the least. Keeps nothing, and knows no clock.
 """
 
 from __future__ import annotations
@@ -12,7 +12,15 @@ from typing import Final
 import msgspec
 from msgspec import Raw
 
-from mcproxy.protocol.jsonrpc import Params, parse_text
+from mcproxy.protocol.jsonrpc import Params, parse_text, raw
+
+TTL: Final = "ttlMs"
+SCOPE: Final = "cacheScope"
+_PUBLIC, _PRIVATE = raw("public"), raw("private")
+_SCOPES: Final = (_PUBLIC, _PRIVATE)
+
+_DIGITS: Final = 11
+"""Of `ttlMs` up to LONGEST_TTL."""
 
 LONGEST_TTL: Final = 365 * 86400.0
 """Seconds; who says more means this."""
@@ -42,8 +50,22 @@ def least(pages: Iterable[Hints]) -> Hints:
 
 def read_hints(result: Params) -> Hints:
     """The hints of a result. A TTL that makes no sense counts as 0, as the negative does."""
-    public = "cacheScope" in result and parse_text(result["cacheScope"]) == "public"
-    return Hints(_seconds(result["ttlMs"]) if "ttlMs" in result else None, public)
+    public = SCOPE in result and parse_text(result[SCOPE]) == "public"
+    return Hints(_seconds(result[TTL]) if TTL in result else None, public)
+
+
+def repaired_hints(result: Params) -> Params:
+    """The hints of a result, where they are not as the schema has them: `ttlMs` a count, `cacheScope` one of two words.
+
+    What makes no sense is what clients may do least with: not kept at all, and shared with nobody.
+    """
+    changes: Params = {}
+    ttl, scope = result.get(TTL), result.get(SCOPE)
+    if ttl is not None and not (len(ttl) <= _DIGITS and bytes(ttl).isdigit()):
+        changes[TTL] = raw(int(_seconds(ttl) * 1000))
+    if scope is not None and scope not in _SCOPES:
+        changes[SCOPE] = _PUBLIC if parse_text(scope) == "public" else _PRIVATE
+    return changes
 
 
 def _seconds(ttl_ms: Raw) -> float:

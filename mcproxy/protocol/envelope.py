@@ -12,6 +12,7 @@ from typing import Final
 import msgspec
 from msgspec import Raw
 
+from mcproxy.protocol.caching import SCOPE, TTL, repaired_hints
 from mcproxy.protocol.eras import (
     HANDSHAKE_VERSIONS,
     HOP_META,
@@ -167,11 +168,14 @@ def without_hop_meta(params: Params) -> Params:
 
 
 def dressed(result: Params, absent: Params, own: Params, *, server: bytes) -> Params:
-    """`result` with members of `absent` that it lacks, those of `own` whatever it has, and whose it is in its `_meta`.
+    """A result as stateless clients get it: with members of `absent` that it lacks, and those of `own` whatever it has.
 
-    `server` is an Implementation object as JSON (basic, "_meta").
+    Its `_meta` names the `server`, an Implementation object as JSON (basic, "_meta"). Where `absent` has caching hints,
+    those of `result` are made valid.
     """
     given = bytes(result[META]) if META in result else b"{}"
+    if TTL in absent and (TTL in result or SCOPE in result):
+        own = {**repaired_hints(result), **own}
     return {**absent, **result, META: _signed(given, server), **own}
 
 
@@ -198,7 +202,7 @@ def undressed(result: Params) -> Params:
     return {**rest, META: raw(meta)} if meta else rest
 
 
-_OF_EVERY_RESULT: Final = ("resultType", "ttlMs", "cacheScope")
+_OF_EVERY_RESULT: Final = ("resultType", TTL, SCOPE)
 
 
 def _version(meta: Params) -> str:

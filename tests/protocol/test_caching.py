@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import Raw
 
-from mcproxy.protocol.caching import LONGEST_TTL, UNSAID, Hints, least, read_hints
-from mcproxy.protocol.jsonrpc import first_level
+from mcproxy.protocol.caching import LONGEST_TTL, UNSAID, Hints, least, read_hints, repaired_hints
+from mcproxy.protocol.jsonrpc import first_level, raw
 
 
 def test_what_is_said_is_read() -> None:
@@ -45,3 +46,35 @@ def test_r36_a_list_in_pages_lasts_as_long_as_the_first_to_go_and_is_as_private_
 
 def test_no_pages_say_nothing() -> None:
     assert least([]) == UNSAID
+
+
+@pytest.mark.parametrize(
+    ("given", "repaired"),
+    [
+        (b"-5", 0),
+        (b"null", 0),
+        (b'"60000"', 0),
+        (b"{}", 0),
+        (b"true", 0),
+        (b"1500.7", 1500),
+        (b"1e3", 1000),
+        (b"1e300", 365 * 86_400_000),
+        (b"9" * 30, 365 * 86_400_000),
+        (b"-0", 0),
+    ],
+)
+def test_a_time_that_the_schema_does_not_have_is_repaired(given: bytes, repaired: int) -> None:
+    assert repaired_hints({"ttlMs": Raw(given)}) == {"ttlMs": raw(repaired)}
+
+
+@pytest.mark.parametrize("given", [b"null", b"1", b'"shared"', b'["public"]', b'"Public"'])
+def test_a_scope_that_the_schema_does_not_have_is_private(given: bytes) -> None:
+    assert repaired_hints({"cacheScope": Raw(given)}) == {"cacheScope": raw("private")}
+
+
+def test_hints_as_the_schema_has_them_stay() -> None:
+    for ttl in (0, 1, 60_000, 365 * 86_400_000):
+        for scope in ("public", "private"):
+            assert repaired_hints({"ttlMs": raw(ttl), "cacheScope": raw(scope)}) == {}
+    assert repaired_hints({}) == {}
+    assert repaired_hints({"cacheScope": Raw(b'"p\\u0075blic"')}) == {"cacheScope": raw("public")}

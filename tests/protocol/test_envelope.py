@@ -165,3 +165,12 @@ def test_a_result_loses_what_the_handshake_eras_do_not_say_and_keeps_the_rest() 
 def test_a_result_of_the_handshake_eras_passes_as_it_is(result: bytes) -> None:
     members = parse_object(result)
     assert undressed(members) is members
+
+
+def test_caching_hints_of_a_stateless_result_are_valid_whatever_the_upstream_wrote() -> None:
+    absent = first_level({"resultType": "complete", "ttlMs": 0, "cacheScope": "private"})
+    given = {"ttlMs": Raw(b"-5"), "cacheScope": Raw(b"null"), "n": raw(1)}
+    worn = dressed(given, absent, {}, server=b"{}")
+    assert (worn["ttlMs"], worn["cacheScope"], worn["n"]) == (raw(0), raw("private"), raw(1))
+    plain = dressed(given, first_level({"resultType": "complete"}), {}, server=b"{}")
+    assert plain["ttlMs"] == Raw(b"-5")
