@@ -196,6 +196,11 @@ class PendingRequests:
         finally:
             self._hold(held, -1)
 
+    def is_held(self, id: RequestId) -> bool:
+        """Whether the idle timeout of request `id` is suspended, since its peer waits for us."""
+        pending = self._pending.get(id)
+        return pending is not None and pending.holds > 0
+
     def progress(self, params: Params) -> bool:
         """Takes a `notifications/progress`. False where its token is not of a request in flight."""
         token = parse_id(params.get(META_PROGRESS_TOKEN, b""))

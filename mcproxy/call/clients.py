@@ -78,6 +78,8 @@ class Notice:
     method: str
     params: Params
     level: str | None = None
+    principal: str | None = field(default=None, compare=False)
+    """The name of the only principal that may be told; None where all may who are served by the link."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -140,6 +140,8 @@ class UpstreamStatus:
     """The host and port of its URL, where it has one."""
     takes_credentials: bool = False
     """Whether its callers bring credentials of their own: the link that all share has none, and may be refused."""
+    asks_while_shared: bool = False
+    """Whether it asked for input that was refused, since several principals share its connection."""
 
 
 class Upstream(Protocol):

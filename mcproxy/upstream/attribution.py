@@ -1,7 +1,9 @@
 """Which client's call caused a message of the server, on a link that several clients share (requirement R26).
 
-A message is attributed to a client only where no other can have caused it. A call that ended here while its server may
-still work on it counts for a while: what it caused must not reach the next caller. Sends nothing.
+Once more than one principal has used the link, a message on a stream that they share is attributed to no client, unless
+it names a request or a task itself (R77): it may be of a call that was cancelled or answered long ago, or of a task in
+the background. While one principal alone uses the link, a message is attributed to one of its clients only where no
+other can have caused it. Sends nothing.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import anyio
 
 from mcproxy.call.calls import Call
 from mcproxy.protocol.jsonrpc import RequestId, parse_text
+from mcproxy.protocol.methods import Answerer
 
 LINGER = 5.0
 """Seconds for which a call that we gave up may still have caused a message, unless its server answers before."""
@@ -36,19 +39,38 @@ class Ambiguous:
     """Several clients may have caused it, or one whose call has ended here."""
 
 
-Attribution = Attributed | Unsolicited | Ambiguous
+@dataclass(frozen=True, slots=True)
+class SharedByPrincipals:
+    """Several principals have used the link: nothing on the stream that they share is of any of them, provably."""
+
+
+Attribution = Attributed | Unsolicited | Ambiguous | SharedByPrincipals
 
 
 class CallsInFlight:
-    """The calls in flight on one link, by the ids of their upstream requests."""
+    """The calls in flight on one link, by the ids of their upstream requests; and the principals that have used it."""
 
     def __init__(self, clock: Callable[[], float] = anyio.current_time) -> None:
         self._clock = clock
         self._calls: dict[RequestId, Call] = {}
         self._given_up: dict[RequestId, tuple[Call, float]] = {}
+        self.principal: str | None = None
+        """The name of the only principal that has used the link; None before the first, and after a second."""
+        self._is_shared = False
 
     def begin(self, request: RequestId, call: Call) -> None:
         self._calls[request] = call
+        self.note_principal(call)
+
+    def note_principal(self, call: Call) -> None:
+        """Calls that the gateway makes for all callers (lists, subscriptions) are of no principal."""
+        if self._is_shared or call.row.answerer is not Answerer.UPSTREAM:
+            return
+        name = call.caller.principal.name
+        if self.principal is None:
+            self.principal = name
+        elif self.principal != name:
+            self.principal, self._is_shared = None, True
 
     def end(self, request: RequestId) -> None:
         """A call ended here; it is not forgotten yet where the server has not answered it."""
@@ -77,11 +99,18 @@ class CallsInFlight:
         # Clients know the ids of their own tasks alone, so that a caller that waits for one is its owner.
         return Attributed(first, tuple(waiting))
 
-    def on_shared_stream(self) -> Attribution:
-        """The cause of a message on a stream that all calls share."""
+    def on_shared_stream(self, is_asking: Callable[[RequestId], bool] = lambda id: False) -> Attribution:
+        """The cause of a message on a stream that all calls share.
+
+        `is_asking` says of which requests the server waits for input already: another call is the likelier cause, and
+        one that was abandoned while it asked must not hold up its principal's others.
+        """
+        if self._is_shared:
+            return SharedByPrincipals()
         now = self._clock()
         self._given_up = {id: entry for id, entry in self._given_up.items() if entry[1] > now}
-        suspects = {id: call for id, call in self._calls.items() if call.row.may_ask}
+        in_flight = {id: call for id, call in self._calls.items() if call.row.may_ask}
+        suspects = {id: call for id, call in in_flight.items() if not is_asking(id)} or in_flight
         departed = [call for call, _ in self._given_up.values()]
         if not suspects:
             return Ambiguous() if departed else Unsolicited()

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 import msgspec
+import structlog
 from msgspec.structs import replace
 
 from mcproxy.call.calls import Call, Failed
@@ -20,11 +21,13 @@ from mcproxy.call.upstreams import PushChannel, UnannouncedLists
 from mcproxy.pending_requests import Timeouts
 from mcproxy.protocol.eras import Era
 from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, ErrorObject, Params
-from mcproxy.protocol.methods import Method
+from mcproxy.protocol.methods import INPUT_CAPABILITIES, Method
 from mcproxy.settings import UpstreamSettings
 from mcproxy.telemetry.metrics import Metrics
 from mcproxy.upstream.redaction import Redaction
 from mcproxy.upstream.stderr_tail import StderrTail
+
+log = structlog.get_logger()
 
 DOUBTFUL_AFTER: Final = 3
 """Failed attempts in a row after which the era of a server is no longer taken as known."""
@@ -116,6 +119,8 @@ class LinkContext:
     """The credentials that the link's callers brought, all of them the same; it serves no other caller (R39)."""
     tokens: TokenSource | None = None
     """Where its requests get their OAuth token, with `oauth`."""
+    asks_while_shared: bool = False
+    """Whether the server asked for input that went to no client, since several principals share the link (R77)."""
     awaited: str = ""
     """The method whose answer an attempt to connect waits for, for the error of whoever gives it up."""
     redact: Redaction = field(init=False)
@@ -172,6 +177,17 @@ class LinkContext:
         """The outcome of a call that the upstream did not answer as it should."""
         sentence = f"upstream {self.spec.name!r}, {call.method}: {why}"
         return Failed(ErrorObject(INTERNAL_ERROR, sentence), Party.UPSTREAM, reason)
+
+    def note_asked_while_shared(self, method: str) -> None:
+        """Logs once that the server needs another `connection`."""
+        if method in INPUT_CAPABILITIES and not self.asks_while_shared:
+            self.asks_while_shared = True
+            log.warning(
+                "an upstream asks for input while several principals share its connection, and is refused; "
+                "set `connection: principal`",
+                upstream=self.spec.name,
+                method=method,
+            )
 
     def count_junk(self) -> None:
         """Counts one line or message of the upstream that is not MCP, or that it may not send (R16)."""

@@ -134,6 +134,7 @@ class Supervisor:
             status.failure,
             self._address,
             bool(self._spec.credentials.forward),
+            any(link.context.asks_while_shared for link in self._links()),
         )
 
     async def run(self) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from mcproxy.upstream.attribution import LINGER, Ambiguous, Attributed, CallsInFlight, Unsolicited
+from mcproxy.call.calls import Call
+from mcproxy.call.identity import Principal
+from mcproxy.upstream.attribution import LINGER, Ambiguous, Attributed, CallsInFlight, SharedByPrincipals, Unsolicited
 from tests.upstream.support import request, tool
 
 
@@ -82,3 +84,41 @@ def test_a_cancelled_call_stays_a_suspect_until_its_server_is_done_or_time_has_p
     causes.answered(3)
     assert causes.on_shared_stream() == Attributed(late, (2,))
     assert causes.of(3) == Ambiguous()
+
+
+def of_principal(name: str, call: Call) -> Call:
+    return replace(call, caller=replace(call.caller, principal=Principal(name)))
+
+
+def test_r77_once_two_principals_have_called_nothing_on_the_shared_stream_is_attributed() -> None:
+    now = 0.0
+    calls = CallsInFlight(lambda: now)
+    calls.begin(1, of_principal("ann", tool("a")))
+    calls.answered(1)
+    calls.end(1)
+    late = of_principal("bob", tool("a"))
+    calls.begin(2, late)
+    now = 1000 * LINGER
+    assert calls.on_shared_stream() == SharedByPrincipals()
+    assert calls.of(2) == Attributed(late, (2,))
+    calls.answered(2)
+    assert calls.on_shared_stream() == SharedByPrincipals()
+
+
+def test_r77_what_the_gateway_asks_for_all_is_of_no_principal() -> None:
+    calls, own = CallsInFlight(lambda: 0), of_principal("ann", tool("a"))
+    calls.begin(1, request("tools/list"))
+    calls.begin(2, request("resources/subscribe", uri="a:1"))
+    calls.begin(3, own)
+    assert calls.principal == "ann"
+    assert calls.on_shared_stream() == Attributed(own, (3,))
+
+
+def test_an_abandoned_call_that_asks_does_not_hold_up_the_others_of_its_principal() -> None:
+    calls, parked, other = CallsInFlight(lambda: 0), tool("a"), tool("b")
+    calls.begin(1, parked)
+    calls.begin(2, other)
+    assert calls.on_shared_stream() == Ambiguous()
+    assert calls.on_shared_stream(lambda id: id == 1) == Attributed(other, (2,))
+    calls.answered(2)
+    assert calls.on_shared_stream(lambda id: id == 1) == Attributed(parked, (1,))

@@ -52,6 +52,8 @@ class Listeners(Component):
     def announce(self, link: LinkKey, notice: Notice) -> None:
         """Passes a notice of an upstream to all that may hear it."""
         for listener in self.served_by(link):
+            if notice.principal not in (None, listener.caller.principal.name):
+                continue
             if notice.level is None or is_audible(notice.level, listener.caller.log_level):
                 self.signal(listener, link.upstream, notice)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any, Final, assert_never
 
 import anyio
@@ -57,7 +58,14 @@ from mcproxy.protocol.methods import (
 )
 from mcproxy.protocol.tasks import TASK_ID, TASK_STATUS, related_task, without_tasks
 from mcproxy.telemetry.metrics import UNKNOWN
-from mcproxy.upstream.attribution import Ambiguous, Attributed, Attribution, CallsInFlight, Unsolicited
+from mcproxy.upstream.attribution import (
+    Ambiguous,
+    Attributed,
+    Attribution,
+    CallsInFlight,
+    SharedByPrincipals,
+    Unsolicited,
+)
 from mcproxy.upstream.context import LinkContext
 from mcproxy.upstream.handshake.server_requests import ServerRequests
 from mcproxy.upstream.handshake.url_elicitations import UrlElicitations
@@ -266,7 +274,7 @@ class HandshakeConversation:
         if task is not None:
             # tasks, Input Required Status: it may come "on any SSE stream", that of another client's call even.
             return self._calls.of_task(task)
-        attribution = self._calls.on_shared_stream() if cause is None else self._calls.of(cause)
+        attribution = self._calls.on_shared_stream(self._requests.is_held) if cause is None else self._calls.of(cause)
         if isinstance(attribution, Ambiguous) and self._context.session is not None:
             return Unsolicited()  # Of whichever call, it is for the owner.
         return attribution
@@ -299,8 +307,9 @@ class HandshakeConversation:
             case Attributed(call=call):
                 call.client.notify(notice.method, notice.params)
             case Unsolicited():
-                self._context.publish(notice)
-            case Ambiguous():
+                # It may still be about an earlier call, and is for no other principal than the only one that called.
+                self._context.publish(replace(notice, principal=self._calls.principal))
+            case Ambiguous() | SharedByPrincipals():
                 self._count_unattributed(notice.method)
             case _:
                 assert_never(attribution)

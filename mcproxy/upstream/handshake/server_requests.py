@@ -36,7 +36,7 @@ from mcproxy.protocol.jsonrpc import (
 from mcproxy.protocol.methods import INPUT_CAPABILITIES
 from mcproxy.settings import UpstreamSettings
 from mcproxy.telemetry.metrics import UNKNOWN
-from mcproxy.upstream.attribution import Ambiguous, Attributed, Attribution, Unsolicited
+from mcproxy.upstream.attribution import Ambiguous, Attributed, Attribution, SharedByPrincipals, Unsolicited
 from mcproxy.upstream.context import LinkContext
 from mcproxy.upstream.handshake.url_elicitations import UrlElicitations
 from mcproxy.upstream.link import NotAccepted, Rejected
@@ -101,15 +101,25 @@ def _configured(context: LinkContext) -> dict[str, Raw]:
     return {"roots/list": raw({"roots": [{"uri": uri} for uri in context.spec.roots]})}
 
 
-def _refusal(method: str, attribution: Unsolicited | Ambiguous, spec: UpstreamSettings) -> McpError:
+def _refusal(
+    method: str, attribution: Unsolicited | Ambiguous | SharedByPrincipals, spec: UpstreamSettings
+) -> McpError:
+    """Says why no client can be asked, and the setting that mends it."""
     match attribution:
         case Unsolicited():
             cause = "no client's call is in flight that it could be for"
+            remedy = f"`connection: session` for upstream {spec.name!r} gives each client a connection of its own"
         case Ambiguous():
             cause = "this connection is shared, and it cannot be told which client it is for"
+            remedy = f"`connection: session` for upstream {spec.name!r} gives each client a connection of its own"
+        case SharedByPrincipals():
+            cause = "several principals share this connection, and it does not name the call that it is for"
+            remedy = (
+                f"`connection: principal` for upstream {spec.name!r} gives each principal a connection of its own, "
+                "`connection: session` each client"
+            )
         case _:
             assert_never(attribution)
-    remedy = f"`connection: session` for upstream {spec.name!r} gives each client a connection of its own"
     return McpError(INVALID_REQUEST, f"{method} refused: {cause}; {remedy}")
 
 
@@ -152,6 +162,8 @@ class ServerRequests:
             decided = RefuseNow(McpError(INTERNAL_ERROR, f"busy: {most} requests wait for answers (max_in_flight)"))
         if isinstance(decided, RefuseNow):
             self._count(request.method)
+            if isinstance(attribution, SharedByPrincipals):
+                self._context.note_asked_while_shared(request.method)
         scope = self._open[request.id] = anyio.CancelScope()
         self._tasks.start_soon(self._answer, request.id, decided, scope)
 

@@ -144,6 +144,8 @@ class StatelessConversation:
         id = self._requests.mint()
         if call.caller.log_level is not None:
             self._calls.begin(id, call)
+        elif self._send_cancel is not None:
+            self._calls.note_principal(call)  # On a pipe, log messages do not name their request.
         self._in_flight += 1
         try:
             answer = await self._requests.exchange(

@@ -12,9 +12,12 @@ from typing import Any
 import anyio
 import pytest
 import structlog
+from msgspec.structs import replace
 
+from mcproxy.call.calls import Call
 from mcproxy.call.clients import ListChanged, Notice
 from mcproxy.call.errors import Party, Reason
+from mcproxy.call.identity import Principal
 from mcproxy.call.upstreams import Connected, Disconnected, LinkState, UpstreamChanged
 from mcproxy.protocol.methods import Kind
 from mcproxy.settings import UpstreamSettings, UpstreamTimeouts
@@ -23,6 +26,7 @@ from tests.upstream.support import (
     QUICK,
     FakeClient,
     FakeListener,
+    Running,
     answering,
     child,
     failure,
@@ -554,3 +558,52 @@ async def test_r46_a_list_has_a_bound_of_its_own() -> None:
         failed = failure(await it.upstream(request("tools/list")))
     assert failed.reason is Reason.TIMEOUT
     assert "tools/list" in failed.error.message
+
+
+def of_principal(name: str, call: Call) -> Call:
+    return replace(call, caller=replace(call.caller, principal=Principal(name)))
+
+
+@pytest.mark.parametrize("after", ["a cancel", "the answer", "nothing: ann's call runs on"])
+async def test_r77_no_question_of_one_principal_reaches_another_on_a_shared_pipe(after: str) -> None:
+    ann, bob = answering({"roots": ["ann's"]}), answering({"roots": ["bob's"]})
+    async with running(child()) as it, anyio.create_task_group() as tasks:
+        await it.upstream(request("tools/list"))
+        match after:
+            case "a cancel":
+                scope = anyio.CancelScope()
+                tasks.start_soon(_cancelled_soon, it, of_principal("ann", tool("hang", client=ann)), scope)
+                await anyio.wait_all_tasks_blocked()
+                scope.cancel()
+            case "the answer":
+                await it.upstream(of_principal("ann", tool("echo", client=ann)))
+            case _:
+                tasks.start_soon(it.upstream, of_principal("ann", tool("hang", client=ann)))
+                await anyio.wait_all_tasks_blocked()
+        asked = tool("ask", {"key": "q", "method": "sampling/createMessage"}, client=bob)
+        answer = value(await it.upstream(of_principal("bob", asked)))
+        assert "connection: principal" in answer["error"]["message"]
+        assert bob.questions == ann.questions == []
+        assert it.upstream.status.asks_while_shared
+        tasks.cancel_scope.cancel()
+
+
+async def test_r77_a_log_line_after_a_call_is_for_its_principal_alone_and_for_none_once_there_are_two() -> None:
+    line = {"method": "notifications/message", "params": {"level": "info", "data": "ann's"}}
+    async with running(child()) as it:
+        await it.upstream(of_principal("ann", tool("announce afterwards", line)))
+        await it.events.until(lambda: bool(it.events.of(UpstreamChanged)))
+        [said] = [event.change for event in it.events.of(UpstreamChanged)]
+        assert isinstance(said, Notice)
+        assert said.principal == "ann"
+        bob = FakeClient()
+        await it.upstream(of_principal("bob", tool("announce afterwards", line, client=bob)))
+        await it.upstream(of_principal("bob", tool("announce", line, client=bob)))
+        assert bob.told == []
+        assert len(it.events.of(UpstreamChanged)) == 1
+        assert it.count("mcproxy_upstream_unattributed_total", upstream="kid", method="notifications/message") == 2
+
+
+async def _cancelled_soon(it: Running, call: Call, scope: anyio.CancelScope) -> None:
+    with scope:
+        await it.upstream(call)
