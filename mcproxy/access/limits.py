@@ -102,6 +102,9 @@ class Admission(msgspec.Struct, frozen=True):
     running: tuple[_Charge, ...] = ()
 
 
+_NOTHING: Final = Admission()
+
+
 class _Bill(msgspec.Struct, frozen=True):
     """What all rules say of every call by one caller to one tool."""
 
@@ -135,9 +138,12 @@ class Limits:
     def __bool__(self) -> bool:
         return bool(self._rules)
 
-    def admit(self, caller: Principal, upstream: str, tool: str | None, now: float, utc: float) -> Admission:
+    def admit(
+        self, caller: Principal, upstream: str, tool: str | None, now: float, utc: float, *, resumes: bool = False
+    ) -> Admission:
         """Counts a call, which is over when its grant is released. Raises Exceeded, and then nothing was counted.
 
+        With `resumes` it goes on with a call that runs already, and counts as another request, but not as another call.
         `upstream` is empty where it is for none in particular; `tool` is its upstream's own name of it.
         """
         day = utc // DAY
@@ -146,16 +152,16 @@ class Limits:
         for charge in bill.charges:
             if not charge.count.kept:
                 charge.count = self._count(charge.key)
-            _check(charge, now, utc, day)
+            _check(charge, now, utc, day, resumes)
         for charge in bill.charges:
             if charge.count.kept:
                 self._counts.move_to_end(charge.key)
             else:
                 self._keep(charge)
-            _take(charge, now, day)
+            _take(charge, now, day, resumes)
         if now - self._swept >= SWEEP or len(self._counts) > self._max_keys:
             self._sweep(now, day)
-        return bill.grant
+        return _NOTHING if resumes else bill.grant
 
     def release(self, grant: Admission) -> None:
         for charge in grant.running:
@@ -198,10 +204,10 @@ def _charge(key: CounterKey, allowed: Allowance) -> _Charge:
     return _Charge(key, _Count(), allowed.at_once, allowed.daily, allowed.rate, burst)
 
 
-def _check(charge: _Charge, now: float, utc: float, day: float) -> None:
+def _check(charge: _Charge, now: float, utc: float, day: float, resumes: bool) -> None:
     """Raises Exceeded."""
     count, at_once, daily, rate, burst = charge.count, charge.at_once, charge.daily, charge.rate, charge.burst
-    if at_once is not None and count.running >= at_once:
+    if at_once is not None and count.running >= at_once and not resumes:
         raise Exceeded(charge.limit, f"at most {at_once} calls at once", ANY_MOMENT)
     if daily is not None and count.today >= daily and count.day == day:
         raise Exceeded(charge.limit, f"at most {daily} calls a day (UTC)", DAY - utc % DAY)
@@ -210,9 +216,9 @@ def _check(charge: _Charge, now: float, utc: float, day: float) -> None:
         raise Exceeded(charge.limit, f"at most {burst} calls at a time, and {_said(rate)}", wait)
 
 
-def _take(charge: _Charge, now: float, day: float) -> None:
+def _take(charge: _Charge, now: float, day: float, resumes: bool) -> None:
     count, rate = charge.count, charge.rate
-    if charge.at_once is not None:
+    if charge.at_once is not None and not resumes:
         count.running += 1
     if charge.daily is not None:
         count.today = count.today + 1 if count.day == day else 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 
 import msgspec
@@ -63,6 +64,8 @@ class Notes(msgspec.Struct, eq=False):
     """How much of its time its upstream took."""
     asked: bool = False
     """Whether its client was asked something between two of its ways upstream, which took time too."""
+    carried_on: asyncio.Task[None] | None = None
+    """The task in which the call goes on once its client's request has ended: it was parked."""
     trace: str | None = None
     """The id of its trace, where one is recorded."""
     label: tuple[str, str] | None = None

@@ -228,7 +228,7 @@ class Gateway:
             label=self._resolver.label,
             traced=traced(self._traces, self._resolver.label),
             audited=audited(self.audit, self._unrestricted_subject_of.judged, self._sealer.digest),
-            limited=limited(self._limits, self.subject_of, self._metrics),
+            limited=limited(self._limits, self.subject_of, self._bridge.resumes, self._metrics),
             bridged=self._bridge.bridged,
         )
 

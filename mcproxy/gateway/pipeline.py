@@ -140,12 +140,14 @@ def audited(
 def limited(
     limits: Limits,
     subject_of: CallSubjects,
+    resumes: Callable[[Call], bool],
     metrics: Metrics,
     clock: Callable[[], float] = time.monotonic,
     calendar: Callable[[], float] = time.time,
 ) -> Stage:
     """Admits calls that ask for something as far as `limits` have room; the rest is refused with LIMIT_EXCEEDED.
 
+    A parked call counts until it is over; a retry that `resumes` it is no other call.
     Over HTTP too it is an error in a response, and no status 429: of that, some official SDKs make an error of the
     transport, which lets its `data` and any `Retry-After` go.
     """
@@ -158,14 +160,19 @@ def limited(
             subject = call.notes.subject or subject_of(call)
             tool = subject.own if subject.upstream and subject.kind is _TOOLS else None
             try:
-                grant = limits.admit(call.caller.principal, subject.upstream, tool, clock(), calendar())
+                grant = limits.admit(
+                    call.caller.principal, subject.upstream, tool, clock(), calendar(), resumes=resumes(call)
+                )
             except Exceeded as exceeded:
                 metrics.limited.labels(subject.upstream, exceeded.limit).inc()
                 raise _too_much(exceeded) from exceeded
             try:
                 return await handler(call)
             finally:
-                limits.release(grant)
+                if call.notes.carried_on is None:
+                    limits.release(grant)
+                else:
+                    call.notes.carried_on.add_done_callback(lambda _: limits.release(grant))
 
         return limiting if limits else handler
 

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import anyio
 import pytest
 
-from mcproxy.call.clients import ListChanged, ResourceUpdated
+from mcproxy.call.calls import Call, InputRequired, Outcome
+from mcproxy.call.clients import InputRequest, ListChanged, ResourceUpdated
+from mcproxy.protocol.eras import LATEST
+from mcproxy.protocol.jsonrpc import LIMIT_EXCEEDED, raw
 from mcproxy.protocol.methods import ROOTS_CHANGED, Kind
-from tests.fakes.upstream import FakeUpstream, complete, decoded, house, quiet, tool
+from tests.fakes.upstream import FakeUpstream, House, complete, decoded, error, house, quiet, tool
 
 pytestmark = pytest.mark.anyio
 
@@ -61,3 +68,71 @@ async def test_events_of_an_upstream_that_is_not_configured_are_ignored() -> Non
         await quiet()
         assert listener.changes == []
         assert stranger.calls == []
+
+
+class AskingUpstream(FakeUpstream):
+    """Asks its caller for roots during each call of a tool, until the test has it give up; says what it got."""
+
+    def __init__(self) -> None:
+        super().__init__("up", tools={})
+        self.lists[Kind.TOOLS] = [tool("ask")]
+        self.gives_up = anyio.Event()
+
+    async def __call__(self, call: Call) -> Outcome:
+        if call.row.named_in is not Kind.TOOLS:
+            return await super().__call__(call)
+        got: object = None
+
+        async def ask() -> None:
+            nonlocal got
+            got = await call.client.ask(InputRequest("roots/list", {}))
+            tasks.cancel_scope.cancel()
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(ask)
+            await self.gives_up.wait()
+            tasks.cancel_scope.cancel()
+        return complete(content=[], structuredContent={"got": got})
+
+
+async def asked(h: House, **params: object) -> Outcome:
+    return await h.call("tools/call", version=LATEST, capabilities={"roots": raw({})}, name="up__ask", **params)  # type: ignore[arg-type]  # as in `call`
+
+
+@asynccontextmanager
+async def one_at_once(up: AskingUpstream) -> AsyncIterator[House]:
+    """A gateway that lets each principal make one call at once; no time goes by for it."""
+    access = {"limits": {"rules": {"each": {"per": ["principal"], "at_once": 1, "tools": ["*"]}}}}
+    async with house(up, access=access) as h, anyio.create_task_group() as tasks:
+
+        async def wake() -> None:
+            while True:
+                await anyio.lowlevel.checkpoint()
+                h.sleeper.wake()
+
+        tasks.start_soon(wake)
+        await h.ready()
+        yield h
+        tasks.cancel_scope.cancel()
+
+
+async def test_a_parked_call_counts_among_the_calls_at_once_until_it_is_over_and_its_retry_is_no_other() -> None:
+    async with one_at_once(AskingUpstream()) as h:
+        paused = await asked(h)
+        assert isinstance(paused, InputRequired)
+        assert error(await asked(h)).code == LIMIT_EXCEEDED
+        assert error(await asked(h, requestState="made up")).code == LIMIT_EXCEEDED
+        retried = await asked(h, requestState=paused.state, inputResponses={"1": {"roots": []}})
+        assert decoded(retried)["structuredContent"] == {"got": {"roots": []}}
+        await quiet()
+        assert isinstance(await asked(h), InputRequired)
+
+
+async def test_a_parked_call_that_its_upstream_ends_leaves_its_place_among_the_calls_at_once() -> None:
+    up = AskingUpstream()
+    async with one_at_once(up) as h:
+        assert isinstance(await asked(h), InputRequired)
+        assert error(await asked(h)).code == LIMIT_EXCEEDED
+        up.gives_up.set()
+        await quiet()
+        assert decoded(await asked(h))["structuredContent"] == {"got": None}

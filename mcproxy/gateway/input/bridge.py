@@ -25,6 +25,7 @@ from msgspec.structs import replace
 from mcproxy import settings
 from mcproxy.call.calls import Call, Complete, Failed, Handler, InputRequired, Outcome
 from mcproxy.call.clients import InputRequest
+from mcproxy.call.errors import McpError
 from mcproxy.concurrency.clock import Clock, Sleep
 from mcproxy.gateway.component import Component, Reconfiguration
 from mcproxy.gateway.input.parked_call import UnparkableClient, undeclared
@@ -93,6 +94,16 @@ class InputBridge(Component):
             return self._answer_by_asking(handler, call)
 
         return bridging
+
+    def resumes(self, call: Call) -> bool:
+        """Whether a call is a retry that resumes a parked call: it is the same call to all who count calls."""
+        if REQUEST_STATE not in call.params or not call.row.may_ask or call.caller.version not in STATELESS_VERSIONS:
+            return False
+        try:
+            continuation = self._states.open(call, self._clock())
+        except McpError:
+            return False
+        return isinstance(continuation, Parked) and self._parking.keeps(continuation)
 
     async def _answer_by_asking(self, handler: Handler, call: Call) -> Outcome:
         outcome = await handler(call)

@@ -204,6 +204,8 @@ class ParkedCall:
 
     def park(self) -> None:
         self._move(ParkedCallEvent.GATHERED)
+        if self.round == 0:
+            self._request.notes.carried_on = self.task
 
     def resume(self, call: Call) -> None:
         """Takes a retry, with the answers that it brings. Raises McpError, and does nothing, if one is malformed."""

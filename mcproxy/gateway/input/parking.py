@@ -101,6 +101,11 @@ class Parking(Component):
             and not self._asks_by_results(call)
         )
 
+    def keeps(self, parked: Parked) -> bool:
+        """Whether there is such a call, in that round."""
+        parked_call = self._calls.get(parked.id)
+        return parked_call is not None and parked_call.round == parked.round
+
     def begin(self, handler: Handler, call: Call) -> Awaitable[Outcome | Pause]:
         """A call from its start to its outcome or to its first pause. Raises McpError where it may not be parked."""
         assert self._tasks is not None, "see `may_park`"

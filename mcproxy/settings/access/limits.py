@@ -40,7 +40,7 @@ class Allowance(Section):
     burst: Positive | None = None
     """Calls that may come at once before `rate` applies. Default: the calls that `rate` allows in a second."""
     at_once: Positive | None = None
-    """Calls that run at the same time."""
+    """Calls at once, those included that wait for answers of their clients."""
     daily: Positive | None = None
     """Calls per day (UTC), counted in memory: a restart, and each replica, starts at zero."""
 
