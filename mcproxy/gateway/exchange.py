@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from mcproxy.call.calls import Call, Outcome
 from mcproxy.call.errors import McpError, Reason
+from mcproxy.call.identity import ANONYMOUS
 from mcproxy.call.upstreams import Upstream
 from mcproxy.catalog.naming import Space
 from mcproxy.catalog.rewriting import Rewriter, marked
@@ -29,16 +30,21 @@ class UpstreamExchange:
         self._metrics = metrics
         self._clock = clock
         self._rewriters: dict[str, Rewriter] = {}
+        self._in_flight: dict[tuple[str, str], int] = {}
+        """Calls at upstreams, by the upstream and the name of the principal; of authenticated principals alone."""
 
     def __call__(self, target: Target, call: Call) -> Awaitable[Outcome]:
-        """The outcome of `call` at `target`. Raises McpError where the upstream is no longer configured."""
+        """The outcome of `call` at `target`.
+
+        Raises McpError where the upstream is no longer configured, or one principal's share of it is in use.
+        """
         repeatable = target.route is not None and target.route.repeatable
         rewriter = self._rewriter(target.space)
         if rewriter is None:
             call = replace(call, params=target.params, repeatable=repeatable)
         else:
             call = translated(call, target.params, rewriter, repeatable=repeatable)
-        return self._send(target.space.upstream, call, rewriter)
+        return self._send(target.space, call, rewriter)
 
     def _rewriter(self, space: Space) -> Rewriter | None:
         """None where the upstream's names are the caller's."""
@@ -49,11 +55,13 @@ class UpstreamExchange:
             rewriter = self._rewriters[space.slug] = Rewriter(space.expose_uri)
         return rewriter
 
-    async def _send(self, name: str, call: Call, rewriter: Rewriter | None) -> Outcome:
+    async def _send(self, space: Space, call: Call, rewriter: Rewriter | None) -> Outcome:
+        name = space.upstream
         upstream = self._upstreams.get(name)
         if upstream is None:
             sentence = f"upstream {name!r} is no longer configured"
             raise McpError(INTERNAL_ERROR, sentence, reason=Reason.UNAVAILABLE)
+        share = self._take_share(space, call.caller.principal.name)
         row, began = call.row, self._clock()
         try:
             outcome = await upstream(call)
@@ -62,6 +70,28 @@ class UpstreamExchange:
             if name in self._upstreams:  # or its series, which are gone, would come back (R52)
                 self._metrics.upstream_duration.labels(name, row.name).observe(took, call.notes.trace)
             call.notes.upstream_seconds += took
+            if share is not None:
+                self._give_back(share)
         if row.may_fail:
             outcome = marked(outcome)
         return outcome if rewriter is None else rewriter.outcome(row.shape, outcome)
+
+    def _take_share(self, space: Space, principal: str) -> tuple[str, str] | None:
+        """Counts a call of an authenticated principal. Raises McpError where that has its share in flight.
+
+        Anonymous callers cannot be told apart, and are no single caller: they share the whole of `max_in_flight`.
+        """
+        if principal == ANONYMOUS.name:
+            return None
+        key, most = (space.upstream, principal), space.spec.share_of_principal
+        running = self._in_flight.get(key, 0)
+        if running >= most:
+            sentence = f"busy: {most} calls of yours are in flight at upstream {space.upstream!r}"
+            raise McpError(INTERNAL_ERROR, f"{sentence} (max_in_flight_per_principal)", reason=Reason.UNAVAILABLE)
+        self._in_flight[key] = running + 1
+        return key
+
+    def _give_back(self, share: tuple[str, str]) -> None:
+        self._in_flight[share] -= 1
+        if not self._in_flight[share]:
+            del self._in_flight[share]

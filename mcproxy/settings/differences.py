@@ -14,8 +14,8 @@ from mcproxy.settings.section import Section
 
 ADOPTED: Final = frozenset(
     {
-        "cache", "content", "list_poll", "max_connections", "max_in_flight", "prefix", "prompts", "required",
-        "resources", "stderr_lines", "timeouts", "tools",
+        "cache", "content", "list_poll", "max_connections", "max_in_flight", "max_in_flight_per_principal",
+        "prefix", "prompts", "required", "resources", "stderr_lines", "timeouts", "tools",
     }
 )  # fmt: skip
 """Keys of an upstream that an existing link adopts; any other key needs a new link."""
