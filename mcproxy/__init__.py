@@ -12,17 +12,19 @@ edge where it enters.
         imports: only downwards; `|` = siblings that may not see each other
  cli
  app                                          the only module that sees both edges
- reloading | signals                          what has it go by another configuration, or end
+ service                                      signals, systemd, reloading
  downstream | gateway | upstream | admin
- access | catalog | channel | tracing
+ access | catalog | pending_requests
+ telemetry                                    logs, metrics, traces
  call | sealing
- configuration                                the file, and what it becomes
- settings | metrics | logs | systemd | propagation | descriptors
- protocol | tallies
+ configuration                                the file, and how it becomes settings
+ settings
+ protocol | http | concurrency | rlimits
 
 Five nouns: `Call` (method, params, caller, the way back), `Client` (the way back while the call lasts: `notify`
-and `ask`), `Outcome` (complete, input required, failed), link (a live connection to one upstream, of one era) and
-`Principal` (who is asking). They are defined in `call`; `gateway.pipeline` shows what happens to a call.
+and `ask`), `Outcome` (complete, input required, failed), `Principal` (who is asking): all in `call`; and link (a live
+connection to one upstream, of one era): `upstream.link`. `gateway.pipeline` shows what happens to a call, and
+docs/architecture.md one message's way through all rooms.
 """
 
 __version__ = "0.1.0"
