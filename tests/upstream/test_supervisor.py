@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
@@ -194,6 +195,32 @@ async def test_r46_a_call_that_waits_for_a_link_in_vain_says_what_hangs(phase: s
         await it.events.until(lambda: bool(it.events.of(Disconnected)))
         assert f"waits for the answer to {phase}" in failed.error.message
         assert f"waits for the answer to {phase}" in it.events.of(Disconnected)[0].reason
+
+
+async def test_r18_a_link_is_entered_and_left_in_one_task_however_it_ends() -> None:
+    entered: list[asyncio.Task[object] | None] = []
+    left: list[asyncio.Task[object] | None] = []
+    links = [FakeLink(), FakeLink()]
+
+    @asynccontextmanager
+    async def connect(context: LinkContext) -> AsyncIterator[Link]:
+        entered.append(asyncio.current_task())
+        try:
+            yield links[len(entered) - 1]
+        finally:
+            left.append(asyncio.current_task())
+
+    async with running(SPEC, connect=connect) as it:
+        await it.events.until(lambda: bool(it.events.of(Connected)))
+        await it.upstream(request("tools/call"))
+        links[0].lost.set()
+        await it.events.until(lambda: len(it.events.of(Connected)) == 2)
+        it.stop()
+        await it.events.until(lambda: bool(it.events.of(Retired)))
+    assert len(entered) == 2
+    assert entered == left
+    assert None not in entered
+    assert asyncio.current_task() not in entered
 
 
 async def test_a_bug_in_a_link_takes_nothing_else_down() -> None:
