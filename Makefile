@@ -21,12 +21,13 @@ PEERS := tests/bench/peers
 PYPI_PEERS := $(patsubst $(PEERS)/%.txt,.cache/bench/%/installed.stamp,$(wildcard $(PEERS)/*.txt))
 NPM_PEERS := $(if $(NPM),$(PEERS)/node_modules/installed.stamp)
 
-.PHONY: help run check test coverage bench bench-programs lock clean
+.PHONY: help run check docs test coverage bench bench-programs lock clean
 .DELETE_ON_ERROR:
 
 help:
 	@echo "make run       a gateway in front of a few demo servers, set up in .venv and .cache"
 	@echo "make check     style, types, layers, names, and that nothing is written twice"
+	@echo "make docs      writes the generated parts of the documents anew"
 	@echo "make test      every test; those that need npm are skipped where there is none"
 	@echo "make coverage  the same, with a report of what was covered"
 	@echo "make bench     what a call costs beside nginx and other proxies; half an hour"
@@ -42,6 +43,10 @@ check: $(DEVELOPMENT)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest $(SHAPE)
+
+docs: $(DEVELOPMENT)
+	$(BIN)/python -m tests.deploy.metrics_table
+	$(BIN)/python -m tests.docs
 
 test: $(DEVELOPMENT) $(SERVERS) $(SDK1) $(NPM_PACKAGES)
 	$(BIN)/python -m pytest -n auto

@@ -1,0 +1,47 @@
+"""The page of endpoints has every route of the gateway and of the status page, and no others."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, cast
+
+import pytest
+
+from mcproxy.access.identity import Identity
+from mcproxy.admin.health import reports
+from mcproxy.admin.status_page import StatusPage
+from mcproxy.downstream.front import oauth_metadata
+from mcproxy.downstream.front.app import HttpApp, anonymous
+from mcproxy.settings.access.authentication import Authentication
+from tests.docs.diagrams import ROOT
+from tests.fakes.gateway import FakeGateway, edge_of
+
+pytestmark = pytest.mark.anyio
+
+PAGE = (ROOT / "docs/reference/endpoints.md").read_text()
+ROUTE = re.compile(r"`(GET|POST|DELETE|HEAD) (/[^`]*)`")
+UNUSED = cast(Any, None)
+
+
+def documented(heading: str) -> set[tuple[str, str]]:
+    """Method and path of each route below a heading."""
+    section = PAGE.partition(f"## {heading}\n")[2].partition("\n## ")[0]
+    return {(method, path) for method, path in ROUTE.findall(section)}
+
+
+async def test_every_route_for_clients_is_documented() -> None:
+    async with edge_of(FakeGateway()) as context:
+        identity = Identity(Authentication(), context.tasks.start_soon)
+        routes = [*HttpApp(context, anonymous)._routes(), *oauth_metadata.routes(context, identity)]
+        assert documented("For clients") == {(route.method, route.path) for route in routes}
+
+
+async def test_every_route_for_operators_is_documented() -> None:
+    async with edge_of(FakeGateway()) as context:
+        paths = reports(context.metrics, list)
+        assert documented("For operators") == {(method, path) for path in paths for method in ("GET", "HEAD")}
+
+
+def test_every_route_of_the_status_page_is_documented() -> None:
+    routes = StatusPage(UNUSED, UNUSED, UNUSED).routes()
+    assert documented("The status page") == {(route.method, route.path) for route in routes}

@@ -1,0 +1,53 @@
+"""Every error sentence of the package is on the page of errors, and the page has no others."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from mcproxy.protocol import jsonrpc
+from tests.docs.diagrams import ROOT
+from tests.docs.error_sentences import sentences
+
+PAGE = (ROOT / "docs/reference/errors.md").read_text()
+QUOTED = re.compile(r"^\| (?:`` ?(.+?) ?``|`(.+?)`) \|", re.MULTILINE)
+CODE = re.compile(r"^\| (-?\d+) \| `(\w+)` \|", re.MULTILINE)
+
+
+def documented() -> list[str]:
+    return [plain(double or single) for double, single in QUOTED.findall(PAGE)]
+
+
+def plain(sentence: str) -> str:
+    """As a table shows it: without marks for code."""
+    return sentence.replace("`", "'").strip()
+
+
+def test_every_error_sentence_is_documented_and_no_other() -> None:
+    said = {plain(sentence) for sentence in sentences()}
+    assert sorted(said - set(documented())) == []
+    assert sorted(set(documented()) - said) == []
+
+
+def test_no_error_sentence_is_documented_twice() -> None:
+    assert sorted(sentence for sentence in set(documented()) if documented().count(sentence) > 1) == []
+
+
+def test_every_error_code_is_documented() -> None:
+    codes = {name: value for name, value in vars(jsonrpc).items() if name.isupper() and isinstance(value, int)}
+    errors = {name: value for name, value in codes.items() if value < -32000 or value == jsonrpc.LIMIT_EXCEEDED}
+    assert {name: int(code) for code, name in CODE.findall(PAGE)} == errors
+
+
+def test_a_sentence_is_found_with_its_values_left_out(tmp_path: Path) -> None:
+    (tmp_path / "one.py").write_text(
+        "class McpError(Exception): ...\nclass Refusal(McpError): ...\n"
+        "def f(name):\n    sentence = f'no {name!r} here'\n    raise McpError(1, sentence)\n"
+        "def g(x):\n    raise Refusal(400, 2, 'it is so' if x else 'it is not so')\n"
+        "def h():\n    raise KeyError('not an error of ours')\n    log('no error at all')\n"
+    )
+    assert sentences(tmp_path) == {
+        "no … here": ["one.py"],
+        "it is so": ["one.py"],
+        "it is not so": ["one.py"],
+    }
