@@ -53,6 +53,7 @@ class Validator:
         upstreams = self._upstreams(servers)
         if access is not None:
             self._refuse_forwarding(servers, upstreams, access)
+            self._refuse_shared_logins(servers, upstreams, access)
         endpoints = self._endpoints(document.members.get("endpoints", Node({})), servers)
         if self.expansion.problems or proxy is None or access is None or admin is None:
             return None
@@ -197,6 +198,20 @@ class Validator:
                 node = _follow(servers[upstream.name], ("credentials", "forward", header))
                 self._problem(
                     node, "authenticates callers to this gateway (access.authentication) and cannot be forwarded"
+                )
+
+    def _refuse_shared_logins(
+        self, servers: Mapping[str, Node], upstreams: Iterable[UpstreamSettings], access: Access
+    ) -> None:
+        """R39: one person's login serves all callers only where an operator says so."""
+        for upstream in upstreams:
+            oauth = upstream.oauth
+            is_login = oauth is not None and oauth.grant == "authorization_code" and oauth.per is None
+            if is_login and access.authentication.required:
+                self._problem(
+                    _follow(servers[upstream.name], ("oauth",)),
+                    "would let every caller use one person's login: say `per: gateway` if that is meant "
+                    "(logins of each caller's own are not there yet)",
                 )
 
     def _refuse_shared_prefixes(self, servers: Mapping[str, Node], chosen: Mapping[str, str | None]) -> None:

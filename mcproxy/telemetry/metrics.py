@@ -266,6 +266,21 @@ class Metrics:
             ("upstream", "kind"),
             registry=r,
         )
+        self.oauth_login_wanted = Gauge(
+            "mcproxy_oauth_login_wanted", "1 while the upstream needs somebody to log in.", ("upstream",), registry=r
+        )
+        self.oauth_token_requests = Counter(
+            "mcproxy_oauth_token_requests",
+            "Requests for an upstream's tokens, by outcome: granted, unavailable, refused.",
+            ("upstream", "outcome"),
+            registry=r,
+        )
+        self.oauth_token_expiry = Gauge(
+            "mcproxy_oauth_token_expiry_timestamp_seconds",
+            "When the upstream's present token ends; 0 where there is none, or it says no end.",
+            ("upstream",),
+            registry=r,
+        )
         self.audit_records = Counter("mcproxy_audit_records", "Records of the audit that were written.", registry=r)
         self.audit_lost = Counter("mcproxy_audit_lost", "Records of the audit that were not.", registry=r)
         self.audit_failing = Gauge("mcproxy_audit_failing", "1 while the audit cannot be written.", registry=r)

@@ -55,10 +55,10 @@ class TokenSource(Protocol):
         """The token to send, where nothing has to be waited for; else `token` says."""
 
     async def token(self) -> AccessToken | None:
-        """The token to send; None where the server has not asked for one. Raises `link.NotAccepted`."""
+        """The token to send; None where the server has not asked for one. Raises `link.Rejected`."""
 
     async def challenged(self, status: int, header: str | None, generation: int) -> bool:
-        """Whether a request that was answered with 401 or 403 should be sent again. Raises `link.NotAccepted`."""
+        """Whether a request that was answered with 401 or 403 should be sent again. Raises `link.Rejected`."""
 
     def accepted(self) -> None:
         """The token that was on trial serves."""

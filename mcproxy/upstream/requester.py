@@ -138,8 +138,8 @@ class Requester:
     ) -> Awaitable[UpstreamResponse]:
         """The response, its body not read. The caller releases it, or closes it.
 
-        Raises NotAccepted where no connection could be made or no token can be had, PeerGone where it broke, Rejected
-        for a redirect that is not followed.
+        Raises NotAccepted where no connection could be made, PeerGone where it broke, Rejected for a redirect that is
+        not followed, or where no token can be had: the call fails, and the link stands.
         """
         tokens = self._context.tokens
         if tokens is None:

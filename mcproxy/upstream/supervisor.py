@@ -306,7 +306,7 @@ class Supervisor:
             return None
         store = grants or MemoryStore()
         flow = OAuthFlow(spec.name, spec.url, spec.oauth, store, clock=self._clock)
-        return Authorizer(spec.name, flow, store, self._spawn, clock=self._clock)
+        return Authorizer(spec.name, flow, store, self._spawn, self._metrics, clock=self._clock)
 
     def _spawn(self, job: Callable[[], Coroutine[Any, Any, None]]) -> None:
         assert self._tasks is not None, "links connect while it runs"

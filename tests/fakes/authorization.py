@@ -116,6 +116,10 @@ class Authorization:
                 self._refresh_tokens.discard(form["refresh_token"])
         return web.json_response(self.granted(form.get("scope")))
 
+    def forget_refresh_tokens(self) -> None:
+        """Refuses every refresh token that was given."""
+        self._refresh_tokens.clear()
+
     def granted(self, scope: str | None = None) -> Json:
         """A new token, as an answer has it."""
         number = next(self._numbers)

@@ -15,7 +15,8 @@ import anyio.to_thread
 import structlog
 
 from mcproxy.concurrency.spawn import Spawn
-from mcproxy.upstream.link import NotAccepted
+from mcproxy.telemetry.metrics import Metrics
+from mcproxy.upstream.link import Rejected
 from mcproxy.upstream.oauth.challenge import BearerChallenge, bearer_challenge
 from mcproxy.upstream.oauth.endpoints import EndpointFailed
 from mcproxy.upstream.oauth.flow import OAuthFlow
@@ -41,7 +42,7 @@ _FAILURES: Final = (EndpointFailed, TokenUnavailable, StoreFailed)
 _DECISIVE: Final = (TokenRefused, InvalidMetadata, CannotRegister, LoginFailed)
 
 
-class LoginNeeded(NotAccepted):
+class LoginNeeded(Rejected):
     """Somebody must log in before a request can be sent. The text says how."""
 
 
@@ -54,6 +55,7 @@ class Authorizer:
         flow: OAuthFlow,
         store: GrantStore,
         spawn: Spawn,
+        metrics: Metrics,
         *,
         clock: Callable[[], float] = time.time,
         chance: Callable[[], float] = random.random,
@@ -62,6 +64,7 @@ class Authorizer:
         self._flow = flow
         self._store = store
         self._spawn = spawn
+        self._metrics = metrics
         self._clock = clock
         self._life = GrantLife(chance())
         self._challenge: BearerChallenge | None = None
@@ -106,7 +109,7 @@ class Authorizer:
     async def token(self) -> Token | None:
         """The token to send; None where the server has not said yet that it wants one.
 
-        Raises LoginNeeded, and NotAccepted where no token can be had now.
+        Raises LoginNeeded, and Rejected where no token can be had now.
         """
         await self._look_at_store()
         now = self._clock()
@@ -126,7 +129,7 @@ class Authorizer:
     async def challenged(self, status: int, header: str | None, generation: int) -> bool:
         """Whether a request that was answered with 401 or 403 should be sent again, with the token that there is now.
 
-        `generation` is that of the token that it was sent with, 0 for none. Raises LoginNeeded, and NotAccepted.
+        `generation` is that of the token that it was sent with, 0 for none. Raises LoginNeeded, and Rejected.
         """
         challenge = bearer_challenge(header)
         if status == 403 and (challenge is None or not challenge.wants_more_scopes):
@@ -174,7 +177,7 @@ class Authorizer:
         return not self._is_for_a_person or (grant is not None and grant.token.refresh is not None)
 
     async def _requested(self) -> Token:
-        """The token that a request brings, the running one or a new one. Raises LoginNeeded, and NotAccepted."""
+        """The token that a request brings, the running one or a new one. Raises LoginNeeded, and Rejected."""
         if not self._can_request(self._life.grant):
             raise self._needed("the server wants a login")
         for _ in range(REQUESTS):
@@ -190,7 +193,7 @@ class Authorizer:
             # Another process had redeemed the refresh token, and the token that it got for it is over too.
         if self._life.state is GrantState.REFUSED:
             raise self._needed(self._life.reason or "the grant was refused")
-        raise NotAccepted(self._life.reason or "no token could be had")
+        raise Rejected(self._life.reason or "no token could be had")
 
     def _request(self) -> anyio.Event:
         """Begins a token request, unless one runs; returns what is set when it is over."""
@@ -220,13 +223,16 @@ class Authorizer:
                 renewed = await self._flow.request_token(await self._flow.discover(self._challenge, earlier))
         except _FAILURES as error:
             self._life.unavailable(str(error))
+            self._metrics.oauth_token_requests.labels(self._name, "unavailable").inc()
             self._cools_until = self._clock() + COOLDOWN
             log.warning("no token for an upstream", upstream=self._name, why=str(error))
         except _DECISIVE as error:
             await self._refused(str(error), grant)
         else:
             self._life.granted(renewed)
+            self._metrics.oauth_token_requests.labels(self._name, "granted").inc()
             self._seen = self._store.version
+            self._report()
 
     async def _refused(self, why: str, used: Grant | None) -> None:
         """Another process may have redeemed the same refresh token first: then its grant counts."""
@@ -238,6 +244,8 @@ class Authorizer:
             self._life.granted(stored)
             return
         self._life.refused(why)
+        self._metrics.oauth_token_requests.labels(self._name, "refused").inc()
+        self._report()
         log.warning("an upstream's grant was refused", upstream=self._name, why=why)
 
     async def _look_at_store(self) -> None:
@@ -252,19 +260,30 @@ class Authorizer:
         try:
             stored = await anyio.to_thread.run_sync(self._store.load, self._name)
         except StoreFailed as error:
-            raise NotAccepted(str(error)) from error
+            raise Rejected(str(error)) from error
         self._seen = version
         if self._done is not None:
             return  # a request was begun meanwhile: what it brings is newer
         if stored is None:
             if self._life.grant is not None:
                 self._life.discarded()
+                self._report()
         elif self._flow.is_for_this(stored) and stored != self._life.grant:
             self._life.granted(stored)
             self._lacking = frozenset()
             self.on_trial = False
+            self._report()
 
-    def _needed(self, why: str, options: str = "") -> NotAccepted:
+    def _report(self) -> None:
+        """Shows operators how the grant stands."""
+        grant = self._life.grant
+        expires_at = None if grant is None else grant.token.expires_at
+        self._metrics.oauth_token_expiry.labels(self._name).set(expires_at or 0)
+        if grant is not None:
+            self._metrics.oauth_login_wanted.labels(self._name).set(0)
+
+    def _needed(self, why: str, options: str = "") -> Rejected:
         if not self._is_for_a_person:
-            return NotAccepted(f"{why}; see `oauth` of this upstream")
+            return Rejected(f"{why}; see `oauth` of this upstream")
+        self._metrics.oauth_login_wanted.labels(self._name).set(1)
         return LoginNeeded(f"{why}: run `mcproxy login {shlex.quote(self._name)}{options}`")

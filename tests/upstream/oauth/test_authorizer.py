@@ -12,7 +12,8 @@ import pytest
 from anyio.abc import TaskGroup
 
 from mcproxy.settings.oauth import OAuthClient, OAuthSettings
-from mcproxy.upstream.link import NotAccepted
+from mcproxy.telemetry.metrics import Metrics
+from mcproxy.upstream.link import Rejected
 from mcproxy.upstream.oauth.authorizer import COOLDOWN, STORE_LOOKS, Authorizer, LoginNeeded
 from mcproxy.upstream.oauth.flow import OAuthFlow
 from mcproxy.upstream.oauth.grants import GrantState
@@ -36,10 +37,13 @@ class Running:
     store: MemoryStore
     tasks: TaskGroup
     now: float = 1_000_000.0
+    metrics: Metrics = field(default_factory=Metrics)
     it: Authorizer = field(init=False)
 
     def __post_init__(self) -> None:
-        self.it = Authorizer("up", self.flow, self.store, self.spawn, clock=lambda: self.now, chance=lambda: 0)
+        self.it = Authorizer(
+            "up", self.flow, self.store, self.spawn, self.metrics, clock=lambda: self.now, chance=lambda: 0
+        )
 
     def spawn(self, job: Callable[[], Coroutine[Any, Any, None]]) -> None:
         self.tasks.start_soon(job)
@@ -161,7 +165,7 @@ async def test_r65_an_expired_token_in_an_outage_is_an_error_that_passes() -> No
         here.now += 100
         here.server.outage = 503
         for _ in range(10):
-            with pytest.raises(NotAccepted, match="503"):
+            with pytest.raises(Rejected, match="503"):
                 await here.it.token()
         assert len(here.server.token_requests) == 2
         here.now += COOLDOWN
@@ -212,7 +216,7 @@ async def test_r67_a_refused_grant_asks_for_a_login_and_for_nothing_else() -> No
     async with running(PERSON, life=100) as here:
         await here.log_in()
         assert await sent(here) == "access-token-1"
-        here.server._refresh_tokens.clear()
+        here.server.forget_refresh_tokens()
         here.now += 100
         for _ in range(10):
             with pytest.raises(LoginNeeded, match="invalid_grant"):
@@ -278,6 +282,30 @@ async def test_the_gateway_asks_for_further_scopes_itself_and_once() -> None:
         assert await here.it.challenged(403, challenge, here.it.generation)
         assert "admin" in here.server.token_requests[-1]["scope"].split()
         assert not await here.it.challenged(403, challenge, here.it.generation)
+
+
+def count(here: Running, name: str, **labels: str) -> float | None:
+    return here.metrics.registry.get_sample_value(name, {"upstream": "up", **labels})
+
+
+async def test_operators_see_that_a_login_is_wanted_and_when_the_token_ends() -> None:
+    async with running(PERSON, life=100) as here:
+        with pytest.raises(LoginNeeded):
+            await here.it.challenged(401, WANTED, 0)
+        assert count(here, "mcproxy_oauth_login_wanted") == 1
+        await here.log_in()
+        here.now += STORE_LOOKS
+        await sent(here)
+        assert count(here, "mcproxy_oauth_login_wanted") == 0
+        assert count(here, "mcproxy_oauth_token_expiry_timestamp_seconds") == here.now - STORE_LOOKS + 100
+        here.now += 100
+        await sent(here)
+        assert count(here, "mcproxy_oauth_token_requests_total", outcome="granted") == 1
+        here.server.outage = 503
+        here.now += 100
+        with pytest.raises(Rejected):
+            await here.it.token()
+        assert count(here, "mcproxy_oauth_token_requests_total", outcome="unavailable") == 1
 
 
 async def test_r64_a_hundred_renewals_are_a_hundred_generations_of_one_grant() -> None:

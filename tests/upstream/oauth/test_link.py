@@ -9,6 +9,7 @@ from typing import Any
 import anyio
 import pytest
 
+from mcproxy.call.upstreams import LinkState
 from mcproxy.settings import Proxy, UpstreamSettings
 from mcproxy.settings.oauth import OAuthClient, OAuthSettings
 from mcproxy.telemetry.metrics import Metrics
@@ -97,6 +98,22 @@ async def test_r67_a_call_that_needs_a_login_says_how_to_log_in_and_goes_on_afte
         while upstream.status.identity is None:
             await upstream(tool("any"))
         assert value(await upstream(tool("any"))) == "done"
+
+
+async def test_r67_a_login_that_ran_out_takes_no_link_down_and_so_no_tool_away() -> None:
+    store = MemoryStore()
+    async with authorization() as server:
+        await log_in(server, store)
+        async with linked(server, store, OAuthSettings()) as upstream:
+            assert value(await upstream(tool("any"))) == "done"
+            server.valid.clear()
+            server.forget_refresh_tokens()
+            asked = len(server.resource_requests)
+            for _ in range(5):
+                assert "mcproxy login web" in failure(await upstream(tool("any"))).error.message
+            assert upstream.status.state is LinkState.READY
+            assert upstream.status.reconnects == 0
+        assert len(server.resource_requests) == asked + 1, "one request told that the login ran out"
 
 
 async def test_r44_a_token_that_the_server_quotes_reaches_nobody() -> None:

@@ -1,0 +1,59 @@
+"""`oauth` of an upstream: what it says, what a host's own says, and what excludes it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.configuration.reading import problems, upstream
+
+KEYS = "access: {authentication: {keys: {bot: [{sha256: " + "ab" * 32 + "}]}}}\n"
+
+
+def server(oauth: str, more: str = "") -> str:
+    return f"mcpServers: {{web: {{url: 'https://a.example/mcp', oauth: {oauth}{more}}}}}\n"
+
+
+def test_an_empty_block_finds_everything_out(tmp_path: Path) -> None:
+    oauth = upstream(tmp_path, server("{}")).oauth
+    assert oauth is not None
+    assert (oauth.grant, oauth.issuer, oauth.client.id) == ("authorization_code", None, None)
+
+
+def test_without_a_block_there_is_none(tmp_path: Path) -> None:
+    assert upstream(tmp_path, "mcpServers: {web: {url: 'https://a.example/mcp'}}\n").oauth is None
+
+
+def test_a_hosts_block_is_read_as_ours(tmp_path: Path) -> None:
+    block = "{clientId: me, clientSecret: s, callbackPort: 8080, scopes: 'read write'}"
+    oauth = upstream(tmp_path, server(block)).oauth
+    assert oauth is not None
+    assert (oauth.client.id, oauth.client.secret, oauth.scopes) == ("me", "s", ("read", "write"))
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("mcpServers: {kid: {command: x, oauth: {}}}\n", "is for a server with a url"),
+        (server("{}", ", headers: {authorization: Bearer x}"), "exclude each other"),
+        (server("{}", ", credentials: {forward: {X-Token: Authorization}}"), "exclude each other"),
+        (server("{grant: client_credentials}"), "needs client"),
+        (server("{grant: workload}"), "go together"),
+        (server("{workload: {token_file: /x}}"), "go together"),
+        (server("{client: {secret: s}}"), "no id"),
+        (server("{client: {id: me, secret: s, key: k}}"), "both a secret and a key"),
+        (server("{scopes: ['two words']}"), "scopes"),
+    ],
+)
+def test_what_cannot_be_meant_is_a_problem_at_its_place(tmp_path: Path, text: str, says: str) -> None:
+    [problem] = problems(tmp_path, text)
+    assert says in problem
+
+
+def test_r39_one_login_for_all_callers_must_be_meant(tmp_path: Path) -> None:
+    [problem] = problems(tmp_path, KEYS + server("{}"))
+    assert "per: gateway" in problem
+    assert upstream(tmp_path, KEYS + server("{per: gateway}")).oauth is not None
+    own = "{grant: client_credentials, client: {id: me, secret: s}}"
+    assert upstream(tmp_path, KEYS + server(own)).oauth is not None
