@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any, Final
+from urllib.parse import urlsplit, urlunsplit
 
 import yaml
 
+from mcproxy.configuration.importing import looks_secret
 from mcproxy.settings import Settings
 from mcproxy.telemetry.logs import MIN_SECRET
 
@@ -17,6 +19,10 @@ _SECRET_MAPS: Final = frozenset({"env", "headers"})
 """Mappings whose keys are shown and whose values may all be secret."""
 
 _SECRET_KEY: Final = re.compile(r"secret|token|password|hash|key$|credential", re.IGNORECASE)
+
+
+_URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s]*$")
+_OPTION: Final = re.compile(r"--?(?P<name>[A-Za-z][\w-]*)(?:=(?P<value>.*))?", re.DOTALL)
 
 
 def masked(settings: Settings, secrets: Collection[str]) -> str:
@@ -35,12 +41,45 @@ def _masked(value: Any, secrets: Collection[str]) -> Any:
         case str():
             for secret in secrets:
                 value = value.replace(secret, MASK)
-            return value
+            return _masked_url(value) if _URL.match(value) else value
         case _:
             return value
 
 
+def _masked_url(url: str) -> str:
+    """A URL without user information, values of its query, fragment, and parts of its path that look secret."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return MASK
+    _, at, host = parts.netloc.rpartition("@")
+    path = "/".join(MASK if looks_secret("", segment) else segment for segment in parts.path.split("/"))
+    query = "&".join(_masked_field(field) for field in parts.query.split("&")) if parts.query else ""
+    return urlunsplit((parts.scheme, MASK + at + host if at else host, path, query, MASK if parts.fragment else ""))
+
+
+def _masked_field(field: str) -> str:
+    name, equals, _ = field.partition("=")
+    return f"{name}={MASK}" if equals else MASK
+
+
+def _masked_arguments(arguments: Sequence[str], secrets: Collection[str]) -> list[str]:
+    """Arguments of a command without values that look secret, as `--api-key VALUE` and `--token=VALUE`."""
+    shown: list[str] = []
+    flag = ""
+    for argument in arguments:
+        text = str(_masked(argument, secrets))
+        option = _OPTION.fullmatch(text)
+        name, value = (option["name"], option["value"] or "") if option else (flag, text)
+        secret = MASK not in value and looks_secret(name, value)
+        shown.append(text.removesuffix(value) + MASK if secret else text)
+        flag = option["name"] if option and option["value"] is None else ""
+    return shown
+
+
 def _member(key: str, value: Any, secrets: Collection[str]) -> Any:
+    if key == "args":
+        return _masked_arguments(value, secrets)
     if key in _SECRET_MAPS and isinstance(value, dict):
         return dict.fromkeys(value, MASK)
     if _SECRET_KEY.search(key) and isinstance(value, str):

@@ -40,6 +40,9 @@ STATIC: Final = {
 KEEP_ALIVE: Final = 15.0
 """Seconds between comments on an idle feed."""
 
+PARAMETER: Final = "p."
+"""Precedes the names of parameters among those of a form's fields."""
+
 MAX_SHOWN: Final = 200_000
 """Largest result that the page shows, in characters."""
 
@@ -117,10 +120,12 @@ class StatusPage:
 
     async def _try(self, request: web.Request) -> web.Response:
         principal = await self.admit(request)
-        filled = {name: value for name, value in (await request.post()).items() if isinstance(value, str)}
-        if filled.pop("token", None) != self.pages.token:
+        form = {name: value for name, value in (await request.post()).items() if isinstance(value, str)}
+        if form.get("token") != self.pages.token:
             # A page of another origin can submit a form here, and cannot read the token.
             raise web.HTTPForbidden(text="the form is from another site, or from before a restart: reload the page\n")
+        # Prefixed, so that a parameter may have any name, `token` too.
+        filled = {name.removeprefix(PARAMETER): value for name, value in form.items() if name.startswith(PARAMETER)}
         noun, key = request.match_info["noun"], request.query.get("key", "")
         item = self.pages.find(noun, key)
         if item is None or item.kind not in _TRIED:

@@ -74,7 +74,7 @@ async def test_a_tool_is_called_by_keyboard_alone() -> None:
         await page.keyboard.press("Tab")
         assert await page.evaluate("document.activeElement.className") == "skip"
         await page.keyboard.press("Enter")
-        while await page.evaluate("document.activeElement.name") != "text":
+        while await page.evaluate("document.activeElement.name") != "p.text":
             await page.keyboard.press("Tab")
         await page.keyboard.type("hello")
         await page.keyboard.press("Enter")

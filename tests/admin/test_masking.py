@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import yaml
 
 from mcproxy.admin.masking import MASK, masked
@@ -29,10 +30,37 @@ def test_r44_a_secret_is_masked_by_its_key_and_by_its_value() -> None:
     assert "unknown" not in text
     assert "nobody" not in text
     [told] = yaml.safe_load(text)["upstreams"]
-    assert told["args"] == ["--token", MASK, f"https://user:{MASK}@host/"]
+    assert told["args"] == ["--token", MASK, f"https://{MASK}@host/"]
     assert told["name"] == "x-ray"
     assert told["env"] == {"HARMLESS": MASK}
 
 
 def test_what_is_the_default_is_not_shown() -> None:
     assert yaml.safe_load(shown(proxy={"port": 9, "host": "127.0.0.1"})) == {"proxy": {"port": 9}}
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("https://user:hunter2@host/mcp", f"https://{MASK}@host/mcp"),
+        ("https://hunter2@host:8443/mcp", f"https://{MASK}@host:8443/mcp"),
+        ("https://host/mcp?api_key=hunter2&region=eu", f"https://host/mcp?api_key={MASK}&region={MASK}"),
+        ("https://host/mcp?hunter2", f"https://host/mcp?{MASK}"),
+        ("https://host/s/9f8a7b6c5d4e3f2a1b0c/mcp", f"https://host/s/{MASK}/mcp"),
+        ("https://host/mcp#hunter2", f"https://host/mcp#{MASK}"),
+        ("https://[::1]:1/mcp", "https://[::1]:1/mcp"),
+        ("https://[::1/mcp", MASK),
+        ("https://host/v2.1/mcp", "https://host/v2.1/mcp"),
+    ],
+)
+def test_r44_of_a_url_what_may_be_secret_is_masked(url: str, expected: str) -> None:
+    [upstream] = yaml.safe_load(shown(upstreams=[{"name": "up", "prefix": "up", "url": url}]))["upstreams"]
+    assert upstream["url"] == expected
+
+
+def test_r44_an_argument_that_looks_secret_is_masked() -> None:
+    args = ["--api-key", "hunter2hunter2", "--db=postgres://u:hunter2@h/db", "ghp_" + "a1B2" * 8, "--verbose", "files"]
+    [upstream] = yaml.safe_load(shown(upstreams=[{"name": "u", "prefix": "u", "command": "x", "args": args}]))[
+        "upstreams"
+    ]
+    assert upstream["args"] == ["--api-key", MASK, f"--db={MASK}", MASK, "--verbose", "files"]

@@ -37,7 +37,13 @@ TOKEN = "the token of the page"
 TOOL = {
     "name": "echo",
     "description": f"Says {HOSTILE}",
-    "inputSchema": {"type": "object", "properties": {"text": {"type": "string", "description": HOSTILE}}},
+    "inputSchema": {
+        "type": "object",
+        "properties": {
+            "text": {"type": "string", "description": HOSTILE},
+            **{name: {"type": "string"} for name in ("token", "key", "p.token")},
+        },
+    },
 }
 
 
@@ -190,7 +196,7 @@ async def test_a_search_finds_by_every_word() -> None:
 async def test_a_tool_is_called_in_the_name_of_who_looks() -> None:
     alice = Principal("alice", frozenset({"operator"}))
     async with site(alice) as ui:
-        status, text = await ui.post("/ui/catalogue/tool?key=odd__echo", token=TOKEN, text="hello")
+        status, text = await ui.post("/ui/catalogue/tool?key=odd__echo", **{"token": TOKEN, "p.text": "hello"})
     (call,) = ui.gateway.calls
     assert status == 200
     assert (call.method, call.caller.principal) == ("tools/call", alice)
@@ -278,3 +284,14 @@ async def test_r42_nothing_is_served_under_a_foreign_host(path: str) -> None:
         http.get(url + path) as response,
     ):
         assert response.status == 421
+
+
+@pytest.mark.parametrize("name", ["token", "key", "p.token"])
+async def test_a_parameter_may_have_the_name_of_a_field_of_ours(name: str) -> None:
+    async with site() as ui:
+        status, page = await ui.get("/ui/catalogue/tool?key=odd__echo")
+        assert f'name="p.{name}"' in page
+        await ui.post("/ui/catalogue/tool?key=odd__echo", **{"token": TOKEN, f"p.{name}": "mine"})
+        (call,) = ui.gateway.calls
+    assert status == 200
+    assert bytes(call.params["arguments"]) == f'{{"{name}":"mine"}}'.encode()
