@@ -14,7 +14,7 @@ from typing import Final
 from mcproxy.configuration.documents import Node, parse
 from mcproxy.configuration.expansion import Expansion
 from mcproxy.configuration.hosts import is_hosts
-from mcproxy.configuration.problems import ConfigurationError, Problem
+from mcproxy.configuration.problems import START, ConfigurationError, Problem
 from mcproxy.configuration.validation import Validator
 from mcproxy.settings import Settings
 
@@ -34,6 +34,8 @@ class Configuration:
     secrets: frozenset[str]
     files: frozenset[Path]
     """`path` and the files that it refers to; a change of any may change the settings."""
+    warnings: tuple[Problem, ...] = ()
+    """What is valid and probably a mistake, in the order of the file."""
 
 
 def find(environ: Mapping[str, str] = os.environ, folder: Path | None = None) -> Path:
@@ -67,11 +69,13 @@ def read(path: Path, environ: Mapping[str, str] = os.environ) -> Configuration:
     """As `load`, with the secrets in the settings and the files that were read."""
     document = read_document(path)
     expansion = Expansion(path, environ, host_file=path.name not in FILE_NAMES and is_hosts(document, path.suffix))
-    settings = Validator(expansion).settings(document)
+    validator = Validator(expansion)
+    settings = validator.settings(document)
     files = frozenset(expansion.files)
     if settings is None:
         raise ConfigurationError(expansion.problems, files)
-    return Configuration(path, settings, frozenset(expansion.secrets | credentials(settings)), files)
+    warnings = tuple(sorted(validator.warnings, key=lambda warning: warning.place or START))
+    return Configuration(path, settings, frozenset(expansion.secrets | credentials(settings)), files, warnings)
 
 
 def read_document(path: Path) -> Node:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import difflib
 import os
 import re
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
-from pathlib import Path
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path as FilePath
 from typing import Final, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
@@ -18,13 +18,15 @@ from mcproxy.configuration.consistency import contradictions, open_doors, text_o
 from mcproxy.configuration.documents import Node, without_nulls
 from mcproxy.configuration.expansion import Expansion, Missing, parse_env_file
 from mcproxy.configuration.prefixes import prefixes
-from mcproxy.configuration.problems import ConfigurationError, Problem
+from mcproxy.configuration.problems import ConfigurationError, Path, Problem
+from mcproxy.configuration.references import findings
 from mcproxy.settings import Access, Admin, Endpoint, Proxy, Settings, Tls, UpstreamSettings
 from mcproxy.settings.access.audit import AuditSettings
 from mcproxy.settings.access.pins import PinSettings
 from mcproxy.settings.access.policy import EFFECTS, RulePath
 from mcproxy.settings.endpoints import NAME as ENDPOINT_NAME
 from mcproxy.settings.endpoints import key_of
+from mcproxy.settings.section import InvalidKey
 
 SIMILARITY: Final = 0.75
 """Similarity (0 to 1) from which an unknown key of a host's file is taken for a misspelt key of ours."""
@@ -38,6 +40,7 @@ class Validator:
     """From the tree of a file to settings. Each step records its problems and continues with the rest."""
 
     expansion: Expansion
+    warnings: list[Problem] = field(default_factory=list)
 
     def settings(self, document: Node) -> Settings | None:
         """The settings; None where there are problems."""
@@ -57,7 +60,16 @@ class Validator:
         endpoints = self._endpoints(document.members.get("endpoints", Node({})), servers)
         if self.expansion.problems or proxy is None or access is None or admin is None:
             return None
-        return Settings(proxy=proxy, access=access, endpoints=endpoints, admin=admin, upstreams=tuple(upstreams))
+        settings = Settings(proxy=proxy, access=access, endpoints=endpoints, admin=admin, upstreams=tuple(upstreams))
+        self._check_references(document, settings)
+        return None if self.expansion.problems else settings
+
+    def _check_references(self, document: Node, settings: Settings) -> None:
+        """R86: a name that names nothing is a warning, a deny rule that can deny nothing an error."""
+        for found in findings(settings):
+            node = _follow(document, found.path)
+            problem = Problem(str(self.expansion.file), found.sentence, node.place, found.path)
+            (self.expansion.problems if found.is_error else self.warnings).append(problem)
 
     def _refuse_unknown(self, document: Node) -> None:
         """Reports unknown top-level keys; in a host's own file, only keys that resemble ours."""
@@ -77,7 +89,7 @@ class Validator:
             if path is not None:
                 files[key] = self._absolute(path)
                 try:
-                    self.expansion.read(Path(files[key]))
+                    self.expansion.read(FilePath(files[key]))
                 except Missing as missing:
                     self._problem(_follow(node, ("tls", key)), str(missing))
         return tls.model_copy(update=files)
@@ -100,7 +112,7 @@ class Validator:
     def _pins(self, pins: PinSettings) -> PinSettings:
         if pins.mode == "off" and pins.file is None:
             return pins
-        path = Path(self._absolute(pins.file or lock.FILE_NAME))
+        path = FilePath(self._absolute(pins.file or lock.FILE_NAME))
         placed = pins.model_copy(update={"file": str(path)})
         if pins.mode == "off":
             return placed
@@ -165,14 +177,14 @@ class Validator:
 
     def _env_file(self, node: Node, expansion: Expansion) -> dict[str, Node]:
         try:
-            variables = parse_env_file(expansion.read(Path(self._absolute(node.text))))
+            variables = parse_env_file(expansion.read(FilePath(self._absolute(node.text))))
         except Missing as missing:
             expansion.problems.append(Problem(str(expansion.file), str(missing), node.place, node.path))
             return {}
         return {name: replace(node, value=value, text=value) for name, value in variables.items()}
 
     def _absolute(self, path: str) -> str:
-        return os.path.normpath(self.expansion.folder / Path(path).expanduser())
+        return os.path.normpath(self.expansion.folder / FilePath(path).expanduser())
 
     def _upstreams(self, servers: Mapping[str, Node]) -> list[UpstreamSettings]:
         chosen = {name: text_of(server.members.get("prefix")) for name, server in servers.items()}
@@ -224,20 +236,20 @@ class Validator:
         try:
             return model.model_validate(node.plain)
         except ValidationError as error:
-            for detail in error.errors(include_url=False, include_context=False, include_input=False):
-                path = detail["loc"]
+            for detail in error.errors(include_url=False, include_input=False):
+                path = _path(detail)
                 found = _follow(node, path)
                 if detail["type"] == "extra_forbidden":
                     self._problem(found, _unknown_key(str(path[-1]), _keys(model, path[:-1])))
                 else:
-                    self._problem(found, _sentence(detail))
+                    self._problem(found, _sentence(detail), (*node.path, *path))
             return None
 
-    def _problem(self, node: Node, sentence: str) -> None:
-        """Records the first problem of a node: further ones follow from it."""
-        problems = self.expansion.problems
-        if all(problem.path != node.path for problem in problems):
-            problems.append(Problem(str(self.expansion.file), sentence, node.place, node.path))
+    def _problem(self, node: Node, sentence: str, path: Path | None = None) -> None:
+        """Records the first problem of a key: further ones follow from it. A missing key has its parent's place."""
+        problems, path = self.expansion.problems, node.path if path is None else path
+        if all(problem.path != path for problem in problems):
+            problems.append(Problem(str(self.expansion.file), sentence, node.place, path))
 
 
 def _policy_roles(access: Node) -> Node:
@@ -279,13 +291,26 @@ def _follow(node: Node, path: tuple[int | str, ...]) -> Node:
     return node
 
 
-def _keys(model: type[BaseModel], path: tuple[int | str, ...]) -> Collection[str]:
+def _path(detail: ErrorDetails) -> Path:
+    """Where an error is: the place that its validator names, below the section that was validated."""
+    error = detail.get("ctx", {}).get("error")
+    path = tuple(key for key in detail["loc"] if key != "[key]")
+    return (*path, *error.path) if isinstance(error, InvalidKey) else path
+
+
+def _sections(annotation: object) -> Iterator[type[BaseModel]]:
+    """The sections in a type, however deep: in `dict[str, tuple[Section, ...]]` too."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for argument in get_args(annotation):
+        yield from _sections(argument)
+
+
+def _keys(model: type[BaseModel], path: Path) -> Collection[str]:
     """The keys allowed at `path` of a model."""
     for key in path:
         if key in model.model_fields:
-            annotation = model.model_fields[str(key)].annotation
-            inner = [annotation, *get_args(annotation)]
-            model = next((kind for kind in inner if isinstance(kind, type) and issubclass(kind, BaseModel)), model)
+            model = next(_sections(model.model_fields[str(key)].annotation), model)
     return {*model.model_fields, *hosts.KEYS} if model is UpstreamSettings else list(model.model_fields)
 
 
@@ -300,6 +325,8 @@ def _unknown_key(key: str, known: Collection[str]) -> str:
 def _sentence(detail: ErrorDetails) -> str:
     """pydantic's message in terms of the file. It names the rule alone, never the value."""
     match detail["type"]:
+        case "missing":
+            return "is required"
         case "tuple_type":
             return "should be a list"
         case "dict_type" | "model_type" | "model_attributes_type":

@@ -12,7 +12,7 @@ from typing import Annotated, Final
 from pydantic import Field, model_validator
 
 from mcproxy.settings.access.authentication import Authentication, HeaderName
-from mcproxy.settings.section import Section
+from mcproxy.settings.section import InvalidKey, Section
 
 ForwardedHeader = Annotated[
     str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9-]*(: *[\x20-\x7a|~]*\{\}[\x20-\x7a|~]*)?$", max_length=256)
@@ -58,13 +58,18 @@ class CredentialSettings(Section):
 
     @model_validator(mode="after")
     def _headers_may_go_on(self) -> CredentialSettings:
-        targets = [template.partition(":")[0] for template in self.forward.values()]
-        for header in (*self.forward, *targets):
-            if _NOT_FORWARDED.fullmatch(header):
-                raise ValueError(f"names {header}, which belongs to a single connection and cannot be forwarded")
-        for headers in (list(self.forward), targets):
-            if len({header.lower() for header in headers}) < len(headers):
-                raise ValueError("names the same header twice")
+        targets = {header: template.partition(":")[0] for header, template in self.forward.items()}
+        for key, target in targets.items():
+            for header in (key, target):
+                if _NOT_FORWARDED.fullmatch(header):
+                    sentence = f"{header} belongs to a single connection and cannot be forwarded"
+                    raise InvalidKey(sentence, "forward", key)
+        for headers in ({key: key for key in targets}, targets):
+            seen: set[str] = set()
+            for key, header in headers.items():
+                if header.lower() in seen:
+                    raise InvalidKey(f"names the header {header} twice", "forward", key)
+                seen.add(header.lower())
         return self
 
 

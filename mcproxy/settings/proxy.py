@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, model_validator
 
-from mcproxy.settings.section import Bytes, Positive, Seconds, SecondsOrNone, Section
+from mcproxy.settings.section import Bytes, InvalidKey, Positive, Seconds, SecondsOrNone, Section
 from mcproxy.settings.tracing import TracingSettings
 
 
@@ -127,7 +127,8 @@ class Tls(Section):
     @model_validator(mode="after")
     def _has_what_it_needs(self) -> Tls:
         if self.certificate is None and (self.key is not None or self.client_ca is not None):
-            raise ValueError("needs a certificate")
+            key = "client_ca" if self.key is None else "key"
+            raise InvalidKey("needs a certificate (proxy.tls.certificate)", key)
         return self
 
 

@@ -57,6 +57,14 @@ Glob = str
 Prefix = Annotated[str, Field(pattern=r"^([a-z][a-z0-9-]*)?$", max_length=32)]
 
 
+class InvalidKey(ValueError):
+    """Raised by a section's validator: what is wrong, and the path of the key below the section."""
+
+    def __init__(self, sentence: str, *path: str | int) -> None:
+        super().__init__(sentence)
+        self.path = path
+
+
 class Section(BaseModel):
     """Immutable; an unknown key is an error; the text below each key describes it in the JSON Schema."""
 

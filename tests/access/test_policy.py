@@ -406,7 +406,7 @@ def cost(policy: Policy) -> float:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ({"principals": {"bot": ["reader"]}}, "gives 'bot' the role 'reader'"),
+        ({"principals": {"bot": ["reader"]}}, "the role 'reader' is not defined"),
         ({"roles": {"r": {"allow": [{"resources": ["*"], "read_only": True}]}}}, "conditions, which cover tools"),
         ({"roles": {"r": {"allow": [{"arguments": {"a": {}}}]}}}, "should have equals"),
         ({"roles": {"r": {"allow": [{"arguments": {"a": {"matches": "(?=x)"}}}]}}}, "RE2"),

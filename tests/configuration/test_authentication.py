@@ -55,8 +55,11 @@ def test_tokens_are_for_a_url_that_no_host_header_decides(tmp_path: Path, proxy:
     [
         ("{keys: {bot: [{sha256: abc}]}}", "keys.bot.0.sha256: should match pattern"),
         (f"{{keys: {{bot: {{sha256: {HASH}}}}}}}", "keys.bot: should be a list"),
-        (f"{{keys: {{anonymous: [{{sha256: {HASH}}}]}}}}", "gives keys to 'anonymous'"),
-        (f"{{keys: {{a: [{{sha256: {HASH}}}], b: [{{sha256: {HASH}}}]}}}}", "has the same key twice"),
+        (
+            f"{{keys: {{anonymous: [{{sha256: {HASH}}}]}}}}",
+            "keys.anonymous: is the name of callers",
+        ),
+        (f"{{keys: {{a: [{{sha256: {HASH}}}], b: [{{sha256: {HASH}}}]}}}}", "keys.b.0.sha256: is already a key of 'a'"),
         (f"{{keys: {{'oidc:ann': [{{sha256: {HASH}}}]}}}}", 'keys."oidc:ann": should match'),
         (f"{{keys: {{a: [{{sha256: {HASH}, expires: 2027-01-01}}]}}}}", "expires: should have timezone info"),
         (f"{{keys: {{a: [{{sha256: {HASH}, expires: '2027-01-01T00:00:00'}}]}}}}", "timezone"),
@@ -66,20 +69,23 @@ def test_tokens_are_for_a_url_that_no_host_header_decides(tmp_path: Path, proxy:
         ("{oauth: {issuers: [{issuer: 'https://a.example', algorithms: [HS256]}]}}", "algorithms.0: should be 'RS256'"),
         ("{oauth: {issuers: [{issuer: 'https://a.example', algorithms: [none]}]}}", "algorithms.0: should be 'RS256'"),
         ("{oauth: {issuers: [{issuer: 'https://a.example', algorithms: []}]}}", "at least 1 item"),
-        (f"{{oauth: {{issuers: [{ISSUER}, {ISSUER}]}}}}", "names an issuer twice"),
+        (
+            f"{{oauth: {{issuers: [{ISSUER}, {ISSUER}]}}}}",
+            "issuers.1.issuer: is already the identifier",
+        ),
         (
             f"{{oauth: {{issuers: [{ISSUER}, {{issuer: 'https://b.example'}}]}}}}",
-            "two sources of names with the same prefix",
+            "issuers.1.prefix: is the prefix of another source of names too",
         ),
         ("{oauth: {issuers: [{issuer: 'https://b.example', prefix: 'b'}]}}", "prefix: should match pattern"),
         (
             f"{{keys: {{a: [{{sha256: {HASH}}}]}}, forwarded: {{trusted: [10.0.0.1], prefix: ''}}}}",
-            "an empty prefix beside another source",
+            "prefix: is empty beside another source of names",
         ),
         ("{forwarded: {trusted: [proxy.internal]}}", "trusted.0: value is not a valid"),
         ("{forwarded: {trusted: [10.0.0.1/8]}}", "trusted.0: value is not a valid"),
-        ("{forwarded: {trusted: [10.0.0.1], user_header: Authorization}}", "uses the same header for two purposes"),
-        ("{key_header: x-forwarded-user}", "uses the same header for two purposes"),
+        ("{forwarded: {trusted: [10.0.0.1], user_header: Authorization}}", "user_header: the header Authorization has"),
+        ("{key_header: x-forwarded-user}", "key_header: the header x-forwarded-user has"),
         ("{key_header: 'X-Key: a'}", "key_header: should match pattern"),
         ("{certificates: {enabled: true}}", "needs proxy.tls.client_ca"),
         ("{oauth: {required_scopes: ['a b']}}", "required_scopes.0: should match pattern"),
@@ -130,7 +136,7 @@ def test_files_of_tls_are_relative_to_the_configuration_and_watched_with_it(tmp_
     ("tls", "sentence"),
     [
         ("{certificate: missing.pem}", "proxy.tls.certificate: cannot read"),
-        ("{key: server.key}", "proxy.tls: needs a certificate"),
+        ("{key: server.key}", "proxy.tls.key: needs a certificate"),
         ("{certificate: server.pem, minimum_version: '1.1'}", "proxy.tls.minimum_version: should be '1.2' or '1.3'"),
     ],
 )

@@ -255,3 +255,43 @@ def test_r50_what_is_wrong_with_a_policy_or_an_endpoint_is_told_with_its_line(
 ) -> None:
     (problem,) = problems(tmp_path, text)
     assert problem.startswith(f"mcproxy.yaml:{expected}")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            "access:\n  authentication:\n    keys: {bot: [{role: reader}]}\n",
+            '3:19: access.authentication.keys.bot.0.role: unknown key; did you mean "roles"?',
+        ),
+        (
+            "access:\n  authentication:\n    oauth: {issuers: [{isuer: 'https://a.example'}]}\n",
+            '3:24: access.authentication.oauth.issuers.0.isuer: unknown key; did you mean "issuer"?',
+        ),
+        (
+            "access:\n  limits:\n    rules: {all: {roles: {r: {rat: 1}}}}\n",
+            '3:31: access.limits.rules.all.roles.r.rat: unknown key; did you mean "rate"?',
+        ),
+        (
+            "access:\n  policy:\n    roles: {r: {deny: [{arguments: {a: {equal: 1}}}]}}\n",
+            '3:41: access.policy.roles.r.deny.0.arguments.a.equal: unknown key; did you mean "equals"?',
+        ),
+        (
+            "access:\n  policy:\n    principals:\n      bot: [reader]\n",
+            "4:13: access.policy.principals.bot.0: the role 'reader' is not defined in access.policy.roles",
+        ),
+        (
+            "access:\n  limits:\n    rules:\n      all: {burst: 3}\n",
+            "4:13: access.limits.rules.all.burst: needs a rate",
+        ),
+        (
+            "access:\n  authentication:\n    key_header: cookie\n",
+            "3:5: access.authentication.key_header: the header cookie has another purpose already",
+        ),
+    ],
+)
+def test_r87_a_problem_points_at_its_key_and_suggests_the_one_that_was_meant(
+    tmp_path: Path, text: str, expected: str
+) -> None:
+    found = problems(tmp_path, text)
+    assert f"mcproxy.yaml:{expected}" in found

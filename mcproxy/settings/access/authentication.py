@@ -6,14 +6,13 @@ unique: each source of names except the keys has a prefix of its own. `access.id
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Annotated, Final, Literal
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, AwareDatetime, Field, IPvAnyNetwork, model_validator
 
 from mcproxy.settings.loopback import is_loopback
-from mcproxy.settings.section import Bytes, Positive, Seconds, SecondsOrNone, Section
+from mcproxy.settings.section import Bytes, InvalidKey, Positive, Seconds, SecondsOrNone, Section
 
 RESERVED: Final = "anonymous"
 """The name of every caller that is not authenticated."""
@@ -132,8 +131,10 @@ class OAuth(Section):
 
     @model_validator(mode="after")
     def _issuers_differ(self) -> OAuth:
-        if len({issuer.issuer for issuer in self.issuers}) < len(self.issuers):
-            raise ValueError("names an issuer twice")
+        identifiers = [issuer.issuer for issuer in self.issuers]
+        for index, identifier in enumerate(identifiers):
+            if identifier in identifiers[:index]:
+                raise InvalidKey("is already the identifier of another issuer", "issuers", index, "issuer")
         return self
 
 
@@ -204,27 +205,48 @@ class Authentication(Section):
     @model_validator(mode="after")
     def _keys_are_theirs_alone(self) -> Authentication:
         if RESERVED in self.keys:
-            raise ValueError(f"gives keys to {RESERVED!r}, the name of callers without credentials")
-        hashes = Counter(key.sha256 for keys in self.keys.values() for key in keys)
-        if any(count > 1 for count in hashes.values()):
-            raise ValueError("has the same key twice")
+            raise InvalidKey("is the name of callers without credentials: choose another", "keys", RESERVED)
+        owners: dict[str, str] = {}
+        for caller, keys in self.keys.items():
+            for index, key in enumerate(keys):
+                if key.sha256 in owners:
+                    sentence = f"is already a key of {owners[key.sha256]!r}"
+                    raise InvalidKey(sentence, "keys", caller, index, "sha256")
+                owners[key.sha256] = caller
         return self
 
     @model_validator(mode="after")
     def _names_are_unique(self) -> Authentication:
-        prefixes = [issuer.prefix for issuer in self.oauth.issuers]
-        prefixes += [self.forwarded.prefix] if self.forwarded.trusted else []
-        prefixes += [self.certificates.prefix] if self.certificates.enabled else []
-        if len(set(prefixes)) < len(prefixes):
-            raise ValueError("has two sources of names with the same prefix: two callers could have the same name")
-        if "" in prefixes and (len(prefixes) > 1 or self.keys):
-            raise ValueError("has an empty prefix beside another source of names: two callers could have the same name")
+        prefixes: dict[tuple[str | int, ...], str] = {
+            ("oauth", "issuers", index, "prefix"): issuer.prefix for index, issuer in enumerate(self.oauth.issuers)
+        }
+        if self.forwarded.trusted:
+            prefixes["forwarded", "prefix"] = self.forwarded.prefix
+        if self.certificates.enabled:
+            prefixes["certificates", "prefix"] = self.certificates.prefix
+        seen: set[str] = set()
+        for path, prefix in prefixes.items():
+            if prefix in seen:
+                sentence = "is the prefix of another source of names too: two callers could have the same name"
+                raise InvalidKey(sentence, *path)
+            if not prefix and (len(prefixes) > 1 or self.keys):
+                sentence = "is empty beside another source of names: two callers could have the same name"
+                raise InvalidKey(sentence, *path)
+            seen.add(prefix)
         return self
 
     @model_validator(mode="after")
     def _headers_are_their_own(self) -> Authentication:
-        headers = [self.key_header, self.forwarded.user_header, self.forwarded.roles_header, "authorization", "cookie"]
-        given = [header.lower() for header in headers if header is not None]
-        if len(set(given)) < len(given):
-            raise ValueError("uses the same header for two purposes")
+        headers = {
+            ("forwarded", "user_header"): self.forwarded.user_header,
+            ("forwarded", "roles_header"): self.forwarded.roles_header,
+            ("key_header",): self.key_header,
+        }
+        taken = {"authorization", "cookie"}
+        for path, header in headers.items():
+            if header is None:
+                continue
+            if header.lower() in taken:
+                raise InvalidKey(f"the header {header} has another purpose already", *path)
+            taken.add(header.lower())
         return self

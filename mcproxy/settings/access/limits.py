@@ -7,7 +7,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
-from mcproxy.settings.section import Glob, Positive, Section
+from mcproxy.settings.section import Glob, InvalidKey, Positive, Section
 
 _UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _PATTERN: Final = r"(\d+(?:\.\d+)?)\s*/\s*([smhd])"
@@ -47,7 +47,7 @@ class Allowance(Section):
     @model_validator(mode="after")
     def _burst_needs_a_rate(self) -> Allowance:
         if self.burst is not None and self.rate is None:
-            raise ValueError("has a burst without a rate")
+            raise InvalidKey("needs a rate", "burst")
         return self
 
 

@@ -12,7 +12,7 @@ import re2
 from pydantic import AfterValidator, Field, PrivateAttr, model_validator
 
 from mcproxy.protocol.methods import Kind
-from mcproxy.settings.section import Glob, Positive, Section
+from mcproxy.settings.section import Glob, InvalidKey, Positive, Section
 
 EVERYONE: Final = "everyone"
 """The role that every caller has."""
@@ -182,9 +182,8 @@ class PolicySettings(Section):
     @model_validator(mode="after")
     def _roles_are_known(self) -> PolicySettings:
         for principal, roles in self.principals.items():
-            for role in roles:
+            for index, role in enumerate(roles):
                 if role not in self.roles:
-                    raise ValueError(
-                        f"gives {principal!r} the role {role!r}, which is not defined in access.policy.roles"
-                    )
+                    sentence = f"the role {role!r} is not defined in access.policy.roles"
+                    raise InvalidKey(sentence, "principals", principal, index)
         return self
