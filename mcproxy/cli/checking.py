@@ -1,14 +1,57 @@
-"""`mcproxy check`: whether the configuration is valid. Connects to nothing."""
+"""`mcproxy check`: whether the configuration is valid and fits this machine. Connects to nothing."""
 
 from __future__ import annotations
 
-from mcproxy.cli.output import print_json, print_out
-from mcproxy.settings import Settings
+import os
+from collections.abc import Iterator, Sequence
+
+from mcproxy.cli.output import print_err, print_json, print_out
+from mcproxy.cli.runtime import ExitCode
+from mcproxy.configuration.loading import Configuration
+from mcproxy.configuration.problems import ConfigurationError, Problem, dotted
+from mcproxy.upstream.child.process import environment, locate
+from mcproxy.upstream.link import Unreachable
 
 
-def validate(settings: Settings, *, as_json: bool) -> None:
-    names = [upstream.name for upstream in settings.upstreams if upstream.enabled]
+def check(configuration: Configuration, *, strict: bool, as_json: bool) -> int:
+    """Prints what is doubtful about a valid configuration; with `strict`, that makes it invalid."""
+    warnings = [*configuration.warnings, *_missing_commands(configuration)]
+    names = [upstream.name for upstream in configuration.settings.upstreams if upstream.enabled]
+    valid = not (strict and warnings)
     if as_json:
-        print_json({"valid": True, "upstreams": names})
+        print_json({"valid": valid, "upstreams": names, "warnings": [_as_json(warning) for warning in warnings]})
     else:
-        print_out(f"valid, {len(names)} upstreams")
+        print_warnings(warnings)
+        if valid:
+            print_out(f"valid, {len(names)} upstreams" + (f", {len(warnings)} warnings" if warnings else ""))
+    return ExitCode.OK if valid else ExitCode.INPUT
+
+
+def print_invalid(error: ConfigurationError) -> None:
+    """Prints the problems of an invalid configuration as JSON."""
+    print_json({"valid": False, "problems": [_as_json(problem) for problem in error.problems]})
+
+
+def print_warnings(warnings: Sequence[Problem]) -> None:
+    for warning in warnings:
+        print_err(f"warning: {warning}")
+
+
+def _missing_commands(configuration: Configuration) -> Iterator[Problem]:
+    """Commands and working folders that this machine does not have."""
+    doubtful = {warning.path for warning in configuration.warnings}
+    for upstream in configuration.settings.upstreams:
+        if upstream.command is None or not upstream.enabled:
+            continue
+        try:
+            locate(upstream, environment(upstream, os.environ))
+        except Unreachable as unreachable:
+            key = "command" if upstream.cwd is None or os.path.isdir(upstream.cwd) else "cwd"
+            problem = configuration.server_problem(str(unreachable), upstream.name, key)
+            if problem.path not in doubtful:
+                yield problem
+
+
+def _as_json(problem: Problem) -> dict[str, object]:
+    place = {"line": problem.place.line, "column": problem.place.column} if problem.place is not None else {}
+    return {"file": problem.file, **place, "key": dotted(problem.path), "sentence": problem.sentence}

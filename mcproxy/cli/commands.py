@@ -16,7 +16,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from mcproxy import __version__
-from mcproxy.cli.runtime import ExitCode, read_settings, run
+from mcproxy.cli.runtime import ExitCode, read_configuration, read_settings, run
 from mcproxy.configuration.problems import ConfigurationError
 
 commands = typer.Typer(
@@ -99,17 +99,28 @@ def serve(
 def check(
     config: Config = None,
     connect: Annotated[bool, typer.Option("--connect", help="Also connect to every upstream.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Take warnings for errors.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Validate the configuration; with --connect, also connect to every upstream."""
-    from mcproxy.cli.checking import validate
+    """Validate the configuration; with --connect, also connect to every upstream.
 
-    settings = read_settings(config)
-    if connect:
+    Warns of servers, roles and callers that do not exist, and of commands that this machine does not have.
+    """
+    from mcproxy.cli import checking
+
+    try:
+        configuration = read_configuration(config)
+    except ConfigurationError as error:
+        if not as_json:
+            raise
+        checking.print_invalid(error)
+        raise typer.Exit(ExitCode.INPUT) from error
+    if connect and not (strict and configuration.warnings):
         from mcproxy.cli import reports
 
-        run(reports.connect(settings, as_json=as_json, strict=True))
-    validate(settings, as_json=as_json)
+        checking.print_warnings(configuration.warnings)
+        run(reports.connect(configuration.settings, as_json=as_json, strict=True))
+    raise typer.Exit(checking.check(configuration, strict=strict, as_json=as_json))
 
 
 @commands.command("list")

@@ -30,7 +30,12 @@ class ExitCode(IntEnum):
 
 
 def read_settings(config: Path | None) -> Settings:
-    """The settings, for a command that reports errors itself: only critical events are logged.
+    """The settings, for a command that reports errors itself. Raises ConfigurationError."""
+    return read_configuration(config).settings
+
+
+def read_configuration(config: Path | None) -> Configuration:
+    """The configuration, for a command that reports errors itself: only critical events are logged.
 
     Raises ConfigurationError.
     """
@@ -38,7 +43,7 @@ def read_settings(config: Path | None) -> Settings:
 
     configuration = read(config or find())
     set_up_logs(configuration, quiet=True)
-    return configuration.settings
+    return configuration
 
 
 def set_up_logs(configuration: Configuration, *, quiet: bool = False) -> None:

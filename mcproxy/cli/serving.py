@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import gc
 from collections.abc import Callable
 from functools import partial
@@ -17,7 +18,7 @@ from mcproxy.cli.output import banner, print_err, stderr
 from mcproxy.cli.runtime import ExitCode, first_of, run, set_up_logs
 from mcproxy.configuration.loading import Configuration, read
 from mcproxy.service import systemd
-from mcproxy.service.reloading import Reloading
+from mcproxy.service.reloading import Reloading, log_warnings
 
 log = structlog.get_logger()
 
@@ -33,6 +34,7 @@ def serve(path: Path, *, over_stdio: bool, port: int | None) -> NoReturn:
 
     configuration = load()
     set_up_logs(configuration)
+    log_warnings(configuration)
     rlimits.raise_limit()
     run((_serve_stdio if over_stdio else _serve_http)(configuration, load))
 
@@ -44,9 +46,33 @@ async def _serve_http(configuration: Configuration, load: Callable[[], Configura
             reloading = Reloading(configuration, load, app.reconfigure, app.metrics, notify=notify)
             await serve_http(app, started=partial(_started, app), reloading=reloading, tell=notify)
     except* OSError as group:
-        print_err(f"mcproxy stopped: {first_of(group)}")
+        print_err(_stopped(configuration, first_of(group)))
         code = ExitCode.FAILED
     return code
+
+
+def _stopped(configuration: Configuration, error: BaseException) -> str:
+    """Why the gateway stopped; where it could not listen, with the key of the address and a remedy."""
+    settings = configuration.settings
+    number = error.errno if isinstance(error, OSError) else None
+    # The sentence of asyncio names the address, and nothing else tells the two listeners apart.
+    at_admin = settings.admin.port is not None and f", {settings.admin.port})" in str(error)
+    section, host, port = (
+        ("admin", settings.admin.host, settings.admin.port)
+        if at_admin
+        else ("proxy", settings.proxy.host, settings.proxy.port)
+    )
+    other = "another port here" + ("" if at_admin else ", or with --port")
+    match number:
+        case errno.EADDRINUSE:
+            sentence, key = f"{host}:{port} is in use: stop the program that listens there, or choose {other}", "port"
+        case errno.EACCES:
+            sentence, key = f"listening on port {port} is not permitted: choose {other} above 1023", "port"
+        case errno.EADDRNOTAVAIL:
+            sentence, key = f"{host} is no address of this machine: choose one of its own, or 0.0.0.0 for all", "host"
+        case _:
+            return f"mcproxy stopped: {error}"
+    return f"mcproxy stopped: {configuration.problem(sentence, section, key)}"
 
 
 async def _serve_stdio(configuration: Configuration, load: Callable[[], Configuration]) -> int:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shlex
 from collections.abc import Iterator, Mapping
+from typing import Final
 from urllib.parse import urlsplit
 
 from mcproxy.configuration.documents import Node
@@ -12,6 +15,9 @@ from mcproxy.settings.access.authentication import Authentication
 from mcproxy.settings.loopback import is_loopback
 
 KeyPath = tuple[str, ...]
+
+_COMMAND_LINE: Final = re.compile(r"\s*(?:[^\s/\\]+\s+\S.*|\S+\s+-.*)", re.DOTALL)
+"""A name without a folder and something behind it, or anything with an option behind it."""
 
 
 def open_doors(proxy: Proxy, authentication: Authentication, admin: Admin) -> Iterator[tuple[KeyPath, str]]:
@@ -71,6 +77,23 @@ def _has_oauth(keys: Mapping[str, Node]) -> bool:
 
 def _sends_authorization(keys: Mapping[str, Node]) -> bool:
     return "headers" in keys and any(name.lower() == "authorization" for name in keys["headers"].members)
+
+
+def doubts(server: Node) -> Iterator[tuple[Node, str]]:
+    """Keys of one server that are valid and probably a mistake."""
+    command = server.members.get("command")
+    if command is not None and _COMMAND_LINE.fullmatch(command.text):
+        program, *arguments = _split(command.text)
+        written = ", ".join(json.dumps(argument, ensure_ascii=False) for argument in arguments)
+        sentence = "is a whole command line, and no shell reads it: write command: {} and args: [{}]"
+        yield command, sentence.format(program, written)
+
+
+def _split(command: str) -> list[str]:
+    try:
+        return shlex.split(command)
+    except ValueError:
+        return command.split()
 
 
 def _forwards(keys: Mapping[str, Node]) -> bool:

@@ -72,6 +72,19 @@ def without_nulls(node: Node) -> Node:
     return replace(node, value=kept)
 
 
+def follow(node: Node, path: Path) -> Node:
+    """The node at `path`, or its nearest ancestor that the file has."""
+    for key in path:
+        inner = node.value
+        if isinstance(inner, dict) and key in inner:
+            node = inner[str(key)]
+        elif isinstance(inner, list) and isinstance(key, int) and key < len(inner):
+            node = inner[key]
+        else:
+            break
+    return node
+
+
 def _fail(file: str, sentence: str, place: Place | None, path: Path = ()) -> NoReturn:
     raise ConfigurationError([Problem(file, sentence, place, path)])
 

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from mcproxy.configuration.documents import Node, parse
+from mcproxy.configuration.documents import Node, follow, parse
 from mcproxy.configuration.expansion import Expansion
-from mcproxy.configuration.hosts import is_hosts
-from mcproxy.configuration.problems import START, ConfigurationError, Problem
+from mcproxy.configuration.hosts import SERVER_MAPS, is_hosts
+from mcproxy.configuration.problems import START, ConfigurationError, PathKey, Problem
 from mcproxy.configuration.validation import Validator
 from mcproxy.settings import Settings
 
@@ -36,6 +36,16 @@ class Configuration:
     """`path` and the files that it refers to; a change of any may change the settings."""
     warnings: tuple[Problem, ...] = ()
     """What is valid and probably a mistake, in the order of the file."""
+    document: Node = field(default_factory=lambda: Node({}))
+
+    def problem(self, sentence: str, *path: PathKey) -> Problem:
+        """A problem with the key at `path`, which was found later than on reading."""
+        return Problem(str(self.path), sentence, follow(self.document, path).place, path)
+
+    def server_problem(self, sentence: str, name: str, *keys: PathKey) -> Problem:
+        """A problem with a server, by its name."""
+        found = (key for key in SERVER_MAPS if name in self.document.members.get(key, Node({})).members)
+        return self.problem(sentence, next(found, SERVER_MAPS[0]), name, *keys)
 
 
 def find(environ: Mapping[str, str] = os.environ, folder: Path | None = None) -> Path:
@@ -75,7 +85,9 @@ def read(path: Path, environ: Mapping[str, str] = os.environ) -> Configuration:
     if settings is None:
         raise ConfigurationError(expansion.problems, files)
     warnings = tuple(sorted(validator.warnings, key=lambda warning: warning.place or START))
-    return Configuration(path, settings, frozenset(expansion.secrets | credentials(settings)), files, warnings)
+    return Configuration(
+        path, settings, frozenset(expansion.secrets | credentials(settings)), files, warnings, document
+    )
 
 
 def read_document(path: Path) -> Node:

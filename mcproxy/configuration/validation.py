@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from pathlib import Path as FilePath
 from typing import Final, TypeVar, get_args
 
@@ -14,8 +15,9 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from mcproxy.configuration import hosts, lock
-from mcproxy.configuration.consistency import contradictions, open_doors, text_of
-from mcproxy.configuration.documents import Node, without_nulls
+from mcproxy.configuration.certificates import certificate_faults
+from mcproxy.configuration.consistency import contradictions, doubts, open_doors, text_of
+from mcproxy.configuration.documents import Node, follow, without_nulls
 from mcproxy.configuration.expansion import Expansion, Missing, parse_env_file
 from mcproxy.configuration.prefixes import prefixes
 from mcproxy.configuration.problems import ConfigurationError, Path, Problem
@@ -67,7 +69,7 @@ class Validator:
     def _check_references(self, document: Node, settings: Settings) -> None:
         """R86: a name that names nothing is a warning, a deny rule that can deny nothing an error."""
         for found in findings(settings):
-            node = _follow(document, found.path)
+            node = follow(document, found.path)
             problem = Problem(str(self.expansion.file), found.sentence, node.place, found.path)
             (self.expansion.problems if found.is_error else self.warnings).append(problem)
 
@@ -91,13 +93,16 @@ class Validator:
                 try:
                     self.expansion.read(FilePath(files[key]))
                 except Missing as missing:
-                    self._problem(_follow(node, ("tls", key)), str(missing))
-        return tls.model_copy(update=files)
+                    self._problem(follow(node, ("tls", key)), str(missing))
+        located = tls.model_copy(update=files)
+        for key, sentence in certificate_faults(located) if not self.expansion.problems else ():
+            self._problem(follow(node, ("tls", key)), sentence)
+        return located
 
     def _refuse_open_doors(self, document: Node, proxy: Proxy, access: Access, admin: Admin) -> None:
         """Reports combinations of sections that would let callers in without authentication."""
         for path, sentence in open_doors(proxy, access.authentication, admin):
-            self._problem(_follow(document, path), sentence)
+            self._problem(follow(document, path), sentence)
 
     def _access(self, node: Node) -> Access | None:
         node = _with_empty_roles(node)
@@ -194,6 +199,10 @@ class Validator:
         for name, server in servers.items():
             for node, sentence in contradictions(server):
                 self._problem(node, sentence)
+            for node, sentence in doubts(server):
+                # A value from a variable may be secret (R44).
+                shown = reduce(lambda text, secret: text.replace(secret, "..."), self.expansion.secrets, sentence)
+                self.warnings.append(Problem(str(self.expansion.file), shown, node.place, node.path))
             whole = {"prefix": Node(given[name]), **server.members, "name": Node(name)}
             upstream = self._validated(UpstreamSettings, replace(server, value=whole))
             if upstream is not None:
@@ -207,7 +216,7 @@ class Validator:
         for upstream in upstreams:
             header = upstream.credentials.consumed(access.authentication)
             if header is not None:
-                node = _follow(servers[upstream.name], ("credentials", "forward", header))
+                node = follow(servers[upstream.name], ("credentials", "forward", header))
                 self._problem(
                     node, "authenticates callers to this gateway (access.authentication) and cannot be forwarded"
                 )
@@ -238,7 +247,7 @@ class Validator:
         except ValidationError as error:
             for detail in error.errors(include_url=False, include_input=False):
                 path = _path(detail)
-                found = _follow(node, path)
+                found = follow(node, path)
                 if detail["type"] == "extra_forbidden":
                     self._problem(found, _unknown_key(str(path[-1]), _keys(model, path[:-1])))
                 else:
@@ -276,19 +285,6 @@ def _rule_places(access: Node, file: str) -> dict[RulePath, str]:
             for index, rule in enumerate(rules if isinstance(rules, list) else ()):
                 places[role, effect, index] = f"{file}:{rule.place.line}"
     return places
-
-
-def _follow(node: Node, path: tuple[int | str, ...]) -> Node:
-    """The node at `path`, or its nearest ancestor that the file has."""
-    for key in path:
-        inner = node.value
-        if isinstance(inner, dict) and key in inner:
-            node = inner[str(key)]
-        elif isinstance(inner, list) and isinstance(key, int) and key < len(inner):
-            node = inner[key]
-        else:
-            break
-    return node
 
 
 def _path(detail: ErrorDetails) -> Path:

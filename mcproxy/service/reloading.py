@@ -105,6 +105,7 @@ class Reloading:
         # Links that are ending still hold the old secrets.
         logs.configure(proxy.log_format, proxy.log_level, configuration.secrets | self._configuration.secrets)
         self._configuration = configuration
+        log_warnings(configuration)
         self._applied(self._apply(configuration.settings))
 
     def _refused(self, error: ConfigurationError) -> None:
@@ -141,6 +142,12 @@ def _stamp(path: str) -> tuple[int, ...] | None:
     except OSError:
         return None
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def log_warnings(configuration: Configuration) -> None:
+    """Logs what is valid and probably a mistake."""
+    for warning in configuration.warnings:
+        log.warning("the configuration is valid, and probably has a mistake", problem=str(warning))
 
 
 def log_difference(difference: Difference) -> None:

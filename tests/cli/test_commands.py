@@ -76,7 +76,40 @@ def test_the_schema_is_json(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_check_without_connecting_reads_the_file_alone(broken: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert code("check", "--config", broken, "--json") == 0
-    assert json.loads(capsys.readouterr().out) == {"valid": True, "upstreams": ["gone"]}
+    told = json.loads(capsys.readouterr().out)
+    assert (told["valid"], told["upstreams"]) == (True, ["gone"])
+    (warning,) = told["warnings"]
+    assert warning == {
+        "file": str(broken),
+        "line": 1,
+        "column": 21,
+        "key": "mcpServers.gone.command",
+        "sentence": "the command /no/such/command does not exist, or cannot be executed",
+    }
+
+
+def test_r86_a_warning_is_an_error_where_check_is_strict(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "mcproxy.yaml"
+    path.write_text(f"mcpServers: {{x: {{command: {sys.executable}}}}}\nendpoints: {{team: {{upstreams: [y]}}}}\n")
+    assert code("check", "-c", path) == 0
+    warning = f"warning: {path}:2:32: endpoints.team.upstreams.0: no server matches 'y'"
+    told = capsys.readouterr()
+    assert warning in told.err
+    assert told.out == "valid, 1 upstreams, 1 warnings\n"
+    assert code("check", "-c", path, "--strict") == 2
+    told = capsys.readouterr()
+    assert (told.out, warning in told.err) == ("", True)
+    assert code("check", "-c", path, "--strict", "--connect") == 2
+
+
+def test_r87_problems_are_json_where_that_is_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "mcproxy.yaml"
+    path.write_text("prosy: {}\n")
+    assert code("check", "-c", path, "--json") == 2
+    told = json.loads(capsys.readouterr().out)
+    assert told["valid"] is False
+    (problem,) = told["problems"]
+    assert (problem["line"], problem["key"]) == (1, "prosy")
 
 
 def test_r50_a_wrong_configuration_is_told_whole_and_exits_with_2(
@@ -254,9 +287,15 @@ def test_output_that_nobody_reads_is_no_traceback(config: Path, arguments: tuple
     assert (done.returncode, done.stderr) == (1, "")
 
 
-def test_a_port_in_use_is_said_without_a_traceback(config: Path) -> None:
+@pytest.mark.parametrize("section", ["proxy", "admin"])
+def test_r87_a_port_in_use_is_told_with_file_key_and_remedy(config: Path, section: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        done = run("serve", "--port", str(taken.getsockname()[1]), "-c", config)
+        port = taken.getsockname()[1]
+        document = json.loads(config.read_text())
+        document[section] = {"port": port}
+        config.write_text(json.dumps(document))
+        done = run("serve", "-c", config, *(["--port", "0"] if section == "admin" else []))
     assert done.returncode == 1
-    assert "address already in use" in done.stderr
+    assert f"{config}:1:" in done.stderr
+    assert f": {section}.port: 127.0.0.1:{port} is in use: stop the program that listens there" in done.stderr
     assert "Traceback" not in done.stderr

@@ -133,6 +133,26 @@ def test_files_of_tls_are_relative_to_the_configuration_and_watched_with_it(tmp_
 
 
 @pytest.mark.parametrize(
+    ("tls", "expected"),
+    [
+        (
+            "{certificate: a.pem, key: b.key}",
+            "29: proxy.tls.key: is not the private key of the certificate in {}/a.pem",
+        ),
+        ("{certificate: a.pem}", "9: proxy.tls.certificate: holds no private key that can be used: set proxy.tls.key"),
+        ("{certificate: a.key, key: a.key}", "9: proxy.tls.certificate: holds no certificate in PEM format"),
+        ("{certificate: a.pem, key: a.pem}", "29: proxy.tls.key: holds no private key in PEM format"),
+        ("{certificate: a.pem, key: a.key, client_ca: a.key}", "41: proxy.tls.client_ca: holds no certificate"),
+    ],
+)
+def test_r87_tls_files_that_cannot_be_used_together_are_refused(tmp_path: Path, tls: str, expected: str) -> None:
+    for name in ("a", "b"):
+        Authority(tmp_path).issue(name, "gateway")
+    (problem,) = problems(tmp_path, f"proxy:\n  tls: {tls}\n")
+    assert problem.startswith(f"mcproxy.yaml:2:{expected.format(tmp_path)}")
+
+
+@pytest.mark.parametrize(
     ("tls", "sentence"),
     [
         ("{certificate: missing.pem}", "proxy.tls.certificate: cannot read"),

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mcproxy.settings import Endpoint, Settings
-from tests.configuration.reading import configure, problems, upstream
+from tests.configuration.reading import SENTINEL, configure, problems, upstream
 
 
 def test_an_empty_file_is_the_defaults(tmp_path: Path) -> None:
@@ -295,3 +295,29 @@ def test_r87_a_problem_points_at_its_key_and_suggests_the_one_that_was_meant(
 ) -> None:
     found = problems(tmp_path, text)
     assert f"mcproxy.yaml:{expected}" in found
+
+
+@pytest.mark.parametrize(
+    ("command", "remedy"),
+    [
+        ("npx -y @x/server", 'write command: npx and args: ["-y", "@x/server"]'),
+        ("uvx mcp-server-time", 'write command: uvx and args: ["mcp-server-time"]'),
+        ("/usr/bin/env --verbose", 'write command: /usr/bin/env and args: ["--verbose"]'),
+        ('sh -c "a b"', 'write command: sh and args: ["-c", "a b"]'),
+    ],
+)
+def test_r87_a_whole_command_line_is_told_where_its_parts_go(tmp_path: Path, command: str, remedy: str) -> None:
+    found = configure(tmp_path, f"mcpServers:\n  x:\n    command: '{command}'\n").warnings
+    assert [str(warning).removeprefix(f"{tmp_path}/") for warning in found] == [
+        f"mcproxy.yaml:3:5: mcpServers.x.command: is a whole command line, and no shell reads it: {remedy}"
+    ]
+
+
+@pytest.mark.parametrize("command", ["npx", "/opt/My App/bin/server", "C:\\Program Files\\x.exe", "./run"])
+def test_a_program_whose_path_has_spaces_is_no_command_line(tmp_path: Path, command: str) -> None:
+    assert configure(tmp_path, f"mcpServers:\n  x:\n    command: '{command}'\n").warnings == ()
+
+
+def test_r44_a_warning_shows_no_value_of_a_variable(tmp_path: Path) -> None:
+    (warning,) = configure(tmp_path, "mcpServers: {x: {command: 'run --key ${KEY}'}}", {"KEY": SENTINEL}).warnings
+    assert SENTINEL not in str(warning)
