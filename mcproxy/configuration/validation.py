@@ -230,7 +230,7 @@ class Validator:
             is_login = oauth is not None and oauth.grant == "authorization_code" and oauth.per is None
             if is_login and access.authentication.required:
                 self._problem(
-                    _follow(servers[upstream.name], ("oauth",)),
+                    follow(servers[upstream.name], ("oauth",)),
                     "would let every caller use one person's login: say `per: gateway` if that is meant "
                     "(logins of each caller's own are not there yet)",
                 )
