@@ -19,9 +19,15 @@ import msgspec
 from yarl import URL
 
 from mcproxy import __version__
-from mcproxy.http.client.headers import write_head
-from mcproxy.http.client.pool import Pool, Unreached, origin
-from mcproxy.http.client.response import Broken, ClientResponse, TooLarge
+from mcproxy.http.client import (
+    ClientResponse,
+    ConnectFailed,
+    ConnectionBroken,
+    Pool,
+    ResponseTooLarge,
+    origin,
+    write_head,
+)
 from mcproxy.pending_requests import PeerGone
 from mcproxy.settings import UpstreamSettings
 from mcproxy.telemetry.trace_context import departing
@@ -72,7 +78,7 @@ class UpstreamResponse(msgspec.Struct, frozen=True, eq=False):
 
     url: URL
     body: ClientResponse
-    """Iterates over the body as it comes; raises Broken."""
+    """Iterates over the body as it comes; raises ConnectionBroken."""
 
     @property
     def status(self) -> int:
@@ -185,13 +191,13 @@ class Requester:
     ) -> UpstreamResponse:
         try:
             answer = await self._http.request(method, url, self._head(method, url, headers), data)
-        except Unreached as error:
+        except ConnectFailed as error:
             raise NotAccepted(
                 self._context.redact(f"no connection to {url.origin()}: {_connect_failure(error)}")
             ) from error
         except ValueError as error:
             raise NotAccepted(self._context.redact(f"nothing can be sent to {url.origin()}: {error}")) from error
-        except Broken as error:
+        except ConnectionBroken as error:
             raise PeerGone(self._context.redact(f"the connection to {url.origin()} broke: {error}")) from error
         if answer.head.cookies:
             self._remember(url, answer)
@@ -283,10 +289,10 @@ async def read(response: UpstreamResponse, limit: int) -> bytes:
     """The whole body. Raises Rejected over `limit` bytes, PeerGone where it breaks off."""
     body = response.body
     try:
-        return body.rest(limit) if body.whole else await body.read(limit)
-    except TooLarge as error:
+        return body.rest(limit) if body.is_complete else await body.read(limit)
+    except ResponseTooLarge as error:
         raise Rejected(f"an answer is larger than {limit} bytes (max_message_bytes)") from error
-    except Broken as error:
+    except ConnectionBroken as error:
         raise PeerGone(f"the answer broke off: {error}") from error
 
 
@@ -299,14 +305,14 @@ async def read_prefix(response: UpstreamResponse) -> bytes:
                 body += chunk
                 if len(body) >= PREFIX_BYTES:
                     break
-        except Broken:
+        except ConnectionBroken:
             return body
     return body[:PREFIX_BYTES]
 
 
 def _uncompressed(response: UpstreamResponse) -> UpstreamResponse:
     """`response`. Raises Rejected where its body is compressed."""
-    packing = response.body.head.packing
+    packing = response.body.head.content_encoding
     if not packing:
         return response
     response.close()
@@ -320,7 +326,7 @@ def _redirect(response: UpstreamResponse) -> URL | None:
         return None
 
 
-def _connect_failure(error: Unreached) -> str:
+def _connect_failure(error: ConnectFailed) -> str:
     """Why there is no connection, in words without the address."""
     match error.__cause__:
         case TimeoutError():

@@ -1,98 +1,194 @@
-"""One connection to a server, which carries one exchange at a time: a request, written at once, and its answer.
+"""One connection to a server, which carries one request and its response at a time.
 
-It is free again when all of an answer has come, read or not. A server that says more than it was asked is hung up
-on, and so is one whose answer is given up. Retries nothing, and knows no time-out: to stop waiting, cancel.
+    IDLE --REQUEST_SENT--> WAITING --BYTES_READ--> READING --RESPONSE_READ--> IDLE
+    READING --BODY_FULL--> FULL --BODY_TAKEN--> READING     (reading is paused in FULL, and nowhere else)
+    READING, FULL --RELEASED--> DROPPING --RESPONSE_READ--> IDLE        any --LOST--> CLOSED
+
+It is free again when all of a response arrived, read or not. It hangs up on a server that sends more than was asked
+for, and when a response is given up. Repeats nothing, and has no time-out: cancel a request to stop waiting for it.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from enum import Enum
 from typing import Final, cast
 
 import httptools
 
 from mcproxy.http.client.head_cache import HeadCache
-from mcproxy.http.client.headers import NOTHING_YET, read_head
-from mcproxy.http.client.response import Broken, ClientResponse
+from mcproxy.http.client.headers import NO_HEAD, read_head
+from mcproxy.http.client.response import MAX_UNREAD, ClientResponse, ConnectionBroken
 
 MAX_HEAD: Final = 64 * 1024
-"""Bytes that may come on end and be no body: heads, those of interim responses, trailers, and what parts chunks."""
-LAST_MOMENT: Final = 1.0
-"""Seconds in which an answer that nobody reads any more must end, for its connection to serve again."""
+"""Bytes in a row that may be no body: heads, interim responses, trailers, and what separates chunks."""
+DROPPING_TIME: Final = 1.0
+"""Seconds in which a released response must end, for its connection to serve again."""
+KEEP_ALIVE: Final = 15.0
+"""Seconds that a connection waits for another request; servers mostly wait longer."""
+
+
+class ClientConnectionState(Enum):
+    """What a connection does, and whether it reads."""
+
+    IDLE = "free for a request"
+    WAITING = "a request was sent, and nothing of its response arrived"
+    READING = "a response is read"
+    FULL = "a response waits for its reader: reading is paused"
+    DROPPING = "the rest of a released response is thrown away"
+    CLOSED = "the connection is gone"
+
+
+class ClientConnectionEvent(Enum):
+    """What happens to a connection."""
+
+    REQUEST_SENT = "a request was sent"
+    BYTES_READ = "the first bytes of a response arrived"
+    BODY_FULL = "more bytes than MAX_UNREAD wait for the reader"
+    BODY_TAKEN = "the reader took what was there"
+    RELEASED = "the reader wants no more"
+    RESPONSE_READ = "all of a response arrived"
+    LOST = "the connection ended, or was given up"
+
+
+# By these names, since an attribute of an enum costs a call of its metaclass.
+IDLE, WAITING, READING, FULL, DROPPING, CLOSED = ClientConnectionState
+REQUEST_SENT, BYTES_READ, BODY_FULL, BODY_TAKEN, RELEASED, RESPONSE_READ, LOST = ClientConnectionEvent
+
+TRANSITIONS: Final[Mapping[ClientConnectionState, Mapping[ClientConnectionEvent, ClientConnectionState]]] = {
+    IDLE: {REQUEST_SENT: WAITING, LOST: CLOSED},
+    WAITING: {BYTES_READ: READING, RESPONSE_READ: IDLE, LOST: CLOSED},
+    READING: {BODY_FULL: FULL, RELEASED: DROPPING, RESPONSE_READ: IDLE, LOST: CLOSED},
+    FULL: {BODY_TAKEN: READING, RELEASED: DROPPING, RESPONSE_READ: IDLE, LOST: CLOSED},
+    DROPPING: {RESPONSE_READ: IDLE, LOST: CLOSED},
+    CLOSED: {},
+}
+
+# The edges of most requests, looked up once.
+_AFTER_REQUEST_SENT: Final = TRANSITIONS[IDLE][REQUEST_SENT]
+_AFTER_RESPONSE_READ: Final = TRANSITIONS[WAITING][RESPONSE_READ]
 
 
 class ClientConnection(asyncio.Protocol):
-    """`when_free` hears that it can carry another exchange; `when_lost`, once, that it never will again.
+    """`on_idle` is called whenever it is free for another request; `on_closed` once, when it never will be again.
 
-    The latter hears too whether the server hung up without a word on what it was asked. `recognition` is of that
-    server.
+    The latter is also given True if the server hung up without answering the request. `head_cache` belongs to the
+    server; `keep_alive` is how many seconds it may be idle.
     """
+
+    __slots__ = (
+        "_drop_timer",
+        "_fault",
+        "_fields",
+        "_head_cache",
+        "_idle_since",
+        "_is_interim",
+        "_keep_alive",
+        "_loop",
+        "_on_closed",
+        "_on_idle",
+        "_parser",
+        "_reason",
+        "_response",
+        "_transport",
+        "_without_body",
+        "state",
+    )
 
     def __init__(
         self,
-        when_free: Callable[[ClientConnection], None],
-        when_lost: Callable[[ClientConnection, bool], None],
-        recognition: HeadCache | None = None,
+        on_idle: Callable[[ClientConnection], None],
+        on_closed: Callable[[ClientConnection, bool], None],
+        head_cache: HeadCache | None = None,
+        keep_alive: float = KEEP_ALIVE,
     ) -> None:
-        self._when_free = when_free
-        self._when_lost = when_lost
-        self._recognition = recognition or HeadCache()
+        self._on_idle = on_idle
+        self._on_closed = on_closed
+        self._head_cache = head_cache or HeadCache()
+        self._keep_alive = keep_alive
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport
         self._parser = httptools.HttpResponseParser(self)
-        self._answer: ClientResponse | None = None
-        self._heard = False
-        self._lost = False
-        self._paused = False
+        self.state = IDLE
+        self._idle_since = self._loop.time()
+        self._response: ClientResponse | None = None
         self._fault: str | None = None
-        self._last_moment: asyncio.TimerHandle | None = None
+        """Why what arrived is not what was asked for."""
+        self._drop_timer: asyncio.TimerHandle | None = None
         self._reason = b""
         self._fields: list[tuple[bytes, bytes]] = []
-        self._since_body = 0
-        self._interim = False
+        self._without_body = 0
+        """Bytes that the parser was fed in a row without reading any of a body."""
+        self._is_interim = False
+
+    # For its pool
+
+    @property
+    def is_idle(self) -> bool:
+        """True if it is free for a request."""
+        return self.state is IDLE
+
+    @property
+    def is_closed(self) -> bool:
+        return self.state is CLOSED
+
+    def has_expired(self, now: float) -> bool:
+        """True if it has been idle for `keep_alive` seconds. `now`: the loop's time."""
+        return self.state is IDLE and now - self._idle_since >= self._keep_alive
 
     async def exchange(self, request: bytes) -> ClientResponse:
-        """Sends a request and waits for the head of its answer. Cancelled, it ends the connection. Raises Broken."""
-        assert self._answer is None, "one exchange at a time"
-        self._answer = answer = ClientResponse(self, self._loop)
-        self._heard, self._since_body = False, 0
+        """Send a request and wait for the head of its response. Raises ConnectionBroken.
+
+        Cancelled, it gives up the connection.
+        """
+        assert self.state is IDLE, "one request at a time"
+        self.state = _AFTER_REQUEST_SENT
+        self._response = response = ClientResponse(self, self._loop)
+        self._without_body = 0
         self._transport.write(request)
         try:
-            while answer.head is NOTHING_YET:
-                await answer.stirred()
+            while response.head is NO_HEAD:
+                await response.changed()
         except BaseException:
-            # Of an answer that is whole it is free already, and may be at the next.
-            answer.close()
+            # If the response is complete, the connection is free already, and may be at the next.
+            response.close()
             raise
-        return answer
-
-    def release(self, answer: ClientResponse) -> None:
-        if self._lost or answer is not self._answer:
-            return
-        if self._last_moment is None:
-            answer.drop()
-            self.resume()
-            self._last_moment = self._loop.call_later(LAST_MOMENT, self.abort)
-
-    def abort(self) -> None:
-        """Ends the connection at once, and with it what is under way on it."""
-        self._transport.abort()
-        self._lose("it was given up")
+        return response
 
     def close(self) -> None:
-        """Ends an idle connection, with a goodbye where it has TLS."""
+        """End it; TLS says goodbye."""
         self._transport.close()
         self._lose("it was closed")
 
-    def pause(self) -> None:
-        if not (self._paused or self._lost):
-            self._paused = True
-            self._transport.pause_reading()
+    # For its response: response.ResponseSource
 
-    def resume(self) -> None:
-        if self._paused and not self._lost:
-            self._paused = False
+    def abort(self) -> None:
+        """End it at once, and what is under way on it."""
+        self._transport.abort()
+        self._lose("it was given up")
+
+    def release(self, response: ClientResponse) -> None:
+        if response is self._response and (self.state is READING or self.state is FULL):
+            response.drop()
+            self._apply(RELEASED)
+            self._drop_timer = self._loop.call_later(DROPPING_TIME, self.abort)
+
+    def update_reading(self) -> None:
+        """Has reading paused exactly while more than `MAX_UNREAD` bytes wait for their reader."""
+        response = self._response
+        if self.state is READING:
+            if response is not None and response.unread > MAX_UNREAD:
+                self._apply(BODY_FULL)
+        elif self.state is FULL and response is not None and response.unread <= MAX_UNREAD:
+            self._apply(BODY_TAKEN)
+
+    def _apply(self, event: ClientConnectionEvent) -> None:
+        before = self.state
+        self.state = after = TRANSITIONS[before][event]
+        if after is FULL:
+            self._transport.pause_reading()
+        elif before is FULL and after is not CLOSED and not self._transport.is_closing():
             self._transport.resume_reading()
 
     # asyncio.Protocol
@@ -101,40 +197,47 @@ class ClientConnection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)  # uvloop's are no subclasses of it
 
     def data_received(self, data: bytes) -> None:
-        if self._lost:
+        if self.state is CLOSED:
             return
-        answer, is_first, self._heard = self._answer, not self._heard, True
-        # The parser stands between two answers here, and still does after one of which it has seen nothing.
-        if is_first and answer is not None:
-            known = self._recognition.recognised(data)
+        response, is_first = self._response, self.state is WAITING
+        # The parser stands between two responses here, and still does after one of which it has seen nothing.
+        if is_first and response is not None:
+            known = self._head_cache.recognised(data)
             if known is not None:
-                answer.give(*known)
+                response.finish_with(*known)
+                self.state = _AFTER_RESPONSE_READ
                 self._free()
                 return
+            self._apply(BYTES_READ)
         self._parse(data)
+        if self.state is CLOSED:
+            return
         if self._fault is not None:
             self._transport.abort()
             self._lose(self._fault)
-        elif answer is not None and answer.whole and not self._lost:
+        elif response is not None and response.is_complete:
             if is_first:
-                self._recognition.remember(answer.head, data)
+                self._head_cache.remember(response.head, data)
+            self._apply(RESPONSE_READ)
             self._free()
+        else:
+            self.update_reading()
 
     def _parse(self, data: bytes) -> None:
-        self._since_body += len(data)
+        self._without_body += len(data)
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
-            self._blame("it switches to a protocol that nobody asked for")
+            self._fail("it switches to a protocol that nobody asked for")
         except httptools.HttpParserError as error:
-            self._blame(f"what it says is not HTTP: {error}")
-        if self._since_body > MAX_HEAD:
-            self._blame(f"its headers are larger than {MAX_HEAD} bytes")
+            self._fail(f"what it says is not HTTP: {error}")
+        if self._without_body > MAX_HEAD:
+            self._fail(f"its headers are larger than {MAX_HEAD} bytes")
 
     def eof_received(self) -> None:
-        answer = self._answer
-        if answer is not None and answer.head.lasts_until_close:
-            answer.finish()
+        response = self._response
+        if response is not None and response.head.ends_with_connection:
+            response.finish()
         self._lose("the server closed it", by_server=True)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -143,8 +246,8 @@ class ClientConnection(asyncio.Protocol):
     # httptools.HttpResponseParser
 
     def on_message_begin(self) -> None:
-        if self._answer is None or self._answer.whole:
-            self._blame("it says more than it was asked")
+        if self._response is None or self._response.is_complete:
+            self._fail("it says more than it was asked")
 
     def on_status(self, status: bytes) -> None:
         self._reason += status
@@ -157,47 +260,46 @@ class ClientConnection(asyncio.Protocol):
         head = read_head(status, self._reason, self._fields)
         self._reason, self._fields = b"", []
         # RFC 9110, section 15.2: a client must take any number of interim responses before the final one.
-        self._interim = status < 200
-        if self._fault is None and self._answer is not None and not self._interim:
-            self._since_body = 0
-            self._answer.begin(head)
+        self._is_interim = status < 200
+        if self._fault is None and self._response is not None and not self._is_interim:
+            self._without_body = 0
+            self._response.begin(head)
 
     def on_body(self, body: bytes) -> None:
-        self._since_body = 0
-        if self._fault is None and self._answer is not None:
-            self._answer.feed(body)
+        self._without_body = 0
+        if self._fault is None and self._response is not None and self.state is not CLOSED:
+            self._response.feed(body)
 
     def on_message_complete(self) -> None:
         self._fields = []
-        if self._fault is not None or self._answer is None or self._interim:
+        if self._fault is not None or self._response is None or self._is_interim or self.state is CLOSED:
             return
-        self._since_body = 0
-        self._answer.finish()
+        self._without_body = 0
+        self._response.finish()
         if not self._parser.should_keep_alive():
             self.close()
 
-    def _blame(self, fault: str) -> None:
+    def _fail(self, fault: str) -> None:
         """The first fault is the one that is told: what comes after may follow from it."""
         self._fault = self._fault or fault
 
     def _free(self) -> None:
-        self._answer = None
-        if self._paused:
-            self.resume()
-        if self._last_moment is not None:
-            self._forget_last_moment(self._last_moment)
-        self._when_free(self)
+        self._response = None
+        if self._drop_timer is not None:
+            self._drop_timer.cancel()
+            self._drop_timer = None
+        self._idle_since = self._loop.time()
+        self._on_idle(self)
 
-    def _lose(self, how: str, *, by_server: bool = False) -> None:
-        if self._lost:
+    def _lose(self, reason: str, *, by_server: bool = False) -> None:
+        if self.state is CLOSED:
             return
-        self._lost = True
-        if self._last_moment is not None:
-            self._forget_last_moment(self._last_moment)
-        if self._answer is not None and not self._answer.whole:
-            self._answer.fail(Broken(how, silent=not self._heard))
-        self._when_lost(self, by_server and self._answer is not None and not self._heard)
-
-    def _forget_last_moment(self, moment: asyncio.TimerHandle) -> None:
-        moment.cancel()
-        self._last_moment = None
+        is_unanswered = self.state is WAITING
+        self._apply(LOST)
+        if self._drop_timer is not None:
+            self._drop_timer.cancel()
+            self._drop_timer = None
+        response = self._response
+        if response is not None and not response.is_complete:
+            response.fail(ConnectionBroken(reason, is_unanswered=is_unanswered))
+        self._on_closed(self, by_server and is_unanswered)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from mcproxy.http.client.headers import WITHOUT_BODY, Head
+from mcproxy.http.client.headers import WITHOUT_BODY, ResponseHead
 
 LONGEST: Final = 4096
 """Bytes of a head that is remembered."""
@@ -22,11 +22,11 @@ class HeadCache:
     __slots__ = ("_after", "_before", "_head")
 
     def __init__(self) -> None:
-        self._head: Head | None = None
+        self._head: ResponseHead | None = None
         self._before = self._after = b""
         """What stands before and after the digits."""
 
-    def recognised(self, data: bytes) -> tuple[Head, bytes] | None:
+    def recognised(self, data: bytes) -> tuple[ResponseHead, bytes] | None:
         """The head and the body, where `data` is one whole answer that begins as the one remembered did."""
         if self._head is None:
             return None
@@ -35,7 +35,7 @@ class HeadCache:
             return None
         return self._head, body
 
-    def remember(self, head: Head, data: bytes) -> None:
+    def remember(self, head: ResponseHead, data: bytes) -> None:
         """Takes note of `data`, in which a parser found one whole answer, with this head, and no other final one."""
         if head.status in WITHOUT_BODY or "transfer-encoding" in head.fields:
             return

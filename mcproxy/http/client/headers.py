@@ -26,7 +26,7 @@ WITHOUT_BODY: Final = frozenset({204, 304})
 """Statuses of answers that have none, whatever their heads say (RFC 9110, section 15)."""
 
 
-class Head(msgspec.Struct, frozen=True):
+class ResponseHead(msgspec.Struct, frozen=True):
     """The status and the fields of a response. Of a field that came twice, the first counts."""
 
     status: int
@@ -35,19 +35,19 @@ class Head(msgspec.Struct, frozen=True):
     """By name, in lower case. Of the body's length the connection knows."""
     content_type: str
     """Without parameters, in lower case."""
-    packing: str
+    content_encoding: str
     """How the body is compressed, in lower case; empty where it is not (RFC 9110, section 8.4)."""
-    lasts_until_close: bool
+    ends_with_connection: bool
     """Whether nothing but the end of the connection says where the body ends (RFC 9112, section 6.3)."""
     cookies: tuple[str, ...] = ()
     """Each `Set-Cookie`."""
 
 
-NOTHING_YET: Final = Head(0, "", {}, "", "", lasts_until_close=False)
+NO_HEAD: Final = ResponseHead(0, "", {}, "", "", ends_with_connection=False)
 """Of an answer that has not begun."""
 
 
-def read_head(status: int, reason: bytes, fields: Sequence[tuple[bytes, bytes]]) -> Head:
+def read_head(status: int, reason: bytes, fields: Sequence[tuple[bytes, bytes]]) -> ResponseHead:
     read: dict[str, str] = {}
     cookies: list[str] = []
     for name, value in fields:
@@ -57,14 +57,14 @@ def read_head(status: int, reason: bytes, fields: Sequence[tuple[bytes, bytes]])
             cookies.append(text)
     framed = read.pop("content-length", None) is not None or "transfer-encoding" in read
     content_type = read.get("content-type", "").partition(";")[0].strip().lower()
-    packing = read.get("content-encoding", "").strip().lower()
+    content_encoding = read.get("content-encoding", "").strip().lower()
     lasts = not framed and status not in WITHOUT_BODY
-    return Head(
+    return ResponseHead(
         status,
         reason.decode("utf-8", "replace"),
         read,
         content_type,
-        "" if packing == "identity" else packing,
+        "" if content_encoding == "identity" else content_encoding,
         lasts,
         tuple(cookies),
     )

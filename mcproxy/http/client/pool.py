@@ -1,7 +1,7 @@
-"""Connections of one link, kept for the next request: how they are made, how long they wait, and when they all end.
+"""The connections to one server: made when needed, kept for the next request, closed when idle for too long.
 
-Sends a request twice only where its method says that this is safe, and nothing was heard of the first (RFC 9110,
-section 9.2.2). Knows no redirects, cookies or proxies.
+Repeats a request only if its method allows that, and nothing was answered to the first (RFC 9110, section 9.2.2).
+Knows no redirects, cookies or proxies.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ import anyio
 from aiohappyeyeballs import start_connection
 from yarl import URL
 
-from mcproxy.http.client.connection import ClientConnection
+from mcproxy.http.client.connection import KEEP_ALIVE, ClientConnection
 from mcproxy.http.client.head_cache import HeadCache
 from mcproxy.http.client.headers import write_request
-from mcproxy.http.client.response import Broken, ClientResponse
+from mcproxy.http.client.response import ClientResponse, ConnectionBroken
 
-LONGEST_IDLE: Final = 15.0
-"""Seconds that a connection waits for another request; servers mostly give up later."""
+SWEEPS: Final = 4
+"""How often idle connections are looked at, in the time that one may be idle."""
 HAPPY_EYEBALLS_DELAY: Final = 0.25
 """Seconds after which the next address is tried beside the first (RFC 8305, section 5)."""
 
@@ -32,38 +32,44 @@ _REPEATABLE: Final = frozenset({"GET", "HEAD", "OPTIONS", "DELETE"})
 Origin = tuple[str, str | None, int | None]
 
 
-class Unreached(Exception):
+class ConnectFailed(Exception):
     """No connection could be made. The cause, an OSError or ValueError, says why."""
 
 
 def origin(url: URL) -> Origin:
+    """The scheme, host and port of a URL (RFC 6454)."""
     return url.scheme, url.host, url.port
 
 
 class Pool:
-    """`patience`: seconds that connecting may take. `most_idle`: connections that may wait for requests."""
+    """Connections for requests to one server, or few.
 
-    def __init__(self, patience: float, most_idle: int, longest_idle: float = LONGEST_IDLE) -> None:
+    `connect_timeout`: seconds that connecting may take, TLS included. `max_idle`: connections that are kept while
+    idle. `keep_alive`: seconds that each of them is kept.
+    """
+
+    def __init__(self, connect_timeout: float, max_idle: int, keep_alive: float = KEEP_ALIVE) -> None:
         self._loop = asyncio.get_running_loop()
-        self._patience = patience
-        self._most_idle = most_idle
-        self._longest_idle = longest_idle
+        self._connect_timeout = connect_timeout
+        self._max_idle = max_idle
+        self._keep_alive = keep_alive
         self._tls: ssl.SSLContext | None = None
         self._urls: dict[ClientConnection, URL] = {}
-        """For which each was made."""
-        self._idle: dict[ClientConnection, float] = {}
-        self._expiry: asyncio.TimerHandle | None = None
-        self._recognition = HeadCache()
+        """The URL that each connection was made for."""
+        self._idle: dict[ClientConnection, None] = {}
+        """Those that are idle; the last of them is idle for the shortest time."""
+        self._timer: asyncio.TimerHandle | None = None
+        self._head_cache = HeadCache()
 
     @property
     def idle(self) -> int:
-        """How many connections wait for a request."""
+        """How many connections are idle."""
         return len(self._idle)
 
     def request(self, method: str, url: URL, head: bytes, body: bytes | None = None) -> Awaitable[ClientResponse]:
-        """Sends what `write_head` made, and `body`.
+        """Send a request: `head` is from `write_head`.
 
-        Raises Unreached where nothing was sent, and Broken where nobody knows what became of it.
+        Raises ConnectFailed if nothing was sent, and ConnectionBroken if it is unknown what became of the request.
         """
         request = write_request(head, body)
         kept = self._take(url)
@@ -75,24 +81,24 @@ class Pool:
         return await (await self._connect(url)).exchange(request)
 
     async def _exchange_again(self, kept: ClientConnection, url: URL, request: bytes) -> ClientResponse:
-        """On another connection where this one has been closed meanwhile."""
+        """Repeats the request on a new connection if the server has closed the kept one meanwhile."""
         try:
             return await kept.exchange(request)
-        except Broken as broken:
-            if not broken.silent:
+        except ConnectionBroken as broken:
+            if not broken.is_unanswered:
                 raise
         return await self._exchange_anew(url, request)
 
     def close(self) -> None:
-        """Ends every connection."""
+        """End every connection."""
         self._close_idle()
         for connection in list(self._urls):
             connection.abort()
-        if self._expiry is not None:
-            self._expiry.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
 
     def _take(self, wanted: URL) -> ClientConnection | None:
-        """The connection that waited least: it is the least likely to be closed meanwhile."""
+        """The connection that was idle for the shortest time: it is the least likely to be closed meanwhile."""
         for connection in reversed(self._idle):
             url = self._urls[connection]
             if url is wanted or origin(url) == origin(wanted):
@@ -105,18 +111,18 @@ class Pool:
         try:
             connection = await self._loop.create_task(self._connected(url), context=Context())
         except (OSError, ValueError) as error:
-            raise Unreached from error
+            raise ConnectFailed from error
         self._urls[connection] = url
         return connection
 
     async def _connected(self, url: URL) -> ClientConnection:
-        with anyio.fail_after(self._patience):
+        with anyio.fail_after(self._connect_timeout):
             connected = await start_connection(
                 await self._loop.getaddrinfo(url.raw_host or "", url.port or 0, type=socket.SOCK_STREAM),
                 happy_eyeballs_delay=HAPPY_EYEBALLS_DELAY,
             )
             _, connection = await self._loop.create_connection(
-                lambda: ClientConnection(self._keep, self._forget, self._recognition),
+                lambda: ClientConnection(self._keep, self._forget, self._head_cache, self._keep_alive),
                 sock=connected,
                 ssl=self._context() if url.scheme == "https" else None,
                 server_hostname=url.raw_host if url.scheme == "https" else None,
@@ -129,32 +135,25 @@ class Pool:
         return self._tls
 
     def _keep(self, connection: ClientConnection) -> None:
-        if len(self._idle) >= self._most_idle:
+        if len(self._idle) >= self._max_idle:
             connection.close()
             return
-        now = self._loop.time()
-        self._idle[connection] = now
-        if self._expiry is None:
-            self._expire_at(now + self._longest_idle)
+        self._idle[connection] = None
+        if self._timer is None:
+            self._timer = self._loop.call_later(self._keep_alive / SWEEPS, self._sweep)
 
-    def _forget(self, connection: ClientConnection, silently: bool) -> None:
+    def _forget(self, connection: ClientConnection, is_unanswered: bool) -> None:
         self._urls.pop(connection, None)
         self._idle.pop(connection, None)
-        if silently:
-            self._close_idle()  # where one has been closed meanwhile, so have the others
+        if is_unanswered:
+            self._close_idle()  # if the server has closed one meanwhile, it has closed the others
 
-    def _expire_at(self, when: float) -> None:
-        self._expiry = self._loop.call_at(when, self._expire)
-
-    def _expire(self) -> None:
-        """Closes what has waited too long, oldest first, and comes back for the rest."""
-        horizon = self._loop.time() - self._longest_idle
-        for connection, since in list(self._idle.items()):
-            if since > horizon:
-                self._expire_at(since + self._longest_idle)
-                return
+    def _sweep(self) -> None:
+        """Closes the connections that have been idle for too long."""
+        now = self._loop.time()
+        for connection in [connection for connection in self._idle if connection.has_expired(now)]:
             connection.close()
-        self._expiry = None
+        self._timer = self._loop.call_later(self._keep_alive / SWEEPS, self._sweep) if self._idle else None
 
     def _close_idle(self) -> None:
         for connection in list(self._idle):

@@ -1,153 +1,162 @@
-"""One response: its head, and its body as its connection brings it and its reader takes it. Knows no socket."""
+"""One response: its head, and its body as the connection brings it and one reader takes it. Knows no socket."""
 
 from __future__ import annotations
 
 import asyncio
 from typing import Final, Protocol
 
-from mcproxy.http.client.headers import NOTHING_YET, Head
+from mcproxy.http.client.headers import NO_HEAD, ResponseHead
 
-MOST_UNREAD: Final = 256 * 1024
-"""Bytes of a body that wait for their reader; the server is made to wait beyond."""
+MAX_UNREAD: Final = 256 * 1024
+"""Bytes of a body that wait for their reader; beyond, the connection's reading is paused."""
 LAST_BYTES: Final = 16 * 1024
-"""Of an answer that nobody reads any more, what is still taken so that its connection can serve again."""
+"""Bytes that are still taken of a response that was released, so that its connection can serve again."""
 
 
-class Broken(Exception):
-    """The connection ended, or ceased to be HTTP, before the answer was whole.
+class ConnectionBroken(Exception):
+    """The connection ended, or ceased to be HTTP, before the response was complete.
 
-    `silent`: not a byte of an answer had come.
+    `is_unanswered`: not a byte of the response had arrived.
     """
 
-    def __init__(self, how: str, *, silent: bool = False) -> None:
-        super().__init__(how)
-        self.silent = silent
+    def __init__(self, reason: str, *, is_unanswered: bool = False) -> None:
+        super().__init__(reason)
+        self.is_unanswered = is_unanswered
 
 
-class TooLarge(Exception):
-    """A body over the limit that its reader gave."""
+class ResponseTooLarge(Exception):
+    """A body is larger than its reader's limit."""
 
 
 class ResponseSource(Protocol):
-    """What brings an answer."""
+    """What a response needs of its connection."""
 
-    def pause(self) -> None: ...
+    def update_reading(self) -> None:
+        """Pause or resume reading: `ClientResponse.unread` has changed."""
 
-    def resume(self) -> None: ...
-
-    def release(self, answer: ClientResponse) -> None: ...
+    def release(self, response: ClientResponse) -> None:
+        """Serve again once the rest of `response` has arrived; give up if that takes long."""
 
     def abort(self) -> None: ...
 
 
 class ClientResponse:
-    """Read by one task, which releases or closes it."""
+    """A response on its way. One task reads it, and releases or closes it."""
 
-    __slots__ = ("_carrier", "_dropping", "_error", "_loop", "_size", "_unread", "_waiter", "head", "whole")
+    __slots__ = ("_body", "_connection", "_error", "_is_dropped", "_loop", "_waiter", "head", "is_complete", "unread")
 
-    def __init__(self, carrier: ResponseSource, loop: asyncio.AbstractEventLoop) -> None:
-        self.head: Head = NOTHING_YET
-        self.whole = False
-        """Whether all of it has come."""
-        self._carrier = carrier
+    def __init__(self, connection: ResponseSource, loop: asyncio.AbstractEventLoop) -> None:
+        self.head: ResponseHead = NO_HEAD
+        self.is_complete = False
+        """True once all of it arrived."""
+        self.unread = 0
+        """Bytes of the body that arrived and were not taken."""
+        self._connection = connection
         self._loop = loop
-        self._unread: list[bytes] = []
-        self._size = 0
-        self._dropping = False
-        self._error: Broken | None = None
+        self._body: bytes | bytearray = b""
+        """What arrived and was not taken; joined, since chunks may be of a byte each and many times that as objects."""
+        self._is_dropped = False
+        self._error: ConnectionBroken | None = None
         self._waiter: asyncio.Future[None] | None = None
 
-    def stirred(self) -> asyncio.Future[None]:
-        """Is done when more has come, or the end. Raises Broken where nothing will."""
+    # For its reader
+
+    def changed(self) -> asyncio.Future[None]:
+        """Is done when more arrived, or the end. Raises ConnectionBroken if nothing will."""
         if self._error is not None:
             raise self._error
         self._waiter = self._loop.create_future()
         return self._waiter
 
     def __aiter__(self) -> ClientResponse:
-        """The body as it comes: all that is there each time, so that whoever asks for more waits. Raises Broken."""
+        """Iterate over the body as it arrives: all that is there each time. Raises ConnectionBroken."""
         return self
 
     async def __anext__(self) -> bytes:
-        while not (self._unread or self.whole):
-            await self.stirred()
-        if not self._unread:
+        while not (self.unread or self.is_complete):
+            await self.changed()
+        if not self.unread:
             raise StopAsyncIteration
-        return b"".join(self._taken())
+        return bytes(self._take())
 
     async def read(self, limit: int) -> bytes:
-        """The whole body. Raises TooLarge over `limit` bytes, and Broken."""
-        body: list[bytes] = []
-        size = 0
+        """The whole body. Raises ResponseTooLarge over `limit` bytes, and ConnectionBroken."""
+        body: bytes | bytearray = b""
         while True:
-            size += self._size
-            if size > limit:
-                raise TooLarge
-            body += self._taken()
-            if self.whole:
-                return b"".join(body)
-            await self.stirred()
+            if len(body) + self.unread > limit:
+                raise ResponseTooLarge
+            body = _joined(body, self._take())
+            if self.is_complete:
+                return bytes(body)
+            await self.changed()
 
     def rest(self, limit: int) -> bytes:
-        """What is not read yet of an answer that is whole. Raises TooLarge over `limit` bytes."""
-        if self._size > limit:
-            raise TooLarge
-        return b"".join(self._taken())
+        """What was not read yet of a complete response. Raises ResponseTooLarge over `limit` bytes."""
+        if self.unread > limit:
+            raise ResponseTooLarge
+        return bytes(self._take())
 
     def release(self) -> None:
-        """Lets the connection serve again as soon as the rest has come, or gives it up where that takes long."""
-        if not self.whole:
-            self._carrier.release(self)
+        """Let the connection serve again once the rest arrived; it is given up if that takes long."""
+        if not self.is_complete:
+            self._connection.release(self)
 
     def close(self) -> None:
-        """Gives up the connection, unless the answer is whole."""
-        if not self.whole:
-            self._carrier.abort()
+        """Give up the connection, unless the response is complete."""
+        if not self.is_complete:
+            self._connection.abort()
 
-    def begin(self, head: Head) -> None:
+    # For its connection
+
+    def begin(self, head: ResponseHead) -> None:
+        """Take the head."""
         self.head = head
-        if self._waiter is not None:
-            self._stir(self._waiter)
+        self._wake()
 
-    def give(self, head: Head, body: bytes) -> None:
-        """All of it at once."""
-        self._unread.append(body)
-        self._size, self.whole = len(body), True
-        self.begin(head)
+    def finish_with(self, head: ResponseHead, body: bytes) -> None:
+        """Take all of it at once."""
+        self.head, self._body, self.unread, self.is_complete = head, body, len(body), True
+        self._wake()
 
     def feed(self, data: bytes) -> None:
-        self._size += len(data)
-        if self._dropping:
-            if self._size > LAST_BYTES:
-                self._carrier.abort()
-            return
-        self._unread.append(data)
-        if self._size > MOST_UNREAD:
-            self._carrier.pause()
-        if self._waiter is not None:
-            self._stir(self._waiter)
+        """Take a piece of the body."""
+        self.unread += len(data)
+        if not self._is_dropped:
+            self._body = _joined(self._body, data)
+            self._wake()
+        elif self.unread > LAST_BYTES:
+            self._connection.abort()
 
     def finish(self) -> None:
-        self.whole = True
-        if self._waiter is not None:
-            self._stir(self._waiter)
+        """Take note that it is complete."""
+        self.is_complete = True
+        self._wake()
 
-    def fail(self, error: Broken) -> None:
+    def fail(self, error: ConnectionBroken) -> None:
+        """Take note that the rest will not arrive."""
         self._error = error
-        if self._waiter is not None:
-            self._stir(self._waiter)
+        self._wake()
 
     def drop(self) -> None:
-        """Nobody reads on: what still comes is thrown away."""
-        self._dropping, self._unread, self._size = True, [], 0
+        """Throw the body away, and what still arrives of it."""
+        self._is_dropped, self._body, self.unread = True, b"", 0
 
-    def _taken(self) -> list[bytes]:
-        unread, self._unread, self._size = self._unread, [], 0
-        if not self.whole:
-            self._carrier.resume()
-        return unread
+    def _take(self) -> bytes | bytearray:
+        body, self._body, self.unread = self._body, b"", 0
+        if not self.is_complete:
+            self._connection.update_reading()
+        return body
 
-    def _stir(self, waiter: asyncio.Future[None]) -> None:
-        self._waiter = None
-        if not waiter.done():
+    def _wake(self) -> None:
+        waiter, self._waiter = self._waiter, None
+        if waiter is not None and not waiter.done():
             waiter.set_result(None)
+
+
+def _joined(body: bytes | bytearray, more: bytes | bytearray) -> bytes | bytearray:
+    if not body:
+        return more
+    if isinstance(body, bytearray):
+        body += more
+        return body
+    return bytearray(body + more)

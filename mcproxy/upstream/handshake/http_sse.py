@@ -10,8 +10,7 @@ from contextlib import aclosing, asynccontextmanager, closing
 
 from yarl import URL
 
-from mcproxy.http.client.pool import origin
-from mcproxy.http.client.response import Broken
+from mcproxy.http.client import ConnectionBroken, origin
 from mcproxy.pending_requests import PeerGone
 from mcproxy.protocol.jsonrpc import Message, Request, encode
 from mcproxy.protocol.sse import Event, EventDecoder, EventTooLarge
@@ -55,7 +54,7 @@ async def _endpoint(events: AsyncIterator[Event], base: URL) -> URL:
                 if origin(endpoint) != origin(base):
                     raise Unreachable(f"its endpoint is at another origin: {endpoint.origin()}")
                 return endpoint
-    except (Broken, ValueError, EventTooLarge) as error:
+    except (ConnectionBroken, ValueError, EventTooLarge) as error:
         raise Unreachable(f"no usable endpoint event came: {error}") from error
     raise Unreachable("the stream ended before its endpoint event")
 
@@ -96,6 +95,6 @@ class _SseDuplex:
                     receive(event.data)
         except EventTooLarge as error:
             return f"{error} (max_message_bytes)"
-        except Broken as error:
+        except ConnectionBroken as error:
             return f"the event stream broke: {error}"
         return "the event stream ended"

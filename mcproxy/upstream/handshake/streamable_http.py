@@ -19,7 +19,7 @@ from yarl import URL
 
 from mcproxy.call.upstreams import PushChannel
 from mcproxy.concurrency import backoff
-from mcproxy.http.client.response import Broken
+from mcproxy.http.client import ConnectionBroken
 from mcproxy.pending_requests import CANCEL_TIMEOUT, PeerGone
 from mcproxy.protocol.jsonrpc import (
     INVALID_REQUEST,
@@ -177,7 +177,7 @@ class _Streamable:
                 else:
                     await self._take_other(response, request.id)
             finally:
-                if not response.body.whole:
+                if not response.body.is_complete:
                     response.finish(reusable=self._conversation.is_answered(request.id))
         except (NotAccepted, PeerGone, Rejected) as error:
             self._conversation.fail(request.id, error)
@@ -219,7 +219,7 @@ class _Streamable:
                     break
         except EventTooLarge as error:
             raise Rejected(f"{error} (max_message_bytes)") from error
-        except Broken:
+        except ConnectionBroken:
             return position  # As at an orderly end, what matters is whether the answer was there.
         return position
 

@@ -20,7 +20,7 @@ from yarl import URL
 
 from mcproxy.call.calls import Call, Complete, Failed, Outcome
 from mcproxy.call.upstreams import ServerIdentity
-from mcproxy.http.client.response import Broken
+from mcproxy.http.client import ConnectionBroken
 from mcproxy.pending_requests import PeerGone
 from mcproxy.protocol.eras import LATEST
 from mcproxy.protocol.headers import standard_headers
@@ -110,7 +110,7 @@ class _Posts:
                         return
         except EventTooLarge as error:
             raise Rejected(f"{error} (max_message_bytes)") from error
-        except Broken:
+        except ConnectionBroken:
             return  # As at an orderly end, what matters is whether the answer was there.
 
     def _headers(self, request: Request, mirrored: Mapping[str, str]) -> ExtraHeaders:
@@ -247,7 +247,7 @@ class _Stateless:
                 # streamable-http: "Resumable SSE streams via `Last-Event-ID` are not supported" (requirement R5).
                 raise PeerGone("the response ended without the answer")
         finally:
-            if not response.body.whole:
+            if not response.body.is_complete:
                 response.finish(reusable=self.conversation.is_answered(message.id))
 
     def _receive(self, id: RequestId, data: bytes) -> bool:

@@ -16,7 +16,7 @@ from yarl import URL
 
 from mcproxy.http.client.connection import MAX_HEAD, ClientConnection
 from mcproxy.http.client.headers import write_head, write_request
-from mcproxy.http.client.response import LAST_BYTES, MOST_UNREAD, Broken, ClientResponse, TooLarge
+from mcproxy.http.client.response import LAST_BYTES, MAX_UNREAD, ClientResponse, ConnectionBroken, ResponseTooLarge
 
 pytestmark = pytest.mark.anyio
 
@@ -41,10 +41,15 @@ class FakeTransport(asyncio.Transport):
     def close(self) -> None:
         self.ended = self.ended or "closed"
 
+    def is_closing(self) -> bool:
+        return self.ended is not None
+
     def pause_reading(self) -> None:
+        assert self.reading, "it is paused already"
         self.reading = False
 
     def resume_reading(self) -> None:
+        assert not self.reading, "it is not paused"
         self.reading = True
 
 
@@ -88,9 +93,9 @@ async def feeding(feed: Callable[[], None]) -> AsyncIterator[None]:
         handle.cancel()
 
 
-async def broken(bench: Bench, *pieces: bytes) -> Broken:
+async def broken(bench: Bench, *pieces: bytes) -> ConnectionBroken:
     """How an exchange fails before its answer has begun."""
-    with pytest.raises(Broken) as failed:
+    with pytest.raises(ConnectionBroken) as failed:
         await bench.answer(*pieces)
     return failed.value
 
@@ -124,7 +129,7 @@ def test_an_answer_is_the_same_however_it_is_split(
         assert (answer.head.status, answer.head.reason, answer.head.fields["x-one"]) == (200, "Fine", "1")
         assert answer.head.cookies == ("a=b", "c=d")
         assert await answer.read(len(body)) == body
-        assert answer.whole
+        assert answer.is_complete
         answer.release()
         assert (bench.freed, bench.lost, bench.transport.ended) == (1, 0, None)
         again = await bench.answer(WHOLE)
@@ -141,7 +146,7 @@ def test_whatever_a_server_says_an_exchange_ends_or_waits(said: bytes, cuts: lis
             try:
                 answer = await bench.answer(*in_pieces(said, cuts))
                 await answer.read(1000)
-            except (Broken, TooLarge):
+            except (ConnectionBroken, ResponseTooLarge):
                 return
 
     anyio.run(exchange)
@@ -171,20 +176,20 @@ async def test_what_is_no_answer_ends_the_connection(said: bytes, why: str) -> N
     bench = Bench()
     failed = await broken(bench, *in_pieces(said, range(0, len(said), 1000)))
     assert why in str(failed)
-    assert not failed.silent
+    assert not failed.is_unanswered
     assert (bench.transport.ended, bench.lost) == ("aborted", 1)
 
 
 async def test_a_server_that_hangs_up_before_its_answer_is_told_from_one_that_hangs_up_within() -> None:
     silent, begun = Bench(), Bench()
-    with pytest.raises(Broken) as nothing, anyio.fail_after(5):
+    with pytest.raises(ConnectionBroken) as nothing, anyio.fail_after(5):
         async with feeding(lambda: silent.connection.connection_lost(None)):
             await silent.connection.exchange(REQUEST)
     answer = await begun.answer(BEGUN)
     begun.connection.eof_received()
-    with pytest.raises(Broken) as half:
+    with pytest.raises(ConnectionBroken) as half:
         await answer.read(5)
-    assert (nothing.value.silent, half.value.silent) == (True, False)
+    assert (nothing.value.is_unanswered, half.value.is_unanswered) == (True, False)
     assert (silent.ignored, begun.ignored) == (1, 0)
 
 
@@ -193,7 +198,7 @@ async def test_what_came_before_the_end_can_still_be_read() -> None:
     answer = await bench.answer(BEGUN)
     bench.connection.connection_lost(ConnectionResetError("reset by peer"))
     assert await anext(answer) == b"he"
-    with pytest.raises(Broken, match="reset by peer"):
+    with pytest.raises(ConnectionBroken, match="reset by peer"):
         await anext(answer)
 
 
@@ -210,7 +215,7 @@ async def test_a_body_without_a_length_that_breaks_off_is_not_whole() -> None:
     bench = Bench()
     answer = await bench.answer(b"HTTP/1.1 200 OK\r\n\r\nhel")
     bench.connection.connection_lost(ConnectionResetError("reset"))
-    with pytest.raises(Broken, match="reset"):
+    with pytest.raises(ConnectionBroken, match="reset"):
         await answer.read(5)
 
 
@@ -300,17 +305,17 @@ async def test_an_answer_that_is_released_early_and_does_not_end_is_given_up() -
 
 async def test_r23_a_body_that_nobody_takes_makes_its_server_wait() -> None:
     bench = Bench()
-    answer = await bench.answer(b"HTTP/1.1 200 OK\r\nContent-Length: 10000000\r\n\r\n", b"x" * MOST_UNREAD)
+    answer = await bench.answer(b"HTTP/1.1 200 OK\r\nContent-Length: 10000000\r\n\r\n", b"x" * MAX_UNREAD)
     assert bench.transport.reading
     bench.feed([b"y"])
     assert not bench.transport.reading
-    assert len(await anext(answer)) == MOST_UNREAD + 1
+    assert len(await anext(answer)) == MAX_UNREAD + 1
     assert bench.transport.reading
 
 
 async def test_r23_a_connection_is_free_when_all_has_come_and_reads_on_whatever_nobody_took_of_it() -> None:
     bench = Bench()
-    size = 2 * MOST_UNREAD
+    size = 2 * MAX_UNREAD
     answer = await bench.answer(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % size, b"x" * (size - 1))
     assert (bench.transport.reading, bench.freed) == (False, 0)
     bench.feed([b"y"])
@@ -325,14 +330,14 @@ async def test_trailers_without_end_are_not_taken_in() -> None:
     bench = Bench()
     answer = await bench.answer(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"0\r\nX: ")
     bench.feed([b"x" * 1000] * (MAX_HEAD // 1000 + 1))
-    with pytest.raises(Broken, match="headers are larger"):
+    with pytest.raises(ConnectionBroken, match="headers are larger"):
         await answer.read(0)
 
 
 async def test_r16_a_body_over_its_readers_limit_is_not_taken_in() -> None:
     bench = Bench()
     answer = await bench.answer(WHOLE)
-    with pytest.raises(TooLarge):
+    with pytest.raises(ResponseTooLarge):
         await answer.read(4)
 
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from mcproxy.http.client.connection import ClientConnection
 from mcproxy.http.client.head_cache import HeadCache
-from mcproxy.http.client.headers import Head
-from mcproxy.http.client.response import Broken, TooLarge
+from mcproxy.http.client.headers import ResponseHead
+from mcproxy.http.client.response import ConnectionBroken, ResponseTooLarge
 from tests.http.client.test_connection import REQUEST, Bench, feeding, in_pieces
 
 pytestmark = pytest.mark.anyio
@@ -33,7 +33,7 @@ class Counting(HeadCache):
         super().__init__()
         self.count = 0
 
-    def recognised(self, data: bytes) -> tuple[Head, bytes] | None:
+    def recognised(self, data: bytes) -> tuple[ResponseHead, bytes] | None:
         known = super().recognised(data)
         self.count += known is not None
         return known
@@ -42,7 +42,7 @@ class Counting(HeadCache):
 class Forgetful(HeadCache):
     """Leaves everything to the parser."""
 
-    def remember(self, head: Head, data: bytes) -> None:
+    def remember(self, head: ResponseHead, data: bytes) -> None:
         pass
 
 
@@ -112,8 +112,8 @@ async def told(recognition: HeadCache, said: bytes, cuts: Iterable[int]) -> list
     async def exchange(pieces: Iterable[bytes]) -> None:
         try:
             answer = await bench.answer(*pieces)
-            outcome.extend([answer.head, await answer.read(1000), answer.whole])
-        except (Broken, TooLarge) as error:
+            outcome.extend([answer.head, await answer.read(1000), answer.is_complete])
+        except (ConnectionBroken, ResponseTooLarge) as error:
             outcome.extend([type(error), str(error)])
 
     for count, pieces in enumerate(([answered(b"hello")], in_pieces(said, cuts), [answered(b"and on")]), 1):
@@ -185,10 +185,10 @@ async def test_a_known_server_that_hangs_up_within_its_answer_breaks_it(begun: b
         bench.feed([begun] if begun else [])
         bench.connection.eof_received()
 
-    with anyio.fail_after(5), pytest.raises(Broken) as broken:
+    with anyio.fail_after(5), pytest.raises(ConnectionBroken) as broken:
         async with feeding(hang_up):
             await (await bench.connection.exchange(REQUEST)).read(5)
-    assert (broken.value.silent, bench.ignored) == (not begun, not begun)
+    assert (broken.value.is_unanswered, bench.ignored) == (not begun, not begun)
 
 
 async def test_r25_what_comes_after_an_exchange_was_cancelled_is_not_taken_for_an_answer() -> None:

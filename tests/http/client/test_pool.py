@@ -22,9 +22,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from yarl import URL
 
+from mcproxy.http.client import ConnectionBroken
 from mcproxy.http.client.headers import write_head
-from mcproxy.http.client.pool import Pool, Unreached
-from mcproxy.http.client.response import Broken
+from mcproxy.http.client.pool import ConnectFailed, Pool
 from mcproxy.telemetry.logs import about
 
 pytestmark = pytest.mark.anyio
@@ -122,7 +122,7 @@ async def test_requests_at_once_have_a_connection_each_and_as_many_are_kept_as_m
 async def test_an_idle_connection_is_closed_after_a_while() -> None:
     server = Server(answering)
     async with serving(server) as url:
-        with closing(Pool(5, 10, longest_idle=0.01)) as pool:
+        with closing(Pool(5, 10, keep_alive=0.01)) as pool:
             await ask(pool, url)
             with anyio.fail_after(5):
                 await server.ended.wait()
@@ -135,9 +135,9 @@ async def test_r4_a_post_on_a_connection_that_was_closed_meanwhile_is_not_sent_a
     async with serving(server) as url:
         with closing(Pool(5, 10)) as pool:
             await ask(pool, url)
-            with pytest.raises(Broken) as broken:
+            with pytest.raises(ConnectionBroken) as broken:
                 await ask(pool, url)
-            assert broken.value.silent
+            assert broken.value.is_unanswered
             assert server.connections == 1
             assert await ask(pool, url) == b"hello"
 
@@ -183,14 +183,14 @@ async def heard_and_silent(stream: ByteStream) -> None:
 
 
 async def _fails(pool: Pool, url: URL) -> None:
-    with pytest.raises((Broken, Unreached)):
+    with pytest.raises((ConnectionBroken, ConnectFailed)):
         await ask(pool, url)
 
 
 async def test_nobody_there_is_told_as_the_system_tells_it() -> None:
     async with serving(Server(answering)) as url:
         pass
-    with closing(Pool(5, 10)) as pool, pytest.raises(Unreached) as unreached:
+    with closing(Pool(5, 10)) as pool, pytest.raises(ConnectFailed) as unreached:
         await ask(pool, url)
     assert isinstance(unreached.value.__cause__, ConnectionRefusedError)
 
@@ -201,7 +201,7 @@ async def test_r46_connecting_takes_no_longer_than_it_may() -> None:
         await anyio.sleep_forever()
 
     async with serving(Server(deaf)) as url:
-        with closing(Pool(0.05, 10)) as pool, pytest.raises(Unreached) as unreached:
+        with closing(Pool(0.05, 10)) as pool, pytest.raises(ConnectFailed) as unreached:
             await ask(pool, url.with_scheme("https"))
     assert isinstance(unreached.value.__cause__, TimeoutError)
 
@@ -219,12 +219,12 @@ async def test_tls_is_spoken_with_the_host_that_the_certificate_names_alone(
     context = _certified(tmp_path, "localhost", "::1")
     server = Server(answering)
     async with serving(server, tls=context) as url:
-        with closing(Pool(5, 10)) as pool, pytest.raises(Unreached) as unknown:
+        with closing(Pool(5, 10)) as pool, pytest.raises(ConnectFailed) as unknown:
             await ask(pool, url.with_host("localhost"))
         monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "certificate.pem"))
         with closing(Pool(5, 10)) as pool:
             assert await ask(pool, url.with_host("localhost")) == b"hello"
-            with pytest.raises(Unreached) as other:
+            with pytest.raises(ConnectFailed) as other:
                 await ask(pool, url)
     for refused in (unknown, other):
         assert isinstance(refused.value.__cause__, ssl.SSLCertVerificationError)
