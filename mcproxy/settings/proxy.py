@@ -18,6 +18,8 @@ class LimitSettings(Section):
     """The largest message that a client may send."""
     max_connections: Positive = 20_000
     """HTTP connections of all clients at once; one more is answered 503 and closed."""
+    head_timeout: Seconds = 30
+    """Time between the first byte and the end of a request's header block; a later one is answered 408 and closed."""
     max_sessions: Positive = 10_000
     """Handshake sessions at once."""
     max_sessions_per_principal: Positive = 10_000

@@ -37,6 +37,7 @@ AMBIGUOUS = {
     "a carriage return alone": post(INITIALIZE, b"X-A: a\rX-B: b"),
     "line feeds throughout": post(INITIALIZE).replace(b"\r\n", b"\n"),
     "a nul": post(INITIALIZE, b"X-A: a\0b"),
+    "chunks in HTTP/1.0": post(b"0\r\n\r\n", CHUNKED, length=False).replace(b"HTTP/1.1", b"HTTP/1.0"),
     "no host": post(INITIALIZE, host=b""),
     "two hosts": post(INITIALIZE, b"Host: evil.example"),
     "a signed chunk": post(b"-1\r\na\r\n0\r\n\r\n", CHUNKED, length=False),
@@ -182,6 +183,16 @@ async def test_r8_a_head_that_comes_by_drops_has_a_deadline(beginning: bytes) ->
                 tasks.start_soon(drip)
                 assert await until_closed(stream) == b""
                 tasks.cancel_scope.cancel()
+
+
+async def test_r8_a_head_that_does_not_end_is_answered_with_the_setting_that_bounds_it() -> None:
+    async with served(proxy=quick(limits={"head_timeout": 0.05})) as gateway:  # type: ignore[arg-type]  # it validates
+        with anyio.fail_after(5):
+            async with await connected(gateway.url) as stream:
+                await stream.send(b"POST /mcp HTTP/1.1\r\nHost: localhost\r\n")
+                received = await until_closed(stream)
+    assert code(received) == 408
+    assert "limits.head_timeout" in said(received)["error"]["message"]
 
 
 async def test_r8_a_body_that_comes_by_drops_has_a_deadline() -> None:

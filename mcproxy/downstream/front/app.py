@@ -57,6 +57,8 @@ class Identify(Protocol):
         """Keeps what identifies a request, so that it can be judged once more when the request is gone."""
 
 
+_SETTINGS: Final = {408: "limits.head_timeout", 503: "limits.max_connections"}
+"""The setting behind a refusal of the HTTP server, by its status."""
 FINAL_FLUSH: Final = 0.5
 """Seconds beyond `shutdown_grace` for clients to read what was written."""
 
@@ -351,13 +353,18 @@ def _traced(answers: http.RequestHandler) -> http.RequestHandler:
 
 def _refuse(status: int, sentence: str) -> http.Response:
     code = INTERNAL_ERROR if status == 500 else INVALID_REQUEST
-    return error(status, McpError(code, sentence))
+    setting = _SETTINGS.get(status)
+    return error(status, McpError(code, f"{sentence} ({setting})" if setting else sentence))
 
 
 def _server_bounds(context: TransportContext) -> http.Bounds:
     limits = context.proxy.limits
     return http.Bounds(
-        limits.max_body_bytes, context.proxy.connection_idle, context.proxy.write_timeout, limits.max_connections
+        max_body=limits.max_body_bytes,
+        idle=context.proxy.connection_idle,
+        write_timeout=context.proxy.write_timeout,
+        connections=limits.max_connections,
+        head_timeout=limits.head_timeout,
     )
 
 
