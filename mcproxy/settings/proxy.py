@@ -22,12 +22,16 @@ class LimitSettings(Section):
     """Time between the first byte and the end of a request's header block; a later one is answered 408 and closed."""
     max_sessions: Positive = 10_000
     """Handshake sessions at once."""
-    max_sessions_per_principal: Positive = 10_000
-    """Handshake sessions of one caller at once; all anonymous callers count as one."""
+    max_sessions_per_principal: Positive = 1000
+    """Handshake sessions of one caller at once; anonymous callers share all of `max_sessions`."""
     max_credentials_per_principal: Positive = 100
     """Sets of upstream credentials that one caller uses at once; all anonymous callers count as one."""
-    max_streams_per_principal: Positive = 10_000
-    """Event streams that one caller keeps open at once; all anonymous callers count as one."""
+    max_streams_per_principal: Positive = 1000
+    """Event streams that one caller keeps open at once; anonymous callers share all of `max_sessions`."""
+    max_subscriptions_per_principal: Positive = 10_000
+    """Resources that one caller watches at once, in all sessions and streams; all anonymous callers count as one."""
+    max_subscription_bytes_per_principal: Bytes = 4 * 1024 * 1024
+    """The same, in bytes of their URIs."""
     session_idle: Seconds = 1800
     """Time after which an unused session ends."""
     session_lifetime: Seconds = 2_592_000

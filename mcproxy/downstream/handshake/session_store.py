@@ -17,7 +17,7 @@ import anyio
 from cachetools import TTLCache
 
 from mcproxy.call.errors import McpError, Reason
-from mcproxy.call.identity import Caller, ForwardedCredentials, Principal
+from mcproxy.call.identity import ANONYMOUS, Caller, ForwardedCredentials, Principal
 from mcproxy.downstream.handshake.replay import ReplayStreams
 from mcproxy.downstream.handshake.session import Session
 from mcproxy.downstream.handshake.session_ids import (
@@ -243,6 +243,7 @@ class SessionStore:
         limits = self._limits
         if len(self._live) >= limits.max_sessions:
             return TooManySessions("all", limits.max_sessions, "limits.max_sessions")
-        if self._of_principal[principal.name] >= limits.max_sessions_per_principal:
+        # Unauthenticated callers are all one principal, and cannot be told apart: they share the total.
+        if principal != ANONYMOUS and self._of_principal[principal.name] >= limits.max_sessions_per_principal:
             return TooManySessions("all your", limits.max_sessions_per_principal, "limits.max_sessions_per_principal")
         return None

@@ -18,7 +18,7 @@ import anyio.lowlevel
 
 from mcproxy.access.identity import Identified
 from mcproxy.call.errors import McpError, Reason
-from mcproxy.call.identity import Principal
+from mcproxy.call.identity import ANONYMOUS, Principal
 from mcproxy.downstream.io.context import TransportContext
 from mcproxy.downstream.io.responses import Refusal
 from mcproxy.protocol.jsonrpc import INTERNAL_ERROR
@@ -33,10 +33,10 @@ IdentifyAgain = Callable[[], Awaitable[Identified]]
 
 
 class TooManyStreams(McpError):
-    """The principal already has `most` streams open."""
+    """All callers, or this one, already have `most` streams open."""
 
-    def __init__(self, most: int) -> None:
-        sentence = f"all your {most} event streams are in use (limits.max_streams_per_principal); end one"
+    def __init__(self, whose: str, most: int, setting: str) -> None:
+        sentence = f"{whose} {most} event streams are in use (limits.{setting}); end one, or try again later"
         super().__init__(INTERNAL_ERROR, sentence, reason=Reason.UNAVAILABLE)
 
 
@@ -104,15 +104,22 @@ class OpenStreams:
         adopt: Callable[[Principal], None] | None = None,
     ) -> OpenStream:
         """Counts one more, until it is closed. Raises TooManyStreams."""
-        most = self._context.proxy.limits.max_streams_per_principal
         name = identified.principal.name
-        if self._of_principal[name] >= most:
-            raise TooManyStreams(most)
+        self._check_room(identified.principal)
         self._of_principal[name] += 1
         stream = OpenStream(self, identified, identify_again, end, adopt)
         self._streams.add(stream)
         self._await_expiry(stream)
         return stream
+
+    def _check_room(self, principal: Principal) -> None:
+        limits = self._context.proxy.limits
+        if principal == ANONYMOUS:
+            # Unauthenticated callers are all one principal, and cannot be told apart: they share the total.
+            if self._of_principal[principal.name] >= limits.max_sessions:
+                raise TooManyStreams("all", limits.max_sessions, "max_sessions")
+        elif self._of_principal[principal.name] >= limits.max_streams_per_principal:
+            raise TooManyStreams("all your", limits.max_streams_per_principal, "max_streams_per_principal")
 
     def discard(self, stream: OpenStream) -> None:
         """For `OpenStream.close`."""

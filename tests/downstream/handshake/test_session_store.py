@@ -269,3 +269,11 @@ def test_what_is_too_bulky_is_left_out_and_what_we_act_on_stays() -> None:
 def test_no_made_up_id_opens(id: str) -> None:
     with pytest.raises(UnknownSession):
         unseal(Sealer(b"s"), ANONYMOUS, "", id)
+
+
+async def test_r54_anonymous_callers_share_all_sessions() -> None:
+    async with store(max_sessions=3, max_sessions_per_principal=1) as s:
+        for _ in range(3):
+            s.open("anonymous")
+        with pytest.raises(TooManySessions, match=r"limits\.max_sessions\)"):
+            s.open("anonymous")

@@ -152,3 +152,19 @@ async def test_a_stream_that_is_closed_before_its_credentials_expire_is_not_judg
         other = d.open(identified(until=1000.02))
         await d.done.wait()
         assert (d.judged, other.is_open) == (1, True)
+
+
+async def test_r54_anonymous_callers_share_all_streams() -> None:
+    limits = LimitSettings(max_streams_per_principal=1, max_sessions=3)
+    async with edge_of(FakeGateway(), quick(limits)) as context:
+        opened = Door(context, OpenStreams(context), identified())
+        for _ in range(3):
+            opened.open(identified(ANONYMOUS))
+        with pytest.raises(TooManyStreams, match="max_sessions"):
+            opened.open(identified(ANONYMOUS))
+
+
+def test_by_default_no_single_caller_can_take_all_sessions_or_streams() -> None:
+    limits = LimitSettings()
+    assert limits.max_sessions_per_principal * 10 <= limits.max_sessions
+    assert limits.max_streams_per_principal * 10 <= limits.max_sessions
