@@ -13,6 +13,8 @@ from mcproxy.catalog.uris import MAX_URI
 from mcproxy.downstream.handshake.session_ids import MAX_KEPT
 from mcproxy.protocol.jsonrpc import INVALID_PARAMS
 from tests.downstream.client import client_of, initialize
+from tests.downstream.modern import modern_client_of
+from tests.downstream.modern import request as modern_request
 from tests.fakes.gateway import served
 from tests.fakes.upstream import FakeUpstream, complete, decoded, error, house
 
@@ -74,3 +76,44 @@ async def test_r54_nobody_subscribes_to_a_uri_without_end() -> None:
         assert error(outcome).code == INVALID_PARAMS
         assert h["a"].count("resources/subscribe") == 0
         assert decoded(await h.call("resources/subscribe", listener=listener, uri="a+file:///x")) == {}
+
+
+@pytest.mark.usefixtures("tracing")
+async def test_r54_streams_of_long_uris_take_little_memory_however_many_they_are() -> None:
+    upstream = FakeUpstream("a", resources={"subscribe": True})
+    upstream.answers["resources/subscribe"] = lambda call: complete()
+    async with house(upstream) as h:
+        await h.ready()
+        before, _ = tracemalloc.get_traced_memory()
+        for stream in range(4):
+            listener = h.listener()
+            for number in range(1000):
+                uri = f"a+file:///{stream}/{number}/".ljust(MAX_URI, "x")
+                await h.call("resources/subscribe", listener=listener, uri=uri)
+        after, _ = tracemalloc.get_traced_memory()
+        assert after - before < 8 * h.settings.proxy.limits.max_subscription_bytes_per_principal
+
+
+@pytest.mark.parametrize(
+    ("notifications", "setting"),
+    [
+        ({"resourceSubscriptions": [f"a+file:///{n}".ljust(8000, "x") for n in range(600)]}, "max_subscription_bytes"),
+        ({"resourceSubscriptions": [f"a:{n}" for n in range(1001)]}, "max_subscriptions_per_session"),
+    ],
+)
+async def test_r54_a_stream_of_too_many_names_is_refused_with_the_setting(
+    notifications: dict[str, Any], setting: str
+) -> None:
+    async with served() as gateway, modern_client_of(gateway) as client:
+        status, answer = await client.answer(
+            modern_request(1, "subscriptions/listen", {"notifications": notifications})
+        )
+    assert (status, setting in answer["error"]["message"]) == (400, True)
+
+
+async def test_r54_a_stream_keeps_little_of_what_its_client_says_of_itself() -> None:
+    said = {"io.modelcontextprotocol/clientCapabilities": {"experimental": {"x": "x" * 20_000}}}
+    async with served() as gateway, modern_client_of(gateway) as client:
+        listen = modern_request(1, "subscriptions/listen", {"notifications": {}}, said)
+        status, answer = await client.answer(listen)
+    assert (status, "client capabilities" in answer["error"]["message"]) == (400, True)

@@ -13,10 +13,12 @@ from typing import Final, Protocol, assert_never
 import anyio
 import msgspec
 from msgspec import Raw
+from msgspec.structs import replace
 
 from mcproxy.call.calls import Call, Complete, Failed, InputRequired, Outcome
 from mcproxy.call.clients import Change, InputRequest, ListChanged, Notice, ResourceUpdated, TaskChanged
 from mcproxy.call.errors import McpError
+from mcproxy.call.identity import Caller
 from mcproxy.downstream.io.context import TransportContext
 from mcproxy.downstream.io.pending_changes import BATCH, PendingChanges, as_notification
 from mcproxy.downstream.io.shutdown import shutting_down
@@ -38,6 +40,7 @@ from mcproxy.protocol.jsonrpc import (
     encode,
     parse_object,
     raw,
+    size_of,
     with_param,
 )
 from mcproxy.protocol.methods import ACKNOWLEDGED, DISCOVER, LISTEN, LISTEN_FLAGS, LISTEN_URIS, METHODS, SUBSCRIBE, Kind
@@ -46,6 +49,9 @@ from mcproxy.settings import LimitSettings
 
 MAX_CONCURRENT: Final = 16
 """Resources of one stream that are subscribed at the same time."""
+
+MAX_CLIENT_BYTES: Final = 16 * 1024
+"""Of what a client says of itself in the request of a stream."""
 
 _flag = msgspec.json.Decoder(bool)
 _uris = msgspec.json.Decoder(list[str])
@@ -96,7 +102,20 @@ def read_filter(params: Params, limits: LimitSettings) -> SubscriptionFilter:
         raise McpError(INVALID_PARAMS, sentence) from error
     _check_number(uris, "resources", limits.max_subscriptions_per_session, "max_subscriptions_per_session")
     _check_number(tasks, "tasks", limits.max_tasks_per_session, "max_tasks_per_session")
+    size = sum(len(name) for name in (*uris, *tasks))
+    if size > limits.max_subscription_bytes_per_principal:
+        most = limits.max_subscription_bytes_per_principal
+        sentence = f"{size} bytes of names in one subscription; at most {most}"
+        raise McpError(INVALID_PARAMS, f"{sentence} (limits.max_subscription_bytes_per_principal)")
     return SubscriptionFilter(flags, uris, tasks)
+
+
+def _check_size(caller: Caller) -> None:
+    """Raises McpError where a client says more of itself than is kept for as long as a stream lasts."""
+    size = size_of(caller.capabilities) + len(caller.info or b"")
+    if size > MAX_CLIENT_BYTES:
+        sentence = f"{size} bytes of client capabilities and info; at most {MAX_CLIENT_BYTES} in a subscription"
+        raise McpError(INVALID_PARAMS, sentence)
 
 
 def _check_number(names: tuple[str, ...], what: str, most: int, limit: str) -> None:
@@ -135,9 +154,11 @@ class Subscription:
         """Raises McpError where the request cannot be served."""
         self.caller: Final = admitted.caller
         _check_tasks(admitted)
+        _check_size(admitted.caller)
         self._wanted = read_filter(admitted.params, context.proxy.limits)
         self._context = context
-        self._admitted = admitted
+        # Without its params: they refer to the whole message, which may be long, and the stream may last.
+        self._admitted = replace(admitted, params={})
         self._outlet = outlet
         self._tag = {META_SUBSCRIPTION: admitted.id}
         self._meta = b'"%b":%b' % (META.encode(), raw(self._tag))
@@ -201,6 +222,8 @@ class Subscription:
         self.acknowledged = True
         honoured = {"notifications": raw(self._filter.members())}
         self._outlet.send(Notification(ACKNOWLEDGED, with_meta(honoured, self._tag)))
+        # The gateway keeps the URIs, and sends updates of these alone: here it matters only whether there are any.
+        self._filter = SubscriptionFilter(self._filter.flags, self._filter.uris[:1], self._filter.tasks)
         self._outlet.notify_writer()
 
     def close(self, refusal: McpError | None = None) -> None:
@@ -222,10 +245,12 @@ class Subscription:
 
     async def _subscribe(self) -> None:
         """Finds out what is honoured; changes outside of that are not noted meanwhile. Raises McpError."""
-        flags = await self._announced() if self._wanted.flags else frozenset()
-        self._filter = SubscriptionFilter(flags, self._wanted.uris, self._wanted.tasks)
-        tasks = await self._agreed_tasks() if self._wanted.tasks else ()
+        wanted = self._wanted
+        flags = await self._announced() if wanted.flags else frozenset()
+        self._filter = SubscriptionFilter(flags, wanted.uris, wanted.tasks)
+        tasks = await self._agreed_tasks() if wanted.tasks else ()
         self._filter = SubscriptionFilter(flags, await self._agreed(), tasks)
+        self._wanted = SubscriptionFilter()
 
     async def _announced(self) -> frozenset[str]:
         """The flags of lists whose changes the endpoint announces (`listChanged`)."""

@@ -79,11 +79,11 @@ class ResourceSubscriptions(Component):
         self._resolver = resolver
         self._upstreams = upstreams
         self._listeners = listeners
-        self._limit = limits.max_subscriptions_per_session
+        self._limits = limits
         self._metrics = metrics
         self._invalidate = invalidate
         self._now = now
-        self._watchers = Watchers()
+        self._watchers = Watchers(listeners.__contains__)
         self._subscriptions: dict[ResourceKey, UpstreamSubscription] = {}
         """Those that are not ENDED."""
         self._known_links: set[LinkKey] = set()
@@ -93,7 +93,7 @@ class ResourceSubscriptions(Component):
 
     def reconfigure(self, change: Reconfiguration) -> None:
         """Clients that are served by another link than before watch over that one."""
-        self._limit = change.settings.proxy.limits.max_subscriptions_per_session
+        self._limits = change.settings.proxy.limits
         self._gauge()
         for listener, key, spelling in self._watchers.everyone():
             self._move(listener, key, spelling)
@@ -140,9 +140,8 @@ class ResourceSubscriptions(Component):
         """Has `listener` hear of updates as `spelling`; where the upstream refuses, nothing is kept."""
         if len(spelling) > MAX_URI:
             raise McpError(INVALID_PARAMS, f"nobody can watch a URI of more than {MAX_URI} characters")
-        if len(self._watchers.held(listener)) >= self._limit:
-            sentence = f"too many subscriptions: {self._limit} a session (proxy.limits.max_subscriptions_per_session)"
-            raise McpError(INVALID_REQUEST, sentence)
+        if not self._watchers.holds(key, listener, spelling):
+            self._check_room(listener, spelling)
         added = self._add(key, listener, spelling)
         settled = False
         try:
@@ -152,6 +151,23 @@ class ResourceSubscriptions(Component):
             if added and not settled:
                 self.unwatch(key, listener, spelling)
         return refusal or Complete({})
+
+    def _check_room(self, listener: Listener, spelling: str) -> None:
+        """Raises McpError where a listener, or its principal, watches as much as it may."""
+        limits = self._limits
+        most = limits.max_subscriptions_per_session
+        if self._watchers.count(listener) >= most:
+            raise _too_many(f"{most} a session", "max_subscriptions_per_session")
+        if listener not in self._listeners:
+            return
+        usage = self._watchers.usage(listener.caller.principal.name)
+        if usage.subscriptions >= limits.max_subscriptions_per_principal:
+            most = limits.max_subscriptions_per_principal
+            raise _too_many(f"{most} in all your sessions and streams", "max_subscriptions_per_principal")
+        if usage.size + len(spelling) > limits.max_subscription_bytes_per_principal:
+            most = limits.max_subscription_bytes_per_principal
+            sentence = f"{most} bytes of URIs in all your sessions and streams"
+            raise _too_many(sentence, "max_subscription_bytes_per_principal")
 
     def unwatch(self, key: ResourceKey, listener: Listener, spelling: str) -> None:
         if self._watchers.remove(key, listener, spelling):
@@ -406,3 +422,7 @@ def _may_hear(layout: Layout, key: ResourceKey, uri: str) -> bool:
 
 def _update(uri: str, params: Params) -> ResourceUpdated:
     return ResourceUpdated(uri, {**params, "uri": raw(uri)})
+
+
+def _too_many(most: str, setting: str) -> McpError:
+    return McpError(INVALID_REQUEST, f"too many subscriptions: at most {most} (proxy.limits.{setting})")

@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+
+import msgspec
 
 from mcproxy.call.clients import Listener
 from mcproxy.catalog.uris import MAX_URI, canonical, wholes
 from mcproxy.gateway.listings.keys import LinkKey, ResourceKey
 
 
-class Watchers:
-    """Who watches what, and as which URI. Plain state: decides, and sends nothing."""
+class Usage(msgspec.Struct):
+    """What the clients of one principal watch together."""
 
-    def __init__(self) -> None:
+    subscriptions: int = 0
+    size: int = 0
+    """Bytes of the URIs."""
+
+
+class Watchers:
+    """Who watches what, and as which URI. `is_client` says whose subscriptions are charged to their principal."""
+
+    def __init__(self, is_client: Callable[[Listener], bool] = lambda listener: True) -> None:
+        self._is_client = is_client
+        self._charged: dict[Listener, str] = {}
+        """The name of the principal of each client that watches anything."""
+        self._usage: dict[str, Usage] = {}
         self._watched: dict[LinkKey, dict[str, dict[tuple[Listener, str], None]]] = {}
         self._held: dict[Listener, dict[tuple[ResourceKey, str], None]] = {}
         self._spelled: dict[ResourceKey, dict[ResourceKey, None]] = {}
@@ -25,6 +39,17 @@ class Watchers:
         """What a listener watches, and as which URIs."""
         return list(self._held.get(listener, ()))
 
+    def holds(self, key: ResourceKey, listener: Listener, spelling: str) -> bool:
+        return (key, spelling) in self._held.get(listener, ())
+
+    def usage(self, principal: str) -> Usage:
+        """By the name of a principal."""
+        return self._usage.get(principal) or Usage()
+
+    def count(self, listener: Listener) -> int:
+        """How many subscriptions a listener holds."""
+        return len(self._held.get(listener, ()))
+
     def add(self, key: ResourceKey, listener: Listener, spelling: str) -> bool:
         """False where the listener watches the topic under that spelling already."""
         watchers_of = self._watched.setdefault(key.link, {}).setdefault(key.uri, {})
@@ -33,6 +58,9 @@ class Watchers:
         watchers_of[listener, spelling] = None
         self._spelled.setdefault(_canonical(key), {})[key] = None
         self._held.setdefault(listener, {})[key, spelling] = None
+        if listener in self._charged or self._is_client(listener):
+            self._charged.setdefault(listener, listener.caller.principal.name)
+            self._charge(listener, 1, spelling)
         return True
 
     def remove(self, key: ResourceKey, listener: Listener, spelling: str) -> bool:
@@ -42,8 +70,11 @@ class Watchers:
             return False
         del watchers_of[listener, spelling]
         del self._held[listener][key, spelling]
+        if listener in self._charged:
+            self._charge(listener, -1, spelling)
         if not self._held[listener]:
             del self._held[listener]
+            self._charged.pop(listener, None)
         if not watchers_of:
             self._forget(key)
         return not watchers_of
@@ -80,6 +111,14 @@ class Watchers:
             return list(same)
         within = (self._spelled.get(ResourceKey(link, whole), ()) for whole in dict.fromkeys(wholes(spelling)))
         return [key for keys in within for key in keys]
+
+    def _charge(self, listener: Listener, number: int, spelling: str) -> None:
+        name = self._charged[listener]
+        usage = self._usage.setdefault(name, Usage())
+        usage.subscriptions += number
+        usage.size += number * len(spelling)
+        if not usage.subscriptions:
+            del self._usage[name]
 
     def _forget(self, key: ResourceKey) -> None:
         """Lets go of a topic that nobody watches any more."""

@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from mcproxy.call.calls import Call, Outcome
 from mcproxy.call.clients import ResourceUpdated
+from mcproxy.call.identity import Principal
 from mcproxy.call.upstreams import PushChannel, Retired
 from mcproxy.gateway.listings.keys import LinkKey, ResourceKey
 from mcproxy.gateway.subscriptions.watchers import Watchers
@@ -341,6 +342,37 @@ async def test_r54_a_session_holds_so_many_subscriptions_and_no_more() -> None:
         assert "max_subscriptions_per_session" in error(await subscribe(h, listener, "a+x:3")).message
         await unsubscribe(h, listener, "a+x:1")
         assert decoded(await subscribe(h, listener, "a+x:3")) == {}
+
+
+async def test_a_subscription_that_is_held_is_no_new_one_at_the_limit() -> None:
+    async with house(watchable(), limits={"max_subscriptions_per_session": 1}) as h:
+        await h.ready()
+        listener = h.listener()
+        for _ in range(2):
+            assert decoded(await subscribe(h, listener, "a+x:1")) == {}
+
+
+@pytest.mark.parametrize(
+    ("setting", "most"),
+    [("max_subscriptions_per_principal", 2), ("max_subscription_bytes_per_principal", len("a+x:1a+x:2"))],
+)
+async def test_r54_a_principal_holds_so_many_subscriptions_in_all_its_sessions_and_no_more(
+    setting: str, most: int
+) -> None:
+    async with house(watchable(), limits={setting: most}) as h:
+        await h.ready()
+        one, other = h.listener(), h.listener()
+        stranger = h.listener(principal=Principal("stranger"))
+        await subscribe(h, one, "a+x:1")
+        await subscribe(h, other, "a+x:2")
+        for listener in (one, other):
+            assert setting in error(await subscribe(h, listener, "a+x:3")).message
+        assert decoded(await subscribe(h, stranger, "a+x:3")) == {}
+        await unsubscribe(h, one, "a+x:1")
+        assert decoded(await subscribe(h, other, "a+x:3")) == {}
+        h.gateway.leave(other)
+        for uri in ("a+x:4", "a+x:5"):
+            assert decoded(await subscribe(h, one, uri)) == {}
 
 
 async def test_who_cannot_hear_or_has_left_subscribes_to_nothing() -> None:
