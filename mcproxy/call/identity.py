@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import msgspec
 from msgspec import Raw
@@ -22,9 +23,19 @@ class Principal:
     attributes: tuple[tuple[str, str], ...] = ()
     """What else is known of it, by name: what a token claims, say."""
 
+    @property
+    def key(self) -> str:
+        """Names the principal as the owner of links; no key of a session or of credentials is like it."""
+        return _principal_key(self.name)
+
     def __hash__(self) -> int:
         # With each call something is looked up by who makes it; those of one name are few.
         return hash(self.name)
+
+
+@lru_cache(1024)
+def _principal_key(name: str) -> str:
+    return f"principal:{name}"
 
 
 ANONYMOUS = Principal("anonymous")
@@ -66,17 +77,21 @@ class Caller(msgspec.Struct, frozen=True):
     @property
     def owners(self) -> tuple[str, ...]:
         """As which it may have links of its own."""
-        session = () if self.session is None else (self.session,)
-        return session if self.credentials is None else (*session, self.credentials.key)
+        own = (self.principal.key,) if self.session is None else (self.session, self.principal.key)
+        return own if self.credentials is None else (*own, self.credentials.key)
 
 
 LinkOwner = str | None
-"""Whose a link is: a session's key (`Caller.session`), that of `ForwardedCredentials`, or None where all share it."""
+"""Whose a link is: the key of a session (`Caller.session`), of a `Principal` or of `ForwardedCredentials`; None where
+all share it.
+"""
 
 
 def owner(spec: Spec, caller: Caller) -> LinkOwner:
     """Whose link to an upstream serves `caller`."""
     if not spec.credentials.forward:
+        if spec.connection == "principal":
+            return caller.principal.key
         return caller.session if spec.connection == "session" else None
     own = caller.credentials
     return None if own is None or spec.credentials.missing(own.headers) else own.key

@@ -16,7 +16,7 @@ from mcproxy.access.limits import Limits
 from mcproxy.call.calls import Call, Failed, Handler, Outcome
 from mcproxy.call.clients import Audience, Listener
 from mcproxy.call.errors import McpError, Party
-from mcproxy.call.identity import AGGREGATE, ANONYMOUS, Caller, ForwardedCredentials, Principal
+from mcproxy.call.identity import AGGREGATE, ANONYMOUS, Caller, Principal
 from mcproxy.call.upstreams import Disconnected, Retired, Upstream, UpstreamEvent
 from mcproxy.catalog.merging import View
 from mcproxy.catalog.naming import RefusedEntry
@@ -124,12 +124,13 @@ class Gateway:
 
     def handler(self, call: Call) -> Awaitable[Outcome]:
         """The whole way of a call, by the settings that are in force when it begins."""
-        brought = call.caller.credentials
-        return self._handler(call) if brought is None else self._with_credentials(call, brought)
+        if call.caller.credentials is None and not self._own_links.has_principals:
+            return self._handler(call)
+        return self._with_own_links(call)
 
-    async def _with_credentials(self, call: Call, brought: ForwardedCredentials) -> Outcome:
+    async def _with_own_links(self, call: Call) -> Outcome:
         try:
-            async with self._own_links.used(call, brought):
+            async with self._own_links.used(call):
                 return await self._handler(call)
         except McpError as refusal:
             return Failed(refusal.error(), Party.GATEWAY, refusal.reason)

@@ -1,20 +1,19 @@
 """Links that are callers' own: how long they are kept, and which calls concern them alone (requirements R14, R39).
 
-A session's links end with it. Links made with credentials that callers brought end when those were not used for long.
-Connects nothing: a call, or the fetcher of its lists, makes a link.
+A session's links end with it. Those of a principal, or made with credentials that callers brought, end when they were
+not used for long. Connects nothing: a call, or the fetcher of its lists, makes a link.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import ExitStack, asynccontextmanager
 from typing import Final
 
 import anyio
 
 from mcproxy.call.calls import Call, Complete, Outcome
 from mcproxy.call.clients import Listener
-from mcproxy.call.identity import ForwardedCredentials
 from mcproxy.call.upstreams import Upstream
 from mcproxy.concurrency.clock import Clock, Sleep
 from mcproxy.gateway.component import Component, Reconfiguration
@@ -48,10 +47,15 @@ class OwnLinks(Component):
         self._now = now
         limits = settings.proxy.limits
         self._leases = CredentialLeases(limits.session_idle, limits.max_credentials_per_principal)
+        self._principals = CredentialLeases(limits.session_idle, 1)
+        self.has_principals = _has_principals(settings)
+        """Whether any upstream has a link for each principal."""
 
     def reconfigure(self, change: Reconfiguration) -> None:
         limits = change.settings.proxy.limits
         self._leases.reconfigure(limits.session_idle, limits.max_credentials_per_principal)
+        self._principals.reconfigure(limits.session_idle, 1)
+        self.has_principals = _has_principals(change.settings)
 
     def join(self, listener: Listener) -> None:
         brought = listener.caller.credentials
@@ -66,13 +70,16 @@ class OwnLinks(Component):
                 self._upstreams[link.upstream].release(session)
 
     @asynccontextmanager
-    async def used(self, call: Call, brought: ForwardedCredentials) -> AsyncIterator[None]:
-        """While a call lasts that brought credentials; the lists of what they reach are known when it begins.
+    async def used(self, call: Call) -> AsyncIterator[None]:
+        """While a call lasts. Where it brought credentials, the lists of what they reach are known when it begins.
 
         Raises McpError where the principal has too many sets of them in use.
         """
-        with self._leases.used(brought.key, call.caller.principal.name, self._now()) as is_new:
-            if is_new:
+        principal, brought = call.caller.principal, call.caller.credentials
+        with ExitStack() as stack:
+            if self.has_principals:
+                stack.enter_context(self._principals.used(principal.key, principal.name, self._now()))
+            if brought is not None and stack.enter_context(self._leases.used(brought.key, principal.name, self._now())):
                 await self._fetcher.connect_with_credentials(call.caller)
             yield
 
@@ -89,11 +96,20 @@ class OwnLinks(Component):
         return Complete({})
 
     async def run(self) -> None:
-        """Ends the links of credentials that were not used for long, until cancelled."""
+        """Ends the links that were not used for long, until cancelled."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._sweep, self._leases, self._catalogue.credential_links)
+            tasks.start_soon(self._sweep, self._principals, self._catalogue.principal_links)
+
+    async def _sweep(self, leases: CredentialLeases, links: Callable[[str], list[LinkKey]]) -> None:
         while True:
-            await self._leases.begun()
-            await self._sleep(self._leases.idle / SWEEPS)
+            await leases.begun()
+            await self._sleep(leases.idle / SWEEPS)
             in_use = [key for listener in self._listeners for key in listener.caller.owners]
-            for key in self._leases.lapsed(in_use, self._now()):
-                for link in self._catalogue.credential_links(key):
+            for key in leases.lapsed(in_use, self._now()):
+                for link in links(key):
                     self._upstreams[link.upstream].release(key)
+
+
+def _has_principals(settings: Settings) -> bool:
+    return any(spec.connection == "principal" for spec in settings.upstreams)

@@ -125,10 +125,14 @@ class UpstreamSettings(Section):
     """A disabled upstream is validated and not connected."""
     required: bool = False
     """`/readyz` fails until the upstream is connected."""
-    connection: Literal["shared", "session"] = "shared"
-    """`shared`: one connection for all callers; `session`: one for each client session."""
+    connection: Literal["shared", "principal", "session"] = "shared"
+    """`shared`: one connection for all callers; `principal`: one for each principal; `session`: one for each session.
+
+    A server that asks for input (sampling, elicitation, roots) over stdio needs one of the latter two where several
+    principals call it.
+    """
     max_connections: Positive = 100
-    """With `connection: session`, or with `credentials`: connections at once."""
+    """With `connection: principal` or `session`, or with `credentials`: connections at once."""
     era: Literal["auto", "modern", "legacy"] = "auto"
     """Protocol generation to speak: `modern` is 2026-07-28, `legacy` any revision with a handshake."""
     timeouts: UpstreamTimeouts = UpstreamTimeouts()

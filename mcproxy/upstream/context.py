@@ -68,7 +68,6 @@ class TokenSource(Protocol):
 class SessionOwner:
     """The client session that a link of `connection: session` serves, and the capabilities that its client declared."""
 
-    key: str
     capabilities: Params
     listener: Listener | None
 
@@ -112,8 +111,10 @@ class LinkContext:
     """The current settings: `adopt` replaces them where a reload needs no other link. All else stays as it is."""
     metrics: Metrics
     publish: Callable[[Change | PushChannel | UnannouncedLists], None]
+    owner: LinkOwner = None
+    """Whose link it is; None where all callers share it."""
     session: SessionOwner | None = None
-    """The session that the link is for, with `connection: session`."""
+    """The owner, with `connection: session`."""
     hints: EraHints = field(default_factory=EraHints)
     credentials: ForwardedCredentials | None = None
     """The credentials that the link's callers brought, all of them the same; it serves no other caller (R39)."""
@@ -152,12 +153,6 @@ class LinkContext:
         if row.waits:
             return self._timeouts.task
         return self._timeouts.call if row.lists is None else self._timeouts.list
-
-    @property
-    def owner(self) -> LinkOwner:
-        if self.session is not None:
-            return self.session.key
-        return self.credentials.key if self.credentials is not None else None
 
     @property
     def headers(self) -> Mapping[str, str]:

@@ -1,8 +1,8 @@
 """One upstream, as the rest of the gateway sees it: a handler, a state, and events.
 
-Owns the shared link and, with `connection: session`, one for each client session (requirement R14), or with
-`credentials` one for each set of them (R39). Bounds calls and links; a retired upstream ends with its last call (R49).
-Speaks no protocol: it hands calls to links.
+Owns the shared link, and links of callers' own: one for each client session with `connection: session` (requirement
+R14), for each principal with `connection: principal` (R77), or for each set of `credentials` (R39). Bounds calls and
+links; a retired upstream ends with its last call (R49). Speaks no protocol: it hands calls to links.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from anyio.abc import TaskGroup
 from mcproxy.call.calls import Call, Failed, Outcome
 from mcproxy.call.clients import Change
 from mcproxy.call.errors import Party, Reason
-from mcproxy.call.identity import Caller, ForwardedCredentials, owner
+from mcproxy.call.identity import Caller, ForwardedCredentials, LinkOwner, owner
 from mcproxy.call.upstreams import (
     GATEWAY_CAPABILITY,
     Connected,
@@ -178,7 +178,7 @@ class Supervisor:
     def _adopt(self, spec: UpstreamSettings) -> None:
         self._spec = spec
         self._max_in_flight = spec.max_in_flight
-        self._one_for_all = spec.connection != "session" and not spec.credentials.forward
+        self._one_for_all = spec.connection == "shared" and not spec.credentials.forward
 
     def retire(self, grace: float) -> None:
         """Publishes and connects nothing more, and ends with its last call, or after `grace` seconds."""
@@ -212,7 +212,7 @@ class Supervisor:
             return self._owned[key]
         own = call.caller.credentials
         credentials = own if own is not None and own.key == key and self._spec.credentials.forward else None
-        if credentials is None and (call.listener is None or call.caller.session != key):
+        if credentials is None and not self._may_own(call, key):
             return self._unavailable("the session has ended, or cannot have a connection of its own")
         if self._shared.status.state is LinkState.RETIRED or self._retired.is_set():
             return self._unavailable("it is not running")
@@ -221,11 +221,18 @@ class Supervisor:
             return self._unavailable(f"all {full.limit} connections of callers' own are taken (max_connections)")
         for slots in self._slots:
             slots.take()
-        session = SessionOwner(key, call.caller.capabilities, call.listener) if credentials is None else None
-        link = self._owned[key] = self._new_link(self._new_context(session, credentials))
+        is_session = credentials is None and self._spec.connection == "session"
+        session = SessionOwner(call.caller.capabilities, call.listener) if is_session else None
+        link = self._owned[key] = self._new_link(self._new_context(key, session, credentials))
         if self._tasks is not None:
             self._tasks.start_soon(self._run_owned, link)
         return link
+
+    def _may_own(self, call: Call, key: str) -> bool:
+        """Whether `call` may make the link of `key`: its session's, while the session lasts, or its principal's."""
+        if self._spec.connection == "principal":
+            return call.caller.principal.key == key
+        return call.listener is not None and call.caller.session == key
 
     def _is_asked_in_handshakes(self, caller: Caller) -> bool:
         """True if the caller speaks the handshake era and declared an input capability.
@@ -287,17 +294,20 @@ class Supervisor:
                 slots.give_back()
 
     def _new_context(
-        self, session: SessionOwner | None = None, credentials: ForwardedCredentials | None = None
+        self,
+        owner: LinkOwner = None,
+        session: SessionOwner | None = None,
+        credentials: ForwardedCredentials | None = None,
     ) -> LinkContext:
         def publish(change: Change | PushChannel | UnannouncedLists) -> None:
-            if context.owner is None or self._is_current(context, context.owner):
-                self._publish(UpstreamChanged(self.name, context.owner, change))
+            if owner is None or self._is_current(context, owner):
+                self._publish(UpstreamChanged(self.name, owner, change))
 
         # A session is of the handshake era, and so is its link where the server serves both.
         hints = EraHints(Era.HANDSHAKE) if session is not None else replace(self._hints)
-        if session is None and credentials is None:
+        if owner is None:
             hints = self._hints
-        context = LinkContext(self._spec, self._metrics, publish, session, hints, credentials, self._tokens)
+        context = LinkContext(self._spec, self._metrics, publish, owner, session, hints, credentials, self._tokens)
         return context
 
     def _authorizer(self, spec: UpstreamSettings, grants: GrantStore | None) -> Authorizer | None:

@@ -101,6 +101,11 @@ class Gate:
                 await self._came.wait()
 
 
+def _owner(call: Call) -> LinkOwner:
+    own = call.caller.credentials
+    return call.over or call.caller.session or (own.key if own is not None else None)
+
+
 class FakeUpstream:
     """A `call.upstreams.Upstream`. Lists are plain values; other methods answer from `answers`, else as unknown."""
 
@@ -118,6 +123,7 @@ class FakeUpstream:
         self.answers: dict[str, Answer] = {}
         self.calls: list[Call] = []
         self.released: list[str] = []
+        self.owner_of: Callable[[Call], LinkOwner] = _owner
         self.gate = Gate()
         self.reachable = True
         self.on_event: Callable[[UpstreamEvent], None] = lambda event: None
@@ -132,8 +138,7 @@ class FakeUpstream:
         self.calls.append(call)
         self._arrived.set()
         self._arrived = anyio.Event()
-        own = call.caller.credentials
-        owner = call.over or call.caller.session or (own.key if own is not None else None)
+        owner = self.owner_of(call)
         if owner not in self._links and not self.reachable:
             return failed(f"upstream {self.name!r}: connection refused", reason=Reason.UNAVAILABLE)
         if owner not in self._links:

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from mcproxy.call.calls import Call, Outcome
 from mcproxy.call.clients import ListChanged, Notice
 from mcproxy.call.errors import Party, Reason
-from mcproxy.call.identity import ForwardedCredentials
+from mcproxy.call.identity import ForwardedCredentials, Principal
 from mcproxy.call.upstreams import (
     GATEWAY_CAPABILITY,
     Connected,
@@ -36,7 +36,19 @@ from mcproxy.telemetry.trace_context import NOTHING, departing
 from mcproxy.upstream.context import LinkContext
 from mcproxy.upstream.link import Link, NotAccepted, Rejected, Unreachable
 from mcproxy.upstream.supervisor import ConnectionSlots
-from tests.upstream.support import DONE, QUICK, FakeLink, FakeListener, child, failure, request, running, tool, value
+from tests.upstream.support import (
+    DONE,
+    QUICK,
+    FakeLink,
+    FakeListener,
+    answering,
+    child,
+    failure,
+    request,
+    running,
+    tool,
+    value,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -306,7 +318,7 @@ async def test_r14_each_session_has_a_link_of_its_own_made_once() -> None:
         async with anyio.create_task_group() as tasks:
             for session in ("a", "a", "b", None):
                 tasks.start_soon(it.upstream, tool("t", session=session))
-        owners = [context.session.key if context.session else None for context in connect.contexts]
+        owners = [context.owner for context in connect.contexts]
         assert sorted(map(str, owners)) == ["None", "a", "b"]
         assert {event.owner for event in it.events.of(Connected)} == {None, "a", "b"}
         it.upstream.release("a")
@@ -356,7 +368,7 @@ async def test_r14_a_call_that_no_session_hears_makes_no_link_of_its_own() -> No
         assert failed.reason is Reason.UNAVAILABLE
         await it.upstream(tool("t", session="a"))
         assert await it.upstream(replace(tool("t", session="a"), listener=None)) == DONE
-        assert [context.session.key for context in connect.contexts if context.session] == ["a"]
+        assert [context.owner for context in connect.contexts if context.owner] == ["a"]
 
 
 async def test_r14_links_of_sessions_are_capped_per_upstream() -> None:
@@ -367,6 +379,50 @@ async def test_r14_links_of_sessions_are_capped_per_upstream() -> None:
         it.upstream.release("a")
         await anyio.wait_all_tasks_blocked()
         assert await it.upstream(tool("t", session="b")) == DONE
+
+
+PRINCIPAL = SPEC.model_copy(update={"connection": "principal", "max_connections": 2})
+
+
+def of_principal(name: str, call: Call) -> Call:
+    return replace(call, caller=replace(call.caller, principal=Principal(name)))
+
+
+async def test_r77_each_principal_has_a_link_of_its_own_made_once_when_it_first_calls_and_capped() -> None:
+    connect = FakeConnect()
+    async with running(PRINCIPAL, connect=connect) as it:
+        await it.events.until(lambda: bool(it.events.of(Connected)))
+        assert [context.owner for context in connect.contexts] == [None]
+        for session in ("a", "b", None):
+            assert await it.upstream(of_principal("ann", tool("t", session=session))) == DONE
+        assert await it.upstream(of_principal("bob", tool("t", session="c"))) == DONE
+        assert [context.owner for context in connect.contexts] == [None, "principal:ann", "principal:bob"]
+        failed = failure(await it.upstream(of_principal("eve", tool("t"))))
+        assert "max_connections" in failed.error.message
+        it.upstream.release("principal:ann")
+        await it.events.until(lambda: bool(it.events.of(Retired)))
+        with anyio.fail_after(5):
+            while connect.alive > 2:
+                await anyio.lowlevel.checkpoint()
+        assert await it.upstream(of_principal("eve", tool("t"))) == DONE
+
+
+async def test_r39_no_call_makes_the_link_of_another_principal() -> None:
+    connect = FakeConnect()
+    async with running(PRINCIPAL, connect=connect) as it:
+        call = replace(of_principal("ann", tool("t")), over="principal:bob")
+        assert failure(await it.upstream(call)).reason is Reason.UNAVAILABLE
+        assert [context.owner for context in connect.contexts] in ([], [None])
+
+
+async def test_r77_a_question_reaches_the_principal_whose_own_child_asks() -> None:
+    ann, bob = answering({"mine": "ann's"}), answering({"mine": "bob's"})
+    async with running(child(connection="principal")) as it:
+        for name, client in (("ann", ann), ("bob", bob)):
+            asked = tool("ask", {"key": "q", "method": "sampling/createMessage"}, client=client)
+            answer = value(await it.upstream(of_principal(name, asked)))
+            assert answer["result"] == {"mine": f"{name}'s"}
+    assert len(ann.questions) == len(bob.questions) == 1
 
 
 async def test_r14_links_of_sessions_are_capped_in_total() -> None:

@@ -157,7 +157,8 @@ class ListFetcher(Component):
 
     def _connect_own(self, listener: Listener, upstreams: Container[str]) -> None:
         for link in self._catalogue.links(listener.caller):
-            if link.owner is not None and link.upstream in upstreams and not self._catalogue.is_up(link):
+            is_own = link.owner is not None and link.owner != listener.caller.principal.key
+            if is_own and link.upstream in upstreams and not self._catalogue.is_up(link):
                 self._connecting.want(link)
 
     async def connect_with_credentials(self, caller: Caller) -> None:
@@ -233,7 +234,7 @@ class ListFetcher(Component):
         limits, spec = self._proxy.limits, self._specs[link.upstream]
         bounds = PageLimits(limits.max_list_pages, limits.max_list_entries, spec.max_message_bytes)
         owner = self._listeners.of(link.owner) if link.owner is not None else None
-        if owner is None and link.owner is not None and not spec.credentials.forward:
+        if owner is None and link.owner is not None and spec.connection == "session":
             return
         self._metrics.list_fetches.labels(link.upstream, kind.value).inc()
         asked, noticed = self._now(), self._changed_since.pop(key, None)

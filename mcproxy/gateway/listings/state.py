@@ -134,6 +134,11 @@ class Catalogue:
         spaces = self.configured(AGGREGATE).spaces
         return [LinkKey(space.upstream, session) for space in spaces if space.spec.connection == "session"]
 
+    def principal_links(self, key: str) -> list[LinkKey]:
+        """Those that may be a principal's own."""
+        spaces = self.configured(AGGREGATE).spaces
+        return [LinkKey(space.upstream, key) for space in spaces if space.spec.connection == "principal"]
+
     def credential_links(self, key: str) -> list[LinkKey]:
         """Those that may have been made with certain credentials."""
         return [

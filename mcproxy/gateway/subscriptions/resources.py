@@ -176,9 +176,9 @@ class ResourceSubscriptions(Component):
                 self._syncs.want(key)
 
     def leave(self, listener: Listener) -> None:
-        """Ends all that a listener holds. A link of its own ends with it, and is told nothing."""
+        """Ends all that a listener holds. The link of its session ends with it, and is told nothing."""
         for key, spelling in self._watchers.held(listener):
-            if key.link.owner is not None:
+            if key.link.owner is not None and key.link.owner == listener.caller.session:
                 self._happened(key, SubscriptionEvent.LINK_LOST)
             self.unwatch(key, listener, spelling)
 

@@ -61,7 +61,7 @@ async def wired(session: SessionOwner | None = None, **timeouts: float) -> Async
     spec = UpstreamSettings(name="up", prefix="up", command="fake", timeouts=UpstreamTimeouts(**timeouts))
     with anyio.fail_after(5):
         async with task_group() as tasks:
-            context = LinkContext(spec, Metrics(), published.append, session)
+            context = LinkContext(spec, Metrics(), published.append, "session" if session else None, session)
             wire: Wire
 
             async def send(message: Message) -> None:
@@ -132,6 +132,6 @@ async def test_tasks_that_clients_carry_out_are_not_declared_for_them() -> None:
         "sampling": raw({}),
         "extensions": raw({"io.modelcontextprotocol/tasks": {}, "org.example/odd": {}}),
     }
-    async with wired(SessionOwner("session", declared, None)) as wire:
+    async with wired(SessionOwner(declared, None)) as wire:
         capabilities = wire.sent[0]["params"]["capabilities"]
         assert capabilities == {"sampling": {}, "extensions": {"org.example/odd": {}}}
