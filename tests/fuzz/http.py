@@ -29,7 +29,7 @@ PATIENCE: Final = 0.5
 """Seconds for an answer."""
 AFTERWARDS: Final = 0.02
 """Seconds for more of it; what goes on is hung up on."""
-SETTLED: Final = 8.0
+SETTLED: Final = 60.0
 """Seconds for what is idle to be let go of."""
 SPARE: Final = 4
 """Open files that a gateway may have more of than before: what it opens but once."""
@@ -212,8 +212,8 @@ async def exchange(url: str, *said: bytes) -> list[int]:
     return [int(status) for status in _STATUS.findall(received)]
 
 
-async def fuzz(running: Gateway, seconds: float, chance: Chance) -> Report:
-    """Attacks for so long. What is found is in the report, and reproduced by what was sent last."""
+async def fuzz(running: Gateway, seconds: float, chance: Chance, at_least: int) -> Report:
+    """Attacks for so long, and so often at least. Reports what was found; what was sent last reproduces it."""
     report = Report()
     await running.log.says(lambda entry: entry.get("event") == "upstream connected")
     samples = [*seeds(), *in_session(await opened(running.url))]
@@ -221,7 +221,7 @@ async def fuzz(running: Gateway, seconds: float, chance: Chance) -> Report:
     began = time.monotonic()
 
     async def attack() -> None:
-        while time.monotonic() - began < seconds:
+        while time.monotonic() - began < seconds or report.sent < at_least:
             sample = chance.choice(samples)
             data = mutated(chance, [sample])
             # Behind a request that is like it, a head may be taken for one that is known.
@@ -260,12 +260,12 @@ def memory(running: Gateway) -> int:
     return int(found[1]) >> 10
 
 
-async def main(minutes: float, seed: int) -> Report:
+async def main(minutes: float, seed: int, at_least: int = 0) -> Report:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         # It knows nobody without a key: nothing waits for its upstream.
         async with serving(folder, write(folder, settings(folder))) as running:
-            return await fuzz(running, minutes * 60, Chance(seed))
+            return await fuzz(running, minutes * 60, Chance(seed), at_least)
 
 
 if __name__ == "__main__":

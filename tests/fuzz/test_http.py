@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import anyio
 import pytest
 
 from tests.fuzz.http import SPARE, Chance, main, mutated, seeds
@@ -14,10 +13,8 @@ MUCH = 100
 
 
 async def test_nothing_breaks_the_gateway_or_stays_with_it() -> None:
-    with anyio.fail_after(60):
-        report = await main(minutes=4 / 60, seed=7)
+    report = await main(minutes=4 / 60, seed=7, at_least=100)
     assert report.findings == []
-    assert report.sent > 20
     assert report.files[1] <= report.files[0] + SPARE
     assert report.memory[1] - report.memory[0] < MUCH
     assert {200, 400, 401} <= report.statuses.keys()

@@ -17,6 +17,7 @@ from anyio.abc import TaskStatus
 from prometheus_client.parser import text_string_to_metric_families
 
 from mcproxy.protocol.eras import Era
+from tests.depth import examples
 from tests.downstream import client as handshake
 from tests.downstream import modern
 from tests.fakes.clients.crowd import crowd
@@ -29,8 +30,8 @@ pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]
 NUMBER = "counter://number"
 CALM = "talk:calm"
 LOUD = [f"talk:{number}" for number in range(200)]
-MANY = 100
-"""Clients of each era that watch a counter."""
+MANY = examples(100)
+"""Clients of each era that watch a counter: a hundred in CI."""
 OTHERS = 50
 """Clients beside one that never reads."""
 MIB = 2**20
