@@ -285,7 +285,7 @@ def parse_id(data: bytes | Raw) -> RequestId | None:
     """The request id or progress token that `data` encodes, its type kept, or None."""
     try:
         id: RequestId = _id.decode(data)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, UnicodeDecodeError):
         return None
     return id
 

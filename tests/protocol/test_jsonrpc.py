@@ -104,6 +104,11 @@ def test_what_some_parsers_take_and_others_do_not_is_refused_however_deep(value:
     assert refusal(CALL % (b'{"arguments":{"a":[%s]}}' % value)).code == PARSE_ERROR
 
 
+def test_an_id_that_is_no_utf_8_is_refused() -> None:
+    refused = refusal(b'{"jsonrpc":"2.0","id":"\x80","result":{}}')
+    assert (refused.code, refused.id) == (PARSE_ERROR, None)
+
+
 @pytest.mark.parametrize("half", [b"\\ud800", b"\\udc00", b"\\ud800x", b"\\ud800\\u0041"])
 def test_half_a_surrogate_pair_is_refused_however_deep(half: bytes) -> None:
     assert "surrogate" in refusal(CALL % (b'{"arguments":{"a":["%s"]}}' % half)).reason
