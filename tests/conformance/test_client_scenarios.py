@@ -82,12 +82,8 @@ def anyio_backend() -> str:
 @pytest.fixture(scope="module")
 async def running(anyio_backend: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gateway]:
     """A gateway for all scenarios, one after another, with the suite's server of the moment behind it."""
-    async with gateway(tmp_path_factory.mktemp("gateway"), behind(None)) as running:
+    async with gateway(tmp_path_factory.mktemp("gateway"), configuration({}, watch=False)) as running:
         yield running
-
-
-def behind(url: str | None) -> Json:
-    return configuration({} if url is None else {"suite": {"url": url, "prefix": ""}}, watch=False)
 
 
 @pytest.mark.parametrize(("scenario", "version", "era", "successes"), SCENARIOS)
@@ -98,9 +94,8 @@ async def test_the_suite_finds_nothing_wrong(
         """Does what the suite asks of its client, which ends when the connection does."""
         async with relay:
             asked = json.loads(await relay.receive())
-            await running.reload(behind(asked["url"]))
-            await use_all(f"{running.url}/mcp", era, json.loads(asked["context"]))
-            await running.reload(behind(None))
+            async with running.serving({"suite": {"url": asked["url"], "prefix": ""}}):
+                await use_all(f"{running.url}/mcp", era, json.loads(asked["context"]))
 
     command = shlex.join([PYTHON, "-I", "-S", str(RELAY), str(tmp_path / "socket")])
     async with await anyio.create_unix_listener(tmp_path / "socket") as listener, anyio.create_task_group() as tasks:

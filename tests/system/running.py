@@ -137,8 +137,17 @@ class Gateway:
             for kind in Kind:
                 await client.request(kind.list_method)
 
-    async def reload(self, settings: Json) -> None:
-        """Goes by other settings, in which every upstream differs from what it was; returns when all are known."""
+    @asynccontextmanager
+    async def serving(self, upstreams: Json) -> AsyncIterator[None]:
+        """Puts upstreams behind a gateway that has none, and takes them away again: nothing is left of their lists."""
+        await self._reload(configuration(upstreams, watch=False))
+        try:
+            yield
+        finally:
+            with anyio.CancelScope(shield=True):
+                await self._reload(configuration({}, watch=False))
+
+    async def _reload(self, settings: Json) -> None:
         since = len(self.log.entries)
         write(self.folder, settings)
         self.process.send_signal(signal.SIGHUP)

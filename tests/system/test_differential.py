@@ -101,7 +101,6 @@ class Stage:
     running: Gateway
     direct: dict[tuple[str, str], Json] = field(default_factory=dict)
     """Transcripts of what each client met of each server itself."""
-    count: int = 0
 
 
 @dataclass
@@ -129,8 +128,7 @@ class Play:
         assert chosen.transport is not None
         since = len(running.log.entries)
         try:
-            await running.reload(self._settings(chosen))
-            async with tapped(running.url, judge) as tap:
+            async with running.serving(self._upstreams(chosen)), tapped(running.url, judge) as tap:
                 found = await self._played(chosen.transport(tap.url, self.server), chosen.prefix)
         finally:
             print(*running.log.entries[since:], sep="\n", file=sys.stderr)
@@ -142,7 +140,7 @@ class Play:
         chosen, judge, log = WAYS[way], Judge(), self.stage.folder / "tap.jsonl"
         folder = self.stage.folder / "stdio"
         folder.mkdir(exist_ok=True)
-        file = write(folder, self._settings(chosen))
+        file = write(folder, configuration(self._upstreams(chosen)))
         tap = [PYTHON, "-m", "tests.system.stdio_tap", str(log), *command(file, "--stdio")]
         found = await self._played({"kind": "stdio", "command": tap}, chosen.prefix)
         for entry in log.read_text().splitlines():
@@ -158,14 +156,9 @@ class Play:
         self.script.prepare(place)
         return place
 
-    def _settings(self, way: Way) -> Json:
-        """With a variable that differs each time, by which the gateway starts the server anew."""
-        self.stage.count += 1
+    def _upstreams(self, way: Way) -> Json:
         upstream = self.script.upstream(self._lay_out())
-        upstream["env"] = {**upstream["env"], "PLAY": str(self.stage.count)}
-        if way.prefix is not None:
-            upstream["prefix"] = way.prefix
-        return configuration({self.server: upstream}, watch=False)
+        return {self.server: upstream if way.prefix is None else {**upstream, "prefix": way.prefix}}
 
     async def _played(self, transport: Json, prefix: str | None = None) -> Json:
         """The transcript. The gateway's prefix is put on what goes in, and taken off what comes out."""
