@@ -1,7 +1,8 @@
 """Every error sentence of the package, as the source has it: values that are put into one are `…`.
 
-A sentence is a text with a space in it that is an argument of an exception of ours or of one of `VALUES`, there or by
-way of a local variable. In `settings`, where pydantic wants them, ValueError counts as well.
+A sentence is a text with a space in it that is an argument of an exception of ours, of one of `VALUES`, or of a
+function with a parameter of `PARAMETERS`; there or by way of a local variable. In `settings`, where pydantic wants
+them, ValueError counts as well.
 """
 
 from __future__ import annotations
@@ -19,6 +20,9 @@ ANYTHING: Final = "…"
 VALUES: Final = frozenset({"ErrorObject", "Problem", "__init__"})
 """What is no exception, and made with a sentence all the same; and what an exception says of itself."""
 
+PARAMETERS: Final = frozenset({"sentence", "why", "reason"})
+"""What the functions that make errors call the sentence that they are given."""
+
 FRAGMENTS: Final = frozenset({"all your"})
 """Texts that an exception makes a part of its sentence."""
 
@@ -32,15 +36,25 @@ def sentences(package: Path = ROOT / "mcproxy") -> Mapping[str, list[str]]:
     """The modules in which each sentence stands, by the sentence."""
     found: dict[str, list[str]] = defaultdict(list)
     trees = {path: ast.parse(path.read_text()) for path in sorted(package.rglob("*.py"))}
-    errors = VALUES | exceptions(trees.values()) - CAUGHT
+    errors = VALUES | makers(trees.values()) | exceptions(trees.values()) - CAUGHT
     for path, tree in trees.items():
         module = path.relative_to(package).as_posix()
         shown = errors | {"ValueError"} if module.startswith("settings/") else errors
         for function in (node for node in ast.walk(tree) if isinstance(node, (*_FUNCTIONS, ast.Module))):
-            for sentence in _in(function, shown):
+            for sentence in _in(function, shown, _assigned(tree.body)):
                 if module not in found[sentence]:
                     found[sentence].append(module)
     return found
+
+
+def makers(trees: Iterable[ast.Module]) -> frozenset[str]:
+    """The functions that are given a sentence, by the name of the parameter."""
+    functions = (node for tree in trees for node in ast.walk(tree) if isinstance(node, _FUNCTIONS))
+    return frozenset(
+        function.name
+        for function in functions
+        if any(argument.arg in PARAMETERS for argument in (*function.args.args, *function.args.kwonlyargs))
+    )
 
 
 def exceptions(trees: Iterable[ast.Module]) -> frozenset[str]:
@@ -58,21 +72,26 @@ def exceptions(trees: Iterable[ast.Module]) -> frozenset[str]:
     return frozenset(found & bases.keys())
 
 
-def _in(function: ast.AST, errors: Set[str]) -> Iterator[str]:
+def _in(function: ast.AST, errors: Set[str], constants: Mapping[str, list[ast.expr]]) -> Iterator[str]:
     own = list(_own_nodes(function))
-    local = {
-        target.id: node.value
-        for node in own
-        if isinstance(node, ast.Assign)
-        for target in node.targets
-        if isinstance(target, ast.Name)
-    }
+    local = {**constants, **_assigned(own)}
     for node in own:
         if isinstance(node, ast.Call) and _name(node.func) in errors:
             for argument in (*node.args, *(keyword.value for keyword in node.keywords)):
                 for text in _texts(argument, local):
                     if " " in text.strip(f" {ANYTHING}:") and text not in FRAGMENTS:
                         yield text
+
+
+def _assigned(nodes: Iterable[ast.AST]) -> dict[str, list[ast.expr]]:
+    """What each name is assigned, in order."""
+    found = defaultdict[str, list[ast.expr]](list)
+    for node in nodes:
+        if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
+            for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+                if isinstance(target, ast.Name):
+                    found[target.id].append(node.value)
+    return found
 
 
 def _own_nodes(function: ast.AST) -> Iterator[ast.AST]:
@@ -87,16 +106,35 @@ def _name(function: ast.expr) -> str:
     return function.id if isinstance(function, ast.Name) else str(getattr(function, "attr", ""))
 
 
-def _texts(node: ast.expr, local: Mapping[str, ast.expr]) -> Iterator[str]:
+def _texts(node: ast.expr, local: Mapping[str, list[ast.expr]]) -> Iterator[str]:
     match node:
         case ast.Constant(value=str(text)):
             yield text
         case ast.JoinedStr(values=values):
-            yield "".join(str(v.value) if isinstance(v, ast.Constant) else ANYTHING for v in values)
+            yield "".join(_part(value, local) for value in values)
         case ast.IfExp(body=body, orelse=other):
             yield from _texts(body, local)
             yield from _texts(other, local)
         case ast.Name(id=name) if name in local:
-            yield from _texts(local[name], {})
+            yield from _texts_of(name, local)
+        case ast.BinOp(left=left, op=ast.Add(), right=right):
+            for head in _texts(left, local):
+                yield from (head + tail for tail in _texts(right, local))
         case _:
             return
+
+
+def _part(node: ast.expr, local: Mapping[str, list[ast.expr]]) -> str:
+    """A piece of an f-string: what stands there, or the one text that a local variable in it has."""
+    match node:
+        case ast.Constant(value=str(text)):
+            return text
+        case ast.FormattedValue(value=ast.Name(id=name)) if len(texts := list(_texts_of(name, local))) == 1:
+            return texts[0]
+        case _:
+            return ANYTHING
+
+
+def _texts_of(name: str, local: Mapping[str, list[ast.expr]]) -> Iterator[str]:
+    for value in local.get(name, ()):
+        yield from _texts(value, {})
