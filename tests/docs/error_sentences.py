@@ -8,6 +8,7 @@ them, ValueError counts as well.
 from __future__ import annotations
 
 import ast
+import builtins
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Set
 from pathlib import Path
@@ -28,6 +29,10 @@ FRAGMENTS: Final = frozenset({"all your"})
 
 CAUGHT: Final = frozenset({"Unsealable"})
 """Exceptions whose sentence nobody gets to see: who catches them says something else."""
+
+BUILT_IN: Final = frozenset(
+    name for name, value in vars(builtins).items() if isinstance(value, type) and issubclass(value, Exception)
+)
 
 _FUNCTIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef)
 
@@ -65,7 +70,7 @@ def exceptions(trees: Iterable[ast.Module]) -> frozenset[str]:
         for node in ast.walk(tree)
         if isinstance(node, ast.ClassDef)
     }
-    found, before = {"Exception"}, set[str]()
+    found, before = set(BUILT_IN), set[str]()
     while found != before:
         before = set(found)
         found |= {name for name, parents in bases.items() if parents & found}
