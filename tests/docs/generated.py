@@ -24,6 +24,8 @@ import typer
 from mcproxy.cli.commands import commands
 from mcproxy.configuration import hosts
 from mcproxy.configuration.schema import SERVER, schema
+from mcproxy.settings import UpstreamSettings
+from mcproxy.settings.differences import ADOPTED, RESTART
 from mcproxy.settings.section import parse_quantity
 from tests.deploy.metrics_table import HEAD as METRICS_HEAD
 from tests.deploy.metrics_table import rows as metric_rows
@@ -150,6 +152,31 @@ def host_keys(_: str) -> str:
     known = "\n".join(f"| `{key}` | {_cell(meaning)} |" for key, meaning in hosts.KEYS.items())
     ignored = ", ".join(f"`{key}`" for key in sorted(hosts.IGNORED))
     return f"| key | meaning here |\n|---|---|\n{known}\n\nPassed over, because they concern the host alone: {ignored}."
+
+
+def reload_table(_: str) -> str:
+    """What becomes of a change of each key while the gateway runs."""
+    servers = [key for key in UpstreamSettings.model_fields if key not in {"name", "enabled"}]
+    anew, adopted, restart = (
+        ", ".join(f"`{key}`" for key in keys)
+        for keys in (
+            (key for key in servers if key not in ADOPTED),
+            (key for key in servers if key in ADOPTED),
+            (f"proxy.{key}" for key in RESTART),
+        )
+    )
+    rows = {
+        f"a server's {anew}": "a new connection; the old one goes once its calls are over, or after "
+        "`proxy.shutdown_grace`",
+        f"a server's {adopted}": "in force at once, on the connection that is there; clients are sent `list_changed` "
+        "where their lists changed",
+        "`enabled: false`, or a server taken out": "its calls may end, then it is stopped; nothing revives it",
+        "`access`, `endpoints`, and all else of `proxy`": "in force with the next request",
+        f"{restart}, and `admin`": "a restart; until then the old value stays in force, and the log says so",
+    }
+    return "\n".join(
+        ["| changed | what happens |", "|---|---|", *(f"| {key} | {what} |" for key, what in rows.items())]
+    )
 
 
 # What the command line can do.
@@ -376,6 +403,7 @@ def ways(_: str) -> str:
 
 BLOCKS: Final[dict[str, Callable[[str], str]]] = {
     "settings": settings,
+    "reload": reload_table,
     "host-keys": host_keys,
     "command-table": command_table,
     "commands": command_pages,
