@@ -333,6 +333,37 @@ async def test_what_is_hidden_by_now_is_not_heard_of() -> None:
         assert updates(listener) == []
 
 
+async def test_a_prefix_that_a_reload_renames_tells_watchers_the_uris_that_they_can_read() -> None:
+    a = watched("a")
+    async with house(a) as h:
+        await h.ready()
+        listener = h.listener()
+        await h.call("resources/subscribe", listener=listener, uri="a+x:1")
+        reconfigure(h, a, options={"a": {"prefix": "new"}})
+        a.announce(ResourceUpdated("x:1"))
+        assert updates(listener) == [ResourceUpdated("new+x:1")]
+        await h.call("resources/unsubscribe", listener=listener, uri="a+x:1")
+        a.announce(ResourceUpdated("x:1"))
+        assert updates(listener) == [ResourceUpdated("new+x:1")]
+
+
+async def test_prefixes_that_a_reload_swaps_tell_watchers_the_uris_that_they_can_read() -> None:
+    a, b = watched("a"), watched("b")
+    async with house(a, b) as h:
+        await h.ready()
+        listener, alone = h.listener(), h.listener("a")
+        await h.call("resources/subscribe", listener=listener, uri="a+x:1")
+        await h.call("resources/subscribe", listener=alone, uri="x:1")
+        reconfigure(h, a, b, options={"a": {"prefix": "b"}, "b": {"prefix": "a"}})
+        a.announce(ResourceUpdated("x:1"))
+        b.announce(ResourceUpdated("x:1"))
+        assert updates(listener) == [ResourceUpdated("b+x:1")]
+        assert updates(alone) == [ResourceUpdated("x:1")]
+        await h.call("resources/unsubscribe", listener=listener, uri="b+x:1")
+        await h.call("resources/unsubscribe", listener=alone, uri="x:1")
+        await a.called("resources/unsubscribe")
+
+
 async def test_r49_limits_count_from_now_on() -> None:
     a = watched("a")
     async with house(a) as h:

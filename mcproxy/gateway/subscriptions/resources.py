@@ -44,6 +44,8 @@ from mcproxy.gateway.subscriptions.subscription import (
     UpstreamSubscription,
 )
 from mcproxy.gateway.subscriptions.watchers import Watchers
+from mcproxy.protocol.capabilities import reports_updates
+from mcproxy.protocol.eras import HANDSHAKE_VERSIONS
 from mcproxy.protocol.jsonrpc import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
@@ -95,23 +97,34 @@ class ResourceSubscriptions(Component):
         """Clients that are served by another link than before watch over that one."""
         self._limits = change.settings.proxy.limits
         self._gauge()
-        for listener, key, spelling in self._watchers.everyone():
-            self._move(listener, key, spelling)
+        for listener, key, client_uri in self._watchers.everyone():
+            self._respell(listener, key, client_uri)
+            self._move(listener, key, client_uri)
             if key.link.upstream not in self._upstreams:
                 self._subscriptions[key].gap = True
 
     def join(self, listener: Listener) -> None:
         """As well for one that is there already, whose caller may be served by other links than before."""
-        for key, spelling in self._watchers.held(listener):
-            self._move(listener, key, spelling)
+        for key, client_uri in self._watchers.held(listener):
+            self._move(listener, key, client_uri)
 
-    def _move(self, listener: Listener, key: ResourceKey, spelling: str) -> None:
+    def _move(self, listener: Listener, key: ResourceKey, client_uri: str) -> None:
         now = ResourceKey(self._link(listener, key), key.uri)
         if now != key:
-            self.unwatch(key, listener, spelling)
-            self._add(now, listener, spelling)
+            self.unwatch(key, listener, client_uri)
+            self._add(now, listener, client_uri)
             self._subscriptions[now].gap = True
             self._syncs.want(now)
+
+    def _respell(self, listener: Listener, key: ResourceKey, client_uri: str) -> None:
+        """Where a reload gave a listener's URI to another resource or none, tells it the one that it can read now."""
+        layout, told = self._catalogue.layout(listener.caller), self._watchers.told_uri(key, listener, client_uri)
+        if listener not in self._listeners or not layout.shows(key.link.upstream):
+            return
+        space = layout.space(key.link.upstream)
+        read = self._catalogue.view(listener.caller).resource(told)
+        if read is None or (read[0].upstream, read[1]) != (space.upstream, key.uri):
+            self._watchers.tell(key, listener, client_uri, space.expose_uri(key.uri))
 
     async def run(self) -> None:
         """Subscribes and unsubscribes upstream until cancelled."""
@@ -119,40 +132,43 @@ class ResourceSubscriptions(Component):
 
     async def subscribe(self, call: Call) -> Outcome:
         """Answers once the upstream agreed, or at once where it is away: then it is asked when it returns."""
-        listener, spelling = _listener(call), _uri(call)
+        listener, client_uri = _listener(call), _uri(call)
         if listener not in self._listeners:
             raise McpError(INVALID_REQUEST, "this session has ended")
-        space, own = self._resolver.resource(spelling, call)
+        space, own = self._resolver.resource(client_uri, call)
         check_brought(space, call.caller)
-        return await self.watch(ResourceKey(self._catalogue.link(space, call.caller), own), listener, spelling)
+        return await self.watch(ResourceKey(self._catalogue.link(space, call.caller), own), listener, client_uri)
 
     async def unsubscribe(self, call: Call) -> Outcome:
         """Answers once the upstream was told where it had to be, whether anything was subscribed or not."""
         listener, uri = _listener(call), _uri(call)
-        left = [(key, spelling) for key, spelling in self._watchers.held(listener) if spelling == uri]
-        for key, spelling in left:
-            self.unwatch(key, listener, spelling)
+        held = self._watchers.held(listener)
+        left = [(key, client_uri) for key, client_uri in held if client_uri == uri] or [
+            (key, client_uri) for key, client_uri in held if self._watchers.told_uri(key, listener, client_uri) == uri
+        ]
+        for key, client_uri in left:
+            self.unwatch(key, listener, client_uri)
         for key, _ in left:
             await self._syncs.done(key)
         return Complete({})
 
-    async def watch(self, key: ResourceKey, listener: Listener, spelling: str) -> Outcome:
-        """Has `listener` hear of updates as `spelling`; where the upstream refuses, nothing is kept."""
-        if len(spelling) > MAX_URI:
+    async def watch(self, key: ResourceKey, listener: Listener, client_uri: str) -> Outcome:
+        """Has `listener` told of updates as `client_uri`; where the upstream refuses, nothing is kept."""
+        if len(client_uri) > MAX_URI:
             raise McpError(INVALID_PARAMS, f"nobody can watch a URI of more than {MAX_URI} characters")
-        if not self._watchers.holds(key, listener, spelling):
-            self._check_room(listener, spelling)
-        added = self._add(key, listener, spelling)
+        if not self._watchers.holds(key, listener, client_uri):
+            self._check_room(listener, client_uri)
+        added = self._add(key, listener, client_uri)
         settled = False
         try:
             refusal = await self._agreed(key)
             settled = refusal is None
         finally:
             if added and not settled:
-                self.unwatch(key, listener, spelling)
+                self.unwatch(key, listener, client_uri)
         return refusal or Complete({})
 
-    def _check_room(self, listener: Listener, spelling: str) -> None:
+    def _check_room(self, listener: Listener, client_uri: str) -> None:
         """Raises McpError where a listener, or its principal, watches as much as it may."""
         limits = self._limits
         most = limits.max_subscriptions_per_session
@@ -164,36 +180,36 @@ class ResourceSubscriptions(Component):
         if usage.subscriptions >= limits.max_subscriptions_per_principal:
             most = limits.max_subscriptions_per_principal
             raise _too_many(f"{most} in all your sessions and streams", "max_subscriptions_per_principal")
-        if usage.size + len(spelling) > limits.max_subscription_bytes_per_principal:
+        if usage.size + len(client_uri) > limits.max_subscription_bytes_per_principal:
             most = limits.max_subscription_bytes_per_principal
             sentence = f"{most} bytes of URIs in all your sessions and streams"
             raise _too_many(sentence, "max_subscription_bytes_per_principal")
 
-    def unwatch(self, key: ResourceKey, listener: Listener, spelling: str) -> None:
-        if self._watchers.remove(key, listener, spelling):
+    def unwatch(self, key: ResourceKey, listener: Listener, client_uri: str) -> None:
+        if self._watchers.remove(key, listener, client_uri):
             self._happened(key, SubscriptionEvent.LEFT)
             if key in self._subscriptions:
                 self._syncs.want(key)
 
     def leave(self, listener: Listener) -> None:
         """Ends all that a listener holds. The link of its session ends with it, and is told nothing."""
-        for key, spelling in self._watchers.held(listener):
+        for key, client_uri in self._watchers.held(listener):
             if key.link.owner is not None and key.link.owner == listener.caller.session:
                 self._happened(key, SubscriptionEvent.LINK_LOST)
-            self.unwatch(key, listener, spelling)
+            self.unwatch(key, listener, client_uri)
 
     def state_of(self, key: ResourceKey) -> SubscriptionState:
         """What the upstream was asked about a resource, and what it is known to do."""
         subscription = self._subscriptions.get(key)
         return SubscriptionState.ENDED if subscription is None else subscription.state
 
-    def _add(self, key: ResourceKey, listener: Listener, spelling: str) -> bool:
+    def _add(self, key: ResourceKey, listener: Listener, client_uri: str) -> bool:
         """False where the listener watches the resource under that URI already."""
         if key not in self._subscriptions:
             self._subscriptions[key] = UpstreamSubscription()
         elif key not in self._watchers:
             self._happened(key, SubscriptionEvent.WATCHED)
-        return self._watchers.add(key, listener, spelling)
+        return self._watchers.add(key, listener, client_uri)
 
     def _happened(self, key: ResourceKey, event: SubscriptionEvent) -> None:
         """Moves a subscription, if there is one, and forgets it where that ends it."""
@@ -226,37 +242,64 @@ class ResourceSubscriptions(Component):
 
     def _updated(self, link: LinkKey, update: ResourceUpdated) -> None:
         noticed = self._now()
-        meant = self._watchers.meant(link, update.uri)
-        for key in meant:
+        affected = self._watchers.affected(link, update.uri)
+        for key in affected:
             self._tell_all(key, update)
-        if meant:
+        told = bool(affected)
+        if not self._takes_subscriptions(link):
+            watching = {listener for key in affected for listener, _ in self._watchers.watchers_of(key)}
+            told = self._tell_readers(link, update, watching) or told
+        if told:
             labels = link.upstream, label_of(update)
             self._metrics.notification_delay.labels(*labels).observe(self._now() - noticed)
 
     def _tell_all(self, key: ResourceKey, update: ResourceUpdated) -> None:
-        """Those who use one spelling are told the very same, and what many see alike is asked once."""
+        """Tells all who watch a resource; who may hear it is asked once for each endpoint and principal."""
         itself = _is_itself(key, update.uri)
         # By identity: all that is told apart so is kept for as long as this takes.
         heard: dict[tuple[str, int, str], ResourceUpdated | None] = {}
         layouts: dict[int, tuple[Layout, bool]] = {}
         changes: dict[str, ResourceUpdated] = {}
         told = 0
-        for listener, spelling in self._watchers.watchers_of(key):
+        for listener, client_uri in self._watchers.watchers_of(key):
             caller = listener.caller
-            whose = caller.endpoint, id(caller.principal), spelling
+            whose = caller.endpoint, id(caller.principal), client_uri
             if whose not in heard:
                 layout = self._catalogue.layout(caller)
                 if id(layout) not in layouts:
                     layouts[id(layout)] = layout, _may_hear(layout, key, update.uri)
                 heard[whose] = None
                 if layouts[id(layout)][1]:
-                    uri = spelling if itself else layout.space(key.link.upstream).expose_uri(update.uri)
+                    uri = client_uri if itself else layout.space(key.link.upstream).expose_uri(update.uri)
                     heard[whose] = changes.get(uri) or changes.setdefault(uri, _update(uri, update.params))
             change = heard[whose]
             if change is not None:
                 listener.signal(change)
                 told += 1
         self._listeners.count(key.link.upstream, update, told)
+
+    def _tell_readers(self, link: LinkKey, update: ResourceUpdated, watching: set[Listener]) -> bool:
+        """Of a server that takes no subscriptions, tells the handshake clients that can read the resource.
+
+        There they would hear of it without the gateway. Stateless clients hear of what they asked for alone.
+        """
+        readers = [
+            listener
+            for listener in self._listeners.served_by(link)
+            if listener not in watching
+            and listener.caller.version in HANDSHAKE_VERSIONS
+            and self._catalogue.may_read(listener.caller, link.upstream, update.uri)
+        ]
+        for listener in readers:
+            space = self._catalogue.layout(listener.caller).space(link.upstream)
+            change = _update(space.expose_uri(update.uri), update.params)
+            self._listeners.signal(listener, link.upstream, change)
+        return bool(readers)
+
+    def _takes_subscriptions(self, link: LinkKey) -> bool:
+        """False where the server is known to offer none: it is asked for none, and may report updates all the same."""
+        identity = self._catalogue.identity(link)
+        return identity is None or reports_updates(identity.capabilities)
 
     def _tell(self, listener: Listener, key: ResourceKey, uri: str, params: Params) -> None:
         """Not of what the listener may not read by now."""
@@ -334,15 +377,16 @@ class ResourceSubscriptions(Component):
             await self._unsubscribe(key)
         if gap and subscription.failures <= 1:
             self._invalidate(key)
-            for listener, spelling in self._watchers.watchers_of(key):
-                self._tell(listener, key, spelling, {})
+            for listener, client_uri in self._watchers.watchers_of(key):
+                self._tell(listener, key, client_uri, {})
 
     async def _subscribe(self, key: ResourceKey, subscription: UpstreamSubscription) -> None:
         subscription.refusal = None
         # The link of a session is made by the request itself.
         is_up = self._catalogue.is_up(key.link)
         self._happened(key, SubscriptionEvent.SENT if is_up else SubscriptionEvent.SENT_UNCONNECTED)
-        outcome = await self._ask(key, SUBSCRIBE)
+        offers = self._takes_subscriptions(key.link)
+        outcome = await self._ask(key, SUBSCRIBE) if offers else Complete({})
         match outcome:
             case Complete():
                 self._agreed_to(key, subscription)
@@ -374,7 +418,7 @@ class ResourceSubscriptions(Component):
 
     async def _unsubscribe(self, key: ResourceKey) -> None:
         self._happened(key, SubscriptionEvent.WITHDRAWN)
-        if self._catalogue.is_up(key.link):
+        if self._catalogue.is_up(key.link) and self._takes_subscriptions(key.link):
             await self._ask(key, UNSUBSCRIBE)
 
     async def _ask(self, key: ResourceKey, method: str) -> Outcome:
@@ -407,7 +451,7 @@ def _uri(call: Call) -> str:
 
 
 def _is_itself(key: ResourceKey, uri: str) -> bool:
-    """Whether `uri` is the topic's own, or its hearers' spelling has to do because it is too long to be passed on."""
+    """Whether watchers are told their own URI: the update is of the resource itself, or its URI too long to pass on."""
     return uri == key.uri or len(uri) > MAX_URI or canonical(uri) == canonical(key.uri)
 
 

@@ -1,4 +1,8 @@
-"""Who watches which resources, of which link, and under which spelling of the URI. Plain state: sends nothing."""
+"""Which client watches which resource, over which link, and under which URI of its own. Plain state: sends nothing.
+
+A client subscribes with a URI, by which it unsubscribes; a reload may change the URI that it knows the resource by,
+which is the one that it is told of.
+"""
 
 from __future__ import annotations
 
@@ -20,115 +24,123 @@ class Usage(msgspec.Struct):
 
 
 class Watchers:
-    """Who watches what, and as which URI. `is_client` says whose subscriptions are charged to their principal."""
+    """`is_client` says whose subscriptions are charged to their principal: not those of the gateway's own cache."""
 
     def __init__(self, is_client: Callable[[Listener], bool] = lambda listener: True) -> None:
         self._is_client = is_client
         self._charged: dict[Listener, str] = {}
         """The name of the principal of each client that watches anything."""
         self._usage: dict[str, Usage] = {}
-        self._watched: dict[LinkKey, dict[str, dict[tuple[Listener, str], None]]] = {}
+        self._watched: dict[LinkKey, dict[str, dict[tuple[Listener, str], str]]] = {}
+        """By link and upstream's URI, each listener with the URI that it subscribed with: the URI that it is told."""
         self._held: dict[Listener, dict[tuple[ResourceKey, str], None]] = {}
-        self._spelled: dict[ResourceKey, dict[ResourceKey, None]] = {}
-        """What is watched, by its canonical spelling."""
+        self._by_canonical: dict[ResourceKey, dict[ResourceKey, None]] = {}
+        """The resources that are watched, by their canonical URI."""
 
     def __contains__(self, key: ResourceKey) -> bool:
         return key.uri in self._watched.get(key.link, {})
 
     def held(self, listener: Listener) -> list[tuple[ResourceKey, str]]:
-        """What a listener watches, and as which URIs."""
+        """What a listener watches, and the URIs that it subscribed with."""
         return list(self._held.get(listener, ()))
 
-    def holds(self, key: ResourceKey, listener: Listener, spelling: str) -> bool:
-        return (key, spelling) in self._held.get(listener, ())
-
-    def usage(self, principal: str) -> Usage:
-        """By the name of a principal."""
-        return self._usage.get(principal) or Usage()
+    def holds(self, key: ResourceKey, listener: Listener, uri: str) -> bool:
+        return (key, uri) in self._held.get(listener, ())
 
     def count(self, listener: Listener) -> int:
         """How many subscriptions a listener holds."""
         return len(self._held.get(listener, ()))
 
-    def add(self, key: ResourceKey, listener: Listener, spelling: str) -> bool:
-        """False where the listener watches the topic under that spelling already."""
-        watchers_of = self._watched.setdefault(key.link, {}).setdefault(key.uri, {})
-        if (listener, spelling) in watchers_of:
+    def usage(self, principal: str) -> Usage:
+        """What the clients of a principal, by its name, watch together."""
+        return self._usage.get(principal) or Usage()
+
+    def told_uri(self, key: ResourceKey, listener: Listener, uri: str) -> str:
+        """The URI that a listener is told, which subscribed with `uri`."""
+        return self._watched[key.link][key.uri][listener, uri]
+
+    def tell(self, key: ResourceKey, listener: Listener, uri: str, told_uri: str) -> None:
+        """Has a listener that subscribed with `uri` told another URI from now on."""
+        self._watched[key.link][key.uri][listener, uri] = told_uri
+
+    def add(self, key: ResourceKey, listener: Listener, uri: str) -> bool:
+        """False where the listener watches the resource under that URI already."""
+        watchers = self._watched.setdefault(key.link, {}).setdefault(key.uri, {})
+        if (listener, uri) in watchers:
             return False
-        watchers_of[listener, spelling] = None
-        self._spelled.setdefault(_canonical(key), {})[key] = None
-        self._held.setdefault(listener, {})[key, spelling] = None
+        watchers[listener, uri] = uri
+        self._by_canonical.setdefault(_canonical(key), {})[key] = None
+        self._held.setdefault(listener, {})[key, uri] = None
         if listener in self._charged or self._is_client(listener):
             self._charged.setdefault(listener, listener.caller.principal.name)
-            self._charge(listener, 1, spelling)
+            self._charge(listener, 1, uri)
         return True
 
-    def remove(self, key: ResourceKey, listener: Listener, spelling: str) -> bool:
-        """Whether that was the last to watch the topic."""
-        watchers_of = self._watched.get(key.link, {}).get(key.uri, {})
-        if (listener, spelling) not in watchers_of:
+    def remove(self, key: ResourceKey, listener: Listener, uri: str) -> bool:
+        """Whether that was the last to watch the resource."""
+        watchers = self._watched.get(key.link, {}).get(key.uri, {})
+        if (listener, uri) not in watchers:
             return False
-        del watchers_of[listener, spelling]
-        del self._held[listener][key, spelling]
+        del watchers[listener, uri]
+        del self._held[listener][key, uri]
         if listener in self._charged:
-            self._charge(listener, -1, spelling)
+            self._charge(listener, -1, uri)
         if not self._held[listener]:
             del self._held[listener]
             self._charged.pop(listener, None)
-        if not watchers_of:
+        if not watchers:
             self._forget(key)
-        return not watchers_of
-
-    def of(self, link: LinkKey) -> list[ResourceKey]:
-        return [ResourceKey(link, uri) for uri in self._watched.get(link, {})]
+        return not watchers
 
     def watchers_of(self, key: ResourceKey) -> list[tuple[Listener, str]]:
-        """Each listener to a topic with each spelling that it used."""
-        return list(self._watched.get(key.link, {}).get(key.uri, ()))
+        """Each listener to a resource, with the URI by which it is to be told of it."""
+        watches = self._watched.get(key.link, {}).get(key.uri, {})
+        return [(listener, told_uri) for (listener, _), told_uri in watches.items()]
 
     def everyone(self) -> list[tuple[Listener, ResourceKey, str]]:
-        """Each listener with each topic, and as which URI it watches that."""
+        """Each listener with each resource that it watches, and the URI that it subscribed with."""
         return [(listener, key, uri) for listener, held in self._held.items() for key, uri in held]
 
     def all_of(self, upstream: str) -> Iterator[Listener]:
-        """Who watches anything of an upstream, once for each subscription."""
-        for link, keys in self._watched.items():
+        """The listeners to resources of an upstream, once for each subscription."""
+        for link, resources in self._watched.items():
             if link.upstream == upstream:
-                for watchers_of in keys.values():
-                    yield from (listener for listener, _ in watchers_of)
+                for watchers in resources.values():
+                    yield from (listener for listener, _ in watchers)
 
-    def meant(self, link: LinkKey, uri: str) -> list[ResourceKey]:
-        """The topics that an upstream means by `uri`: that one, else its other spellings, else what it lies in.
+    def affected(self, link: LinkKey, uri: str) -> list[ResourceKey]:
+        """The watched resources that an upstream means by `uri`.
 
+        That one, else its other spellings, else those that it is a part of.
         2025-11-25, schema, ResourceUpdatedNotification: it may be a sub-resource of what was subscribed to.
         """
         if ResourceKey(link, uri) in self:
             return [ResourceKey(link, uri)]
-        # What is longer has a name that nobody watches under another spelling; what it lies in may be watched.
+        # A longer URI is too long to be watched under another spelling; a resource that it is a part of may be watched.
         spelling = canonical(uri[:MAX_URI])
-        same = self._spelled.get(ResourceKey(link, spelling))
+        same = self._by_canonical.get(ResourceKey(link, spelling))
         if same is not None:
             return list(same)
-        within = (self._spelled.get(ResourceKey(link, whole), ()) for whole in dict.fromkeys(wholes(spelling)))
+        within = (self._by_canonical.get(ResourceKey(link, whole), ()) for whole in dict.fromkeys(wholes(spelling)))
         return [key for keys in within for key in keys]
 
-    def _charge(self, listener: Listener, number: int, spelling: str) -> None:
+    def _charge(self, listener: Listener, number: int, uri: str) -> None:
         name = self._charged[listener]
         usage = self._usage.setdefault(name, Usage())
         usage.subscriptions += number
-        usage.size += number * len(spelling)
+        usage.size += number * len(uri)
         if not usage.subscriptions:
             del self._usage[name]
 
     def _forget(self, key: ResourceKey) -> None:
-        """Lets go of a topic that nobody watches any more."""
+        """Lets go of a resource that no listener watches any more."""
         del self._watched[key.link][key.uri]
         if not self._watched[key.link]:
             del self._watched[key.link]
-        same = self._spelled[_canonical(key)]
+        same = self._by_canonical[_canonical(key)]
         del same[key]
         if not same:
-            del self._spelled[_canonical(key)]
+            del self._by_canonical[_canonical(key)]
 
 
 def _canonical(key: ResourceKey) -> ResourceKey:

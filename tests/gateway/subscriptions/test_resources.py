@@ -10,6 +10,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from msgspec.structs import replace
 
 from mcproxy.call.calls import Call, Outcome
 from mcproxy.call.clients import ResourceUpdated
@@ -17,6 +18,7 @@ from mcproxy.call.identity import Principal
 from mcproxy.call.upstreams import PushChannel, Retired
 from mcproxy.gateway.listings.keys import LinkKey, ResourceKey
 from mcproxy.gateway.subscriptions.watchers import Watchers
+from mcproxy.protocol.eras import LATEST
 from mcproxy.protocol.jsonrpc import raw
 from mcproxy.protocol.methods import SUBSCRIBE, UNSUBSCRIBE, Kind
 from tests.depth import examples
@@ -441,11 +443,10 @@ class WatchersAgainstAList(RuleBasedStateMachine):
 
     @invariant()
     def agree(self) -> None:
-        for link in LINKS:
-            assert set(self.watchers.of(link)) == {topic for topic, _, _ in self.model if topic.link == link}
+        assert {key for _, key, _ in self.watchers.everyone()} == {topic for topic, _, _ in self.model}
         for topic, _, _ in self.model:
             assert topic in self.watchers
-            assert self.watchers.meant(topic.link, topic.uri) == [topic]
+            assert self.watchers.affected(topic.link, topic.uri) == [topic]
             heard = Counter((id(listener), spelling) for listener, spelling in self.watchers.watchers_of(topic))
             assert heard == Counter((id(who), spelling) for other, who, spelling in self.model if other == topic)
         for person in self.people:
@@ -468,7 +469,7 @@ def watching(*uris: str) -> Watchers:
 
 
 def meant(watchers: Watchers, uri: str) -> set[str]:
-    topics = watchers.meant(LINK, uri)
+    topics = watchers.affected(LINK, uri)
     assert len(set(topics)) == len(topics)
     return {topic.uri for topic in topics}
 
@@ -495,7 +496,7 @@ async def test_r1_a_storm_of_updates_that_nobody_watches_costs_little_however_mu
     watchers = watching(*(f"file:///{number}" for number in range(10_000)))
     begun = time.process_time()
     for number in range(200):
-        assert watchers.meant(LINK, f"file:///unknown/{number}") == []
+        assert watchers.affected(LINK, f"file:///unknown/{number}") == []
     assert time.process_time() - begun < 1
 
 
@@ -539,3 +540,48 @@ async def test_notifications_are_counted_on_both_sides_and_timed() -> None:
         assert h.metrics.registry.get_sample_value("mcproxy_upstream_notifications_total", labels) == 2
         assert h.metrics.registry.get_sample_value("mcproxy_notifications_total", labels) == 3
         assert h.metrics.registry.get_sample_value("mcproxy_notification_delay_seconds_count", labels) == 1
+
+
+SILENT: dict[str, object] = {"resources": {}}
+"""The capabilities of a server that offers no subscriptions."""
+
+
+def silent(name: str = "a") -> FakeUpstream:
+    return FakeUpstream(name, **SILENT)
+
+
+async def test_an_update_of_a_server_without_subscriptions_reaches_the_handshake_clients_that_can_read_it() -> None:
+    async with house(silent(), watchable("b"), options={"a": {"resources": {"exclude": ["hidden:*"]}}}) as h:
+        await h.ready()
+        handshake, alone, elsewhere = h.listener(), h.listener("a"), h.listener("b")
+        stateless = FakeListener(replace(handshake.caller, version=LATEST))
+        h.gateway.join(stateless)
+        updated(h["a"], "x:1")
+        updated(h["a"], "hidden:1")
+        assert handshake.changes == [ResourceUpdated("a+x:1")]
+        assert alone.changes == [ResourceUpdated("x:1")]
+        assert elsewhere.changes == stateless.changes == []
+
+
+async def test_a_resource_of_a_server_without_subscriptions_is_watched_at_the_gateway_alone() -> None:
+    async with house(silent(), watchable("b")) as h:
+        await h.ready()
+        stateless = FakeListener(replace(h.listener().caller, version=LATEST))
+        h.gateway.join(stateless)
+        assert decoded(await subscribe(h, stateless, "a+x:1")) == {}
+        assert h["a"].count(SUBSCRIBE) == 0
+        updated(h["a"], "x:1")
+        updated(h["a"], "x:2")
+        assert stateless.changes == [ResourceUpdated("a+x:1")]
+        await unsubscribe(h, stateless, "a+x:1")
+        await quiet()
+        assert h["a"].count(UNSUBSCRIBE) == 0
+
+
+async def test_a_client_that_watches_hears_once_of_an_update_of_a_server_without_subscriptions() -> None:
+    async with house(silent(), watchable("b")) as h:
+        await h.ready()
+        listener = h.listener()
+        await subscribe(h, listener, "a+x:1")
+        updated(h["a"], "x:1")
+        assert listener.changes == [ResourceUpdated("a+x:1")]
