@@ -65,6 +65,7 @@ _ID: Final = rb'"id"\s*+:\s*+(?P<id>-?+\d++|%b)\s*+' % _STRING
 _SCALAR: Final = rb'"(?!id")[^"\\]++"\s*+:\s*+(?:%b|-?+\d++|null)\s*+' % _STRING
 _FIRST_ID: Final = re.compile(rb"(?:\xef\xbb\xbf)?\s*+\{\s*+(?:%b,\s*+)*+%b[,}]" % (_SCALAR, _ID), re.DOTALL)
 _LAST_ID: Final = re.compile(rb",\s*+%b(?:,\s*+%b)*+\}\s*\Z" % (_ID, _SCALAR), re.DOTALL)
+_KIND: Final = re.compile(rb'"(method|result|error)"\s*+:')
 _NO_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
 _STEPS: Final = bytes(1 if byte in b"[{" else 255 for byte in range(256))
 """By a bracket: how it changes the depth, as a signed byte."""
@@ -211,7 +212,7 @@ def _read_closely(data: bytes | Raw) -> Message:
         if _is_json(data):
             raise InvalidMessage(INVALID_REQUEST, "a message must be a JSON object") from error
         id = _legible_id(bytes(data))
-        is_answer = id is not None and b'"method"' not in bytes(data)
+        is_answer = id is not None and not reads_as_call(bytes(data))
         raise InvalidMessage(PARSE_ERROR, _fault(data, error), id, is_answer=is_answer) from error
     id = _read_id(envelope.id)
     if envelope.jsonrpc is UNSET or parse_text(envelope.jsonrpc) != VERSION:
@@ -402,6 +403,12 @@ def _read_error(member: Raw, id: RequestId | None) -> ErrorObject:
         sentence = f"malformed error: {_reason(reason)}"
         raise InvalidMessage(INVALID_REQUEST, sentence, id, is_answer=id is not None) from reason
     return ErrorObject(error.code, error.message, None if error.data is UNSET else error.data)
+
+
+def reads_as_call(data: bytes) -> bool:
+    """Whether a message that is not valid JSON looks like a call: it names its method before any result or error."""
+    found = _KIND.search(data)
+    return found is not None and found[1] == b"method"
 
 
 def _legible_id(data: bytes) -> RequestId | None:

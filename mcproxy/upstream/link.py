@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Protocol
+from typing import Final, Protocol
 
 import anyio
 from anyio.abc import TaskGroup
@@ -18,6 +18,9 @@ from mcproxy.call.upstreams import ServerIdentity
 from mcproxy.pending_requests import PeerGone, Send
 from mcproxy.protocol.jsonrpc import Message
 from mcproxy.upstream.context import LinkContext
+
+BOM: Final = b"\xef\xbb\xbf"
+"""A byte order mark, which some servers put before JSON. RFC 8259, section 8.1: a parser may ignore it."""
 
 
 class Unreachable(Exception):

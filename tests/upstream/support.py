@@ -65,6 +65,17 @@ class FakeClient:
         return raw(self.answer)
 
 
+UNREADABLE = {
+    "half a surrogate pair": b'{"jsonrpc":"2.0","id":ID,"result":{"content":[{"type":"text","text":"\\ud800"}]}}',
+    "NaN": b'{"jsonrpc":"2.0","id":ID,"result":{"content":[],"structuredContent":{"value":NaN}}}',
+    "invalid UTF-8": b'{"jsonrpc":"2.0","id":ID,"result":{"content":[{"type":"text","text":"\xff"}]}}',
+    "deep nesting": b'{"jsonrpc":"2.0","id":ID,"result":{"content":' + b"[" * 5000 + b"]" * 5000 + b"}}",
+    "a control character": b'{"jsonrpc":"2.0","id":ID,"result":{"content":[{"type":"text","text":"\x01"}]}}',
+    "an id at the end": b'{"result":{"method":"x","value":NaN},"jsonrpc":"2.0","id":ID}',
+}
+"""Answers to a request ID that are nearly JSON."""
+
+
 def answering(value: object) -> FakeClient:
     client = FakeClient(value)
     client.may_answer.set()

@@ -27,7 +27,7 @@ from mcproxy.settings import UpstreamSettings
 from mcproxy.upstream.child.lines import LineDecoder, LineTooLong
 from mcproxy.upstream.child.stdin import ChildStdin, stdin_pipe
 from mcproxy.upstream.context import LinkContext
-from mcproxy.upstream.link import Duplex, NotAccepted, Unreachable, task_group
+from mcproxy.upstream.link import BOM, Duplex, NotAccepted, Unreachable, task_group
 from mcproxy.upstream.stderr_tail import LineRateLimit
 
 log = structlog.get_logger()
@@ -44,6 +44,9 @@ LINES_PER_TURN: Final = 100
 """Lines that are read in a row before other tasks have a turn (R1)."""
 QUOTED_STDERR_LINES: Final = 10
 """The last lines of stderr, quoted in the reason of an exit."""
+
+
+_AFTER_BOM: Final = (BOM + b"{", BOM + b"[")
 
 
 @asynccontextmanager
@@ -194,6 +197,8 @@ class _Child:
         line = line.strip()
         if line.startswith((b"{", b"[")):
             receive(line)
+        elif line.startswith(_AFTER_BOM):
+            receive(line.removeprefix(BOM))
         elif line:
             self._context.count_junk()
 

@@ -45,6 +45,7 @@ from mcproxy.protocol.jsonrpc import (
     parse_object,
     parse_text,
     raw,
+    reads_as_call,
 )
 from mcproxy.protocol.methods import (
     CANCELLED,
@@ -69,7 +70,17 @@ from mcproxy.upstream.attribution import (
 from mcproxy.upstream.context import LinkContext
 from mcproxy.upstream.handshake.server_requests import ServerRequests
 from mcproxy.upstream.handshake.url_elicitations import UrlElicitations
-from mcproxy.upstream.link import Duplex, Link, NotAccepted, Refused, Rejected, Unreachable, task_group, unless_gone
+from mcproxy.upstream.link import (
+    BOM,
+    Duplex,
+    Link,
+    NotAccepted,
+    Refused,
+    Rejected,
+    Unreachable,
+    task_group,
+    unless_gone,
+)
 
 SHARED_CAPABILITIES: Final[Params] = {
     "roots": Raw(b'{"listChanged":true}'),
@@ -245,7 +256,7 @@ class HandshakeConversation:
         """Takes a message as its bytes. `cause` is the request on whose own response stream it came."""
         if self._is_lost or not data or data.isspace():
             return
-        for message in messages(data):
+        for message in messages(data, cause):
             self.take(message, cause)
 
     def take(self, message: Message | InvalidMessage, cause: RequestId | None = None) -> None:
@@ -378,10 +389,18 @@ def has_answer(found: Sequence[Message | InvalidMessage], id: RequestId) -> bool
     return any(not isinstance(message, Request | Notification) and message.id == id for message in found)
 
 
-def messages(data: bytes) -> Sequence[Message | InvalidMessage]:
-    """One message, or the members of a batch (2025-03-26)."""
+def messages(data: bytes, cause: RequestId | None = None) -> Sequence[Message | InvalidMessage]:
+    """One message, or the members of a batch (2025-03-26).
+
+    Bytes without a readable id, in the response to request `cause`, are its answer, unless they read as a call.
+    """
     try:
-        batch = None if data[:1] == b"{" else parse_batch(data)
+        if data[:1] == b"{":
+            return (parse(data),)
+        data = data.removeprefix(BOM)
+        batch = parse_batch(data)
         return (parse(data),) if batch is None else batch
     except InvalidMessage as invalid:
+        if invalid.id is None and cause is not None and not reads_as_call(data):
+            return (InvalidMessage(invalid.code, invalid.reason, cause, is_answer=True),)
         return (invalid,)

@@ -183,7 +183,7 @@ class _Streamable:
             self._conversation.fail(request.id, error)
 
     def _take_body(self, body: bytes, id: RequestId) -> None:
-        for message in messages(body):
+        for message in messages(body, id):
             self._conversation.take(message if isinstance(message, Response) else self._checked(message, id), id)
         if not self._conversation.settled(id):
             raise PeerGone("the response holds no answer to the request")

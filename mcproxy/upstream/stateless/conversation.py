@@ -35,6 +35,7 @@ from mcproxy.protocol.jsonrpc import (
     parse_id,
     parse_object,
     raw,
+    reads_as_call,
 )
 from mcproxy.protocol.memo import remember_short
 from mcproxy.protocol.methods import (
@@ -49,7 +50,7 @@ from mcproxy.protocol.methods import (
 from mcproxy.protocol.tasks import DECLARED, extensions, offer, shared
 from mcproxy.upstream.attribution import Attributed, CallsInFlight
 from mcproxy.upstream.context import LinkContext
-from mcproxy.upstream.link import NotAccepted, Rejected, task_group, unless_gone
+from mcproxy.upstream.link import BOM, NotAccepted, Rejected, task_group, unless_gone
 from mcproxy.upstream.stateless import probe as probing
 from mcproxy.upstream.stateless import results
 from mcproxy.upstream.stateless.subscriptions import ListenStream, announced
@@ -208,9 +209,14 @@ class StatelessConversation:
         try:
             self.take(parse(data), cause)
         except InvalidMessage as invalid:
+            if data.startswith(BOM):
+                self.receive(data.removeprefix(BOM), cause)
+                return
             self._context.count_junk()
-            if invalid.id is not None and cause in (None, invalid.id):
-                self._requests.fail(invalid.id, Rejected(f"the answer is malformed: {invalid.reason}"))
+            # In the response to a request, bytes without a readable id are its answer, unless they read as a call.
+            id = cause if invalid.id is None and not reads_as_call(data) else invalid.id
+            if id is not None and cause in (None, id):
+                self._requests.fail(id, Rejected(f"the answer is malformed: {invalid.reason}"))
 
     def take(self, message: Message, cause: RequestId | None = None) -> None:
         match message:

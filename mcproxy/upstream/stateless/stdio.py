@@ -143,8 +143,10 @@ async def _read_answer(pipe: Duplex, context: LinkContext, requests: PendingRequ
     def receive(data: bytes) -> None:
         try:
             message = parse(data)
-        except InvalidMessage:
+        except InvalidMessage as invalid:
             context.count_junk()
+            if invalid.id is not None:
+                requests.fail(invalid.id, Unreachable(f"{QUESTION.method}: the answer is malformed: {invalid.reason}"))
             return
         if isinstance(message, Response | ErrorResponse):
             requests.settle(message)

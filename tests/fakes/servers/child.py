@@ -71,6 +71,10 @@ def on_call(request: Message) -> None:
     match params["name"]:
         case "echo":
             answer(request, arguments)
+        case "raw":
+            flush()
+            sys.stdout.buffer.write(bytes.fromhex(arguments["hex"]).replace(b"ID", str(request["id"]).encode()) + b"\n")
+            sys.stdout.buffer.flush()
         case "meta":
             answer(request, params.get("_meta"))
         case "heard":

@@ -24,6 +24,7 @@ from mcproxy.settings import UpstreamSettings, UpstreamTimeouts
 from mcproxy.upstream.child.process import REAPER
 from tests.upstream.support import (
     QUICK,
+    UNREADABLE,
     FakeClient,
     FakeListener,
     Running,
@@ -225,6 +226,22 @@ async def test_r16_a_message_over_the_cap_fails_its_upstream_with_a_clear_error(
 async def test_a_malformed_answer_fails_its_call_at_once() -> None:
     async with running(child()) as it:
         assert "malformed" in failure(await it.upstream(tool("malformed"))).error.message
+
+
+@pytest.mark.parametrize("kind", UNREADABLE)
+async def test_an_answer_that_is_nearly_json_fails_its_call_at_once_naming_why(kind: str) -> None:
+    spec = child(timeouts=QUICK.model_copy(update={"idle": 3600}))
+    async with running(spec) as it:
+        with anyio.fail_after(5):
+            failed = failure(await it.upstream(tool("raw", {"hex": UNREADABLE[kind].hex()})))
+        assert "the answer is malformed" in failed.error.message
+        assert value(await it.upstream(tool("echo", 1))) == 1
+
+
+async def test_an_answer_behind_a_byte_order_mark_is_read() -> None:
+    answer = b'\xef\xbb\xbf{"jsonrpc":"2.0","id":ID,"result":{"content":[],"structuredContent":{"value":7}}}'
+    async with running(child()) as it:
+        assert value(await it.upstream(tool("raw", {"hex": answer.hex()}))) == 7
 
 
 async def test_r17_a_missing_command_is_named_with_its_path() -> None:

@@ -10,7 +10,7 @@ import anyio
 import pytest
 from aiohttp import web
 
-from mcproxy.call.calls import Outcome
+from mcproxy.call.calls import Complete, Outcome
 from mcproxy.call.clients import ResourceUpdated
 from mcproxy.call.errors import Reason
 from mcproxy.call.upstreams import Connected, Disconnected, PushChannel, Retired, UpstreamChanged
@@ -18,7 +18,7 @@ from mcproxy.protocol.jsonrpc import ErrorObject, ErrorResponse
 from mcproxy.settings import UpstreamSettings
 from mcproxy.upstream.handshake.streamable_http import Position, session_is_lost
 from tests.fakes.servers.web import FakeStreamable, Message, error, event, events, result, serving
-from tests.upstream.support import QUICK, FakeClient, answering, failure, request, running, tool, value
+from tests.upstream.support import QUICK, UNREADABLE, FakeClient, answering, failure, request, running, tool, value
 
 pytestmark = pytest.mark.anyio
 
@@ -179,6 +179,43 @@ async def test_r76_an_error_with_the_id_of_another_request_is_no_answer() -> Non
     server.tools["lost"] = lambda s, r, m: _respond(web.json_response(error(-32001, "x", "other"), status=404))
     async with serving(server) as url, running(at(url)) as it:
         assert "lost the session" in failure(await it.upstream(tool("lost"))).error.message
+
+
+BROKEN = [
+    *UNREADABLE.values(),
+    *(answer.replace(b'"id":ID', b'"id":"\\ud800"') for answer in UNREADABLE.values()),
+    '{"jsonrpc":"2.0","id":ID,"result":{}}'.encode("utf-16"),
+]
+
+
+@pytest.mark.parametrize("number", range(len(BROKEN)))
+@pytest.mark.parametrize("as_event", [False, True])
+async def test_an_answer_that_is_nearly_json_fails_its_call_at_once_naming_why(number: int, as_event: bool) -> None:
+    server = FakeStreamable()
+
+    async def broken(_: FakeStreamable, http: web.Request, asked: Message) -> web.StreamResponse:
+        body = BROKEN[number].replace(b"ID", str(asked["id"]).encode())
+        if not as_event:
+            return web.Response(body=body, content_type="application/json")
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(http)
+        await response.write(b'data: {"method":"notifications/message","params":NaN}\n\n')
+        await response.write(b"data: " + body + b"\n\n")
+        await anyio.sleep_forever()
+        return response
+
+    server.tools["broken"] = broken
+    spec = at("", timeouts=QUICK.model_copy(update={"idle": 3600}))
+    async with serving(server, notices_hang_up=True) as url, running(spec.model_copy(update={"url": url})) as it:
+        with anyio.fail_after(5):
+            outcome = await it.upstream(tool("broken"))
+        if as_event and BROKEN[number] == UNREADABLE["invalid UTF-8"]:
+            # HTML, server-sent events, 9.2.6: a stream is decoded with replacement characters, and has none invalid.
+            assert isinstance(outcome, Complete)
+            return
+        assert "the answer is malformed" in failure(outcome).error.message
+        assert value(await it.upstream(tool("echo", 1))) == 1
+        assert server.count("initialize") == 1
 
 
 async def test_r4_a_server_that_never_takes_a_session_is_not_asked_forever() -> None:

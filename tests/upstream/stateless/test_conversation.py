@@ -23,7 +23,18 @@ from mcproxy.protocol.methods import Kind
 from mcproxy.settings import UpstreamSettings
 from tests.fakes.servers.stateless import EVERYTHING, FakeStateless, complete, notification
 from tests.fakes.servers.web import FakeSse, FakeStreamable, Message, error, event, events, serving
-from tests.upstream.support import QUICK, FakeClient, Running, decoded, failure, request, running, tool, value
+from tests.upstream.support import (
+    QUICK,
+    UNREADABLE,
+    FakeClient,
+    Running,
+    decoded,
+    failure,
+    request,
+    running,
+    tool,
+    value,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -109,6 +120,25 @@ async def test_r76_an_answer_with_the_requests_id_is_the_answer_whatever_the_sta
         assert failure(await it.upstream(tool("refuse"))).error.code == -32001
         assert value(await it.upstream(tool("succeed"))) == 1
     assert [message["method"] for message in server.heard] == ["server/discover", "tools/call", "tools/call"]
+
+
+@pytest.mark.parametrize("kind", [*UNREADABLE, "no id"])
+async def test_an_answer_that_is_nearly_json_fails_its_call_at_once_naming_why(kind: str) -> None:
+    server = FakeStateless()
+
+    async def broken(_: FakeStateless, __: web.Request, asked: Message) -> web.StreamResponse:
+        answer = UNREADABLE.get(kind, b'{"result":NaN}').replace(b"ID", str(asked["id"]).encode())
+        return web.Response(body=answer, content_type="application/json")
+
+    async def marked(_: FakeStateless, __: web.Request, asked: Message) -> web.StreamResponse:
+        answer = web.json_response(complete(asked, structuredContent={"value": 1}))
+        assert isinstance(answer.body, bytes)
+        return web.Response(body=b"\xef\xbb\xbf" + answer.body, content_type="application/json")
+
+    server.tools |= {"broken": broken, "marked": marked}
+    async with linked(server) as it:
+        assert "the answer is malformed" in failure(await it.upstream(tool("broken"))).error.message
+        assert value(await it.upstream(tool("marked"))) == 1
 
 
 async def test_r58_a_server_of_old_is_reached_by_its_handshake_over_http_and_not_asked_again() -> None:
