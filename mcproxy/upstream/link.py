@@ -16,7 +16,7 @@ from anyio.abc import TaskGroup
 from mcproxy.call.calls import Call, Outcome
 from mcproxy.call.upstreams import ServerIdentity
 from mcproxy.pending_requests import PeerGone, Send
-from mcproxy.protocol.jsonrpc import Message
+from mcproxy.protocol.jsonrpc import PARSE_ERROR, InvalidMessage, Message, reads_as_call
 from mcproxy.upstream.context import LinkContext
 
 BOM: Final = b"\xef\xbb\xbf"
@@ -70,6 +70,11 @@ def unless_gone(send: Send) -> Send:
             raise PeerGone(str(error)) from error
 
     return send_unless_gone
+
+
+def is_nearly_json(invalid: InvalidMessage, data: bytes) -> bool:
+    """Whether a message that could not be read may be an answer: no valid JSON, and no call by its first members."""
+    return invalid.code == PARSE_ERROR and not reads_as_call(data)
 
 
 Connect = Callable[[LinkContext], AbstractAsyncContextManager[Link]]

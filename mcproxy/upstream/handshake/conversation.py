@@ -45,7 +45,6 @@ from mcproxy.protocol.jsonrpc import (
     parse_object,
     parse_text,
     raw,
-    reads_as_call,
 )
 from mcproxy.protocol.methods import (
     CANCELLED,
@@ -78,6 +77,7 @@ from mcproxy.upstream.link import (
     Refused,
     Rejected,
     Unreachable,
+    is_nearly_json,
     task_group,
     unless_gone,
 )
@@ -392,7 +392,7 @@ def has_answer(found: Sequence[Message | InvalidMessage], id: RequestId) -> bool
 def messages(data: bytes, cause: RequestId | None = None) -> Sequence[Message | InvalidMessage]:
     """One message, or the members of a batch (2025-03-26).
 
-    Bytes without a readable id, in the response to request `cause`, are its answer, unless they read as a call.
+    What is nearly JSON, without a readable id, is the answer to request `cause` in whose response it came.
     """
     try:
         if data[:1] == b"{":
@@ -401,6 +401,6 @@ def messages(data: bytes, cause: RequestId | None = None) -> Sequence[Message | 
         batch = parse_batch(data)
         return (parse(data),) if batch is None else batch
     except InvalidMessage as invalid:
-        if invalid.id is None and cause is not None and not reads_as_call(data):
+        if cause is not None and invalid.id is None and is_nearly_json(invalid, data):
             return (InvalidMessage(invalid.code, invalid.reason, cause, is_answer=True),)
         return (invalid,)

@@ -35,7 +35,6 @@ from mcproxy.protocol.jsonrpc import (
     parse_id,
     parse_object,
     raw,
-    reads_as_call,
 )
 from mcproxy.protocol.memo import remember_short
 from mcproxy.protocol.methods import (
@@ -50,7 +49,7 @@ from mcproxy.protocol.methods import (
 from mcproxy.protocol.tasks import DECLARED, extensions, offer, shared
 from mcproxy.upstream.attribution import Attributed, CallsInFlight
 from mcproxy.upstream.context import LinkContext
-from mcproxy.upstream.link import BOM, NotAccepted, Rejected, task_group, unless_gone
+from mcproxy.upstream.link import BOM, NotAccepted, Rejected, is_nearly_json, task_group, unless_gone
 from mcproxy.upstream.stateless import probe as probing
 from mcproxy.upstream.stateless import results
 from mcproxy.upstream.stateless.subscriptions import ListenStream, announced
@@ -213,8 +212,8 @@ class StatelessConversation:
                 self.receive(data.removeprefix(BOM), cause)
                 return
             self._context.count_junk()
-            # In the response to a request, bytes without a readable id are its answer, unless they read as a call.
-            id = cause if invalid.id is None and not reads_as_call(data) else invalid.id
+            # In the response to a request, what is nearly JSON is its answer where no id can be read.
+            id = cause if invalid.id is None and is_nearly_json(invalid, data) else invalid.id
             if id is not None and cause in (None, id):
                 self._requests.fail(id, Rejected(f"the answer is malformed: {invalid.reason}"))
 

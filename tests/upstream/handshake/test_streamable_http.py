@@ -419,7 +419,7 @@ async def test_r43_a_get_turned_from_a_post_is_not_followed() -> None:
         ((200, "text/html", b"<h1>Welcome</h1>"), ["text/html", "Welcome"]),
         ((401, "text/plain", b"who are you, Bearer sentinel-42?"), ["HTTP 401", "credentials", "[redacted]"]),
         ((403, "application/json", b'{"jsonrpc":"2.0","id":null,"error":{"code":1,"message":"no"}}'), ["HTTP 403"]),
-        ((200, "application/json", b"{not json"), ["no answer"]),
+        ((200, "application/json", b"{not json"), ["malformed"]),
     ],
 )
 async def test_what_is_no_mcp_fails_the_call_with_status_and_excerpt(
