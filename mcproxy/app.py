@@ -49,7 +49,7 @@ from mcproxy.sealing import Sealer
 from mcproxy.service import systemd
 from mcproxy.service.reloading import Reloading
 from mcproxy.service.signals import SignalAction, handle_signals
-from mcproxy.service.state import grant_store, secret_key
+from mcproxy.service.state import grant_store, secret_key, subscriber_journal
 from mcproxy.settings import Proxy, Settings
 from mcproxy.settings.differences import Difference, diff, in_force
 from mcproxy.settings.endpoints import key_of
@@ -332,6 +332,7 @@ def _transport_context(
         tasks=tasks,
         forwarded=_forwarded(settings),
         mirrored=gateway.mirrored,
+        subscribers=subscriber_journal(settings, sealer),
     )
 
 

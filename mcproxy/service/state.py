@@ -1,15 +1,17 @@
-"""Files that outlive the process: the key that state is sealed under, and the grants of OAuth."""
+"""Files that outlive the process: the key that state is sealed under, grants of OAuth, sessions that subscribed."""
 
 from __future__ import annotations
 
 import os
 import secrets
 import tempfile
+import time
 from contextlib import suppress
 from pathlib import Path
 
 import structlog
 
+from mcproxy.downstream.handshake.subscriber_journal import SubscriberJournal
 from mcproxy.sealing import Sealer
 from mcproxy.settings import Settings
 from mcproxy.upstream.oauth.store import FileStore, GrantStore, MemoryStore
@@ -56,3 +58,14 @@ def grant_store(settings: Settings, sealer: Sealer) -> GrantStore:
         if any(spec.oauth is not None for spec in settings.upstreams):
             log.warning("logins will not survive a restart", why=str(error), remedy="set XDG_STATE_HOME")
         return MemoryStore()
+
+
+def subscriber_journal(settings: Settings, sealer: Sealer) -> SubscriberJournal:
+    """Which sessions subscribed to resources, of this run and of those before."""
+    try:
+        path = folder() / "subscribers"
+    except RuntimeError:
+        path = None
+    journal = SubscriberJournal(path, lambda key: sealer.digest("subscriber", key.encode()))
+    journal.load(time.time() - settings.proxy.limits.session_lifetime)
+    return journal

@@ -46,12 +46,15 @@ from mcproxy.protocol.jsonrpc import (
     parse_text,
     raw,
 )
-from mcproxy.protocol.methods import CANCELLED, DISCOVER, LOG_MESSAGE, METHODS, PROGRESS, Answerer, row_of
+from mcproxy.protocol.methods import CANCELLED, DISCOVER, LOG_MESSAGE, METHODS, PROGRESS, SUBSCRIBE, Answerer, row_of
 
 _INITIALIZE: Final = frozenset(row.name for row in METHODS.values() if row.opens)
 _CALLS: Final = frozenset(
     row.name for row in METHODS.values() if not row.notification and row.answerer is not Answerer.EDGE
 )
+
+
+_SUBSCRIBE: Final = METHODS[SUBSCRIBE]
 
 
 class Outlet(Protocol):
@@ -181,7 +184,10 @@ async def run_call(context: TransportContext, session: Session, id: RequestId, c
     assert isinstance(client, _SessionClient)
     answer: Answer | None = None
     try:
-        answer = _answer(id, await context.handler(call))
+        outcome = await context.handler(call)
+        if call.row is _SUBSCRIBE and isinstance(outcome, Complete) and not session.subscribed:
+            _note_subscribed(context, session)
+        answer = _answer(id, outcome)
     finally:
         client.closed = True
         # cancellation: "SHOULD NOT send a response for the cancelled request"; this one its client did not cancel.
@@ -192,6 +198,12 @@ async def run_call(context: TransportContext, session: Session, id: RequestId, c
         # Before the session, which may close its stream: this sends a batch.
         outlet.finish()
         session.finish(id)
+
+
+def _note_subscribed(context: TransportContext, session: Session) -> None:
+    session.subscribed = True
+    if session.caller.session is not None and session.has_id:
+        context.subscribers.add(session.caller.session, session.issued)
 
 
 def _answer(id: RequestId, outcome: Outcome) -> Answer:

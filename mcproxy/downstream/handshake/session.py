@@ -98,6 +98,7 @@ class Session:
         "requests",
         "state",
         "streams",
+        "subscribed",
         "transport",
     )
 
@@ -124,6 +125,8 @@ class Session:
         self.changes = PendingChanges(context.proxy.limits)
         self.calls: dict[Hashable, Cancellable] = {}
         self.last_used = now
+        self.subscribed = False
+        """Whether it ever subscribed to a resource: its id cannot open it again with its subscriptions."""
         self.open_streams = 0
         self._ask_timeout = context.proxy.ask_timeout
         self._max_calls = context.proxy.limits.max_calls_per_session
@@ -134,6 +137,11 @@ class Session:
     def is_open(self) -> bool:
         """Whether it takes calls."""
         return self.state is SessionState.OPEN
+
+    @property
+    def has_id(self) -> bool:
+        """Whether its client knows its id: over stdio, and on a stream of 2024-11-05, it does not."""
+        return self.client_stream is self.streams.listening
 
     @property
     def busy(self) -> bool:

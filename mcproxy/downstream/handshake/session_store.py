@@ -1,8 +1,8 @@
 """All live handshake sessions: opening, finding, expiring and ending them, and how many there may be.
 
 Ids are sealed, so an unknown one may be that of a session from before a restart, or of one that expired; it is opened
-again, and lacks its subscriptions. What a client ended stays ended as long as this process remembers: a restart forgets
-it, and so do many later endings.
+again, unless it had subscriptions: it would lack them. What a client ended stays ended as long as this process
+remembers: a restart forgets it, and so do many later endings.
 """
 
 from __future__ import annotations
@@ -136,6 +136,8 @@ class SessionStore:
         if self._is_too_old(payload.issued) or payload.key in self._ended:
             raise UnknownSession
         live = self._live.get(payload.key)
+        if live is None and self._context.subscribers.subscribed_earlier(payload.key):
+            raise UnknownSession
         return live or self._enter(id, transport, principal, endpoint, payload, credentials)
 
     def _is_too_old(self, issued: int) -> bool:
@@ -162,10 +164,16 @@ class SessionStore:
         self._context.audience.leave(session)
 
     def expire(self) -> None:
-        """Ends sessions that were unused for `session_idle`. Their ids stay good: a later request opens them again."""
+        """Ends sessions that were unused for `session_idle`. Their ids stay good: a later request opens them again.
+
+        But for those that subscribed: they would come back without, and no client would know.
+        """
         horizon = self._clock() - self._limits.session_idle
         for session in [session for session in self._live.values() if not session.busy and session.last_used < horizon]:
-            self.leave(session)
+            if session.subscribed:
+                self.end(session)
+            else:
+                self.leave(session)
 
     async def sweep(self) -> None:
         """Expires unused sessions until cancelled."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from anyio.abc import TaskGroup
 
@@ -17,6 +18,25 @@ from mcproxy.protocol.headers import MirroredParameter
 from mcproxy.sealing import Sealer
 from mcproxy.settings import Proxy
 from mcproxy.telemetry.metrics import Metrics
+
+
+class Subscribers(Protocol):
+    """Which sessions subscribed to resources, between runs (see `handshake.subscriber_journal`)."""
+
+    def add(self, key: str, issued: int) -> None: ...
+
+    def subscribed_earlier(self, key: str) -> bool:
+        """Whether the session with that key subscribed before this process began."""
+
+
+class _NotKept:
+    """For gateways that keep nothing between runs."""
+
+    def add(self, key: str, issued: int) -> None:
+        return
+
+    def subscribed_earlier(self, key: str) -> bool:
+        return False
 
 
 @dataclass(slots=True, eq=False)
@@ -38,6 +58,7 @@ class TransportContext:
     """Whether calls are recorded as spans, so that `traceparent` is read."""
     mirrored: Callable[[Caller, str], Sequence[MirroredParameter]] = lambda caller, tool: ()
     """The parameters of a tool, by its exposed name, that requests also carry in headers (`x-mcp-header`)."""
+    subscribers: Subscribers = field(default_factory=_NotKept)
     keep_alive: KeepAlive = field(init=False)
     """Of all event streams."""
     stream_deadlines: Deadlines = field(init=False)

@@ -277,3 +277,13 @@ async def test_r54_anonymous_callers_share_all_sessions() -> None:
             s.open("anonymous")
         with pytest.raises(TooManySessions, match=r"limits\.max_sessions\)"):
             s.open("anonymous")
+
+
+async def test_a_session_that_subscribed_and_was_idle_for_too_long_is_unknown_and_not_opened_without() -> None:
+    async with store(session_idle=10) as s:
+        subscribed = s.open()
+        subscribed.subscribed = True
+        s.clock.now += 11
+        s.sessions.expire()
+        with pytest.raises(UnknownSession):
+            s.find(subscribed.id)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -11,6 +12,7 @@ import pytest
 from mcproxy.call.calls import Call, Complete, Outcome
 from mcproxy.call.clients import ListChanged, ResourceUpdated
 from mcproxy.call.identity import Principal
+from mcproxy.downstream.handshake.subscriber_journal import SubscriberJournal
 from mcproxy.http.server import Request
 from mcproxy.protocol.jsonrpc import first_level, raw
 from mcproxy.protocol.methods import Kind
@@ -568,3 +570,24 @@ async def test_a_session_with_an_open_stream_is_not_idle() -> None:
                 assert mine in gateway.gateway.present
                 mine.signal(ListChanged(Kind.TOOLS))
                 assert "method" in await events.message()
+
+
+async def test_r56_a_restart_opens_sessions_again_but_for_those_that_had_subscriptions(tmp_path: Path) -> None:
+    def journal() -> SubscriberJournal:
+        kept = SubscriberJournal(tmp_path / "subscribers", lambda key: key)
+        kept.load(issued_after=0)
+        return kept
+
+    async with served() as first, client_of(first) as plain, client_of(first) as subscribed:
+        first.context.subscribers = journal()
+        for client in (plain, subscribed):
+            await client.open()
+        assert "result" in await subscribed.ask(request(1, "resources/subscribe", {"uri": "x:1"}))
+        assert "result" in await subscribed.ask(request(2, "ping"))
+    async with served() as second:
+        second.context.subscribers = journal()
+        for client, status in ((plain, 200), (subscribed, 404)):
+            async with client_of(second) as again:
+                again.headers = client.headers
+                async with again.post(request(3, "ping")) as response:
+                    assert response.status == status

@@ -1,0 +1,73 @@
+"""A file of the sessions that subscribed to resources, so that a restarted gateway does not open them without.
+
+A session is opened again from its id alone, which cannot tell of subscriptions: a session that had some is refused
+instead (404), so that its client initializes anew and subscribes again. Holds no URI, and of a session a digest alone.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+MAX_SESSIONS: Final = 100_000
+"""Sessions that are read from the file; the oldest are left out."""
+
+log = structlog.get_logger()
+
+
+class SubscriberJournal:
+    """`path` is None where nothing is kept between runs. `digest` makes of a session's key what is written."""
+
+    def __init__(self, path: Path | None, digest: Callable[[str], str]) -> None:
+        self._path = path
+        self._digest = digest
+        self._earlier: frozenset[str] = frozenset()
+        """Digests of sessions that subscribed before this process began."""
+
+    def load(self, issued_after: float) -> None:
+        """Reads the file, and rewrites it without sessions whose ids are too old. A Unix time in seconds."""
+        if self._path is None:
+            return
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            lines = self._path.read_text().splitlines() if self._path.exists() else []
+            kept = [line for line in lines if _issued(line) > issued_after][-MAX_SESSIONS:]
+            self._earlier = frozenset(line.partition(" ")[2] for line in kept)
+            if len(kept) < len(lines):
+                fresh = self._path.with_suffix(".new")
+                fresh.write_text("".join(f"{line}\n" for line in kept))
+                fresh.replace(self._path)
+        except (OSError, UnicodeDecodeError) as error:
+            self._give_up(error)
+
+    def add(self, key: str, issued: int) -> None:
+        """Notes that a session subscribed. `issued` is when its id was issued: a Unix time in seconds."""
+        if self._path is None:
+            return
+        try:
+            # Opened each time: another gateway of the same user may have rewritten it.
+            with open(self._path, "a", opener=_for_this_user_alone) as file:
+                file.write(f"{issued} {self._digest(key)}\n")
+        except OSError as error:
+            self._give_up(error)
+
+    def subscribed_earlier(self, key: str) -> bool:
+        return bool(self._earlier) and self._digest(key) in self._earlier
+
+    def _give_up(self, error: Exception) -> None:
+        log.warning("subscriptions will be lost with a restart", path=str(self._path), why=str(error))
+        self._path = None
+
+
+def _for_this_user_alone(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
+def _issued(line: str) -> float:
+    """When the id of a line's session was issued; of a line that is damaged, never."""
+    number, _, digest = line.partition(" ")
+    return float(number) if number.isascii() and number.isdigit() and digest else 0

@@ -1,0 +1,57 @@
+"""What is kept between runs of which sessions subscribed to resources."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mcproxy.downstream.handshake.subscriber_journal import SubscriberJournal
+
+pytestmark = pytest.mark.anyio
+
+
+def journal(path: Path | None, issued_after: float = 0) -> SubscriberJournal:
+    made = SubscriberJournal(path, lambda key: f"digest-of-{key}")
+    made.load(issued_after)
+    return made
+
+
+def test_a_session_that_subscribed_is_known_to_the_next_run_alone(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "subscribers"
+    first = journal(path)
+    first.add("a", 100)
+    assert not first.subscribed_earlier("a")
+    second = journal(path)
+    assert [second.subscribed_earlier(key) for key in "ab"] == [True, False]
+
+
+def test_sessions_whose_ids_are_too_old_are_forgotten(tmp_path: Path) -> None:
+    path = tmp_path / "subscribers"
+    first = journal(path)
+    first.add("old", 100)
+    first.add("new", 200)
+    second = journal(path, issued_after=150)
+    assert (second.subscribed_earlier("old"), second.subscribed_earlier("new")) == (False, True)
+    assert path.read_text() == "200 digest-of-new\n"
+
+
+@pytest.mark.parametrize("damage", [b"", b"\n\n", b"200", b"x y\n", b"\xff\xfe", b"200 \n"])
+def test_a_damaged_file_is_no_obstacle(tmp_path: Path, damage: bytes) -> None:
+    path = tmp_path / "subscribers"
+    path.write_bytes(damage)
+    assert not journal(path).subscribed_earlier("a")
+
+
+def test_without_a_file_nothing_is_known(tmp_path: Path) -> None:
+    (tmp_path / "a file").touch()
+    for path in (None, tmp_path / "a file" / "subscribers"):
+        kept = journal(path)
+        kept.add("a", 100)
+        assert not kept.subscribed_earlier("a")
+
+
+def test_the_file_is_for_its_user_alone(tmp_path: Path) -> None:
+    path = tmp_path / "subscribers"
+    journal(path).add("a", 100)
+    assert path.stat().st_mode & 0o077 == 0
