@@ -13,6 +13,7 @@ from mcproxy.call.clients import Audience
 from mcproxy.call.identity import Caller, Principal
 from mcproxy.concurrency.deadlines import Deadlines
 from mcproxy.concurrency.wakeup import Wakeup
+from mcproxy.downstream.io.ended_streams import EndedStreams
 from mcproxy.downstream.io.keep_alive import KeepAlive
 from mcproxy.protocol.headers import MirroredParameter
 from mcproxy.sealing import Sealer
@@ -59,6 +60,8 @@ class TransportContext:
     mirrored: Callable[[Caller, str], Sequence[MirroredParameter]] = lambda caller, tool: ()
     """The parameters of a tool, by its exposed name, that requests also carry in headers (`x-mcp-header`)."""
     subscribers: Subscribers = field(default_factory=_NotKept)
+    ended_streams: EndedStreams = field(init=False, default_factory=EndedStreams)
+    """Of subscriptions of the stateless era."""
     keep_alive: KeepAlive = field(init=False)
     """Of all event streams."""
     stream_deadlines: Deadlines = field(init=False)

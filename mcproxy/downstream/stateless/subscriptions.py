@@ -7,6 +7,7 @@ are a set. Knows no transport.
 from __future__ import annotations
 
 import asyncio
+from array import array
 from dataclasses import dataclass
 from typing import Final, Protocol, assert_never
 
@@ -164,6 +165,8 @@ class Subscription:
         self._meta = b'"%b":%b' % (META.encode(), raw(self._tag))
         self._changes = PendingChanges(context.proxy.limits)
         self._filter = SubscriptionFilter()
+        self._watched = array("q")
+        """The keys of its resources in `ended_streams`, once it is acknowledged."""
         self.acknowledged = False
         """Whether it was acknowledged, and has not ended."""
         self._closing: McpError | None = None
@@ -222,9 +225,18 @@ class Subscription:
         self.acknowledged = True
         honoured = {"notifications": raw(self._filter.members())}
         self._outlet.send(Notification(ACKNOWLEDGED, with_meta(honoured, self._tag)))
+        self._note_missed(self._filter.uris)
         # The gateway keeps the URIs, and sends updates of these alone: here it matters only whether there are any.
         self._filter = SubscriptionFilter(self._filter.flags, self._filter.uris[:1], self._filter.tasks)
         self._outlet.notify_writer()
+
+    def _note_missed(self, uris: tuple[str, ...]) -> None:
+        """R21: what a stream before this one watched may have been updated while there was none."""
+        ended = self._context.ended_streams
+        self._watched = ended.keys(self.caller, uris)
+        for key, uri in zip(self._watched, uris, strict=True):
+            if ended.missed(key):
+                self._changes.note(ResourceUpdated(uri))
 
     def close(self, refusal: McpError | None = None) -> None:
         """Ends the stream with its closing result (subscriptions, "Graceful Closure").
@@ -241,6 +253,8 @@ class Subscription:
     def end(self) -> None:
         """Sends no more changes, and lets go of its subscriptions. Idempotent."""
         self.acknowledged = False
+        self._context.ended_streams.note(self._watched)
+        self._watched = array("q")
         self._context.audience.leave(self)
 
     async def _subscribe(self) -> None:

@@ -395,3 +395,17 @@ async def test_r54_a_stream_goes_on_without_a_task_and_ends_with_its_connection(
                 assert (await events.message())["params"]["uri"] == "a://b"
             await streams_are(gateway, 0)
             assert gateway.gateway.present == []
+
+
+async def test_r21_what_was_watched_before_is_told_as_updated_when_it_is_watched_again() -> None:
+    with anyio.fail_after(5):
+        async with served() as gateway, modern_client_of(gateway) as client:
+            async with client.stream(listen({"resourceSubscriptions": ["a://b", "a://c"]})) as events:
+                await events.message()
+            await gateway.gateway.emptied_of(1)
+            async with client.stream(listen({"resourceSubscriptions": ["a://b", "a://d"]}, 2)) as events:
+                assert (await events.message())["method"] == "notifications/subscriptions/acknowledged"
+                updated = await events.message()
+                assert updated["params"] == {"uri": "a://b", "_meta": {SUBSCRIPTION: 2}}
+                signal(gateway, ResourceUpdated("a://d"))
+                assert (await events.message())["params"]["uri"] == "a://d"
