@@ -6,7 +6,8 @@ import base64
 import binascii
 import json
 import sys
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -18,12 +19,15 @@ from mcproxy import __version__
 from mcproxy.app import running
 from mcproxy.call.calls import Call, Complete, Failed, Handler, InputRequired, Outcome
 from mcproxy.call.clients import Client
-from mcproxy.call.identity import ANONYMOUS, Caller
+from mcproxy.call.identity import AGGREGATE, ANONYMOUS, Caller
+from mcproxy.call.upstreams import LinkState, UpstreamStatus
+from mcproxy.catalog.naming import SEPARATOR, layouts
 from mcproxy.cli.output import print_err, print_json, print_out, print_table
 from mcproxy.cli.runtime import ExitCode
 from mcproxy.cli.terminal import Terminal, line_reader
+from mcproxy.configuration.references import suggestion
 from mcproxy.protocol.eras import LATEST_HANDSHAKE
-from mcproxy.protocol.jsonrpc import Params, raw
+from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, METHOD_NOT_FOUND, RESOURCE_NOT_FOUND, Params, raw
 from mcproxy.protocol.methods import Kind, row_of
 from mcproxy.settings import PolicySettings, Settings
 
@@ -38,12 +42,18 @@ KINDS: Final = {
 }
 """The lists that `mcproxy list` prints together, by its argument."""
 
+_MISSING_RESOURCE: Final = frozenset({RESOURCE_NOT_FOUND, METHOD_NOT_FOUND})
+
 ListedEntry = dict[str, Any]
 """A tool, resource, template or prompt as its list has it."""
 
 
 class RequestRefused(Exception):
     """The gateway or an upstream answered with an error; the text is its message."""
+
+    def __init__(self, message: str, code: int = INTERNAL_ERROR) -> None:
+        super().__init__(message)
+        self.code = code
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +76,16 @@ class LocalClient:
 
 
 async def entries(client: LocalClient, kind: Kind) -> list[ListedEntry]:
-    """A whole list, with all its pages. Raises RequestRefused."""
+    """A whole list, with all its pages; empty where no server offers such entries. Raises RequestRefused."""
     found: list[ListedEntry] = []
     params: Params = {}
     for _ in range(MAX_PAGES):
-        page = result(await client.send(kind.list_method, params))
+        try:
+            page = result(await client.send(kind.list_method, params))
+        except RequestRefused as refused:
+            if refused.code == METHOD_NOT_FOUND:
+                return []
+            raise
         found += page.get(kind.member, [])
         if page.get("nextCursor") is None:
             break
@@ -97,7 +112,7 @@ def result(outcome: Outcome) -> ListedEntry:
         case InputRequired():
             raise RequestRefused("the server asks for input in a way that a command cannot answer")
         case Failed(error=error):
-            raise RequestRefused(error.message)
+            raise RequestRefused(error.message, error.code)
 
 
 def decoded(value: Raw) -> ListedEntry:
@@ -131,22 +146,128 @@ def _json_or_text(value: str) -> object:
 
 
 async def list_entries(settings: Settings, what: str, *, as_json: bool) -> int:
-    """Prints the tools, resources or prompts that clients see."""
-    return await _with_client(settings, lambda client: _list(client, KINDS[what], as_json))
+    """Prints the tools, resources or prompts that clients see, and to stderr why servers are not connected.
+
+    Nothing to list is FAILED if a server is not connected, else NOT_FOUND.
+    """
+    async with _gateway(settings) as local:
+        found = [(kind, entry) for kind in KINDS[what] for entry in await entries(local.client, kind)]
+        local.terminal.close()
+        if as_json:
+            print_json([entry for _, entry in found])
+        else:
+            print_table(COLUMNS, [entry_row(kind, entry) for kind, entry in found])
+        failures = local.failures()
+        for failure in failures:
+            print_err(failure)
+        if found:
+            return ExitCode.OK
+        if not failures:
+            print_err(f"no {what}")
+        return ExitCode.FAILED if failures else ExitCode.NOT_FOUND
 
 
 async def call(settings: Settings, name: str, pairs: dict[str, str], whole: ListedEntry, *, as_json: bool) -> int:
     """Calls a tool and prints its result."""
-    return await _with_client(settings, lambda client: _call(client, name, pairs, whole, as_json))
+
+    async def request(client: LocalClient) -> ListedEntry:
+        return result(await call_tool(client, name, pairs, whole))
+
+    def show(found: ListedEntry) -> int:
+        if as_json:
+            print_json(found)
+        else:
+            print_out(tool_text(found))
+        return ExitCode.FAILED if found.get("isError") is True else ExitCode.OK
+
+    return await _ask(settings, Kind.TOOLS, name, request, show)
 
 
 async def read(settings: Settings, uri: str, *, as_json: bool) -> int:
     """Reads a resource and prints its contents."""
-    return await _with_client(settings, lambda client: _read(client, uri, as_json))
+
+    async def request(client: LocalClient) -> ListedEntry:
+        return result(await read_resource(client, uri))
+
+    def show(found: ListedEntry) -> int:
+        (print_json if as_json else print_contents)(found)
+        return ExitCode.OK
+
+    return await _ask(settings, Kind.RESOURCES, uri, request, show)
 
 
-async def _with_client(settings: Settings, action: Callable[[LocalClient], Awaitable[int]]) -> int:
-    """Runs `action` once every upstream has connected or failed to.
+def needed(settings: Settings, kind: Kind, subject: str) -> Settings:
+    """The settings with all servers disabled but those that the subject's name, or URI, can be of."""
+    layout = layouts(settings.upstreams, settings.proxy.naming.max_name_length)[AGGREGATE]
+    if kind is Kind.RESOURCES:
+        located = layout.locate(subject)
+        names = set() if located is None else {located[0].upstream}
+    else:
+        names = {space.upstream for space in layout.spaces if space.may_own_name(subject)}
+    # Disabled and not left out: their prefixes stay taken, and names lead where they always do.
+    upstreams = [
+        spec if spec.name in names else spec.model_copy(update={"enabled": False}) for spec in settings.upstreams
+    ]
+    return settings.model_copy(update={"upstreams": tuple(upstreams)})
+
+
+async def _ask(
+    settings: Settings,
+    kind: Kind,
+    subject: str,
+    request: Callable[[LocalClient], Awaitable[ListedEntry]],
+    show: Callable[[ListedEntry], int],
+) -> int:
+    """Starts the servers that the subject can be of, and shows the result once the terminal is clear of progress."""
+    started = needed(settings, kind, subject)
+    if not any(spec.enabled for spec in started.upstreams):
+        print_err(_of_no_server(settings, kind, subject))
+        return ExitCode.NOT_FOUND
+    async with _gateway(started) as local:
+        try:
+            found = await request(local.client)
+        except RequestRefused as refused:
+            local.terminal.close()
+            for failure in (failures := local.failures()):
+                print_err(failure)
+            if failures:
+                return ExitCode.FAILED
+            listed = [str(entry.get(kind.key)) for entry in await entries(local.client, kind)]
+            missing = subject not in listed and (kind is Kind.TOOLS or refused.code in _MISSING_RESOURCE)
+            print_err(str(refused) + (suggestion(subject, listed) if missing else ""))
+            return ExitCode.NOT_FOUND if missing else ExitCode.FAILED
+        local.terminal.close()
+        return show(found)
+
+
+def _of_no_server(settings: Settings, kind: Kind, subject: str) -> str:
+    """Why no server is asked: the subject begins with no server's prefix."""
+    mark = SEPARATOR if kind is Kind.TOOLS else "+"
+    known = [f"{spec.prefix}{mark}" for spec in settings.upstreams if spec.enabled and spec.prefix]
+    written = subject.partition(mark)[0] + mark
+    return f"{subject!r} is of no server: names begin with {', '.join(known)}{suggestion(written, known)}"
+
+
+@dataclass(frozen=True, slots=True)
+class LocalGateway:
+    """A gateway in this process, with the person at the terminal as its client."""
+
+    client: LocalClient
+    terminal: Terminal
+    statuses: Callable[[], list[UpstreamStatus]]
+
+    def failures(self) -> list[str]:
+        """Why servers are not connected."""
+        return [
+            f"{status.name}: {status.error or 'not connected'}"
+            for status in self.statuses()
+            if status.state not in (LinkState.READY, LinkState.RETIRED)
+        ]
+
+
+@asynccontextmanager
+async def _gateway(settings: Settings) -> AsyncIterator[LocalGateway]:
+    """Yields once every server has connected or failed to.
 
     The policy does not apply: the person has the configuration, with all its secrets.
     """
@@ -156,39 +277,9 @@ async def _with_client(settings: Settings, action: Callable[[LocalClient], Await
     async with running(settings.model_copy(update={"access": access})) as app:
         await app.settled()
         try:
-            return await action(LocalClient(app.handler, terminal, terminal.capabilities))
-        except RequestRefused as refused:
-            print_err(str(refused))
-            return ExitCode.FAILED
+            yield LocalGateway(LocalClient(app.handler, terminal, terminal.capabilities), terminal, app.statuses)
         finally:
             terminal.close()
-
-
-async def _list(client: LocalClient, kinds: Sequence[Kind], as_json: bool) -> int:
-    found = [(kind, entry) for kind in kinds for entry in await entries(client, kind)]
-    if as_json:
-        print_json([entry for _, entry in found])
-    else:
-        print_table(COLUMNS, [entry_row(kind, entry) for kind, entry in found])
-    return ExitCode.OK
-
-
-async def _call(client: LocalClient, name: str, pairs: dict[str, str], whole: ListedEntry, as_json: bool) -> int:
-    found = result(await call_tool(client, name, pairs, whole))
-    if as_json:
-        print_json(found)
-    else:
-        print_out(tool_text(found))
-    return ExitCode.FAILED if found.get("isError") is True else ExitCode.OK
-
-
-async def _read(client: LocalClient, uri: str, as_json: bool) -> int:
-    found = result(await read_resource(client, uri))
-    if as_json:
-        print_json(found)
-    else:
-        print_contents(found)
-    return ExitCode.OK
 
 
 def entry_row(kind: Kind, entry: ListedEntry) -> tuple[str, str]:

@@ -1,7 +1,8 @@
 """The command line: its commands, their options and help.
 
 What carries a command out is imported when it runs, so that `--version` and a mistyped option need no library. Exit
-codes are those of `ExitCode`; nothing but MCP, or the result, is ever written to stdout.
+codes (`runtime.ExitCode`): 0 success, 1 the request failed, 2 the command line or a file is wrong, 3 nothing found, 130
+interrupted. Nothing but MCP, or the result, is ever written to stdout.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from mcproxy.configuration.problems import ConfigurationError
 commands = typer.Typer(
     name="mcproxy",
     help="One endpoint in front of many Model Context Protocol servers.",
-    epilog="Exit codes: 0 success; 1 the request failed; 2 the command line or a file is wrong.",
+    epilog="Exit codes: 0 success; 1 the request failed; 2 the command line or a file is wrong; 3 nothing found.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode="rich" if sys.stdout.isatty() else None,

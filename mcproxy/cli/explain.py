@@ -8,6 +8,7 @@ from mcproxy.app import running
 from mcproxy.call.identity import AGGREGATE, Caller, Principal
 from mcproxy.cli.output import print_err, print_json, print_out
 from mcproxy.cli.runtime import ExitCode
+from mcproxy.configuration.references import caller_names, suggestion
 from mcproxy.gateway.explaining import Explanation, kind_of
 from mcproxy.protocol.eras import LATEST
 from mcproxy.protocol.jsonrpc import Params
@@ -25,6 +26,9 @@ async def explain(
         print_err(str(error))
         return ExitCode.INPUT
     present(explanation, as_json=as_json)
+    known = caller_names(settings)
+    if known is not None and caller.name not in known:
+        print_err(f"no caller is called {caller.name!r}{suggestion(caller.name, known)}")
     return ExitCode.OK if explanation.allowed else ExitCode.FAILED
 
 

@@ -12,12 +12,13 @@ from typing import Final
 from mcproxy.app import running
 from mcproxy.call.upstreams import Connected, LinkState, UpstreamEvent, UpstreamStatus
 from mcproxy.catalog.merging import View
+from mcproxy.catalog.naming import SEPARATOR
 from mcproxy.cli.output import print_err, print_json, print_table
 from mcproxy.cli.runtime import ExitCode
 from mcproxy.protocol.methods import Kind
 from mcproxy.settings import Settings
 
-COLUMNS: Final = ("upstream", "state", "transport", "version", "offers", "latency")
+COLUMNS: Final = ("upstream", "state", "transport", "version", "offers", "latency", "names")
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,8 @@ class UpstreamReport:
     """The result of connecting to one upstream. `latency` is seconds from the start to the connection."""
 
     name: str
+    prefix: str
+    """Precedes the names of its tools and prompts, with two underscores; none if empty."""
     ok: bool
     transport: str
     version: str | None
@@ -41,12 +44,15 @@ class UpstreamReport:
     """Entries that are hidden from callers, with the reason."""
 
 
-def reports(statuses: Iterable[UpstreamStatus], view: View, latencies: Mapping[str, float]) -> list[UpstreamReport]:
+def reports(
+    statuses: Iterable[UpstreamStatus], view: View, latencies: Mapping[str, float], prefixes: Mapping[str, str]
+) -> list[UpstreamReport]:
     """One report per upstream, from its state and from its entries in the catalogue."""
     counts = Counter((shown.upstream, kind) for kind, list_ in view.lists.items() for shown in list_)
     return [
         UpstreamReport(
             name=status.name,
+            prefix=prefixes.get(status.name, ""),
             ok=status.state is LinkState.READY,
             transport=status.transport,
             version=status.identity.version if status.identity else None,
@@ -73,6 +79,7 @@ def report_row(report: UpstreamReport) -> tuple[str, ...]:
         f"{report.version} ({report.era})" if report.version else "",
         offers if report.ok else "",
         f"{report.latency:.2f} s" if report.latency is not None else "",
+        f"{report.prefix}{SEPARATOR}*" if report.prefix else "*",
     )
 
 
@@ -80,6 +87,11 @@ def remarks(report: UpstreamReport) -> list[str]:
     """What does not fit in a row: the error, renamed entries and hidden ones."""
     return [
         *([f"{report.name}: {report.error or 'not connected'}"] if not report.ok else []),
+        *(
+            [f"{report.name}: its names begin with {report.prefix}{SEPARATOR}; `prefix` chooses another beginning"]
+            if report.prefix and report.prefix != report.name
+            else []
+        ),
         *(f"{report.name}: {name} is exposed as {exposed}" for name, exposed in report.renamed.items()),
         *(f"{report.name}: {name or 'an entry'} is hidden: {why}" for name, why in report.refused.items()),
     ]
@@ -96,7 +108,8 @@ async def connect(settings: Settings, *, as_json: bool, strict: bool) -> int:
 
     async with running(settings, on_event=note) as app:
         await app.settled()
-        found = reports(app.statuses(), app.catalogue(), latencies)
+        prefixes = {spec.name: spec.prefix for spec in settings.upstreams}
+        found = reports(app.statuses(), app.catalogue(), latencies, prefixes)
     if as_json:
         print_json([dataclasses.asdict(report) for report in found])
     else:

@@ -22,9 +22,11 @@ class ExitCode(IntEnum):
     OK = 0
     """It worked."""
     FAILED = 1
-    """What was asked for failed."""
+    """The request failed."""
     INPUT = 2
     """The command line, the configuration or another file is wrong."""
+    NOT_FOUND = 3
+    """What was asked for does not exist: no such tool or resource, or nothing to list."""
     INTERRUPTED = 130
     """Ctrl-C, as shells number it."""
 

@@ -84,15 +84,15 @@ def _of_keys(settings: Settings) -> Iterator[Finding]:
             for index, role in enumerate(key.roles):
                 if role not in used:
                     path = (*_KEYS, caller, number, "roles", index)
-                    yield Finding(path, f"the role {role!r} is defined nowhere{_suggestion(role, used)}")
+                    yield Finding(path, f"the role {role!r} is defined nowhere{suggestion(role, used)}")
 
 
 def _of_principals(settings: Settings) -> Iterator[Finding]:
-    callers = _callers(settings)
+    callers = caller_names(settings)
     for name in settings.access.policy.principals:
         if callers is not None and name not in callers:
             path = (*_POLICY, "principals", name)
-            yield Finding(path, f"no caller is called {name!r}{_suggestion(name, callers)}")
+            yield Finding(path, f"no caller is called {name!r}{suggestion(name, callers)}")
 
 
 def _of_roles(settings: Settings) -> Iterator[Finding]:
@@ -104,13 +104,13 @@ def _of_roles(settings: Settings) -> Iterator[Finding]:
 def _unknown_globs(names: Collection[str], globs: Iterable[str], path: Path) -> Iterator[Finding]:
     for index, glob in enumerate(globs):
         if glob != "*" and not any(fnmatchcase(name, glob) for name in names):
-            sentence = f"no server matches {glob!r}{_suggestion(glob, names)}"
+            sentence = f"no server matches {glob!r}{suggestion(glob, names)}"
             yield Finding((*path, "upstreams", index), sentence)
 
 
 def _unattainable(roles: Collection[str] | None, role: str, path: Path) -> Iterator[Finding]:
     if roles is not None and role not in roles:
-        yield Finding(path, f"no caller can have the role {role!r}{_suggestion(role, roles)}")
+        yield Finding(path, f"no caller can have the role {role!r}{suggestion(role, roles)}")
 
 
 def _names(settings: Settings) -> Collection[str]:
@@ -144,7 +144,7 @@ def _attainable_roles(settings: Settings) -> Collection[str] | None:
     return {EVERYONE, *(role for roles in granted for role in roles)}
 
 
-def _callers(settings: Settings) -> Collection[str] | None:
+def caller_names(settings: Settings) -> Collection[str] | None:
     """The names that callers can have; None where another party names them."""
     authentication = settings.access.authentication
     named_elsewhere = authentication.oauth.issuers or authentication.forwarded.trusted
@@ -153,6 +153,7 @@ def _callers(settings: Settings) -> Collection[str] | None:
     return {*authentication.keys, authentication.stdio.name, *(() if authentication.required else ("anonymous",))}
 
 
-def _suggestion(name: str, known: Collection[str]) -> str:
+def suggestion(name: str, known: Collection[str]) -> str:
+    """The end of a sentence that names the nearest of the known names, if any is near."""
     nearest = difflib.get_close_matches(name, sorted(known), n=1)
     return f"; did you mean {nearest[0]!r}?" if nearest else ""

@@ -18,6 +18,7 @@ from mcproxy.gateway.listings.keys import LinkKey
 from mcproxy.gateway.listings.state import Catalogue
 from mcproxy.protocol.jsonrpc import Params
 from mcproxy.protocol.methods import METHODS, Kind, Subject
+from mcproxy.settings.endpoints import is_key
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +68,11 @@ def explain(
     return Explanation(all(step.passes for step in steps), tuple(steps))
 
 
+def _path(endpoint: str) -> str:
+    """The path of an endpoint, as `mcproxy explain --endpoint` takes it."""
+    return f"/mcp{endpoint}" if endpoint == AGGREGATE or is_key(endpoint) else f"/servers/{endpoint}"
+
+
 @dataclass(frozen=True, slots=True)
 class _Found:
     """What a name, or URI, is of."""
@@ -104,7 +110,7 @@ class _Walk:
         return [space for space in layout.spaces if kind is not Kind.RESOURCES and space.may_own_name(subject)]
 
     def _endpoint(self, layout: Layout) -> Step:
-        name = layout.endpoint or "the one of all upstreams"
+        name = _path(layout.endpoint)
         if layout.endpoint != AGGREGATE and not layout.spaces:
             return Step("endpoint", False, f"{name} has nothing, or does not exist")
         if not self.catalogue.exists(layout.endpoint, self.caller.principal):

@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -185,11 +186,72 @@ def test_call_goes_through_the_gateway(config: Path) -> None:
     assert '"7"' in json.dumps(json.loads(done.stdout)), "the schema says string"
 
 
-def test_a_tool_that_fails_and_one_that_is_unknown_exit_with_1(config: Path) -> None:
+def test_r87_a_tool_that_fails_exits_with_1_and_an_unknown_one_with_3(config: Path) -> None:
     assert run("call", "odd__fail", "-c", config).returncode == 1
-    unknown = run("call", "odd__nothing", "-c", config)
-    assert unknown.returncode == 1
-    assert "odd__nothing" in unknown.stderr
+    unknown = run("call", "odd__ecoh", "-c", config)
+    assert unknown.returncode == 3
+    assert "Unknown tool: odd__ecoh; did you mean 'odd__echo'?" in unknown.stderr
+
+
+def test_r87_a_tool_or_resource_of_no_server_exits_with_3_and_starts_none(tmp_path: Path) -> None:
+    path, started = starting(tmp_path)
+    done = run("call", "ood__echo", "-c", path)
+    assert (done.returncode, "did you mean 'odd__'?" in done.stderr) == (3, True)
+    assert run("read", "ood+file:///x", "-c", path).returncode == 3
+    assert not started.exists()
+
+
+def test_a_call_starts_the_server_of_its_name_alone(tmp_path: Path) -> None:
+    path, started = starting(tmp_path)
+    done = run("call", "odd__echo", "--arg", "text=7", "-c", path)
+    assert (done.returncode, done.stdout) == (0, '{"said": {"text": "7"}}\n'), done.stderr
+    assert run("read", "odd+odd:memo", "-c", path).returncode == 0
+    assert not started.exists()
+
+
+def starting(folder: Path) -> tuple[Path, Path]:
+    """A configuration of a good server and a neighbour that never answers, and the file that it makes on starting."""
+    started = folder / "started"
+    script = f"import pathlib, time; pathlib.Path({str(started)!r}).touch(); time.sleep(600)"
+    odd = {
+        "command": sys.executable,
+        "args": ["-m", "tests.system.odd_server"],
+        "cwd": str(Path(__file__).parents[2]),
+    }
+    slow = {"command": sys.executable, "args": ["-c", script]}
+    path = folder / "mcproxy.json"
+    path.write_text(json.dumps({"mcpServers": {"odd": odd, "slow": slow}}))
+    return path, started
+
+
+def test_r87_a_list_fails_where_every_server_failed_and_says_why(broken: Path) -> None:
+    done = run("list", "tools", "-c", broken)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "gone: the command /no/such/command does not exist" in done.stderr
+
+
+def test_r87_nothing_to_list_is_neither_success_nor_failure(tmp_path: Path) -> None:
+    path = tmp_path / "mcproxy.yaml"
+    path.write_text("mcpServers: {}\n")
+    done = run("list", "prompts", "-c", path)
+    assert (done.returncode, done.stdout, done.stderr) == (3, "", "no prompts\n")
+
+
+def test_the_result_of_a_call_begins_a_line_of_its_own_after_the_progress(config: Path) -> None:
+    screen, keyboard = os.openpty()
+    command = [sys.executable, "-m", "mcproxy", "call", "odd__report", "-c", str(config)]
+    environment = {**os.environ, "TERM": "xterm-256color"}
+    with subprocess.Popen(command, stdin=keyboard, stdout=keyboard, stderr=keyboard, env=environment) as done:
+        os.close(keyboard)
+        written = b""
+        with suppress(OSError):  # the other side is closed
+            while chunk := os.read(screen, 65536):
+                written += chunk
+    os.close(screen)
+    assert done.returncode == 0, written
+    progress, _, _ = written.rpartition(b"report: done")
+    assert b"\x1b[?25l" in progress, "no progress was shown"
+    assert progress.endswith((b"\x1b[2K", b"\n")), written
 
 
 def test_read_prints_a_resource(config: Path) -> None:

@@ -125,3 +125,14 @@ def test_a_method_about_nothing_cannot_be_explained(config: Path, capsys: pytest
 @pytest.mark.parametrize(("path", "key"), [("/mcp", ""), ("mcp/", ""), ("/mcp/team", "/team"), ("/servers/a b", "a b")])
 def test_endpoints_are_named_by_their_paths(path: str, key: str) -> None:
     assert endpoint_key(path) == key
+
+
+def test_r87_an_explanation_names_the_endpoint_by_its_path(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for path in ("/mcp", "/mcp/team", "/servers/files"):
+        code("explain", "-c", config, "-p", "bot", "--role", "ops", "--endpoint", path, "tools/call", "files__x")
+        assert capsys.readouterr().out.splitlines()[0].split() == ["yes", "endpoint", path]
+
+
+def test_r87_a_principal_that_does_not_exist_is_told(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert code("explain", "-c", config, "-p", "bto", "tools/call", "files__x") == 1
+    assert "no caller is called 'bto'" in capsys.readouterr().err

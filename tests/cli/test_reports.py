@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from mcproxy.cli.reports import UpstreamReport, remarks, report_row
 
 READY = UpstreamReport(
-    "git", True, "stdio", "2025-11-25", "handshake", 0.5, 3, 1, 1, 0, None, {"a b": "git__a_b"}, {"": "no"}
+    "git", "git", True, "stdio", "2025-11-25", "handshake", 0.5, 3, 1, 1, 0, None, {"a b": "git__a_b"}, {"": "no"}
 )
-DOWN = UpstreamReport("web", False, "http", None, None, None, 0, 0, 0, 0, "refused", {}, {})
+DOWN = UpstreamReport("web", "", False, "http", None, None, None, 0, 0, 0, 0, "refused", {}, {})
 
 
 def test_an_upstream_is_a_row_and_its_oddities_are_remarks() -> None:
     offers = "3 tools, 2 resources, 0 prompts"
-    assert report_row(READY) == ("git", "ready", "stdio", "2025-11-25 (handshake)", offers, "0.50 s")
+    assert report_row(READY) == ("git", "ready", "stdio", "2025-11-25 (handshake)", offers, "0.50 s", "git__*")
     assert remarks(READY) == ["git: a b is exposed as git__a_b", "git: an entry is hidden: no"]
     assert report_row(DOWN)[1:4] == ("failed", "http", "")
     assert remarks(DOWN) == ["web: refused"]
+
+
+def test_r87_a_prefix_that_is_not_the_name_is_told() -> None:
+    report = replace(READY, name="my_server", prefix="my-server", renamed={}, refused={})
+    assert report_row(report)[-1] == "my-server__*"
+    assert remarks(report) == ["my_server: its names begin with my-server__; `prefix` chooses another beginning"]

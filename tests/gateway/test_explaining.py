@@ -75,9 +75,9 @@ def explain(gateway: House, method: str, subject: str, endpoint: str = "", **arg
             "files__look",
             "/team",
             "endpoint",
-            "/team is for ops alone, and for those who may use something of it",
+            "/mcp/team is for ops alone, and for those who may use something of it",
         ),
-        ("tools/call", "x", "/nil", "endpoint", "/nil has nothing, or does not exist"),
+        ("tools/call", "x", "/nil", "endpoint", "/mcp/nil has nothing, or does not exist"),
     ],
 )
 async def test_the_last_step_is_what_decides(method: str, subject: str, endpoint: str, last: str, why: str) -> None:
