@@ -175,7 +175,7 @@ class ClientConnection(asyncio.Protocol):
             self._drop_timer = self._loop.call_later(DROPPING_TIME, self.abort)
 
     def update_reading(self) -> None:
-        """Has reading paused exactly while more than `MAX_UNREAD` bytes wait for their reader."""
+        """Pause reading exactly while more than `MAX_UNREAD` bytes wait for their reader."""
         response = self._response
         if self.state is READING:
             if response is not None and response.unread > MAX_UNREAD:
@@ -228,9 +228,9 @@ class ClientConnection(asyncio.Protocol):
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
-            self._fail("it switches to a protocol that nobody asked for")
+            self._fail("it switches to a protocol that was not asked for")
         except httptools.HttpParserError as error:
-            self._fail(f"what it says is not HTTP: {error}")
+            self._fail(f"what it sends is not HTTP: {error}")
         if self._without_body > MAX_HEAD:
             self._fail(f"its headers are larger than {MAX_HEAD} bytes")
 
@@ -247,7 +247,7 @@ class ClientConnection(asyncio.Protocol):
 
     def on_message_begin(self) -> None:
         if self._response is None or self._response.is_complete:
-            self._fail("it says more than it was asked")
+            self._fail("it sends more than it was asked for")
 
     def on_status(self, status: bytes) -> None:
         self._reason += status

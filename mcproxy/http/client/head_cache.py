@@ -1,7 +1,7 @@
-"""How the answers of one server begin: mostly as the one before did, but for the length of what follows. Pure.
+"""The head of a server's last response: mostly the next one differs in its `Content-Length` alone. Pure.
 
-Reads no head itself: what it recognises is byte for byte, but for the digits of Content-Length, what a parser found to
-be one whole answer before. Whatever differs, or is not all of an answer, or more than it, is the parser's to judge.
+A response is recognised if it arrived whole and its head equals, byte for byte but for the digits of Content-Length,
+one that the parser has read. Everything else is left to the parser.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ _LENGTH: Final = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]{1,15})(?=[ \t]*(?
 
 
 class HeadCache:
-    """Of one server, which all connections to it share. It remembers one head: the last."""
+    """The last head of one server; all connections to it share it."""
 
     __slots__ = ("_after", "_before", "_head")
 
     def __init__(self) -> None:
         self._head: ResponseHead | None = None
         self._before = self._after = b""
-        """What stands before and after the digits."""
+        """The bytes before and behind the digits."""
 
     def recognised(self, data: bytes) -> tuple[ResponseHead, bytes] | None:
-        """The head and the body, where `data` is one whole answer that begins as the one remembered did."""
+        """The head and the body, if `data` is one whole response with the remembered head."""
         if self._head is None:
             return None
         head, end, body = data.partition(b"\r\n\r\n")
@@ -36,11 +36,11 @@ class HeadCache:
         return self._head, body
 
     def remember(self, head: ResponseHead, data: bytes) -> None:
-        """Takes note of `data`, in which a parser found one whole answer, with this head, and no other final one."""
+        """Remember `head`. `data` is the whole response as it arrived, and nothing else but interim responses."""
         if head.status in WITHOUT_BODY or "transfer-encoding" in head.fields:
             return
         said, _, body = data.partition(b"\r\n\r\n")
-        # Where the first head is that of an interim answer (RFC 9110, section 15.2), what follows it is no body.
+        # Where the first head is that of an interim response (RFC 9110, section 15.2), what follows it is no body.
         if len(said) > LONGEST or not said.startswith(b"HTTP/1.1 %d " % head.status):
             return
         lengths = list(_LENGTH.finditer(said))

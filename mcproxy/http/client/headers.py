@@ -1,6 +1,6 @@
-"""What comes before the bodies of HTTP/1.1 messages: a request's as bytes, a response's as a value. Pure.
+"""Heads of HTTP/1.1 messages: a request's as bytes, a response's as a value. Pure.
 
-Refuses whatever would end a line early: what a peer said may become a field's value, and never another field.
+Refuses control characters in a request's fields, so that a value never becomes another field.
 """
 
 from __future__ import annotations
@@ -13,41 +13,42 @@ import msgspec
 from yarl import URL
 
 _NAME: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
-"""RFC 9110, section 5.1."""
+"""A field's name (RFC 9110, section 5.1)."""
 _FORBIDDEN: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
-"""In a field's value: RFC 9110, section 5.5."""
+"""Characters that no field's value may hold (RFC 9110, section 5.5)."""
 _KNOWN: Final = {
     spelled.encode(): name
-    for name in ("cache-control", "content-length", "content-type", "date", "mcp-session-id", "server")
+    for name in ("cache-control", "content-length", "content-type", "date", "server")
     for spelled in (name, name.title())
 }
-"""Names that come with most responses, as they are mostly spelled."""
+"""Names that most responses have, by their usual spellings; others are decoded."""
 WITHOUT_BODY: Final = frozenset({204, 304})
-"""Statuses of answers that have none, whatever their heads say (RFC 9110, section 15)."""
+"""Statuses of responses that have no body, whatever their heads say (RFC 9110, section 15)."""
 
 
 class ResponseHead(msgspec.Struct, frozen=True):
-    """The status and the fields of a response. Of a field that came twice, the first counts."""
+    """The status and header fields of a response; the first value of each field."""
 
     status: int
     reason: str
     fields: Mapping[str, str]
-    """By name, in lower case. Of the body's length the connection knows."""
+    """By their names in lower case, without `Content-Length`."""
     content_type: str
-    """Without parameters, in lower case."""
+    """The media type without parameters, in lower case."""
     content_encoding: str
-    """How the body is compressed, in lower case; empty where it is not (RFC 9110, section 8.4)."""
+    """How the body is compressed, in lower case; empty if it is not (RFC 9110, section 8.4)."""
     ends_with_connection: bool
-    """Whether nothing but the end of the connection says where the body ends (RFC 9112, section 6.3)."""
+    """True if only the end of the connection says where the body ends (RFC 9112, section 6.3)."""
     cookies: tuple[str, ...] = ()
-    """Each `Set-Cookie`."""
+    """The value of each `Set-Cookie`."""
 
 
 NO_HEAD: Final = ResponseHead(0, "", {}, "", "", ends_with_connection=False)
-"""Of an answer that has not begun."""
+"""The head of a response that has not begun."""
 
 
 def read_head(status: int, reason: bytes, fields: Sequence[tuple[bytes, bytes]]) -> ResponseHead:
+    """A response's head from what the parser read."""
     read: dict[str, str] = {}
     cookies: list[str] = []
     for name, value in fields:
@@ -71,15 +72,15 @@ def read_head(status: int, reason: bytes, fields: Sequence[tuple[bytes, bytes]])
 
 
 def write_head(method: str, url: URL, fields: Mapping[str, str]) -> bytes:
-    """The head of a request, but for its end. Raises ValueError for what cannot be sent."""
+    """The head of a request without its last line. Raises ValueError for names and values that no field may have."""
     lines = [f"{method} {url.raw_path_qs} HTTP/1.1\r\nHost: {url.host_port_subcomponent}\r\n"]
     for name, value in fields.items():
         if _NAME.fullmatch(name) is None or _FORBIDDEN.search(value) is not None:
-            raise ValueError(f"the header {name!r} holds what no header may")
+            raise ValueError(f"the header {name!r} holds characters that no header may")
         lines.append(f"{name}: {value}\r\n")
     return "".join(lines).encode()
 
 
 def write_request(head: bytes, body: bytes | None) -> bytes:
-    """A whole request, of which `write_head` made the head."""
+    """A whole request. `head` is from `write_head`."""
     return b"%b\r\n" % head if body is None else b"%bContent-Length: %d\r\n\r\n%b" % (head, len(body), body)

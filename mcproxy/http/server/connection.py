@@ -7,8 +7,8 @@
     ANSWERING --DONE_EARLY--> LINGERING --LOST--> CLOSED
 
 A connection leaves FULL again whatever its handlers do: bodies are taken when a handler waits for one, when it is
-given its request, and when it is through with it. Who reads more than may wait, or takes nothing of what it is sent,
-is hung up on. Knows no path and no message.
+given its request, and when it returns. A client that sends more requests than may wait, or reads nothing of what it is
+sent, is disconnected. Knows no path.
 """
 
 from __future__ import annotations
@@ -243,7 +243,7 @@ class ServerConnection(asyncio.Protocol):
         self._write(_CONTINUE)
 
     def update_reading(self) -> None:
-        """Has reading paused exactly while more than `MAX_UNREAD` bytes wait for handlers."""
+        """Pause reading exactly while more than `MAX_UNREAD` bytes wait for handlers."""
         if self.state is ANSWERING:
             if self._unread() > MAX_UNREAD:
                 self._apply(BODIES_FULL)
@@ -251,7 +251,7 @@ class ServerConnection(asyncio.Protocol):
             self._apply(BODIES_TAKEN)
 
     def _unread(self) -> int:
-        """Bytes of bodies that no handler has, nor waits for. A handler is given a whole body with its request."""
+        """Bytes of bodies that wait for handlers. A whole body is given to the handler with its request."""
         served = self._served
         mine = 0 if served is None or served.is_complete else served.unread
         return mine + sum(request.unread for request in self._reader.requests)
@@ -281,13 +281,13 @@ class ServerConnection(asyncio.Protocol):
         self._reader.forget()
 
     async def serve(self) -> None:
-        """Handles one request after another, until the connection is lost, or a stream goes on without its handler."""
+        """Handle one request after another, until the connection is lost, or a stream outlasts its handler."""
         request: Request | None
         answer: Answered | None
         waiting = self._reader.requests
         while self.state is not CLOSED:
             if self.full or not waiting:
-                # Nothing of the request before outlasts it.
+                # No request is kept alive longer than its answer.
                 request = answer = None
                 self._waiter = self._loop.create_future()
                 await self._waiter
@@ -298,9 +298,9 @@ class ServerConnection(asyncio.Protocol):
             try:
                 answer = await self._owner.handler(request)
             except Exception:
-                # It costs itself an answer, and nobody else anything.
+                # It costs its own request alone an answer.
                 log.exception("a request crashed", path=request.path)
-                answer = self._owner.refuse(500, "internal error of the gateway: see its log")
+                answer = self._owner.refuse(500, "internal error of the server: see its log")
             request.on_disconnect = self._served = None
             chunks = self._chunks
             is_last = False
@@ -314,7 +314,11 @@ class ServerConnection(asyncio.Protocol):
             self._chunks = None
             if not request.is_complete:
                 request.drop()
-            self._answered(is_last=is_last, all_sent=request.is_complete)
+            if is_last or waiting or self.state is not ANSWERING or self._owner.closing:
+                self._answered(is_last=is_last, all_sent=request.is_complete)
+            else:
+                self.state = _AFTER_ALL_ANSWERED
+                self._idle_since = self._loop.time()
 
     def close(self) -> None:
         """End it once the client has taken what was written."""
@@ -356,10 +360,11 @@ class ServerConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         reader = self._reader
         reader.receive(data)
-        if reader.requests and self.state is IDLE:
+        requests = reader.requests
+        if requests and self.state is IDLE:
             self.state = _AFTER_REQUEST_READ
             self._proceed()
-        if reader.state is not BETWEEN or self._head_timer is not None or len(reader.requests) > 1:
+        if reader.state is not BETWEEN or self._head_timer is not None or len(requests) > 1:
             self._follow_reader()
 
     def eof_received(self) -> bool:
@@ -463,11 +468,12 @@ class ServerConnection(asyncio.Protocol):
         """Has the next request handled, unless a stream before it goes on."""
         if self._chunks is not None and self._served is None:
             return
+        waiter = self._waiter
         if not self._has_task:
             self._has_task = True
             self._owner.serve(self)
-        else:
-            self._wake()
+        elif waiter is not None and not waiter.done():
+            waiter.set_result(None)
 
     def _detach(self, request: Request) -> None:
         """Has a stream go on without its handler.
@@ -498,7 +504,9 @@ class ServerConnection(asyncio.Protocol):
             return False
         if self.state is CLOSED:
             return False
-        is_last = self._is_last(request)
+        # Most are neither: `_is_last` is for the rest.
+        is_plain = self.state is ANSWERING and request.is_complete and not (request.wants_close or self._owner.closing)
+        is_last = not is_plain and self._is_last(request)
         body = response.body
         framing = b"" if response.status in WITHOUT_BODY else b"Content-Length: %d\r\n" % len(body)
         start = head(response.status, response.fields, request.response_fields, framing=framing, close=is_last)
@@ -525,15 +533,13 @@ class ServerConnection(asyncio.Protocol):
         """Goes on behind a response. `all_sent`: the client has sent all of the request."""
         self._idle_since = self._loop.time()
         has_more = bool(self._reader.requests)
-        if not (is_last or has_more or self._owner.closing) and self.state is ANSWERING:
-            self.state = _AFTER_ALL_ANSWERED
-            return
-        if not (is_last or has_more):
-            is_last = self._owner.closing or self.state not in _READING
+        is_last = is_last or (not has_more and (self._owner.closing or self.state not in _READING))
         if is_last and all_sent and self._reader.refusal is None:
             self.close()
         elif is_last:
             self._linger()
+        elif not has_more:
+            self._apply(ALL_ANSWERED)
 
     def _linger(self) -> None:
         """Ends this side, and reads on for a moment: a reset might overtake the response (RFC 9112, section 9.6)."""

@@ -1,7 +1,7 @@
-"""Heads that were read before: a client says the same with each request, but for how long its body is.
+"""Heads of requests that one connection remembers: a client repeats them, with another `Content-Length`.
 
-What is remembered was read by the parser, line by line, and differs in the digits of `Content-Length` alone. Judges
-nothing, and knows no head whose body has another end than that.
+A head is recognised if it equals, byte for byte but for the digits of `Content-Length`, one that the parser has read.
+Bodies that are framed in another way are left to the parser.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from typing import Final
 from mcproxy.http.server.headers import Headers
 
 MOST_KNOWN: Final = 8
-"""Heads of one connection that are remembered."""
+"""Heads that one connection remembers."""
 LONGEST_KNOWN: Final = 4 * 1024
-"""Bytes of such a head."""
+"""Bytes of a head that is remembered."""
 MOST_LINES: Final = 32
-"""Fields in it: short ones take many times as much room as they have bytes."""
+"""Fields of a head that is remembered: short ones take many times their bytes in memory."""
 MOST_BYTES: Final = 16 * 1024
 """Bytes that the remembered heads of one connection may take together (see `KnownHead.cost`)."""
 
@@ -23,13 +23,13 @@ _PER_LINE: Final = 160
 """Bytes that a field takes beside its text: two strings and a place in a dict."""
 
 _DIGITS: Final = 15
-"""Of a length: more than any body has, and fewer than its parser can count."""
+"""Digits of a length: more than any body needs, and fewer than the parser can count."""
 _END: Final = b"\r\n\r\n"
 _LENGTH: Final = b"\r\ncontent-length: "
 
 
 class KnownHead:
-    """What was said before the length and behind it, up to the body, and what was read of that."""
+    """A head that is recognised by its bytes before and behind the digits of `Content-Length`."""
 
     __slots__ = ("_behind", "before", "cost", "fields", "method", "target")
 
@@ -43,16 +43,16 @@ class KnownHead:
         """Estimated memory, in bytes: the head as it came, and as it was read."""
 
     def begins(self, data: bytes) -> bool:
-        """Whether `data` begins with this head, whatever follows it."""
+        """True if `data` begins with this head; anything may follow."""
         if not data.startswith(self.before):
             return False
         digits, behind, _ = data[len(self.before) :].partition(self._behind)
         return bool(behind) and len(digits) <= _DIGITS and digits.isdigit()
 
     def body_in(self, data: bytes) -> tuple[int, bytes] | None:
-        """The length of the body and what has come of it, where `data` begins with this head and with nothing else.
+        """The length of the body and what arrived of it, if `data` is this head and at most its body; else None.
 
-        Of `data` it must be known that it begins with `before`. None as well where more than the body has come.
+        `data` must begin with `before`.
         """
         digits, behind, body = data[len(self.before) :].partition(self._behind)
         if not behind or len(digits) > _DIGITS or not digits.isdigit():
@@ -62,7 +62,7 @@ class KnownHead:
 
 
 class ParsedHead:
-    """The last head that the parser read and that was accepted, where it cannot be known by its bytes."""
+    """A head that is recognised by its lines, once the parser has read them: it has no length, or came in pieces."""
 
     __slots__ = ("fields", "lines", "method", "target")
 
@@ -80,10 +80,10 @@ RememberedHead = KnownHead | ParsedHead
 
 
 def known_head(data: bytes, lines: int, method: str, target: str, fields: Headers) -> KnownHead | None:
-    """The head that `data` begins with, of which a parser read the rest, and so many lines behind the first.
+    """The head that `data` begins with, to be recognised by its bytes; None if it cannot be.
 
-    None where it is no head to be known again. A head is taken for what the parser took it for, or not at all: it must
-    consist of just the lines that it read, of which one is the length's.
+    `lines` is the number of lines that the parser read behind the request line. The head must consist of just these,
+    one of them `Content-Length`: it is remembered as the parser took it, or not at all.
     """
     head = data[: data.find(_END, 0, LONGEST_KNOWN) + len(_END)]
     length = head.lower().find(_LENGTH) + len(_LENGTH)

@@ -1,7 +1,6 @@
-"""Header fields and heads, read and written: a request's from what its parser found, a response's as bytes. Pure.
+"""Header fields: a request's as a mapping, made from what the parser read; a response's head as bytes. Pure.
 
-Judges no field. What would end a line early is blanked on writing: a peer's text may become a field's value, and never
-another field.
+Checks no field. Control characters are blanked on writing, so that a value never becomes another field.
 """
 
 from __future__ import annotations
@@ -22,9 +21,10 @@ HeaderLine = tuple[str, str]
 
 NONE: Final[Mapping[str, str]] = MappingProxyType({})
 WITHOUT_BODY: Final = frozenset({204, 304})
+"""Statuses of responses that have no body (RFC 9110, section 15)."""
 
 _FORBIDDEN: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
-"""In a field's value: RFC 9110, section 5.5."""
+"""Characters that no field's value may hold (RFC 9110, section 5.5)."""
 
 _KNOWN: Final = {
     spelled.encode(): name
@@ -36,17 +36,13 @@ _KNOWN: Final = {
         "content-type",
         "host",
         "last-event-id",
-        "mcp-method",
-        "mcp-name",
-        "mcp-protocol-version",
-        "mcp-session-id",
         "origin",
         "transfer-encoding",
         "user-agent",
     )
-    for spelled in (name, name.title(), name.title().replace("Mcp-Protocol", "MCP-Protocol"))
+    for spelled in (name, name.title())
 }
-"""Names that come with most requests, as they are mostly spelled."""
+"""Names that most requests have, by their usual spellings; others are decoded."""
 
 
 class HeadMemory(msgspec.Struct, frozen=True):
@@ -57,16 +53,16 @@ class HeadMemory(msgspec.Struct, frozen=True):
 
 
 class Headers(dict[str, str]):
-    """The first value of each name, which is in lower case; of names that came more than once, `all` knows the rest.
+    """Header fields by their names in lower case: the first value of each; `all` has further ones.
 
-    They belong to one connection. Requests whose heads are equal but for `Content-Length` share one object from
-    `Request.remember` on.
+    An instance belongs to one connection. Requests whose heads are equal but for `Content-Length` share it once
+    `Request.remember` was called.
     """
 
     __slots__ = ("_repeated", "memory")
 
     def __init__(self, first: Mapping[str, str] = NONE, repeated: Sequence[HeaderLine] = ()) -> None:
-        """`repeated` are all lines in their order, where a name came more than once."""
+        """`repeated`: all lines in their order, if a name came more than once."""
         super().__init__(first)
         self._repeated: Final = repeated
         self.memory: HeadMemory | None = None
@@ -74,23 +70,24 @@ class Headers(dict[str, str]):
 
     @classmethod
     def of(cls, lines: Iterable[HeaderLine]) -> Headers:
-        """Of names as they are spelled."""
+        """Make them from lines with names as they were spelled."""
         read = [(name.lower(), value) for name, value in lines]
         first = dict(reversed(read))
         return cls(first, read if len(first) < len(read) else ())
 
     def all(self, name: str) -> Sequence[str]:
+        """Every value of a field, in order."""
         if self._repeated:
             return [value for key, value in self._repeated if key == name]
         return (self[name],) if name in self else ()
 
     def joined(self, name: str) -> str | None:
-        """The value of a field that is a list, whose members may have come in several lines (RFC 9110, 5.3)."""
+        """The values of a field that is a list, as one (RFC 9110, section 5.3)."""
         return ", ".join(self.all(name)) or None if self._repeated else self.get(name)
 
 
 def read_fields(lines: list[tuple[bytes, bytes]]) -> Headers:
-    """By names in lower case. Raises nothing: what is no text stands for itself (PEP 383)."""
+    """Header fields from a parser's lines. Never fails: bytes that are no UTF-8 become surrogates (PEP 383)."""
     known = _KNOWN
     read = {known.get(name) or _text(name).lower(): value.decode("utf-8", "surrogateescape") for name, value in lines}
     if len(read) == len(lines):
@@ -103,7 +100,7 @@ def _text(data: bytes) -> str:
 
 
 def read_target(target: bytes) -> str:
-    """RFC 9112, section 3.2: a server must take whole URLs as well, as proxies are sent them."""
+    """The target of a request without scheme and host (RFC 9112, section 3.2.2: a server must accept whole URLs)."""
     if not target.startswith((b"/", b"*")):
         url = httptools.parse_url(target)
         target = (url.path or b"/") + (b"?" + url.query if url.query else b"")
@@ -111,7 +108,7 @@ def read_target(target: bytes) -> str:
 
 
 def head(status: int, fields: Mapping[str, str], added: Mapping[str, str], *, framing: bytes, close: bool) -> bytes:
-    """`framing` is the line that says how long the body is."""
+    """The head of a response. `framing`: the line that says where the body ends, or nothing."""
     start = _start(status, int(time.time()), tuple(fields.items()))
     if not (added or close):
         return start + framing + b"\r\n"
@@ -121,7 +118,7 @@ def head(status: int, fields: Mapping[str, str], added: Mapping[str, str], *, fr
 
 @lru_cache(256)
 def _start(status: int, now: int, fields: tuple[tuple[str, str], ...]) -> bytes:
-    """RFC 9110, section 6.6.1: who has a clock MUST send the date."""
+    """The status line, `Date` (RFC 9110, section 6.6.1) and `fields`; most are asked for again within a second."""
     line = f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\nDate: {formatdate(now, usegmt=True)}\r\n"
     return line.encode() + _lines(fields)
 

@@ -103,6 +103,7 @@ class Request(msgspec.Struct, eq=False):
     """Bytes of the body that arrived."""
     is_complete: bool = False
     """True once the whole body arrived."""
+    _body: bytes | bytearray = b""
     too_large: bool = False
     """True if the body is larger than one may be; nothing of it is kept."""
     wants_close: bool = False
@@ -115,7 +116,6 @@ class Request(msgspec.Struct, eq=False):
     candidate: RememberedHead | None = None
     """The head, if it is short enough to be remembered and is not remembered yet."""
 
-    _body: bytes | bytearray = b""
     _is_dropped: bool = False
     _is_cut: bool = False
     _waiter: asyncio.Future[None] | None = None

@@ -47,6 +47,8 @@ class ReaderState(Enum):
     BODY = "reading a body"
     STOPPED = "nothing more is read"
 
+    __hash__ = object.__hash__  # Enum's own is written in Python, and heads are read often
+
 
 class ReaderEvent(Enum):
     """What was read."""
@@ -59,6 +61,8 @@ class ReaderEvent(Enum):
     UPGRADE_IGNORED = "a head is read again without its offer of another protocol"
     REFUSED = "something was read that is no request, or one too many"
     ENDED = "the connection reads no more"
+
+    __hash__ = object.__hash__
 
 
 # By these names, since an attribute of an enum costs a call of its metaclass.
@@ -159,11 +163,17 @@ class RequestReader:
         self._parsed: ParsedHead | None = None
 
     def receive(self, data: bytes) -> None:
-        if self.state is BODY and self._missing:
+        """Read the next bytes of the connection."""
+        if self.state is BETWEEN:
+            for known in self._known:
+                if data.startswith(known.before) and self._recognise(known, data):
+                    return
+        elif self.state is BODY and self._missing:
             data = self._read_body(data)
-        if not data or self.state is STOPPED:
+            if data:
+                self.receive(data)
             return
-        if not (self.state is BETWEEN and self._recognise(data)):
+        if self.state is not STOPPED:
             self._parse(data)
 
     def stop(self) -> None:
@@ -187,25 +197,19 @@ class RequestReader:
 
     # Heads that are remembered
 
-    def _recognise(self, data: bytes) -> bool:
-        """Reads a request whose head is remembered; the parser gets nothing of it."""
-        for known in self._known:
-            if data.startswith(known.before):
-                found = known.body_in(data)
-                if found is None or found[0] > self._transport.max_body or len(self.requests) >= MAX_WAITING:
-                    continue
-                length, body = found
-                size = len(body)
-                is_complete = size == length
-                request = Request(
-                    self._transport, known.method, known.target, known.fields, length, size, is_complete, _body=body
-                )
-                self.requests.append(request)
-                if not is_complete:
-                    self.state = TRANSITIONS[self.state][HEAD_KNOWN]
-                    self.receiving, self._missing = request, length - size
-                return True
-        return False
+    def _recognise(self, known: KnownHead, data: bytes) -> bool:
+        """Reads a request whose head is `known`, if `data` is that and no more than its body."""
+        found = known.body_in(data)
+        if found is None or found[0] > self._transport.max_body or len(self.requests) >= MAX_WAITING:
+            return False
+        length, body = found
+        size = len(body)
+        request = Request(self._transport, known.method, known.target, known.fields, length, size, size == length, body)
+        self.requests.append(request)
+        if size < length:
+            self.state = TRANSITIONS[self.state][HEAD_KNOWN]
+            self.receiving, self._missing = request, length - size
+        return True
 
     def _read_body(self, data: bytes) -> bytes:
         """The body of a request whose head was recognised. Returns what is behind it."""
@@ -276,13 +280,15 @@ class RequestReader:
         assert head is not None
         self._head, self._without_body = None, 0
         method, version = parser.get_method().decode(), parser.get_http_version()
-        fields = self._remembered(method, head)
+        fields = self._remembered(method, version, head)
         is_new = fields is None
         if fields is None:
             fields = read_fields(head.lines)
+            self._check(method, version, fields)
         if fed > MAX_HEAD and len(head.target) + sum(map(len, chain(*head.lines))) > MAX_HEAD:
             self._fail(431, _TOO_LARGE)
-        self._check(method, version, fields)
+        if len(self.requests) >= MAX_WAITING:
+            self._fail(429, f"more than {MAX_WAITING} requests wait on this connection")
         if parser.should_upgrade():
             self._upgrade = _without_upgrade(method, version, head)
             return
@@ -301,14 +307,16 @@ class RequestReader:
         self.receiving = request
         self.requests.append(request)
 
-    def _remembered(self, method: str, head: _PartialHead) -> Headers | None:
-        """The fields of `head`, if it is remembered."""
+    def _remembered(self, method: str, version: str, head: _PartialHead) -> Headers | None:
+        """The fields of `head`, if it is remembered: they were checked then."""
+        if version != "1.1":
+            return None
         parsed = self._parsed
         if parsed is not None and parsed.is_head(method, head.target, head.lines):
             return parsed.fields
         if head.start is not None:
             for known in self._known:
-                if known.begins(head.start):
+                if head.start.startswith(known.before) and known.begins(head.start):
                     return known.fields
         return None
 
@@ -319,15 +327,13 @@ class RequestReader:
         hosts = len(fields.all("host"))
         if hosts != 1 and not (hosts == 0 and version == "1.0"):
             self._fail(400, "there must be one header Host")  # RFC 9112, section 3.2
-        codings = fields.all("transfer-encoding")
-        if codings and version == "1.0":
-            self._fail(400, "HTTP/1.0 has no Transfer-Encoding")  # RFC 9112, section 6.1
-        if codings and [coding.strip().lower() for coding in codings] != ["chunked"]:
-            self._fail(400, "the only transfer coding is chunked")  # RFC 9112, section 6.1
+        if "transfer-encoding" in fields:  # RFC 9112, section 6.1
+            if version == "1.0":
+                self._fail(400, "HTTP/1.0 has no Transfer-Encoding")
+            if [coding.strip().lower() for coding in fields.all("transfer-encoding")] != ["chunked"]:
+                self._fail(400, "the only transfer coding is chunked")
         if method == "CONNECT":
             self._fail(405, "this server is no proxy")
-        if len(self.requests) >= MAX_WAITING:
-            self._fail(429, f"more than {MAX_WAITING} requests wait on this connection")
 
     def _target(self, head: _PartialHead) -> str:
         try:

@@ -1,4 +1,4 @@
-"""Which handler answers which path and method. Answers nothing itself."""
+"""Finds the handler for a path and a method. Answers nothing itself."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from urllib.parse import unquote
 from mcproxy.http.server.messages import Answered, Request
 
 RoutedHandler = Callable[[Request, Mapping[str, str]], Awaitable[Answered]]
-"""A handler that is given what the names in its route's path stood for."""
+"""A handler that is also given the values of the names in its route's path."""
 
 _NAME: Final = re.compile(r"\{([a-z]+)\}")
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """`{name}` in a path stands for one segment that is not empty, and `{rest...}` at its end for all that follows."""
+    """A path for one method. `{name}` matches a segment that is not empty, `{rest...}` at the end all that follows."""
 
     method: str
     path: str
@@ -26,11 +26,11 @@ class Route:
 
 
 class NotFound(Exception):
-    """Nothing is at a path."""
+    """No route has this path (404)."""
 
 
 class MethodNotAllowed(Exception):
-    """Something is there, for other methods."""
+    """The path has routes for other methods only (405)."""
 
     def __init__(self, allowed: Iterable[str]) -> None:
         self.allowed: Final = ", ".join(sorted(allowed))
@@ -38,7 +38,7 @@ class MethodNotAllowed(Exception):
 
 
 class PathRouter:
-    """A path of which no segment is a name goes before others; of those, the first that fits."""
+    """Routes by path: one without names goes before others; of those, the first that matches."""
 
     def __init__(self, routes: Iterable[Route]) -> None:
         self._fixed: dict[str, dict[str, RoutedHandler]] = {}
@@ -51,7 +51,7 @@ class PathRouter:
             handlers.setdefault(route.method, route.handler)
 
     def find(self, request: Request) -> tuple[RoutedHandler, Mapping[str, str]]:
-        """Raises NotFound and MethodNotAllowed."""
+        """The handler, and the values of the names in its path. Raises NotFound and MethodNotAllowed."""
         handlers = self._fixed.get(request.target) or self._fixed.get(request.path)
         if handlers is not None:
             return _of_method(handlers, request.method), {}

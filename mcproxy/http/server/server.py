@@ -1,4 +1,4 @@
-"""Listens, and keeps its connections: how many there are, how long they idle, and how they all end."""
+"""Listens, bounds the number of connections, closes idle ones, and drains them all at the end."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from mcproxy.http.server.connection import Bounds, MakeRefusal, ServerConnection
 from mcproxy.http.server.messages import RequestHandler
 
 SWEEPS: Final = 4
-"""How often, in the time that a connection may idle, idle ones are looked for."""
-TURNED_AWAY: Final = 64
-"""Connections too many that are told so at the same time; further ones are hung up on."""
+"""How often connections are looked at, in the time that one may be idle."""
+MAX_REFUSED: Final = 64
+"""Connections over the limit that are answered 503 at the same time; further ones are reset."""
 BACKLOG: Final = 1024
-"""Connections that may wait to be accepted."""
-HANDSHAKE: Final = 20.0
-"""Seconds that TLS may take to begin."""
+"""Connections that wait to be accepted."""
+TLS_HANDSHAKE: Final = 20.0
+"""Seconds that the handshake of TLS may take."""
 
 
 class Server:
-    """Hands requests to `handler`. `refuse` says what is answered to those that do not reach it.
+    """Has requests answered by `handler`, and by `refuse` what reaches no handler.
 
-    `bounds` are asked for with each connection.
+    `bounds` is called for each connection.
     """
 
     def __init__(self, handler: RequestHandler, refuse: MakeRefusal, bounds: Callable[[], Bounds]) -> None:
@@ -42,25 +42,25 @@ class Server:
 
     @property
     def connections(self) -> int:
-        """How many there are."""
+        """How many connections there are."""
         return len(self._connections)
 
     async def listen(self, host: str, port: int, tls: ssl.SSLContext | None) -> int:
-        """Returns the port. Raises OSError where it cannot listen."""
+        """Begin to listen; returns the port. Raises OSError if that fails."""
         self._listening = await asyncio.get_running_loop().create_server(
             lambda: ServerConnection(self),
             host,
             port,
             ssl=tls,
             backlog=BACKLOG,
-            ssl_handshake_timeout=None if tls is None else HANDSHAKE,
+            ssl_handshake_timeout=None if tls is None else TLS_HANDSHAKE,
         )
-        taken: int = self._listening.sockets[0].getsockname()[1]
-        return taken
+        bound: int = self._listening.sockets[0].getsockname()[1]
+        return bound
 
     async def run(self, *, task_status: TaskStatus[None]) -> None:
-        """Serves connections, and ends those that idle for too long, until cancelled. Begins before it listens."""
-        # Not anyio's group: what that keeps of each task is more than all the rest of a connection that idles.
+        """Serve connections, and close those that are idle for too long, until cancelled. Start it before `listen`."""
+        # Not anyio's group: what that keeps of each task is more than all the rest of an idle connection.
         async with asyncio.TaskGroup() as self._tasks:
             task_status.started()
             while True:
@@ -68,14 +68,14 @@ class Server:
                 self.expire(asyncio.get_running_loop().time())
 
     def expire(self, now: float) -> None:
-        """Ends connections that have been idle for too long, and has the others forget heads that they know."""
+        """Close connections that have been idle for too long; all forget the heads that they remember."""
         for connection in list(self._connections):
             connection.forget()
             if connection.has_expired(now):
                 connection.close()
 
     def drain(self) -> None:
-        """Takes no more connections, and ends those that are idle; the others serve what they were asked."""
+        """Accept no more connections and close idle ones; the others answer what they have read."""
         self.closing = True
         if self._listening is not None:
             self._listening.close()
@@ -83,18 +83,18 @@ class Server:
             if connection.is_idle:
                 connection.close()
 
-    async def close(self, patience: float) -> None:
-        """Ends every connection: in peace where that takes no longer than `patience` seconds."""
+    async def close(self, grace: float) -> None:
+        """Drain, and reset the connections that are left after `grace` seconds."""
         self.drain()
         with suppress(TimeoutError):
-            async with asyncio.timeout(patience):
+            async with asyncio.timeout(grace):
                 while self._connections:
                     self._emptied.clear()
                     await self._emptied.wait()
         for connection in list(self._connections):
             connection.reset()
 
-    # connection.Owner
+    # connection.ConnectionOwner
 
     @property
     def bounds(self) -> Bounds:
@@ -103,7 +103,7 @@ class Server:
     def opened(self, connection: ServerConnection) -> None:
         self._connections.add(connection)
         excess = len(self._connections) - self.bounds.connections
-        if excess > TURNED_AWAY:
+        if excess > MAX_REFUSED:
             connection.reset()
         elif excess > 0:
             connection.refuse(503, "too many connections are open; try again later")
@@ -114,6 +114,6 @@ class Server:
             self._emptied.set()
 
     def serve(self, connection: ServerConnection) -> None:
-        assert self._tasks is not None, "it runs before it listens"
-        # In nobody's context: what ends a stream may belong to another client, and what is served then does not.
+        assert self._tasks is not None, "run() comes before listen()"
+        # In an empty context: the end of a stream may be another client's doing, and what is served then is not.
         self._tasks.create_task(connection.serve(), context=Context())

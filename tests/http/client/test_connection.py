@@ -163,10 +163,10 @@ async def test_the_request_is_written_at_once() -> None:
 @pytest.mark.parametrize(
     ("said", "why"),
     [
-        (b"SSH-2.0-OpenSSH_9.2\r\n", "what it says is not HTTP"),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n", "what it says is not HTTP"),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n", "what it says is not HTTP"),
-        (b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n", "nobody asked for"),
+        (b"SSH-2.0-OpenSSH_9.2\r\n", "what it sends is not HTTP"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n", "what it sends is not HTTP"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n", "what it sends is not HTTP"),
+        (b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n", "was not asked for"),
         (b"HTTP/1.1 200 OK\r\nX: " + b"x" * MAX_HEAD, "headers are larger than 65536 bytes"),
         (b"HTTP/1.1 200 OK\r\n" + b"a: b\r\n" * MAX_HEAD, "headers are larger than 65536 bytes"),
         (b"HTTP/1.1 100 \r\n\r\n" * MAX_HEAD, "headers are larger than 65536 bytes"),
@@ -346,7 +346,7 @@ async def test_r16_a_body_over_its_readers_limit_is_not_taken_in() -> None:
     [("X", "a\r\nY: b"), ("X", "a\nb"), ("X", "a\0"), ("X\r\nY", "a"), ("X Y", "a"), ("", "a"), ("X:", "a")],
 )
 def test_r20_a_header_never_becomes_two(name: str, value: str) -> None:
-    with pytest.raises(ValueError, match="holds what no header may"):
+    with pytest.raises(ValueError, match="holds characters that no header may"):
         write_head("POST", URL("http://h/"), {name: value})
 
 
