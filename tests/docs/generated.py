@@ -80,7 +80,7 @@ def _sections(whole: Schema) -> Iterator[str]:
         for key, member in definition["properties"].items():
             if name == SERVER and (key in hosts.KEYS or key in hosts.IGNORED):
                 continue
-            target, placeholder = _reference(member)
+            target, placeholder = reference_of(member)
             if target is not None:
                 inner.append((f"{title}.{key}{placeholder}", target))
             below = f"[below](#{anchor(inner[-1][0])})" if target is not None else _default(member)
@@ -91,22 +91,22 @@ def _sections(whole: Schema) -> Iterator[str]:
 
     yield from section("mcpServers.NAME", SERVER)
     for key in ("proxy", "access", "endpoints", "admin"):
-        target, placeholder = _reference(whole["properties"][key])
+        target, placeholder = reference_of(whole["properties"][key])
         assert target is not None
         yield from section(f"{key}{placeholder}", target)
 
 
-def _reference(member: Schema) -> tuple[str | None, str]:
+def reference_of(member: Schema) -> tuple[str | None, str]:
     """The definition that a member holds, and how its path goes on: `.NAME` in a mapping, `[]` in a list."""
     if "$ref" in member:
         return str(member["$ref"]).rpartition("/")[2], ""
     for choice in member.get("anyOf", ()):
         if "$ref" in choice:
-            return _reference(choice)
-    if "items" in member and (found := _reference(member["items"]))[0]:
+            return reference_of(choice)
+    if "items" in member and (found := reference_of(member["items"]))[0]:
         return found[0], f"[]{found[1]}"
     for inner in (*member.get("patternProperties", {}).values(), member.get("additionalProperties")):
-        if isinstance(inner, Mapping) and (found := _reference(inner))[0]:
+        if isinstance(inner, Mapping) and (found := reference_of(inner))[0]:
             return found[0], f".NAME{found[1]}"
     return None, ""
 
@@ -198,6 +198,11 @@ def command_pages(_: str) -> str:
 
 def _commands() -> Iterator[tuple[str, Any]]:
     yield from _below("", typer.main.get_command(commands))
+
+
+def command_names() -> set[str]:
+    """As one types them, without `mcproxy`."""
+    return {name for name, _ in _commands()}
 
 
 def _below(path: str, command: Any) -> Iterator[tuple[str, Any]]:

@@ -1,0 +1,78 @@
+"""What the documents name exists: settings, commands, options and metrics, in prose as well as in examples."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mcproxy.configuration.schema import SERVER, schema
+from tests.deploy.metrics_table import rows
+from tests.docs.diagrams import ROOT
+from tests.docs.generated import command_names, pages, reference_of
+
+CODE = re.compile(r"`([^`\n]+)`")
+SECTIONS = ("proxy", "access", "admin", "oauth", "limits", "bridge", "timeouts", "cache", "authentication", "policy")
+SETTING = re.compile(rf"(?:{'|'.join(SECTIONS)})(?:\.[a-z_]+)+")
+COMMAND = re.compile(r"(?:^|[;&|]\s*)mcproxy ([a-z]+)")
+METRIC = re.compile(r"\bmcproxy_[a-z_]+[a-z]\b(?!\{)|\bmcproxy_[a-z_]+[a-z](?=\{)")
+SUFFIX = re.compile(r"_(?:bucket|sum|count)$")
+
+
+def paths() -> set[str]:
+    """Every key of the configuration, dotted, from its section down."""
+    whole = schema()
+    found: set[str] = set()
+
+    def descend(prefix: str, name: str) -> None:
+        for key, member in whole["$defs"][name]["properties"].items():
+            path = f"{prefix}.{key}" if prefix else key
+            found.add(path)
+            target, _ = reference_of(member)
+            if target is not None:
+                descend(path, target)
+
+    descend("", SERVER)
+    for section in ("proxy", "access", "admin"):
+        target, _ = reference_of(whole["properties"][section])
+        assert target is not None
+        descend(section, target)
+    return found
+
+
+def spans(page: Path) -> Iterator[str]:
+    yield from CODE.findall(page.read_text())
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_every_setting_that_a_page_names_exists(page: Path) -> None:
+    known = paths()
+    named = {span for span in spans(page) if SETTING.fullmatch(span)}
+    files = {f"{name}.yaml" for name in SECTIONS}
+    assert [
+        name for name in sorted(named - files) if not any(path == name or path.endswith(f".{name}") for path in known)
+    ] == []
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_every_command_that_a_page_names_exists(page: Path) -> None:
+    known = command_names()
+    heads = {name.split()[0] for name in known}
+    typed = [word for span in spans(page) for word in COMMAND.findall(span)]
+    lines = [line[2:] for line in page.read_text().splitlines() if line.startswith("$ ")]
+    typed += [word for line in lines for word in COMMAND.findall(line)]
+    assert [word for word in typed if word not in heads] == []
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_every_metric_that_a_page_names_exists(page: Path) -> None:
+    known = {row.split("`")[1] for row in rows()}
+    named = {SUFFIX.sub("", name) for name in METRIC.findall(page.read_text())}
+    assert sorted(named - known) == []
+
+
+def test_every_command_has_a_section_and_every_section_a_command() -> None:
+    page = (ROOT / "docs/reference/commands.md").read_text()
+    assert set(re.findall(r"^### `mcproxy (.+)`$", page, re.MULTILINE)) == command_names()
