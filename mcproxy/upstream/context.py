@@ -29,6 +29,8 @@ from mcproxy.upstream.stderr_tail import StderrTail
 
 log = structlog.get_logger()
 
+MAX_STRAY_OUTPUT: Final = 200
+"""Bytes that an error quotes of a line that is no message."""
 DOUBTFUL_AFTER: Final = 3
 """Failed attempts in a row after which the era of a server is no longer taken as known."""
 
@@ -122,6 +124,8 @@ class LinkContext:
     """Where its requests get their OAuth token, with `oauth`."""
     asks_while_shared: bool = False
     """Whether the server asked for input that went to no client, since several principals share the link (R77)."""
+    stray_output: str = ""
+    """The first line that a child wrote to its stdout and that is no message, for the reason of a failed handshake."""
     awaited: str = ""
     """The method whose answer an attempt to connect waits for, for the error of whoever gives it up."""
     redact: Redaction = field(init=False)
@@ -183,6 +187,12 @@ class LinkContext:
                 upstream=self.spec.name,
                 method=method,
             )
+
+    def note_stray_output(self, line: bytes) -> None:
+        """Counts a line on a child's stdout that is no message, and keeps the first."""
+        self.count_junk()
+        if not self.stray_output:
+            self.stray_output = self.redact(line[:MAX_STRAY_OUTPUT].decode(errors="replace"))
 
     def count_junk(self) -> None:
         """Counts one line or message of the upstream that is not MCP, or that it may not send (R16)."""

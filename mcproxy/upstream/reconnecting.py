@@ -40,6 +40,8 @@ from mcproxy.upstream.link import Connect, Link, NotAccepted, Rejected, Unreacha
 
 log = structlog.get_logger()
 
+MAX_QUOTED: Final = 2000
+"""Characters of the reason of a loss that the reasons of later failures quote."""
 MAX_SHORT_LIVED: Final = 1
 """Connections in a row that end soon after they were made, before calls wait for the backoff too."""
 
@@ -135,6 +137,8 @@ class ReconnectingLink:
         self._link: Link | None = None
         self._attempt = _Attempt()
         self._connections = 0
+        self._loss: str | None = None
+        """Why the last connection was lost, until there is another."""
         self.status = LinkStatus(LinkState.CONNECTING, clock())
 
     @property
@@ -216,6 +220,7 @@ class ReconnectingLink:
             log.exception("upstream failed unexpectedly", upstream=self._name)
             error, failure = f"an internal error: {type(bug).__name__}", LinkFailure.INTERNAL
         if error is not None:
+            error = self._with_earlier_causes(error)
             self._settle_attempt(error)
             was_up = LinkEvent.LOST in TRANSITIONS.get(self.status.state, {})
             self._go_down(LinkEvent.LOST if was_up else LinkEvent.FAILED, error, failure)
@@ -237,6 +242,14 @@ class ReconnectingLink:
                     self._link = None
         return None if connected else f"connecting took longer than {timeout:g} s{self._awaited_answer()}"
 
+    def _with_earlier_causes(self, error: str) -> str:
+        """The reason of a failed attempt, with the loss that it follows: that is told until the next success (R85)."""
+        if self.context.stray_output:
+            error += f'; its stdout begins with "{self.context.stray_output}", which is no JSON-RPC message'
+        if self._loss is None or self._loss in error:
+            return error
+        return f"{error}; before that: {self._loss}"
+
     def _awaited_answer(self) -> str:
         method = self.context.awaited
         return f", and waits for the answer to {method}" if method else ""
@@ -248,6 +261,7 @@ class ReconnectingLink:
     def _go_up(self, link: Link) -> None:
         self._link = link
         self._connections += 1
+        self._loss = None
         self._enter(LinkEvent.CONNECTED, link.identity)
         self._settle_attempt(link)
         log.info("upstream connected", upstream=self._name, version=link.identity.version, own=self._owner is not None)
@@ -258,6 +272,8 @@ class ReconnectingLink:
         self._link = None
         if failure is not None:
             self.context.metrics.upstream_troubles.labels(self._name, failure.value).inc()
+        if event is LinkEvent.LOST:
+            self._loss = reason[:MAX_QUOTED]
         before = self.status
         if before.state is LinkState.DRAINING:
             self._retire(event)

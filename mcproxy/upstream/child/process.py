@@ -55,6 +55,7 @@ async def child(context: LinkContext, environ: Mapping[str, str] = os.environ) -
     env = environment(context.spec, environ)
     command = locate(context.spec, env)
     context.stderr.clear()
+    context.stray_output = ""
     async with AsyncExitStack() as stack:
         child_end, stdin = await stack.enter_async_context(stdin_pipe())
         held, ours = os.pipe()
@@ -200,7 +201,7 @@ class _Child:
         elif line.startswith(_AFTER_BOM):
             receive(line.removeprefix(BOM))
         elif line:
-            self._context.count_junk()
+            self._context.note_stray_output(line)
 
     async def _exit_reason(self) -> str:
         with anyio.move_on_after(EXIT_GRACE):

@@ -2,7 +2,8 @@
 
 Runs as `python child.py [MANNER...]`: `deaf-to-eof` ignores the end of its input and SIGTERM, `asks-for-roots` asks
 once initialised, `old` speaks 2024-11-05, `alien` speaks a version that nobody knows,
-`slow-lists` never answers a list, `mute` no `initialize`, `dies-at-once` says a word on stderr.
+`slow-lists` never answers a list, `mute` no `initialize`, `dies-at-once` says a word on stderr,
+`banner` says on stdout that it starts, `dies-the-second-time` starts once in the folder that it runs in.
 """
 
 from __future__ import annotations
@@ -174,8 +175,16 @@ def on_message(message: Message) -> None:
 def main() -> None:
     if "deaf-to-eof" in MANNERS:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if "banner" in MANNERS:
+        print("Starting up, version 1", flush=True)
+        print("Listening", flush=True)
     if "dies-at-once" in MANNERS:
         sys.exit("stillborn")
+    if "dies-the-second-time" in MANNERS:
+        if os.path.exists("started"):
+            sys.exit("another reason")
+        with open("started", "w"):
+            pass
     for line in sys.stdin:
         on_message(json.loads(line))
     if "deaf-to-eof" in MANNERS:

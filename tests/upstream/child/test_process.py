@@ -244,6 +244,29 @@ async def test_an_answer_behind_a_byte_order_mark_is_read() -> None:
         assert value(await it.upstream(tool("raw", {"hex": answer.hex()}))) == 7
 
 
+@pytest.mark.parametrize("manner", ["mute", "dies-at-once"])
+async def test_r85_what_is_no_message_on_stdout_is_in_the_reason_of_a_failed_handshake(manner: str) -> None:
+    timeouts = QUICK.model_copy(update={"connect": 1 if manner == "mute" else 10})
+    async with running(child("banner", manner, timeouts=timeouts), delays=lambda _: 3600) as it:
+        await it.events.until(lambda: bool(it.events.of(Disconnected)))
+        assert '"Starting up, version 1"' in it.events.of(Disconnected)[0].reason
+
+
+async def test_r85_the_reason_of_a_death_is_kept_until_the_next_success(tmp_path: Path) -> None:
+    spec = child("dies-the-second-time", cwd=str(tmp_path))
+    async with running(spec, delays=lambda _: 3600) as it:
+        failure(await it.upstream(tool("crash")))
+        for _ in range(2):
+            said = failure(await it.upstream(tool("echo"))).error.message
+            assert "another reason" in said
+            assert "last words of the child" in said
+        assert it.upstream.status.error is not None
+        assert "last words of the child" in it.upstream.status.error
+        (tmp_path / "started").unlink()
+        assert value(await it.upstream(tool("echo", 1))) == 1
+        assert it.upstream.status.error is None
+
+
 async def test_r17_a_missing_command_is_named_with_its_path() -> None:
     spec = UpstreamSettings(
         name="kid", prefix="kid", command="no-such-server", env={"PATH": "/somewhere/bin"}, timeouts=QUICK
