@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from mcproxy.call.calls import Call, Outcome
 from mcproxy.call.errors import McpError, Reason
-from mcproxy.call.identity import ANONYMOUS
+from mcproxy.call.identity import ANONYMOUS, Caller
 from mcproxy.call.upstreams import Upstream
 from mcproxy.catalog.naming import Space
 from mcproxy.catalog.rewriting import Rewriter, marked
@@ -21,12 +21,20 @@ from mcproxy.gateway.translation import translated
 from mcproxy.protocol.jsonrpc import INTERNAL_ERROR
 from mcproxy.telemetry.metrics import Metrics
 
+AskForLevel = Callable[[Space, Caller], Awaitable[None]]
+"""Has an upstream log as verbosely as a stateless call wants, where another level is in force."""
+
 
 class UpstreamExchange:
     def __init__(
-        self, upstreams: Mapping[str, Upstream], metrics: Metrics, clock: Callable[[], float] = time.perf_counter
+        self,
+        upstreams: Mapping[str, Upstream],
+        metrics: Metrics,
+        ask_for_level: AskForLevel,
+        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._upstreams = upstreams
+        self._ask_for_level = ask_for_level
         self._metrics = metrics
         self._clock = clock
         self._rewriters: dict[str, Rewriter] = {}
@@ -61,6 +69,8 @@ class UpstreamExchange:
         if upstream is None:
             sentence = f"upstream {name!r} is no longer configured"
             raise McpError(INTERNAL_ERROR, sentence, reason=Reason.UNAVAILABLE)
+        if call.caller.log_level is not None and call.caller.session is None:
+            await self._ask_for_level(space, call.caller)
         share = self._take_share(space, call.caller.principal.name)
         row, began = call.row, self._clock()
         try:

@@ -99,8 +99,8 @@ class Gateway:
             now,
         )
         self._cache.watch_through(self.subscriptions)
-        self._exchange = UpstreamExchange(self._upstreams, metrics)
         self._log_levels = LogLevels(catalogue, self._upstreams, listeners, settings.proxy.list_wait)
+        self._exchange = UpstreamExchange(self._upstreams, metrics, self._log_levels.ask_for)
         self._tasks = TaskRelay(catalogue, task_ids, self._task_registry, listeners, self._exchange)
         self._task_subscriptions = TaskSubscriptions(
             catalogue, task_ids, self._task_registry, listeners, self._upstreams

@@ -1,7 +1,8 @@
-"""`logging/setLevel`: each link logs as verbosely as the most curious of those it serves (2025-11-25, logging).
+"""The log level that each upstream is asked for: the most verbose that a client wants (2025-11-25, logging).
 
-What is too verbose for the others is kept from them where it is handed out. Nothing is asked of an upstream until
-some client names a level: without one "the server MAY decide".
+Clients are spared what is too verbose for them where it is handed out. An upstream is asked for nothing until a client
+names a level: without one "the server MAY decide". Once it was asked, it is asked for what is wanted from then on: no
+level outlives the session that named it, or silences a stateless client, which names its level in each call.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ import structlog
 from mcproxy.call.calls import Call, Complete, Failed, Outcome
 from mcproxy.call.clients import Listener
 from mcproxy.call.errors import McpError
+from mcproxy.call.identity import Caller
 from mcproxy.call.upstreams import Connected, Disconnected, Retired, Upstream, UpstreamChanged, UpstreamEvent
+from mcproxy.catalog.naming import Space
 from mcproxy.concurrency.coalescer import Coalescer
 from mcproxy.gateway.component import Component, Reconfiguration
 from mcproxy.gateway.listings.internal_calls import internal_call
@@ -23,13 +26,13 @@ from mcproxy.gateway.listings.listeners import Listeners
 from mcproxy.gateway.listings.state import Catalogue
 from mcproxy.protocol.eras import Era
 from mcproxy.protocol.jsonrpc import INVALID_PARAMS, INVALID_REQUEST, parse_text, raw
-from mcproxy.protocol.methods import LOG_LEVELS, METHODS, SET_LEVEL
+from mcproxy.protocol.methods import DEFAULT_LOG_LEVEL, LOG_LEVELS, METHODS, SET_LEVEL, is_audible
 
 log = structlog.get_logger()
 
 
 class LogLevels(Component):
-    """`timeout` is how many seconds a client's request waits for upstreams to agree, and each upstream gets."""
+    """`timeout` is how many seconds a client's request waits for upstreams to agree, and each upstream has to."""
 
     def __init__(
         self, catalogue: Catalogue, upstreams: Mapping[str, Upstream], listeners: Listeners, timeout: float
@@ -39,8 +42,11 @@ class LogLevels(Component):
         self._listeners = listeners
         self._timeout = timeout
         self._named: set[Listener] = set()
-        """Those that named a level."""
+        """Listeners that named a level."""
         self._sent: dict[LinkKey, str] = {}
+        """What the upstream of each link agreed to."""
+        self._of_calls: dict[LinkKey, str] = {}
+        """The most verbose level that a stateless call wanted since the link came up, where it had to be asked for."""
         self._syncs: Coalescer[LinkKey] = Coalescer(self._sync)
 
     def reconfigure(self, change: Reconfiguration) -> None:
@@ -65,6 +71,19 @@ class LogLevels(Component):
                 await self._syncs.done(link)
         return Complete({})
 
+    async def ask_for(self, space: Space, caller: Caller) -> None:
+        """Has an upstream that was asked for a level log as a stateless call wants, before it is sent the call."""
+        link, level = self._catalogue.link(space, caller), caller.log_level
+        sent = self._sent.get(link)
+        if level is None or sent is None or level not in LOG_LEVELS or is_audible(level, sent):
+            return
+        if self._catalogue.era(link) is Era.STATELESS:
+            return  # it hears the level with the call
+        self._of_calls[link] = level
+        self._syncs.want(link)
+        with anyio.move_on_after(self._timeout):
+            await self._syncs.done(link)
+
     def leave(self, listener: Listener) -> None:
         """Forgets what a listener wanted."""
         if listener in self._named:
@@ -76,10 +95,10 @@ class LogLevels(Component):
         link = LinkKey(event.upstream, event.owner)
         match event:
             case Connected():
-                self._sent.pop(link, None)
+                self._forget(link)
                 self._syncs.want(link)
             case Disconnected() | Retired():
-                self._sent.pop(link, None)
+                self._forget(link)
             case UpstreamChanged():
                 pass
 
@@ -90,16 +109,22 @@ class LogLevels(Component):
             self._syncs.want(link)
         return stale
 
+    def _forget(self, link: LinkKey) -> None:
+        self._sent.pop(link, None)
+        self._of_calls.pop(link, None)
+
     def _wanted(self, link: LinkKey) -> str | None:
-        """The most verbose level that those it serves want; None where nobody named one, or it has no levels."""
+        """The level to ask for; None where no client named one, or the upstream has none."""
         identity = self._catalogue.identity(link)
-        capability = METHODS[SET_LEVEL].capability
-        if identity is None or identity.era is not Era.HANDSHAKE or capability not in identity.capabilities:
+        if identity is None or METHODS[SET_LEVEL].capability not in identity.capabilities:
             return None
         served = self._listeners.served_by(link)
-        if self._named.isdisjoint(served):
+        if self._named.isdisjoint(served) and link not in self._sent:
             return None
         levels = [listener.caller.log_level for listener in served]
+        levels.append(self._of_calls.get(link))
+        if self._named.isdisjoint(served):
+            levels.append(DEFAULT_LOG_LEVEL)
         return min((level for level in levels if level in LOG_LEVELS), key=LOG_LEVELS.index, default=None)
 
     # What follows runs in the task group of `run`.

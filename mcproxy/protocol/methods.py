@@ -137,6 +137,8 @@ class Method:
     """Whether its answer comes when some other work is done, without a sign of life before."""
     may_fail: bool = False
     """Whether its result may say that a tool failed (`isError`)."""
+    per_link: bool = False
+    """Whether it sets a state of the link that carries it, so that each link to a server needs it."""
     hinted: bool = False
     """Whether its stateless result says how long it may be cached, and by whom (2026-07-28, caching)."""
 
@@ -192,7 +194,7 @@ METHODS: Final[dict[str, Method]] = {
         Method("tasks/update", _U, Subject.TASK, "taskId", era=_S),
         Method("tasks/cancel", _U, Subject.TASK, "taskId", shape=Shape.TASK),
         Method("tasks/list", _G, capability="tasks", safe_to_repeat=True, era=_H),
-        Method("logging/setLevel", _G, capability="logging", safe_to_repeat=True, era=_H),
+        Method("logging/setLevel", _G, capability="logging", safe_to_repeat=True, era=_H, per_link=True),
         Method("notifications/roots/list_changed", _G, notification=True, era=_H),
     )
 }  # fmt: skip

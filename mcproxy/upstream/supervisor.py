@@ -66,10 +66,6 @@ class ConnectionSlots:
         self._taken -= 1
 
 
-def _ignore(event: UpstreamEvent) -> None:
-    return
-
-
 class Supervisor:
     """Implements `call.upstreams.Upstream`. `run` owns every link; calls come from other tasks."""
 
@@ -104,6 +100,8 @@ class Supervisor:
         self._retired = anyio.Event()
         self._grace = 0.0
         self._tasks: TaskGroup | None = None
+        self._per_link: dict[str, Call] = {}
+        """The latest call of each method that sets a state of the shared links."""
         self._owned: dict[str, ReconnectingLink] = {}
         self._hints = EraHints()
         self._handshake_link: ReconnectingLink | None = None
@@ -160,6 +158,8 @@ class Supervisor:
                     link = link if link.era is Era.HANDSHAKE else await self._handshake_capable()
                 if not self._is_called:
                     self._is_called = call.row.lists is None
+                if call.row.per_link:
+                    await self._repeat_on_handshake_link(call)
             elif isinstance(link, Failed):
                 return link
             return await link(call)
@@ -278,13 +278,24 @@ class Supervisor:
             if not isinstance(change, PushChannel | UnannouncedLists):
                 self._shared_context.publish(change)
 
+        def connected(event: UpstreamEvent) -> None:
+            if isinstance(event, Connected) and self._tasks is not None:
+                for call in self._per_link.values():
+                    self._tasks.start_soon(link, call)
+
         context = replace(self._shared_context, hints=EraHints(Era.HANDSHAKE), publish=publish)
         link = ReconnectingLink(
-            context, self._connect, _ignore, delays=self._delays, clock=self._clock, check=self._check_no_loop
+            context, self._connect, connected, delays=self._delays, clock=self._clock, check=self._check_no_loop
         )
         if self._tasks is not None:
             self._tasks.start_soon(link.run)
         return link
+
+    async def _repeat_on_handshake_link(self, call: Call) -> None:
+        """Sends what sets a state of a link over the second shared link too, now and whenever that comes up."""
+        self._per_link[call.row.name] = call
+        if self._handshake_link is not None and self._handshake_link.era is not None:
+            await self._handshake_link(call)
 
     async def _run_owned(self, link: ReconnectingLink) -> None:
         try:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import anyio
 import pytest
 
-from mcproxy.call.calls import Outcome
-from mcproxy.protocol.eras import Era
-from mcproxy.protocol.methods import SET_LEVEL
+from mcproxy.call.calls import Call, Outcome
+from mcproxy.call.identity import ANONYMOUS, Caller
+from mcproxy.protocol.eras import LATEST, Era
+from mcproxy.protocol.jsonrpc import raw
+from mcproxy.protocol.methods import SET_LEVEL, Kind, row_of
 from tests.fakes.upstream import (
+    FakeClient,
     FakeListener,
     FakeUpstream,
     House,
@@ -20,6 +24,7 @@ from tests.fakes.upstream import (
     house,
     quiet,
     text_of,
+    tool,
 )
 
 pytestmark = pytest.mark.anyio
@@ -104,12 +109,48 @@ async def test_an_upstream_that_takes_no_level_is_no_error() -> None:
         assert decoded(await set_level(h, h.listener(), "debug")) == {}
 
 
-async def test_a_stateless_upstream_has_the_level_in_each_call() -> None:
+async def test_the_level_outlives_no_session_that_named_it() -> None:
+    async with house(logging()) as h:
+        await h.ready()
+        one = h.listener()
+        await set_level(h, one, "error")
+        h.gateway.leave(one)
+        await h["a"].called(SET_LEVEL, 2)
+        assert levels(h["a"]) == ["error", "info"]
+
+
+async def log(h: House, level: str | None) -> Outcome:
+    """A call of a stateless client that wants log messages."""
+    caller = Caller(ANONYMOUS, LATEST, log_level=level)
+    with anyio.fail_after(5):
+        return await h.gateway.handler(Call(row_of("tools/call"), {"name": raw("a__run")}, caller, FakeClient()))
+
+
+async def test_the_level_of_a_session_silences_no_stateless_client() -> None:
+    upstream = FakeUpstream("a", logging={}, tools={})
+    upstream.answers[SET_LEVEL] = lambda call: complete()
+    upstream.lists[Kind.TOOLS] = [tool("run")]
+    upstream.answers["tools/call"] = lambda call: complete(content=[])
+    async with house(upstream) as h:
+        await h.ready()
+        await log(h, "debug")
+        assert levels(upstream) == []  # no level is in force: the server decides
+        await set_level(h, h.listener(), "error")
+        await log(h, "critical")
+        await log(h, None)
+        assert levels(upstream) == ["error"]
+        await log(h, "notice")
+        await log(h, "warning")
+        assert levels(upstream) == ["error", "notice"]
+        assert [call.method for call in upstream.calls][-3:] == [SET_LEVEL, "tools/call", "tools/call"]
+
+
+async def test_a_stateless_upstream_is_told_for_the_link_that_it_may_have_in_the_handshake_era() -> None:
     async with house(logging()) as h:
         h["a"].identity = replace(h["a"].identity, era=Era.STATELESS)
         await h.ready()
         await set_level(h, h.listener(), "debug")
-        assert levels(h["a"]) == []
+        assert levels(h["a"]) == ["debug"]
 
 
 async def test_a_sessions_own_link_logs_as_that_session_wants() -> None:

@@ -155,6 +155,7 @@ class FakeLink:
     bug: anyio.Event = field(default_factory=anyio.Event)
     """Makes `fail_with_bug` raise."""
     calls: int = 0
+    sent: list[Call] = field(default_factory=list)
 
     @property
     def is_closed(self) -> bool:
@@ -162,6 +163,7 @@ class FakeLink:
 
     async def __call__(self, call: Call) -> Outcome:
         self.calls += 1
+        self.sent.append(call)
         if self.hold is not None:
             await self.hold.wait()
         outcome = self.outcomes.pop(0) if self.outcomes else DONE

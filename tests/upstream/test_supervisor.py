@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from mcproxy.call.calls import Call, Outcome
 from mcproxy.call.clients import ListChanged, Notice
 from mcproxy.call.errors import Party, Reason
-from mcproxy.call.identity import ForwardedCredentials, Principal
+from mcproxy.call.identity import ANONYMOUS, Caller, ForwardedCredentials, Principal
 from mcproxy.call.upstreams import (
     GATEWAY_CAPABILITY,
     Connected,
@@ -28,14 +28,15 @@ from mcproxy.call.upstreams import (
 )
 from mcproxy.pending_requests import PeerGone
 from mcproxy.protocol.eras import LATEST, Era
-from mcproxy.protocol.jsonrpc import Params, raw
-from mcproxy.protocol.methods import Kind
+from mcproxy.protocol.jsonrpc import Params, parse_text, raw
+from mcproxy.protocol.methods import Kind, row_of
 from mcproxy.settings import UpstreamSettings, UpstreamTimeouts
 from mcproxy.telemetry.logs import about
 from mcproxy.telemetry.trace_context import NOTHING, departing
 from mcproxy.upstream.context import LinkContext
 from mcproxy.upstream.link import Link, NotAccepted, Rejected, Unreachable
 from mcproxy.upstream.supervisor import ConnectionSlots
+from tests.fakes.upstream import FakeClient, quiet
 from tests.upstream.support import (
     DONE,
     QUICK,
@@ -481,6 +482,31 @@ async def test_r75_the_push_channel_of_a_second_link_is_not_that_of_the_shared_o
         second.publish(ListChanged(Kind.TOOLS))
         shared.publish(PushChannel.LOST)
     assert [event.change for event in it.events.of(UpstreamChanged)] == [ListChanged(Kind.TOOLS), PushChannel.LOST]
+
+
+def levels(link: FakeLink) -> list[str]:
+    return [parse_text(call.params["level"]) or "" for call in link.sent if call.row.per_link]
+
+
+def at(level: str) -> Call:
+    return Call(row_of("logging/setLevel"), {"level": raw(level)}, Caller(ANONYMOUS, LATEST), FakeClient())
+
+
+async def test_a_log_level_reaches_the_second_link_too_and_again_when_that_is_made_anew() -> None:
+    stateless = ServerIdentity(Era.STATELESS, LATEST, {})
+    connect = FakeConnect([FakeLink(identity=stateless)])
+    spec = UpstreamSettings(name="u", prefix="u", url="http://u/mcp", timeouts=QUICK)
+    async with running(spec, connect=connect) as it:
+        await it.upstream(at("error"))
+        await it.upstream(tool("t", capabilities={"elicitation": {}}))
+        [shared, second] = connect.given
+        await quiet()
+        await it.upstream(at("debug"))
+        assert (levels(shared), levels(second)) == (["error", "debug"], ["error", "debug"])
+        second.lost.set()
+        await it.upstream(tool("t", capabilities={"elicitation": {}}))
+        await quiet()
+        assert levels(connect.given[2]) == ["debug"]
 
 
 FORWARDING = UpstreamSettings.model_validate(
