@@ -12,8 +12,8 @@ from tests.docs.generated import TESTS, blocks, by_requirement, names_of_tests
 
 PAGE = (ROOT / "docs/requirements.md").read_text()
 COUNT = 88
-PLANNED = frozenset({*range(64, 89)})
-"""What may still be without a test: OAuth toward upstreams, replicas, shared upstreams, models, operators."""
+PLANNED = frozenset({66, *range(70, 75), *range(79, 85), 88})
+"""What may still be without a test: a part of OAuth toward upstreams, replicas, models, a part of operators."""
 
 CITED = re.compile(r"\bR([1-9]\d?)\b")
 SOURCES = ("mcproxy/**/*.py", "tests/**/*.py", "config/*.yaml", "deploy/**/*.yaml", "deploy/**/*.md", "docs/**/*.md")
