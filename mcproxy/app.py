@@ -22,6 +22,7 @@ from prometheus_client.registry import Collector
 
 from mcproxy.access.audit import AuditLog
 from mcproxy.access.identity import Identity
+from mcproxy.access.refusals import Refusals
 from mcproxy.admin.collectors import ListSizeCollector, UpstreamCollector
 from mcproxy.admin.health import HealthReport, Reports, reports
 from mcproxy.admin.listener import served
@@ -175,7 +176,8 @@ async def running(
         tasks.start_soon(gateway.run)
         tasks.start_soon(fleet.run)
         tasks.start_soon(measure_loop_lag, metrics)
-        identity = Identity(settings.access.authentication, tasks.start_soon)
+        refusals = Refusals(metrics, audit.note)
+        identity = Identity(settings.access.authentication, tasks.start_soon, refusals=refusals)
         app = App(settings, metrics, context, gateway, fleet, identity, audit, feed)
         with _scraped(metrics, UpstreamCollector(app.statuses), ListSizeCollector(app.views)):
             yield app

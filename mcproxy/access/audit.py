@@ -20,6 +20,7 @@ import structlog
 
 from mcproxy.access.journal import Journal
 from mcproxy.access.records import Lines, Record
+from mcproxy.access.refusals import RefusedCredentials
 from mcproxy.call.errors import McpError, Reason
 from mcproxy.protocol.jsonrpc import INTERNAL_ERROR
 from mcproxy.settings.access import audit as settings
@@ -57,7 +58,7 @@ class AuditLog:
         self._metrics = metrics
         self._opening = opening or _journal
         self._sleep = sleep
-        self._queue: deque[Record] = deque()
+        self._queue: deque[Record | RefusedCredentials] = deque()
         self._running = 0
         self._failing = False
         self._losing = False
@@ -98,13 +99,24 @@ class AuditLog:
     def end(self, record: Record) -> None:
         """After each call that began. Never blocks."""
         self._running -= 1
-        queue = self._queue
-        if len(queue) >= self._most and not self._must_keep:
+        if len(self._queue) >= self._most and not self._must_keep:
             self._lose(1, "too many of them wait to be written")
             return
-        if not queue:
+        self._enqueue(record)
+
+    def note(self, refused: RefusedCredentials) -> None:
+        """A record that belongs to no call. Never blocks: where there is no room it is lost, and takes no call's."""
+        if not self.on:
+            return
+        if self._is_full():
+            self._lose(1, "too many of them wait to be written")
+            return
+        self._enqueue(refused)
+
+    def _enqueue(self, record: Record | RefusedCredentials) -> None:
+        if not self._queue:
             self._came.set()
-        queue.append(record)
+        self._queue.append(record)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -155,7 +167,7 @@ class AuditLog:
         self._make_room()
         return True
 
-    def _append(self, records: Sequence[Record]) -> None:
+    def _append(self, records: Sequence[Record | RefusedCredentials]) -> None:
         """In a thread."""
         file, lines = self._file, self._lines
         if file is not None:

@@ -19,6 +19,7 @@ import msgspec
 from mcproxy.access.fetching import Fetch, fetch
 from mcproxy.access.issuers import KeysUnavailable
 from mcproxy.access.keys import KeyRing, digest
+from mcproxy.access.refusals import RefusalReason, Refusals
 from mcproxy.access.tokens import InsufficientScope, InvalidToken, Tokens, Verified
 from mcproxy.call.identity import ANONYMOUS, Principal
 from mcproxy.concurrency.spawn import Spawn
@@ -47,10 +48,12 @@ class Fault(Enum):
 class NotIdentified(Exception):
     """Nobody whom we know, by what a request shows. The sentence holds nothing of it."""
 
-    def __init__(self, fault: Fault, sentence: str) -> None:
+    def __init__(self, fault: Fault, sentence: str, reason: RefusalReason) -> None:
+        """`fault` is what the client is told, `reason` what operators are."""
         super().__init__(sentence)
         self.fault = fault
         self.sentence = sentence
+        self.reason = reason
 
 
 class Identified(msgspec.Struct, frozen=True, eq=False):
@@ -79,14 +82,28 @@ class Presented(Protocol):
     def is_audience(self, audience: str) -> bool:
         """Whether a token for that audience is for what is asked."""
 
+    @property
+    def resource(self) -> str:
+        """The audience that a token should have: the URL of the endpoint."""
+
 
 class Identity:
-    """`spawn` starts tasks that fetch keys of issuers. `wall` is the time in seconds from 1970."""
+    """Finds the principal of a request.
+
+    `spawn` starts tasks that fetch keys of issuers. `wall` is the Unix time in seconds. `refusals` is told of refused
+    credentials, where anybody is.
+    """
 
     def __init__(
-        self, settings: Authentication, spawn: Spawn, fetch: Fetch = fetch, wall: Callable[[], float] = time.time
+        self,
+        settings: Authentication,
+        spawn: Spawn,
+        fetch: Fetch = fetch,
+        wall: Callable[[], float] = time.time,
+        refusals: Refusals | None = None,
     ) -> None:
         self._wall = wall
+        self._refusals = refusals
         self._tokens = Tokens(settings.oauth, spawn, fetch, wall)
         self._adopt(settings)
 
@@ -131,6 +148,11 @@ class Identity:
             and (found.token is None or found.token.is_current)
         )
 
+    def note_refusal(self, refusal: NotIdentified, peer: str | None) -> None:
+        """Has a refusal counted and written down (requirement R88)."""
+        if self._refusals is not None:
+            self._refusals.note(refusal.reason, refusal.sentence, peer)
+
     async def identify(self, presented: Presented) -> Identified:
         """Raises NotIdentified."""
         settings = self._settings
@@ -142,7 +164,7 @@ class Identity:
             return await self._bearer(secret, presented)
         if (principal := _certified(presented, settings.certificates)) is not None:
             return Identified(principal, settings)
-        raise NotIdentified(Fault.MISSING, f"who calls must say who it is: {self._ways()}")
+        raise NotIdentified(Fault.MISSING, f"who calls must say who it is: {self._ways()}", RefusalReason.MISSING)
 
     def _secret(self, presented: Presented) -> str | None:
         """The one key or token of a request. Raises NotIdentified."""
@@ -155,28 +177,32 @@ class Identity:
                 bearer = _BEARER.fullmatch(only if authorization else f"Bearer {only}")
             case _:
                 # RFC 6750, section 2: "Clients MUST NOT use more than one method". Two readers could take two.
-                raise NotIdentified(Fault.MALFORMED, "more than one key or token: send one")
+                raise NotIdentified(Fault.MALFORMED, "more than one key or token: send one", RefusalReason.SEVERAL)
         if bearer is None:
-            raise NotIdentified(Fault.INVALID, "the header Authorization is not `Bearer` and a key or a token")
+            sentence = "the header Authorization is not `Bearer` and a key or a token"
+            raise NotIdentified(Fault.INVALID, sentence, RefusalReason.MALFORMED)
         return bearer["token"]
 
     async def _bearer(self, secret: str, presented: Presented) -> Identified:
         settings, hashed = self._settings, digest(secret)
         if (holder := self._keys.find(hashed)) is not None:
             if holder.expires <= self._wall():
-                raise NotIdentified(Fault.INVALID, "the key has expired")
+                raise NotIdentified(Fault.INVALID, "the key has expired", RefusalReason.EXPIRED)
             return Identified(holder.principal, settings, until=holder.expires)
         if not settings.oauth.issuers:
-            raise NotIdentified(Fault.INVALID, "the key is not known")
+            raise NotIdentified(Fault.INVALID, "the key is not known", RefusalReason.UNKNOWN_KEY)
         try:
             token = await self._tokens.verified(secret, hashed, presented.is_audience)
         except InvalidToken as invalid:
-            raise NotIdentified(Fault.INVALID, str(invalid)) from invalid
+            sentence = str(invalid)
+            if invalid.reason is RefusalReason.AUDIENCE:
+                sentence += f": expected {' or '.join([presented.resource, *invalid.expected])}"
+            raise NotIdentified(Fault.INVALID, sentence, invalid.reason) from invalid
         except InsufficientScope as lacking:
-            raise NotIdentified(Fault.INSUFFICIENT, str(lacking)) from lacking
+            raise NotIdentified(Fault.INSUFFICIENT, str(lacking), RefusalReason.SCOPE) from lacking
         except KeysUnavailable as unavailable:
             sentence = "the keys of the token's issuer cannot be had at present; try again"
-            raise NotIdentified(Fault.UNAVAILABLE, sentence) from unavailable
+            raise NotIdentified(Fault.UNAVAILABLE, sentence, RefusalReason.ISSUER_UNAVAILABLE) from unavailable
         return Identified(token.principal, settings, token.since, token.until, token)
 
     def _ways(self) -> str:
@@ -199,7 +225,8 @@ def _forwarded(presented: Presented, settings: Forwarded) -> Principal | None:
             roles = _listed(presented.header(settings.roles_header)) if settings.roles_header else ()
             return _principal(settings.prefix + name, {*roles, *settings.roles})
         case _:
-            raise NotIdentified(Fault.MALFORMED, f"the header {settings.user_header} names nobody, or several")
+            sentence = f"the header {settings.user_header} names nobody, or several"
+            raise NotIdentified(Fault.MALFORMED, sentence, RefusalReason.NAME)
 
 
 def _is_trusted(peer: str | None, settings: Forwarded) -> bool:
@@ -226,12 +253,13 @@ def _certified(presented: Presented, settings: Certificates) -> Principal | None
         case [name] if _is_name(name):
             return _principal(settings.prefix + name, settings.roles)
         case _:
-            raise NotIdentified(Fault.INVALID, f"the certificate names nobody, or several ({settings.name})")
+            sentence = f"the certificate names nobody, or several ({settings.name})"
+            raise NotIdentified(Fault.INVALID, sentence, RefusalReason.NAME)
 
 
 def _principal(name: str, roles: Collection[str]) -> Principal:
     if name == RESERVED:
-        raise NotIdentified(Fault.INVALID, "this is a reserved name")
+        raise NotIdentified(Fault.INVALID, "this is a reserved name", RefusalReason.NAME)
     return Principal(name, frozenset(roles))
 
 

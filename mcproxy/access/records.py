@@ -19,6 +19,7 @@ import msgspec
 import re2
 from msgspec import Raw
 
+from mcproxy.access.refusals import RefusedCredentials
 from mcproxy.call.calls import Call, CallSubject, Decision, Failed, Outcome
 from mcproxy.call.identity import Caller
 from mcproxy.protocol.envelope import META
@@ -54,6 +55,9 @@ _LOOKS: Final = re2.compile(
 _USER: Final = re2.compile(r"://[^/?#\s@]*@")
 _QUERY: Final = re2.compile(r"([?&;])([^=&;#?\s]+)=[^&;#\s]+")
 _TRACE: Final = re.compile(r"[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}.*")
+
+REFUSED: Final = "credentials refused"
+"""The `event` of a record that is of no call."""
 
 _FRACTIONS: Final = tuple(f".{thousandth:03}+00:00" for thousandth in range(1000))
 """Ends of a time, by its milliseconds."""
@@ -192,6 +196,18 @@ class _What(msgspec.Struct, omit_defaults=True):
     rule: str | None = None
 
 
+class _Refused(msgspec.Struct, omit_defaults=True, kw_only=True):
+    """What is written of refused credentials."""
+
+    time: str
+    event: str
+    reason: str
+    why: str
+    peer: str | None = None
+    unwritten: int = 0
+    """Refusals for the same reason since the last one that was written."""
+
+
 class Lines:
     """Puts records in words: once what many have in common, who called and what.
 
@@ -204,8 +220,10 @@ class Lines:
         self._who = lru_cache(REMEMBERED)(self._of_caller)
         self._what = lru_cache(REMEMBERED)(self._of_subject)
 
-    def line(self, record: Record) -> bytes:
+    def line(self, record: Record | RefusedCredentials) -> bytes:
         """What is written of a record, the line end included."""
+        if isinstance(record, RefusedCredentials):
+            return b"{%b}\n" % _members(self._of_refusal(record))
         caller, seen, id = record.caller, record.seen, record.id
         own = _Own(
             time=_moment(record.at),
@@ -227,6 +245,16 @@ class Lines:
             _members(own),
             who(principal.name, principal.roles, record.session, client, caller.version[:MAX_READ], caller.endpoint),
             self._what(record.method[:MAX_READ], seen.upstream, seen.own[:MAX_READ], seen.decision),
+        )
+
+    def _of_refusal(self, refused: RefusedCredentials) -> _Refused:
+        return _Refused(
+            time=_moment(refused.at),
+            event=REFUSED,
+            reason=refused.reason.value,
+            why=self._clean(refused.sentence),
+            peer=refused.peer,
+            unwritten=refused.unwritten,
         )
 
     def _of_caller(
@@ -255,7 +283,7 @@ class Lines:
         )
 
 
-def _members(part: _Own | _Who | _What) -> bytes:
+def _members(part: _Own | _Who | _What | _Refused) -> bytes:
     """The members of its JSON, in nothing but what is printed as it is."""
     try:
         data = _encoder.encode(part)

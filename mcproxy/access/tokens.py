@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
@@ -19,6 +19,7 @@ from jwt.algorithms import AllowedPublicKeys
 
 from mcproxy.access.fetching import Fetch
 from mcproxy.access.issuers import KeySet, SigningKeys
+from mcproxy.access.refusals import RefusalReason
 from mcproxy.call.identity import Principal
 from mcproxy.concurrency.spawn import Spawn
 from mcproxy.settings.access.authentication import RESERVED, Issuer, OAuth
@@ -33,7 +34,15 @@ T = TypeVar("T")
 
 
 class InvalidToken(Exception):
-    """A token that is not good here. The text says why, and holds nothing of the token."""
+    """A token that is not good here. The text says why, and holds nothing of the token.
+
+    `expected` are the audiences that the settings of its issuer name, where it is for another.
+    """
+
+    def __init__(self, sentence: str, reason: RefusalReason, expected: Collection[str] = ()) -> None:
+        super().__init__(sentence)
+        self.reason = reason
+        self.expected = expected
 
 
 class InsufficientScope(Exception):
@@ -127,7 +136,7 @@ class Tokens:
 
     async def _verify(self, token: str) -> Verified:
         if len(token) > self._oauth.max_token_bytes:
-            raise InvalidToken("the token is too long (oauth.max_token_bytes)")
+            raise InvalidToken("the token is too long (oauth.max_token_bytes)", RefusalReason.MALFORMED)
         header, source = self._opened(token)
         keys = await source.find(header.kid, header.alg)
         for key in keys[:MAX_CANDIDATES]:
@@ -135,34 +144,34 @@ class Tokens:
             if payload is not None:
                 # Remembered with what the issuer has now: `find` may have waited for it.
                 return Verified(self._named(payload, source.issuer), _decoded(payload, _Bounds), source, source.keys)
-        raise InvalidToken("the token is not signed by a key of its issuer")
+        raise InvalidToken("the token is not signed by a key of its issuer", RefusalReason.SIGNATURE)
 
     def _opened(self, token: str) -> tuple[_Header, KeySet]:
         """What a token says of itself, unverified: enough to choose a key from what is configured."""
         parts = token.split(".")
         if len(parts) != 3:
-            raise InvalidToken("the token is no signed JSON Web Token")
+            raise InvalidToken("the token is no signed JSON Web Token", RefusalReason.MALFORMED)
         header = _decoded(_base64(parts[0]), _Header)
         source = self._sources.get(_decoded(_base64(parts[1]), _Origin).iss)
         if source is None:
-            raise InvalidToken("the token is of an issuer that is not trusted here")
+            raise InvalidToken("the token is of an issuer that is not trusted here", RefusalReason.UNTRUSTED_ISSUER)
         if header.alg not in source.issuer.algorithms:
-            raise InvalidToken("the token is signed in a way that is not accepted")
+            raise InvalidToken("the token is signed in a way that is not accepted", RefusalReason.SIGNATURE)
         # RFC 7515, section 4.1.11: what must be understood, and is not, makes a token invalid.
         if header.crit is not None:
-            raise InvalidToken("the token has a critical header that is not understood")
+            raise InvalidToken("the token has a critical header that is not understood", RefusalReason.SIGNATURE)
         return header, source
 
     def _named(self, payload: bytes, issuer: Issuer) -> Principal:
         claims = _decoded(payload, Claims)
         if claims.get("iss") != issuer.issuer:
-            raise InvalidToken("the token is of another issuer than it seems")
+            raise InvalidToken("the token is of another issuer than it seems", RefusalReason.UNTRUSTED_ISSUER)
         name = _claim(claims, issuer.name_claim)
         if not isinstance(name, str) or not 0 < len(name) <= MAX_NAME or not name.isprintable():
-            raise InvalidToken(f"the token's {issuer.name_claim} is no name")
+            raise InvalidToken(f"the token's {issuer.name_claim} is no name", RefusalReason.NAME)
         full = issuer.prefix + name
         if full == RESERVED:
-            raise InvalidToken(f"the token's {issuer.name_claim} is a reserved name")
+            raise InvalidToken(f"the token's {issuer.name_claim} is a reserved name", RefusalReason.NAME)
         scopes = frozenset(_words(_claim(claims, issuer.scopes_claim)))
         roles = frozenset(_entries(_claim(claims, issuer.roles_claim)))
         kept = ((claim, _claim(claims, claim)) for claim in issuer.attribute_claims)
@@ -181,13 +190,13 @@ class Tokens:
     def _check_bounds(self, verified: Verified, is_audience: IsAudience) -> None:
         now, issuer, bounds = self._wall(), verified.source.issuer, verified.bounds
         if now >= verified.until:
-            raise InvalidToken("the token has expired")
+            raise InvalidToken("the token has expired", RefusalReason.EXPIRED)
         if now < verified.since:
-            raise InvalidToken("the token is not good yet")
+            raise InvalidToken("the token is not good yet", RefusalReason.NOT_YET_VALID)
         named = [bounds.aud] if isinstance(bounds.aud, str) else bounds.aud
         # security-considerations: servers "MUST only accept tokens specifically intended for themselves".
         if not any(name in issuer.audience or is_audience(name) for name in named):
-            raise InvalidToken("the token is for another audience")
+            raise InvalidToken("the token is for another audience", RefusalReason.AUDIENCE, issuer.audience)
 
     def _check_scopes(self, principal: Principal) -> None:
         if not principal.scopes.issuperset(self._oauth.required_scopes):
@@ -208,14 +217,15 @@ def _decoded(data: bytes, type_: type[T]) -> T:
     try:
         return msgspec.json.decode(data, type=type_)
     except (msgspec.MsgspecError, RecursionError) as error:
-        raise InvalidToken("the token is not what it should be: a claim is missing, or of another type") from error
+        sentence = "the token is not what it should be: a claim is missing, or of another type"
+        raise InvalidToken(sentence, RefusalReason.MALFORMED) from error
 
 
 def _base64(text: str) -> bytes:
     try:
         return base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
     except (binascii.Error, ValueError) as error:
-        raise InvalidToken("the token is no signed JSON Web Token") from error
+        raise InvalidToken("the token is no signed JSON Web Token", RefusalReason.MALFORMED) from error
 
 
 def _claim(claims: Claims, name: str) -> object:

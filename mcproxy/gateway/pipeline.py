@@ -102,7 +102,7 @@ def counted(metrics: Metrics, label: Label, clock: Callable[[], float] = time.pe
                 account = calls.account(upstream, method_label(call.row), subject)
                 seconds, notes = clock() - began, call.notes
                 own = seconds - notes.upstream_seconds if notes.upstream_seconds and not notes.asked else None
-                account.over(outcome_label, seconds, own, notes.trace)
+                account.count(outcome_label, seconds, own, notes.trace)
 
         return counting
 

@@ -1,6 +1,6 @@
 """Every Prometheus instrument of the gateway, with its labels. Counts; decides nothing.
 
-Labels are bounded: upstreams, methods and subjects that are known by name, never what a peer made up (R52).
+Label values are bounded: upstreams, methods and subjects that are known, never a name that a peer chose (R52).
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from mcproxy import __version__
 from mcproxy.telemetry.fast_metrics import FastCounter, FastHistogram, Tally, counter, gauge, histogram
 
 UNKNOWN: Final = "unknown"
-"""The label for what has no name that we know."""
+"""Label value of upstreams, methods and subjects that are not known."""
 
 OTHER: Final = "other"
-"""The label that subjects share which are one too many."""
+"""Label value that all subjects beyond the limit share."""
 
 _SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 
@@ -27,7 +27,7 @@ _OWN_SECONDS: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.02
 
 
 class Subjects:
-    """Which tools and prompts have series of their own: of each upstream the first `most` that were called (R52)."""
+    """Tools and prompts that have series of their own: of each upstream the first `most` that were called (R52)."""
 
     def __init__(self, most: int) -> None:
         self.most = most
@@ -49,7 +49,7 @@ class Subjects:
 
 
 class Account:
-    """What is counted of the calls of one method, of an upstream and a subject. With `trace`, times have an example."""
+    """Counters and histograms of the calls of one method to one subject of one upstream."""
 
     __slots__ = ("_duration", "_labels", "_outcomes", "_own", "_own_duration", "_requests")
 
@@ -67,8 +67,11 @@ class Account:
         self._own = own
         self._own_duration: FastHistogram | None = None
 
-    def over(self, outcome: str, seconds: float, own: float | None = None, trace: str | None = None) -> None:
-        """`own` is what of a call's time its upstream did not take, where that can be told."""
+    def count(self, outcome: str, seconds: float, own: float | None = None, trace: str | None = None) -> None:
+        """Counts a finished call. `own` are the seconds that its upstream did not take, where that is known.
+
+        `trace` is the id of its trace, which its times are linked to as exemplars.
+        """
         count = self._outcomes.get(outcome)
         if count is None:
             count = self._outcomes[outcome] = self._requests.labels(*self._labels, outcome)
@@ -82,19 +85,19 @@ class Account:
 
 
 class Calls:
-    """Counts calls. To be asked for an account when a call is over: what is forgotten meanwhile is begun anew."""
+    """Accounts by upstream, method and subject. Ask for one when a call is over: `forget` may drop it before."""
 
     def __init__(self, requests: Tally[FastCounter], duration: Tally[FastHistogram], own: Tally[FastHistogram]) -> None:
         self.subjects: Final = Subjects(1000)
         self.running = 0
-        """Those that are not over."""
+        """Calls without an outcome yet."""
         self._requests = requests
         self._duration = duration
         self._own = own
         self._accounts: dict[tuple[str, str, str], Account] = {}
 
     def account(self, upstream: str, method: str, subject: str) -> Account:
-        """A look-up, for a subject that has series of its own."""
+        """The account of a finished call; a look-up where it exists."""
         return self._accounts.get((upstream, method, subject)) or self._opened(upstream, method, subject)
 
     def _opened(self, upstream: str, method: str, subject: str) -> Account:
@@ -110,25 +113,27 @@ class Calls:
 
 
 class Metrics:
+    """All instruments, registered with `registry`."""
+
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         self.registry = registry or CollectorRegistry()
         r = self.registry
         self.requests = counter("mcproxy_requests", "Calls by outcome.", ("upstream", "method", "subject", "outcome"))
         self.duration = histogram(
             "mcproxy_request_duration_seconds",
-            "From a call's entry to its outcome.",
+            "Seconds from the arrival of a call to its outcome.",
             ("upstream", "method"),
             _SECONDS,
         )
         self.upstream_duration = histogram(
             "mcproxy_upstream_duration_seconds",
-            "The part of a call's time that its upstream took.",
+            "Seconds of a call that its upstream took.",
             ("upstream", "method"),
             _SECONDS,
         )
         self.own_duration = histogram(
             "mcproxy_own_duration_seconds",
-            "The part of a call's time that the gateway itself took, of calls that went upstream and asked nobody.",
+            "Seconds of a call that the gateway itself took; only calls that went upstream and asked no client.",
             ("upstream",),
             _OWN_SECONDS,
         )
@@ -143,13 +148,13 @@ class Metrics:
         )
         self.upstream_troubles = Counter(
             "mcproxy_upstream_troubles",
-            "Attempts to connect that failed and connections that were lost, by why: unreachable, rejected, timeout, "
+            "Failed attempts to connect and lost connections, by reason: unreachable, rejected, timeout, "
             "lost, internal.",
             ("upstream", "why"),
             registry=r,
         )
         self.child_starts = Counter(
-            "mcproxy_upstream_child_starts", "Times that the upstream's child was started.", ("upstream",), registry=r
+            "mcproxy_upstream_child_starts", "Starts of the upstream's child process.", ("upstream",), registry=r
         )
         self.junk_lines = Counter(
             "mcproxy_upstream_junk",
@@ -159,7 +164,7 @@ class Metrics:
         )
         self.unattributed = Counter(
             "mcproxy_upstream_unattributed",
-            "Requests and log messages of an upstream that could not be traced to one client.",
+            "Requests and log messages of an upstream that could not be attributed to one client.",
             ("upstream", "method"),
             registry=r,
         )
@@ -175,56 +180,56 @@ class Metrics:
         self.received = self.bytes_in.labels
         self.sent = self.bytes_out.labels
         self.notifications = Counter(
-            "mcproxy_notifications", "Change signals put to clients.", ("upstream", "kind"), registry=r
+            "mcproxy_notifications", "Changes signalled to clients.", ("upstream", "kind"), registry=r
         )
         self.upstream_notifications = Counter(
             "mcproxy_upstream_notifications", "Notifications of an upstream.", ("upstream", "kind"), registry=r
         )
         self.coalesced_notifications = Counter(
             "mcproxy_coalesced_notifications",
-            "Notifications of an upstream that needed no fetch of their own: one to come serves them too.",
+            "Notifications of an upstream that caused no fetch of their own, since a later fetch covers them.",
             ("upstream", "kind"),
             registry=r,
         )
         self.notification_delay = Histogram(
             "mcproxy_notification_delay_seconds",
-            "From an upstream's notification until the last client whom it concerns was signalled.",
+            "Seconds from an upstream's notification to the signal to the last client concerned.",
             ("upstream", "kind"),
             buckets=_SECONDS,
             registry=r,
         )
         self.subscriptions = Gauge(
             "mcproxy_subscriptions",
-            "Subscriptions to resources: those of clients, and those made upstream for them.",
+            "Resource subscriptions: those of clients, and those made upstream for them.",
             ("upstream", "side"),
             registry=r,
         )
         self.list_fetches = Counter(
             "mcproxy_list_fetches", "Lists fetched from an upstream.", ("upstream", "kind"), registry=r
         )
-        self.entries = Gauge("mcproxy_entries", "Entries an upstream offers.", ("upstream", "kind"), registry=r)
+        self.entries = Gauge("mcproxy_entries", "Entries that an upstream lists.", ("upstream", "kind"), registry=r)
         self.list_bytes = Gauge(
-            "mcproxy_list_bytes", "Bytes of the entries an upstream offers.", ("upstream", "kind"), registry=r
+            "mcproxy_list_bytes", "Bytes of the entries that an upstream lists.", ("upstream", "kind"), registry=r
         )
         self.cache_reads = counter(
             "mcproxy_cache_reads",
-            "Reads of resources by how they were answered: hit, miss, stale, coalesced (with another's fetch).",
+            "Reads of resources by answer: hit, miss, stale, coalesced (shared with the fetch of another read).",
             ("upstream", "answer"),
         )
         r.register(self.cache_reads)
         self.cache_evictions = Counter(
-            "mcproxy_cache_evictions", "Cached reads that gave way to others.", ("upstream",), registry=r
+            "mcproxy_cache_evictions", "Cached reads evicted to make room.", ("upstream",), registry=r
         )
         self.cache_invalidations = Counter(
             "mcproxy_cache_invalidations",
-            "Times that cached reads were forgotten, by what made them doubtful.",
+            "Invalidations of cached reads, by cause.",
             ("upstream", "cause"),
             registry=r,
         )
-        self.cache_bytes = Gauge("mcproxy_cache_bytes", "Bytes that cached reads take.", ("upstream",), registry=r)
+        self.cache_bytes = Gauge("mcproxy_cache_bytes", "Bytes of cached reads.", ("upstream",), registry=r)
         self.cache_entries = Gauge("mcproxy_cache_entries", "Cached reads.", ("upstream",), registry=r)
         self.event_loop_lag = Gauge(
-            "mcproxy_event_loop_lag_seconds", "By how much the event loop was late of late, at most.", registry=r
+            "mcproxy_event_loop_lag_seconds", "Longest recent delay of the event loop.", registry=r
         )
         self.tasks = Gauge("mcproxy_tasks", "Tasks of the event loop.", registry=r)
         self.build = Info("mcproxy_build", "The version of the gateway, and of what it runs on.", registry=r)
@@ -232,37 +237,43 @@ class Metrics:
         ProcessCollector(registry=r)
         GCCollector(registry=r)
         self.config_generation = Gauge(
-            "mcproxy_config_generation", "Configurations that were in force, the present one included.", registry=r
+            "mcproxy_config_generation", "Configurations applied since the start, the first one included.", registry=r
         )
         self.config_reloads = Counter(
             "mcproxy_config_reloads",
-            "Times that the configuration was read again: applied or invalid.",
+            "Reloads of the configuration, by result: applied or invalid.",
             ("result",),
             registry=r,
         )
         self.config_last_reload_successful = Gauge(
             "mcproxy_config_last_reload_successful",
-            "1 unless the configuration was invalid when last read.",
+            "1 if the configuration was valid when last read, else 0.",
             registry=r,
         )
         self.config_last_reload_success = Gauge(
             "mcproxy_config_last_reload_success_timestamp_seconds",
-            "When a valid configuration was last read.",
+            "Unix time at which a valid configuration was last read.",
             registry=r,
         )
-        self.parked = Gauge("mcproxy_parked_calls", "Calls that wait upstream for their client's input.", registry=r)
+        self.parked = Gauge("mcproxy_parked_calls", "Calls parked until their client answers.", registry=r)
         self.parked_ends = Counter(
             "mcproxy_parked_ends",
-            "Waits of parked calls that are over: answered by the client, or expired.",
+            "Ends of parked calls, by cause: answered by the client, or expired.",
             ("how",),
             registry=r,
         )
         self.limited = Counter(
-            "mcproxy_limited", "Calls that a limit of access.limits refused.", ("upstream", "limit"), registry=r
+            "mcproxy_limited", "Calls refused by a limit of access.limits.", ("upstream", "limit"), registry=r
+        )
+        self.refused_credentials = Counter(
+            "mcproxy_refused_credentials",
+            "Requests refused for their credentials, or for lack of any, by reason.",
+            ("reason",),
+            registry=r,
         )
         self.pins_refused = Gauge(
             "mcproxy_pins_refused",
-            "Definitions, and instructions, that are not as access.pins has them approved.",
+            "Definitions and instructions that differ from those approved (access.pins).",
             ("upstream", "kind"),
             registry=r,
         )
@@ -281,18 +292,20 @@ class Metrics:
             ("upstream",),
             registry=r,
         )
-        self.audit_records = Counter("mcproxy_audit_records", "Records of the audit that were written.", registry=r)
-        self.audit_lost = Counter("mcproxy_audit_lost", "Records of the audit that were not.", registry=r)
-        self.audit_failing = Gauge("mcproxy_audit_failing", "1 while the audit cannot be written.", registry=r)
+        self.audit_records = Counter("mcproxy_audit_records", "Audit records written.", registry=r)
+        self.audit_lost = Counter("mcproxy_audit_lost", "Audit records lost.", registry=r)
+        self.audit_failing = Gauge(
+            "mcproxy_audit_failing", "1 while the audit log cannot be written, else 0.", registry=r
+        )
 
     def expect(self, upstream: str) -> None:
-        """Starts at zero what is counted by upstream alone: a series that is not there yet alarms nobody."""
+        """Starts each series that has an upstream as its only label at zero: alarms need a series to compare with."""
         for instrument in vars(self).values():
             if isinstance(instrument, Counter | Gauge) and instrument._labelnames == ("upstream",):
                 instrument.labels(upstream)
 
     def forget(self, upstream: str) -> None:
-        """Drops every series of an upstream that is no more (R52)."""
+        """Drops every series of an upstream that was removed (R52)."""
         for instrument in vars(self).values():
             if isinstance(instrument, MetricWrapperBase):
                 with suppress(ValueError):  # it has no such label

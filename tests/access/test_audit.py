@@ -15,6 +15,7 @@ import structlog.testing
 
 from mcproxy.access.audit import MOST_AT_ONCE, AuditLog
 from mcproxy.access.records import Digests, End, Record, recorded
+from mcproxy.access.refusals import RefusalReason, RefusedCredentials
 from mcproxy.call.calls import Call, CallSubject
 from mcproxy.call.errors import McpError, Reason
 from mcproxy.call.identity import ANONYMOUS, Caller
@@ -215,3 +216,17 @@ async def test_another_file_takes_what_comes_and_no_file_is_off() -> None:
         assert d.audit.on
         await d.note("x")
         await d.written(1)
+
+
+async def test_r88_a_refusal_is_recorded_and_takes_no_calls_room() -> None:
+    refused = RefusedCredentials(0, RefusalReason.UNKNOWN_KEY, "the key is not known", None, 0)
+    async with desk(max_queued=2, fail="closed") as d:
+        d.disk.open.clear()
+        await d.note("call")
+        for _ in range(5):
+            d.audit.note(refused)
+        assert not d.audit.begins()
+        d.disk.open.set()
+        await d.written(2)
+        assert d.metric("lost_total") == 4
+    assert [json.loads(line).get("event") for line in d.disk.lines] == [None, "credentials refused"]

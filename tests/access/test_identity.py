@@ -11,6 +11,7 @@ import pytest
 
 from mcproxy.access.identity import Fault, Identity, NotIdentified
 from mcproxy.access.keys import digest
+from mcproxy.access.refusals import RefusalReason
 from mcproxy.call.identity import ANONYMOUS, Principal
 from mcproxy.settings.access.authentication import Authentication
 from tests.access.test_issuers import ISSUER, JWKS, Clock, Web, jwks
@@ -45,6 +46,10 @@ class Shown:
 
     def is_audience(self, audience: str) -> bool:
         return audience == HERE
+
+    @property
+    def resource(self) -> str:
+        return HERE
 
 
 async def ask(
@@ -302,3 +307,37 @@ async def test_who_asks_over_stdio_is_configured() -> None:
         settings = Authentication.model_validate({"stdio": {"name": "me", "roles": ["dev"]}})
         assert Identity(settings, tasks.start_soon).local == Principal("me", frozenset({"dev"}))
         assert Identity(Authentication(), tasks.start_soon).local == ANONYMOUS
+
+
+# Why
+
+
+@pytest.mark.parametrize(
+    ("settings", "headers", "reason"),
+    [
+        (KEYS, (), RefusalReason.MISSING),
+        (KEYS, (bearer("another-key"),), RefusalReason.UNKNOWN_KEY),
+        (KEYS, (("Authorization", "Basic abc"),), RefusalReason.MALFORMED),
+        (KEYS, (bearer("the-key"), bearer("the-key")), RefusalReason.SEVERAL),
+        (TOKENS, (bearer("no.token"),), RefusalReason.MALFORMED),
+        (TOKENS, (bearer(signed(iss="https://evil.example")),), RefusalReason.UNTRUSTED_ISSUER),
+        (TOKENS, (bearer(signed(exp=NOW - 100)),), RefusalReason.EXPIRED),
+        (TOKENS, (bearer(signed(nbf=NOW + 100)),), RefusalReason.NOT_YET_VALID),
+        (TOKENS, (bearer(signed(aud="https://other.example")),), RefusalReason.AUDIENCE),
+        (TOKENS, (bearer(signed(sub="")),), RefusalReason.NAME),
+        (TOKENS, (bearer(signed()[:-8] + "AAAAAAAA"),), RefusalReason.SIGNATURE),
+    ],
+)
+async def test_r88_a_refusal_says_why(
+    settings: dict[str, Any], headers: tuple[tuple[str, str], ...], reason: RefusalReason
+) -> None:
+    with pytest.raises(NotIdentified) as caught:
+        await ask(settings, *headers)
+    assert caught.value.reason is reason
+
+
+async def test_r88_a_token_for_another_audience_is_told_which_was_expected() -> None:
+    issuer = {"issuer": ISSUER, "jwks_url": JWKS, "audience": ["api://gateway"]}
+    with pytest.raises(NotIdentified) as caught:
+        await ask({"oauth": {"issuers": [issuer]}}, bearer(signed(aud="https://other.example")))
+    assert caught.value.sentence == f"the token is for another audience: expected {HERE} or api://gateway"

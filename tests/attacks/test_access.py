@@ -155,6 +155,21 @@ async def test_nothing_that_is_near_a_key_is_one(tmp_path: Path) -> None:
         assert code(in_query) == 401
 
 
+async def test_r88_refused_credentials_are_counted_recorded_and_never_told(tmp_path: Path) -> None:
+    guess = "mcproxy_" + "x" * 43
+    async with guarded(tmp_path) as running:
+        for _ in range(20):
+            assert code(await answer(running.url, stateless("tools/list", key=guess))) == 401
+        assert guess not in str(running.log)
+        assert "credentials refused" in str(running.log)
+    text = (tmp_path / "audit.log").read_text()
+    records = [json.loads(line) for line in text.splitlines()]
+    refused = [record for record in records if record.get("event") == "credentials refused"]
+    assert {record["reason"] for record in refused} == {"unknown_key"}
+    assert 1 <= len(refused) < 20
+    assert guess not in text
+
+
 async def test_no_call_goes_unrecorded_and_none_writes_a_record_of_its_own(tmp_path: Path) -> None:
     forged = 'x\n{"principal": "ann"}\r\n\u2028{"principal": "ann"}\x1b[2K'
     async with guarded(tmp_path) as running:

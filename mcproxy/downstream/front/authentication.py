@@ -18,7 +18,8 @@ import msgspec
 from msgspec.structs import replace
 
 from mcproxy.access.identity import Fault, Identified, Identity, NotIdentified
-from mcproxy.downstream.front.oauth_metadata import TargetFacts, challenge, is_audience
+from mcproxy.access.refusals import RefusalReason
+from mcproxy.downstream.front.oauth_metadata import TargetFacts, challenge, is_audience, resource_url
 from mcproxy.downstream.io.context import TransportContext
 from mcproxy.downstream.io.open_streams import IdentifyAgain
 from mcproxy.downstream.io.responses import Refusal
@@ -76,15 +77,24 @@ class Authenticator:
             raise self._refusal(request, refusal) from refusal
 
     async def identify(self, request: HttpRequestFacts) -> Identified:
-        """Raises NotIdentified."""
+        """Raises NotIdentified, which is noted for operators (requirement R88)."""
+        try:
+            return await self._identified(request)
+        except NotIdentified as refusal:
+            self._identity.note_refusal(refusal, request.peer)
+            raise
+
+    async def _identified(self, request: HttpRequestFacts) -> Identified:
         proxy = self._context.proxy
         # R42 after a reload, which may take authentication out and leaves the listener at its address.
         if not (self._identity.required or is_loopback(proxy.host) or proxy.insecure):
-            raise NotIdentified(Fault.MISSING, "nobody is let in from outside without authentication")
+            sentence = "nobody is let in from outside without authentication"
+            raise NotIdentified(Fault.MISSING, sentence, RefusalReason.MISSING)
         # TLS checks a certificate when the connection begins, and connections are kept.
         expires = _expiry(request.transport_info("peercert") or {})
         if expires <= self._wall():
-            raise NotIdentified(Fault.INVALID, "the client's certificate has expired: connect with another")
+            sentence = "the client's certificate has expired: connect with another"
+            raise NotIdentified(Fault.INVALID, sentence, RefusalReason.EXPIRED)
         found = await self._identity.identify(_Presented(self._context, request))
         return found if found.until <= expires else replace(found, until=expires)
 
@@ -147,6 +157,10 @@ class _Presented:
 
     def is_audience(self, audience: str) -> bool:
         return is_audience(self._context.proxy, self._request, audience)
+
+    @property
+    def resource(self) -> str:
+        return resource_url(self._context.proxy, self._request)
 
 
 def _expiry(certificate: Mapping[str, Any]) -> float:

@@ -74,9 +74,14 @@ def is_audience(proxy: Proxy, request: TargetFacts, audience: str) -> bool:
     return posts and audience.startswith(base) and _is_events(proxy.paths, audience.removeprefix(base))
 
 
+def resource_url(proxy: Proxy, request: TargetFacts) -> str:
+    """The URL of a request's endpoint: the audience of a token for it."""
+    return base_url(proxy, request) + _endpoint(proxy.paths, request)
+
+
 def metadata_url(proxy: Proxy, request: TargetFacts) -> str:
     """The URL of the metadata of a request's endpoint (RFC 9728, section 3.1)."""
-    parts = urlsplit(base_url(proxy, request) + _endpoint(proxy.paths, request))
+    parts = urlsplit(resource_url(proxy, request))
     return f"{parts.scheme}://{parts.netloc}{WELL_KNOWN}{parts.path}"
 
 
