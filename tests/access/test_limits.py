@@ -188,5 +188,5 @@ def test_a_rate_that_says_nothing_is_refused(rate: object) -> None:
 
 
 def test_a_burst_is_of_a_rate() -> None:
-    with pytest.raises(ValidationError, match="a burst without a rate"):
+    with pytest.raises(ValidationError, match="needs a rate"):
         RateLimits.model_validate({"rules": {"r": {"burst": 3}}})

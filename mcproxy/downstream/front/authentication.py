@@ -88,13 +88,15 @@ class Authenticator:
         proxy = self._context.proxy
         # R42 after a reload, which may take authentication out and leaves the listener at its address.
         if not (self._identity.required or is_loopback(proxy.host) or proxy.insecure):
-            sentence = "nobody is let in from outside without authentication"
-            raise NotIdentified(Fault.MISSING, sentence, RefusalReason.MISSING)
+            raise NotIdentified(
+                Fault.MISSING, "nobody is let in from outside without authentication", RefusalReason.MISSING
+            )
         # TLS checks a certificate when the connection begins, and connections are kept.
         expires = _expiry(request.transport_info("peercert") or {})
         if expires <= self._wall():
-            sentence = "the client's certificate has expired: connect with another"
-            raise NotIdentified(Fault.INVALID, sentence, RefusalReason.EXPIRED)
+            raise NotIdentified(
+                Fault.INVALID, "the client's certificate has expired: connect with another", RefusalReason.EXPIRED
+            )
         found = await self._identity.identify(_Presented(self._context, request))
         return found if found.until <= expires else replace(found, until=expires)
 
