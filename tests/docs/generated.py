@@ -7,6 +7,7 @@ begins with `<!-- generated: NAME ARGUMENT -->` and ends with `<!-- end -->`; NA
 from __future__ import annotations
 
 import ast
+import inspect
 import json
 import re
 import subprocess
@@ -22,6 +23,7 @@ from typing import Any, Final
 import typer
 
 from mcproxy.cli.commands import commands
+from mcproxy.cli.runtime import ExitCode
 from mcproxy.configuration import hosts
 from mcproxy.configuration.schema import SERVER, schema
 from mcproxy.settings import UpstreamSettings
@@ -198,6 +200,21 @@ def command_pages(_: str) -> str:
 
 def _commands() -> Iterator[tuple[str, Any]]:
     yield from _below("", typer.main.get_command(commands))
+
+
+def exit_codes(_: str) -> str:
+    """Each exit code with the text below it in its enum."""
+    (enum,) = (
+        node
+        for node in ast.walk(ast.parse(inspect.getsource(ExitCode)))
+        if isinstance(node, ast.ClassDef) and node.name == ExitCode.__name__
+    )
+    rows = []
+    for member, text in zip(enum.body, enum.body[1:], strict=False):
+        if isinstance(member, ast.Assign) and isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant):
+            rows.append(f"| {ast.literal_eval(member.value)} | {_cell(str(text.value.value))} |")
+    assert len(rows) == len(ExitCode)
+    return "\n".join(["| exit code | meaning |", "|---:|---|", *rows])
 
 
 def command_names() -> set[str]:
@@ -412,6 +429,7 @@ BLOCKS: Final[dict[str, Callable[[str], str]]] = {
     "host-keys": host_keys,
     "command-table": command_table,
     "commands": command_pages,
+    "exit-codes": exit_codes,
     "metrics": metrics,
     "tests": held_by,
     "state-machines": state_diagrams,
