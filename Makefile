@@ -102,8 +102,8 @@ COMPILE = .cache/lock/bin/uv pip compile --quiet --upgrade --universal --python-
 lock:
 	test -x .cache/lock/bin/uv || $(PYTHON) -m venv .cache/lock
 	.cache/lock/bin/python $(PIP) install --quiet uv==$(UV)
-	$(COMPILE) pyproject.toml --group build -o requirements.lock
-	$(COMPILE) pyproject.toml --group build --group dev -c requirements.lock -o requirements-dev.lock
+	$(COMPILE) pyproject.toml --all-extras --group build -o requirements.lock
+	$(COMPILE) pyproject.toml --all-extras --group build --group dev -c requirements.lock -o requirements-dev.lock
 	$(COMPILE) config/servers.in -o config/servers.lock
 	$(COMPILE) tests/system/sdk1.in -o tests/system/sdk1.lock
 	for folder in $(NODE); do \
