@@ -124,6 +124,17 @@ def check(
     raise typer.Exit(checking.check(configuration, strict=strict, as_json=as_json))
 
 
+@commands.command()
+def health(
+    config: Config = None,
+    ready: Annotated[bool, typer.Option("--ready", help="Also fail if it wants no traffic: /readyz.")] = False,
+) -> None:
+    """Ask the gateway of this configuration, on this machine, whether it runs."""
+    from mcproxy.cli.health import health
+
+    raise typer.Exit(health(read_configuration(config), ready=ready))
+
+
 @commands.command("list")
 def list_(what: ListName, config: Config = None, as_json: Json = False) -> None:
     """List the tools, resources or prompts that clients see, or the upstreams."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +111,37 @@ def test_the_unit_is_one_that_systemd_understands(unit: Path) -> None:
 
 def test_the_unit_leaves_the_service_little_that_it_could_harm(unit: Path) -> None:
     run(need("systemd-analyze"), "security", "--no-pager", "--offline=true", "--threshold=20", unit)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can take another user's place")
+def test_the_service_s_user_may_read_the_configuration_and_no_secret() -> None:
+    """A folder of root's, as systemd makes it for ConfigurationDirectory= (systemd.exec(5)): it is not the user's."""
+    service = dict(
+        line.split("=", 1) for line in (DEPLOY / "systemd/mcproxy.service").read_text().splitlines() if "=" in line
+    )
+    assert service["DynamicUser"] == "yes"
+    assert "--config /etc/mcproxy/mcproxy.yaml" in service["ExecStart"]
+    assert service["EnvironmentFile"] == "-/etc/mcproxy/environment"
+    with tempfile.TemporaryDirectory() as made:
+        Path(made).chmod(int(service["ConfigurationDirectoryMode"], 8))
+        for name, mode in (("mcproxy.yaml", 0o644), ("environment", 0o600)):
+            file = Path(made, name)
+            file.touch()
+            file.chmod(mode)
+        codes = [
+            subprocess.run(["cat", f"{made}/{name}"], user=65534, group=65534, extra_groups=[], check=False).returncode
+            for name in ("mcproxy.yaml", "environment")
+        ]
+    assert codes == [0, 1]
+
+
+def test_the_image_asks_the_gateway_by_its_own_configuration_and_can_trace() -> None:
+    dockerfile = (DEPLOY / "Dockerfile").read_text()
+    assert 'CMD ["mcproxy", "health"]' in dockerfile
+    assert "--requirement requirements.lock" in dockerfile
+    locked = (DEPLOY.parent / "requirements.lock").read_text()
+    assert "\nopentelemetry-sdk==" in locked
+    assert "\nopentelemetry-exporter-otlp-proto-http==" in locked
 
 
 @pytest.fixture
