@@ -23,10 +23,20 @@ from mcproxy.catalog.uri_matching import flaw
 from mcproxy.catalog.uris import MAX_URI, canonical
 from mcproxy.protocol.eras import STATELESS_VERSIONS, V2024_11_05, Era
 from mcproxy.protocol.headers import InvalidAnnotation, MirroredParameter, mirrored_parameters
-from mcproxy.protocol.jsonrpc import EMPTY_OBJECT, InvalidMessage, Params, nests_deeper, parse_object, parse_text, raw
+from mcproxy.protocol.jsonrpc import (
+    EMPTY_OBJECT,
+    InvalidMessage,
+    Params,
+    nests_deeper,
+    object_or_empty,
+    parse_object,
+    parse_text,
+    raw,
+)
 from mcproxy.protocol.methods import Kind
 from mcproxy.protocol.tasks import Support, extensions, shared, support, with_extensions, without_support
 
+OUTPUT_SCHEMA: Final = "outputSchema"
 _NAMED: Final = frozenset({Kind.TOOLS, Kind.PROMPTS})
 
 _DELIVERED: Final[dict[str, dict[str, object]]] = {
@@ -226,6 +236,25 @@ def expose(space: Space, kind: Kind, listing: Listing, *, tasks: bool = False) -
         if entry.key in names.exposed
     )
     return Exposure(tuple(shown), names.renamed, (*listing.refused, *names.refused))
+
+
+def for_handshake(exposure: Exposure) -> Exposure:
+    """The same tools without output schemas that are not of objects (2025-11-25, schema, Tool).
+
+    Handshake clients refuse a list that has others, and a result that lacks the content which a schema announces.
+    """
+    shown = tuple(map(_with_object_schema, exposure.shown))
+    return exposure if shown == exposure.shown else replace(exposure, shown=shown)
+
+
+def _with_object_schema(tool: Shown) -> Shown:
+    if OUTPUT_SCHEMA.encode() not in bytes(tool.entry):
+        return tool
+    members = parse_object(tool.entry)
+    schema = object_or_empty(members.get(OUTPUT_SCHEMA, EMPTY_OBJECT))
+    if OUTPUT_SCHEMA not in members or parse_text(schema.get("type", b"")) == "object":
+        return tool
+    return replace(tool, entry=raw({key: value for key, value in members.items() if key != OUTPUT_SCHEMA}))
 
 
 def _uri_table(space: Space, kind: Kind, uris: Iterable[str]) -> NameTable:

@@ -31,6 +31,7 @@ from mcproxy.protocol.jsonrpc import (
     InvalidMessage,
     Params,
     RequestId,
+    is_object,
     object_or_empty,
     parse_id,
     parse_object,
@@ -188,8 +189,12 @@ def _signed(meta: bytes, server: bytes) -> Raw:
 def undressed(result: Params) -> Params:
     """`result` as the handshake eras know it: without its type, its caching and the name of its server.
 
-    One that does not say its type is of those eras already.
+    One that does not say its type is of those eras already. Structured content that is no object is left out: those
+    eras have none (2025-11-25, schema, CallToolResult).
     """
+    structured = result.get(STRUCTURED)
+    if structured is not None and not is_object(structured):
+        result = {key: value for key, value in result.items() if key != STRUCTURED}
     if "resultType" not in result:
         return result
     rest = result.copy()
@@ -202,6 +207,7 @@ def undressed(result: Params) -> Params:
     return {**rest, META: raw(meta)} if meta else rest
 
 
+STRUCTURED: Final = "structuredContent"
 _OF_EVERY_RESULT: Final = ("resultType", TTL, SCOPE)
 
 

@@ -255,6 +255,11 @@ def parse_object(data: bytes | Raw) -> Params:
         raise InvalidMessage(INVALID_PARAMS, f"expected a JSON object: {_reason(error)}") from error
 
 
+def is_object(data: Raw) -> bool:
+    """Whether a JSON value is an object, by its first byte."""
+    return bytes(memoryview(data)[:16]).lstrip()[:1] == b"{"
+
+
 def object_or_empty(data: bytes | Raw) -> Params:
     """The first level of a JSON object; empty where `data` is no object."""
     try:

@@ -159,6 +159,16 @@ def test_a_result_loses_what_the_handshake_eras_do_not_say_and_keeps_the_rest() 
     assert undressed(worn) == first_level({"n": 1, "_meta": {"k": 2}})
 
 
+@pytest.mark.parametrize("structured", [b"[1]", b'"x"', b"7", b"null", b"true"])
+@pytest.mark.parametrize("kind", [{}, {"resultType": "complete"}])
+def test_structured_content_that_is_no_object_never_reaches_a_handshake_client(
+    structured: bytes, kind: dict[str, object]
+) -> None:
+    assert undressed({**first_level({**kind, "content": []}), "structuredContent": Raw(structured)}) == first_level(
+        {"content": []}
+    )
+
+
 @pytest.mark.parametrize(
     "result", [b'{ "ttlMs": 1.0, "_meta": {} }', b'{"text": "\\"resultType\\"", "a": {"resultType": 1}}']
 )

@@ -23,13 +23,24 @@ from mcproxy.call.identity import AGGREGATE, Caller, LinkOwner, Principal, owner
 from mcproxy.call.upstreams import ServerIdentity
 from mcproxy.catalog.annotations import is_destructive, is_read_only, is_repeatable
 from mcproxy.catalog.freshness import DOUBTFUL, NOT_LISTED, Freshness
-from mcproxy.catalog.merging import EMPTY, Exposure, Listing, Shown, Snapshot, View, expose, merge, relayed
+from mcproxy.catalog.merging import (
+    EMPTY,
+    Exposure,
+    Listing,
+    Shown,
+    Snapshot,
+    View,
+    expose,
+    for_handshake,
+    merge,
+    relayed,
+)
 from mcproxy.catalog.naming import Layout, RefusedEntry, Space, layouts
 from mcproxy.catalog.uri_matching import matcher, readings
 from mcproxy.gateway.listings.keys import LinkKey
 from mcproxy.gateway.listings.routes import ExposedRoute, RouteTable
 from mcproxy.protocol.capabilities import tells_changes
-from mcproxy.protocol.eras import Era
+from mcproxy.protocol.eras import HANDSHAKE_VERSIONS, Era
 from mcproxy.protocol.jsonrpc import Params, raw
 from mcproxy.protocol.methods import Kind
 from mcproxy.protocol.tasks import Dialect, Support, dialect, offer, takes_tool_calls
@@ -73,7 +84,7 @@ class Catalogue:
         """The links of `_snapshots`, by whose they are."""
         self._up: set[LinkKey] = set()
         self._vetted: dict[tuple[LinkKey, Kind], tuple[Listing, Listing, tuple[RefusedEntry, ...]]] = {}
-        self._exposures: dict[tuple[str, LinkKey, Kind, bool], tuple[Listing, Exposure]] = {}
+        self._exposures: dict[tuple[str, LinkKey, Kind, bool, bool], tuple[Listing, Exposure]] = {}
         self._max_views = max_views
         self._route_tables: OrderedDict[RouteTableKey, RouteTable] = OrderedDict()
         """Those that were asked for last, at the end."""
@@ -233,14 +244,19 @@ class Catalogue:
             return None
         return offer(identity.version, identity.capabilities)
 
-    def exposure(self, endpoint: str, link: LinkKey, kind: Kind, *, tasks: bool = False) -> Exposure:
-        """One known list as `endpoint` shows it to who may call its tools as tasks, or may not."""
+    def exposure(
+        self, endpoint: str, link: LinkKey, kind: Kind, *, tasks: bool = False, handshake: bool = False
+    ) -> Exposure:
+        """One known list as `endpoint` shows it: to clients that can call its tools as tasks; to those of an era."""
         listing = self._snapshots[link].lists[kind]
-        key = (endpoint, link, kind, tasks)
+        key = (endpoint, link, kind, tasks, handshake)
         kept = self._exposures.get(key)
         if kept is None or kept[0] is not listing:
-            approved, _ = self._vet(link, kind)
-            kept = (listing, expose(self.configured(endpoint).space(link.upstream), kind, approved, tasks=tasks))
+            if handshake:
+                kept = listing, for_handshake(self.exposure(endpoint, link, kind, tasks=tasks))
+            else:
+                approved, _ = self._vet(link, kind)
+                kept = listing, expose(self.configured(endpoint).space(link.upstream), kind, approved, tasks=tasks)
             self._exposures[key] = kept
         return kept[1]
 
@@ -383,7 +399,13 @@ class Catalogue:
             sources = {kind: self._source(space.upstream, owners, kind) for kind in Kind}
             tasks = known is not None and takes_tool_calls(self.tasks(known, version) or {})
             exposures[space.upstream] = {
-                kind: self.exposure(layout.endpoint, link, kind, tasks=tasks and kind is Kind.TOOLS)
+                kind: self.exposure(
+                    layout.endpoint,
+                    link,
+                    kind,
+                    tasks=tasks and kind is Kind.TOOLS,
+                    handshake=kind is Kind.TOOLS and version in HANDSHAKE_VERSIONS,
+                )
                 for kind, link in sources.items()
                 if link is not None
             }

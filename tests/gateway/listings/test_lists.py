@@ -6,7 +6,7 @@ import pytest
 
 from mcproxy import __version__
 from mcproxy.call.clients import ListChanged
-from mcproxy.protocol.eras import META_SERVER_INFO
+from mcproxy.protocol.eras import LATEST, LATEST_HANDSHAKE, META_SERVER_INFO
 from mcproxy.protocol.methods import Kind
 from tests.fakes.upstream import FakeUpstream, House, complete, decoded, error, house, quiet, tool
 
@@ -209,3 +209,22 @@ async def test_r36_a_reconnect_leaves_a_list_no_time_until_it_is_known_again() -
         h["a"].disconnect()
         h["a"].connect()
         assert await hints(h) == (0, "private")
+
+
+async def test_a_handshake_client_sees_no_output_schema_that_is_not_of_an_object() -> None:
+    up = FakeUpstream("a", tools={})
+    up.lists[Kind.TOOLS] = [
+        tool("list", outputSchema={"type": "array"}),
+        tool("map", outputSchema={"type": "object"}),
+        tool("any", outputSchema={}),
+    ]
+    async with house(up) as h:
+        await h.ready()
+
+        async def schemas(version: str) -> dict[str, object]:
+            listed = decoded(await h.call("tools/list", version=version))["tools"]
+            assert isinstance(listed, list)
+            return {each["name"]: each.get("outputSchema") for each in listed}
+
+        assert await schemas(LATEST) == {"a__list": {"type": "array"}, "a__map": {"type": "object"}, "a__any": {}}
+        assert await schemas(LATEST_HANDSHAKE) == {"a__list": None, "a__map": {"type": "object"}, "a__any": None}
