@@ -28,6 +28,7 @@ from mcproxy.protocol.jsonrpc import (
     Request,
     RequestId,
     parse_id,
+    raw,
 )
 from mcproxy.protocol.methods import CANCELLED
 
@@ -83,8 +84,13 @@ class StatelessPipe:
     def drain(self) -> None:
         """Takes no more requests and ends subscriptions; calls go on (requirement R9)."""
         self._draining = True
-        for subscription in self._subscriptions.values():
+        for id, subscription in self._subscriptions.items():
+            acknowledged = subscription.acknowledged
             subscription.close()
+            if acknowledged:
+                # cancellation: a server MUST send this when it tears down a listen stream, and for nothing else. Behind
+                # the closing result, which says that the end is graceful (subscriptions).
+                self._outlet.send(Notification(CANCELLED, {"requestId": raw(id)}))
 
     async def wait_idle(self) -> None:
         """Returns once no request is in flight."""

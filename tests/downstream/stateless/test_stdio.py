@@ -249,6 +249,8 @@ async def test_r9_told_to_stop_it_closes_streams_and_says_what_it_cut_off() -> N
             await held.arrived.wait()
             stop.set()
             assert "result" in await client.message()
+            ended = await client.message()
+            assert (ended["method"], ended["params"]) == ("notifications/cancelled", {"requestId": "s"})
             client.send(request(2, "tools/call", CALL))
             assert "shutting down" in (await client.message())["error"]["message"]
             cut_off = await client.message()
