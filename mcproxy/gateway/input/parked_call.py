@@ -17,7 +17,7 @@ import anyio
 from msgspec import Raw
 
 from mcproxy import settings
-from mcproxy.call.calls import Call, Failed, Outcome
+from mcproxy.call.calls import Call, Complete, Failed, Outcome
 from mcproxy.call.clients import InputRequest
 from mcproxy.call.errors import McpError, Party, Reason
 from mcproxy.concurrency.bounded_queue import BoundedQueue
@@ -276,8 +276,13 @@ class ParkedCall:
 
 
 def _is_refusal(outcome: Outcome) -> bool:
-    """Whether the upstream itself refuses. That it is gone or too slow is another failure, and stays what it is."""
+    """Whether the upstream itself refuses, or its tool fails: servers make an `isError` of what a tool cannot handle.
+
+    That the upstream is gone or too slow is another failure, and stays what it is.
+    """
     match outcome:
+        case Complete(is_error=True):
+            return True
         case Failed(party=Party.UPSTREAM, reason=Reason.PROTOCOL_ERROR):
             return True
         case _:

@@ -231,6 +231,7 @@ async def test_r12_the_end_of_input_ends_all_with_streams_closed_and_calls_answe
             client.close()
             closing = await client.message()
             assert (closing["id"], closing["result"]["_meta"][SUBSCRIPTION]) == ("s", "s")
+            assert (await client.message())["method"] == "notifications/cancelled"
             held.release.set()
             assert (await client.message())["id"] == 1
             await client.ended.wait()

@@ -304,9 +304,19 @@ async def test_a_call_that_fails_for_it_says_what_it_needs() -> None:
     assert "elicitation.url, sampling" in refusal.message
 
 
-async def test_a_tool_may_say_so_in_its_own_words() -> None:
+async def test_a_tool_that_fails_for_it_says_what_it_needs_too() -> None:
+    # SDKs make an `isError` of what a tool cannot handle: the refusal of its question, too.
     outcome = Complete(first_level({"content": [], "isError": True}), is_error=True)
     async with bridged(_giving_up(roots(), outcome=outcome)) as world:
+        refusal = error(await world.call(capabilities={}))
+    assert refusal.code == MISSING_CLIENT_CAPABILITY
+    assert refusal.data is not None
+    assert decoded(refusal.data) == {"requiredCapabilities": {"roots": {}}}
+
+
+async def test_a_tool_that_fails_for_another_reason_says_so_in_its_own_words() -> None:
+    outcome = Complete(first_level({"content": [], "isError": True}), is_error=True)
+    async with bridged(_giving_up(outcome=outcome)) as world:
         assert await world.call(capabilities={}) is outcome
 
 
