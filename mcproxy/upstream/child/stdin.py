@@ -74,13 +74,42 @@ class ChildStdin(asyncio.BaseProtocol):
         self._wakeup.notify_all()
 
 
+class _PipeEnd:
+    """Our end of a pipe as event loops take it: a file that is closed once, by whichever of us comes first.
+
+    asyncio's transport closes the file; uvloop's closes the descriptor, and the file after it, or never. By then the
+    number may be that of another file or connection: a file object that closed it, or was collected, ended that one.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._identity = _identity(descriptor)
+
+    def fileno(self) -> int:
+        return self._descriptor
+
+    def close(self) -> None:
+        if self._identity is not None and _identity(self._descriptor) == self._identity:
+            os.close(self._descriptor)
+        self._identity = None
+
+
+def _identity(descriptor: int) -> tuple[int, int] | None:
+    """The device and inode that a descriptor refers to; None where it is closed."""
+    try:
+        status = os.fstat(descriptor)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
 @asynccontextmanager
 async def stdin_pipe() -> AsyncIterator[tuple[int, ChildStdin]]:
     """A new pipe: the file descriptor that the child inherits, for the caller to close after that, and our end."""
     theirs, ours = os.pipe()
     loop = asyncio.get_running_loop()
     try:
-        _, stdin = await loop.connect_write_pipe(ChildStdin, os.fdopen(ours, "wb", buffering=0))
+        _, stdin = await loop.connect_write_pipe(ChildStdin, _PipeEnd(ours))
     except BaseException:
         os.close(theirs)
         raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import AsyncIterator
@@ -17,6 +18,11 @@ from mcproxy.upstream.child.stdin import ChildStdin, stdin_pipe
 pytestmark = pytest.mark.anyio
 
 LARGE = b"x" * 1_000_000
+
+BACKENDS = [
+    pytest.param(("asyncio", {"use_uvloop": uvloop}), id=name)
+    for name, uvloop in (("asyncio", False), ("uvloop", True))
+]
 
 
 @asynccontextmanager
@@ -84,3 +90,39 @@ async def test_a_pipe_that_is_given_up_while_it_is_opened_leaves_no_descriptor()
             pytest.fail("it was opened")
     await anyio.wait_all_tasks_blocked()
     assert os.listdir("/proc/self/fd") == before
+
+
+@pytest.mark.parametrize("anyio_backend", BACKENDS)
+async def test_a_pipe_that_is_given_up_while_it_is_opened_never_closes_the_files_that_come_after_it() -> None:
+    with anyio.CancelScope() as scope:
+        scope.cancel()
+        async with stdin_pipe():
+            pytest.fail("it was opened")
+    later = [descriptor for _ in range(4) for descriptor in os.pipe()]
+    await anyio.wait_all_tasks_blocked()
+    gc.collect()
+    closed = [descriptor for descriptor in later if not is_open(descriptor)]
+    for descriptor in set(later) - set(closed):
+        os.close(descriptor)
+    assert closed == []
+
+
+@pytest.mark.parametrize("anyio_backend", BACKENDS)
+async def test_our_end_of_a_pipe_is_closed_once() -> None:
+    async with stdin_pipe() as (theirs, stdin):
+        stdin.abort()
+        await anyio.wait_all_tasks_blocked()
+        assert os.read(theirs, 1) == b""
+        later = os.pipe()
+    gc.collect()
+    assert all(is_open(descriptor) for descriptor in later)
+    for descriptor in (theirs, *later):
+        os.close(descriptor)
+
+
+def is_open(descriptor: int) -> bool:
+    try:
+        os.fstat(descriptor)
+    except OSError:
+        return False
+    return True
