@@ -19,7 +19,7 @@ def pytest_configure(config: pytest.Config) -> None:
     give_children_default_signals()
     adopt_orphans()
     config.pluginmanager.register(Timeouts())
-    load_profile()
+    load_profile(config.getoption("--hypothesis-profile"))
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> BySharing:

@@ -14,11 +14,12 @@ ALL: Final = 100
 """Examples of a property that asks for no number of its own."""
 
 
-def load_profile() -> None:
+def load_profile(chosen: str | None) -> None:
+    """Loads the profile that was chosen, or the one of this place."""
     untimed = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
     settings.register_profile("ci", settings.get_profile("ci"), max_examples=ALL, **untimed)
     settings.register_profile("quick", settings.get_profile("default"), max_examples=ALL // 4, **untimed)
-    settings.load_profile("ci" if os.environ.get("CI") else "quick")
+    settings.load_profile(chosen or ("ci" if os.environ.get("CI") else "quick"))
 
 
 def examples(number: int) -> int:
