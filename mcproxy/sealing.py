@@ -1,4 +1,4 @@
-"""State that a client carries for us: encrypted, authenticated, bound to a purpose. Stores nothing."""
+"""Seal state that a client carries for the gateway: encrypted, authenticated, bound to a purpose. Stores nothing."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Sealer:
         return self._sealed(purpose, payload, hmac.digest(self._naming, message, "sha256")[:_NONCE])
 
     def digest(self, purpose: str, payload: bytes) -> str:
-        """The same text for the same payload, which nobody without the key can make or try out."""
+        """A keyed digest: the same text for the same payload; without the key it can be neither made nor guessed at."""
         begun = self._begun.get(purpose)
         if begun is None:
             # BLAKE2b takes a key itself (RFC 7693, section 2.9), and a short payload costs it a quarter of an HMAC.

@@ -1,1 +1,1 @@
-"""Who is asking, and may they: identity, policy, limits, pins and the record of what was decided."""
+"""Access control: authentication of callers, policy, rate limits, pinned definitions and the audit log."""

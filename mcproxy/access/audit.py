@@ -1,4 +1,4 @@
-"""Records of calls on their way to a file, written by one task in a thread: no call waits for a disk.
+"""The audit log: a queue of records, written to a file by one task in a thread, so that no call waits for a disk.
 
 Where records cannot be written, `fail: open` counts them as lost, and `fail: closed` lets no call begin of which none
 could be kept. That is never silent. A process that is killed loses what it had not written yet, of either.
@@ -42,7 +42,7 @@ class Appends(Protocol):
 
 
 class AuditLog:
-    """Takes records while `running` is entered."""
+    """Takes records; `running` writes them."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class AuditLog:
         self.reconfigure(spec, secrets)
 
     def reconfigure(self, spec: settings.AuditSettings, secrets: Iterable[str]) -> None:
-        """What waits to be written goes to the file that is given now."""
+        """Queued records go to the file of the new settings."""
         self._spec = spec
         self.arguments = spec.arguments
         self._must_keep = spec.fail == "closed"
@@ -120,7 +120,7 @@ class AuditLog:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Writes until left, and then what is still there: to be entered before, and left after, whatever serves."""
+        """Writes records until left, then those still queued. Enter it before, and leave it after, the servers."""
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._run)
@@ -134,7 +134,7 @@ class AuditLog:
         return self._running + len(self._queue) >= self._most
 
     async def _run(self) -> None:
-        """Begins with no record, to see whether the file can be written at all."""
+        """Writes batch by batch; the first is empty, to learn whether the file can be written at all."""
         while True:
             await self._write_some()
             if self._failing:
@@ -150,7 +150,7 @@ class AuditLog:
             self._lose(len(self._queue), "the gateway ends")
 
     async def _write_some(self) -> bool:
-        """Whether the records that came first are off the queue: written, or lost."""
+        """Writes one batch. True if its records left the queue, written or lost."""
         some = list(islice(self._queue, MOST_AT_ONCE))
         try:
             with anyio.CancelScope(shield=True):  # a record that may have been written is never written again

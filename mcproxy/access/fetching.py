@@ -1,7 +1,7 @@
-"""Small JSON documents of issuers over HTTPS, within bounds (R43). Follows no redirect, and sends no credential.
+"""Fetch small JSON documents of OAuth issuers over HTTPS (R43). Follows no redirect, sends no credential.
 
-What an operator wrote is gone to wherever it is. What an issuer's metadata names is, elsewhere than at the issuer
-itself, gone to at public addresses only: a provider must not make us knock at doors of the network that we stand in.
+URLs from the configuration are fetched wherever they are. A URL from an issuer's metadata that is not at the issuer
+itself is fetched at public addresses only: a provider must not make the gateway connect to its own network.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Who asks: what came with a request in, the principal out, by any of the configured ways.
+"""Authenticate a request: its headers and certificate in, the principal out.
 
-The word of a trusted proxy goes first, then a key or a token, then a certificate; what is shown and is not good is
-refused, whatever else might do. Reads no body, and says nothing of what was shown.
+A trusted proxy's header comes first, then an API key or a token, then a client certificate. A credential that is shown
+and is not valid is refused, even if another one would do. Reads no body; no refusal quotes a credential.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ _BEARER: Final = re.compile(r"[Bb][Ee][Aa][Rr][Ee][Rr] +(?P<token>[A-Za-z0-9._~+
 
 
 class Fault(Enum):
-    """Why a request has no principal, as RFC 6750, section 3.1, tells such things apart."""
+    """Why a request has no principal, as the client is told (RFC 6750, section 3.1)."""
 
     MISSING = "missing"
-    """It shows nothing that could be checked."""
+    """No credential was shown."""
     MALFORMED = "invalid_request"
-    """It shows more than one thing."""
+    """More than one credential was shown."""
     INVALID = "invalid_token"
     INSUFFICIENT = "insufficient_scope"
     UNAVAILABLE = "unavailable"
-    """It cannot be told at present: the client is not at fault, and a new token would do no better."""
+    """The issuer's keys cannot be had at present: the client is not at fault, and a new token would not help."""
 
 
 class NotIdentified(Exception):
-    """Nobody whom we know, by what a request shows. The sentence holds nothing of it."""
+    """A request without a valid credential. The sentence quotes nothing of what was shown."""
 
     def __init__(self, fault: Fault, sentence: str, reason: RefusalReason) -> None:
         """`fault` is what the client is told, `reason` what operators are."""
@@ -57,7 +57,7 @@ class NotIdentified(Exception):
 
 
 class Identified(msgspec.Struct, frozen=True, eq=False):
-    """Who asks, and for how long the same request says so: see `Identity.vouches`. Times are Unix times in seconds."""
+    """A principal, and how long the same credentials stay valid (see `Identity.vouches`), in Unix seconds."""
 
     principal: Principal
     settings: Authentication
@@ -67,7 +67,7 @@ class Identified(msgspec.Struct, frozen=True, eq=False):
 
 
 class Presented(Protocol):
-    """What came with a request, in no one's trust yet."""
+    """The credentials of a request, not verified yet."""
 
     @property
     def peer(self) -> str | None:
@@ -109,12 +109,12 @@ class Identity:
 
     @property
     def settings(self) -> Authentication:
-        """Those in force."""
+        """The settings in force."""
         return self._settings
 
     @property
     def local(self) -> Principal:
-        """Who asks over stdio."""
+        """The principal of callers over stdio."""
         return Principal(self._settings.stdio.name, frozenset(self._settings.stdio.roles))
 
     @property
@@ -133,7 +133,7 @@ class Identity:
     def _adopt(self, settings: Authentication) -> None:
         self._settings = settings
         self.required = settings.required
-        """Whether callers must say who they are; else all are ANONYMOUS."""
+        """Whether callers must authenticate; else all are ANONYMOUS."""
         self._keys = KeyRing(settings.keys)
 
     def prepare(self) -> None:
@@ -141,7 +141,7 @@ class Identity:
         self._tokens.prepare()
 
     def vouches(self, found: Identified) -> bool:
-        """Whether who was identified would be once more, if it showed the very same."""
+        """Whether a caller that was identified would be so again now, with the same credentials."""
         return (
             found.settings is self._settings
             and found.since <= self._wall() < found.until
@@ -215,7 +215,7 @@ class Identity:
 
 
 def _forwarded(presented: Presented, settings: Forwarded) -> Principal | None:
-    """Who a proxy says it is; None where nobody that we trust says anything. Raises NotIdentified."""
+    """The principal that a trusted proxy names; None if the peer is none, or names no caller. Raises NotIdentified."""
     if not (settings.trusted and _is_trusted(presented.peer, settings)):
         return None
     match presented.header(settings.user_header):
@@ -244,7 +244,7 @@ def _listed(values: Sequence[str]) -> list[str]:
 
 
 def _certified(presented: Presented, settings: Certificates) -> Principal | None:
-    """Who a certificate is of. One with several names of the kind could be anybody's of them: it is nobody's."""
+    """The principal of a certificate, which must have exactly one name of the configured kind. Raises NotIdentified."""
     if not settings.enabled:
         return None
     match [name for kind, name in presented.certificate() if kind == settings.name]:

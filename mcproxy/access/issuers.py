@@ -1,4 +1,4 @@
-"""The keys of one issuer: fetched, kept, and fetched again when they are old or a token names an unknown one.
+"""The signing keys (JWKS) of one issuer: fetched, cached, and fetched again when old or not found.
 
 Known keys are used whatever becomes of the issuer. One fetch runs at a time, no more often than the cooldown allows,
 in a task of its own: who needs what it brings waits for it, and hanging up ends nobody else's wait. Verifies nothing.
@@ -40,7 +40,7 @@ ALGORITHMS: Final = {
 
 
 class KeysUnavailable(Exception):
-    """The issuer's keys cannot be had, so that it cannot be told whether a token is good."""
+    """The issuer's keys cannot be fetched, so that no token of it can be verified."""
 
 
 class SigningKey(msgspec.Struct, frozen=True, eq=False):

@@ -1,4 +1,4 @@
-"""API keys: made once and shown once; kept as their hashes alone.
+"""Make API keys, and find the holder of one by its SHA-256 digest.
 
 A key is 256 random bits, so a plain SHA-256 of it cannot be turned back, and finding one by its hash tells nothing of
 the others, however long it takes. Reads no header.
@@ -24,7 +24,7 @@ _BYTES: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Whose a key is. `expires` is a Unix time in seconds; infinite for never."""
+    """The principal of a key. `expires` is a Unix time in seconds; infinite for never."""
 
     principal: Principal
     expires: float
@@ -39,7 +39,7 @@ def digest(key: str) -> bytes:
 
 
 class KeyRing:
-    """Every key that is good, by its hash: looking one up costs the same however many there are."""
+    """All configured keys, by digest: a look-up costs the same however many there are."""
 
     def __init__(self, keys: Mapping[str, Sequence[ApiKeySettings]]) -> None:
         self._holders = {bytes.fromhex(key.sha256): _holder(name, key) for name, own in keys.items() for key in own}

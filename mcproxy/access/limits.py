@@ -1,4 +1,4 @@
-"""How much each caller may still use: rates, calls at once, calls a day. Sans-I/O: the clocks come in.
+"""Rate limits: calls per time, calls at once and calls a day, for each caller, upstream or tool. Sans-I/O.
 
 A call is admitted by all limits that are about it or counts towards none. Each costs the same however many callers
 there are, and what is kept of callers is bounded. Waits for nothing: what is too much is refused at once.
@@ -21,17 +21,17 @@ from mcproxy.settings.access.limits import Allowance, RateLimit, RateLimits
 
 DAY: Final = 86400
 ANY_MOMENT: Final = 1.0
-"""Seconds to wait for a call to end: nobody knows when one does."""
+"""Seconds that a refusal for too many calls at once suggests to wait."""
 
 SWEEP: Final = 1.0
-"""Seconds after which who is idle is looked for again."""
+"""Seconds between two sweeps of idle counters."""
 
 CounterKey = tuple[str, ...]
 """A limit's name, and what it counts apart."""
 
 
 class Exceeded(Exception):
-    """A limit has no room. `retry_after` is in seconds."""
+    """A limit is exhausted. `retry_after` is in seconds."""
 
     def __init__(self, limit: str, sentence: str, retry_after: float) -> None:
         super().__init__(sentence)
@@ -65,7 +65,7 @@ class _LimitRule:
 
 
 class _Count(msgspec.Struct):
-    """What was counted for a key."""
+    """The counter of one key."""
 
     kept: bool = False
     """Whether the next call of that key counts here."""
@@ -77,12 +77,12 @@ class _Count(msgspec.Struct):
     """When its bucket will be full again, had it no more calls: all that a bucket is (as in GCRA)."""
 
     def is_idle(self, now: float, day: float) -> bool:
-        """Whether it says nothing."""
+        """Whether it equals a new counter."""
         return self.full_at <= now and not self.running and not (self.today and self.day == day)
 
 
 class _Charge(msgspec.Struct):
-    """What one rule says of every call by one caller to one tool, and where it is counted."""
+    """One limit as it applies to calls by one caller to one tool, with its counter."""
 
     key: CounterKey
     count: _Count
@@ -97,7 +97,7 @@ class _Charge(msgspec.Struct):
 
 
 class Admission(msgspec.Struct, frozen=True):
-    """What a call holds until it ends."""
+    """The counters that a running call occupies until it is released."""
 
     running: tuple[_Charge, ...] = ()
 
@@ -106,7 +106,7 @@ _NOTHING: Final = Admission()
 
 
 class _Bill(msgspec.Struct, frozen=True):
-    """What all rules say of every call by one caller to one tool."""
+    """All limits that apply to calls by one caller to one tool."""
 
     charges: tuple[_Charge, ...]
     grant: Admission
@@ -121,7 +121,7 @@ class Limits:
 
     def __init__(self, rates: RateLimits) -> None:
         self._counts: OrderedDict[CounterKey, _Count] = OrderedDict()
-        """Those of who called last, at the end."""
+        """In the order of their last use."""
         self._apart: dict[CounterKey, _Count] = {}
         """Those that had to give way, and have calls that run."""
         self._swept = -math.inf
@@ -130,7 +130,7 @@ class Limits:
         self.reconfigure(rates)
 
     def reconfigure(self, rates: RateLimits) -> None:
-        """Goes by other numbers from now on. What was counted for a limit of the same name counts on."""
+        """Applies other limits from now on. Counters of a limit of the same name are kept."""
         self._max_keys = rates.max_keys
         self._rules = [_LimitRule(name, limit, *_patterns(limit)) for name, limit in rates.rules.items()]
         self._bills: OrderedDict[_Account, _Bill] = OrderedDict()
@@ -181,7 +181,7 @@ class Limits:
         return bill
 
     def _count(self, key: CounterKey) -> _Count:
-        """What was counted for a key. A new one is not kept: who is refused leaves nothing behind."""
+        """The counter of a key. A new one is not kept yet: a refused call leaves nothing behind."""
         return self._counts.get(key) or self._apart.get(key) or _Count()
 
     def _keep(self, charge: _Charge) -> None:
@@ -190,7 +190,7 @@ class Limits:
         charge.count.kept = True
 
     def _sweep(self, now: float, day: float) -> None:
-        """Forgets who did not call for so long that it makes no difference, and of the others who are too many."""
+        """Drops idle counters, and the least recently used ones beyond the limit."""
         self._swept, counts = now, self._counts
         while counts and (len(counts) > self._max_keys or next(iter(counts.values())).is_idle(now, day)):
             key, count = counts.popitem(last=False)
@@ -233,7 +233,7 @@ def _burst(allowed: Allowance) -> int:
 
 
 def _most(held: Iterable[Allowance]) -> Allowance:
-    """The most of each; a limit that one of them does not have, there is none of."""
+    """The most generous value per limit; a limit missing from any role is lifted."""
     numbers: dict[str, float | None] = {}
     held = list(held)
     for name in ("rate", "at_once", "daily"):

@@ -1,4 +1,4 @@
-"""Whether a definition is the one that was approved (requirement R45), and in words what is another in it.
+"""Compare definitions with those approved in the lock file (requirement R45), and describe the differences.
 
 Definitions are compared as canonical JSON, whatever white space, order and spelling of numbers they come in: RFC 8785,
 but for whole numbers, which stand with all their digits. Sans-I/O; hides nothing itself.
@@ -26,11 +26,11 @@ _SHORT: Final = 16
 
 
 class Unpinnable(Exception):
-    """A definition of which two readers may read two things."""
+    """A definition that two parsers may read differently."""
 
 
 class Pins:
-    """What is approved, and whether that counts."""
+    """The approved definitions, and whether others are hidden."""
 
     def __init__(self, spec: settings.PinSettings) -> None:
         self._lock = spec.lock
@@ -57,7 +57,7 @@ class Pins:
 
 
 UNPINNED: Final = Pins(settings.PinSettings())
-"""Where everything is approved."""
+"""Approves everything."""
 
 
 def approved(instructions: str | None, definitions: Mapping[Kind, Mapping[str, Raw]]) -> Approved:
@@ -67,7 +67,7 @@ def approved(instructions: str | None, definitions: Mapping[Kind, Mapping[str, R
 
 
 def differences(old: Lock, new: Lock) -> Iterator[str]:
-    """What is another in `new`, a sentence for each."""
+    """The differences of `new`, a sentence each."""
     for name in sorted({*old, *new}):
         before, after = old.get(name, Approved()), new.get(name, Approved())
         if before.instructions != after.instructions:
@@ -94,7 +94,7 @@ def pin(definition: Raw) -> Pin:
 
 
 def canonical(value: object) -> str:
-    """A JSON value in the one way to write it. Raises ValueError for numbers that have none."""
+    """Canonical JSON (RFC 8785). Raises ValueError for numbers that have no canonical form."""
     match value:
         case None | bool() | str():
             return json.dumps(value, ensure_ascii=False)
@@ -168,5 +168,5 @@ def _changes(before: Pin, after: Pin) -> Iterator[str]:
 
 
 def _quoted(text: str | None) -> str:
-    """With what is invisible in it made visible."""
+    """Quoted, with characters outside ASCII escaped."""
     return "nothing" if text is None else ascii(text)

@@ -1,7 +1,7 @@
-"""Who may use what: rules in, a `Decision` with the rule that made it out. Sans-I/O; names nobody and finds nothing.
+"""Decide which entries a caller may use: roles and rules in, a `Decision` with the rule that made it out. Sans-I/O.
 
-The same answer decides whether an entry is listed, called, read, completed, watched and told of. A rule is compiled
-once; what it says of an entry is kept, so that a decision does not grow with the number of rules.
+One decision covers listing, calling, reading, completing, subscribing and notifications. Rules are compiled once and
+decisions are cached, so that a decision does not cost more where there are more rules.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MAX_NAME: Final = 2048
 """Characters of a name of which a decision is kept."""
 
 RoleSet = frozenset[str]
-"""The roles of a caller that make a difference: callers of one standing may use the same."""
+"""The roles of a caller that any rule mentions: callers with equal sets may use the same."""
 
 Readings = Callable[[str], Collection[str]]
 """All that servers may take a URI for; none where that cannot be told."""
@@ -38,13 +38,13 @@ Readings = Callable[[str], Collection[str]]
 
 @dataclass(frozen=True, slots=True)
 class PolicyItem:
-    """What somebody wants to use, in its upstream's own names."""
+    """An entry that a caller wants to use, in its upstream's own names."""
 
     upstream: str
     kind: Kind
     name: str
     read_only: bool = False
-    """Of a tool, as it says itself."""
+    """A tool's own annotation."""
     destructive: bool = True
 
 
@@ -54,7 +54,7 @@ class Holds(Enum):
     YES = "yes"
     NO = "no"
     UNCLEAR = "unclear"
-    """Of a value that it cannot judge."""
+    """The value cannot be judged."""
 
 
 # A member costs more to find by its name in the class than most tests do.
@@ -79,7 +79,7 @@ class _PolicyRule:
     tests: Mapping[str, Test]
 
     def covers(self, kind: Kind) -> bool:
-        """Whether it speaks of every entry of a kind, whatever its name and its nature."""
+        """Whether the rule applies to every entry of a kind, unconditionally."""
         conditional = self.read_only is not None or self.destructive is not None or self.tests
         return "*" in self.globs[kind] and not conditional
 
@@ -92,20 +92,20 @@ class _PolicyRule:
         return all(_test(test, arguments, name) is _YES for name, test in self.tests.items())
 
     def denies(self, arguments: Params) -> bool:
-        """On the safe side: what cannot be judged is denied."""
+        """True where the conditions hold, or cannot be judged."""
         return all(_test(test, arguments, name) is not _NO for name, test in self.tests.items())
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The rules about an item, as far as arguments may still decide between them."""
+    """The rules that apply to an item; those with conditions on arguments are still open."""
 
     deny: tuple[_PolicyRule, ...]
     allow: tuple[_PolicyRule, ...]
     default: Decision
 
     def given(self, arguments: Params) -> Decision:
-        """With certain arguments."""
+        """The decision for given arguments."""
         for rule in self.deny:
             if rule.denies(arguments):
                 return Decision(False, rule.name)
@@ -115,7 +115,7 @@ class Verdict:
         return self.default
 
     def at_best(self) -> Decision:
-        """With the arguments that it takes."""
+        """The decision for the most favourable arguments."""
         for rule in self.deny:
             if not rule.tests:
                 return Decision(False, rule.name)
@@ -124,13 +124,13 @@ class Verdict:
         return self.default
 
     def whatever(self) -> Decision | None:
-        """What no argument can change; None where the arguments decide."""
+        """The decision, if it is the same for all arguments; else None."""
         hangs_on_arguments = any(rule.tests for rule in (*self.deny, *self.allow))
         return None if hangs_on_arguments else self.at_best()
 
 
 _UNREADABLE: Final = Verdict((), (), Decision(False))
-"""Of a URI that nobody can judge."""
+"""The verdict on a URI that cannot be read unambiguously."""
 
 
 class Policy:
@@ -148,7 +148,7 @@ class Policy:
         self._readings = readings
         self._rules = [rule for role in policy.roles for rule in _compiled(policy, role, matcher)]
         self.open: Final = self._default.allowed and all(rule.name.effect != "deny" for rule in self._rules)
-        """Whether everybody may use everything."""
+        """Whether every caller may use everything."""
         self._roles = frozenset({*policy.roles, *others})
         self._everyone: RoleSet = frozenset({EVERYONE}) & self._roles
         self._about: LRUCache[tuple[RoleSet, str], tuple[_PolicyRule, ...]] = LRUCache(policy.max_views)
@@ -164,16 +164,16 @@ class Policy:
         return self._everyone | held if held else self._everyone
 
     def reaches(self, standing: RoleSet, upstream: str) -> bool:
-        """Whether there may be anything of an upstream that callers of a standing may use, whatever it offers."""
+        """Whether callers with these roles may use anything of an upstream, whichever entries it lists."""
         rules = self._rules_about(standing, upstream)
         return any(self._reaches(rules, kind) for kind in Kind)
 
     def foresee(self, standing: RoleSet, item: PolicyItem) -> Decision:
-        """Whether it may be used with some arguments: then it is shown."""
+        """Whether an item may be used with some arguments: then it is listed."""
         return self.verdict(standing, item).at_best()
 
     def verdict(self, standing: RoleSet, item: PolicyItem) -> Verdict:
-        """What the rules say of an item, as far as that is the same for all arguments."""
+        """The rules that apply to an item, for all arguments. Cached."""
         key = (standing, item)
         kept = self._verdicts.get(key)
         if kept is None:
@@ -237,7 +237,7 @@ def _match(globs: tuple[str, ...]) -> Match:
 
 
 def _compile(condition: settings.Condition) -> Test:
-    """All that a condition says, in one test."""
+    """One test for all parts of a condition."""
     tests = list(_tests(condition))
     if len(tests) == 1:
         return tests[0]
@@ -309,7 +309,7 @@ def _holds(met: bool) -> Holds:
 
 
 def _test(test: Test, arguments: Params, name: str) -> Holds:
-    """An argument that is not given meets no condition."""
+    """A missing argument meets no condition."""
     if name not in arguments:
         return _NO
     try:

@@ -1,7 +1,7 @@
-"""What the audit says of one call, as one line of ASCII JSON: whatever a peer wrote, it begins no line of its own.
+"""Audit records: what is kept of a call or of refused credentials, and its line of ASCII JSON. Writes no file.
 
-No secret is in it (requirement R44): arguments are hashed, or shown without what has the name or the look of one;
-URIs lose their user and the values of their query. Writes nothing itself.
+A line holds no secret (requirement R44): arguments are hashed, or shown without values whose name or look is that of
+a secret; URIs lose their user and the values of their query. No text of a peer can begin a line of its own.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ Clean = Callable[[str], str]
 
 
 class End(msgspec.Struct, frozen=True):
-    """How a call went."""
+    """The end of a call."""
 
     at: float
     """When it came."""
@@ -102,7 +102,7 @@ class Record(msgspec.Struct, frozen=True):
 
 
 class Digests:
-    """What stands in records for what they may not tell: the same for the same. Remembers the latest sessions'."""
+    """Keyed digests of arguments and session keys. Remembers those of the latest sessions."""
 
     def __init__(self, digest: Digest) -> None:
         self.arguments: Final = partial(digest, "audit arguments")
@@ -112,7 +112,7 @@ class Digests:
 def recorded(
     call: Call, seen: CallSubject, end: End, arguments: Literal["hash", "redacted", "none"], digests: Digests
 ) -> Record:
-    """What there is to say of a call; `arguments` is how much is told of them."""
+    """The record of a finished call; `arguments` is the setting of that name."""
     params, caller, notes = call.params, call.caller, call.notes
     code, size = _gist(end.outcome)
     given = params.get("arguments") if arguments != "none" else None
@@ -149,7 +149,7 @@ def trace_id(params: dict[str, Raw]) -> str | None:
 
 
 def cleaning(secrets: Iterable[str]) -> Clean:
-    """Takes `secrets` out of a text, and what looks like one; and cuts it. Remembers the latest texts."""
+    """A function that redacts `secrets`, and what looks like one, and shortens the text. Remembers the latest texts."""
     mask = masking(secrets)
 
     @lru_cache(REMEMBERED)
@@ -164,7 +164,7 @@ def cleaning(secrets: Iterable[str]) -> Clean:
 
 
 class _Own(msgspec.Struct, omit_defaults=True, kw_only=True):
-    """What is written of one record alone. What is None, there is no word of."""
+    """The members of one record's line that it shares with no other; None is left out."""
 
     time: str
     trace: str
@@ -209,7 +209,7 @@ class _Refused(msgspec.Struct, omit_defaults=True, kw_only=True):
 
 
 class Lines:
-    """Puts records in words: once what many have in common, who called and what.
+    """Encodes records as lines. What many records have in common, caller and subject, is encoded once and remembered.
 
     `redact` are globs of names of arguments.
     """
@@ -301,12 +301,12 @@ def _moment(at: float) -> str:
 
 @lru_cache(1)
 def _second(at: int) -> str:
-    """Most records are of the same second as the one before."""
+    """Remembers one result: most records are of the same second as the one before."""
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 
 def _gist(outcome: Outcome | None) -> tuple[int | None, int]:
-    """The code of its error, and how many bytes it has."""
+    """The error code of an outcome, if any, and its size in bytes."""
     if outcome is None:
         return None, 0
     if isinstance(outcome, Failed):
@@ -323,7 +323,7 @@ _info = msgspec.json.Decoder(_Info)
 
 
 def _said(info: bytes) -> str:
-    """What a client calls itself: anybody may call itself anything."""
+    """Name and version that a client declares, not verified."""
     try:
         members = _info.decode(info)
     except (msgspec.MsgspecError, RecursionError):

@@ -1,7 +1,7 @@
-"""JSON Web Tokens of the configured issuers -> who calls (RFC 7519, RFC 8725, RFC 9068).
+"""Verify JSON Web Tokens of the configured issuers, and read the principal from their claims (RFC 7519, 8725, 9068).
 
-A signature is checked once, and remembered with its token's hash; time and audience are checked at every use. Nothing
-in a token says where its key is or how it may be checked: `jku`, `x5u`, `jwk` and their like are not read.
+A signature is verified once and remembered by the token's hash; time and audience are checked at every use. A token
+cannot say where its key is or how to verify it: `jku`, `x5u`, `jwk` and their like are not read.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 
 class InvalidToken(Exception):
-    """A token that is not good here. The text says why, and holds nothing of the token.
+    """A token that is not valid here. The text says why, and quotes nothing of the token.
 
     `expected` are the audiences that the settings of its issuer name, where it is for another.
     """
@@ -60,7 +60,7 @@ class _Origin(msgspec.Struct):
 
 
 class _Bounds(msgspec.Struct):
-    """What a token is good for. Times are Unix times in seconds."""
+    """The times and audience of a token. Times are Unix times in seconds."""
 
     exp: float
     aud: str | list[str]

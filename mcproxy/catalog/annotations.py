@@ -1,4 +1,4 @@
-"""What a tool says of its own effects (schema, `ToolAnnotations`). Hints; what is malformed says nothing."""
+"""Read a tool's annotations: read-only, destructive, idempotent (`ToolAnnotations`). Malformed ones are ignored."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def is_read_only(entry: Raw) -> bool:
 
 
 def is_destructive(entry: Raw) -> bool:
-    """Whether it may destroy something: who says nothing may ("meaningful only when `readOnlyHint == false`")."""
+    """Whether the tool may destroy something, which is the default ("meaningful only when `readOnlyHint == false`")."""
     annotations = _annotations(entry)
     return annotations.destructive is not False and not annotations.read_only
 

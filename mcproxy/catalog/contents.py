@@ -1,6 +1,6 @@
-"""Whether what a read of a resource brought may pass: of an allowed type, not too large, and blobs really Base64.
+"""Check the contents of a resource: allowed MIME type, maximum size, valid Base64 (settings `content` of an upstream).
 
-Judges by the settings of its upstream, and changes nothing.
+Returns what is wrong; changes nothing.
 """
 
 from __future__ import annotations

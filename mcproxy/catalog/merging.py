@@ -1,4 +1,4 @@
-"""The catalogue as a value: what each upstream lists, and what each endpoint shows of it all.
+"""Merge what upstreams list into the view of an endpoint: entries, capabilities and instructions.
 
 A `Snapshot` is one upstream's lists, replaced whole; a `View` is computed from snapshots, in the order of the
 configuration, and compared to learn whether a client must be told. Fetches nothing and tells nobody.
@@ -44,7 +44,7 @@ _DELIVERED: Final[dict[str, dict[str, object]]] = {
     "resources": {"listChanged": True},
     "prompts": {"listChanged": True},
 }
-"""What the gateway does whatever stands behind it: it tells of changed lists (R19)."""
+"""Capabilities of the gateway itself, on top of the upstreams': it notifies of changed lists (R19)."""
 
 _EVERYTHING: Final[dict[str, dict[str, object]]] = {
     "tools": {"listChanged": True},
@@ -77,7 +77,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """One list of one upstream, and what in it was of no use."""
+    """One list of one upstream: its entries, and those refused."""
 
     entries: tuple[Entry, ...] = ()
     refused: tuple[RefusedEntry, ...] = ()
@@ -104,7 +104,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """One entry as callers see it, with its way back."""
+    """One entry as callers see it, and what it is at its upstream."""
 
     key: str
     upstream: str
@@ -128,7 +128,7 @@ class Exposure:
 
 @dataclass(frozen=True)
 class View:
-    """What an endpoint shows a caller. Views with equal `lists` are the same to a client."""
+    """The entries that an endpoint shows a caller. Views with equal `lists` are the same to a client."""
 
     layout: Layout
     lists: Mapping[Kind, tuple[Shown, ...]]
@@ -157,7 +157,7 @@ class View:
         return self._by_key[kind].get(key)
 
     def resource(self, uri: str) -> tuple[Space, str] | None:
-        """Whose a URI is, and what the upstream calls it; None where it is nobody's, or not to be seen.
+        """The upstream that a URI belongs to, and its own URI there; None where the caller may use none.
 
         Not only of listed resources: templates have more. A listed one is found under every spelling that an SDK
         may have made of its URI, where only that one can be meant (R63).
@@ -383,7 +383,7 @@ def _overrides(space: Space, kind: Kind, own: str) -> Params:
 
 
 def _permitted(layout: Layout, parts: Iterable[Mapping[Kind, Exposure]], kind: Kind) -> Iterator[tuple[Shown, ...]]:
-    """What each upstream shows, without what who looks may not use."""
+    """The entries of each upstream that the caller may use."""
     for space, part in zip(layout.spaces, parts, strict=True):
         shown = part[kind].shown if kind in part else ()
         if space.permits is to_all:

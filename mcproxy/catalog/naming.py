@@ -1,6 +1,6 @@
-"""What callers see an upstream's names and URIs as, and back.
+"""Translate an upstream's names and URIs to those that callers see, and back: prefixes, filters and endpoints.
 
-Everything here follows from the configuration alone: who is connected, and since when, changes no name
+Everything here follows from the configuration alone: which upstreams are connected, and since when, changes no name
 (requirement R29). URIs are told apart by their namespace, so templates and unlisted resources work (R28); names
 are cut and cleaned on the way out, so their way back is a table (`merging`), never splitting.
 """
@@ -29,7 +29,7 @@ _HASH_DIGITS: Final = 8
 _UI: Final = "ui://"
 
 Permits = Callable[[Kind, str, Raw | None], bool]
-"""Whether who looks may use what the upstream calls so; a tool's entry, where there is one, says what it does."""
+"""Whether the caller may use an entry, by its own name; a tool's entry, where there is one, has its annotations."""
 
 
 def to_all(kind: Kind, own: str, entry: Raw | None) -> bool:
@@ -48,9 +48,9 @@ class Space:
     """The prefixes of the endpoint's other upstreams, in use or not: a bare upstream's names keep out of them."""
     max_name_length: int
     endpoint: Endpoint | None = None
-    """What of it the endpoint selects; None for all."""
+    """The endpoint's selection of its entries; None for all."""
     permits: Permits = to_all
-    """What of it those who look may use."""
+    """Which of its entries the caller may use."""
     upstream: str = field(init=False, compare=False)
     """Its name."""
     takes_credentials: bool = field(init=False, compare=False)
@@ -99,7 +99,7 @@ class Space:
         return self.endpoint is None or admits(NameFilter(include=self.endpoint.globs(kind)), own, as_uri=as_uri)
 
     def obstacle(self, kind: Kind, own: str) -> str | None:
-        """Why the configuration shows it to nobody here; None where it does."""
+        """The setting that hides an entry at this endpoint; None where none does."""
         if self.offers(kind, own):
             return None
         filter, as_uri, section = self._filter(kind), kind in URI_KINDS, f"{self.upstream}: {kind.capability}"
@@ -111,7 +111,7 @@ class Space:
         return f"the endpoint selects no such {kind.capability}"
 
     def wish(self, kind: Kind, own: str) -> str:
-        """What a name is to be called after the prefix."""
+        """The name after the prefix: the configured one, else the upstream's own."""
         override = self.spec.tools.overrides.get(own) if kind is Kind.TOOLS else None
         return own if override is None or override.name is None else override.name
 
@@ -141,15 +141,15 @@ class Layout:
     endpoint: str
     spaces: tuple[Space, ...]
     roles: tuple[str, ...] = ()
-    """Who may see that the endpoint exists: who has one of them; where there are none, everybody."""
+    """Roles of which a caller needs one to see the endpoint; every caller sees it where there are none."""
 
     def restricted(self, permits: Mapping[str, Permits]) -> Layout:
-        """What is left of it for callers who may use something of the upstreams named, and this of them."""
+        """The layout for callers who may use only the upstreams named, and of them what `permits` says."""
         left = [replace(space, permits=permits[space.upstream]) for space in self.spaces if space.upstream in permits]
         return replace(self, spaces=tuple(left))
 
     def locate(self, uri: str) -> tuple[Space, str] | None:
-        """Whose an exposed URI is, and what the upstream calls it."""
+        """The upstream that an exposed URI belongs to, and the upstream's own URI."""
         slug, own = _parted(uri)
         space = self._by_slug.get(slug) if slug is not None else None
         if space is not None:
@@ -189,7 +189,7 @@ class Renamed:
 
 @dataclass(frozen=True, slots=True)
 class RefusedEntry:
-    """An entry that callers do not see, and the sentence why."""
+    """An entry that callers do not see, and why: a phrase."""
 
     upstream: str
     kind: Kind

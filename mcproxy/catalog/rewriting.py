@@ -1,4 +1,4 @@
-"""URIs and ids of tasks in what an upstream sends, and only they, put into other names; every other byte passes (R32).
+"""Rewrite the URIs and task ids in an upstream's results to those that callers use; every other byte passes (R32).
 
 Walks raw JSON one level at a time along the places where the specification puts them (R27). What is not shaped as it
 says passes as it is: judging an upstream's messages is the client's affair.
@@ -165,7 +165,7 @@ def respelled(outcome: Outcome, own: Raw, asked: Raw) -> Outcome:
 
 
 def kept_private(outcome: Outcome) -> Outcome:
-    """`outcome`, for nobody but who asked: other callers may not be allowed what its answerer lets everybody have.
+    """`outcome` with `cacheScope: private`: other callers may not be allowed to use what its upstream marks public.
 
     caching, Cache Scope: what is `public` "may be shared outside of the initial requests authorization context".
     """
@@ -175,7 +175,7 @@ def kept_private(outcome: Outcome) -> Outcome:
 
 
 def marked(outcome: Outcome) -> Outcome:
-    """The outcome of a tool, told to be its own failure where its result says so."""
+    """The outcome of a tool, with `is_error` set where its result says so."""
     return replace(outcome, is_error=True) if isinstance(outcome, Complete) and is_error(outcome.result) else outcome
 
 
@@ -199,7 +199,7 @@ def _changed(edits: Edits, members: Params) -> Params:
 
 
 def _changes(edits: Edits, members: Params) -> Params:
-    """The members that are others, edited."""
+    """The edited members that differ."""
     changes: Params = {}
     for key in edits:
         if key in members and (after := edits[key](members[key])) is not members[key]:

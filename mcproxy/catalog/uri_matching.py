@@ -3,7 +3,7 @@
 Servers disagree on which resource a URI names: they decode it once or twice, resolve `..` before or after, take a
 backslash for a slash, or the authority for the first folder of a path. A caller may use a URI only if a glob allows
 each of its readings, and may not if a glob denies one of them. A URI whose readings cannot all be told is unreadable:
-nobody may use it. Sans-I/O; the work and the number of readings are bounded.
+no caller may use it. Sans-I/O; the work and the number of readings are bounded.
 
 In a glob `*`, `?` and `[...]` stay in the part of the URI that they stand in: those of the scheme and of the
 authority match no `/`, `?` or `#`. A `*` that ends the glob matches all that follows. A glob without `://` is held
@@ -98,7 +98,7 @@ def readings(uri: str) -> tuple[str, ...]:
 
 
 def flaw(uri: str) -> str | None:
-    """Why nobody may use a URI, as a phrase that goes on from `the URI`; None where it is readable."""
+    """Why a URI is refused to every caller, as a phrase that goes on from `the URI`; None where it is readable."""
     if len(uri) > MAX_URI:
         return f"has more than {MAX_URI} characters"
     if _USUAL.fullmatch(uri):
@@ -259,7 +259,7 @@ def _without_dots(path: str, *, clamp: bool = False) -> str:
 
 
 def _heads(parts: _Parts) -> Iterator[str]:
-    """Scheme and authority, and as servers have them who decode the one, or ignore a part of it."""
+    """Scheme and authority, as written and as servers read them that decode the authority or ignore a part of it."""
     scheme, authority = parts.scheme, parts.authority
     if authority is None:
         yield f"{scheme}:" if scheme else ""

@@ -23,7 +23,7 @@ _DIGITS: Final = 11
 """Of `ttlMs` up to LONGEST_TTL."""
 
 LONGEST_TTL: Final = 365 * 86400.0
-"""Seconds; who says more means this."""
+"""Seconds; a longer TTL is cut to this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +37,11 @@ class Hints:
 _number = msgspec.json.Decoder(float)
 
 UNSAID: Final = Hints()
-"""Of what says nothing."""
+"""The hints of a result that has none."""
 
 
 def least(pages: Iterable[Hints]) -> Hints:
-    """Of a list that came in pages: the shortest time, and private if one page is."""
+    """The hints of a list that came in pages: the shortest TTL, and private if one page is."""
     pages = tuple(pages)
     ttls = [page.ttl for page in pages if page.ttl is not None]
     said = bool(pages) and len(ttls) == len(pages)

@@ -1,4 +1,4 @@
-"""What a server says in its capabilities that it tells of unasked. What is malformed says nothing."""
+"""Read `listChanged` and `subscribe` from server capabilities. Malformed members count as absent."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What each stateless message says of its own hop, in the reserved keys of `_meta` (2026-07-28, basic).
+"""The envelope of a stateless message: version, client, capabilities and tokens in reserved keys of `_meta` (basic).
 
-Reads them off a request, puts them on the next one, and dresses and undresses results. Refuses a request whose
-envelope is missing or ill-typed; judges nothing else about it.
+Reads it from a request, writes it to the next hop's, and adds and removes what results carry beside their own members.
+Refuses a request whose envelope is missing or ill-typed; judges nothing else about it.
 """
 
 from __future__ import annotations

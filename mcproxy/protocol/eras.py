@@ -1,4 +1,4 @@
-"""The protocol revisions in the field, and which of them speak by handshake. Decides no behaviour beyond that."""
+"""The protocol revisions and their two eras, handshake and stateless; the reserved keys of `_meta`."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What an upstream may ask a client for: the capability that each request needs, and the answers that it may get.
+"""Input requests (sampling, elicitation, roots): the client capability that each needs, and whether an answer is valid.
 
-Says which capabilities are missing and whether an answer is one; asks nobody. The methods themselves are the keys
+Asks no client itself. The methods themselves are the keys
 of `methods.INPUT_CAPABILITIES`.
 """
 

@@ -103,7 +103,7 @@ class ErrorResponse(msgspec.Struct, frozen=True, tag_field="jsonrpc", tag=VERSIO
 
 
 Answer = Response | ErrorResponse
-"""What settles a request."""
+"""The end of a request: a result or an error."""
 Message = Request | Notification | Answer
 
 
@@ -137,7 +137,7 @@ class _Error(msgspec.Struct):
 
 
 class _Plain(msgspec.Struct):
-    """A message with nothing wrong in any member, read in one go: results are what is large."""
+    """A well-formed message, decoded at once: results are what is large."""
 
     jsonrpc: Literal["2.0"]
     id: RequestId | UnsetType | None = UNSET
@@ -148,7 +148,7 @@ class _Plain(msgspec.Struct):
 
 
 class _Envelope(msgspec.Struct):
-    """A message of which any member may be wrong."""
+    """A message of which any member may be malformed."""
 
     jsonrpc: Raw | UnsetType = UNSET
     id: Raw | UnsetType = UNSET
@@ -204,7 +204,7 @@ def _check_members(plain: _Plain) -> None:
 
 
 def _read_closely(data: bytes | Raw) -> Message:
-    """The same of a message that something is wrong with, or that is no call and no success."""
+    """`parse` for messages with a malformed member, errors, and those with very many quotes: member by member."""
     try:
         bytes(data).decode()
         envelope = _envelope.decode(data)
@@ -302,7 +302,7 @@ def encode(message: Message) -> bytes:
 
 
 def encode_whole(message: Message) -> bytes:
-    """One message as JSON, with whatever line breaks its parts came with: fit for a body of HTTP."""
+    """One message as JSON, line breaks of its parts included: for an HTTP body."""
     return _encoder.encode(message)
 
 
@@ -490,7 +490,7 @@ def _is_json(data: bytes | Raw) -> bool:
 
 
 def _fault(data: bytes | Raw, error: Exception) -> str:
-    """Why `data` was not read. RFC 8259, section 8.2: what half a surrogate pair means, nobody can say."""
+    """Why `data` was not read. RFC 8259, section 8.2: the meaning of half a surrogate pair is not defined."""
     if _HALF_PAIR.search(bytes(data).replace(b"\\\\", b"")):
         return "a string holds one half of a surrogate pair, which is no character: send both, or neither"
     return f"not valid JSON: {_reason(error)}"

@@ -1,4 +1,4 @@
-"""One row for each method of MCP: who answers it, what it names, and what may happen on the way.
+"""The table of MCP methods: who answers each, which parameter names its subject, and what may happen on the way.
 
 Routing, rewriting, policy, cache, headers and metric labels read the row; nobody compares method names.
 A method without a row is unknown, and is answered so.
@@ -252,7 +252,7 @@ DEFAULT_LOG_LEVEL: Final = "info"
 
 
 def is_audible(level: str, least: str | None) -> bool:
-    """Whether a log message of `level` goes to who wants `least` and up, or (None) nothing at all."""
+    """Whether a log message of `level` goes to a client that set the level `least`; None for no messages at all."""
     if level not in LOG_LEVELS or least not in LOG_LEVELS:
         return False
     return LOG_LEVELS.index(level) >= LOG_LEVELS.index(least)

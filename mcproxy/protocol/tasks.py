@@ -1,4 +1,4 @@
-"""Tasks in the two revisions that have them, which share little more than the name. Reads who has them, and no more.
+"""Tasks in the two revisions that have them: their capabilities, members and notifications. Runs none.
 
 In 2025-11-25 the client makes a request a task (basic/utilities/tasks, experimental); in the extension of 2026-07-28
 (io.modelcontextprotocol/tasks) the server does. Neither can be put in terms of the other; other revisions have none.

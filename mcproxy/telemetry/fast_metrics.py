@@ -1,4 +1,4 @@
-"""Counters and histograms for what is counted with every call: plain numbers, which the registry reads when scraped.
+"""Counters, gauges and histograms for the hot path: plain numbers that the Prometheus registry reads when scraped.
 
 The library's own are safe to use from any thread, at the price of a lock and several calls for each number. These
 belong to one thread, and cost an addition. What is counted now and then has no need of them.

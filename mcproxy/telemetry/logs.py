@@ -77,7 +77,7 @@ def is_verbose() -> bool:
 
 
 class _Forgiving(io.TextIOBase):
-    """A stream whose lines are lost where nobody takes them: a terminal that closed must stop no gateway."""
+    """A stream that drops lines it cannot write: a closed terminal must not stop the gateway."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream

@@ -1,4 +1,4 @@
-"""Trace context (W3C) between the headers of HTTP and whoever traces calls. Empty where nobody does.
+"""W3C trace context of the HTTP request being served and of those sent on its behalf; empty without tracing.
 
 In `_meta` the same names are reserved for it, on every transport (2026-07-28, basic, "_meta").
 """
