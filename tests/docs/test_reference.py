@@ -76,3 +76,12 @@ def test_every_metric_that_a_page_names_exists(page: Path) -> None:
 def test_every_command_has_a_section_and_every_section_a_command() -> None:
     page = (ROOT / "docs/reference/commands.md").read_text()
     assert set(re.findall(r"^### `mcproxy (.+)`$", page, re.MULTILINE)) == command_names()
+
+
+def test_the_lines_of_nginx_that_are_explained_are_those_of_the_sample() -> None:
+    sample = (ROOT / "deploy/reverse-proxy/nginx.conf").read_text()
+    page = (ROOT / "docs/how-to/behind-nginx.md").read_text()
+    table = page.partition("| line | without it |")[2].partition("\n\n")[0]
+    lines = [line.split(" | ")[0].replace("\\|", "|") for line in table.splitlines()[2:]]
+    assert len(lines) > 5
+    assert [part for line in lines for part in CODE.findall(line) if part not in sample] == []
