@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import re
+import time
 from urllib.parse import urlsplit
 
 import anyio
@@ -143,8 +144,9 @@ async def test_keys_that_are_meant_to_collide_are_read_in_no_time() -> None:
     members = ",".join(f'"{number << 40}": 0' for number in range(100_000))
     body = b'{"jsonrpc":"2.0","id":1,"method":"ping","params":{%s}}' % members.encode()
     async with served() as gateway:
-        with anyio.fail_after(5):
-            assert code(await answer(gateway.url, post(body, b"Mcp-Session-Id: x"))) == 404
+        before = time.thread_time()
+        assert code(await answer(gateway.url, post(body, b"Mcp-Session-Id: x"))) == 400
+        assert time.thread_time() - before < 5
 
 
 async def test_pipelined_requests_are_not_read_without_end() -> None:

@@ -85,7 +85,7 @@ async def rig() -> AsyncIterator[Rig]:
     link = ReconnectingLink(
         context, connect, events, delays=lambda _: 0, clock=lambda: 7.0, check=lambda identity: None
     )
-    with anyio.fail_after(5):
+    with anyio.fail_after(60):
         async with send, receive, anyio.create_task_group() as tasks:
             tasks.start_soon(link.run)
             await anyio.wait_all_tasks_blocked()
