@@ -20,6 +20,7 @@ from mcproxy.protocol.jsonrpc import (
     first_level,
     parse,
     parse_batch,
+    parse_object,
     raw,
 )
 from tests.depth import examples
@@ -95,6 +96,59 @@ def test_a_damaged_message_is_read_or_refused(message: Message, data: st.DataObj
     start = data.draw(st.integers(0, len(line)))
     end = data.draw(st.integers(start, len(line)))
     read_or_refused(line[:start] + data.draw(st.binary(max_size=4)) + line[end:])
+
+
+NEARLY = st.sampled_from(
+    [
+        "NaN", "Infinity", "-Infinity", "01", "+1", ".5", "1.", "1e", "0x1", "1e999", "-", "tru", "nul", "undefined",
+        "'a'", '"\\x41"', '"\\ud800"', '"\\udc00\\ud800"', '"\\u12"', '"\x01"', '"\n"', '"', "[1,]", "[,]", "{,}",
+        '{"a":1,}', "{a:1}", '{"a"}', '{"a":}', "[1 2]", "/**/1", "1//", "\ufeff1", "\u00a01", "\u2028", "", "]", "}",
+    ]
+)  # fmt: skip
+"""What some readers of JSON take, and the standard does not."""
+PLACES = st.sampled_from(
+    [
+        '{"jsonrpc":"2.0","id":7,"method":"a","params":{"b":%s}}',
+        '{"jsonrpc":"2.0","id":7,"method":"a","params":%s}',
+        '{"jsonrpc":"2.0","id":7,"result":{"b":[%s]}}',
+        '{"jsonrpc":"2.0","id":7,"error":{"code":1,"message":"m","data":%s}}',
+        '{"jsonrpc":"2.0","id":%s,"method":"a"}',
+        '{"jsonrpc":"2.0","id":7,"method":"a","other":%s}',
+        "[%s]",
+        "%s",
+    ]
+)
+
+
+@settings(max_examples=examples(500))
+@given(PLACES, NEARLY, st.sampled_from(["", " ", "\t\r\n"]), st.integers(0, 30_000))
+def test_what_is_nearly_json_is_refused_in_few_words_or_is_json(place: str, nearly: str, space: str, many: int) -> None:
+    # Behind so many quotes another way of reading is taken.
+    text = place % f"{space}{nearly}{space}"
+    if text.endswith("}"):
+        text = text[:-1] + ',"more":[' + '"",' * many + "0]}"
+    message, refusal = None, ""
+    try:
+        message = parse(text.encode())
+    except InvalidMessage as invalid:
+        refusal = invalid.reason
+    assert len(refusal) < 500
+    if message is not None:
+        # Whatever is passed on, the strictest reader takes.
+        json.loads(text, parse_constant=_refused)
+        assert json.loads(encode(message)).get("id") == json.loads(text).get("id")
+
+
+def _refused(constant: str) -> None:
+    raise ValueError(f"no JSON: {constant}")
+
+
+@settings(max_examples=examples(200))
+@given(OBJECTS, st.integers(0, 25_000))
+def test_an_object_is_read_alike_however_much_else_is_in_it(members: dict[str, Any], many: int) -> None:
+    text = json.dumps({**members, "last": [""] * many}).encode()
+    read = parse_object(text)
+    assert {key: json.loads(bytes(value)) for key, value in read.items()} == json.loads(text)
 
 
 @settings(max_examples=examples(300))
