@@ -33,7 +33,7 @@ from mcproxy.pending_requests import PeerGone
 from mcproxy.protocol.eras import Era
 from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, ErrorObject
 from mcproxy.settings import UpstreamSettings
-from mcproxy.telemetry.logs import about
+from mcproxy.telemetry.logs import about, shortened
 from mcproxy.telemetry.trace_context import NOTHING, departing
 from mcproxy.upstream.context import LinkContext
 from mcproxy.upstream.link import Connect, Link, NotAccepted, Rejected, Unreachable
@@ -213,9 +213,9 @@ class ReconnectingLink:
         try:
             error, failure = await self._connect_and_wait(), LinkFailure.TIMEOUT
         except Unreachable as unreachable:
-            error, failure = self.context.redact(str(unreachable)), LinkFailure.UNREACHABLE
+            error, failure = shortened(self.context.redact(str(unreachable))), LinkFailure.UNREACHABLE
         except Rejected as rejected:
-            error, failure = self.context.redact(str(rejected)), LinkFailure.REJECTED
+            error, failure = shortened(self.context.redact(str(rejected))), LinkFailure.REJECTED
         except Exception as bug:
             log.exception("upstream failed unexpectedly", upstream=self._name)
             error, failure = f"an internal error: {type(bug).__name__}", LinkFailure.INTERNAL

@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry
 
 from mcproxy.call.upstreams import Connected, Disconnected, LinkFailure, LinkState, Retired
 from mcproxy.settings import UpstreamSettings
+from mcproxy.telemetry.logs import MAX_TEXT
 from mcproxy.telemetry.metrics import Metrics
 from mcproxy.upstream.context import LinkContext
 from mcproxy.upstream.link import Link, NotAccepted, Unreachable
@@ -106,6 +107,16 @@ async def test_a_connection_that_is_drained_ends_the_link_without_another_attemp
         await it.bring(LinkState.DRAINING)
         await it.cause(LinkEvent.LOST)
         assert [type(event) for event in it.events.all] == [Connected, Retired]
+
+
+async def test_an_error_of_megabytes_is_cut_where_it_is_kept() -> None:
+    async with rig() as it:
+        await it.outcomes.send(Unreachable("no answer: " + "x" * 4_000_000))
+        await it.events.until(lambda: bool(it.events.of(Disconnected)))
+        assert it.link.status.error is not None
+        assert it.link.status.error.startswith("no answer: xxx")
+        assert len(it.link.status.error) < MAX_TEXT + 50
+        assert all(len(event.reason) < MAX_TEXT + 50 for event in it.events.of(Disconnected))
 
 
 async def test_a_restart_is_published_at_once_and_is_no_failure() -> None:
