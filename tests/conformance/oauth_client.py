@@ -60,7 +60,7 @@ def oauth_of(context: Json, folder: Path) -> Json:
 
 
 def open_url(url: str) -> None:
-    with urllib.request.urlopen(url, timeout=10) as response:
+    with urllib.request.urlopen(url, timeout=60) as response:
         response.read()
 
 
