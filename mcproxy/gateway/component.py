@@ -1,4 +1,4 @@
-"""What the parts of the gateway that live between calls have in common: settings, upstream events, listeners, a task.
+"""The interface of the gateway's long-lived parts: settings, upstream events, listeners, and a task of their own.
 
 `gateway.gateway` has the one list of them, in the order in which they are told. A part overrides what concerns it.
 """

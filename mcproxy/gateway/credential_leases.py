@@ -1,7 +1,7 @@
-"""Credentials that callers brought, and how long links made with them are kept: while used or heard, and a while after.
+"""Leases: how long links stay that were made for a principal or with a caller's credentials (requirement R39).
 
-Callers without a session come and go unseen, so that nobody's leaving ends such a link (requirement R39). Holds keys
-alone, no credentials; says what is over, and ends nothing itself.
+A stateless caller never says that it leaves, so that a lease runs while calls or listeners use it, and for an idle time
+after. Holds keys alone, no credentials; says which leases are over, and ends no link itself.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Lease:
 
 
 class CredentialLeases:
-    """By the keys of credentials. Takes the time, in seconds, as an argument."""
+    """Leases by key. Takes the time, in seconds, as an argument."""
 
     def __init__(self, idle: float, most_of_principal: int) -> None:
         self._leases: dict[str, Lease] = {}
@@ -40,7 +40,7 @@ class CredentialLeases:
             lease.introduced = False
 
     async def begun(self) -> None:
-        """Returns once there is one."""
+        """Returns once there is a lease."""
         while not self._leases:
             await self._begun.wait()
 
@@ -65,7 +65,7 @@ class CredentialLeases:
             lease.calls -= 1
 
     def keep(self, key: str, principal: str, now: float) -> Lease:
-        """The lease, which begins now where there was none. Who listens is counted elsewhere."""
+        """The lease, which begins now where there was none. Listeners are counted elsewhere (`lapsed`)."""
         if key not in self._leases:
             self._leases[key] = Lease(principal, now)
             self._of_principal[principal] += 1
@@ -74,7 +74,7 @@ class CredentialLeases:
         return self._leases[key]
 
     def lapsed(self, heard: Iterable[str], now: float) -> list[str]:
-        """Forgets those that nobody used for long, unless they are `heard`, and returns them."""
+        """Forgets and returns the leases that were idle for too long, unless listeners still use them (`heard`)."""
         for key in heard:
             if key in self._leases:
                 self._leases[key].used = now

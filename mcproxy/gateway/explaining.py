@@ -1,4 +1,4 @@
-"""Why a call is let through, or is answered as if there were nothing: each thing that decides it, in order.
+"""Explains why a caller may make a call or not: each thing that decides it, in order (`mcproxy explain`).
 
 For operators, who may see everything; nothing of it is told to a caller. Asks no upstream.
 """
@@ -23,7 +23,7 @@ from mcproxy.settings.endpoints import is_key
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One thing that decides. Where it does not pass, the call is refused for it."""
+    """One thing that decides; the first that does not pass refuses the call."""
 
     what: str
     passes: bool
@@ -37,7 +37,7 @@ class Explanation:
 
 
 def kind_of(method: str, subject: str) -> Kind:
-    """What a call of `method` about `subject` is about. Raises ValueError where that is nothing in particular."""
+    """The kind of thing that a call of `method` names. Raises ValueError where it names none."""
     row = METHODS.get(method)
     match row.subject if row else None:
         case Subject.TOOL:
@@ -75,7 +75,7 @@ def _path(endpoint: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What a name, or URI, is of."""
+    """The upstream and its own name for the subject."""
 
     space: Space
     own: str
@@ -106,7 +106,7 @@ class _Walk:
         yield Step("policy", decision.allowed, _reason(decision))
 
     def _owners(self, layout: Layout, kind: Kind, subject: str) -> list[Space]:
-        """Who may have it, by the look of its name."""
+        """Upstreams whose prefix the name has."""
         return [space for space in layout.spaces if kind is not Kind.RESOURCES and space.may_own_name(subject)]
 
     def _endpoint(self, layout: Layout) -> Step:
@@ -119,13 +119,13 @@ class _Walk:
         return Step("endpoint", True, name)
 
     def _upstream(self, space: Space) -> Step:
-        """Its state is told, and decides nothing here: a call is what makes a gateway reach it."""
+        """The upstream's state, which decides nothing here: a call itself makes one attempt to connect."""
         status = self.upstreams[space.upstream].status
         era = f", {status.identity.era.value} era ({status.identity.version})" if status.identity else ""
         return Step("upstream", True, f"{space.upstream}: {status.state.value}{era}")
 
     def _pin(self, found: _Found, kind: Kind) -> Iterator[Step]:
-        """Of what is not as it was approved alone; where that is not enforced, it decides nothing."""
+        """For an entry that is not as it was approved; it decides only where pins are enforced."""
         unapproved = self.catalogue.unapproved(LinkKey(found.space.upstream, None), kind)
         for entry in unapproved:
             if entry.name == found.own:
@@ -150,7 +150,7 @@ class _Walk:
         return next(self._hidden(layout.spaces, kind, subject), None)
 
     def _hidden(self, spaces: Iterable[Space], kind: Kind, subject: str) -> Iterator[_Found]:
-        """What is listed upstream and would have the name, if it were shown."""
+        """Entries that are listed upstream and would have the name, if they were shown."""
         for space in spaces:
             listing = self.catalogue.listing(LinkKey(space.upstream, None), kind)
             for entry in listing.entries if listing else ():

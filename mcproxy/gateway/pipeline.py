@@ -1,7 +1,7 @@
 """What happens to a call, in order: the list in `build`. Read it first.
 
-A stage wraps a handler and returns one. Errors become outcomes here, and in no other place of the gateway. Who may use
-what is no stage: it is decided where a name is looked up, in the caller's own view (`resolving`).
+A stage wraps a handler and returns one. Errors become outcomes in one of them (`containment`). Who may use what is no
+stage: it is decided where a name is looked up, in the caller's own view (`resolving`).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _CANCELLED: Final = Reason.CANCELLED.value
 
 
 class Traces(Protocol):
-    """What records calls as spans, where that is wanted."""
+    """Records calls as spans, where tracing is on."""
 
     def served(self, label: Label) -> Stage: ...
 
@@ -47,12 +47,12 @@ class Traces(Protocol):
 def build(
     route: Handler, *, metrics: Metrics, label: Label, traced: Stage, audited: Stage, limited: Stage, bridged: Stage
 ) -> Handler:
-    """The whole way of a call."""
+    """The whole pipeline, outermost stage first."""
     return stack([traced, attributed, counted(metrics, label), audited, contained, limited, bridged], route)
 
 
 def traced(traces: Traces | None, label: Label) -> Stage:
-    """Records calls, if at all."""
+    """Records calls as spans, where tracing is on."""
     return traces.served(label) if traces is not None else lambda handler: handler
 
 
@@ -64,7 +64,7 @@ def stack(stages: Sequence[Stage], route: Handler) -> Handler:
 
 
 def attributed(handler: Handler) -> Handler:
-    """Has every line that is logged on the way say which call it belongs to."""
+    """Adds the request's id and trace to every line that is logged during the call."""
 
     async def attributing(call: Call) -> Outcome:
         token = about.set(lambda: _facts(call))
@@ -112,7 +112,7 @@ def counted(metrics: Metrics, label: Label, clock: Callable[[], float] = time.pe
 def audited(
     audit: AuditLog, judged_subject: CallSubjects, digest: Digest, clock: Callable[[], float] = time.perf_counter
 ) -> Stage:
-    """Has every call written down, whatever becomes of it."""
+    """Writes every call to the audit log, with its outcome or without one."""
     digests = Digests(digest)
 
     def stage(handler: Handler) -> Handler:

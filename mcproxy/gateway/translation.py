@@ -1,20 +1,20 @@
-"""The way back from an upstream, in the names of the caller's endpoint: what it asks while a call lasts, or after.
+"""Translates what an upstream asks of a client into the names of the caller's endpoint.
 
-What becomes of each thing that one era has and the other has not, or has otherwise, and where that is done:
+The table of all differences between the eras, what becomes of each, and the module that does it:
 
 | handshake (to 2025-11-25)          | stateless (2026-07-28)              | between the two                          |
 |------------------------------------|-------------------------------------|------------------------------------------|
 | `initialize`, session              | `server/discover`, `_meta`          | answered at the edge: `handshake`,       |
 |                                    |                                     | `stateless`, `upstream.stateless.probe`  |
 | `ping`                             | -                                   | answered at the edge                     |
-| `*/list`                           | the same, with `ttlMs`, `cacheScope`| answered here: `listing`, `aggregation`  |
+| `*/list`                           | the same, with `ttlMs`, `cacheScope`| answered here: `listings`                |
 | `tools/call`, `prompts/get`,       | the same, with `resultType`         | passed: `routing`; types and hints are   |
 | `resources/read`,                  |                                     | put on and taken off at the edge:        |
 | `completion/complete`              |                                     | `envelope.dressed`, `undressed`          |
-| `resources/subscribe`              | `subscriptions/listen`              | translated: `subscriptions`, `listening` |
-| `logging/setLevel`                 | `logLevel` of each request          | translated: `levels`, `envelope`         |
-| server's requests for input        | `input_required` and a retry        | translated: `bridging`                   |
-| error -32042, URLs to visit        | `input_required`                    | translated: `visiting`, `driving`        |
+| `resources/subscribe`              | `subscriptions/listen`              | translated: `subscriptions`              |
+| `logging/setLevel`                 | `logLevel` of each request          | translated: `log_levels`, `envelope`     |
+| server's requests for input        | `input_required` and a retry        | translated: `input.bridge`               |
+| error -32042, URLs to visit        | `input_required`                    | `input.url_elicitation`, `input.rounds`  |
 | `elicitation/complete`             | -                                   | impossible: a client retries unasked     |
 | `notifications/roots/list_changed` | -                                   | impossible: roots are asked for anew     |
 | `notifications/cancelled`          | the same on stdio; HTTP: hang up    | translated at the edges                  |
@@ -24,7 +24,7 @@ What becomes of each thing that one era has and the other has not, or has otherw
 | tasks: `params.task`, `tasks/*`    | tasks: an extension                 | impossible, and not offered; a tool that |
 |                                    |                                     | must be a task is waited for: `tasks`    |
 | client capabilities, said once     | said with each request              | a shared link declares what can be       |
-|                                    |                                     | bridged; `crossing` refuses the rest     |
+|                                    |                                     | bridged; `parked_call` refuses the rest  |
 | extensions (capabilities)          | the same                            | shown where the upstream hears what the  |
 |                                    |                                     | client declares: `merging.relayed`       |
 | methods of extensions              | the same                            | impossible: -32601, but for tasks        |

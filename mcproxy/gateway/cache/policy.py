@@ -1,9 +1,8 @@
-"""What is held of one upstream's resources and what is on its way: who gets what, what is kept, what is forgotten.
+"""The rules of the read cache for one upstream: which result a caller gets, what is kept, and what invalidates it.
 
-Decides; sends nothing, waits for nothing, and takes the time as an argument.
-
-A read on its way is found under its key until an invalidation takes it out: those aboard still get its result, but
-it is not kept, and nobody comes aboard who began to read after the change (requirement R35).
+Decides alone: sends nothing, waits for nothing, and takes the time as an argument. A shared read is found under its key
+until an invalidation removes it: callers that joined before still get its result, which is not kept, and none that came
+after the change joins it (requirement R35).
 """
 
 from __future__ import annotations
@@ -51,14 +50,14 @@ _FOREVER: Final = float("inf")
 
 
 class Hit(msgspec.Struct, frozen=True):
-    """A result that is there."""
+    """A cached result."""
 
     result: Complete
     stale: bool = False
 
 
 class JoinedRead(msgspec.Struct, frozen=True):
-    """The caller waits for `shared_read`; where it leads, the flight has still to be begun."""
+    """A caller that waits for `shared_read`; the leader has still to begin it."""
 
     shared_read: SharedRead
     waiter: ReadWaiter
@@ -66,7 +65,7 @@ class JoinedRead(msgspec.Struct, frozen=True):
 
 
 class Kept(msgspec.Struct, frozen=True):
-    """What keeping a result led to: whether it has a place, how many entries gave way, and which watches change."""
+    """The effects of a finished read: whether its result was cached, entries evicted, and watches that change."""
 
     placed: bool = False
     evicted: int = 0
@@ -81,21 +80,21 @@ class CachePolicy:
         self._max_entry_bytes = max_entry_bytes
         self._shared_reads: dict[CacheKey, SharedRead] = {}
         self._up: dict[LinkOwner, bool] = {}
-        """Of the links that were ever heard of, whether they stand."""
+        """Whether each known link is up, by its owner."""
         self._reports_updates = False
         self._deaf = False
-        """Whether what the shared link would report goes unheard, though it stands."""
+        """Whether the push channel of the shared link is lost, though the link is up."""
         self._ended = False
         self._public: LRUCache[CacheKey, int] = LRUCache(_MAX_PUBLIC, getsizeof=int)
 
     def succeed(self, before: CachePolicy) -> None:
-        """Takes over what `before`, of other settings, knows of the links; not what it holds."""
+        """Takes over from `before`, of other settings, the state of the links; no cached results."""
         self._up = dict(before._up)
         self._reports_updates = before._reports_updates
         self._deaf = before._deaf
 
     def end(self) -> WatchChanges:
-        """Forgets all, watches nothing and keeps nothing more: another is in its place."""
+        """Drops all entries and watches, and keeps no more: another policy has taken its place."""
         self._ended = True
         self.changed()
         return WatchChanges(ended=self._watches.clear())
@@ -109,7 +108,7 @@ class CachePolicy:
         return CacheKey(owner(self._spec, call.caller), uri, principal)
 
     def find(self, reader: CacheKey, now: float) -> Hit | None:
-        """What there is to give: while it is fresh, or while the link is known to be down."""
+        """The cached result: a fresh one, or a stale one while the link is known to be down."""
         entry = self._entry(reader, now)
         if entry is None:
             return None
@@ -118,7 +117,7 @@ class CachePolicy:
         return _hit(entry, now) if down or now < entry.fresh_until else None
 
     def find_in_need(self, reader: CacheKey, now: float) -> Hit | None:
-        """What there is to give in place of an answer that could not be had."""
+        """A cached result, stale or fresh, in place of an answer that could not be had."""
         entry = self._entry(reader, now)
         return None if entry is None else _hit(entry, now)
 
@@ -129,7 +128,7 @@ class CachePolicy:
         return (reader,)
 
     def join(self, key: CacheKey, reader: CacheKey, call: Call) -> JoinedRead:
-        """A place on the flight under `key`, or at the head of a new one."""
+        """Joins the shared read under `key`, or begins one as its leader."""
         waiter = ReadWaiter(call, reader)
         shared_read = self._shared_reads.get(key)
         if shared_read is not None and shared_read.open:
@@ -140,7 +139,7 @@ class CachePolicy:
         return JoinedRead(shared_read, waiter, is_leader=True)
 
     def finish(self, shared_read: SharedRead, outcome: Outcome, now: float) -> Kept:
-        """Takes the outcome of a flight: for those aboard in any case, and to be kept where it may be."""
+        """Takes the outcome of a shared read: for all who joined it, and to be cached where that is allowed."""
         fitting = self._fitting(outcome)
         hints = read_hints(fitting.result) if fitting is not None else UNSAID
         shared_read.finish(outcome, public=hints.public)
@@ -151,17 +150,17 @@ class CachePolicy:
         return self._keep(shared_read, fitting, hints, now) if fitting is not None else Kept()
 
     def abandon(self, shared_read: SharedRead) -> None:
-        """Notes that a flight is over, with an outcome or without one."""
+        """Ends a shared read, with an outcome or without one."""
         self._remove(shared_read)
         shared_read.release()
 
     def confirm(self, watch: Watch) -> bool:
-        """Notes that the upstream reports changes to `watch`. False where nobody wants it any more."""
+        """Notes that the upstream reports changes to `watch`. False where the watch has been replaced meanwhile."""
         watch.confirmed = self._watches.holds(watch)
         return watch.confirmed
 
     def updated(self, uri: str) -> None:
-        """A resource changed: `uri`, in whatever spelling, or what it is a part of (`ResourceUpdatedNotification`)."""
+        """A resource changed: `uri`, in any spelling, or one that it is a part of (`ResourceUpdatedNotification`)."""
         if len(uri) > MAX_URI:
             # It is not here itself; it may be a part of anything.
             self.changed()
@@ -179,7 +178,7 @@ class CachePolicy:
         self._detach(self._shared_reads.values())
 
     def connected(self, owner: LinkOwner, identity: ServerIdentity, now: float) -> WatchChanges:
-        """A link stands. Where it stood before, it was lost meanwhile, and with it what it would have reported."""
+        """A link came up. Where it was up before, it was lost meanwhile, and reports of changes with it."""
         ended = self.lost(owner, now) if self._up.get(owner) else WatchChanges()
         self._up[owner] = True
         self.heard(owner)
@@ -193,7 +192,7 @@ class CachePolicy:
         return WatchChanges(ended=self._watches.clear()) if owner is None else WatchChanges()
 
     def deafened(self, owner: LinkOwner) -> WatchChanges:
-        """What the link would report goes unheard: nothing is kept right by being watched until it is heard again."""
+        """The push channel was lost: until it is restored, watching keeps no entry right."""
         if owner is not None:
             return WatchChanges()
         self._deaf = True
@@ -207,14 +206,14 @@ class CachePolicy:
             self._deaf = False
 
     def retired(self, owner: LinkOwner, now: float) -> WatchChanges:
-        """A link is gone for good, and whatever came over it."""
+        """A link ended for good: drops all that was read over it."""
         ended = self.lost(owner, now)
         self.store.age(owner, now, 0)
         del self._up[owner]
         return ended
 
     def _entry(self, reader: CacheKey, now: float) -> CachedResult | None:
-        """The freshest of what `reader` may have."""
+        """The freshest entry that `reader` may have: its own, or a public one."""
         own = self._alive(reader, now)
         public = own if reader.principal is None else self._alive(reader.for_everybody, now)
         if own is None or (public is not None and public.fresh_until >= own.fresh_until):
@@ -258,7 +257,7 @@ class CachePolicy:
         return next((seconds for glob, seconds in ttl if fnmatchcase(shared_read.key.uri, glob)), 0.0)
 
     def _watch(self, key: CacheKey) -> WatchChanges:
-        """Watches what is kept, where that is asked for: over a link that all share, and that stands."""
+        """Watches the resource of a cached entry, where the settings ask for it and the shared link reports changes."""
         reported = self._up.get(None) and self._reports_updates and not self._deaf
         if not self._spec.cache.coherent or key.owner is not None or not reported:
             return WatchChanges()
@@ -268,14 +267,14 @@ class CachePolicy:
         return changes
 
     def _drop(self, reader: CacheKey) -> None:
-        """Drops what a later answer has taken the place of."""
+        """Drops entries that a later answer replaces."""
         everyone = reader.for_everybody
         self.store.drop(reader)
         self.store.drop(everyone)
         self._public.pop(everyone, None)
 
     def _remove(self, shared_read: SharedRead) -> bool:
-        """Whether the flight was still to be found: no invalidation came since it began."""
+        """Whether the shared read was still there: no invalidation came since it began."""
         found = self._shared_reads.get(shared_read.key) is shared_read
         if found:
             del self._shared_reads[shared_read.key]
@@ -287,7 +286,7 @@ class CachePolicy:
 
 
 def unreachable(outcome: Outcome) -> bool:
-    """Whether the upstream is down, or as good as down: it says nothing about the resource."""
+    """Whether the outcome says that the upstream is down or too slow, and nothing of the resource."""
     return isinstance(outcome, Failed) and outcome.reason in (Reason.UNAVAILABLE, Reason.TIMEOUT)
 
 
@@ -315,7 +314,7 @@ def _hit(entry: CachedResult, now: float) -> Hit:
 
 
 def _aged(entry: CachedResult, now: float) -> Complete:
-    """The result with what is left of its `ttlMs`, so that whoever caches it next does not keep it for longer."""
+    """The result with what is left of its `ttlMs`, so that the next cache keeps it for no longer."""
     if not entry.ttl_given or entry.fresh_until == _FOREVER:
         return entry.result
     left = int((entry.fresh_until - now) * 1000)
@@ -333,5 +332,5 @@ def _marked(entry: CachedResult, now: float) -> Complete:
 
 
 def _copied(result: Params) -> Params:
-    """As it came it holds on to the whole message, whatever else was in it."""
+    """Copied: as it came, each value keeps the whole message in memory."""
     return {key: value.copy() for key, value in result.items()}

@@ -1,7 +1,7 @@
 """The cache of resource reads, between the router and an upstream, in the upstream's own names.
 
-Who may read what is decided before a call comes here; what to answer and what to keep, in `reads`. This carries it
-out: it reads upstream, in tasks of its own, and passes on what upstreams report.
+Whether a caller may read is decided before a call comes here; what to answer and keep, in `policy`. This carries it
+out: it reads upstream in tasks of its own, and tells the policies what upstreams report.
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ class ReadCache(Component):
         return CachedUpstream(upstream, methods, partial(self._answer, upstream, policy))
 
     def on_event(self, event: UpstreamEvent) -> None:
-        """Forgets what `event` makes doubtful. To be told before any client is."""
+        """Invalidates what `event` makes doubtful; told before any client is, which might read again at once."""
         policy = self._policies.get(event.upstream)
         if policy is None:
             return
@@ -230,7 +230,7 @@ class ReadCache(Component):
         return outcome if in_need is None else self._counted(upstream.name, in_need)
 
     async def _fetch(self, upstream: Upstream, policy: CachePolicy, reader: CacheKey, call: Call) -> Outcome:
-        """Reads together with others where the outcome may be shared, and alone where it may not."""
+        """Joins or begins a shared read; reads alone where its outcome may not be shared."""
         for key in policy.shared_read_keys(reader):
             if self._tasks is None:
                 break
@@ -247,13 +247,13 @@ class ReadCache(Component):
         self, tasks: asyncio.TaskGroup, upstream: Upstream, policy: CachePolicy, shared_read: SharedRead
     ) -> None:
         shared_read.read = tasks.create_task(self._run(upstream, policy, shared_read))
-        # Not at the end of the task itself: one that is cancelled before its first step never runs.
+        # Not at the end of the task itself: a task that is cancelled before its first step never runs.
         shared_read.read.add_done_callback(lambda _: policy.abandon(shared_read))
 
     async def _run(self, upstream: Upstream, policy: CachePolicy, shared_read: SharedRead) -> None:
         outcome = await contained(upstream)(replace(shared_read.leader.call, client=shared_read))
         self._land(upstream.name, policy, shared_read, outcome)
-        # Here already: those who wait need no turn of the loop for the task to end.
+        # Here already: so the waiters need no turn of the loop for the task to end.
         shared_read.release()
 
     def _land(self, name: str, policy: CachePolicy, shared_read: SharedRead, outcome: Outcome) -> None:
@@ -264,7 +264,7 @@ class ReadCache(Component):
         self._apply(policy, kept.watches)
 
     def _fit(self) -> None:
-        """Has all shelves together hold no more than they may."""
+        """Evicts until all stores together are within their limit."""
         by_store = {each.store: name for name, each in self._policies.items()}
         for store in fit(by_store, self._limits.max_bytes):
             self._metrics.cache_evictions.labels(by_store[store]).inc()

@@ -1,7 +1,7 @@
-"""One read on its way to an upstream, and all who wait for it.
+"""One read at an upstream that several callers share (requirement R37).
 
-The read lives for as long as anybody waits, whoever began it. What comes back is shared only among callers that
-would have got the same: anything that depended on who asked is for the one who began the read alone.
+The read goes on while any of them waits. Its outcome is shared only among callers that would have got the same: one
+that depends on who asked is for the leader alone, the caller that began the read.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from mcproxy.protocol.methods import PROGRESS
 
 
 class ReadWaiter(msgspec.Struct, frozen=True, eq=False):
-    """A caller on board. `reader` is the key of what is its own."""
+    """A caller that waits. `reader` is the cache key of entries that are its own."""
 
     call: Call
     reader: CacheKey
@@ -29,15 +29,15 @@ class ReadWaiter(msgspec.Struct, frozen=True, eq=False):
 
 
 class SharedRead:
-    """The read that `leader` began, under the key by which others find it. The upstream's `Client` meanwhile."""
+    """The read that `leader` began, under the key by which others find it. It is the upstream's `Client` meanwhile."""
 
     def __init__(self, key: CacheKey, leader: ReadWaiter, watch: Watch | None = None) -> None:
         self.key = key
         self.leader = leader
         self.watch = watch
-        """What has reported every change of the resource since before the read began."""
+        """A watch that has reported every change of the resource since before the read began."""
         self.read: asyncio.Task[None] | None = None
-        """What makes the call to the upstream, once that has begun."""
+        """The task that makes the call to the upstream, once that has begun."""
         self.public = False
         """Whether the outcome, once it is there, may be given to everybody."""
         self._waiting = {leader: None}
@@ -47,14 +47,14 @@ class SharedRead:
 
     @property
     def open(self) -> bool:
-        """Whether others may still come on board."""
+        """Whether other callers may still join."""
         return bool(self._waiting) and not self.asked and self._outcome is None
 
     def join(self, waiter: ReadWaiter) -> None:
         self._waiting[waiter] = None
 
     async def wait(self, waiter: ReadWaiter) -> Outcome | None:
-        """The outcome for one who is on board; None where it must read for itself. The last to go ends the read."""
+        """The outcome for a caller that joined; None where it must read for itself. The last to leave ends the read."""
         try:
             await waiter.released
         finally:
@@ -68,18 +68,18 @@ class SharedRead:
         self.public = public
 
     def release(self) -> None:
-        """Lets everybody go, with what outcome there is."""
+        """Wakes all waiters, with the outcome that there is."""
         for waiter in self._waiting:
             _release(waiter)
 
     def notify(self, method: str, params: Params) -> None:
-        """Progress concerns all who wait; a log message is at the level, and of the matters, of the leader."""
+        """Progress goes to all waiters; a log message, at the level that the leader asked for, to the leader alone."""
         for waiter in list(self._waiting):
             if method == PROGRESS or waiter is self.leader:
                 waiter.call.client.notify(method, params)
 
     async def ask(self, request: InputRequest) -> Raw:
-        """Puts the question to the leader. The outcome then depends on its answer, so that the others go."""
+        """Asks the leader. The outcome then depends on its answer, so that the others read for themselves."""
         self.asked = True
         for waiter in [waiter for waiter in self._waiting if waiter is not self.leader]:
             del self._waiting[waiter]
@@ -107,7 +107,7 @@ class SharedRead:
 
 
 def _release(waiter: ReadWaiter) -> None:
-    # One who was cancelled is on board until its task has run.
+    # A cancelled waiter is still listed until its task has run.
     if not waiter.released.done():
         waiter.released.set_result(None)
 

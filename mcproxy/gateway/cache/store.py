@@ -1,7 +1,7 @@
-"""What upstreams' resources said, weighed in bytes: one shelf for each upstream with a limit, and a limit for all.
+"""Cached results, bounded in bytes: one store for each upstream with a limit of its own, and a limit for all of them.
 
-Where a shelf is full its least used entry gives way; where all together are, that of the heaviest shelf does.
-Knows no clock: which entries are still good is for the reader to judge.
+A full store evicts its least recently used entry; where all together are full, the one that holds most does. Knows no
+clock: which entries are still fresh is for `policy` to judge.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class CachedResult(msgspec.Struct, frozen=True):
     ttl_given: bool = False
     """Whether the result states a `ttlMs`."""
     weight: int = 0
-    """Bytes, URI included; the shelf knows it."""
+    """Bytes, URI included; set by the store."""
 
 
 class CacheStore:
@@ -54,24 +54,24 @@ class CacheStore:
 
     def __init__(self, max_bytes: int) -> None:
         self.bytes = 0
-        """That the entries weigh together."""
+        """Of all entries together."""
         self._max_bytes = max_bytes
         self._entries: OrderedDict[CacheKey, CachedResult] = OrderedDict()
-        """The least used first."""
+        """The least recently used first."""
         self._by_uri: dict[str, set[CacheKey]] = {}
 
     def __len__(self) -> int:
         return len(self._entries)
 
     def get(self, key: CacheKey) -> CachedResult | None:
-        """The entry, which is the most recently used from now on."""
+        """The entry, now the most recently used."""
         entry = self._entries.get(key)
         if entry is not None:
             self._entries.move_to_end(key)
         return entry
 
     def put(self, key: CacheKey, entry: CachedResult) -> int:
-        """Places the entry and returns how many gave way. What is larger than the whole shelf is not placed."""
+        """Adds the entry and returns how many were evicted. One larger than the whole store is not added."""
         self.drop(key)
         # It may be there twice: as it came, and in the names of the endpoint that showed it last.
         weight = _OVERHEAD + 2 * (sys.getsizeof(key.uri) + size_of(entry.result.result))
@@ -87,7 +87,7 @@ class CacheStore:
         return evicted
 
     def evict(self) -> None:
-        """Drops the least used entry."""
+        """Drops the least recently used entry."""
         self._forget(*self._entries.popitem(last=False))
 
     def drop(self, key: CacheKey) -> None:
@@ -96,7 +96,7 @@ class CacheStore:
             self._forget(key, entry)
 
     def drop_uri(self, uri: str) -> None:
-        """Drops what was read of `uri`, a canonical spelling, whoever it is for."""
+        """Drops all entries of `uri`, a canonical spelling, for every reader."""
         for key in list(self._by_uri.get(uri, ())):
             self.drop(key)
 
@@ -124,11 +124,11 @@ class CacheStore:
 
 
 def fit(stores: Iterable[CacheStore], max_bytes: int) -> list[CacheStore]:
-    """Evicts until all shelves together hold at most `max_bytes`. Returns whose entries gave way, one for each."""
+    """Evicts until all stores together hold at most `max_bytes`. Returns the store of each evicted entry."""
     stores = list(stores)
-    gave_way = []
+    evicted_from = []
     while sum(store.bytes for store in stores) > max_bytes:
         heaviest = max(stores, key=attrgetter("bytes"))
         heaviest.evict()
-        gave_way.append(heaviest)
-    return gave_way
+        evicted_from.append(heaviest)
+    return evicted_from

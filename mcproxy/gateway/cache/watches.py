@@ -1,6 +1,6 @@
-"""Which resources the cache itself watches upstream, so that what it holds of them stays right without a TTL.
+"""Resources that the cache itself watches upstream, so that their entries stay right without a TTL.
 
-Bounded for each upstream: the least used watch gives way. Decides only; subscribes to nothing itself.
+Bounded for each upstream: the least recently used watch is replaced. Decides alone; `read_cache` subscribes.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ class Watch:
         return
 
     async def ask(self, request: InputRequest) -> NoReturn:
-        raise McpError(METHOD_NOT_FOUND, "the cache answers no questions")
+        raise McpError(METHOD_NOT_FOUND, "the gateway's cache watches this resource: it can be asked nothing")
 
 
 class WatchChanges(msgspec.Struct, frozen=True):
-    """What changed among the watches: at most one begins, and those it took the place of end."""
+    """Watches to begin (at most one) and to end, those that it replaced."""
 
     began: Watch | None = None
     ended: tuple[Watch, ...] = ()

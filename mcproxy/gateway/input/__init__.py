@@ -1,1 +1,1 @@
-"""Questions of upstreams to clients (sampling, elicitation, roots), across all four pairs of eras."""
+"""Requests for input from upstreams to clients (sampling, elicitation, roots), across all four pairs of eras."""

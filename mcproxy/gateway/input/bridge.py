@@ -8,8 +8,8 @@
 | handshake | stateless | the client is asked while its call lasts, which is made again each round (`rounds`)      |
 | handshake | handshake | `Client.ask`, and nothing to do here                                                     |
 
-Which kind the upstream is shows in what it does: it returns `InputRequired`, or it asks. Where its link is known to be
-stateless before, a call is not made ready to be parked.
+The upstream's era shows in what it does: it returns `InputRequired`, or it asks. Where its link is known to be
+stateless, the call needs no task that outlives its request.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class InputBridge(Component):
         elif self._parking.may_park(made):
             outcome = await self._parking.begin(handler, made)
         else:
-            # Should its upstream come back in the other era before the call is sent, what it asks is refused.
+            # Should its upstream come back in the other era before the call is sent, its questions are refused.
             client = UnparkableClient(made)
             outcome = client.explained(await handler(replace(made, client=client)))
         match outcome:
@@ -135,7 +135,7 @@ class InputBridge(Component):
                 return outcome
 
     async def _continued(self, call: Call) -> Call | Parked:
-        """What a retry continues: a call that waits here, or itself with its upstream's own state. Raises McpError."""
+        """The parked call that a retry resumes, or the retry with its upstream's own state. Raises McpError."""
         match self._states.open(call, self._clock()):
             case Relayed(upstream=upstream, state=state):
                 if await self._resolver.owner(call) != upstream:
@@ -148,7 +148,7 @@ class InputBridge(Component):
                 assert_never(continuation)
 
     async def _relay(self, call: Call, required: InputRequired) -> Outcome:
-        """An upstream's own request for input, with its state inside ours; where it gave none, the client gets none."""
+        """An upstream's own request for input, with its state, if it gave one, sealed inside ours."""
         missing = _missing(call, required)
         if missing:
             return undeclared(missing)
@@ -167,7 +167,7 @@ def input_required(requests: dict[str, InputRequest], state: str | None) -> Inpu
 
 
 def _missing(call: Call, required: InputRequired) -> Capabilities:
-    """What the client did not declare: mrtr, Server Requirements, "MUST NOT send"."""
+    """Capabilities that the client did not declare: mrtr, Server Requirements, "MUST NOT send"."""
     missing: Capabilities = {}
     for request in required.requests.values():
         missing = merged(missing, missing_capabilities(call.caller.capabilities, request.method, request.params))

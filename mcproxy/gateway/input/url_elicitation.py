@@ -1,6 +1,6 @@
-"""An error that says which URLs to visit first (2025-11-25, `URLElicitationRequiredError`), as questions to a client.
+"""Makes elicitations by URL of the error that names URLs to visit first (2025-11-25, `URLElicitationRequiredError`).
 
-2026-07-28 has no such error: there, input is asked for in a result (basic, "Error Codes"; mrtr). Asks nobody.
+2026-07-28 has no such error: there, input is asked for in a result (basic, "Error Codes"; mrtr). Sends nothing.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _answers = msgspec.json.Decoder(dict[str, _Answer])
 
 
 def url_elicitations(error: ErrorObject) -> dict[str, InputRequest]:
-    """What the client is to be asked; nothing where this is another error, or a malformed one."""
+    """The elicitations that an error asks for, by key; none where it is another error, or malformed."""
     if error.code != URL_ELICITATION_REQUIRED:
         return {}
     try:
@@ -54,7 +54,7 @@ def url_elicitations(error: ErrorObject) -> dict[str, InputRequest]:
 
 
 def is_unwilling(call: Call) -> bool:
-    """Whether a retry says that its client was asked, and does not want to: it is not asked the same again."""
+    """Whether a retry says that its client was asked and declined: it is not asked the same again."""
     try:
         answers = _answers.decode(call.params.get(INPUT_RESPONSES, EMPTY_OBJECT))
     except msgspec.MsgspecError:

@@ -1,1 +1,1 @@
-"""The lists of all upstreams as they stand now: fetched, merged into each caller's view, paged, and told of."""
+"""The lists of all upstreams (tools, resources, templates, prompts): fetched, merged into views, paged, announced."""

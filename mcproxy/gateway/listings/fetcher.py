@@ -1,8 +1,8 @@
-"""Keeps the catalogue true: fetches an upstream's lists when it connects or says that they changed (R19).
+"""Fetches upstreams' lists into the catalogue: when one connects, says that a list changed, or is polled (R19).
 
 Listeners hear of a change only if what they themselves see is another. Where an upstream would not say that a list
 changed, it is fetched anew when its time is over and it is wanted, or every so often where that is configured.
-Otherwise serving a list fetches nothing and tells nobody; a list that cannot be fetched stays as it was.
+Otherwise serving a list fetches and announces nothing; a list that cannot be fetched stays as it was.
 """
 
 from __future__ import annotations
@@ -91,9 +91,9 @@ class ListFetcher(Component):
         self._hanging: set[LinkKey] = set()
         """Links that a list has waited for in vain: until their next answer no other does."""
         self._changed_since: dict[ListKey, float] = {}
-        """Since when a change is known of that nobody was told yet."""
+        """Since when each change is known that no listener was told of yet."""
         self._callers: dict[LinkKey, Caller] = {}
-        """Whose credentials a link is to be made with that is wanted now."""
+        """The caller whose credentials each wanted link is to be made with."""
         self._unannounced: dict[LinkKey, frozenset[Kind]] = {}
         """The lists of links that are up whose changes are not announced, though their upstream declares it."""
         self._wakeup = Wakeup()
@@ -185,7 +185,7 @@ class ListFetcher(Component):
                 await self._wakeup.wait()
 
     async def fresh(self, caller: Caller, kind: Kind, seconds: float) -> None:
-        """As `known`; besides, what is out of date is fetched anew, if nobody would say so (caching, Freshness)."""
+        """As `known`; besides, fetches lists anew that are out of date and whose changes are not announced."""
         keys = [ListKey(link, kind) for link in self._catalogue.links(caller)]
         outdated = [key for key in keys if self._is_outdated(key)]
         for key in outdated:
@@ -262,7 +262,7 @@ class ListFetcher(Component):
         return key in self._due or self._fetches.wanted(key)
 
     async def _page(self, key: ListKey, params: Params, owner: Listener | None) -> Outcome:
-        """A page for a session that is gone would make a link that nobody releases (R14)."""
+        """One page; none for a session that is gone, which would make a link that is never released (R14)."""
         if owner is not None and owner not in self._listeners:
             error = ErrorObject(INTERNAL_ERROR, f"upstream {key.link.upstream!r}: the session has ended")
             return Failed(error, Party.CLIENT, Reason.CANCELLED)
@@ -282,7 +282,7 @@ class ListFetcher(Component):
         return Failed(ErrorObject(INTERNAL_ERROR, sentence), Party.UPSTREAM, Reason.TIMEOUT)
 
     async def _connect(self, link: LinkKey) -> None:
-        """Any call makes an owner's link; its lists follow with `Connected`."""
+        """Makes an owner's link by one call over it; its lists are fetched upon `Connected`."""
         owner = self._listeners.of(link.owner) if link.owner is not None else None
         caller = self._callers.pop(link, None)
         if (owner or caller) is not None and not self._catalogue.is_up(link):
@@ -395,7 +395,7 @@ class ListFetcher(Component):
 
     @contextmanager
     def announcing(self, upstream: str) -> Iterator[None]:
-        """Tells the listeners whose own view what happens inside changes. Nothing may wait in there."""
+        """Tells the listeners whose own view changes by what happens inside; nothing may be awaited there."""
         before = [(listener, self._catalogue.view(listener.caller)) for listener in self._listeners]
         yield
         compare = _comparison()
@@ -415,7 +415,7 @@ class ListFetcher(Component):
         return upstream is not None and upstream.status.state is LinkState.CONNECTING
 
     def _is_outdated(self, key: ListKey) -> bool:
-        """Whether a list is over by its upstream's own word, with nobody to say that it changed; failures wait."""
+        """Whether a list has outlived its `ttlMs`, its changes are not announced, and its last fetch did not fail."""
         freshness, now = self._catalogue.freshness(*key), self._now()
         over = freshness.over(now) and now >= freshness.asked + SOONEST_AGAIN
         return over and not self._announces_changes(key) and key not in self._failures

@@ -1,4 +1,4 @@
-"""Calls that the gateway makes on its own account: lists, subscriptions, log levels. No client waits for them."""
+"""Calls that the gateway makes by itself, for no client: fetching lists, subscribing, setting log levels."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def retry_delay(failures: int) -> float:
 
 
 class _GatewayItself:
-    """The `Client` of an errand."""
+    """The `Client` of such a call: there is none to notify or ask."""
 
     def notify(self, method: str, params: Params) -> None:
         return
 
     async def ask(self, request: InputRequest) -> NoReturn:
-        raise McpError(INVALID_REQUEST, "the gateway itself made this call, and there is nobody to ask")
+        raise McpError(INVALID_REQUEST, "the gateway itself made this call: there is no client to ask")
 
 
 GATEWAY_ITSELF: Final[Client] = _GatewayItself()
@@ -38,6 +38,6 @@ GATEWAY_ITSELF: Final[Client] = _GatewayItself()
 def internal_call(
     link: LinkKey, method: str, params: Params, listener: Listener | None = None, owner: Caller | None = None
 ) -> Call:
-    """A call over `link`. What is its owner's, a listener or at least a caller, makes a link where there is none."""
+    """A call over `link`, for its owner's listener or caller, if any: these make the link where there is none."""
     caller = owner or (listener.caller if listener is not None else Caller(ANONYMOUS, LATEST, session=link.owner))
     return Call(METHODS[method], params, caller, GATEWAY_ITSELF, listener, over=link.owner)

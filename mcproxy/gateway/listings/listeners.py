@@ -1,4 +1,4 @@
-"""Who listens between calls, and who of them may hear what. Keeps no subscription."""
+"""The clients that listen between calls, and which of them a link serves. Keeps no subscription."""
 
 from __future__ import annotations
 
@@ -42,15 +42,15 @@ class Listeners(Component):
             self.announce(LinkKey(event.upstream, event.owner), event.change)
 
     def of(self, owner: str) -> Listener | None:
-        """A listener whose own the links of `owner` are."""
+        """A listener that has links under the key `owner`."""
         return next((listener for listener in self._listeners if owner in listener.caller.owners), None)
 
     def served_by(self, link: LinkKey) -> list[Listener]:
-        """Those to whom `link` is their link to its upstream, at an endpoint that shows it."""
+        """The listeners whose link to its upstream this is, at an endpoint that shows it."""
         return [listener for listener in self._listeners if self._is_served(listener, link)]
 
     def announce(self, link: LinkKey, notice: Notice) -> None:
-        """Passes a notice of an upstream to all that may hear it."""
+        """Passes a notice of an upstream to all listeners that its link serves and whose log level admits it."""
         for listener in self.served_by(link):
             if notice.principal not in (None, listener.caller.principal.name):
                 continue
@@ -62,7 +62,7 @@ class Listeners(Component):
         self.count(upstream, change, 1)
 
     def count(self, upstream: str, change: Change, told: int) -> None:
-        """Notes how many were told of a change of that kind."""
+        """Counts the listeners that were told of a change of that kind."""
         self._metrics.notifications.labels(upstream, label_of(change)).inc(told)
 
     def _is_served(self, listener: Listener, link: LinkKey) -> bool:

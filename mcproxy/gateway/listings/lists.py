@@ -1,4 +1,4 @@
-"""Answers what the gateway knows by itself: the four lists, page by page, and what is offered at all."""
+"""Answers `*/list`, page by page, and `server/discover`, from the caller's view of the catalogue."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Lists:
         self._mark: Params = {GATEWAY_CAPABILITY + gateway_id: EMPTY_OBJECT} if gateway_id else {}
 
     async def list(self, call: Call) -> Outcome:
-        """The next page, and how long it is good for. Only the first waits for upstreams that are just coming up."""
+        """One page with its caching hints. Only the first waits for upstreams that are still connecting."""
         kind = call.row.lists
         assert kind is not None
         cursor = _cursor(call)
@@ -65,7 +65,7 @@ class Lists:
         return Complete(result)
 
     async def discover(self, call: Call) -> Outcome:
-        """What the endpoint offers (2026-07-28, server/discover); waits for nobody (R1)."""
+        """The endpoint's capabilities and instructions (2026-07-28, server/discover); waits for no upstream (R1)."""
         view = self._catalogue.view(call.caller)
         info = {"name": self._proxy.name, "version": __version__}
         members: dict[str, object] = {
@@ -92,7 +92,7 @@ class Lists:
         return self._sealer.seal(_purpose(kind, caller), json.dumps([position, last]).encode())
 
     def _start(self, kind: Kind, caller: Caller, cursor: Raw, entries: tuple[Shown, ...]) -> int:
-        """Where a page begins: after the last entry of the one before, wherever that stands by now."""
+        """Where a page begins: after the last entry of the page before, at the place that this has by now."""
         position, last = self._opened(kind, caller, cursor)
         if 0 < position <= len(entries) and entries[position - 1].key == last:
             return position

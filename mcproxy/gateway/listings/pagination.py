@@ -1,4 +1,4 @@
-"""One list of an upstream, all pages of it (requirement R31). Bounded in pages, entries and bytes."""
+"""Fetches all pages of one list of an upstream (requirement R31), bounded in pages, entries and bytes."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from mcproxy.protocol.methods import Kind
 
 @dataclass(frozen=True, slots=True)
 class ExposedRoute:
-    """Where a name of a tool or prompt leads."""
+    """The target of all calls to one tool or prompt, by its exposed name."""
 
     space: Space
     shown: Shown
@@ -31,13 +31,13 @@ class ExposedRoute:
     repeatable: bool
     """As in `Call.repeatable`."""
     has_tasks: bool
-    """Whether its upstream and those who look have the same kind of tasks."""
+    """Whether its upstream and the caller have the same kind of tasks."""
     deferred: bool
-    """Whether a task may answer who does not ask for one."""
+    """Whether a task may be the answer to a call that asked for none."""
 
 
 class RouteTable:
-    """`make_route` finds out about what is shown."""
+    """The routes of one view; `make_route` makes each when it is first asked for."""
 
     def __init__(self, view: View, make_route: Callable[[Kind, Shown], ExposedRoute], *, for_all: bool) -> None:
         self.view = view
@@ -45,10 +45,10 @@ class RouteTable:
         """Whether all callers may use the same there."""
         self._make_route = make_route
         self._routes_by_kind: dict[Kind, dict[str, ExposedRoute]] = {kind: {} for kind in Kind}
-        """Of names that are shown alone."""
+        """Those that were asked for."""
 
     def find(self, kind: Kind, name: str) -> ExposedRoute | None:
-        """None where there is nothing of that name to be seen."""
+        """None where the view shows nothing of that name."""
         route = self._routes_by_kind[kind].get(name)
         if route is None and (shown := self.view.find(kind, name)) is not None:
             route = self._routes_by_kind[kind][name] = self._make_route(kind, shown)

@@ -1,8 +1,8 @@
-"""What is known of every link, and the view that each caller has of it. State and look-ups; fetches nothing.
+"""The catalogue: the lists of every link, and each caller's view and routes over them. State and look-ups; no I/O.
 
-Who has a link of its own to an upstream sees what that one lists; until it is known, what the shared link does, if
-there is one. Nobody sees what the policy denies: callers of one standing share a view without
-it, and whoever goes by that view, or by the layout under it, need ask no further (requirement R38).
+A caller that has a link of its own to an upstream sees the lists of that link; until they are known, those of the
+shared one. What the policy denies is in no view: callers with the same roles share a view without it, so that all who
+go by the view, or by the layout under it, need ask the policy no further (requirement R38).
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ from mcproxy.protocol.tasks import Dialect, Support, dialect, offer, takes_tool_
 from mcproxy.settings import Settings
 
 RouteTableKey = tuple[str, RoleSet, tuple[str, ...], Dialect | None]
-"""The endpoint, the standing, whose own links, and which tasks."""
+"""The endpoint, the roles, the keys of the caller's own links, and its kind of tasks."""
 
 ViewKey = tuple[str, RoleSet | None, tuple[str, ...], Dialect | None]
-"""The same, with None for a standing that makes no difference."""
+"""The same, with None for roles that make no difference."""
 
 
 class CatalogueRules(NamedTuple):
@@ -73,7 +73,7 @@ def rules_of(settings: Settings) -> CatalogueRules:
 
 
 class Catalogue:
-    """Of the upstreams in `layouts`; what others report is not kept. `max_views` bounds what is kept of views."""
+    """Keeps the lists of the upstreams in `layouts` alone, and at most `max_views` views and tables of routes."""
 
     def __init__(self, layouts: Mapping[str, Layout], policy: Policy, max_views: int, pins: Pins = UNPINNED) -> None:
         self._layouts = layouts
@@ -87,14 +87,14 @@ class Catalogue:
         self._exposures: dict[tuple[str, LinkKey, Kind, bool, bool], tuple[Listing, Exposure]] = {}
         self._max_views = max_views
         self._route_tables: OrderedDict[RouteTableKey, RouteTable] = OrderedDict()
-        """Those that were asked for last, at the end."""
+        """The most recently used last."""
         self._latest: tuple[Caller, RouteTable] | None = None
-        """The very last: one call asks for it several times on its way."""
+        """The last that was asked for: one call asks several times on its way."""
         self._views: LRUCache[ViewKey, View] = LRUCache(max_views)
         self._restricted: LRUCache[tuple[str, RoleSet], Layout] = LRUCache(max_views)
 
     def reconfigure(self, layouts: Mapping[str, Layout], policy: Policy, max_views: int, pins: Pins = UNPINNED) -> None:
-        """Shows what is known otherwise from now on. What was known of upstreams that are gone is to be retired."""
+        """Goes by other rules from now on. Links of upstreams that are gone are to be retired before."""
         self._layouts = layouts
         self._policy = policy
         self._pins = pins
@@ -107,15 +107,15 @@ class Catalogue:
         self._restricted = LRUCache(max_views)
 
     def configured(self, endpoint: str) -> Layout:
-        """All that an endpoint has, whoever looks. One that does not exist has nothing."""
+        """All that an endpoint has, unrestricted by the policy. An endpoint that does not exist has nothing."""
         return self._layouts.get(endpoint) or Layout(endpoint, ())
 
     def has(self, upstream: str) -> bool:
-        """Whether there is such an upstream, whoever looks."""
+        """Whether there is such an upstream, unrestricted by the policy."""
         return upstream in self._layouts
 
     def layout(self, caller: Caller) -> Layout:
-        """What `caller`'s endpoint has for it. To who may use nothing of an upstream, the upstream does not exist."""
+        """The caller's endpoint, without the upstreams of which it may use nothing."""
         return self._layout(caller.endpoint, self._roles_of(caller))
 
     def exists(self, endpoint: str, principal: Principal) -> bool:
@@ -127,7 +127,7 @@ class Catalogue:
         return self._policy.open and not self.configured(endpoint).roles
 
     def decision(self, caller: Caller, subject: CallSubject, arguments: Params) -> Decision:
-        """What the policy says of a call about what `subject` names, which is of an upstream."""
+        """The policy's decision on a call about `subject`, which an upstream has, with these arguments."""
         assert subject.kind is not None
         roles = self._policy.standing(caller.principal)
         return self._policy.decide(roles, _item(subject.upstream, subject.kind, subject.own, subject.entry), arguments)
@@ -137,21 +137,21 @@ class Catalogue:
         return LinkKey(space.upstream, owner(space.spec, caller))
 
     def links(self, caller: Caller) -> list[LinkKey]:
-        """Those behind all that `caller` sees."""
+        """The links that serve `caller`, one for each upstream that it sees."""
         return [self.link(space, caller) for space in self.layout(caller).spaces]
 
     def own_links(self, session: str) -> list[LinkKey]:
-        """Those that may be a session's own, whatever it may use by now."""
+        """The links that a session may have of its own, also to upstreams that it may not use by now."""
         spaces = self.configured(AGGREGATE).spaces
         return [LinkKey(space.upstream, session) for space in spaces if space.spec.connection == "session"]
 
     def principal_links(self, key: str) -> list[LinkKey]:
-        """Those that may be a principal's own."""
+        """The links that a principal may have of its own."""
         spaces = self.configured(AGGREGATE).spaces
         return [LinkKey(space.upstream, key) for space in spaces if space.spec.connection == "principal"]
 
     def credential_links(self, key: str) -> list[LinkKey]:
-        """Those that may have been made with certain credentials."""
+        """The links that may have been made with certain credentials."""
         return [
             LinkKey(space.upstream, key)
             for space in self.configured(AGGREGATE).spaces
@@ -159,7 +159,7 @@ class Catalogue:
         ]
 
     def routes(self, caller: Caller) -> RouteTable:
-        """What `caller` sees, and where it leads. A look-up, unless something changed since."""
+        """The caller's routes. A look-up, unless something changed since the last."""
         if self._latest is None or self._latest[0] is not caller:
             self._latest = caller, self._routes_of(caller)
         return self._latest[1]
@@ -169,18 +169,18 @@ class Catalogue:
         key = (caller.endpoint, roles, self._owners(caller), dialect(caller.version))
         routes = self._route_tables.get(key)
         if routes is None:
-            routes = self._route_tables[key] = self._found(caller, roles)
+            routes = self._route_tables[key] = self._make_routes(caller, roles)
             if len(self._route_tables) > self._max_views:
                 self._route_tables.popitem(last=False)
         self._route_tables.move_to_end(key)
         return routes
 
     def view(self, caller: Caller) -> View:
-        """What `caller` sees. A look-up as well."""
+        """The caller's view. A look-up as well."""
         return self.routes(caller).view
 
     def whole_view(self, caller: Caller) -> View:
-        """What `caller` would see if it might use everything."""
+        """The view that `caller` would have if the policy allowed it everything."""
         return self._view(caller, None)
 
     def may_read(self, caller: Caller, upstream: str, uri: str) -> bool:
@@ -189,7 +189,7 @@ class Catalogue:
         return layout.shows(upstream) and layout.space(upstream).shows(Kind.RESOURCES, uri)
 
     def links_of(self, upstream: str) -> list[LinkKey]:
-        """Those of which anything is known."""
+        """The links to an upstream of which anything is known."""
         return [link for link in self._snapshots if link.upstream == upstream]
 
     def is_up(self, link: LinkKey) -> bool:
@@ -204,7 +204,7 @@ class Catalogue:
         return snapshot.identity if snapshot else None
 
     def era(self, link: LinkKey) -> Era | None:
-        """Of a link that is up; None of one that is not, which may be of another when it is back."""
+        """The era of a link that is up; None for one that is down, which may come back in another."""
         identity = self.identity(link) if self.is_up(link) else None
         return identity.era if identity else None
 
@@ -228,7 +228,7 @@ class Catalogue:
         return snapshot.freshness.get(kind, DOUBTFUL) if snapshot and self.is_up(link) else DOUBTFUL
 
     def parts(self, caller: Caller, kind: Kind) -> list[Freshness]:
-        """How long each part of what `caller` sees is good for. Who offers no such list has no part in it."""
+        """The freshness of each upstream's part of what `caller` sees; upstreams without such a list have no part."""
         spaces = self.layout(caller).spaces
         sources = [self._source(space.upstream, caller.owners, kind) for space in spaces]
         return [
@@ -261,12 +261,12 @@ class Catalogue:
         return kept[1]
 
     def unapproved(self, link: LinkKey, kind: Kind) -> tuple[RefusedEntry, ...]:
-        """What of a list is not as it was approved, shown or not."""
+        """The entries of a list that are not as they were approved, shown or not."""
         return self._vet(link, kind)[1] if self.listing(link, kind) is not None else ()
 
     @property
     def enforces_pins(self) -> bool:
-        """Whether what is not as it was approved is not shown."""
+        """Whether entries that are not as they were approved are hidden."""
         return self._pins.enforced
 
     def has_approved_instructions(self, link: LinkKey) -> bool:
@@ -274,7 +274,7 @@ class Catalogue:
         return identity is None or self._pins.approves_instructions(link.upstream, identity.instructions)
 
     def _vet(self, link: LinkKey, kind: Kind) -> tuple[Listing, tuple[RefusedEntry, ...]]:
-        """A known list without what must be approved, and is not; and that."""
+        """A known list without the entries that must be approved and are not; and these."""
         listing = self._snapshots[link].lists[kind]
         kept = self._vetted.get((link, kind))
         if kept is None or kept[0] is not listing:
@@ -302,7 +302,7 @@ class Catalogue:
             self._snapshots[link] = self._snapshots[link].with_freshness(kind, freshness)
 
     def empty(self, link: LinkKey) -> None:
-        """Forgets what a link listed, not what it is."""
+        """Forgets a link's lists; its server's identity stays."""
         self._put(link, Snapshot(self.identity(link)))
 
     def retire(self, link: LinkKey) -> None:
@@ -334,14 +334,14 @@ class Catalogue:
             del self._views[view]
 
     def _roles_of(self, caller: Caller) -> RoleSet | None:
-        """None where it makes no difference."""
+        """The caller's roles; None where they make no difference."""
         return None if self.same_for_all(caller.endpoint) else self._policy.standing(caller.principal)
 
     def _owners(self, caller: Caller) -> tuple[str, ...]:
-        """As which it has links of its own."""
+        """The keys under which it has links of its own."""
         return tuple(filter(self._owned.__contains__, caller.owners))
 
-    def _found(self, caller: Caller, roles: RoleSet) -> RouteTable:
+    def _make_routes(self, caller: Caller, roles: RoleSet) -> RouteTable:
         view = self._view(caller, self._roles_of(caller))
         make_route = partial(self._route, view.layout, roles, self._owners(caller), caller.version)
         return RouteTable(view, make_route, for_all=self.same_for_all(caller.endpoint))
@@ -420,21 +420,21 @@ class Catalogue:
         return relayed(identity, version, owned=link.owner is not None)
 
     def _known(self, upstream: str, owners: tuple[str, ...]) -> LinkKey | None:
-        """The link that tells what an upstream is: the owner's, else the one that all share."""
+        """The link whose identity counts for an upstream: the owner's, else the shared one."""
         return next((link for link in _preferred(upstream, owners) if self.identity(link) is not None), None)
 
     def _source(self, upstream: str, owners: tuple[str, ...], kind: Kind) -> LinkKey | None:
-        """The link whose list counts: the owner's, else the one that all share; None where neither's is known."""
+        """The link whose list counts: the owner's, else the shared one; None where neither's is known."""
         return next((link for link in _preferred(upstream, owners) if self.listing(link, kind) is not None), None)
 
 
 def _preferred(upstream: str, owners: tuple[str, ...]) -> list[LinkKey]:
-    """Links that may list for who has these names for its own: a key is a session's or of credentials, never both."""
+    """An upstream's links for a caller with these keys, the preferred first."""
     return [LinkKey(upstream, key) for key in (*owners, None)]
 
 
 def vetted(pins: Pins, upstream: str, kind: Kind, listing: Listing) -> tuple[Listing, tuple[RefusedEntry, ...]]:
-    """A list without what must be approved, and is not; and what is not approved, whether it must be or not."""
+    """A list without the entries that must be approved and are not; and all that are not, required or not."""
     flaws = {entry.key: pins.flaw(upstream, kind, entry.key, entry.data) for entry in listing.entries}
     unapproved = tuple(RefusedEntry(upstream, kind, key, flaw) for key, flaw in flaws.items() if flaw is not None)
     if not unapproved or not pins.enforced:

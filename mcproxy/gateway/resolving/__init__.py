@@ -1,1 +1,1 @@
-"""From the names that callers use to upstreams and their own names, and who may use which; asks no upstream itself."""
+"""Resolves the names and URIs of calls to upstreams and their own names, and decides who may use which."""

@@ -1,7 +1,7 @@
-"""What a call is aimed at, in its upstream's own names, as far as that is known without asking anybody.
+"""The subject of a call (tool, prompt, resource, task) in its upstream's own names, as far as the catalogue knows it.
 
-For limits and the audit, which speak of a tool alike whatever it is called at an endpoint. Decides nothing: where the
-call goes, `resolving` says.
+For limits and the audit log, which count and name a tool alike at all endpoints. Asks no upstream, and decides nothing:
+`targets` says where the call goes.
 """
 
 from __future__ import annotations
@@ -18,19 +18,16 @@ from mcproxy.protocol.jsonrpc import object_or_empty, parse_text
 from mcproxy.protocol.methods import Kind, Subject
 
 MAX_UNLISTED: Final = 256
-"""Characters of a name that no upstream vouches for: it is counted under, and kept."""
+"""Characters that are kept of a name that no upstream lists."""
 
 
 _NOTHING: Final = CallSubject()
 CallSubjects = Callable[[Call], CallSubject]
-"""What a call is aimed at, and maybe what the policy says of it."""
+"""Finds the subject of a call, and maybe the policy's decision on it."""
 
 
 class SubjectResolver:
-    """Resolves a call's subject in its caller's view; with `beyond`, as if the caller might use everything.
-
-    What a caller sees goes before what it does not: there its call goes.
-    """
+    """Resolves a call's subject in its caller's view; with `beyond`, then in one that no policy restricts."""
 
     def __init__(self, catalogue: Catalogue, task_ids: TaskIds, *, beyond: bool = False) -> None:
         self._catalogue = catalogue
@@ -44,7 +41,7 @@ class SubjectResolver:
         return self._named(row.named_in, parse_text(call.params.get(row.subject_key, b"")) or "", call)
 
     def _unnamed(self, call: Call) -> CallSubject:
-        """Of what is in no list by name."""
+        """The subject of a call that names it otherwise than by a listed name."""
         row = call.row
         if row.subject_key is None:
             return _NOTHING
@@ -98,7 +95,7 @@ class SubjectResolver:
         )
 
     def judged(self, call: Call) -> CallSubject:
-        """With what the policy says of it; None where it has nothing to say."""
+        """The subject with the policy's decision; without one where the policy does not apply."""
         subject = self(call)
         if subject.decision is not None or subject.kind is None or not subject.upstream:
             return subject

@@ -1,4 +1,4 @@
-"""From the name that a caller used to the upstream that owns it and its own name there.
+"""Resolves the name or URI of a call to its target: the upstream that owns it, and the upstream's own name.
 
 Who may use what is decided here, by looking in the caller's own view (`catalogue`): what the configuration or the
 policy hides is unknown, like what does not exist, and so is a tool with arguments that the policy denies (R38). What
@@ -264,7 +264,7 @@ def _unknown(kind: Kind, name: str, reason: Reason) -> McpError:
 
 
 def _unusable(uri: str, why: str) -> McpError:
-    """Of a URI that nobody may use: one that is too long is not sent back."""
+    """The refusal of a URI that is unusable; one that is too long is not repeated."""
     if len(uri) > MAX_URI:
         return McpError(INVALID_PARAMS, f"the URI {why}")
     return McpError(INVALID_PARAMS, f"the URI {why}: {uri}", {"uri": uri})

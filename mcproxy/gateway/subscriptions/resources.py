@@ -1,8 +1,9 @@
 """One upstream subscription for each resource of a link, however many clients watch it (requirements R20, R21).
 
-First in subscribes upstream, last out unsubscribes, and a link that is heard again is subscribed anew. Whenever changes
-may have gone unheard, watchers get one `updated`, and what is cached is in doubt. `Watchers` knows who watches what;
-`Subscriptions` makes upstreams agree with it, one request at a time for each resource.
+The first watcher subscribes upstream, the last one unsubscribes, and a link or push channel that is restored is
+subscribed anew. Where updates may have been missed, watchers get one `updated`, and the cache is invalidated.
+`watchers` knows which client watches what, `subscription` what an upstream was asked; this makes both agree, with one
+request at a time for each resource.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ log = structlog.get_logger()
 
 
 class ResourceSubscriptions(Component):
-    """`invalidate` hears of each topic that may have changed unheard, before any listener does."""
+    """`invalidate` is called with each resource that may have changed unheard, before any listener is told."""
 
     def __init__(
         self,
@@ -140,7 +141,7 @@ class ResourceSubscriptions(Component):
         return await self.watch(ResourceKey(self._catalogue.link(space, call.caller), own), listener, client_uri)
 
     async def unsubscribe(self, call: Call) -> Outcome:
-        """Answers once the upstream was told where it had to be, whether anything was subscribed or not."""
+        """Answers once the upstream was told, where that was needed; also where nothing was subscribed."""
         listener, uri = _listener(call), _uri(call)
         held = self._watchers.held(listener)
         left = [(key, client_uri) for key, client_uri in held if client_uri == uri] or [
@@ -155,7 +156,7 @@ class ResourceSubscriptions(Component):
     async def watch(self, key: ResourceKey, listener: Listener, client_uri: str) -> Outcome:
         """Has `listener` told of updates as `client_uri`; where the upstream refuses, nothing is kept."""
         if len(client_uri) > MAX_URI:
-            raise McpError(INVALID_PARAMS, f"nobody can watch a URI of more than {MAX_URI} characters")
+            raise McpError(INVALID_PARAMS, f"the URI has more than {MAX_URI} characters: it cannot be watched")
         if not self._watchers.holds(key, listener, client_uri):
             self._check_room(listener, client_uri)
         added = self._add(key, listener, client_uri)
@@ -302,7 +303,7 @@ class ResourceSubscriptions(Component):
         return identity is None or reports_updates(identity.capabilities)
 
     def _tell(self, listener: Listener, key: ResourceKey, uri: str, params: Params) -> None:
-        """Not of what the listener may not read by now."""
+        """Tells a listener of an update, unless the policy by now denies it the resource."""
         if self._catalogue.may_read(listener.caller, key.link.upstream, key.uri):
             self._listeners.signal(listener, key.link.upstream, _update(uri, params))
 
@@ -336,7 +337,7 @@ class ResourceSubscriptions(Component):
             self._metrics.subscriptions.labels(name, "upstream").set_function(partial(self._count_made, name))
 
     def _count_watchers(self, upstream: str) -> int:
-        """The subscriptions of clients; what the cache watches on its own account is none."""
+        """The subscriptions of clients, without those of the cache."""
         return sum(listener in self._listeners for listener in self._watchers.all_of(upstream))
 
     def _count_made(self, upstream: str) -> int:
@@ -355,12 +356,12 @@ class ResourceSubscriptions(Component):
         return None if subscription is None else subscription.refusal
 
     def _is_settled(self, key: ResourceKey) -> bool:
-        """Whether the upstream agreed, and was not heard to doubt it since."""
+        """Whether the upstream agreed, and no gap came since."""
         subscription = self._subscriptions[key]
         return subscription.state is SubscriptionState.MADE and not subscription.gap and not self._syncs.busy(key)
 
     def _is_away(self, link: LinkKey) -> bool:
-        """Whether the link is one that comes back by itself; a session's own link is made by using it."""
+        """Whether a link is down that comes back by itself; a session's own link is made by using it."""
         return link.owner is None and not self._catalogue.is_up(link)
 
     # What follows runs in the task group of `run`.
@@ -456,7 +457,7 @@ def _is_itself(key: ResourceKey, uri: str) -> bool:
 
 
 def _may_hear(layout: Layout, key: ResourceKey, uri: str) -> bool:
-    """Whether who has `layout` may read the topic, and the part of it that `uri` may be: that need not be the same."""
+    """Whether a caller with `layout` may read both the watched resource and `uri`, which may be a part of it."""
     upstream = key.link.upstream
     if not layout.shows(upstream):
         return False

@@ -1,7 +1,7 @@
-"""`tasks/list` (2025-11-25, tasks): the lists of all upstreams that have one, of which each caller gets its own tasks.
+"""Answers `tasks/list` (2025-11-25, tasks): from the lists of all upstreams, the tasks that are the caller's own.
 
-Over a link that is shared an upstream lists everybody's, so that nothing is shown which the caller is not known to
-have (`holdings`). Fetched afresh each time; an upstream that fails is left out.
+Over a shared link an upstream lists all callers' tasks; each caller is shown only those that it is known to have
+(`registry`). Fetched afresh each time; an upstream that fails is left out.
 """
 
 from __future__ import annotations

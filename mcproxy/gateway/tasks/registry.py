@@ -1,7 +1,7 @@
-"""Which sessions know which tasks: who is told of a change, and whose list a task is in. Plain state; sends nothing.
+"""The tasks that each session knows: who is told of a change, and whose list a task is in. Plain state; sends nothing.
 
-A session knows what it made or asked for since it is there. Whoever is known by name has what any of its sessions at
-the same endpoint has; of everybody unauthenticated, a session has its own.
+A session knows the tasks that it made or asked for. An authenticated principal has those of all its sessions at the
+same endpoint; an anonymous session has its own alone.
 """
 
 from __future__ import annotations

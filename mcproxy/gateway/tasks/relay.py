@@ -1,8 +1,8 @@
-"""Tasks: work that outlives its call, from its creation to its result, in the ids that its client knows (`task_ids`).
+"""Calls that are about a task or become one, and changes of tasks, in the ids that clients know (`task_ids`).
 
 Tasks pass where client and upstream have the same kind of them (`protocol.tasks`). For a client that has another kind
 or none, a tool that must be called as a task is, and its result is waited for here. To reach a task takes no more than
-its id; which sessions know it is kept (`holdings`), to tell them of changes and list it to them.
+its id; which sessions know it is kept (`registry`), to tell them of changes and list it to them.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ class TaskRelay(Component):
         return identity is not None and takes_tool_calls(self._catalogue.tasks(link, identity.version) or {})
 
     def _named(self, link: LinkKey, call: Call, tool: str) -> Call:
-        """`call` with a way back on which the ids of tasks are in the names of whoever reads them."""
+        """`call` with a client that translates the ids of tasks: to the caller's outward, to the upstream's back."""
 
         def own(id: str) -> str:
             task = self._ids.open(id, call.caller)

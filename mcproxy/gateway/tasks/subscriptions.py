@@ -1,4 +1,4 @@
-"""Who listens for which tasks (tasks extension, `subscriptions/listen`): what each upstream is asked to tell of.
+"""Subscriptions to tasks (tasks extension, `subscriptions/listen`): what each upstream is asked to report.
 
 A client is agreed to hear of the tasks that are its own and that their upstream tells of; all else is left out, like
 what does not exist. An upstream is given all that its clients listen for, one request at a time. What changes while
@@ -46,7 +46,7 @@ class TaskSubscriptions(Component):
         self._listeners = listeners
         self._upstreams = upstreams
         self._agreed: dict[LinkKey, frozenset[str]] = {}
-        """What upstreams tell of, by their own ids."""
+        """The tasks that each upstream agreed to report, by its own ids."""
         self._syncs: Coalescer[LinkKey] = Coalescer(self._sync)
 
     def reconfigure(self, change: Reconfiguration) -> None:
