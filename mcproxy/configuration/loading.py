@@ -17,6 +17,7 @@ from mcproxy.configuration.hosts import SERVER_MAPS, is_hosts
 from mcproxy.configuration.problems import START, ConfigurationError, PathKey, Problem
 from mcproxy.configuration.validation import Validator
 from mcproxy.settings import Settings
+from mcproxy.settings.url_secrets import url_credentials
 
 MAX_FILE_BYTES: Final = 64 * 1024 * 1024
 """Largest configuration file: hosts keep histories in theirs."""
@@ -106,6 +107,10 @@ def read_document(path: Path) -> Node:
     return parse(text, str(path))
 
 
+MIN_URL_SECRET: Final = 8
+"""Characters of a part of a URL that is taken for a secret: shorter ones are mostly ordinary words."""
+
+
 def credentials(settings: Settings) -> set[str]:
     """Values that are secret whatever their source: credentials for upstreams, and the gateway's own key."""
     values = {settings.proxy.secret or ""}
@@ -113,4 +118,5 @@ def credentials(settings: Settings) -> set[str]:
         values.update(upstream.env.values(), upstream.headers.values())
         # Of `Bearer TOKEN` the token alone is a secret too.
         values.update(value.rpartition(" ")[2] for value in upstream.headers.values())
+        values.update(part for part in url_credentials(upstream.url or "") if len(part) >= MIN_URL_SECRET)
     return values - {""}

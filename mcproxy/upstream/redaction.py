@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
-from urllib.parse import unquote, unquote_plus, urlsplit
 
 import re2
 from msgspec import Raw
 
 from mcproxy.protocol.jsonrpc import parse_text, raw
 from mcproxy.settings import UpstreamSettings
+from mcproxy.settings.url_secrets import url_secrets
 
 MIN_SECRET = 8
 """Characters; shorter values occur in ordinary text."""
 MAX_ADDED: Final = 8
 """Secrets that were added later, as tokens are, and are still looked for."""
-MIN_SEGMENT = 16
-"""The same for segments of a URL's path, which are mostly ordinary words."""
 _MASK = "[redacted]"
 MAX_REPLACED: Final = 65_536
 """Bytes of JSON in which single strings are replaced. Of more, all is left out where a secret is in it."""
@@ -38,7 +36,7 @@ class Redaction:
     def of(cls, spec: UpstreamSettings, credentials: Iterable[str] = ()) -> Redaction:
         """`credentials` are the values that the link's callers brought."""
         given = (*spec.env.values(), *spec.headers.values(), *credentials)
-        values = {word for value in given for word in (value, *value.split())} | set(_parts(spec.url or ""))
+        values = {word for value in given for word in (value, *value.split())} | set(url_secrets(spec.url or ""))
         return cls(tuple(sorted((value for value in values if len(value) >= MIN_SECRET), key=len, reverse=True)))
 
     def including(self, secret: str) -> Redaction:
@@ -90,14 +88,3 @@ def _any_form(letter: str) -> str:
 
 
 _SHORT: Final = {"\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t", '"': '\\"', "\\": "\\\\", "/": "\\/"}
-
-
-def _parts(url: str) -> Iterator[str]:
-    """The parts of a URL that may be secret, as written and decoded: user, password, query values, long segments."""
-    split = urlsplit(url)
-    userinfo = split.netloc.rpartition("@")[0]
-    for part in (*userinfo.split(":", 1), *(pair.partition("=")[2] for pair in split.query.split("&"))):
-        yield from (part, unquote(part), unquote_plus(part))
-    for segment in split.path.split("/"):
-        if len(segment) >= MIN_SEGMENT:
-            yield from (segment, unquote(segment))
