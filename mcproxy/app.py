@@ -73,7 +73,7 @@ class App:
     """A gateway that runs, without a listener."""
 
     settings: Settings
-    """Those in force."""
+    """The settings in force."""
     metrics: Metrics
     context: TransportContext
     gateway: Gateway
@@ -82,15 +82,17 @@ class App:
     audit: AuditLog
     feed: Feed
     tls: ssl.SSLContext | None = None
-    """What HTTPS is spoken by, once it is."""
+    """The context of HTTPS, once the gateway serves it."""
     stopping: bool = False
-    """Whether it serves on, but wants no more traffic."""
+    """True once it was told to stop: it serves on, and is not ready for more traffic."""
 
     def reconfigure(self, settings: Settings) -> Difference:
         """Puts other settings in force, in one step (R49); what needs a restart stays as it was. Never blocks."""
         difference = diff(self.settings, settings)
         self.settings = in_force(self.settings, settings)
+        # First: the gateway is given the upstreams that there are then.
         self.fleet.reconfigure(self.settings, difference)
+        # Before the gateway, whose pipeline has a stage for the audit only where it is on.
         self.audit.reconfigure(self.settings.access.audit, credentials(self.settings))
         self.gateway.reconfigure(self.settings, self.fleet.upstreams)
         self.identity.reconfigure(self.settings.access.authentication)
@@ -100,7 +102,7 @@ class App:
         return difference
 
     def _renew_certificate(self) -> None:
-        """One that was written anew in the same place is what most reloads are for, where there is one."""
+        """Reads the certificate anew: most reloads are for one that was replaced in its place."""
         if self.tls is None:
             return
         try:
@@ -138,7 +140,7 @@ class App:
         await self.gateway.settled()
 
     def unready(self) -> list[str]:
-        """Why it should have no traffic: sentences, none where it may (requirement R51)."""
+        """The reasons why it should get no traffic, as sentences; none where it is ready (requirement R51)."""
         if self.stopping:
             return ["stopping"]
         required = {spec.name for spec in self.settings.upstreams if spec.required and spec.enabled}

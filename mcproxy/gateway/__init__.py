@@ -1,13 +1,13 @@
 """From a Call to its Outcome: the pipeline, the lists of all upstreams merged, and what is kept between calls.
 
-    a call            pipeline > routing ----------------------------> an upstream, and back
-                         |         |  \\                            /
-    on its way         input    tasks  resolving (name -> target)  cache (reads)
-                         \\         \\        |                     /
-    what all look up      +---------+-- listings: catalogue, routes, listeners --+
+    a call            pipeline > routing > tasks > exchange ------> an upstream, and back
+                         |          |                         |
+    on its way         input     resolving (name -> target)  cache (reads)
+                         |          |                         |
+    what all look up     +----------+-- listings: catalogue, routes, listeners --+
 
     between calls     gateway: one list of components, told of settings, upstream events and listeners, in order
-                      listings.fetcher, cache, subscriptions, log_levels, tasks, input, own_links
+                      listings, cache, subscriptions, log_levels, tasks, input, own_links
 
 Rooms, and what each is for:
 
@@ -20,6 +20,6 @@ Rooms, and what each is for:
 
 `cache`, `input`, `tasks` and `subscriptions` never see each other; import-linter holds it. They meet in three places:
 `gateway.Gateway` hands each its collaborators; the cache subscribes through the `WatchTable` that it declares, and
-subscriptions report what changed unheard through one callable; `routing` sends a call to the tasks, then to an
-upstream whose reads the cache answers, inside the pipeline's stage of `input`. Nothing here knows a transport.
+subscriptions report what changed unheard through one callable; a call goes through the stage of `input`, then `tasks`,
+then to an upstream whose reads the cache answers. Nothing here knows a transport.
 """
