@@ -465,9 +465,7 @@ class ServerConnection(asyncio.Protocol):
     # What follows from what was answered
 
     def _proceed(self) -> None:
-        """Has the next request handled, unless a stream before it goes on."""
-        if self._chunks is not None and self._served is None:
-            return
+        """Has the next request handled."""
         waiter = self._waiter
         if not self._has_task:
             self._has_task = True

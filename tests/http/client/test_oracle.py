@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from mcproxy.http.client import ConnectionBroken
 from mcproxy.http.client.connection import MAX_HEAD
 from mcproxy.http.client.response import LAST_BYTES, MAX_UNREAD
+from tests.depth import examples
 from tests.http.client.test_connection import REQUEST, Bench, in_pieces
 
 EDGES = sorted({edge + step for edge in (0, LAST_BYTES, MAX_HEAD, MAX_UNREAD, 2 * MAX_UNREAD) for step in (-1, 0, 1)})
@@ -130,7 +131,7 @@ RESPONSES = st.builds(
 )
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=examples(400))
 @given(
     st.lists(RESPONSES, min_size=1, max_size=5),
     st.lists(st.sampled_from((1, 13, 4096, 64 * 1024, 256 * 1024)), min_size=1, max_size=3),
@@ -155,7 +156,7 @@ def test_responses_are_read_as_the_oracle_reads_them_once_each_in_order(
     asyncio.run(exchange())
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=examples(400))
 @given(st.lists(RESPONSES, min_size=1, max_size=3), st.integers(0, 3000), st.integers(0, 60))
 def test_a_response_that_breaks_off_is_never_taken_for_whole(sent: list[Sent], place: int, pieces: int) -> None:
     said = sent[0].encoded()

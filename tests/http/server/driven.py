@@ -114,7 +114,15 @@ class DrivenConnection:
             self.transport.close()
         return stays
 
+    def take(self, *, goes_on: bool) -> None:
+        """Has the client go on taking what is written, or stop."""
+        if goes_on:
+            self.connection.resume_writing()
+        else:
+            self.connection.pause_writing()
+
     def lose(self) -> None:
+        """Closes the transport, if that has not happened."""
         if not self.connection.is_closed:
             self.connection.connection_lost(None)
 

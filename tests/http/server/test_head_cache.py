@@ -5,16 +5,13 @@ from __future__ import annotations
 import asyncio
 import gc
 import random
-import re
 import weakref
-from collections.abc import Iterable
 from dataclasses import replace
 
 import anyio
 import pytest
 
 from mcproxy.http import server as http
-from mcproxy.http.server.connection import MakeRefusal, ServerConnection
 from mcproxy.http.server.head_cache import (
     LONGEST_KNOWN,
     MOST_BYTES,
@@ -24,7 +21,8 @@ from mcproxy.http.server.head_cache import (
     known_head,
 )
 from tests.fuzz.http import mutated
-from tests.http.server.serving import BOUNDS, echo, post, refuse, serving, visiting
+from tests.http.server.driven import DrivenConnection
+from tests.http.server.serving import BOUNDS, echo, post, serving, visiting
 
 BEFORE = b"POST /x HTTP/1.1\r\nHost: here\r\nContent-Length: "
 BEHIND = b"\r\nAccept: */*\r\n\r\n"
@@ -109,94 +107,37 @@ async def test_what_comes_in_any_pieces_is_read_the_same_whether_its_head_is_kno
         assert [(await visitor.answer()).body for _ in bodies] == [b"POST /x " + body for body in bodies]
 
 
-class Said:
-    """A transport, and the owner of its connection, that note what is answered."""
-
-    bounds = BOUNDS
-
-    def __init__(self, tasks: asyncio.TaskGroup) -> None:
-        self.answered = b""
-        self.handler: http.RequestHandler = echo
-        self.refuse: MakeRefusal = refuse
-        self.closing = False
-        self.paused = False
-        self._tasks = tasks
-
-    def write(self, data: bytes) -> None:
-        self.answered += re.sub(rb"Date: .*", b"", data)
-
-    def writelines(self, pieces: Iterable[bytes]) -> None:
-        self.write(b"".join(pieces))
-
-    def close(self) -> None:
-        self.answered += b"(closed)"
-
-    write_eof = abort = close
-
-    def can_write_eof(self) -> bool:
-        return True
-
-    def is_closing(self) -> bool:
-        return False
-
-    def get_extra_info(self, name: str) -> None:
-        return
-
-    def pause_reading(self) -> None:
-        self.paused = True
-
-    def resume_reading(self) -> None:
-        self.paused = False
-
-    def opened(self, connection: ServerConnection) -> None:
-        return
-
-    def lost(self, connection: ServerConnection) -> None:
-        return
-
-    def serve(self, connection: ServerConnection) -> None:
-        self._tasks.create_task(connection.serve())
-
-
 async def answered(*said: bytes) -> bytes:
     """What is answered to the last of it."""
     async with asyncio.TaskGroup() as tasks:
-        there = Said(tasks)
-        connection = ServerConnection(there)
-        connection.connection_made(there)  # type: ignore[arg-type]  # it has what is used of a transport
+        driven = DrivenConnection(tasks)
         for data in said:
-            there.answered = b""
-            connection.data_received(data)
-            for _ in range(30):
-                await anyio.lowlevel.checkpoint()
-        connection.connection_lost(None)
-        return there.answered
+            before = len(driven.said)
+            driven.send(data)
+            await driven.settle()
+        answer = driven.said[before:]
+        driven.lose()
+        return answer
 
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("size", [200_000, 256 * 1024, 256 * 1024 + 1, 300_000, 400_000, 600_000])
 @pytest.mark.parametrize("pipelined", [1, 3])
 @pytest.mark.parametrize("at_once", [1, 2, 9])
-async def test_a_connection_never_stays_paused_with_nobody_left_to_read(
+async def test_a_connection_never_stays_paused_with_no_handler_left_to_resume_it(
     size: int, pipelined: int, at_once: int
 ) -> None:
     async with asyncio.TaskGroup() as tasks:
-        there = Said(tasks)
-        there.bounds = replace(BOUNDS, max_body=1_000_000)
-        connection = ServerConnection(there)
-        connection.connection_made(there)  # type: ignore[arg-type]  # it has what is used of a transport
+        driven = DrivenConnection(tasks, bounds=replace(BOUNDS, max_body=1_000_000))
         for turn in range(4):
             said = post(b"x" * size) * pipelined
             pieces = [said[start : start + 64 * 1024] for start in range(0, len(said), 64 * 1024)]
-            while pieces:
-                assert not there.paused, f"{len(pieces)} pieces are unread"
-                for _ in range(at_once):
-                    if pieces and not there.paused:
-                        connection.data_received(pieces.pop(0))
-                for _ in range(30):
-                    await anyio.lowlevel.checkpoint()
-            assert there.answered.count(b"HTTP/1.1 200") == (turn + 1) * pipelined
-        connection.connection_lost(None)
+            for start in range(0, len(pieces), at_once):
+                driven.send(*pieces[start : start + at_once])
+                await driven.settle()
+                assert driven.transport.unread == []
+            assert driven.said.count(b"HTTP/1.1 200") == (turn + 1) * pipelined
+        driven.lose()
 
 
 @pytest.mark.anyio

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
 import zlib
 from collections.abc import Iterable, Sequence
@@ -17,6 +18,7 @@ from mcproxy.http import server as http
 from mcproxy.http.server.connection import COPIED, LAST_BYTES, MAX_UNREAD
 from mcproxy.http.server.head_cache import LONGEST_KNOWN
 from mcproxy.http.server.reader import MAX_HEAD, MAX_WAITING, ReaderState, RequestReader
+from tests.depth import examples
 from tests.fuzz.http import mutated
 from tests.http.server.driven import DrivenConnection, settle
 from tests.http.server.serving import BOUNDS
@@ -25,10 +27,13 @@ MAX_BODY = 700_000
 EDGES = sorted(
     edge + step for edge in (0, LONGEST_KNOWN, COPIED, LAST_BYTES, MAX_UNREAD, MAX_BODY) for step in (-1, 0, 1)
 )[1:]
+EDGES += [MAX_UNREAD + 1000, MAX_UNREAD + LAST_BYTES // 2]
 """Sizes of bodies around every buffer's."""
 HEADS = (0, 40, *range(LONGEST_KNOWN - 200, LONGEST_KNOWN + 1, 40), MAX_HEAD - 1000)
 """Bytes by which a head is longer than it must be."""
-PIECES = (1, 2, 13, 100, LONGEST_KNOWN, 64 * 1024, 256 * 1024)
+GARBAGE = b"\x00\r\n\r\n"
+MAX_PIECE = 256 * 1024
+PIECES = (1, 2, 13, 100, 300, LONGEST_KNOWN, 64 * 1024, MAX_PIECE)
 """Bytes that arrive together."""
 
 
@@ -142,29 +147,59 @@ def in_pieces(said: bytes, sizes: Iterable[int]) -> list[bytes]:
     while start < len(said):
         size = sizes[len(pieces) % len(sizes)]
         if len(pieces) > 500:
-            size = 256 * 1024
+            size = MAX_PIECE
         pieces.append(said[start : start + size])
         start += size
     return pieces
 
 
-class Handler:
-    """Answers with what it was sent. Each request of `slow` waits until it is let go on; it reads its body then."""
+@dataclass(frozen=True)
+class Manner:
+    """How a client and the handlers behave."""
 
-    def __init__(self, *, streams: bool = False, accepts: bool = True, waits: bool = False) -> None:
+    sizes: tuple[int, ...] = (64 * 1024,)
+    """Bytes of each piece, again and again."""
+    together: tuple[int, ...] = (100,)
+    """Requests that are cut as one; the first piece of the next begins with a request, as most do."""
+    alike: bool = False
+    """All heads are the same, but for their lengths."""
+    at_once: int = 1
+    """Pieces that arrive before anything else goes on."""
+    streams: bool = False
+    accepts: bool = True
+    """Handlers accept requests, so that their heads are remembered."""
+    waits: bool = False
+    """Handlers wait before they read."""
+    ignores: bool = False
+    """Handlers read no body."""
+    shuts_down: bool = False
+    """The client shuts down its side behind its requests."""
+    stalls: bool = False
+    """The client stops taking what is written, and goes on, again and again."""
+    ends_badly: bool = False
+    """Something follows that is no request."""
+
+
+class Handler:
+    """Answers with what it was sent. If it waits, each request waits for its gate before its body is read."""
+
+    def __init__(self, manner: Manner) -> None:
         self.gates: list[asyncio.Event] = []
         self.handled: list[Seen] = []
-        self._streams = streams
-        self._accepts = accepts
-        self._waits = waits
+        self._manner = manner
+
+    def answer_to(self, request: Seen) -> bytes:
+        return request[1].encode() if self._manner.ignores else repr(request).encode()
 
     async def __call__(self, request: http.Request) -> http.Answered:
-        if self._accepts and request.recall(str, self) is None:
+        if self._manner.accepts and request.recall(str, self) is None:
             request.remember("accepted", self)
-        if self._waits:
+        if self._manner.waits:
             gate = asyncio.Event()
             self.gates.append(gate)
             await gate.wait()
+        if self._manner.ignores:
+            return self._answer(request, request.target.encode())
         try:
             body = request.received
             if body is None:
@@ -175,29 +210,47 @@ class Handler:
             return http.Response(400)
         this = seen(request.method, request.target, body)
         self.handled.append(this)
-        answer = repr(this).encode()
-        if not self._streams or request.method == "HEAD":
+        return self._answer(request, self.answer_to(this))
+
+    def _answer(self, request: http.Request, answer: bytes) -> http.Answered:
+        if not self._manner.streams or request.method == "HEAD":
             return http.Response(200, answer)
         chunks = request.start_stream(200, {})
-        chunks.write(answer[:5])
-        asyncio.get_running_loop().call_soon(chunks.end, answer[5:])
+        chunks.write(answer[:2])
+        asyncio.get_running_loop().call_soon(chunks.end, answer[2:])
         return http.Streamed()
 
 
-async def converse(
-    sent: Sequence[Sent], sizes: Sequence[int], handler: Handler, at_once: int, *, shuts_down: bool = False
-) -> DrivenConnection:
-    """Sends requests in pieces, `at_once` pieces before anything else goes on; handlers go on one by one."""
+def cut(sent: Sequence[Sent], manner: Manner) -> list[bytes]:
+    """What a client sends, in pieces."""
+    pieces: list[bytes] = []
+    rest, together = list(sent), itertools.cycle(manner.together)
+    while rest:
+        number = next(together)
+        pieces += in_pieces(b"".join(request.encoded() for request in rest[:number]), manner.sizes)
+        del rest[:number]
+    return [*pieces, GARBAGE] if manner.ends_badly else pieces
+
+
+async def converse(sent: Sequence[Sent], manner: Manner, handler: Handler) -> DrivenConnection:
+    """Sends requests; handlers that wait go on one by one when nothing else does."""
+    # A client whose last bytes are not read yet has not shut down its side, and streams end when it does.
+    shuts_down = manner.shuts_down and not manner.streams and sum(each.body for each in sent) <= MAX_UNREAD // 2
     async with asyncio.TaskGroup() as tasks:
         driven = DrivenConnection(tasks, handler, replace(BOUNDS, max_body=MAX_BODY))
-        pieces = in_pieces(b"".join(request.encoded() for request in sent), sizes)
-        for start in range(0, len(pieces), at_once):
-            driven.send(*pieces[start : start + at_once])
+        pieces = cut(sent, manner)
+        for start in range(0, len(pieces), manner.at_once):
+            driven.send(*pieces[start : start + manner.at_once])
+            assert driven.connection._unread() <= MAX_UNREAD + MAX_PIECE
             await asyncio.sleep(0)
+            if manner.stalls and not driven.transport.is_closing():
+                driven.take(goes_on=driven.connection.full)
         if shuts_down and not driven.transport.is_closing():
             assert not driven.transport.unread
             driven.shut_down()
         while True:
+            if driven.connection.full:
+                driven.take(goes_on=True)
             await driven.settle()
             waiting = [gate for gate in handler.gates if not gate.is_set()]
             if not waiting:
@@ -205,6 +258,7 @@ async def converse(
             waiting[0].set()
         is_done = driven.transport.has_ended is not None
         assert is_done or not driven.transport.unread, f"{driven.state}, and nothing goes on"
+        assert is_done or driven.state in ("IDLE", "LEFT"), f"{driven.state}, and all is answered"
         driven.lose()
         await settle()
     return driven
@@ -212,13 +266,15 @@ async def converse(
 
 REQUESTS = st.builds(
     Sent,
-    number=st.integers(0, 99),
+    number=st.integers(0, 1),  # so that heads are repeated
     body=st.sampled_from(EDGES) | st.integers(0, 2000),
-    chunk=st.none() | st.sampled_from((500, 4096, 70_000, 300_000)),
-    filler=st.sampled_from(HEADS),
-    method=st.sampled_from((b"POST", b"GET", b"HEAD")),
+    chunk=st.sampled_from((None, None, None, 500, 4096, 70_000, 300_000)),
+    filler=st.sampled_from((0, 0, 0, *HEADS)),
+    method=st.sampled_from((b"POST", b"POST", b"GET", b"HEAD")),
     extra=st.sampled_from(
         (
+            (),
+            (),
             (),
             (b"X-One: 1",),
             (b"Connection: Upgrade, HTTP2-Settings", b"Upgrade: h2c"),
@@ -230,39 +286,61 @@ REQUESTS = st.builds(
 ).filter(lambda request: not (request.version == b"1.0" and request.chunk is not None))
 
 
-@settings(deadline=None, max_examples=60)
-@given(
-    st.lists(REQUESTS, min_size=1, max_size=6),
-    st.lists(st.sampled_from(PIECES), min_size=1, max_size=4),
-    st.integers(1, 9),
-    st.booleans(),
-    st.booleans(),
-    st.booleans(),
-    st.booleans(),
+MANNERS = st.builds(
+    Manner,
+    sizes=st.lists(st.sampled_from(PIECES), min_size=1, max_size=4).map(tuple),
+    together=st.lists(st.integers(1, 3), min_size=1, max_size=3).map(tuple),
+    alike=st.booleans(),
+    at_once=st.integers(1, 9),
+    streams=st.booleans(),
+    accepts=st.booleans(),
+    waits=st.booleans(),
+    ignores=st.booleans(),
+    shuts_down=st.booleans(),
+    stalls=st.booleans(),
+    ends_badly=st.booleans(),
 )
-@example([Sent(0, 300_000)] * 4, [64 * 1024], 1, False, True, False, False)
-@example([Sent(0, 300_000)] * 4, [64 * 1024], 9, False, True, True, False)
-@example([Sent(0, 300_000, 4096)] * 4, [256 * 1024], 2, True, False, True, True)
+
+
+@settings(max_examples=examples(400))
+@given(st.lists(REQUESTS, min_size=1, max_size=6), MANNERS)
+@example([Sent(0, 300_000)] * 4, Manner())
+@example([Sent(0, 300_000)] * 4, Manner(at_once=9, waits=True, stalls=True))
+@example([Sent(0, 300_000, 4096)] * 4, Manner((256 * 1024,), at_once=2, streams=True, waits=True, stalls=True))
+@example([Sent(0, 300_000)] * 4, Manner(waits=True, ignores=True))
+@example([Sent(0, 300)] * 4, Manner(streams=True, ends_badly=True))
+@example([Sent(0, MAX_UNREAD + 1000)] * 2, Manner((4096,), waits=True, ignores=True))
+@example([Sent(0, 300), Sent(0, 500), Sent(0, 700), Sent(0, 30)], Manner((400,), together=(1, 3)))
+@example([Sent(0, 300)] * 5, Manner((1000,), together=(1, 3)))
+@example([Sent(0, 3)], Manner(streams=True, ends_badly=True))
+@example([Sent(0, 3), Sent(0, 200_000), Sent(0, 200_000)], Manner(waits=True))
 def test_requests_are_read_as_the_oracle_reads_them_and_answered_once_each_in_order(
-    sent: list[Sent], sizes: list[int], at_once: int, streams: bool, accepts: bool, waits: bool, shuts_down: bool
+    sent: list[Sent], manner: Manner
 ) -> None:
-    handler = Handler(streams=streams, accepts=accepts, waits=waits)
-    shuts_down = shuts_down and not streams and sum(request.body for request in sent) <= MAX_UNREAD
-    driven = asyncio.run(converse(sent, sizes, handler, at_once, shuts_down=shuts_down))
-    said = b"".join(request.encoded() for request in sent)
-    read = read_by_oracle(said)
+    if manner.alike:
+        sent = [replace(sent[0], body=request.body) for request in sent]
+    handler = Handler(manner)
+    driven = asyncio.run(converse(sent, manner, handler))
+    read = read_by_oracle(b"".join(request.encoded() for request in sent))
     assert len(read) == 1 + next((place for place, each in enumerate(sent) if each.is_last), len(sent) - 1)
     has_ended = driven.transport.has_ended is not None
-    answers = answers_in(driven.transport.written, [method for method, *_ in read], has_ended=has_ended)
+    methods = [method for method, *_ in read]
+    answers = answers_in(driven.transport.written, [*methods, "GET"], has_ended=has_ended)
+    if len(answers) > len(read):
+        refusal = answers.pop()
+        assert manner.ends_badly
+        assert (refusal[0], refusal[2]) == (400, True)
     for (status, body, _), request in zip(answers, read, strict=False):
-        if request[2] > MAX_BODY:
+        if request[2] > MAX_BODY and not manner.ignores:
             assert status == 413
         else:
-            assert (status, body) == (200, b"" if request[0] == "HEAD" else repr(request).encode())
-    unanswered = read[len(answers) :]
-    # A body over the limit ends the connection, unless little of it is missing.
-    assert not unanswered or read[len(answers) - 1][2] > MAX_BODY
-    assert handler.handled == [request for request in read[: len(answers)] if request[2] <= MAX_BODY]
+            assert (status, body) == (200, b"" if request[0] == "HEAD" else handler.answer_to(request))
+    if len(answers) < len(read):
+        # What is missing of a body that is too large, or that no handler reads, ends the connection if it is much.
+        last = sent[len(answers) - 1]
+        assert last.body > (LAST_BYTES if manner.ignores else MAX_BODY) or (manner.ignores and last.chunk is not None)
+    if not manner.ignores:
+        assert handler.handled == [request for request in read[: len(answers)] if request[2] <= MAX_BODY]
 
 
 class Elsewhere:
@@ -286,7 +364,7 @@ def read_alone(pieces: Iterable[bytes], *, remembering: bool) -> tuple[list[Seen
     return [seen(method, target, body) for method, target, body in whole if body is not None], reader
 
 
-@settings(deadline=None)
+@settings(max_examples=examples(400))
 @given(
     st.lists(REQUESTS.filter(lambda request: request.body <= 2000), min_size=1, max_size=MAX_WAITING),
     st.lists(st.integers(1, 5000), min_size=1, max_size=6),
@@ -301,7 +379,7 @@ def test_a_reader_alone_finds_what_the_oracle_finds(sent: list[Sent], sizes: lis
     assert reader.state is (ReaderState.STOPPED if is_last else ReaderState.BETWEEN)
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(examples(160)))
 def test_nothing_is_taken_for_a_request_that_the_oracle_takes_for_none(seed: int) -> None:
     chance = random.Random(seed)
     samples = [
