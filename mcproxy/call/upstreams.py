@@ -140,6 +140,8 @@ class UpstreamStatus:
     """The host and port of its URL, where it has one."""
     takes_credentials: bool = False
     """Whether its callers bring credentials of their own: the link that all share has none, and may be refused."""
+    asks: bool = False
+    """Whether it has asked for input on the connection that all callers share."""
     asks_while_shared: bool = False
     """Whether it asked for input that was refused, since several principals share its connection."""
 

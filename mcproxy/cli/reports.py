@@ -42,6 +42,8 @@ class UpstreamReport:
     """Exposed names that are not `{prefix}__{name}`, by the upstream's own names."""
     refused: dict[str, str]
     """Entries that are hidden from callers, with the reason."""
+    asks: bool = False
+    """Whether it asked for input (sampling, elicitation, roots) on the connection that all callers share."""
 
 
 def reports(
@@ -65,6 +67,7 @@ def reports(
             error=status.error,
             renamed={entry.name: entry.exposed for entry in view.renamed if entry.upstream == status.name},
             refused={entry.name: entry.why for entry in view.refused if entry.upstream == status.name},
+            asks=status.asks,
         )
         for status in statuses
     ]
@@ -90,6 +93,14 @@ def remarks(report: UpstreamReport) -> list[str]:
         *(
             [f"{report.name}: its names begin with {report.prefix}{SEPARATOR}; `prefix` chooses another beginning"]
             if report.prefix and report.prefix != report.name
+            else []
+        ),
+        *(
+            [
+                f"{report.name}: it asks for input, and is refused where several principals share its connection; "
+                "`connection: principal` gives each its own"
+            ]
+            if report.asks
             else []
         ),
         *(f"{report.name}: {name} is exposed as {exposed}" for name, exposed in report.renamed.items()),

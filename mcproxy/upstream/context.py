@@ -122,6 +122,8 @@ class LinkContext:
     """The credentials that the link's callers brought, all of them the same; it serves no other caller (R39)."""
     tokens: TokenSource | None = None
     """Where its requests get their OAuth token, with `oauth`."""
+    asks: bool = False
+    """Whether the server has asked for input."""
     asks_while_shared: bool = False
     """Whether the server asked for input that went to no client, since several principals share the link (R77)."""
     stray_output: str = ""

@@ -132,6 +132,7 @@ class Supervisor:
             status.failure,
             self._address,
             bool(self._spec.credentials.forward),
+            any(link.context.asks and link.context.owner is None for link in self._links()),
             any(link.context.asks_while_shared for link in self._links()),
         )
 

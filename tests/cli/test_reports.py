@@ -24,3 +24,9 @@ def test_r87_a_prefix_that_is_not_the_name_is_told() -> None:
     report = replace(READY, name="my_server", prefix="my-server", renamed={}, refused={})
     assert report_row(report)[-1] == "my-server__*"
     assert remarks(report) == ["my_server: its names begin with my-server__; `prefix` chooses another beginning"]
+
+
+def test_a_server_that_asks_on_a_shared_connection_is_told_with_the_setting() -> None:
+    said = remarks(replace(READY, asks=True, renamed={}, refused={}))
+    assert len(said) == 1
+    assert "`connection: principal`" in said[0]

@@ -158,6 +158,8 @@ class ServerRequests:
             self._context.count_junk()
             return
         decided = plan(request, attribution, self._context, own_stream=own_stream)
+        if request.method in INPUT_CAPABILITIES:
+            self._context.asks = True
         if isinstance(decided, AskClient) and len(self._open) >= most:
             decided = RefuseNow(McpError(INTERNAL_ERROR, f"busy: {most} requests wait for answers (max_in_flight)"))
         if isinstance(decided, RefuseNow):

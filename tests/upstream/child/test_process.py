@@ -624,6 +624,7 @@ async def test_r77_no_question_of_one_principal_reaches_another_on_a_shared_pipe
         answer = value(await it.upstream(of_principal("bob", asked)))
         assert "connection: principal" in answer["error"]["message"]
         assert bob.questions == ann.questions == []
+        assert it.upstream.status.asks
         assert it.upstream.status.asks_while_shared
         tasks.cancel_scope.cancel()
 
