@@ -123,7 +123,7 @@ class Verdict:
             return Decision(True, rule.name)
         return self.default
 
-    def whatever(self) -> Decision | None:
+    def unconditional(self) -> Decision | None:
         """The decision, if it is the same for all arguments; else None."""
         hangs_on_arguments = any(rule.tests for rule in (*self.deny, *self.allow))
         return None if hangs_on_arguments else self.at_best()
@@ -154,7 +154,8 @@ class Policy:
         self._about: LRUCache[tuple[RoleSet, str], tuple[_PolicyRule, ...]] = LRUCache(policy.max_views)
         self._verdicts: LRUCache[tuple[RoleSet, PolicyItem], Verdict] = LRUCache(policy.max_decisions)
 
-    def standing(self, principal: Principal) -> RoleSet:
+    def roles_of(self, principal: Principal) -> RoleSet:
+        """The roles of a principal that any rule mentions."""
         if not self._roles:
             return self._everyone
         held = self._roles & principal.roles
@@ -163,27 +164,27 @@ class Policy:
             held |= self._roles.intersection(assigned)
         return self._everyone | held if held else self._everyone
 
-    def reaches(self, standing: RoleSet, upstream: str) -> bool:
+    def reaches(self, roles: RoleSet, upstream: str) -> bool:
         """Whether callers with these roles may use anything of an upstream, whichever entries it lists."""
-        rules = self._rules_about(standing, upstream)
+        rules = self._rules_about(roles, upstream)
         return any(self._reaches(rules, kind) for kind in Kind)
 
-    def foresee(self, standing: RoleSet, item: PolicyItem) -> Decision:
+    def decide_listing(self, roles: RoleSet, item: PolicyItem) -> Decision:
         """Whether an item may be used with some arguments: then it is listed."""
-        return self.verdict(standing, item).at_best()
+        return self.verdict(roles, item).at_best()
 
-    def verdict(self, standing: RoleSet, item: PolicyItem) -> Verdict:
+    def verdict(self, roles: RoleSet, item: PolicyItem) -> Verdict:
         """The rules that apply to an item, for all arguments. Cached."""
-        key = (standing, item)
+        key = (roles, item)
         kept = self._verdicts.get(key)
         if kept is None:
-            kept = self._judged(standing, item)
+            kept = self._judged(roles, item)
             if len(item.name) <= MAX_NAME:
                 self._verdicts[key] = kept
         return kept
 
-    def decide(self, standing: RoleSet, item: PolicyItem, arguments: Params) -> Decision:
-        return self.verdict(standing, item).given(arguments)
+    def decide(self, roles: RoleSet, item: PolicyItem, arguments: Params) -> Decision:
+        return self.verdict(roles, item).given(arguments)
 
     def _reaches(self, rules: Iterable[_PolicyRule], kind: Kind) -> bool:
         rules = [rule for rule in rules if rule.globs[kind]]
@@ -191,15 +192,15 @@ class Policy:
             return False
         return self._default.allowed or any(rule.name.effect == "allow" for rule in rules)
 
-    def _rules_about(self, standing: RoleSet, upstream: str) -> tuple[_PolicyRule, ...]:
-        key = (standing, upstream)
+    def _rules_about(self, roles: RoleSet, upstream: str) -> tuple[_PolicyRule, ...]:
+        key = (roles, upstream)
         if key not in self._about:
-            held = (rule for rule in self._rules if rule.name.role in standing)
+            held = (rule for rule in self._rules if rule.name.role in roles)
             self._about[key] = tuple(rule for rule in held if rule.upstreams(upstream) is not None)
         return self._about[key]
 
-    def _judged(self, standing: RoleSet, item: PolicyItem) -> Verdict:
-        rules = self._rules_about(standing, item.upstream)
+    def _judged(self, roles: RoleSet, item: PolicyItem) -> Verdict:
+        rules = self._rules_about(roles, item.upstream)
         spellings = self._readings(item.name) if item.kind in URI_KINDS else (item.name,)
         verdicts = [self._read(rules, item, spelling) for spelling in spellings]
         if not verdicts:

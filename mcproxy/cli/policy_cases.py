@@ -119,12 +119,12 @@ def _decided(settings: Settings, case: Case) -> tuple[Decision, str]:
         matcher=matcher,
         others=[role for endpoint in settings.endpoints.values() for role in endpoint.roles],
     )
-    roles = known_roles(settings, case.principal) | frozenset(case.roles)
-    standing = policy.standing(Principal(case.principal, roles))
+    held = known_roles(settings, case.principal) | frozenset(case.roles)
+    roles = policy.roles_of(Principal(case.principal, held))
     layout = _layout(settings, case)
     kind = kind_of(case.method, case.subject)
     located = _located(layout, kind, case)
-    if layout.roles and standing.isdisjoint(layout.roles):
+    if layout.roles and roles.isdisjoint(layout.roles):
         return Decision(False), f"{case.endpoint} needs one of the roles {', '.join(layout.roles)}"
     if located is None:
         return Decision(False), "no upstream of the endpoint exposes this name"
@@ -137,7 +137,7 @@ def _decided(settings: Settings, case: Case) -> tuple[Decision, str]:
         if kind is Kind.TOOLS
         else PolicyItem(space.upstream, kind, own)
     )
-    decision = policy.decide(standing, item, {name: raw(value) for name, value in case.arguments.items()})
+    decision = policy.decide(roles, item, {name: raw(value) for name, value in case.arguments.items()})
     return decision, str(decision.rule or "default")
 
 

@@ -37,11 +37,11 @@ def resource(uri: str, upstream: str = "files") -> PolicyItem:
 
 def allowed(policy: Policy, item: PolicyItem, arguments: dict[str, object] | None = None, who: Principal = ANN) -> bool:
     given: Params = {key: raw(value) for key, value in (arguments or {}).items()}
-    return policy.decide(policy.standing(who), item, given).allowed
+    return policy.decide(policy.roles_of(who), item, given).allowed
 
 
 def shown(policy: Policy, item: PolicyItem, who: Principal = ANN) -> bool:
-    return policy.foresee(policy.standing(who), item).allowed
+    return policy.decide_listing(policy.roles_of(who), item).allowed
 
 
 # Defaults and roles
@@ -72,7 +72,7 @@ def test_everyone_is_a_role_of_everyone() -> None:
 
 def test_roles_that_make_no_difference_make_no_standing() -> None:
     rules = policy({"roles": {"reader": {}}}, "ops")
-    standing = rules.standing(Principal("ann", roles=frozenset({"reader", "ops", "unheard-of"})))
+    standing = rules.roles_of(Principal("ann", roles=frozenset({"reader", "ops", "unheard-of"})))
     assert standing == {"reader", "ops"}
 
 
@@ -349,7 +349,7 @@ def test_a_wildcard_in_the_host_matches_no_other_host() -> None:
 
 def test_an_upstream_of_which_nothing_may_be_used_is_told_apart() -> None:
     rules = of_everyone(allow=[{"upstreams": ["gh"], "tools": ["x"]}])
-    everyone = rules.standing(ANN)
+    everyone = rules.roles_of(ANN)
     assert rules.reaches(everyone, "gh")
     assert not rules.reaches(everyone, "files")
 
@@ -359,13 +359,13 @@ def test_an_upstream_of_which_nothing_may_be_used_is_told_apart() -> None:
 )
 def test_what_is_denied_altogether_is_out_of_reach(deny: list[dict[str, Any]]) -> None:
     rules = of_everyone("allow", deny=deny)
-    assert not rules.reaches(rules.standing(ANN), "gh")
+    assert not rules.reaches(rules.roles_of(ANN), "gh")
 
 
 @pytest.mark.parametrize("deny", [[{"tools": ["*"]}], [{"upstreams": ["gh"], "destructive": True}]])
 def test_what_is_denied_in_part_is_within_reach(deny: list[dict[str, Any]]) -> None:
     rules = of_everyone("allow", deny=deny)
-    assert rules.reaches(rules.standing(ANN), "gh")
+    assert rules.reaches(rules.roles_of(ANN), "gh")
 
 
 # The rule that decided
@@ -391,7 +391,7 @@ def test_a_decision_costs_the_same_whatever_the_number_of_rules() -> None:
 
 def cost(policy: Policy) -> float:
     """Seconds of the fastest of some decisions about what was decided before."""
-    standing = policy.standing(ANN)
+    standing = policy.roles_of(ANN)
     found = []
     for _ in range(50):
         began = time.thread_time()

@@ -190,7 +190,7 @@ def headers_of(text: str) -> object:
 
 
 def allowed(kind: Kind) -> Callable[[str], object]:
-    return lambda text: POLICY.decide(POLICY.standing(ANONYMOUS), PolicyItem("a", kind, text), {})
+    return lambda text: POLICY.decide(POLICY.roles_of(ANONYMOUS), PolicyItem("a", kind, text), {})
 
 
 READ: Final[dict[str, Callable[[str], object]]] = {

@@ -120,7 +120,7 @@ class Catalogue:
 
     def exists(self, endpoint: str, principal: Principal) -> bool:
         """Whether there is such an endpoint, as far as `principal` can see."""
-        return endpoint == AGGREGATE or bool(self._layout(endpoint, self._policy.standing(principal)).spaces)
+        return endpoint == AGGREGATE or bool(self._layout(endpoint, self._policy.roles_of(principal)).spaces)
 
     def same_for_all(self, endpoint: str) -> bool:
         """Whether all callers may use the same there."""
@@ -129,7 +129,7 @@ class Catalogue:
     def decision(self, caller: Caller, subject: CallSubject, arguments: Params) -> Decision:
         """The policy's decision on a call about `subject`, which an upstream has, with these arguments."""
         assert subject.kind is not None
-        roles = self._policy.standing(caller.principal)
+        roles = self._policy.roles_of(caller.principal)
         return self._policy.decide(roles, _item(subject.upstream, subject.kind, subject.own, subject.entry), arguments)
 
     def link(self, space: Space, caller: Caller) -> LinkKey:
@@ -165,7 +165,7 @@ class Catalogue:
         return self._latest[1]
 
     def _routes_of(self, caller: Caller) -> RouteTable:
-        roles = self._policy.standing(caller.principal)
+        roles = self._policy.roles_of(caller.principal)
         key = (caller.endpoint, roles, self._owners(caller), dialect(caller.version))
         routes = self._route_tables.get(key)
         if routes is None:
@@ -335,7 +335,7 @@ class Catalogue:
 
     def _roles_of(self, caller: Caller) -> RoleSet | None:
         """The caller's roles; None where they make no difference."""
-        return None if self.same_for_all(caller.endpoint) else self._policy.standing(caller.principal)
+        return None if self.same_for_all(caller.endpoint) else self._policy.roles_of(caller.principal)
 
     def _owners(self, caller: Caller) -> tuple[str, ...]:
         """The keys under which it has links of its own."""
@@ -355,7 +355,7 @@ class Catalogue:
         return ExposedRoute(
             space=space,
             shown=shown,
-            subject=CallSubject(shown.upstream, kind, shown.own, shown.entry, verdict.whatever(), verdict.given),
+            subject=CallSubject(shown.upstream, kind, shown.own, shown.entry, verdict.unconditional(), verdict.given),
             own=raw(shown.own),
             label=(shown.upstream, shown.key),
             repeatable=kind is Kind.TOOLS and is_repeatable(shown.entry),
@@ -388,7 +388,7 @@ class Catalogue:
         return layout.restricted({name: partial(self._permits, roles, name) for name in upstreams})
 
     def _permits(self, roles: RoleSet, upstream: str, kind: Kind, own: str, entry: Raw | None) -> bool:
-        return self._policy.foresee(roles, _item(upstream, kind, own, entry)).allowed
+        return self._policy.decide_listing(roles, _item(upstream, kind, own, entry)).allowed
 
     def _merged(self, layout: Layout, owners: tuple[str, ...], version: str) -> View:
         identities: dict[str, ServerIdentity | None] = {}
