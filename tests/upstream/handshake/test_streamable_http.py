@@ -244,7 +244,7 @@ async def test_what_needs_no_answer_is_not_waited_for_without_end() -> None:
 async def test_settings_that_cannot_be_sent_are_named() -> None:
     server = FakeStreamable()
     async with serving(server) as url, running(at(url, headers={"X-Key": "two\nlines"})) as it:
-        assert "the header 'X-Key' holds what" in failure(await it.upstream(tool("echo"))).error.message
+        assert "the header 'X-Key' holds characters" in failure(await it.upstream(tool("echo"))).error.message
 
 
 async def test_credentials_in_the_url_are_sent_as_a_header_unless_there_is_one() -> None:
