@@ -4,25 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Concatenate, ParamSpec, TypeVar
+from typing import Any, TypeVar, cast
 
-P = ParamSpec("P")
-R = TypeVar("R")
+F = TypeVar("F", bound=Callable[..., Any])
 
 
-def remember_short(
-    longest: int, most: int = 256
-) -> Callable[[Callable[Concatenate[bytes, P], R]], Callable[Concatenate[bytes, P], R]]:
-    """Keeps the `most` recently used results whose first argument has at most `longest` bytes."""
+def remember_short(longest: int, most: int = 256) -> Callable[[F], F]:
+    """Keeps the `most` recently used results whose first argument has at most `longest` bytes.
 
-    def decorate(function: Callable[Concatenate[bytes, P], R]) -> Callable[Concatenate[bytes, P], R]:
+    Arguments are given by position, and hashable.
+    """
+
+    def decorate(function: F) -> F:
         cached = lru_cache(most)(function)
 
-        def remembering(data: bytes, /, *args: P.args, **kwargs: P.kwargs) -> R:
-            if len(data) <= longest:
-                return cached(data, *args, **kwargs)  # type: ignore[arg-type]  # all of them are hashable
-            return function(data, *args, **kwargs)
+        def remembering(data: bytes, *args: Any) -> Any:
+            return cached(data, *args) if len(data) <= longest else function(data, *args)
 
-        return remembering
+        return cast(F, remembering)
 
     return decorate

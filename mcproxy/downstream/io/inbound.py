@@ -21,20 +21,16 @@ Incoming = Message | Batch
 def read(data: bytes) -> Incoming:
     """Raises InvalidMessage; but an answer that is malformed is an error, which settles the request at once."""
     try:
-        return _read(data)
+        if data[:1] == b"{":
+            return parse(data)
+        # RFC 8259, section 8.1: a byte order mark may be ignored. Some shells of Windows begin a pipe with one.
+        data = data.removeprefix(codecs.BOM_UTF8)
+        batch = parse_batch(data)
+        return parse(data) if batch is None else batch
     except InvalidMessage as invalid:
         if not invalid.is_answer:
             raise
         return invalid.response()
-
-
-def _read(data: bytes) -> Incoming:
-    if data[:1] == b"{":
-        return parse(data)
-    # RFC 8259, section 8.1: a byte order mark may be ignored. Some shells of Windows begin a pipe with one.
-    data = data.removeprefix(codecs.BOM_UTF8)
-    batch = parse_batch(data)
-    return parse(data) if batch is None else batch
 
 
 def speaks_stateless(incoming: Incoming) -> bool:
