@@ -52,7 +52,7 @@ async def ask(
     )
 
 
-async def test_an_answer_that_comes_while_it_is_sent_is_the_answer() -> None:
+async def test_an_answer_may_come_while_its_request_is_still_sent() -> None:
     requests = PendingRequests()
     peer = Peer(lambda request: requests.fail_all(PeerGone("gone")) if request.id == 2 else None)
     answering = Peer(lambda request: _settle(requests, request))

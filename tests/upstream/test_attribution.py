@@ -10,17 +10,17 @@ from mcproxy.upstream.attribution import LINGER, Ambiguous, Attributed, CallsInF
 from tests.upstream.support import request, tool
 
 
-def test_no_call_no_cause() -> None:
+def test_a_message_without_a_call_in_flight_is_unsolicited() -> None:
     assert CallsInFlight(lambda: 0).on_shared_stream() == Unsolicited()
 
 
-def test_the_only_call_is_the_cause() -> None:
+def test_a_message_is_attributed_to_the_only_call_in_flight() -> None:
     causes, call = CallsInFlight(lambda: 0), tool("a")
     causes.begin(1, call)
     assert causes.on_shared_stream() == Attributed(call, (1,))
 
 
-def test_calls_that_may_not_ask_are_no_suspects() -> None:
+def test_calls_that_may_not_ask_are_not_attributed_to() -> None:
     causes, call = CallsInFlight(lambda: 0), tool("a")
     causes.begin(1, call)
     causes.begin(2, request("tools/list"))
@@ -53,7 +53,7 @@ def test_of_calls_that_are_equal_one_ends_alone() -> None:
     assert causes.on_shared_stream() == Unsolicited()
 
 
-def test_what_is_of_a_task_is_of_who_waits_for_its_result() -> None:
+def test_a_message_about_a_task_is_attributed_to_the_call_that_waits_for_its_result() -> None:
     causes, waiting = CallsInFlight(lambda: 0), request("tasks/result", taskId="1")
     causes.begin(1, waiting)
     causes.begin(2, request("tasks/get", taskId="2"))
@@ -68,7 +68,7 @@ def test_several_calls_of_one_session_are_one_client() -> None:
     assert causes.on_shared_stream() == Attributed(one, (1, 2))
 
 
-def test_a_cancelled_call_stays_a_suspect_until_its_server_is_done_or_time_has_passed() -> None:
+def test_a_cancelled_call_counts_until_its_server_answers_or_a_time_has_passed() -> None:
     now = 0.0
     causes, cancelled, late = CallsInFlight(lambda: now), tool("a"), tool("a")
     causes.begin(1, cancelled)

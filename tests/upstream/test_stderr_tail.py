@@ -25,7 +25,7 @@ def test_r44_what_is_kept_holds_no_secret() -> None:
     assert tail.feed(b"debug: token sentinel-1 of Bearer sentinel-1\n") == ["debug: token [redacted] of [redacted]"]
 
 
-def test_so_many_lines_are_logged_in_a_second_and_the_rest_is_counted() -> None:
+def test_lines_over_the_limit_of_a_second_are_counted_and_not_logged() -> None:
     rate_limit = LineRateLimit()
     assert rate_limit.admit(["1", "2"], 3, now=7.0) == (["1", "2"], 0)
     assert rate_limit.admit(["3", "4", "5"], 3, now=7.9) == (["3"], 0)
@@ -34,7 +34,7 @@ def test_so_many_lines_are_logged_in_a_second_and_the_rest_is_counted() -> None:
     assert rate_limit.admit(["8"], 3, now=9.0) == (["8"], 0)
 
 
-def test_what_was_kept_back_last_is_told_at_the_end() -> None:
+def test_the_last_suppressed_lines_are_reported_at_the_end() -> None:
     rate_limit = LineRateLimit()
     rate_limit.admit(["1", "2", "3"], 1, now=7)
     assert (rate_limit.take_suppressed(), rate_limit.take_suppressed()) == (2, 0)

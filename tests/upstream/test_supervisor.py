@@ -123,7 +123,7 @@ async def test_why_there_was_no_link_is_counted_by_its_kind() -> None:
     }
 
 
-async def test_its_trouble_is_told_for_as_long_as_it_is_not_connected() -> None:
+async def test_the_kind_of_failure_is_shown_while_the_upstream_is_not_connected() -> None:
     connect = FakeConnect([Rejected("no MCP"), FakeLink()])
     async with running(SPEC, connect=connect, delays=lambda _: 3600) as it:
         await it.events.until(lambda: bool(it.events.of(Disconnected)))
@@ -135,7 +135,7 @@ async def test_its_trouble_is_told_for_as_long_as_it_is_not_connected() -> None:
         assert it.upstream.status.failure is LinkFailure.LOST
 
 
-async def test_what_a_link_logs_and_sends_is_not_of_the_call_that_made_it() -> None:
+async def test_a_link_does_not_inherit_the_trace_of_the_call_that_made_it() -> None:
     found: list[object] = []
 
     @asynccontextmanager
@@ -184,7 +184,7 @@ async def test_r3_calls_that_meet_a_backoff_share_one_attempt() -> None:
     assert len(connect.contexts) == 2
 
 
-async def test_a_connection_that_takes_too_long_is_given_up_with_a_word() -> None:
+async def test_an_attempt_to_connect_ends_at_its_deadline_with_a_reason() -> None:
     connect = FakeConnect(may_connect=anyio.Event())
     spec = SPEC.model_copy(update={"timeouts": UpstreamTimeouts(connect=0.05)})
     async with running(spec, connect=connect, delays=lambda _: 3600) as it:

@@ -52,7 +52,7 @@ async def test_lines_arrive_whole_and_in_order_and_all_of_them_before_the_end() 
         assert await run_sync(child.readlines) == lines
 
 
-async def test_who_writes_to_a_child_that_does_not_read_waits() -> None:
+async def test_a_write_waits_for_a_child_that_does_not_read() -> None:
     async with pipe() as (child, stdin):
         await stdin.write(LARGE)
         with anyio.move_on_after(0.01) as waiting:
@@ -73,7 +73,7 @@ async def test_a_child_that_does_not_read_for_long_is_told_from_one_that_has_not
         assert not child.closed
 
 
-async def test_nothing_is_written_where_nobody_reads_any_more() -> None:
+async def test_a_write_to_a_child_that_closed_its_stdin_is_refused() -> None:
     async with pipe() as (child, stdin):
         child.close()
         with pytest.raises(anyio.BrokenResourceError):

@@ -495,7 +495,7 @@ async def test_r21_a_server_that_refuses_to_be_listened_to_goes_unheard_even_whe
     assert [event.change for event in it.events.of(UpstreamChanged)] == [PushChannel.LOST, PushChannel.RESTORED]
 
 
-async def test_a_server_that_offers_no_stream_goes_unheard() -> None:
+async def test_a_server_without_a_get_stream_has_lost_its_push_channel() -> None:
     async with serving(FakeStreamable()) as url, running(at(url)) as it:
         await it.events.until(lambda: len(it.events.of(UpstreamChanged)) == 1)
         assert value(await it.upstream(tool("echo", 1))) == 1

@@ -16,7 +16,7 @@ def visit(id: object) -> Params:
     return {"elicitationId": raw(id)}
 
 
-def test_a_visit_is_over_once_and_for_who_was_asked() -> None:
+def test_an_elicitation_is_complete_once_and_for_the_client_that_was_asked() -> None:
     url_elicitations, one, two = UrlElicitations(2), listener(), listener()
     url_elicitations.note(visit("a"), one)
     url_elicitations.note(visit("b"), two)
@@ -32,7 +32,7 @@ def test_the_oldest_give_way() -> None:
     assert [url_elicitations.complete(visit(id)) for id in ("a", "b", "c")] == [who, None, who]
 
 
-def test_an_error_may_ask_for_visits() -> None:
+def test_an_error_may_ask_for_url_elicitations() -> None:
     url_elicitations, who = UrlElicitations(2), listener()
     data = raw({"elicitations": [{"mode": "url", "elicitationId": "a"}, {"elicitationId": 1}]})
     url_elicitations.note_required(ErrorObject(URL_ELICITATION_REQUIRED, "visit", data), who)
@@ -42,7 +42,7 @@ def test_an_error_may_ask_for_visits() -> None:
     assert url_elicitations.complete(visit("b")) is None
 
 
-def test_what_has_no_id_or_nobody_to_tell_is_not_kept() -> None:
+def test_an_elicitation_without_an_id_or_a_listener_is_not_kept() -> None:
     url_elicitations = UrlElicitations(2)
     url_elicitations.note({}, listener())
     url_elicitations.note(visit("a"), None)

@@ -671,7 +671,7 @@ async def test_r21_a_stream_that_ends_is_opened_again_and_all_counts_as_changed(
     assert changes(it) == [PushChannel.LOST, PushChannel.RESTORED]
 
 
-async def test_a_server_that_cannot_be_listened_to_says_so_to_who_subscribes() -> None:
+async def test_a_subscriber_is_told_that_a_server_cannot_be_listened_to() -> None:
     refusal = web.json_response(error(-32601, "Method not found"), status=404)
     server = FakeStateless(capabilities=EVERYTHING, refuses_to_listen=refusal)
     async with linked(server) as it:

@@ -153,7 +153,7 @@ def test_an_unreadable_acknowledgement_agrees_to_nothing(said: Any) -> None:
     assert not ListenFilter(TOOLS, frozenset({"a:1"})).agreed({"notifications": raw(said)})
 
 
-async def test_nothing_is_asked_where_nothing_is_wanted() -> None:
+async def test_no_listen_stream_is_opened_for_an_empty_filter() -> None:
     async with running() as it:
         await it.subscriptions.begin(5)
         assert it.server.streams == []
@@ -355,7 +355,7 @@ async def test_r6_a_stream_that_its_server_keeps_closing_is_reopened_ever_more_s
         assert it.failures == [1, 2, 3, 4]
 
 
-async def test_what_is_acknowledged_late_was_missed_until_then() -> None:
+async def test_a_late_acknowledgement_restores_the_push_channel() -> None:
     async with running() as it:
         it.server.silent = True
         late = replace(it, subscriptions=ListenStream(it.context, TOOLS, it.server))
