@@ -35,6 +35,7 @@ help:
 	@echo "make clean     removes all that was set up or built"
 
 run: $(RUNTIME) $(SERVERS)
+	@echo "the command is $(BIN)/mcproxy; to have it as mcproxy: export PATH=\"$(CURDIR)/$(BIN):\$$PATH\""
 	$(BIN)/mcproxy serve --config config/demo.yaml
 
 check: $(DEVELOPMENT)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import ssl
 from collections.abc import Iterator, Mapping
 from typing import Final
 from urllib.parse import urlsplit
 
 from mcproxy.configuration.documents import Node
-from mcproxy.settings import Admin, Proxy
+from mcproxy.settings import Admin, Proxy, Tls
 from mcproxy.settings.access.authentication import Authentication
 from mcproxy.settings.loopback import is_loopback
 
@@ -120,3 +121,40 @@ def _url_fault(text: str) -> str | None:
 
 def text_of(node: Node | None) -> str | None:
     return node.value if node is not None and isinstance(node.value, str) else None
+
+
+def certificate_faults(tls: Tls) -> Iterator[tuple[str, str]]:
+    """What is wrong with the files, each with its key in `proxy.tls`."""
+    if tls.certificate is None:
+        return
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        # With a password: OpenSSL would ask the terminal for that of an encrypted key.
+        context.load_cert_chain(tls.certificate, tls.key, password="")
+    except (ssl.SSLError, OSError) as error:
+        yield _fault(tls, str(getattr(error, "reason", None) or error))
+    if tls.client_ca is not None:
+        try:
+            context.load_verify_locations(tls.client_ca)
+        except (ssl.SSLError, OSError):
+            yield "client_ca", "holds no certificate in PEM format"
+
+
+def _fault(tls: Tls, reason: str) -> tuple[str, str]:
+    key = "certificate" if tls.key is None else "key"
+    if reason == "KEY_VALUES_MISMATCH":
+        return key, f"is not the private key of the certificate in {tls.certificate}"
+    if not _has_certificate(tls):
+        return "certificate", "holds no certificate in PEM format"
+    if tls.key is None:
+        return "certificate", "holds no private key that can be used: set proxy.tls.key"
+    return "key", "holds no private key in PEM format without a password"
+
+
+def _has_certificate(tls: Tls) -> bool:
+    assert tls.certificate is not None
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(tls.certificate)
+    except (ssl.SSLError, OSError):
+        return False
+    return True

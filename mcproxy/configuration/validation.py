@@ -15,8 +15,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from mcproxy.configuration import hosts, lock
-from mcproxy.configuration.certificates import certificate_faults
-from mcproxy.configuration.consistency import contradictions, doubts, open_doors, text_of
+from mcproxy.configuration.consistency import certificate_faults, contradictions, doubts, open_doors, text_of
 from mcproxy.configuration.documents import Node, follow, without_nulls
 from mcproxy.configuration.expansion import Expansion, Missing, parse_env_file
 from mcproxy.configuration.prefixes import prefixes
