@@ -38,7 +38,7 @@ class Missing(Exception):
 
 @dataclass(slots=True)
 class Expansion:
-    """Expands the values of one file; collects problems, secrets and the files that were read."""
+    """Expands the values of one file; collects problems, warnings, secrets and the files that were read."""
 
     file: Path
     environ: Mapping[str, str]
@@ -48,6 +48,7 @@ class Expansion:
     """Files that were read or were missing."""
     host_file: bool = False
     """Whether the file is a host's own: then only the references of hosts are expanded, and all else is plain text."""
+    warnings: list[Problem] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.files.add(self.file)
@@ -75,6 +76,11 @@ class Expansion:
         # Gemini CLI alone expands a bare $VAR; in other files a dollar sign is literal.
         bare = self.host_file and self.folder.name == ".gemini"
         pattern = _GEMINI_REFERENCE if bare else HOST_REFERENCE if self.host_file else _REFERENCE
+        if self.host_file and "${file:" in text:
+            sentence = (
+                "${file:...} is plain text in a host's own file: use a variable, or put the server into mcproxy.yaml"
+            )
+            self.warnings.append(Problem(str(self.file), sentence, node.place, node.path))
         try:
             expanded = pattern.sub(self._reference, text)
         except Missing as missing:

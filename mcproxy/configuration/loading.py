@@ -85,7 +85,7 @@ def read(path: Path, environ: Mapping[str, str] = os.environ) -> Configuration:
     files = frozenset(expansion.files)
     if settings is None:
         raise ConfigurationError(expansion.problems, files)
-    warnings = tuple(sorted(validator.warnings, key=lambda warning: warning.place or START))
+    warnings = tuple(sorted([*validator.warnings, *expansion.warnings], key=lambda warning: warning.place or START))
     return Configuration(
         path, settings, frozenset(expansion.secrets | credentials(settings)), files, warnings, document
     )

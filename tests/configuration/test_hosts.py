@@ -123,3 +123,12 @@ def test_a_file_named_as_ours_has_our_references(tmp_path: Path, name: str) -> N
     (tmp_path / "secret").write_text("s3cret\n")
     text = json.dumps({"mcpServers": {"x": {"command": "x", "args": ["${file:secret}", "$${A}"]}}})
     assert upstream(tmp_path, text, {}, name).args == ("s3cret", "${A}")
+
+
+def test_a_reference_of_ours_in_a_hosts_file_is_a_warning(tmp_path: Path) -> None:
+    text = '{"mcpServers": {"x": {"command": "x",\n "env": {"T": "Bearer ${file:token}"}}}}'
+    (warning,) = configure(tmp_path, text, name="mcp.json").warnings
+    assert str(warning).removeprefix(f"{tmp_path}/") == (
+        "mcp.json:2:10: mcpServers.x.env.T: ${file:...} is plain text in a host's own file: "
+        "use a variable, or put the server into mcproxy.yaml"
+    )
