@@ -364,6 +364,8 @@ class ServerConnection(asyncio.Protocol):
         if requests and self.state is IDLE:
             self.state = _AFTER_REQUEST_READ
             self._proceed()
+        elif requests:
+            self.update_reading()
         if reader.state is not BETWEEN or self._head_timer is not None or len(requests) > 1:
             self._follow_reader()
 

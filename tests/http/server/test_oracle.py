@@ -313,7 +313,8 @@ MANNERS = st.builds(
 @example([Sent(0, 300), Sent(0, 500), Sent(0, 700), Sent(0, 30)], Manner((400,), together=(1, 3)))
 @example([Sent(0, 300)] * 5, Manner((1000,), together=(1, 3)))
 @example([Sent(0, 3)], Manner(streams=True, ends_badly=True))
-@example([Sent(0, 3), Sent(0, 200_000), Sent(0, 200_000)], Manner(waits=True))
+@example([Sent(0, 294_912), Sent(0, 262_144)], Manner((MAX_PIECE,), together=(1,), at_once=4, waits=True))
+@example([Sent(0, 3), Sent(0, 200_000), Sent(0, 200_000)], Manner((MAX_PIECE,), at_once=2, waits=True))
 def test_requests_are_read_as_the_oracle_reads_them_and_answered_once_each_in_order(
     sent: list[Sent], manner: Manner
 ) -> None:
