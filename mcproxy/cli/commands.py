@@ -182,7 +182,7 @@ def lock_(
     diff: Annotated[bool, typer.Option("--diff", help="Write nothing; print what differs from the lock file.")] = False,
 ) -> None:
     """Approve the tools, prompts, resource templates and instructions that upstreams offer now (access.pins)."""
-    from mcproxy.cli.lock import LockMode, lock
+    from mcproxy.cli.access.lock import LockMode, lock
     from mcproxy.configuration.loading import find
 
     path = config or find()
@@ -205,7 +205,7 @@ def explain_(
 ) -> None:
     """Explain why a request is allowed or denied: endpoint, upstream, filter, name, policy."""
     from mcproxy.call.identity import Principal
-    from mcproxy.cli.explain import explain, known_roles
+    from mcproxy.cli.access.explain import explain, known_roles
     from mcproxy.protocol.jsonrpc import raw
 
     settings = read_settings(config)
@@ -258,7 +258,7 @@ def keys_add(
 
     A caller may have several keys: to replace one, add another, let the caller use it, then remove the first.
     """
-    from mcproxy.cli.keys import add
+    from mcproxy.cli.access.keys import add
 
     add(name, role or [], expires_in, as_json=as_json)
 
@@ -275,7 +275,7 @@ def policy_test(
     as_json: Json = False,
 ) -> None:
     """Compare the policy's decisions with expected ones; exits with 1 if one differs."""
-    from mcproxy.cli.policy_cases import judge_all
+    from mcproxy.cli.access.policy_cases import judge_all
     from mcproxy.configuration.loading import find, read
 
     raise typer.Exit(judge_all(read(config or find()).settings, file, as_json=as_json))
@@ -290,7 +290,7 @@ def login(
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open a browser here.")] = True,
 ) -> None:
     """Log in to a server that wants OAuth. A gateway that runs takes the login over by itself."""
-    from mcproxy.cli import grants
+    from mcproxy.cli.access import grants
 
     settings = read_settings(config)
     grants.check(settings, name)
@@ -302,7 +302,7 @@ def logout(
     name: Annotated[str, typer.Argument(help="The server, as the configuration names it.")], config: Config = None
 ) -> None:
     """Take back a login, at its authorization server and here."""
-    from mcproxy.cli import grants
+    from mcproxy.cli.access import grants
 
     settings = read_settings(config)
     grants.check(settings, name)
@@ -312,7 +312,7 @@ def logout(
 @commands.command("grants")
 def grants_(config: Config = None, as_json: Json = False) -> None:
     """Show the logins that the gateway holds: where, for what, until when."""
-    from mcproxy.cli import grants
+    from mcproxy.cli.access import grants
 
     run(grants.list_grants(read_settings(config), as_json=as_json))
 

@@ -18,8 +18,10 @@ The table of all differences between the eras, what becomes of each, and the mod
 | `elicitation/complete`             | -                                   | impossible: a client retries unasked     |
 | `notifications/roots/list_changed` | -                                   | impossible: roots are asked for anew     |
 | `notifications/cancelled`          | the same on stdio; HTTP: hang up    | translated at the edges                  |
-| progress, log messages             | the same, of a request alone        | passed, tokens of each hop: `channel`    |
-| `list_changed`, `updated`          | the same, on `listen` streams       | translated: `listeners`, `changes`       |
+| progress, log messages             | the same, of a request alone        | passed, tokens of each hop:              |
+|                                    |                                     | `pending_requests`                       |
+| `list_changed`, `updated`          | the same, on `listen` streams       | translated: `listings.listeners`,        |
+|                                    |                                     | `io.pending_changes`                     |
 | batches (2025-03-26)               | -                                   | taken apart at the edge: `batches`       |
 | tasks: `params.task`, `tasks/*`    | tasks: an extension                 | impossible, and not offered; a tool that |
 |                                    |                                     | must be a task is waited for: `tasks`    |

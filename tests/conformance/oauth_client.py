@@ -18,7 +18,7 @@ import anyio
 from mcp import Client
 from mcp.shared.exceptions import MCPError
 
-from mcproxy.cli import grants
+from mcproxy.cli.access import grants
 from mcproxy.cli.runtime import ExitCode
 from mcproxy.configuration.loading import read
 from tests.conformance.client import calls_of

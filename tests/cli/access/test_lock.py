@@ -1,4 +1,4 @@
-"""The twin of `mcproxy.cli.lock`, in front of a real server that changes its tools."""
+"""The twin of `mcproxy.cli.access.lock`, in front of a real server that changes its tools."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mcproxy.app import App, running
 from mcproxy.call.calls import Call, Failed, Outcome
 from mcproxy.call.clients import ListChanged
 from mcproxy.call.identity import ANONYMOUS, Caller
-from mcproxy.cli.lock import LockMode, lock
+from mcproxy.cli.access.lock import LockMode, lock
 from mcproxy.cli.runtime import ExitCode
 from mcproxy.configuration.loading import load
 from mcproxy.configuration.lock import read
@@ -36,7 +36,7 @@ def config(tmp_path: Path) -> Path:
     swapper = {
         "command": sys.executable,
         "args": ["-m", "tests.fakes.servers.swapper", str(tmp_path / "kind"), str(tmp_path / "evil")],
-        "cwd": str(Path(__file__).parents[2]),
+        "cwd": str(Path(__file__).parents[3]),
         "era": "legacy",
     }
     path = tmp_path / "mcproxy.json"

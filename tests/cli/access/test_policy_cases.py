@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mcproxy.cli.explain import endpoint_key
+from mcproxy.cli.access.explain import endpoint_key
 from tests.cli.test_commands import code
 
 POLICY = """

@@ -18,7 +18,7 @@ from mcproxy.call.calls import Decision
 from mcproxy.call.identity import Principal
 from mcproxy.catalog.naming import SEPARATOR, Layout, Space, layouts
 from mcproxy.catalog.uri_matching import matcher, readings
-from mcproxy.cli.explain import endpoint_key, known_roles
+from mcproxy.cli.access.explain import endpoint_key, known_roles
 from mcproxy.cli.output import print_json, print_out
 from mcproxy.cli.runtime import ExitCode
 from mcproxy.configuration.documents import Node
