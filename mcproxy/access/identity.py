@@ -16,11 +16,11 @@ from typing import Final, Protocol
 
 import msgspec
 
-from mcproxy.access.fetching import Fetch, fetch
-from mcproxy.access.issuers import KeysUnavailable
 from mcproxy.access.keys import KeyRing, digest
+from mcproxy.access.oauth.fetching import Fetch, fetch
+from mcproxy.access.oauth.issuers import KeysUnavailable
+from mcproxy.access.oauth.tokens import InsufficientScope, InvalidToken, Tokens, Verified
 from mcproxy.access.refusals import RefusalReason, Refusals
-from mcproxy.access.tokens import InsufficientScope, InvalidToken, Tokens, Verified
 from mcproxy.call.identity import ANONYMOUS, Principal
 from mcproxy.concurrency.spawn import Spawn
 from mcproxy.settings.access.authentication import RESERVED, Authentication, Certificates, Forwarded

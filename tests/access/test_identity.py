@@ -14,8 +14,8 @@ from mcproxy.access.keys import digest
 from mcproxy.access.refusals import RefusalReason
 from mcproxy.call.identity import ANONYMOUS, Principal
 from mcproxy.settings.access.authentication import Authentication
-from tests.access.test_issuers import ISSUER, JWKS, Clock, Web, jwks
-from tests.access.test_tokens import HERE, NOW, signed
+from tests.access.oauth.test_issuers import ISSUER, JWKS, Clock, Web, jwks
+from tests.access.oauth.test_tokens import HERE, NOW, signed
 from tests.fakes.issuer import pair
 
 pytestmark = pytest.mark.anyio

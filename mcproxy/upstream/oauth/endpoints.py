@@ -15,7 +15,7 @@ import anyio
 from yarl import URL
 
 from mcproxy import __version__
-from mcproxy.access.addresses import PublicResolver, is_address, is_public
+from mcproxy.access.oauth.addresses import PublicResolver, is_address, is_public
 from mcproxy.settings.loopback import is_loopback
 
 MAX_ANSWER: Final = 256 * 1024

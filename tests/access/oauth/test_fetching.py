@@ -9,7 +9,7 @@ import anyio
 import pytest
 from aiohttp import web
 
-from mcproxy.access.fetching import FetchFailed, NotThere, fetch
+from mcproxy.access.oauth.fetching import FetchFailed, NotThere, fetch
 
 pytestmark = pytest.mark.anyio
 

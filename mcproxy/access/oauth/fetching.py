@@ -12,7 +12,7 @@ import aiohttp
 from yarl import URL
 
 from mcproxy import __version__
-from mcproxy.access.addresses import PublicResolver, is_address, is_public
+from mcproxy.access.oauth.addresses import PublicResolver, is_address, is_public
 
 _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 

@@ -18,7 +18,7 @@ import structlog
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from jwt.algorithms import AllowedPublicKeys
 
-from mcproxy.access.fetching import Fetch, FetchFailed, NotThere
+from mcproxy.access.oauth.fetching import Fetch, FetchFailed, NotThere
 from mcproxy.concurrency.spawn import Spawn
 from mcproxy.settings.access.authentication import Issuer, OAuth
 

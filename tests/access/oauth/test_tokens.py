@@ -13,12 +13,12 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from mcproxy.access.issuers import KeysUnavailable
 from mcproxy.access.keys import digest
-from mcproxy.access.tokens import InsufficientScope, InvalidToken, Tokens
+from mcproxy.access.oauth.issuers import KeysUnavailable
+from mcproxy.access.oauth.tokens import InsufficientScope, InvalidToken, Tokens
 from mcproxy.call.identity import Principal
 from mcproxy.settings.access.authentication import Issuer, OAuth
-from tests.access.test_issuers import ISSUER, JWKS, Web, jwks
+from tests.access.oauth.test_issuers import ISSUER, JWKS, Web, jwks
 from tests.fakes.issuer import Pair, pair, unsigned
 
 pytestmark = pytest.mark.anyio

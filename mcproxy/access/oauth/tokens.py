@@ -17,8 +17,8 @@ import msgspec
 from cachetools import LRUCache
 from jwt.algorithms import AllowedPublicKeys
 
-from mcproxy.access.fetching import Fetch
-from mcproxy.access.issuers import KeySet, SigningKeys
+from mcproxy.access.oauth.fetching import Fetch
+from mcproxy.access.oauth.issuers import KeySet, SigningKeys
 from mcproxy.access.refusals import RefusalReason
 from mcproxy.call.identity import Principal
 from mcproxy.concurrency.spawn import Spawn

@@ -13,8 +13,8 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 from jwt.algorithms import RSAAlgorithm
 
-from mcproxy.access.fetching import FetchFailed, NotThere
-from mcproxy.access.issuers import ALGORITHMS, MAX_KEYS, KeySet, KeysUnavailable, metadata_urls, read_keys
+from mcproxy.access.oauth.fetching import FetchFailed, NotThere
+from mcproxy.access.oauth.issuers import ALGORITHMS, MAX_KEYS, KeySet, KeysUnavailable, metadata_urls, read_keys
 from mcproxy.settings.access.authentication import Issuer, OAuth
 from tests.fakes.issuer import Pair, pair
 

@@ -7,7 +7,7 @@ import socket
 import pytest
 from aiohttp.abc import AbstractResolver, ResolveResult
 
-from mcproxy.access.addresses import PublicResolver, is_address, is_public
+from mcproxy.access.oauth.addresses import PublicResolver, is_address, is_public
 
 
 @pytest.mark.parametrize(
