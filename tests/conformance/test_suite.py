@@ -40,8 +40,6 @@ _KEYS: Final = "wants the upstream's own key of the question; before 2026-07-28 
 IMPOSSIBLE: Final[dict[tuple[str, str], dict[str, str]]] = {
     ("2026-07-28", "legacy"): {
         "input-required-result-basic-elicitation": _KEYS,
-        "input-required-result-basic-list-roots": _KEYS,
-        "input-required-result-multiple-input-requests": _KEYS,
         "server-stateless": "wants a tool to refuse what this request's client did not declare; a handshake connection "
         "declares once for all who share it (requirement R61)",
     }
