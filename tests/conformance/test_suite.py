@@ -45,6 +45,13 @@ IMPOSSIBLE: Final[dict[tuple[str, str], dict[str, str]]] = {
     }
 }
 """By suite and era of the upstream: the scenarios that cannot pass, and why."""
+BY_CHANCE: Final[dict[tuple[str, str], dict[str, str]]] = {
+    ("2026-07-28", "legacy"): {
+        "input-required-result-multiple-input-requests": "wants all questions in one result; before 2026-07-28 "
+        "they come one by one, and those that have come by the time of the result are in it",
+    }
+}
+"""Scenarios that pass or not by when the upstream's messages come, and why."""
 
 
 _OWN: Final = "the gateway answers by itself"
@@ -121,7 +128,8 @@ async def test_scenarios_pass_with_an_upstream_of_the_other_era(suite: str, era:
     async with upstream(era) as url, gateway(tmp_path, passed_through(url)) as running:
         through = await conformance(suite, f"{running.url}/mcp")
     assert len(through) == SCENARIOS[suite]
-    assert failures(through) == sorted(IMPOSSIBLE.get((suite, era), {}))
+    failed = set(failures(through)) - BY_CHANCE.get((suite, era), {}).keys()
+    assert failed == IMPOSSIBLE.get((suite, era), {}).keys()
 
 
 def upstream(era: str) -> AbstractAsyncContextManager[str]:
