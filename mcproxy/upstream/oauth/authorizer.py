@@ -228,6 +228,11 @@ class Authorizer:
             log.warning("no token for an upstream", upstream=self._name, why=str(error))
         except _DECISIVE as error:
             await self._refused(str(error), grant)
+        except Exception as bug:
+            # Nothing that a server sends, and no bug of ours, may take the other upstreams down (R1).
+            log.exception("a token request failed unexpectedly", upstream=self._name)
+            self._life.unavailable(f"an internal error: {type(bug).__name__}")
+            self._cools_until = self._clock() + COOLDOWN
         else:
             self._life.granted(renewed)
             self._metrics.oauth_token_requests.labels(self._name, "granted").inc()

@@ -74,7 +74,7 @@ def read_resource_metadata(document: bytes, url: str) -> ResourceMetadata:
     """The metadata of the server at `url`. Raises InvalidMetadata where it is another's (RFC 9728, section 3.3)."""
     try:
         read = msgspec.json.decode(document, type=ResourceMetadata)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidMetadata(f"its protected resource metadata cannot be read: {error}") from error
     if not _covers(read.resource, url):
         raise InvalidMetadata(f"its protected resource metadata is that of {read.resource[:200]!r}, not of {url}")
@@ -96,8 +96,11 @@ def _covers(resource: str, url: str) -> bool:
 
 
 def server_metadata_urls(issuer: str) -> list[str]:
-    """Where the metadata of an issuer may be, in the order to ask."""
-    path = urlsplit(issuer).path.rstrip("/")
+    """Where the metadata of an issuer may be, in the order to ask. Raises InvalidMetadata where it is no URL."""
+    try:
+        path = urlsplit(issuer).path.rstrip("/")
+    except ValueError as error:
+        raise InvalidMetadata(f"the issuer {issuer[:200]!r} is no URL") from error
     if not path:
         return [_at(issuer, _SERVER), _at(issuer, _OPENID)]
     return [_at(issuer, _SERVER + path), _at(issuer, _OPENID + path), _at(issuer, path + _OPENID)]
@@ -107,7 +110,7 @@ def read_server_metadata(document: bytes, issuer: str) -> ServerMetadata:
     """The metadata of an issuer. Raises InvalidMetadata where it is another's (RFC 8414, section 3.3)."""
     try:
         read = msgspec.json.decode(document, type=ServerMetadata)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidMetadata(f"the metadata of issuer {issuer} cannot be read: {error}") from error
     if read.issuer != issuer:
         raise InvalidMetadata(f"the metadata found for issuer {issuer} is that of {read.issuer[:200]!r}")

@@ -107,7 +107,7 @@ def read(answer: bytes, server: ServerMetadata, redirect_uri: str) -> ClientIden
     """The identity that a registration gave (RFC 7591, section 3.2.1). Raises CannotRegister."""
     try:
         given = msgspec.json.decode(answer, type=_Registered)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise CannotRegister(f"issuer {server.issuer} answered the registration with what is none: {error}") from error
     method = given.token_endpoint_auth_method
     if method not in {NONE, BASIC, POST} or (method != NONE and given.client_secret is None):

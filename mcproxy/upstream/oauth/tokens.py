@@ -107,7 +107,10 @@ def _scoped(form: TokenForm, scopes: tuple[str, ...]) -> TokenForm:
 def written(
     form: TokenForm, client: ClientIdentity, server: ServerMetadata, now: float
 ) -> tuple[bytes, dict[str, str]]:
-    """The body of a request to the token or revocation endpoint, and its headers, with the client's proof in them."""
+    """The body of a request to the token or revocation endpoint, and its headers, with the client's proof in them.
+
+    Raises TokenRefused where the client's key cannot sign.
+    """
     headers = {"Content-Type": "application/x-www-form-urlencoded", "Accept": "application/json"}
     match client.method:
         case "client_secret_basic":
@@ -135,7 +138,12 @@ def _assertion(client: ClientIdentity, server: ServerMetadata, now: float) -> st
         "exp": int(now) + ASSERTION_LIFE,
         "jti": secrets.token_urlsafe(16),
     }
-    return jwt.encode(claims, client.key, algorithm=client.algorithm or _algorithm(client.key))
+    try:
+        return jwt.encode(claims, client.key, algorithm=client.algorithm or _algorithm(client.key))
+    except (ValueError, TypeError, jwt.PyJWTError) as error:
+        raise TokenRefused(
+            "invalid_client", "oauth.client.key cannot sign: it should be a private key in PEM"
+        ) from error
 
 
 def _algorithm(pem: str) -> str:
@@ -190,7 +198,7 @@ def _decoded(body: bytes, content_type: str) -> _TokenAnswer | None:
             fields: Mapping[str, str] = dict(parse_qsl(body.decode()))
             return msgspec.convert(fields, _TokenAnswer)
         return msgspec.json.decode(body, type=_TokenAnswer)
-    except (msgspec.DecodeError, UnicodeDecodeError, ValueError):
+    except (msgspec.DecodeError, UnicodeDecodeError, ValueError, RecursionError):
         return None
 
 

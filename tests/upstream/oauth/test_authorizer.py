@@ -16,7 +16,7 @@ from mcproxy.telemetry.metrics import Metrics
 from mcproxy.upstream.link import Rejected
 from mcproxy.upstream.oauth.authorizer import COOLDOWN, STORE_LOOKS, Authorizer, LoginNeeded
 from mcproxy.upstream.oauth.flow import OAuthFlow
-from mcproxy.upstream.oauth.grants import GrantState
+from mcproxy.upstream.oauth.grants import Grant, GrantState
 from mcproxy.upstream.oauth.store import MemoryStore
 from tests.fakes.authorization import Authorization, authorization, follow
 
@@ -306,6 +306,19 @@ async def test_operators_see_that_a_login_is_wanted_and_when_the_token_ends() ->
         with pytest.raises(Rejected):
             await here.it.token()
         assert count(here, "mcproxy_oauth_token_requests_total", outcome="unavailable") == 1
+
+
+async def test_r1_a_bug_in_a_token_request_harms_this_upstream_alone() -> None:
+    class Broken(MemoryStore):
+        def save(self, grant: Grant) -> None:
+            raise ZeroDivisionError
+
+    async with running(ITSELF) as here:
+        here.flow = OAuthFlow("up", here.server.url, ITSELF, Broken(), clock=lambda: here.now)
+        here.__post_init__()
+        with pytest.raises(Rejected, match="an internal error: ZeroDivisionError"):
+            await here.it.challenged(401, WANTED, 0)
+        assert here.it.state is GrantState.WANTED
 
 
 async def test_r64_a_hundred_renewals_are_a_hundred_generations_of_one_grant() -> None:

@@ -58,6 +58,11 @@ def test_an_issuer_with_a_path_has_three_places_and_one_without_has_two() -> Non
     ]
 
 
+def test_an_issuer_that_is_no_url_is_not_asked() -> None:
+    with pytest.raises(InvalidMetadata, match="is no URL"):
+        server_metadata_urls("https://[broken")
+
+
 def resource_document(resource: str, servers: tuple[str, ...] = ("https://as.example",)) -> bytes:
     return msgspec.json.encode({"resource": resource, "authorization_servers": servers})
 
@@ -83,6 +88,7 @@ def test_r69_metadata_of_the_server_or_of_what_holds_it_is_used(resource: str) -
         b"{}",
         b"[1]",
         b"\xff\xfe",
+        b'{"x":' + b"[" * 200_000,
         b'{"resource": 7}',
     ],
 )

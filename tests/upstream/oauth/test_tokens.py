@@ -80,6 +80,13 @@ def test_an_assertion_is_signed_with_what_the_key_can(
     assert (claims["iss"], claims["sub"], claims["exp"]) == ("me", "me", 1300)
 
 
+@pytest.mark.parametrize("key", ["", "no key", "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"])
+@pytest.mark.parametrize("algorithm", [None, "ES256", "RS256"])
+def test_a_key_that_cannot_sign_is_told_by_its_setting(key: str, algorithm: str | None) -> None:
+    with pytest.raises(TokenRefused, match=r"oauth\.client\.key"):
+        form_of(ClientIdentity("me", key=key, algorithm=algorithm, method="private_key_jwt"))
+
+
 def test_a_token_says_until_when_and_what_for() -> None:
     answer = {"access_token": "t", "token_type": "bearer", "expires_in": 60, "refresh_token": "r", "scope": "a b"}
     token = read(200, msgspec.json.encode(answer), JSON, 1000)
@@ -113,6 +120,8 @@ def test_a_life_that_says_nothing_is_none(life: object) -> None:
         (429, b'{"error": "invalid_grant"}'),
         (400, b'{"error": "temporarily_unavailable"}'),
         (400, b"<html>"),
+        (200, b"[" * 200_000),
+        (200, b'{"x":' + b"[" * 200_000),
         (200, b"{}"),
         (200, b""),
         (204, b""),
