@@ -223,7 +223,7 @@ def import_(
 ) -> None:
     """Convert a host's servers to a configuration; secrets become ${VARIABLES}."""
     from mcproxy.cli.output import import_summary, print_err, print_out
-    from mcproxy.configuration.importing import import_servers
+    from mcproxy.configuration.hosts.importing import import_servers
 
     imported = import_servers(source, Path.cwd())
     if output is None:

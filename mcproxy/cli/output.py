@@ -17,7 +17,7 @@ from rich.text import Text
 
 from mcproxy import __version__
 from mcproxy.cli.terminal import printable
-from mcproxy.configuration.importing import Imported
+from mcproxy.configuration.hosts.importing import Imported
 from mcproxy.settings import Paths, Settings
 
 

@@ -13,7 +13,7 @@ from typing import Final
 
 from mcproxy.configuration.documents import Node, follow, parse
 from mcproxy.configuration.expansion import Expansion
-from mcproxy.configuration.hosts import SERVER_MAPS, is_hosts
+from mcproxy.configuration.hosts.translation import SERVER_MAPS, is_hosts
 from mcproxy.configuration.problems import START, ConfigurationError, PathKey, Problem
 from mcproxy.configuration.validation import Validator
 from mcproxy.settings import Settings

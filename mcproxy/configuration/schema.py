@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mcproxy.configuration import hosts
+from mcproxy.configuration.hosts import translation
 from mcproxy.settings import Settings, UpstreamSettings
 
 SERVER = "Server"
@@ -16,8 +16,10 @@ def schema() -> dict[str, Any]:
     definitions = root["$defs"]
     server = definitions[SERVER] = definitions.pop(UpstreamSettings.__name__)
     del server["properties"]["name"], server["required"]
-    server["properties"] |= {key: {"description": text} for key, text in hosts.KEYS.items()}
-    server["properties"] |= {key: {"description": "A key of hosts, ignored here."} for key in sorted(hosts.IGNORED)}
+    server["properties"] |= {key: {"description": text} for key, text in translation.KEYS.items()}
+    server["properties"] |= {
+        key: {"description": "A key of hosts, ignored here."} for key in sorted(translation.IGNORED)
+    }
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "mcproxy",

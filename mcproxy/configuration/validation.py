@@ -14,10 +14,11 @@ from typing import Final, TypeVar, get_args
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from mcproxy.configuration import hosts, lock
+from mcproxy.configuration import lock
 from mcproxy.configuration.consistency import certificate_faults, contradictions, doubts, open_doors, text_of
 from mcproxy.configuration.documents import Node, follow, without_nulls
 from mcproxy.configuration.expansion import Expansion, Missing, parse_env_file
+from mcproxy.configuration.hosts import translation
 from mcproxy.configuration.prefixes import prefixes
 from mcproxy.configuration.problems import ConfigurationError, Path, Problem
 from mcproxy.configuration.references import findings
@@ -31,7 +32,7 @@ from mcproxy.settings.section import InvalidKey
 
 SIMILARITY: Final = 0.75
 """Similarity (0 to 1) from which an unknown key of a host's file is taken for a misspelt key of ours."""
-TOP_LEVEL: Final = (*hosts.SERVER_MAPS, *hosts.OURS, "inputs", "$schema")
+TOP_LEVEL: Final = (*translation.SERVER_MAPS, *translation.OURS, "inputs", "$schema")
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -46,7 +47,7 @@ class Validator:
     def settings(self, document: Node) -> Settings | None:
         """The settings; None where there are problems."""
         if not isinstance(document.value, dict):
-            self._problem(document, f"should be a mapping with {hosts.SERVER_MAPS[0]}")
+            self._problem(document, f"should be a mapping with {translation.SERVER_MAPS[0]}")
         self._refuse_unknown(document)
         proxy = self._proxy(document.members.get("proxy", Node({})))
         access = self._access(document.members.get("access", Node({})))
@@ -75,7 +76,7 @@ class Validator:
     def _refuse_unknown(self, document: Node) -> None:
         """Reports unknown top-level keys; in a host's own file, only keys that resemble ours."""
         for key, node in document.members.items():
-            ours = difflib.get_close_matches(key.lower(), hosts.OURS, cutoff=SIMILARITY)
+            ours = difflib.get_close_matches(key.lower(), translation.OURS, cutoff=SIMILARITY)
             if key not in TOP_LEVEL and (ours or not self.expansion.host_file):
                 self._problem(node, _unknown_key(key, TOP_LEVEL))
 
@@ -152,7 +153,7 @@ class Validator:
     def _servers(self, document: Node) -> dict[str, Node]:
         """Every server by its name, with the keys of `UpstreamSettings` and references expanded."""
         servers: dict[str, Node] = {}
-        for key in hosts.SERVER_MAPS:
+        for key in translation.SERVER_MAPS:
             node = document.members.get(key, Node(None))
             if node.value is not None and not isinstance(node.value, dict):
                 self._problem(node, "should be a mapping from names to servers")
@@ -164,7 +165,7 @@ class Validator:
                 elif not isinstance(server.value, dict):
                     self._problem(server, "should be a mapping with a command or a url")
                 else:
-                    servers[name] = self._expanded(hosts.translate(server))
+                    servers[name] = self._expanded(translation.translate(server))
         return servers
 
     def _expanded(self, server: Node) -> Node:
@@ -172,11 +173,11 @@ class Validator:
         enabled = server.members.get("enabled", Node(True)).value is not False
         expansion = self.expansion if enabled else replace(self.expansion, problems=[], secrets=set())
         members = dict(expansion.apply(server).members)
-        if (env_file := members.pop(hosts.ENV_FILE, None)) is not None:
+        if (env_file := members.pop(translation.ENV_FILE, None)) is not None:
             env = members.get("env", replace(env_file, value={}))
             members["env"] = replace(env, value={**self._env_file(env_file, expansion), **env.members})
         if "cwd" in members:
-            members["cwd"] = hosts.map_text(members["cwd"], self._absolute)
+            members["cwd"] = translation.map_text(members["cwd"], self._absolute)
         return replace(server, value=members)
 
     def _env_file(self, node: Node, expansion: Expansion) -> dict[str, Node]:
@@ -306,7 +307,7 @@ def _keys(model: type[BaseModel], path: Path) -> Collection[str]:
     for key in path:
         if key in model.model_fields:
             model = next(_sections(model.model_fields[str(key)].annotation), model)
-    return {*model.model_fields, *hosts.KEYS} if model is UpstreamSettings else list(model.model_fields)
+    return {*model.model_fields, *translation.KEYS} if model is UpstreamSettings else list(model.model_fields)
 
 
 def _unknown_key(key: str, known: Collection[str]) -> str:

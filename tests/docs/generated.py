@@ -24,7 +24,7 @@ import typer
 
 from mcproxy.cli.commands import commands
 from mcproxy.cli.runtime import ExitCode
-from mcproxy.configuration import hosts
+from mcproxy.configuration.hosts import translation
 from mcproxy.configuration.schema import SERVER, schema
 from mcproxy.settings import UpstreamSettings
 from mcproxy.settings.differences import ADOPTED, RESTART
@@ -80,7 +80,7 @@ def _sections(whole: Schema) -> Iterator[str]:
         yield "| key | default | meaning |\n|---|---|---|"
         inner: list[tuple[str, str]] = []
         for key, member in definition["properties"].items():
-            if name == SERVER and (key in hosts.KEYS or key in hosts.IGNORED):
+            if name == SERVER and (key in translation.KEYS or key in translation.IGNORED):
                 continue
             target, placeholder = reference_of(member)
             if target is not None:
@@ -151,8 +151,8 @@ def _cell(text: str) -> str:
 
 def host_keys(_: str) -> str:
     """The keys of other hosts' files that mean something here, and those that are passed over."""
-    known = "\n".join(f"| `{key}` | {_cell(meaning)} |" for key, meaning in hosts.KEYS.items())
-    ignored = ", ".join(f"`{key}`" for key in sorted(hosts.IGNORED))
+    known = "\n".join(f"| `{key}` | {_cell(meaning)} |" for key, meaning in translation.KEYS.items())
+    ignored = ", ".join(f"`{key}`" for key in sorted(translation.IGNORED))
     return f"| key | meaning here |\n|---|---|\n{known}\n\nPassed over, because they concern the host alone: {ignored}."
 
 

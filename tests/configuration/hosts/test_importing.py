@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mcproxy.configuration.importing import Imported, import_servers, locations, looks_secret
+from mcproxy.configuration.hosts.importing import Imported, import_servers, locations, looks_secret
 from mcproxy.configuration.loading import load
 from mcproxy.configuration.problems import ConfigurationError
 

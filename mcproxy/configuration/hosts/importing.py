@@ -18,9 +18,9 @@ from urllib.parse import parse_qsl, urlsplit
 
 import yaml
 
-from mcproxy.configuration import hosts
 from mcproxy.configuration.documents import Node
 from mcproxy.configuration.expansion import HOST_REFERENCE
+from mcproxy.configuration.hosts import translation
 from mcproxy.configuration.loading import read_document
 from mcproxy.configuration.problems import ConfigurationError, Problem
 
@@ -89,7 +89,9 @@ def import_servers(source: str, folder: Path, environ: Mapping[str, str] = os.en
     imported = Imported(sources=paths)
     for path in paths:
         for name, server in _servers(read_document(path), folder):
-            imported.servers[name] = _Writer(imported, name, path.absolute().parent).server(hosts.translate(server))
+            imported.servers[name] = _Writer(imported, name, path.absolute().parent).server(
+                translation.translate(server)
+            )
     if not imported.servers:
         raise ConfigurationError([Problem(str(path), "names no servers") for path in paths])
     return imported
@@ -99,7 +101,7 @@ def _servers(document: Node, folder: Path) -> Iterator[tuple[str, Node]]:
     """Every server of a file; Claude Code keeps those of one project under `projects`."""
     project = document.members.get("projects", Node(None)).members.get(str(folder.absolute()), Node(None))
     for holder in (document, project):
-        for key in hosts.SERVER_MAPS:
+        for key in translation.SERVER_MAPS:
             for name, server in holder.members.get(key, Node(None)).members.items():
                 if isinstance(server.value, dict):
                     yield name, server
@@ -145,7 +147,7 @@ class _Writer:
             server["args"] = self._arguments(arguments)
         if isinstance(url := server.get("url"), str):
             server["url"] = self._url(url)
-        for key in ("cwd", hosts.ENV_FILE):
+        for key in ("cwd", translation.ENV_FILE):
             if isinstance(path := server.get(key), str) and not path.startswith(("~", "$")):
                 server[key] = os.path.normpath(self.folder / path)
         if server.get("enabled") is True:

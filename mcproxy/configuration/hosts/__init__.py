@@ -1,0 +1,1 @@
+"""The files in which hosts (Claude, Cursor, VS Code, ...) keep their servers: where, in which form."""
