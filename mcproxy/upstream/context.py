@@ -35,35 +35,42 @@ DOUBTFUL_AFTER: Final = 3
 """Failed attempts in a row after which the era of a server is no longer taken as known."""
 
 
-class AccessToken(Protocol):
-    """A token that goes with requests, as `Authorization: Bearer`."""
+class LinkCredential(Protocol):
+    """What authorizes the requests of a link, beside the headers of its settings."""
 
     @property
-    def access(self) -> str: ...
+    def headers(self) -> Mapping[str, str]:
+        """The headers that go with each request."""
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """What must be redacted from what is quoted of the server (R44)."""
 
 
-class TokenSource(Protocol):
-    """Where a link over HTTP gets its OAuth tokens (`oauth.authorizer`)."""
+class CredentialSource(Protocol):
+    """Where a link over HTTP gets a credential that changes: OAuth tokens (`oauth.authorizer`), or those of a command
+    (`headers_command`).
+    """
 
     @property
     def generation(self) -> int:
-        """Which of the grant's tokens is the present one; 0 where there is none."""
+        """Which of the credentials is the present one; 0 where there is none."""
 
     @property
     def on_trial(self) -> bool:
-        """Whether the token was got because its predecessor was refused, and was not accepted yet."""
+        """Whether the credential was got because its predecessor was refused, and was not accepted yet."""
 
-    def present(self) -> AccessToken | None:
-        """The token to send, where nothing has to be waited for; else `token` says."""
+    def present(self) -> LinkCredential | None:
+        """The credential to send, where nothing has to be waited for; else `credential` says."""
 
-    async def token(self) -> AccessToken | None:
-        """The token to send; None where the server has not asked for one. Raises `link.Rejected`."""
+    async def credential(self) -> LinkCredential | None:
+        """The credential to send; None where the server has not asked for one. Raises `link.Rejected`."""
 
     async def challenged(self, status: int, header: str | None, generation: int) -> bool:
         """Whether a request that was answered with 401 or 403 should be sent again. Raises `link.Rejected`."""
 
     def accepted(self) -> None:
-        """The token that was on trial serves."""
+        """The credential that was on trial serves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +127,8 @@ class LinkContext:
     hints: EraHints = field(default_factory=EraHints)
     credentials: ForwardedCredentials | None = None
     """The credentials that the link's callers brought, all of them the same; it serves no other caller (R39)."""
-    tokens: TokenSource | None = None
-    """Where its requests get their OAuth token, with `oauth`."""
+    authorization: CredentialSource | None = None
+    """Where its requests get a credential that changes, with `oauth` or `headers_command`."""
     asks: bool = False
     """Whether the server has asked for input."""
     asks_while_shared: bool = False
@@ -140,9 +147,9 @@ class LinkContext:
         self.redact = Redaction.of(self.spec, self.credentials.headers.values() if self.credentials is not None else ())
         self.stderr = StderrTail(self.redact)
 
-    def conceal(self, secret: str) -> None:
-        """Redacts a secret that came later, too: a token, of which the last few are kept in mind."""
-        self.redact = self.redact.including(secret)
+    def conceal(self, secrets: tuple[str, ...]) -> None:
+        """Redacts secrets that came later, too: those of a credential, of which the last few are kept in mind."""
+        self.redact = self.redact.including(secrets)
 
     def adopt(self, spec: UpstreamSettings) -> None:
         """Goes by other settings from now on."""

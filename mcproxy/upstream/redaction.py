@@ -17,7 +17,7 @@ from mcproxy.settings.url_secrets import url_secrets
 MIN_SECRET = 8
 """Characters; shorter values occur in ordinary text."""
 MAX_ADDED: Final = 8
-"""Secrets that were added later, as tokens are, and are still looked for."""
+"""Secrets that were added later, as tokens are, and are still looked for; more where the last came all at once."""
 _MASK = "[redacted]"
 MAX_REPLACED: Final = 65_536
 """Bytes of JSON in which single strings are replaced. Of more, all is left out where a secret is in it."""
@@ -39,11 +39,13 @@ class Redaction:
         values = {word for value in given for word in (value, *value.split())} | set(url_secrets(spec.url or ""))
         return cls(tuple(sorted((value for value in values if len(value) >= MIN_SECRET), key=len, reverse=True)))
 
-    def including(self, secret: str) -> Redaction:
-        """This, with a secret that came later; of those the last few are kept."""
-        if len(secret) < MIN_SECRET or secret in self.secrets or secret in self.added:
+    def including(self, secrets: Iterable[str]) -> Redaction:
+        """This, with secrets that came later: all of these, and of those before the last few."""
+        known = {*self.secrets, *self.added}
+        fresh = tuple(secret for secret in secrets if len(secret) >= MIN_SECRET and secret not in known)
+        if not fresh:
             return self
-        return Redaction(self.secrets, (secret, *self.added)[:MAX_ADDED])
+        return Redaction(self.secrets, (*fresh, *self.added)[: max(MAX_ADDED, len(fresh))])
 
     def __call__(self, text: str) -> str:
         for secret in (*self.secrets, *self.added):

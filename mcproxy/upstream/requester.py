@@ -31,7 +31,7 @@ from mcproxy.http.client import (
 from mcproxy.pending_requests import PeerGone
 from mcproxy.settings import UpstreamSettings
 from mcproxy.telemetry.trace_context import departing
-from mcproxy.upstream.context import AccessToken, LinkContext, TokenSource
+from mcproxy.upstream.context import CredentialSource, LinkContext, LinkCredential
 from mcproxy.upstream.link import NotAccepted, Rejected
 
 JSON: Final = "application/json"
@@ -43,7 +43,7 @@ QUOTED_CHARS: Final = 300
 PREFIX_TIMEOUT: Final = 5.0
 MAX_REDIRECTS: Final = 3
 AUTHORIZATIONS: Final = 3
-"""How often a request is sent at the most: without a token, with one, and with its successor."""
+"""How often a request is sent at the most: without a credential, with one, and with its successor."""
 MAX_KEPT_HEADS: Final = 256
 """Rendered request heads that are kept for equal requests."""
 MAX_KEPT_HEAD_BYTES: Final = 4096
@@ -137,7 +137,9 @@ class Requester:
         self._last = _Head("", URL(), (), b"")
         self._cookies: aiohttp.CookieJar | None = None
         self._generation = 0
-        """Of the OAuth token that requests carry."""
+        """Of the credential that requests carry (`LinkContext.authorization`)."""
+        self._changing: NamedHeaders = {}
+        """The headers of that credential; they take precedence over the link's own."""
 
     def request(
         self, method: str, url: URL, headers: ExtraHeaders, data: bytes | None = None
@@ -147,41 +149,41 @@ class Requester:
         Raises NotAccepted where no connection could be made, PeerGone where it broke, Rejected for a redirect that is
         not followed, or where no token can be had: the call fails, and the link stands.
         """
-        tokens = self._context.tokens
-        if tokens is None:
+        source = self._context.authorization
+        if source is None:
             return self._sent(method, url, headers, data, MAX_REDIRECTS)
-        return self._authorized(tokens, method, url, headers, data)
+        return self._authorized(source, method, url, headers, data)
 
     async def _authorized(
-        self, tokens: TokenSource, method: str, url: URL, headers: ExtraHeaders, data: bytes | None
+        self, source: CredentialSource, method: str, url: URL, headers: ExtraHeaders, data: bytes | None
     ) -> UpstreamResponse:
-        """Sends the token along; again with another, where the server refused that one: it did nothing then (R4)."""
+        """Sends a credential along; again with another, where the server refused that: it did nothing then (R4)."""
         again = AUTHORIZATIONS
         while True:
-            token = tokens.present() or await tokens.token()
-            generation = self._carry(tokens, token)
+            credential = source.present() or await source.credential()
+            generation = self._carry(source, credential)
             response = await self._sent(method, url, headers, data, MAX_REDIRECTS)
             if response.status not in AUTHENTICATION:
-                if tokens.on_trial:
-                    tokens.accepted()
+                if source.on_trial:
+                    source.accepted()
                 return response
             again -= 1
             try:
-                if not (again and await tokens.challenged(response.status, _challenge(response), generation)):
+                if not (again and await source.challenged(response.status, _challenge(response), generation)):
                     return response
             except BaseException:
                 response.close()
                 raise
             response.close()
 
-    def _carry(self, tokens: TokenSource, token: AccessToken | None) -> int:
-        """Has requests carry `token` from now on; returns its generation."""
-        if token is None:
+    def _carry(self, source: CredentialSource, credential: LinkCredential | None) -> int:
+        """Has requests carry `credential` from now on; returns its generation."""
+        if credential is None:
             return 0
-        if tokens.generation != self._generation:
-            self._generation = tokens.generation
-            self._own["authorization"] = ("Authorization", f"Bearer {token.access}")
-            self._context.conceal(token.access)
+        if source.generation != self._generation:
+            self._generation = source.generation
+            self._changing = _by_name(credential.headers.items())
+            self._context.conceal(credential.secrets)
             self._heads.clear()
             self._last = _Head("", URL(), (), b"")
         return self._generation
@@ -240,8 +242,8 @@ class Requester:
         return head
 
     def _written(self, method: str, url: URL, headers: ExtraHeaders) -> bytes:
-        fields = {**self._credentials(url), **self._own, **_by_name(headers), **_by_name(departing.get().items())}
-        return write_head(method, url, dict(fields.values()))
+        own = {**self._credentials(url), **self._own, **self._changing}
+        return write_head(method, url, dict({**own, **_by_name(headers), **_by_name(departing.get().items())}.values()))
 
     def _credentials(self, url: URL) -> NamedHeaders:
         """The credentials of the URL itself, and the cookies of earlier answers."""
@@ -271,7 +273,7 @@ class Requester:
     def _remedy(self, response: UpstreamResponse) -> str:
         """What to do about a 401 or 403."""
         name, challenge = self._context.spec.name, _challenge(response) or ""
-        if self._context.tokens is None and response.status == 401 and "resource_metadata=" in challenge:
+        if self._context.authorization is None and response.status == 401 and "resource_metadata=" in challenge:
             return f"this server wants OAuth: add `oauth: {{}}` to it, then run `mcproxy login {name}`"
         return "the server wants other credentials; set `headers` of this upstream, or `oauth`"
 

@@ -109,7 +109,7 @@ class Supervisor:
         self._is_called = False
         """Whether a call other than for a list has gone over the shared link: the server may keep state of it."""
         self._address = address(spec)
-        self._tokens = self._authorizer(spec, grants)
+        self._authorization = self._authorizer(spec, grants)
         self._shared_context = self._new_context()
         self._shared = self._new_link(self._shared_context)
 
@@ -319,7 +319,9 @@ class Supervisor:
         hints = EraHints(Era.HANDSHAKE) if session is not None else replace(self._hints)
         if owner is None:
             hints = self._hints
-        context = LinkContext(self._spec, self._metrics, publish, owner, session, hints, credentials, self._tokens)
+        context = LinkContext(
+            self._spec, self._metrics, publish, owner, session, hints, credentials, self._authorization
+        )
         return context
 
     def _authorizer(self, spec: UpstreamSettings, grants: GrantStore | None) -> Authorizer | None:

@@ -99,14 +99,14 @@ class Authorizer:
         return 0 if self._life.grant is None else self._life.grant.generation
 
     def present(self) -> Token | None:
-        """The token to send, where there is one and nothing else is to be done; else `token` says."""
+        """The token to send, where there is one and nothing else is to be done; else `credential` says."""
         now = self._clock()
         if now - self._looked >= STORE_LOOKS:
             return None
         token = self._life.token(now)
         return None if token is None or self._life.is_old(now) else token
 
-    async def token(self) -> Token | None:
+    async def credential(self) -> Token | None:
         """The token to send; None where the server has not said yet that it wants one.
 
         Raises LoginNeeded, and Rejected where no token can be had now.

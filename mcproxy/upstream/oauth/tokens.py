@@ -47,6 +47,15 @@ class Token(msgspec.Struct, frozen=True):
     def __repr__(self) -> str:
         return f"Token(expires_at={self.expires_at})"
 
+    @property
+    def headers(self) -> dict[str, str]:
+        """As requests carry it (RFC 6750, section 2.1)."""
+        return {"Authorization": f"Bearer {self.access}"}
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        return (self.access,)
+
     def is_over(self, now: float) -> bool:
         return self.expires_at is not None and self.expires_at <= now
 

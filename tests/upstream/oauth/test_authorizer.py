@@ -72,14 +72,14 @@ async def running(settings: OAuthSettings, **server: Any) -> AsyncIterator[Runni
 
 
 async def sent(here: Running) -> str:
-    token = await here.it.token()
+    token = await here.it.credential()
     assert token is not None
     return token.access
 
 
 async def test_before_the_server_has_asked_nothing_is_sent_and_nobody_is_asked() -> None:
     async with running(ITSELF) as here:
-        assert await here.it.token() is None
+        assert await here.it.credential() is None
         assert here.server.token_requests == []
 
 
@@ -131,7 +131,7 @@ async def test_r65_a_caller_that_is_cancelled_loses_no_grant() -> None:
         here.now += 100
         here.server.hold = anyio.Event()
         async with anyio.create_task_group() as callers:
-            callers.start_soon(here.it.token)
+            callers.start_soon(here.it.credential)
             while len(here.server.token_requests) < 2:
                 await anyio.lowlevel.checkpoint()
             callers.cancel_scope.cancel()
@@ -166,7 +166,7 @@ async def test_r65_an_expired_token_in_an_outage_is_an_error_that_passes() -> No
         here.server.outage = 503
         for _ in range(10):
             with pytest.raises(Rejected, match="503"):
-                await here.it.token()
+                await here.it.credential()
         assert len(here.server.token_requests) == 2
         here.now += COOLDOWN
         here.server.outage = None
@@ -179,7 +179,7 @@ async def test_r67_a_login_that_is_wanted_is_said_at_once_and_nothing_is_asked_a
             await here.it.challenged(401, WANTED, 0)
         for _ in range(10):
             with pytest.raises(LoginNeeded):
-                await here.it.token()
+                await here.it.credential()
         assert here.server.resource_requests == []
         assert here.server.token_requests == []
 
@@ -194,7 +194,7 @@ async def test_a_login_in_another_process_is_taken_over() -> None:
         here.store.delete("up")
         here.now += STORE_LOOKS
         with pytest.raises(LoginNeeded):
-            await here.it.token()
+            await here.it.credential()
 
 
 @pytest.mark.parametrize(("passed", "expected"), [(60, "access-token-2"), (100, "access-token-3")])
@@ -220,7 +220,7 @@ async def test_r67_a_refused_grant_asks_for_a_login_and_for_nothing_else() -> No
         here.now += 100
         for _ in range(10):
             with pytest.raises(LoginNeeded, match="invalid_grant"):
-                await here.it.token()
+                await here.it.credential()
         assert len(here.server.token_requests) == 2
 
 
@@ -304,7 +304,7 @@ async def test_operators_see_that_a_login_is_wanted_and_when_the_token_ends() ->
         here.server.outage = 503
         here.now += 100
         with pytest.raises(Rejected):
-            await here.it.token()
+            await here.it.credential()
         assert count(here, "mcproxy_oauth_token_requests_total", outcome="unavailable") == 1
 
 
