@@ -14,6 +14,7 @@ import pytest
 from mcproxy.pending_requests import PeerGone, PendingRequests, RequestTimeout, Timeouts
 from mcproxy.protocol.jsonrpc import Message, Notification, Params, Request, Response, raw
 from mcproxy.protocol.methods import PROGRESS
+from tests.timeouts import GUARD
 
 pytestmark = pytest.mark.anyio
 
@@ -70,7 +71,7 @@ async def test_r46_each_wait_ends_at_its_own_time_whoever_began_first() -> None:
             await ask(requests, peer, timeouts)
         ended.append((name, late.value.limit))
 
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(wait, "later", Timeouts(0.05, 60))
             tasks.start_soon(wait, "last", Timeouts(60, 0.1))
@@ -82,7 +83,7 @@ async def test_r46_each_wait_ends_at_its_own_time_whoever_began_first() -> None:
 async def test_r46_a_wait_that_began_while_the_alarm_of_an_earlier_one_stood_ends_in_time() -> None:
     requests, peer = PendingRequests(), Peer()
     answering = Peer(lambda request: _settle(requests, request))
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         for standing, timeouts in ((0.05, Timeouts(0.1, 60)), (60, QUICK)):
             await ask(requests, answering, Timeouts(standing, standing))
             started = anyio.current_time()
@@ -101,7 +102,7 @@ async def test_r46_progress_renews_the_wait_and_does_not_lengthen_the_total() ->
             await anyio.sleep(0.01)
             requests.progress({"progressToken": raw(1), "progress": raw(1)})
 
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(report)
             with pytest.raises(RequestTimeout) as late:
@@ -120,7 +121,7 @@ async def test_r46_what_waits_for_us_has_no_idle_bound_until_it_has_its_answer()
             await ask(requests, peer, QUICK)
         ended.set()
 
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(wait)
             await anyio.wait_all_tasks_blocked()
@@ -133,7 +134,7 @@ async def test_r46_a_send_that_carries_the_exchange_is_ended_too() -> None:
     async def send(message: Message) -> None:
         await anyio.sleep_forever()
 
-    with anyio.fail_after(5), pytest.raises(RequestTimeout):
+    with anyio.fail_after(GUARD), pytest.raises(RequestTimeout):
         await PendingRequests().exchange("m", {}, send, QUICK)
     await anyio.lowlevel.checkpoint()  # nothing is left of the cancellation
 

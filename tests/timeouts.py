@@ -20,6 +20,9 @@ import pytest
 from tests.processes import descendants, kill
 
 SECONDS = 120.0
+GUARD = 60.0
+"""Seconds that a step of a test may take, so that its failure shows where it hangs. How fast the machine is must not
+matter: a deadline that is itself under test is a setting, a clock or a number of the test's own."""
 FAILED = 1
 
 

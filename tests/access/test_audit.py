@@ -25,6 +25,7 @@ from mcproxy.sealing import Sealer
 from mcproxy.settings.access.audit import AuditSettings as Spec
 from mcproxy.telemetry.metrics import Metrics
 from tests.fakes.upstream import FakeClient, Sleeper, quiet
+from tests.timeouts import GUARD
 
 pytestmark = pytest.mark.anyio
 
@@ -69,13 +70,13 @@ class Desk:
             await self.audit.wait()
 
     async def note(self, subject: str) -> None:
-        with anyio.fail_after(5):
+        with anyio.fail_after(GUARD):
             await self.begin()
         self.audit.end(a_record(subject))
 
     async def written(self, count: int) -> None:
         """Returns once so many records were."""
-        with anyio.fail_after(5):
+        with anyio.fail_after(GUARD):
             while len(self.disk.lines) < count:
                 await self.disk.wrote.wait()
         await quiet()
@@ -189,7 +190,7 @@ async def test_closed_calls_that_run_have_their_place_in_the_queue() -> None:
 
 
 async def test_closed_a_call_waits_for_room_no_longer_than_it_may() -> None:
-    async with desk(fail="closed", max_queued=1, patience=5) as d:
+    async with desk(fail="closed", max_queued=1, patience=3600) as d:
         await d.begin()
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(d.note, "second")

@@ -17,6 +17,7 @@ from mcproxy.settings.access.authentication import Authentication
 from tests.access.oauth.test_issuers import ISSUER, JWKS, Clock, Web, jwks
 from tests.access.oauth.test_tokens import HERE, NOW, signed
 from tests.fakes.issuer import pair
+from tests.timeouts import GUARD
 
 pytestmark = pytest.mark.anyio
 
@@ -59,7 +60,7 @@ async def ask(
     certificate: Collection[tuple[str, str]] = (),
     fetch: Web | None = None,
 ) -> Principal:
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         async with anyio.create_task_group() as tasks:
             web = fetch or Web({JWKS: jwks(pair())})
             known = Authentication.model_validate(settings)
@@ -247,7 +248,7 @@ async def test_a_key_goes_before_a_certificate_and_a_bad_one_is_not_made_good_by
 
 
 async def test_other_settings_count_from_the_next_request_on() -> None:
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         async with anyio.create_task_group() as tasks:
             identity = Identity(Authentication.model_validate(KEYS), tasks.start_soon)
             shown = Shown([bearer("the-key")])

@@ -14,6 +14,7 @@ import pytest
 from mcproxy.access.keys import digest, make
 from tests.attacks.wire import INITIALIZE, answer, code, post, said, stateless
 from tests.system.running import ODD_SERVER, Gateway, Json, configuration, serving, write
+from tests.timeouts import GUARD
 
 pytestmark = pytest.mark.anyio
 
@@ -47,7 +48,7 @@ async def guarded(folder: Path, **limits: Any) -> AsyncIterator[Gateway]:
         "audit": {"file": "audit.log"},
         **limits,
     }
-    with anyio.fail_after(40):
+    with anyio.fail_after(GUARD):
         async with serving(folder, write(folder, settings)) as running:
             yield running
 

@@ -17,6 +17,7 @@ from tests.downstream.modern import modern_client_of
 from tests.downstream.modern import request as modern_request
 from tests.fakes.gateway import served
 from tests.fakes.upstream import FakeUpstream, complete, decoded, error, house
+from tests.timeouts import GUARD
 
 pytestmark = pytest.mark.anyio
 
@@ -46,7 +47,7 @@ async def test_r54_a_session_keeps_little_of_what_its_client_said_when_it_opened
     message = initialize()
     message["params"] |= more
     async with served() as gateway, client_of(gateway) as client:
-        with anyio.fail_after(20):
+        with anyio.fail_after(GUARD):
             assert "result" in await client.ask(initialize())
             before, _ = tracemalloc.get_traced_memory()
             for _ in range(5):

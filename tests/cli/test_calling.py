@@ -22,6 +22,7 @@ from mcproxy.cli.calling import (
 )
 from mcproxy.protocol.jsonrpc import INVALID_PARAMS, ErrorObject, Params, first_level, raw
 from mcproxy.protocol.methods import Kind
+from tests.timeouts import GUARD
 
 pytestmark = pytest.mark.anyio
 
@@ -68,7 +69,7 @@ async def test_r31_a_list_is_drained_and_the_empty_cursor_is_one() -> None:
 async def test_arguments_are_read_as_the_tools_schema_wants_them() -> None:
     gateway = Gateway(page(TOOL), Complete({}))
     pairs = {"text": "1", "n": "2", "any": '{"a": [true]}', "other": "plain words"}
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         await call_tool(client_of(gateway), "t", pairs, {"whole": None})
     _, call = gateway.calls
     assert call.params == {

@@ -17,6 +17,7 @@ import pytest
 from mcproxy import __version__
 from mcproxy.cli.commands import main
 from tests.processes import command_line, descendants
+from tests.timeouts import GUARD
 
 SECRET = "ghp_" + "a1B2c3D4e5" * 3
 
@@ -43,7 +44,7 @@ def broken(tmp_path: Path) -> Path:
 
 def run(*arguments: str | Path, input: str = "") -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "mcproxy", *map(str, arguments)]
-    return subprocess.run(command, input=input, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, input=input, capture_output=True, text=True, timeout=GUARD, check=False)
 
 
 def code(*arguments: str | Path) -> object:
@@ -62,7 +63,7 @@ def test_the_version_is_printed_without_importing_what_only_other_commands_need(
         "import atexit, sys; from mcproxy.cli.commands import main; "
         "atexit.register(lambda: print(*sorted({name.partition('.')[0] for name in sys.modules}))); main(['--version'])"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=GUARD, check=True)
     imported = set(done.stdout.splitlines()[-1].split())
     assert (
         imported & {"aiohttp", "anyio", "asyncio", "jinja2", "msgspec", "pydantic", "rich", "structlog", "yaml"}
@@ -289,7 +290,7 @@ def test_r9_a_signal_to_end_stops_the_gateway_with_0(config: Path, number: signa
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as gateway:
         wait_for("upstream connected", gateway)
         gateway.send_signal(number)
-        _, rest = gateway.communicate(timeout=20)
+        _, rest = gateway.communicate(timeout=GUARD)
     assert gateway.returncode == 0, rest
 
 
@@ -301,7 +302,7 @@ def test_r54_a_gateway_takes_as_many_descriptors_as_it_may_and_its_children_get_
         (child,) = (pid for pid in descendants(gateway.pid) if "reaper" not in command_line(pid))
         limits = [resource.prlimit(pid, resource.RLIMIT_NOFILE) for pid in (gateway.pid, child)]
         gateway.terminate()
-        gateway.communicate(timeout=20)
+        gateway.communicate(timeout=GUARD)
     assert limits == [(hard, hard), (256, hard)]
 
 
@@ -322,7 +323,7 @@ def test_r9_a_terminal_that_closes_ends_the_gateway_that_was_started_on_it(confi
         os.close(screen)
         wait_for("stopping", gateway)
         gateway.send_signal(signal.SIGHUP)
-        _, rest = gateway.communicate(timeout=20)
+        _, rest = gateway.communicate(timeout=GUARD)
     assert gateway.returncode == 0, rest
 
 
@@ -335,7 +336,7 @@ def test_r49_a_signal_has_a_gateway_without_a_terminal_read_its_configuration_ag
         gateway.send_signal(signal.SIGUSR1)
         wait_for('"threshold": "debug", "event": "log level changed"', gateway)
         gateway.terminate()
-        _, rest = gateway.communicate(timeout=20)
+        _, rest = gateway.communicate(timeout=GUARD)
     assert gateway.returncode == 0, rest
 
 
@@ -344,7 +345,7 @@ def test_output_that_nobody_reads_is_no_traceback(config: Path, arguments: tuple
     reading, writing = os.pipe()
     os.close(reading)
     command = [sys.executable, "-m", "mcproxy", *arguments, "-c", str(config)]
-    done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, timeout=GUARD, check=False)
     os.close(writing)
     assert (done.returncode, done.stderr) == (1, "")
 

@@ -15,6 +15,7 @@ from mcproxy.call.errors import McpError
 from mcproxy.cli.terminal import Prompt, Terminal, printable
 from mcproxy.protocol.jsonrpc import Params, raw
 from mcproxy.protocol.methods import LOG_MESSAGE, PROGRESS
+from tests.timeouts import GUARD
 
 pytestmark = pytest.mark.anyio
 
@@ -47,7 +48,7 @@ def elicitation(properties: dict[str, object]) -> InputRequest:
 
 
 async def asked(request: InputRequest, *lines: str) -> object:
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         return msgspec.json.decode(await Terminal(quiet(), answering(*lines)).ask(request))
 
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from mcproxy.concurrency.coalescer import Coalescer
 from tests.depth import examples
 from tests.fakes.upstream import Gate, Sleeper, quiet
+from tests.timeouts import GUARD
 
 pytestmark = pytest.mark.anyio
 
@@ -51,7 +52,7 @@ async def test_r19_a_storm_during_a_run_makes_one_more_run_that_sees_the_last_st
             work.state = state
             coalescer.want("a")
         work.gate.open()
-        with anyio.fail_after(5):
+        with anyio.fail_after(GUARD):
             await coalescer.done("a")
     assert work.saw == [("a", 0), ("a", 200)]
 
@@ -71,7 +72,7 @@ async def test_what_was_wanted_before_it_runs_is_done_once_it_does() -> None:
     coalescer.want("a")
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(coalescer.run)
-        with anyio.fail_after(5):
+        with anyio.fail_after(GUARD):
             await coalescer.done("a")
         tasks.cancel_scope.cancel()
     assert work.saw == [("a", 0)]
@@ -94,7 +95,7 @@ async def test_a_wish_in_the_meantime_takes_the_place_of_the_later_one() -> None
         coalescer.want_after("a", 7)
         await sleeper.slept(1)
         coalescer.want("a")
-        with anyio.fail_after(5):
+        with anyio.fail_after(GUARD):
             await coalescer.done("a")
         sleeper.wake()
         await quiet()
@@ -132,7 +133,7 @@ def test_r19_the_last_wish_is_always_served(steps: list[str]) -> None:
                 else:
                     version[step] += 1
                     coalescer.want(step)
-            with anyio.fail_after(5):
+            with anyio.fail_after(GUARD):
                 await coalescer.done("a")
                 await coalescer.done("b")
         assert served == version

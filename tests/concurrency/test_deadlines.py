@@ -12,6 +12,7 @@ import anyio
 import pytest
 
 from mcproxy.concurrency.deadlines import Deadlines
+from tests.timeouts import GUARD
 
 pytestmark = pytest.mark.anyio
 
@@ -39,7 +40,7 @@ class Answer:
 async def test_each_waiter_expires_once_and_not_too_soon() -> None:
     deadlines, first, second = Deadlines(lambda: SECONDS), Answer(), Answer()
     deadlines.add(first)
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         deadlines.add(second)
         await second.late.wait()
         last = Answer()
@@ -58,7 +59,7 @@ async def test_a_discarded_waiter_does_not_expire_and_is_not_kept() -> None:
     deadlines.discard(over)
     deadlines.discard(over)
     assert len(deadlines) == 1
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         await late.late.wait()
     assert over.waits == []
 
@@ -74,7 +75,7 @@ async def test_a_waiter_that_expires_may_discard_others_and_add_new_ones() -> No
 
     deadlines.add(Ending())
     deadlines.add(other)
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         await again.late.wait()
     assert other.waits == []
 
@@ -93,7 +94,7 @@ async def test_a_waiter_that_raises_does_not_keep_the_others_from_expiring() -> 
         deadlines, answer = Deadlines(lambda: SECONDS), Answer()
         deadlines.add(Failing())
         deadlines.add(answer)
-        with anyio.fail_after(5):
+        with anyio.fail_after(GUARD):
             await answer.late.wait()
     finally:
         loop.set_exception_handler(handler)
@@ -108,7 +109,7 @@ async def test_a_shorter_deadline_holds_for_pending_waiters_as_soon_as_another_i
     deadlines.add(before)
     seconds[0] = SECONDS
     deadlines.add(after)
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         await before.late.wait()
         await after.late.wait()
     assert over.waits == []

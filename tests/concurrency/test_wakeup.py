@@ -6,6 +6,7 @@ import anyio
 import pytest
 
 from mcproxy.concurrency.wakeup import Wakeup
+from tests.timeouts import GUARD
 
 pytestmark = pytest.mark.anyio
 
@@ -17,7 +18,7 @@ async def test_a_notification_wakes_all_who_wait_and_none_who_come_later() -> No
         await wakeup.wait()
         woken.append(name)
 
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(wait, "first")
             tasks.start_soon(wait, "second")

@@ -23,6 +23,7 @@ from mcproxy.cli.runtime import ExitCode
 from mcproxy.configuration.loading import read
 from tests.conformance.client import calls_of
 from tests.system.running import configuration, gateway
+from tests.timeouts import GUARD
 
 Json = dict[str, Any]
 
@@ -83,7 +84,7 @@ async def use(client: Client, person: Person, context: Json) -> None:
     """Calls every tool; logs in again where a call says that it needs it."""
     tools = (await client.list_tools()).tools
     if not tools and await person.login():
-        with anyio.fail_after(30):
+        with anyio.fail_after(GUARD):
             while not tools:
                 await anyio.sleep(0.5)
                 tools = (await client.list_tools()).tools

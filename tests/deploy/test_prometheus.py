@@ -15,6 +15,7 @@ import yaml
 from tests.deploy.needs import DEPLOY, need
 from tests.fakes.clients.raw import RawClient, over_http
 from tests.system.running import ODD_SERVER, PYTHON, Gateway, Json, configuration, serving, web_server, write
+from tests.timeouts import GUARD
 
 pytestmark = pytest.mark.anyio
 
@@ -116,9 +117,9 @@ async def test_every_query_of_a_dashboard_has_an_answer(tmp_path: Path, board: s
 
         tasks.start_soon(keep_busy)
         for title, query in queries(board):
-            with anyio.move_on_after(10) as patience:
+            with anyio.move_on_after(GUARD) as waiting:
                 await answered(url, query)
-            assert not patience.cancelled_caught, f"{title}: {query}"
+            assert not waiting.cancelled_caught, f"{title}: {query}"
         tasks.cancel_scope.cancel()
 
 
@@ -139,7 +140,7 @@ async def test_the_alarm_of_a_server_that_is_gone_goes_off_and_no_other(tmp_path
         await client.initialize()
         for _call in range(5):
             await client.call("echo", {"text": "hello"})
-        with anyio.fail_after(30):
+        with anyio.fail_after(GUARD):
             alarms = await answered(url, 'ALERTS{alertstate="firing"}')
             (trouble,) = await answered(url, "mcproxy_upstream_trouble_info")
     assert (trouble["metric"]["upstream"], trouble["metric"]["why"]) == ("gone", "unreachable")

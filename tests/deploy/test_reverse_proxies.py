@@ -20,6 +20,7 @@ from tests.deploy.needs import DEPLOY, need
 from tests.fakes.clients.raw import RawClient, over_http
 from tests.fakes.servers.web import serving
 from tests.system.running import ODD_SERVER, Gateway, Json, configuration, free_port, gateway, web_server
+from tests.timeouts import GUARD
 
 pytestmark = pytest.mark.anyio
 
@@ -113,7 +114,7 @@ async def test_r59_an_event_passes_before_the_answer(front: Front, tmp_path: Pat
         async def call() -> None:
             answers.append(await client.call("odd__linger", progressToken="t"))
 
-        with anyio.fail_after(20):
+        with anyio.fail_after(GUARD):
             tasks.start_soon(call)
             await client.hears("notifications/progress")
             assert answers == []
@@ -122,7 +123,7 @@ async def test_r59_an_event_passes_before_the_answer(front: Front, tmp_path: Pat
 async def test_r7_a_stream_of_keep_alives_alone_stays_open(front: Front, tmp_path: Path) -> None:
     async with behind(front, tmp_path, keep_alive=0.05) as url:
         wanted = {"toolsListChanged": True}
-        with anyio.fail_after(20):
+        with anyio.fail_after(GUARD):
             async with stateless(url, "subscriptions/listen", notifications=wanted) as response:
                 comments = 0
                 while comments < 20:
@@ -132,7 +133,7 @@ async def test_r7_a_stream_of_keep_alives_alone_stays_open(front: Front, tmp_pat
 async def test_r7_what_happens_between_calls_comes_at_once(front: Front, tmp_path: Path) -> None:
     async with behind(front, tmp_path) as url, over_http(url) as client:
         await client.initialize()
-        with anyio.fail_after(20):
+        with anyio.fail_after(GUARD):
             await client.result("resources/subscribe", {"uri": "odd+odd:memo"})
             await client.call("odd__touch", {"uri": "odd:memo"})
             await client.hears("notifications/resources/updated")

@@ -11,6 +11,7 @@ import aiohttp
 
 from mcproxy.protocol.sse import Event, EventDecoder
 from tests.fakes.gateway import Served
+from tests.timeouts import GUARD
 
 BOTH = "application/json, text/event-stream"
 
@@ -114,5 +115,5 @@ class RawClient:
 
 @asynccontextmanager
 async def client_of(served: Served, path: str = "/mcp") -> AsyncIterator[RawClient]:
-    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=10)) as http:
+    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=GUARD)) as http:
         yield RawClient(served, http, path)

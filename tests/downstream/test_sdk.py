@@ -21,6 +21,7 @@ from mcproxy.protocol.methods import Kind
 from tests.fakes.clients.python import leavable
 from tests.fakes.gateway import FakeGateway, asking, quick, served
 from tests.fakes.stdio_gateway import FORM
+from tests.timeouts import GUARD
 
 pytestmark = pytest.mark.anyio
 
@@ -52,7 +53,7 @@ async def connected(transport: str, gateway: FakeGateway, **options: Any) -> Asy
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
 async def test_it_initialises_lists_and_answers_a_question(transport: str) -> None:
-    with anyio.fail_after(20):
+    with anyio.fail_after(GUARD):
         async with connected(transport, questioning()) as client:
             assert client.server_info is not None
             assert client.server_info.name == "fake"
@@ -71,7 +72,7 @@ async def test_it_hears_of_changes(transport: str) -> None:
             heard.set()
 
     gateway = FakeGateway()
-    with anyio.fail_after(10):
+    with anyio.fail_after(GUARD):
         async with connected(transport, gateway, message_handler=hear) as client:
             await client.list_tools()
             gateway.present[0].signal(ListChanged(Kind.TOOLS))
@@ -92,7 +93,7 @@ async def test_it_hears_of_progress(transport: str) -> None:
 
     gateway = FakeGateway()
     gateway.answers["tools/call"] = report
-    with anyio.fail_after(10):
+    with anyio.fail_after(GUARD):
         async with connected(transport, gateway) as client:
             await client.call_tool("echo", {}, progress_callback=see)
             assert seen == [1, 2]
@@ -100,7 +101,7 @@ async def test_it_hears_of_progress(transport: str) -> None:
 
 async def test_it_ends_its_session_when_it_leaves() -> None:
     gateway = FakeGateway()
-    with anyio.fail_after(10):
+    with anyio.fail_after(GUARD):
         async with served(gateway) as running:
             async with Client(f"{running.url}/mcp", mode="legacy") as client:
                 await client.list_tools()

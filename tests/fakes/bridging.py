@@ -26,6 +26,7 @@ from mcproxy.protocol.methods import row_of
 from mcproxy.sealing import Sealer
 from mcproxy.telemetry.metrics import Metrics
 from tests.fakes.upstream import FakeClient, complete, decoded, quiet
+from tests.timeouts import GUARD
 
 Script = Callable[[Call], Awaitable[Outcome]]
 
@@ -194,7 +195,7 @@ class World:
         declared = _raw_members(capabilities)
         caller = Caller(CallPrincipal(principal), version, declared, endpoint=endpoint)
         members = _raw_members({"name": name, "arguments": {} if arguments is None else arguments, **params})
-        with anyio.fail_after(5):
+        with anyio.fail_after(GUARD):
             return await self.handler(Call(row_of(method), members, caller, client or FakeClient()))
 
     async def asked(self, **call: object) -> InputRequired:

@@ -36,6 +36,7 @@ from mcproxy.sealing import Sealer
 from mcproxy.settings import Settings
 from mcproxy.telemetry.metrics import Metrics
 from tests.fakes.reading import Clock
+from tests.timeouts import GUARD
 
 Answer = Callable[[Call], Outcome]
 
@@ -96,7 +97,7 @@ class Gate:
             self.held -= 1
 
     async def holds(self, count: int) -> None:
-        with anyio.fail_after(5):
+        with anyio.fail_after(GUARD):
             while self.held < count:
                 await self._came.wait()
 
@@ -175,7 +176,7 @@ class FakeUpstream:
         return sum(call.method == method for call in self.calls)
 
     async def called(self, method: str, times: int = 1) -> None:
-        with anyio.fail_after(5):
+        with anyio.fail_after(GUARD):
             while self.count(method) < times:
                 await self._arrived.wait()
 
@@ -209,7 +210,7 @@ class FakeListener:
         return raw({"asked": request.method, **request.params})
 
     async def hears(self, change: Change, times: int = 1) -> None:
-        with anyio.fail_after(5):
+        with anyio.fail_after(GUARD):
             while self.changes.count(change) < times:
                 await self.told.wait()
 
@@ -245,7 +246,7 @@ class Sleeper:
         await self._woken.wait()
 
     async def slept(self, times: int) -> None:
-        with anyio.fail_after(5):
+        with anyio.fail_after(GUARD):
             while len(self.asked) < times:
                 await self._came.wait()
 
@@ -288,7 +289,7 @@ class House:
             else Caller(principal, version, capabilities or {}, endpoint=endpoint, session=session, transport=transport)
         )
         raw_params = {key: raw(value) for key, value in params.items()}
-        with anyio.fail_after(5):
+        with anyio.fail_after(GUARD):
             return await self.gateway.handler(
                 Call(row_of(method), raw_params, caller, client or FakeClient(), listener)
             )
@@ -297,7 +298,7 @@ class House:
         """Connects every upstream and waits for its lists."""
         for upstream in self.upstreams.values():
             upstream.connect()
-        with anyio.fail_after(5):
+        with anyio.fail_after(GUARD):
             await self.gateway.settled()
 
     def listener(

@@ -24,6 +24,7 @@ from tests.fakes.upstream import (
     house,
     resource,
 )
+from tests.timeouts import GUARD
 
 pytestmark = pytest.mark.anyio
 
@@ -49,7 +50,7 @@ def caller(key: str | None, session: str | None = None) -> Caller:
 
 
 async def ask(h: House, method: str, who: Caller, listener: FakeListener | None = None) -> Outcome:
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         return await h.gateway.handler(Call(row_of(method), {"uri": raw("a+memo:x")}, who, FakeClient(), listener))
 
 
@@ -81,7 +82,7 @@ async def test_links_of_credentials_are_let_go_when_nobody_uses_them() -> None:
         h.clock.now += 101
         await h.sleeper.slept(1)
         h.sleeper.wake()
-        with anyio.fail_after(5):
+        with anyio.fail_after(GUARD):
             while h["a"].released != ["one"]:
                 await anyio.lowlevel.checkpoint()
 

@@ -30,6 +30,7 @@ from tests.fakes.upstream import (
     house,
     quiet,
 )
+from tests.timeouts import GUARD
 
 pytestmark = pytest.mark.anyio
 
@@ -57,7 +58,7 @@ def say(upstream: FakeUpstream, **hints: object) -> None:
 
 async def read(h: House, name: str, endpoint: str = "a") -> Outcome:
     caller = Caller(Principal(name), LATEST, endpoint=endpoint)
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         return await h.gateway.handler(Call(row_of(READ), {"uri": raw(URI)}, caller, FakeClient()))
 
 
@@ -89,7 +90,7 @@ async def held(h: House, *names: str) -> AsyncIterator[list[Pending]]:
     """Reads of these principals, as far as they come without an answer; at the end all are answered."""
     pending = [Pending(h, name) for name in names]
     h["a"].gate.shut()
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         async with anyio.create_task_group() as tasks:
             for each in pending:
                 tasks.start_soon(each.run)

@@ -26,6 +26,7 @@ from tests.fakes.upstream import (
     text_of,
     tool,
 )
+from tests.timeouts import GUARD
 
 pytestmark = pytest.mark.anyio
 
@@ -122,7 +123,7 @@ async def test_the_level_outlives_no_session_that_named_it() -> None:
 async def log(h: House, level: str | None) -> Outcome:
     """A call of a stateless client that wants log messages."""
     caller = Caller(ANONYMOUS, LATEST, log_level=level)
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         return await h.gateway.handler(Call(row_of("tools/call"), {"name": raw("a__run")}, caller, FakeClient()))
 
 

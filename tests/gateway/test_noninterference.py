@@ -28,6 +28,7 @@ from mcproxy.protocol.jsonrpc import raw
 from mcproxy.protocol.methods import LOG_MESSAGE, Kind, row_of
 from tests.depth import examples
 from tests.fakes.upstream import FakeListener, FakeUpstream, House, complete, decoded, house, quiet
+from tests.timeouts import GUARD
 
 UPSTREAMS = ["a", "b"]
 ENDPOINTS = ["", "a", "b", "/part"]
@@ -198,7 +199,7 @@ class Witness:
 
     async def call(self, method: str, **params: object) -> Outcome:
         given = {key: raw(value) for key, value in params.items()}
-        with anyio.fail_after(5):
+        with anyio.fail_after(GUARD):
             return await self.gateway.gateway.handler(
                 Call(row_of(method), given, self.caller, _Silent(), self.listener)
             )

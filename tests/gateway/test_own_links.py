@@ -8,6 +8,7 @@ import pytest
 from mcproxy.call.identity import ANONYMOUS, Principal
 from mcproxy.protocol.methods import Kind
 from tests.fakes.upstream import FakeUpstream, House, complete, decoded, house, quiet, tool
+from tests.timeouts import GUARD
 
 pytestmark = pytest.mark.anyio
 
@@ -28,7 +29,7 @@ async def called(h: House, principal: Principal) -> None:
 
 
 async def released(h: House, *keys: str) -> None:
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         while h["a"].released != list(keys):
             await anyio.lowlevel.checkpoint()
 

@@ -24,6 +24,7 @@ from mcproxy.settings.access.audit import AuditSettings
 from mcproxy.telemetry.logs import about
 from mcproxy.telemetry.metrics import Metrics
 from tests.fakes.upstream import FakeClient, FakeUpstream, House, complete, error, failed, house, quiet, tool
+from tests.timeouts import GUARD
 
 pytestmark = pytest.mark.anyio
 
@@ -318,7 +319,7 @@ async def test_where_the_audit_must_not_fail_no_upstream_sees_a_call_that_cannot
     async with house(busy(), access={"audit": audit}) as h, h.gateway.audit.running():
         await h.ready()
         await h.call("tools/call", name="up__push")
-        with anyio.fail_after(5):
+        with anyio.fail_after(GUARD):
             while not isinstance(outcome := await h.call("tools/call", name="up__push"), Failed):
                 await quiet()
         before = h["up"].count("tools/call")

@@ -18,6 +18,7 @@ from mcproxy.service.reloading import Reloading, Stamps, is_settled
 from mcproxy.settings import Settings
 from mcproxy.settings.differences import Difference, diff
 from mcproxy.telemetry.metrics import Metrics
+from tests.timeouts import GUARD
 
 pytestmark = pytest.mark.anyio
 
@@ -59,7 +60,7 @@ class Watched:
         self._news = anyio.Event()
 
     async def until(self, holds: Callable[[], bool]) -> None:
-        with anyio.fail_after(5):
+        with anyio.fail_after(GUARD):
             while not holds():
                 await self._news.wait()
 

@@ -10,6 +10,7 @@ import anyio
 import pytest
 
 from mcproxy.service.systemd import READY, keep_alive, notifier, reloading, watchdog_timeout
+from tests.timeouts import GUARD
 
 pytestmark = pytest.mark.anyio
 
@@ -42,7 +43,7 @@ def test_the_watchdog_is_for_this_process_alone() -> None:
 
 async def test_the_watchdog_hears_twice_in_its_time() -> None:
     told: list[str] = []
-    with anyio.fail_after(5), anyio.CancelScope() as scope:
+    with anyio.fail_after(GUARD), anyio.CancelScope() as scope:
 
         def tell(state: str) -> None:
             told.append(state)

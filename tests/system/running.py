@@ -27,6 +27,7 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 from mcproxy.protocol.methods import Kind
 from tests.fakes.clients.raw import over_http
 from tests.processes import descendants, kill
+from tests.timeouts import GUARD
 
 ROOT = Path(__file__).parents[2]
 PYTHON = sys.executable
@@ -42,11 +43,6 @@ CLIENTS: dict[str, list[str]] = {
     "typescript2": ["node", str(NODE / "typescript2.mjs")],
 }
 """The official SDKs as programs that play scripts; see `tests.fakes.clients`."""
-
-STARTUP = 60.0
-"""Seconds until a gateway knows its upstreams: how quick that is on a busy machine is not what is tested."""
-SHUTDOWN = 15.0
-"""Seconds that a gateway may take to end, its children included."""
 
 MAX_TRANSCRIPT = 2**28
 
@@ -151,7 +147,7 @@ class Gateway:
         since = len(self.log.entries)
         write(self.folder, settings)
         self.process.send_signal(signal.SIGHUP)
-        with anyio.fail_after(STARTUP):
+        with anyio.fail_after(GUARD):
             await self.log.says(lambda entry: entry.get("event") == "configuration reloaded", since)
             for name in settings["mcpServers"]:
                 await self.knows(name, since)
@@ -192,7 +188,7 @@ async def serving(
         try:
             assert process.stderr is not None
             tasks.start_soon(log.keep, process.stderr)
-            with anyio.fail_after(STARTUP):
+            with anyio.fail_after(GUARD):
                 running = Gateway(await _address(log), process, log, file.parent)
                 for name in upstreams:
                     await running.knows(name)
@@ -216,7 +212,7 @@ async def _stopped(process: Process) -> int | None:
     with anyio.CancelScope(shield=True):
         if process.returncode is None:
             process.terminate()
-        with anyio.move_on_after(SHUTDOWN):
+        with anyio.move_on_after(GUARD):
             return await process.wait()
         process.kill()
         await process.wait()
@@ -229,7 +225,7 @@ async def web_server(*arguments: str) -> AsyncIterator[str]:
     port = free_port()
     process = await anyio.open_process([*arguments, str(port)], stdin=None, stdout=None, stderr=None, cwd=ROOT)
     try:
-        with anyio.fail_after(STARTUP):
+        with anyio.fail_after(GUARD):
             await _listens(port)
         yield f"http://127.0.0.1:{port}/mcp"
     finally:

@@ -12,6 +12,7 @@ from mcproxy.access.keys import digest, make
 from mcproxy.protocol.eras import LATEST
 from mcproxy.protocol.headers import VERSION
 from tests.system.running import ODD_SERVER, Json, configuration, serving, write
+from tests.timeouts import GUARD
 
 pytestmark = pytest.mark.anyio
 
@@ -47,7 +48,7 @@ async def test_r38_each_caller_meets_what_its_role_allows_and_nothing_else(tmp_p
         "endpoints": {"admins": {"upstreams": ["odd"], "roles": ["admin"]}},
     }
     async with serving(tmp_path, write(tmp_path, settings)) as running:
-        with anyio.fail_after(30):
+        with anyio.fail_after(GUARD):
             mcp = f"{running.url}/mcp"
             _, listed = await ask(mcp, "bob", "tools/list")
             assert [tool["name"] for tool in listed["result"]["tools"]] == ["odd__echo"]

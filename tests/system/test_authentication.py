@@ -15,6 +15,7 @@ from mcproxy.access.keys import digest, make
 from tests.downstream.client import initialize
 from tests.fakes.certificates import Authority
 from tests.system.running import Json, configuration, serving, write
+from tests.timeouts import GUARD
 
 pytestmark = pytest.mark.anyio
 
@@ -37,7 +38,7 @@ async def test_r49_a_reload_changes_keys_and_the_certificate_and_r44_the_log_hol
     first, second = Authority(tmp_path, "first"), Authority(tmp_path, "second")
     first.issue("server", "gateway")
     file = write(tmp_path, settings(old))
-    with anyio.fail_after(60):
+    with anyio.fail_after(GUARD):
         async with serving(tmp_path, file) as gateway:
             assert gateway.url.startswith("https://")
             assert await status(gateway.url, old, first.client()) == 200

@@ -19,6 +19,7 @@ from mcproxy.protocol.jsonrpc import INVALID_PARAMS
 from tests.downstream.modern import PREFIX, headers_of, request
 from tests.judge import Judge
 from tests.system.running import ODD_SERVER, Gateway, Json, configuration, gateway
+from tests.timeouts import GUARD
 
 pytestmark = pytest.mark.anyio
 
@@ -66,7 +67,7 @@ class StatelessClient:
 async def stateless_client(folder: Path, **bridge: object) -> AsyncIterator[StatelessClient]:
     settings = configuration({"odd": {"command": COMMAND, "args": ARGUMENTS}}, bridge=bridge)
     async with gateway(folder, settings) as running, aiohttp.ClientSession() as http:
-        with anyio.fail_after(30):
+        with anyio.fail_after(GUARD):
             yield StatelessClient(http, running)
 
 

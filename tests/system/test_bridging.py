@@ -22,6 +22,7 @@ from mcproxy.settings import Settings
 from mcproxy.telemetry.metrics import Metrics
 from tests.fakes.servers import sdk
 from tests.fakes.upstream import FakeClient, decoded
+from tests.timeouts import GUARD
 
 pytestmark = pytest.mark.anyio
 
@@ -30,7 +31,7 @@ pytestmark = pytest.mark.anyio
 async def in_front_of_a_server(**proxy: object) -> AsyncIterator[App]:
     spec = {"name": "sdk", "prefix": "sdk", "command": sys.executable, "args": [str(Path(sdk.__file__)), "stdio"]}
     settings = Settings.model_validate({"proxy": proxy, "upstreams": [{**spec, "era": "legacy"}]})
-    with anyio.fail_after(30):
+    with anyio.fail_after(GUARD):
         async with running(settings, metrics=Metrics(CollectorRegistry())) as app:
             await app.settled()
             yield app

@@ -19,6 +19,7 @@ from mcproxy.access.keys import digest, make
 from mcproxy.protocol.eras import LATEST
 from tests.downstream.modern import headers_of, request
 from tests.system.running import Json, configuration, serving, write
+from tests.timeouts import GUARD
 
 pytestmark = pytest.mark.anyio
 
@@ -143,7 +144,7 @@ async def scene(folder: Path, **headers: str) -> AsyncIterator[Scene]:
         file = write(
             folder, {**configuration({"echo": spec}, log_level="debug"), "access": {"authentication": authentication}}
         )
-        with anyio.fail_after(60):
+        with anyio.fail_after(GUARD):
             async with serving(folder, file) as gateway, aiohttp.ClientSession() as http:
                 yield Scene(http, gateway.url, keys, echo, gateway.log)
     finally:

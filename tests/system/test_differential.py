@@ -35,6 +35,7 @@ from tests.system.running import (
     write,
 )
 from tests.system.scripts import ANSWERS, SCRIPTS, Script
+from tests.timeouts import GUARD
 
 pytestmark = pytest.mark.anyio
 
@@ -232,7 +233,7 @@ async def odd_pair(folder: Path) -> AsyncIterator[tuple[Any, Any]]:
         over_stdio(ODD_SERVER, answers=ANSWERS, judge=judges[0]) as direct,
         over_http(running.server("odd"), answers=ANSWERS, judge=judges[1]) as through,
     ):
-        with anyio.fail_after(30):
+        with anyio.fail_after(GUARD):
             yield direct, through
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from tests.fakes.clients.raw import RawClient, over_http
 from tests.system.running import ODD_SERVER, Gateway, Json, configuration, gateway, need_npm, npm_server
+from tests.timeouts import GUARD
 
 pytestmark = pytest.mark.anyio
 
@@ -34,7 +35,7 @@ def answers_of(name: str) -> dict[str, Json]:
 async def two_clients(running: Gateway) -> AsyncIterator[tuple[RawClient, RawClient]]:
     """Two initialised clients, each of which answers with its own name. Their ids are the same throughout."""
     url = running.server("odd")
-    with anyio.fail_after(30):
+    with anyio.fail_after(GUARD):
         async with over_http(url, answers=answers_of("Ada")) as ada, over_http(url, answers=answers_of("Bob")) as bob:
             await ada.initialize()
             await bob.initialize()

@@ -20,6 +20,7 @@ from pydantic import AnyUrl
 from tests.fakes.clients.python import leavable
 from tests.fakes.issuer import FakeIssuer, issuing
 from tests.system.running import PYTHON, ROOT, configuration, serving, write
+from tests.timeouts import GUARD
 
 pytestmark = pytest.mark.anyio
 
@@ -79,7 +80,7 @@ def provider(url: str, kept: Kept) -> OAuthClientProvider:
 async def test_the_sdk_discovers_obtains_a_token_and_uses_the_gateway(
     tmp_path: Path, path: str, mode: str, tool: str
 ) -> None:
-    with anyio.fail_after(60):
+    with anyio.fail_after(GUARD):
         async with issuing() as issuer:
             oauth = {"issuers": [{"issuer": issuer.url}], "required_scopes": ["mcp:use"]}
             settings = {

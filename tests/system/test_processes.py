@@ -11,6 +11,7 @@ import pytest
 from tests.fakes.clients.raw import RawClient, over_http, over_stdio
 from tests.processes import command_line, descendants, survivors
 from tests.system.running import NODE, ODD_SERVER, Gateway, Json, command, configuration, gateway, need_npm, write
+from tests.timeouts import GUARD
 
 pytestmark = pytest.mark.anyio
 
@@ -28,7 +29,7 @@ async def test_r11_killing_the_gateway_leaves_no_child(tmp_path: Path) -> None:
     async with gateway(tmp_path, configuration({"odd": ODD}), ends_well=False) as running:
         children = below(running)
         running.process.kill()
-        assert survivors(children, within=5) == []
+        assert survivors(children, within=GUARD) == []
 
 
 async def test_r11_killing_the_gateway_leaves_no_grandchild_of_npx(tmp_path: Path) -> None:
@@ -38,20 +39,20 @@ async def test_r11_killing_the_gateway_leaves_no_grandchild_of_npx(tmp_path: Pat
         children = below(running)
         assert any("server-everything" in command_line(pid) for pid in children)
         running.process.kill()
-        assert survivors(children, within=5) == []
+        assert survivors(children, within=GUARD) == []
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_r9_an_idle_gateway_ends_at_once_with_its_children(tmp_path: Path, number: signal.Signals) -> None:
     async with (
-        gateway(tmp_path, configuration({"odd": ODD})) as running,
+        gateway(tmp_path, configuration({"odd": ODD}, shutdown_grace=3600)) as running,
         over_http(running.server("odd")) as client,
         over_http(running.url + "/mcp") as other,
     ):
         await client.initialize()
         await other.initialize()
         children = below(running)
-        with anyio.fail_after(5):
+        with anyio.fail_after(GUARD):
             running.process.send_signal(number)
             assert await running.process.wait() == 0
         assert survivors(children, within=0) == []
@@ -65,7 +66,7 @@ async def test_r9_a_call_in_flight_is_answered_before_the_gateway_ends(tmp_path:
     ):
         await client.initialize()
         tasks.start_soon(terminate_at_progress, running, client)
-        with anyio.fail_after(10):
+        with anyio.fail_after(GUARD):
             answer = await client.call("linger", progressToken="t")
             assert answer["result"]["content"][0]["text"] == "linger: done"
             assert await running.process.wait() == 0
@@ -75,7 +76,7 @@ async def test_r9_a_call_that_never_ends_holds_the_gateway_up_no_longer_than_its
     settings = configuration({"odd": ODD}, shutdown_grace=0.5)
     async with gateway(tmp_path, settings) as running, over_http(running.server("odd")) as client:
         await client.initialize()
-        with anyio.fail_after(10):
+        with anyio.fail_after(GUARD):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(terminate_at_progress, running, client)
                 answer = await client.call("wait", progressToken="t")
@@ -91,7 +92,7 @@ async def terminate_at_progress(running: Gateway, client: RawClient) -> None:
 async def test_r13_a_dying_child_fails_its_call_with_its_stderr_and_is_started_again(tmp_path: Path) -> None:
     async with gateway(tmp_path, configuration({"odd": ODD})) as running, over_http(running.server("odd")) as client:
         await client.initialize()
-        with anyio.fail_after(30):
+        with anyio.fail_after(GUARD):
             error = (await client.call("die"))["error"]
             told = error["message"] + str(error.get("data"))
             assert "odd" in told
@@ -102,7 +103,7 @@ async def test_r13_a_dying_child_fails_its_call_with_its_stderr_and_is_started_a
 
 async def test_r12_over_stdio_the_gateway_ends_with_its_stdin(tmp_path: Path) -> None:
     file = write(tmp_path, configuration({"odd": {**ODD, "prefix": ""}}))
-    with anyio.fail_after(20):
+    with anyio.fail_after(GUARD):
         async with over_stdio(command(file, "--stdio")) as client:
             await client.initialize()
             assert (await client.call("fail"))["result"]["isError"] is True
@@ -114,7 +115,7 @@ async def test_r12_over_stdio_the_gateway_ends_with_its_stdin(tmp_path: Path) ->
 
 async def test_r12_over_stdio_a_call_in_flight_does_not_hold_the_gateway(tmp_path: Path) -> None:
     file = write(tmp_path, configuration({"odd": {**ODD, "prefix": ""}}, shutdown_grace=0.5))
-    with anyio.fail_after(20):
+    with anyio.fail_after(GUARD):
         async with over_stdio(command(file, "--stdio")) as client:
             await client.initialize()
             client.tasks.start_soon(lambda: client.call("wait", progressToken="t"))

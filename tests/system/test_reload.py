@@ -15,6 +15,7 @@ from tests.bench.reloads import storm
 from tests.fakes.clients.raw import RawClient, over_http
 from tests.processes import descendants, survivors
 from tests.system.running import PYTHON, ROOT, Gateway, Json, configuration, gateway
+from tests.timeouts import GUARD
 
 pytestmark = pytest.mark.anyio
 
@@ -45,7 +46,7 @@ async def says(running: Gateway, event: str, count: int = 1) -> None:
             seen.append(entry)
         return len(seen) == count
 
-    with anyio.fail_after(20):
+    with anyio.fail_after(GUARD):
         await running.log.says(is_wanted)
 
 
@@ -62,7 +63,7 @@ async def test_r49_a_changed_file_changes_what_it_says_and_nothing_else(tmp_path
         await pid_of(client, "c__who")
         assert await pid_of(client, "a__who") == kept
         assert "b__who" in (await client.call("b__who"))["error"]["message"]
-        assert survivors([gone], within=5) == []
+        assert survivors([gone], within=GUARD) == []
         assert len(descendants(running.process.pid)) == 4
 
 
@@ -112,7 +113,7 @@ async def test_r9_readiness_ends_before_admission_does(tmp_path: Path) -> None:
         assert await pid_of(client, "a__who")
         async with http.get(f"{running.url}/healthz") as response:
             assert response.status == 200
-        with anyio.fail_after(10):
+        with anyio.fail_after(GUARD):
             assert await running.process.wait() == 0
 
 

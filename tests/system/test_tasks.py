@@ -30,6 +30,7 @@ from tests.system.running import (
     run,
     web_server,
 )
+from tests.timeouts import GUARD
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
 
@@ -58,7 +59,7 @@ async def upstream(transport: str) -> AsyncIterator[Json]:
 @asynccontextmanager
 async def session(url: str, version: str = "2025-11-25") -> AsyncIterator[RawClient]:
     async with over_http(url, answers=ACCEPTED) as client:
-        with anyio.fail_after(60):
+        with anyio.fail_after(GUARD):
             await client.initialize(version, CAPABILITIES)
             yield client
 
@@ -95,10 +96,10 @@ async def test_a_task_is_made_asks_its_client_and_gives_its_result(transport: st
 async def test_the_sdks_own_client_works_with_tasks_as_if_nothing_stood_between(tmp_path: Path) -> None:
     program = [str(SDK1), "-m", "tests.fakes.clients.tasks1"]
     async with upstream("http") as up:
-        direct = json.loads(await run([*program, up["url"], "greet"], within=30))
+        direct = json.loads(await run([*program, up["url"], "greet"], within=GUARD))
     # With the first session that ends a server of this SDK can carry out no task any more.
     async with upstream("http") as up, gateway(tmp_path, configuration({"up": up})) as running:
-        through = json.loads(await run([*program, running.server("up"), "greet"], within=30))
+        through = json.loads(await run([*program, running.server("up"), "greet"], within=GUARD))
     for told in (direct, through):
         id = told["created"]["taskId"]
         assert told["listed"] == [id]
@@ -187,7 +188,7 @@ class StatelessClient:
 async def of_the_extension(folder: Path) -> AsyncIterator[Gateway]:
     """A gateway in front of a server of the extension."""
     async with web_server(PYTHON, "-W", "ignore", str(SERVERS / "tasks2.py")) as url:
-        with anyio.fail_after(60):
+        with anyio.fail_after(GUARD):
             async with gateway(folder, configuration({"up": {"url": url, "era": "modern"}})) as running:
                 yield running
 

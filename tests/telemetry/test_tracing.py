@@ -25,6 +25,7 @@ from mcproxy.telemetry.trace_context import NOTHING, arrived, departing, picked
 from mcproxy.telemetry.tracing import Tracing, provider
 from tests.fakes.servers.web import serving
 from tests.fakes.upstream import FakeUpstream, House, complete, decoded, failed, house, resource, tool
+from tests.timeouts import GUARD
 
 pytestmark = pytest.mark.anyio
 
@@ -241,7 +242,7 @@ async def test_a_collector_that_takes_nothing_does_not_hold_up_the_end() -> None
     async with serving(mute) as url:
         made = provider(Settings(), "mcproxy")
         settings = Settings(enabled=True, endpoint=f"{url}/v1/traces", timeout=0.2)
-        with anyio.fail_after(5):
+        with anyio.fail_after(GUARD):
             async with Tracing(made, lambda purpose, payload: "").exported(settings):
                 made.get_tracer("a test").start_span("a span").end()
         assert asked.is_set()

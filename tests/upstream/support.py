@@ -26,10 +26,11 @@ from mcproxy.telemetry.metrics import Metrics
 from mcproxy.upstream.connect import connected
 from mcproxy.upstream.link import Connect
 from mcproxy.upstream.supervisor import ConnectionSlots, Supervisor
+from tests.timeouts import GUARD
 
 CHILD = Path(__file__).parent.parent / "fakes" / "servers" / "child.py"
 DONE = Complete(first_level({"structuredContent": {"value": "done"}}))
-QUICK = UpstreamTimeouts(connect=5, idle=5, total=20, shutdown=0.3)
+QUICK = UpstreamTimeouts(connect=GUARD, idle=GUARD, total=GUARD, shutdown=0.3)
 
 
 def child(*manners: str, **settings: Any) -> UpstreamSettings:
@@ -225,7 +226,7 @@ async def running(
     upstream = Supervisor(
         spec, Proxy(), events, metrics, connect=connect, delays=delays, slots=slots, gateway_id=gateway_id
     )
-    with anyio.fail_after(30):
+    with anyio.fail_after(GUARD):
         async with anyio.create_task_group() as tasks:
             scope = anyio.CancelScope()
             tasks.start_soon(_run, upstream, scope)

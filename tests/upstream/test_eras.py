@@ -22,6 +22,7 @@ from mcproxy.settings import UpstreamSettings
 from mcproxy.telemetry.metrics import Metrics
 from mcproxy.upstream.connect import over_pipe
 from mcproxy.upstream.context import DOUBTFUL_AFTER, EraHints, LinkContext
+from tests.timeouts import GUARD
 from tests.upstream.support import FakeClient, Running, answering, request, running, tool, value
 from tests.upstream.test_sdk import PATIENT, SDK, accepting, free_port, text
 
@@ -200,7 +201,7 @@ def asking(call: Call) -> Call:
     return replace(call, caller=replace(call.caller, version=LATEST_HANDSHAKE, capabilities=ASKABLE_RAW))
 
 
-def modern_child(*manners: str, probe: float = 5, connect: float = 20) -> UpstreamSettings:
+def modern_child(*manners: str, probe: float = GUARD, connect: float = GUARD) -> UpstreamSettings:
     timeouts = PATIENT.model_copy(update={"probe": probe, "connect": connect, "shutdown": 0.3})
     args = (str(MODERN_CHILD), *manners)
     return UpstreamSettings(name="kid", prefix="kid", command=sys.executable, args=args, timeouts=timeouts)

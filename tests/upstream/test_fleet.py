@@ -16,6 +16,7 @@ from mcproxy.settings import Proxy, Settings, UpstreamSettings
 from mcproxy.settings.differences import diff
 from mcproxy.telemetry.metrics import Metrics
 from mcproxy.upstream.fleet import Fleet
+from tests.timeouts import GUARD
 from tests.upstream.support import DONE, QUICK, Events, FakeLink, failure, tool
 from tests.upstream.test_supervisor import FakeConnect
 
@@ -62,7 +63,7 @@ def settings_of(*upstreams: UpstreamSettings, grace: float = 5) -> Settings:
 @asynccontextmanager
 async def harbour(*upstreams: UpstreamSettings) -> AsyncIterator[Harbour]:
     it = Harbour(settings_of(*upstreams))
-    with anyio.fail_after(10):
+    with anyio.fail_after(GUARD):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(it.fleet.run)
             yield it

@@ -18,6 +18,7 @@ from mcproxy.telemetry.metrics import Metrics
 from mcproxy.upstream.context import LinkContext
 from mcproxy.upstream.link import Link, NotAccepted, Unreachable
 from mcproxy.upstream.reconnecting import TRANSITIONS, LinkEvent, ReconnectingLink
+from tests.timeouts import GUARD
 from tests.upstream.support import QUICK, Events, FakeLink, request
 
 pytestmark = pytest.mark.anyio
@@ -86,7 +87,7 @@ async def rig() -> AsyncIterator[Rig]:
     link = ReconnectingLink(
         context, connect, events, delays=lambda _: 0, clock=lambda: 7.0, check=lambda identity: None
     )
-    with anyio.fail_after(60):
+    with anyio.fail_after(GUARD):
         async with send, receive, anyio.create_task_group() as tasks:
             tasks.start_soon(link.run)
             await anyio.wait_all_tasks_blocked()

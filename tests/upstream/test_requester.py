@@ -16,6 +16,7 @@ from mcproxy.telemetry.metrics import Metrics
 from mcproxy.upstream.context import LinkContext
 from mcproxy.upstream.link import NotAccepted
 from mcproxy.upstream.requester import Requester, connection_pool
+from tests.timeouts import GUARD
 
 pytestmark = pytest.mark.anyio
 
@@ -37,7 +38,7 @@ async def requester() -> AsyncIterator[Requester]:
 async def complaint(url: str) -> str:
     """What is said of a request that found nobody."""
     async with requester() as it:
-        with pytest.raises(NotAccepted) as refused, anyio.fail_after(5):
+        with pytest.raises(NotAccepted) as refused, anyio.fail_after(GUARD):
             await it.request("POST", URL(url), ())
         return str(refused.value)
 

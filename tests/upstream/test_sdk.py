@@ -15,12 +15,13 @@ import pytest
 from mcproxy.call.calls import Complete, Outcome
 from mcproxy.protocol.jsonrpc import raw
 from mcproxy.settings import UpstreamSettings, UpstreamTimeouts
+from tests.timeouts import GUARD
 from tests.upstream.support import FakeClient, Running, answering, decoded, running, tool
 
 pytestmark = pytest.mark.anyio
 
 SDK = Path(__file__).parent.parent / "fakes" / "servers" / "sdk.py"
-PATIENT = UpstreamTimeouts(connect=20, idle=20, shutdown=1)
+PATIENT = UpstreamTimeouts(connect=GUARD, idle=GUARD, shutdown=1)
 
 
 @asynccontextmanager
@@ -51,7 +52,7 @@ def free_port() -> int:
 
 
 async def accepting(port: int) -> None:
-    with anyio.fail_after(20):
+    with anyio.fail_after(GUARD):
         while True:
             try:
                 await (await anyio.connect_tcp("127.0.0.1", port)).aclose()

@@ -10,6 +10,7 @@ import pytest
 from aiohttp import web
 
 from mcproxy.access.oauth.fetching import FetchFailed, NotThere, fetch
+from tests.timeouts import GUARD
 
 pytestmark = pytest.mark.anyio
 
@@ -34,7 +35,7 @@ async def test_a_document_is_what_is_there() -> None:
         seen.append(request)
         return web.Response(body=b"{}")
 
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         async with server(answer) as url:
             assert await fetch(f"{url}/jwks", 100) == b"{}"
     assert not {"Authorization", "Cookie"} & set(seen[0].headers)
@@ -47,7 +48,7 @@ async def test_r43_a_redirect_is_not_followed() -> None:
         paths.append(request.path)
         raise web.HTTPFound("/elsewhere")
 
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         async with server(answer) as url:
             with pytest.raises(FetchFailed, match="a redirect that is not followed"):
                 await fetch(f"{url}/jwks", 100)
@@ -64,7 +65,7 @@ async def test_a_document_without_end_is_given_up(compress: bool) -> None:
         while True:
             await response.write(b" " * 100_000)
 
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         async with server(answer) as url:
             with pytest.raises(FetchFailed, match="more than 5000000 bytes"):
                 await fetch(f"{url}/jwks", 5_000_000)
@@ -77,7 +78,7 @@ async def test_what_is_not_there_is_told_from_what_does_not_answer_well() -> Non
     async def broken(request: web.Request) -> web.Response:
         raise web.HTTPServiceUnavailable
 
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         async with server(missing) as url:
             with pytest.raises(NotThere):
                 await fetch(url, 100)
@@ -113,7 +114,7 @@ async def test_r43_nothing_is_fetched_in_the_open_but_from_loopback(url: str) ->
     ],
 )
 async def test_r43_what_must_be_public_is_not_sought_inside(host: str) -> None:
-    with anyio.fail_after(5), pytest.raises(FetchFailed, match="public"):
+    with anyio.fail_after(GUARD), pytest.raises(FetchFailed, match="public"):
         await fetch(f"https://{host}:9/", 100, public=True)
 
 

@@ -20,6 +20,7 @@ from mcproxy.call.identity import Principal
 from mcproxy.settings.access.authentication import Issuer, OAuth
 from tests.access.oauth.test_issuers import ISSUER, JWKS, Web, jwks
 from tests.fakes.issuer import Pair, pair, unsigned
+from tests.timeouts import GUARD
 
 pytestmark = pytest.mark.anyio
 
@@ -55,7 +56,7 @@ class Bench:
 async def tokens(*issuers: Issuer, keys: tuple[Pair, ...] = (), **settings: Any) -> AsyncIterator[Bench]:
     web = Web({JWKS: jwks(*(keys or (pair(),)))})
     oauth = OAuth.model_validate({"issuers": issuers or (issuer(),), "keys_cooldown": 1e-9, **settings})
-    with anyio.fail_after(10):
+    with anyio.fail_after(GUARD):
         async with anyio.create_task_group() as tasks:
             bench: Bench
             checker = Tokens(oauth, tasks.start_soon, web, lambda: bench.now)

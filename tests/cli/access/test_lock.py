@@ -22,6 +22,7 @@ from mcproxy.protocol.eras import LATEST
 from mcproxy.protocol.jsonrpc import raw
 from mcproxy.protocol.methods import Kind, row_of
 from tests.fakes.upstream import FakeClient, FakeListener, decoded, tool
+from tests.timeouts import GUARD
 
 pytestmark = pytest.mark.anyio
 
@@ -51,13 +52,13 @@ def send_away(config: Path) -> None:
 
 
 async def done(config: Path, task: LockMode) -> bool:
-    with anyio.fail_after(30):
+    with anyio.fail_after(GUARD):
         return await lock(load(config, {}), config.parent, task) == ExitCode.OK
 
 
 async def call(app: App, method: str, **params: object) -> Outcome:
     caller = Caller(ANONYMOUS, LATEST)
-    with anyio.fail_after(10):
+    with anyio.fail_after(GUARD):
         return await app.handler(
             Call(row_of(method), {key: raw(value) for key, value in params.items()}, caller, FakeClient())
         )

@@ -17,6 +17,7 @@ from mcproxy.http import server
 from mcproxy.settings import LimitSettings, Proxy
 from tests.downstream.client import EventReader, RawClient, client_of, initialize, notification, request
 from tests.fakes.gateway import FakeGateway, Held, IdentifiedBy, Served, quick, served
+from tests.timeouts import GUARD
 
 pytestmark = pytest.mark.anyio
 
@@ -80,7 +81,7 @@ async def test_the_same_fields_with_another_method_or_target_are_another_request
             ("DELETE", "/mcp", 400),
             ("POST", "/mcp", 400),
         ]
-        with anyio.fail_after(5):
+        with anyio.fail_after(GUARD):
             async with await anyio.connect_tcp(host, int(port)) as connection:
                 for method, path, status in asked:
                     head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
@@ -151,7 +152,7 @@ async def test_what_is_no_message_is_refused_in_json_rpc(body: bytes, type: str,
 @pytest.mark.parametrize("value", [rb'"\ud800"', b"NaN", b'"\xff"', b"[" * 100_000])
 async def test_a_request_that_is_not_json_is_refused_at_once_with_its_id(value: bytes) -> None:
     body = b'{"jsonrpc":"2.0","id":"seven","method":"tools/call","params":{"a":%b}}' % value
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         async with served() as gateway, client_of(gateway) as client, client.post(body) as response:
             assert response.status == 400
             answer = await response.json()
@@ -177,7 +178,7 @@ async def test_a_body_that_does_not_end_is_given_up() -> None:
         yield b"{"
         await anyio.sleep_forever()
 
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         async with served(proxy=quick(read_timeout=0.05)) as gateway, aiohttp.ClientSession() as http:
             headers = {"Content-Type": "application/json"}
             async with http.post(f"{gateway.url}/mcp", data=endless(), headers=headers) as response:
@@ -203,7 +204,7 @@ async def test_bytes_that_are_no_text_in_a_header_are_no_crash(method: str, head
     headers = {"Host": b"localhost", "Content-Type": b"application/json", "Content-Length": str(len(body)).encode()}
     lines = [f"{method} /mcp HTTP/1.1".encode()]
     lines += [name.encode() + b": " + value for name, value in {**headers, header: b"\xff\xfe"}.items()]
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         async with served() as gateway:
             host, _, port = gateway.url.removeprefix("http://").partition(":")
             async with await anyio.connect_tcp(host, int(port)) as connection:
@@ -240,7 +241,7 @@ def post_and_take_nothing(served: Served, client: RawClient, body: bytes) -> boo
 
 @pytest.mark.parametrize("head", [b"", b"POST /mcp HTTP/1.1\r\nHost: localhost\r\n"])
 async def test_r8_a_connection_without_a_whole_request_head_is_closed(head: bytes) -> None:
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         async with served(proxy=quick(connection_idle=0.05)) as gateway:
             stream = await anyio.connect_tcp("127.0.0.1", int(gateway.url.rpartition(":")[2]))
             async with stream:
@@ -262,7 +263,7 @@ async def test_a_compressed_body_is_refused_with_what_would_do() -> None:
 
 @pytest.mark.parametrize("accept", ["application/json", "text/event-stream"])
 async def test_r8_r23_a_client_that_takes_nothing_is_disconnected_and_nobody_else_notices(accept: str) -> None:
-    with anyio.fail_after(10):
+    with anyio.fail_after(GUARD):
         async with (
             served(proxy=quick(write_timeout=0.2)) as gateway,
             client_of(gateway) as client,
@@ -287,7 +288,7 @@ async def test_r9_stopping_lets_calls_end_and_ends_idle_streams_at_once() -> Non
     held = Held()
     gateway = FakeGateway()
     gateway.answers["tools/call"] = held
-    with anyio.fail_after(10):
+    with anyio.fail_after(GUARD):
         async with (
             served(gateway, quick(stream_after=0.01)) as running,
             client_of(running) as busy,
@@ -310,7 +311,7 @@ async def test_r9_a_call_that_does_not_end_is_cut_off_when_the_grace_is_over() -
     held = Held()
     gateway = FakeGateway()
     gateway.answers["tools/call"] = held
-    with anyio.fail_after(10):
+    with anyio.fail_after(GUARD):
         async with (
             served(gateway, quick(stream_after=0.01, shutdown_grace=0.1)) as running,
             client_of(running) as client,
@@ -330,7 +331,7 @@ async def test_r9_a_call_that_does_not_end_delays_the_stop_by_one_grace_and_not_
     held = Held()
     gateway = FakeGateway()
     gateway.answers["tools/call"] = held
-    with anyio.fail_after(10):
+    with anyio.fail_after(GUARD):
         async with (
             served(gateway, quick(stream_after=0.01, shutdown_grace=0.6)) as running,
             client_of(running) as client,

@@ -26,6 +26,7 @@ from tests.downstream import modern
 from tests.downstream.client import EventReader, RawClient, client_of, initialize, request
 from tests.fakes.gateway import FakeGateway, Held, Served, edge_of, quick, served
 from tests.fakes.issuer import FakeIssuer, issuing, pair
+from tests.timeouts import GUARD
 
 pytestmark = pytest.mark.anyio
 
@@ -44,7 +45,7 @@ def oauth(issuer: FakeIssuer, **more: Any) -> Authentication:
 
 @asynccontextmanager
 async def protected(**more: Any) -> AsyncIterator[tuple[Served, FakeIssuer, RawClient]]:
-    with anyio.fail_after(10):
+    with anyio.fail_after(GUARD):
         async with (
             issuing() as issuer,
             served(authentication=oauth(issuer, **more)) as gateway,
@@ -148,7 +149,7 @@ async def test_a_bad_token_is_401_with_the_error_and_why(changes: dict[str, Any]
     ],
 )
 async def test_a_token_is_for_the_endpoint_that_it_names_or_for_all(audience: str, path: str, status: int) -> None:
-    with anyio.fail_after(10):
+    with anyio.fail_after(GUARD):
         async with (
             issuing() as issuer,
             served(authentication=oauth(issuer)) as gateway,
@@ -173,7 +174,7 @@ async def test_a_host_header_cannot_choose_the_port_that_a_token_is_for() -> Non
 
 async def test_r42_behind_a_proxy_tokens_are_for_the_public_url() -> None:
     proxy = quick(public_url="https://gw.example/tools/")
-    with anyio.fail_after(10):
+    with anyio.fail_after(GUARD):
         async with (
             issuing() as issuer,
             served(proxy=proxy, authentication=oauth(issuer)) as gateway,
@@ -234,7 +235,7 @@ async def test_nobody_unknown_has_a_body_read() -> None:
         sent.set()
         await anyio.sleep_forever()
 
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         async with served(authentication=KEYS) as gateway, aiohttp.ClientSession() as http:
             async with http.post(f"{gateway.url}/mcp", data=endless()) as response:
                 assert response.status == 401
@@ -309,7 +310,7 @@ async def test_r39_a_session_its_streams_and_its_end_are_its_principals() -> Non
     held = Held()
     gateway = FakeGateway()
     gateway.answers["tools/call"] = held
-    with anyio.fail_after(10):
+    with anyio.fail_after(GUARD):
         async with (
             served(gateway, quick(stream_after=0.01), authentication=KEYS) as running,
             client_of(running) as ann,
@@ -337,7 +338,7 @@ async def test_r39_a_session_its_streams_and_its_end_are_its_principals() -> Non
 
 
 async def test_r39_posts_beside_an_event_stream_are_its_principals() -> None:
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         async with (
             served(authentication=KEYS) as gateway,
             aiohttp.ClientSession() as http,
@@ -373,7 +374,7 @@ async def test_a_token_for_an_event_stream_is_good_for_its_posts() -> None:
 
 async def test_r54_event_streams_are_limited_for_each_caller() -> None:
     proxy = quick(LimitSettings(max_streams_per_principal=2))
-    with anyio.fail_after(10):
+    with anyio.fail_after(GUARD):
         async with served(proxy=proxy, authentication=KEYS) as gateway, client_of(gateway) as client:
             listen = modern.request(1, "subscriptions/listen", {"notifications": {}})
             bobs = {**modern.headers_of(listen), **BOB}
@@ -438,7 +439,7 @@ async def ends(streams: tuple[EventReader, EventReader, EventReader]) -> None:
 
 
 async def test_r39_a_reload_that_revokes_a_key_ends_its_open_streams_and_no_others() -> None:
-    with anyio.fail_after(10):
+    with anyio.fail_after(GUARD):
         async with (
             served(authentication=keys(ann=[], bob=[])) as gateway,
             client_of(gateway) as anns,
@@ -456,7 +457,7 @@ async def test_r39_a_reload_that_revokes_a_key_ends_its_open_streams_and_no_othe
 
 
 async def test_a_reload_that_takes_a_role_away_tells_sessions_streams_by_the_new_roles_and_ends_the_others() -> None:
-    with anyio.fail_after(10):
+    with anyio.fail_after(GUARD):
         async with (
             served(authentication=keys(ann=["admin"])) as gateway,
             client_of(gateway) as client,
@@ -480,7 +481,7 @@ async def test_streams_end_when_their_token_expires() -> None:
 
 
 async def test_a_reload_that_demands_authentication_ends_the_streams_of_those_who_had_none() -> None:
-    with anyio.fail_after(10):
+    with anyio.fail_after(GUARD):
         async with (
             served(authentication=Authentication()) as gateway,
             client_of(gateway) as client,

@@ -18,6 +18,7 @@ from mcproxy.downstream.front.operators import Operators, for_operators
 from mcproxy.http import server
 from mcproxy.settings import Proxy, Settings
 from tests.fakes.gateway import FakeGateway, edge_of, served
+from tests.timeouts import GUARD
 
 pytestmark = pytest.mark.anyio
 
@@ -51,7 +52,7 @@ async def page(given: Settings, allowed_hosts: tuple[str, ...] = ()) -> AsyncIte
 
         application = web.Application()
         application.router.add_get("/ui", look)
-        with anyio.fail_after(5):
+        with anyio.fail_after(GUARD):
             async with TestClient(TestServer(application)) as client:
                 yield client
 
@@ -121,7 +122,7 @@ async def test_a_route_for_operators_needs_the_role(shown: str | None, status: i
         return await Authenticator(running.context, running.identity)(request)
 
     route = server.Route("GET", "/metrics", for_operators(report, identify, lambda: given))
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         async with (
             served(authentication=given.access.authentication, extra_routes=[route]) as running,
             ClientSession() as http,

@@ -16,6 +16,7 @@ from mcproxy.downstream.front.stdio import serve_stdio
 from mcproxy.settings import LimitSettings, Proxy
 from tests.downstream.client import initialize, notification, request
 from tests.fakes.gateway import FakeGateway, Held, asking, edge_of, quick
+from tests.timeouts import GUARD
 
 pytestmark = pytest.mark.anyio
 
@@ -79,7 +80,7 @@ async def piped(
 
 
 async def test_a_session_opens_and_answers() -> None:
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         async with piped() as client:
             assert (await client.open())["result"]["serverInfo"]["name"] == "fake"
             assert (await client.ask(request("1", "tools/list")))["id"] == "1"
@@ -87,7 +88,7 @@ async def test_a_session_opens_and_answers() -> None:
 
 async def test_r12_it_ends_when_its_input_ends() -> None:
     gateway = FakeGateway()
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         async with piped(gateway) as client:
             await client.open()
             client.close()
@@ -99,7 +100,7 @@ async def test_r12_calls_in_flight_may_end_first() -> None:
     held = Held()
     gateway = FakeGateway()
     gateway.answers["tools/call"] = held
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         async with piped(gateway) as client:
             await client.open()
             await client.send(request(1, "tools/call"))
@@ -114,7 +115,7 @@ async def test_r12_but_not_for_ever() -> None:
     held = Held()
     gateway = FakeGateway()
     gateway.answers["tools/call"] = held
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         async with piped(gateway, quick(shutdown_grace=0.01)) as client:
             await client.open()
             await client.send(request(1, "tools/call"))
@@ -128,7 +129,7 @@ async def test_r9_told_to_stop_it_lets_calls_end_and_takes_no_more() -> None:
     held, stop = Held(), anyio.Event()
     gateway = FakeGateway()
     gateway.answers["tools/call"] = held
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         async with piped(gateway, stop=stop) as client:
             await client.open()
             await client.send(request(1, "tools/call"))
@@ -143,7 +144,7 @@ async def test_r9_told_to_stop_it_lets_calls_end_and_takes_no_more() -> None:
 
 async def test_r9_told_to_stop_it_ends_though_its_input_stays_open() -> None:
     stop = anyio.Event()
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         async with piped(stop=stop) as client:
             await client.open()
             stop.set()
@@ -155,7 +156,7 @@ async def test_r9_a_call_that_outlasts_the_grace_is_answered_that_its_outcome_is
     held, stop = Held(), anyio.Event()
     gateway = FakeGateway()
     gateway.answers["tools/call"] = held
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         async with piped(gateway, quick(shutdown_grace=0.01), stop) as client:
             await client.open(version="2025-03-26")
             call = request(1, "tools/call")
@@ -169,7 +170,7 @@ async def test_r9_a_call_that_outlasts_the_grace_is_answered_that_its_outcome_is
 
 
 async def test_it_ends_when_nobody_reads_its_output() -> None:
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         async with piped(proxy=quick(write_timeout=0.05)) as client:
             await client.open()
             await client.send(request(1, "tools/call", {"padding": "x" * 1_000_000}))
@@ -178,7 +179,7 @@ async def test_it_ends_when_nobody_reads_its_output() -> None:
 
 @pytest.mark.parametrize("junk", [b"{\n", b"\xff\xfe\n", b"[1,2\n", b"null\n", b'"\n', b"[]\n"])
 async def test_junk_is_answered_and_survived(junk: bytes) -> None:
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         async with piped() as client:
             await client.open()
             answer = await client.ask(junk)
@@ -188,21 +189,21 @@ async def test_junk_is_answered_and_survived(junk: bytes) -> None:
 
 
 async def test_a_byte_order_mark_is_no_junk() -> None:
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         async with piped() as client:
             await client.send(b"\xef\xbb\xbf")
             assert "result" in await client.open()
 
 
 async def test_empty_lines_are_skipped() -> None:
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         async with piped() as client:
             await client.send(b"\n \r\n")
             assert (await client.ask(request(1, "ping")))["id"] == 1
 
 
 async def test_lines_of_many_mebibytes_go_both_ways() -> None:
-    with anyio.fail_after(20):
+    with anyio.fail_after(GUARD):
         async with piped() as client:
             await client.open()
             padding = "x" * (8 << 20)
@@ -214,7 +215,7 @@ async def test_lines_of_many_mebibytes_go_both_ways() -> None:
 
 
 async def test_a_line_over_the_limit_is_refused_and_the_next_one_served() -> None:
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         async with piped(proxy=quick(LimitSettings(max_body_bytes=1000))) as client:
             await client.open()
             answer = await client.ask(request(1, "tools/call", {"padding": "x" * 100_000}))
@@ -225,7 +226,7 @@ async def test_a_line_over_the_limit_is_refused_and_the_next_one_served() -> Non
 async def test_a_question_is_answered_on_the_same_pipe() -> None:
     gateway = FakeGateway()
     gateway.answers["tools/call"] = asking("sampling/createMessage")
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         async with piped(gateway) as client:
             await client.open({"sampling": {}})
             question = await client.ask(request(1, "tools/call"))
@@ -237,7 +238,7 @@ async def test_r25_a_cancelled_call_gets_no_answer() -> None:
     held = Held()
     gateway = FakeGateway()
     gateway.answers["tools/call"] = held
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         async with piped(gateway) as client:
             await client.open()
             await client.send(request(1, "tools/call"))
@@ -249,7 +250,7 @@ async def test_r25_a_cancelled_call_gets_no_answer() -> None:
 
 async def test_what_else_prints_does_not_reach_the_client() -> None:
     sent = "\n".join(json.dumps(message) for message in (initialize(), request(1, "tools/list")))
-    with anyio.fail_after(20):
+    with anyio.fail_after(GUARD):
         done = await anyio.run_process([sys.executable, "-m", "tests.fakes.stdio_gateway"], input=sent.encode())
     assert [json.loads(line)["id"] for line in done.stdout.splitlines()] == [0, 1]
     assert b"not a message" in done.stderr
@@ -258,7 +259,7 @@ async def test_what_else_prints_does_not_reach_the_client() -> None:
 async def test_a_regular_file_can_be_served(tmp_path: Any) -> None:
     source, target = tmp_path / "in", tmp_path / "out"
     source.write_text("\n".join(json.dumps(message) for message in (initialize(), request(1, "tools/list"))))
-    with anyio.fail_after(5), source.open() as stdin, target.open("w") as stdout:
+    with anyio.fail_after(GUARD), source.open() as stdin, target.open("w") as stdout:
         async with edge_of(FakeGateway()) as context:
             await serve_stdio(context, stdin.fileno(), stdout.fileno())
     assert [json.loads(line)["id"] for line in target.read_text().splitlines()] == [0, 1]
@@ -275,7 +276,7 @@ NOT_JSON = {
 @pytest.mark.parametrize("value", NOT_JSON.values(), ids=NOT_JSON.keys())
 @pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"], ids=["plain", "marked"])
 async def test_a_request_that_is_not_json_is_answered_at_once_with_its_id(mark: bytes, value: bytes) -> None:
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         async with piped() as client:
             await client.open()
             await client.send(mark + b'{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"a":%b}}\n' % value)
@@ -287,7 +288,7 @@ async def test_a_request_that_is_not_json_is_answered_at_once_with_its_id(mark: 
 async def test_an_answer_that_is_not_json_fails_the_call_that_asked_at_once(value: bytes) -> None:
     gateway = FakeGateway()
     gateway.answers["tools/call"] = asking("roots/list")
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         async with piped(gateway) as client:
             await client.open(capabilities={"roots": {}})
             await client.send(request(1, "tools/call"))

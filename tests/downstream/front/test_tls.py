@@ -16,6 +16,7 @@ from mcproxy.settings.access.authentication import Authentication
 from tests.downstream.client import client_of, initialize
 from tests.fakes.certificates import Authority
 from tests.fakes.gateway import served
+from tests.timeouts import GUARD
 
 pytestmark = pytest.mark.anyio
 
@@ -29,7 +30,7 @@ def settings(folder: Path, authority: Authority, **more: object) -> Tls:
 
 async def test_with_a_certificate_the_gateway_speaks_https_alone(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
-    with anyio.fail_after(10):
+    with anyio.fail_after(GUARD):
         async with served(tls=tls.context(settings(tmp_path, authority))) as gateway, aiohttp.ClientSession() as http:
             assert gateway.url.startswith("https://127.0.0.1:")
             async with http.post(f"{gateway.url}/mcp", json=initialize(), ssl=authority.client()) as response:
@@ -53,7 +54,7 @@ async def test_older_tls_than_the_minimum_is_not_spoken(
     client = authority.client()
     client.maximum_version = spoken
     context = tls.context(settings(tmp_path, authority, minimum_version=minimum))
-    with anyio.fail_after(10):
+    with anyio.fail_after(GUARD):
         async with served(tls=context) as gateway, aiohttp.ClientSession() as http:
             try:
                 async with http.post(f"{gateway.url}/mcp", json=initialize(), ssl=client) as response:
@@ -67,7 +68,7 @@ async def test_older_tls_than_the_minimum_is_not_spoken(
 async def test_a_clients_certificate_is_who_asks(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     context = tls.context(settings(tmp_path, authority, client_ca=authority.file))
-    with anyio.fail_after(10):
+    with anyio.fail_after(GUARD):
         async with served(authentication=CERTIFICATES, tls=context) as gateway, client_of(gateway) as client:
             device = authority.client(authority.issue("device", "sensor-7"))
             async with client.http.post(client.url, json=initialize(), ssl=device) as response:
@@ -81,7 +82,7 @@ async def test_where_certificates_are_required_nobody_connects_without_a_good_on
     authority, stranger = Authority(tmp_path), Authority(tmp_path, "stranger")
     files = stranger.issue("forged", "sensor-7") if shown != "nothing" else None
     context = tls.context(settings(tmp_path, authority, client_ca=authority.file))
-    with anyio.fail_after(10):
+    with anyio.fail_after(GUARD):
         async with served(authentication=CERTIFICATES, tls=context) as gateway, aiohttp.ClientSession() as http:
             with pytest.raises((aiohttp.ClientError, ConnectionError)):
                 await http.post(f"{gateway.url}/mcp", json=initialize(), ssl=authority.client(files))
@@ -91,7 +92,7 @@ async def test_where_certificates_are_required_nobody_connects_without_a_good_on
 async def test_where_certificates_are_optional_who_shows_none_is_nobody(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     context = tls.context(settings(tmp_path, authority, client_ca=authority.file, client_certificate="optional"))
-    with anyio.fail_after(10):
+    with anyio.fail_after(GUARD):
         async with served(authentication=CERTIFICATES, tls=context) as gateway, aiohttp.ClientSession() as http:
             async with http.post(f"{gateway.url}/mcp", json=initialize(), ssl=authority.client()) as response:
                 assert response.status == 401
@@ -105,7 +106,7 @@ async def test_new_connections_get_the_certificate_that_is_in_the_files_now(tmp_
     given = settings(tmp_path, first)
     context = tls.context(given)
     assert context is not None
-    with anyio.fail_after(10):
+    with anyio.fail_after(GUARD):
         async with served(tls=context) as gateway:
             second.issue("server", "gateway")
             tls.renew(context, given)
@@ -126,7 +127,7 @@ async def test_a_certificate_that_does_not_fit_takes_nobodys_place(tmp_path: Pat
     shutil.copyfile(another.key if broken == "key" else authority.file, getattr(given, broken))
     with pytest.raises(OSError):  # noqa: PT011  # `ssl` says it in words that differ from version to version
         tls.renew(context, given)
-    with anyio.fail_after(10):
+    with anyio.fail_after(GUARD):
         async with (
             served(tls=context) as gateway,
             aiohttp.ClientSession() as http,

@@ -11,6 +11,7 @@ from mcproxy.call.identity import ANONYMOUS, Caller
 from mcproxy.downstream.handshake.client_requests import ask, check_declared
 from mcproxy.pending_requests import PeerGone, PendingRequests
 from mcproxy.protocol.jsonrpc import Message, Notification, Request, raw
+from tests.timeouts import GUARD
 
 pytestmark = pytest.mark.anyio
 
@@ -58,7 +59,7 @@ def test_a_client_is_asked_what_it_declared_and_nothing_else(
 
 async def test_a_question_that_stays_unanswered_is_given_up_and_taken_back() -> None:
     sent: list[Message] = []
-    with anyio.fail_after(5), pytest.raises(McpError, match="ask_timeout") as refusal:
+    with anyio.fail_after(GUARD), pytest.raises(McpError, match="ask_timeout") as refusal:
         await ask(PendingRequests(), caller({"roots": {}}), question("roots/list"), sent.append, 0.01)
     assert refusal.value.reason is Reason.TIMEOUT
     asked, taken_back = sent
@@ -70,5 +71,5 @@ async def test_a_client_that_is_gone_is_not_waited_for() -> None:
     def gone(message: Message) -> None:
         raise PeerGone("it hung up")
 
-    with anyio.fail_after(5), pytest.raises(McpError, match="it hung up"):
+    with anyio.fail_after(GUARD), pytest.raises(McpError, match="it hung up"):
         await ask(PendingRequests(), caller({"roots": {}}), question("roots/list"), gone, 60)

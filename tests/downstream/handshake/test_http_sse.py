@@ -18,6 +18,7 @@ from mcproxy.protocol.methods import Kind
 from mcproxy.settings import LimitSettings
 from tests.downstream.client import EventReader, initialize, notification, request
 from tests.fakes.gateway import FakeGateway, Held, IdentifiedBy, Served, asking, nobody_waits, quick, served
+from tests.timeouts import GUARD
 
 pytestmark = pytest.mark.anyio
 
@@ -41,7 +42,7 @@ class SseClient:
 @asynccontextmanager
 async def streaming(gateway: Served, path: str = "/sse", **headers: str) -> AsyncIterator[SseClient]:
     async with (
-        aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=10)) as http,
+        aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=GUARD)) as http,
         http.get(gateway.url + path, headers={"Accept": "text/event-stream", **headers}) as response,
     ):
         assert response.status == 200, await response.text()
@@ -54,7 +55,7 @@ async def streaming(gateway: Served, path: str = "/sse", **headers: str) -> Asyn
 
 @pytest.mark.parametrize("path", ["/sse", "/servers/up/sse"])
 async def test_answers_come_on_the_stream(path: str) -> None:
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         async with served() as gateway, streaming(gateway, path) as client:
             await client.open()
             assert await client.post(request("a", "tools/list")) == 202
@@ -63,7 +64,7 @@ async def test_answers_come_on_the_stream(path: str) -> None:
 
 
 async def test_changes_come_once_the_client_is_ready_for_them() -> None:
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         async with served() as gateway, streaming(gateway) as client:
             await client.post(initialize("2024-11-05"))
             assert "result" in await client.events.message()
@@ -75,7 +76,7 @@ async def test_changes_come_once_the_client_is_ready_for_them() -> None:
 async def test_a_question_comes_on_the_stream_and_its_answer_is_posted() -> None:
     gateway = FakeGateway()
     gateway.answers["tools/call"] = asking("roots/list")
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         async with served(gateway) as running, streaming(running) as client:
             await client.open({"roots": {}})
             await client.post(request(1, "tools/call"))
@@ -89,7 +90,7 @@ async def test_the_session_and_its_calls_end_with_the_stream() -> None:
     held = Held()
     gateway = FakeGateway()
     gateway.answers["tools/call"] = held
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         async with served(gateway) as running:
             async with streaming(running) as client:
                 await client.open()
@@ -102,7 +103,7 @@ async def test_the_session_and_its_calls_end_with_the_stream() -> None:
 
 
 async def test_requests_before_initialize_are_refused_but_for_ping() -> None:
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         async with served() as gateway, streaming(gateway) as client:
             await client.post(request(1, "ping"))
             assert (await client.events.message())["result"] == {}
@@ -111,7 +112,7 @@ async def test_requests_before_initialize_are_refused_but_for_ping() -> None:
 
 
 async def test_a_second_initialize_is_refused() -> None:
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         async with served() as gateway, streaming(gateway) as client:
             await client.open()
             await client.post(initialize())
@@ -120,7 +121,7 @@ async def test_a_second_initialize_is_refused() -> None:
 
 
 async def test_a_batch_is_answered_as_one() -> None:
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         async with served() as gateway, streaming(gateway) as client:
             await client.open(version="2025-03-26")
             await client.post([request(1, "ping"), request(2, "tools/list")])
@@ -134,7 +135,7 @@ async def by_header(request: Request) -> Principal:
 
 
 async def test_r39_messages_for_anothers_stream_look_unknown() -> None:
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         async with (
             served(identify=IdentifiedBy(by_header)) as gateway,
             streaming(gateway, **{"X-User": "ann"}) as client,
@@ -144,7 +145,7 @@ async def test_r39_messages_for_anothers_stream_look_unknown() -> None:
 
 
 async def test_r7_an_idle_stream_has_keep_alives() -> None:
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         async with served(proxy=quick(keep_alive=0.01)) as gateway, streaming(gateway) as client:
             assert await client.events.response.content.readuntil(b":\n\n")
 
@@ -154,7 +155,7 @@ async def test_r7_a_stream_on_which_nothing_comes_has_keep_alives_however_much_i
         while True:
             await client.post(notification("notifications/progress"))
 
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         async with served(proxy=quick(keep_alive=0.25)) as gateway, streaming(gateway) as client:
             await client.open()
             async with anyio.create_task_group() as tasks:
@@ -187,7 +188,7 @@ async def test_streams_are_limited() -> None:
 
 
 async def test_r9_a_stream_without_calls_ends_at_once() -> None:
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         async with served() as gateway, streaming(gateway) as opened, streaming(gateway) as unopened:
             await opened.open()
             gateway.stop.set()
@@ -198,7 +199,7 @@ async def test_r9_a_stream_without_calls_ends_at_once() -> None:
 
 async def test_r54_nothing_is_held_of_what_a_client_left_unread() -> None:
     gc.collect()
-    with anyio.fail_after(10):
+    with anyio.fail_after(GUARD):
         async with served() as gateway:
             async with streaming(gateway) as client:
                 await client.open()
@@ -215,7 +216,7 @@ def _outboxes() -> list[SendBuffer]:
 
 
 async def test_r54_a_stream_goes_on_without_a_task() -> None:
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         async with served() as gateway, streaming(gateway) as client:
             await nobody_waits()
             await client.open()

@@ -22,6 +22,7 @@ from mcproxy.settings import LimitSettings
 from tests.depth import examples
 from tests.downstream.client import initialize, request
 from tests.fakes.gateway import FakeGateway, edge_of, quick
+from tests.timeouts import GUARD
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers(-9, 9) | st.floats(-1, 1) | st.text(max_size=3),
@@ -62,7 +63,7 @@ async def converse(sent: list[Any]) -> list[Any]:
             except InvalidMessage:
                 continue
         if pipe.session is not None:
-            with anyio.fail_after(5):
+            with anyio.fail_after(GUARD):
                 await pipe.session.wait_idle()
         received = pipe.send_buffer.take()
         pipe.end()

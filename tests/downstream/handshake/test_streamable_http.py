@@ -19,6 +19,7 @@ from mcproxy.protocol.methods import Kind
 from mcproxy.settings import LimitSettings
 from tests.downstream.client import EventReader, client_of, initialize, notification, request
 from tests.fakes.gateway import FakeGateway, Held, IdentifiedBy, asking, quick, served
+from tests.timeouts import GUARD
 
 pytestmark = pytest.mark.anyio
 
@@ -35,7 +36,7 @@ async def reporting(call: Call) -> Outcome:
 
 
 async def test_a_session_opens_and_answers_in_json() -> None:
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         async with served() as gateway, client_of(gateway) as client:
             answer = await client.open()
             assert answer["result"]["serverInfo"] == {"name": "fake", "version": "1"}
@@ -50,7 +51,7 @@ async def test_a_session_opens_and_answers_in_json() -> None:
     [("2024-11-05", "2024-11-05"), ("2025-03-26", "2025-03-26"), ("2099-01-01", "2025-11-25"), ("", "2025-11-25")],
 )
 async def test_r58_an_unknown_version_is_negotiated_down(asked: str, given: str) -> None:
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         async with served() as gateway, client_of(gateway) as client:
             answer = await client.ask(initialize(asked))
             assert answer["result"]["protocolVersion"] == given
@@ -69,7 +70,7 @@ async def test_r58_an_unknown_version_is_negotiated_down(asked: str, given: str)
     ],
 )
 async def test_r55_any_accept_is_served_in_a_form_that_it_admits(accept: str | None, form: str) -> None:
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         async with served() as gateway, client_of(gateway) as client:
             async with client.post(initialize(), accept=accept) as response:
                 assert response.content_type == form
@@ -104,7 +105,7 @@ async def test_an_endpoint_that_is_no_upstream_is_not_there() -> None:
 
 
 async def test_r62_a_stream_begins_only_where_something_precedes_the_result() -> None:
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         async with served(answering(reporting)) as gateway, client_of(gateway) as client:
             await client.open()
             params = {"name": "t", "_meta": {"progressToken": 7}}
@@ -125,7 +126,7 @@ async def test_r59_event_streams_are_neither_buffered_nor_stored() -> None:
 
 @pytest.mark.parametrize("token", [7, "7", ""])
 async def test_r24_progress_has_the_clients_own_token_with_its_type(token: int | str) -> None:
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         async with served(answering(reporting)) as gateway, client_of(gateway) as client:
             await client.open()
             params = {"name": "t", "_meta": {"progressToken": token, "mine": 1}}
@@ -163,7 +164,7 @@ async def test_r52_bytes_are_counted_whatever_form_they_come_in() -> None:
 
 async def test_r24_no_progress_after_the_result() -> None:
     held = Held()
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         async with served(answering(held)) as gateway, client_of(gateway) as client:
             await client.open()
             async with client.listen() as events:
@@ -176,7 +177,7 @@ async def test_r24_no_progress_after_the_result() -> None:
 
 
 async def test_r24_equal_ids_of_two_clients_do_not_meet() -> None:
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         async with served() as gateway, client_of(gateway) as one, client_of(gateway) as other:
             await one.open()
             await other.open()
@@ -196,7 +197,7 @@ async def test_a_json_only_client_gets_json_however_much_precedes_it() -> None:
 async def test_r7_a_long_post_becomes_a_stream_with_keep_alives() -> None:
     held = Held()
     proxy = quick(stream_after=0.01, keep_alive=0.01)
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         async with served(answering(held), proxy) as gateway, client_of(gateway) as client:
             await client.open("2025-03-26")
             async with client.post(request(1, "tools/call")) as response:
@@ -207,7 +208,7 @@ async def test_r7_a_long_post_becomes_a_stream_with_keep_alives() -> None:
 
 
 async def test_streams_of_2025_11_25_begin_with_an_event_to_come_back_to() -> None:
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         async with served() as gateway, client_of(gateway) as client:
             await client.open()
             async with client.post(request(1, "ping"), accept="text/event-stream") as response:
@@ -224,7 +225,7 @@ async def test_r25_cancelling_reaches_exactly_the_call_that_is_meant() -> None:
         return await (one if call.params["name"] == raw("one") else other)(call)
 
     gateway.answers["tools/call"] = either
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         async with served(gateway) as running, client_of(running) as client, anyio.create_task_group() as tasks:
             await client.open()
             answers: dict[object, int] = {}
@@ -237,7 +238,7 @@ async def test_r25_cancelling_reaches_exactly_the_call_that_is_meant() -> None:
             tasks.start_soon(call, "7", "other")
             await one.arrived.wait()
             await other.arrived.wait()
-            with anyio.fail_after(1):
+            with anyio.fail_after(GUARD):
                 await client.tell(notification("notifications/cancelled", {"requestId": 7}))
                 await one.cancelled.wait()
             assert not other.cancelled.is_set()
@@ -248,7 +249,7 @@ async def test_r25_cancelling_reaches_exactly_the_call_that_is_meant() -> None:
 
 async def test_r25_a_dropped_connection_cancels_nothing_and_the_answer_waits_for_its_client() -> None:
     held = Held()
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         async with served(answering(held), quick(stream_after=0.01)) as gateway, client_of(gateway) as client:
             await client.open()
             async with client.post(request(1, "tools/call")) as response:
@@ -263,7 +264,7 @@ async def test_r25_a_dropped_connection_cancels_nothing_and_the_answer_waits_for
 
 
 async def test_a_resumed_stream_replays_only_its_own_events() -> None:
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         async with served(answering(reporting)) as gateway, client_of(gateway) as client:
             await client.open()
             ids: list[str] = []
@@ -288,7 +289,7 @@ async def test_nothing_is_resumed_after_an_event_that_never_was(made_up: str) ->
 
 
 async def test_changes_are_told_on_the_listening_stream_and_coalesce() -> None:
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         async with served() as gateway, client_of(gateway) as client:
             await client.open()
             listener = gateway.gateway.present[0]
@@ -308,7 +309,7 @@ async def test_changes_are_told_on_the_listening_stream_and_coalesce() -> None:
 
 
 async def test_r8_of_two_listening_streams_the_newest_is_told_and_the_older_ends() -> None:
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         async with served() as gateway, client_of(gateway) as client:
             await client.open()
             async with client.listen() as older, client.listen() as newer:
@@ -319,7 +320,7 @@ async def test_r8_of_two_listening_streams_the_newest_is_told_and_the_older_ends
 
 async def test_a_question_goes_to_the_stream_of_its_call_and_its_answer_back() -> None:
     gateway = answering(asking("elicitation/create", {"message": "?"}))
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         async with served(gateway) as running, client_of(running) as client:
             await client.open(capabilities={"elicitation": {}})
             async with client.post(request(1, "tools/call")) as response:
@@ -334,7 +335,7 @@ async def test_a_question_goes_to_the_stream_of_its_call_and_its_answer_back() -
 
 async def test_a_clients_own_error_passes_as_it_is() -> None:
     gateway = answering(asking("sampling/createMessage"))
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         async with served(gateway) as running, client_of(running) as client:
             await client.open(capabilities={"sampling": {}})
             async with client.post(request(1, "tools/call")) as response:
@@ -348,7 +349,7 @@ async def test_a_clients_own_error_passes_as_it_is() -> None:
 
 async def test_r25_a_question_is_taken_back_when_its_call_is_cancelled() -> None:
     gateway = answering(asking("sampling/createMessage"))
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         async with served(gateway) as running, client_of(running) as client:
             await client.open(capabilities={"sampling": {}})
             async with client.post(request(1, "tools/call")) as response:
@@ -361,7 +362,7 @@ async def test_r25_a_question_is_taken_back_when_its_call_is_cancelled() -> None
 
 
 async def test_batches_are_answered_together_in_2025_03_26() -> None:
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         async with served() as gateway, client_of(gateway) as client:
             await client.open("2025-03-26")
             batch = [request(1, "ping"), notification("notifications/initialized"), request("1", "tools/list"), 5]
@@ -395,7 +396,7 @@ async def test_batches_elsewhere_and_too_large_ones_are_refused(version: str, si
 
 async def test_a_duplicate_id_in_flight_is_refused() -> None:
     held = Held()
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         async with served(answering(held)) as gateway, client_of(gateway) as client:
             await client.open()
             async with anyio.create_task_group() as tasks:
@@ -408,7 +409,7 @@ async def test_a_duplicate_id_in_flight_is_refused() -> None:
 
 async def test_calls_at_once_are_bounded_by_session() -> None:
     held = Held()
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         proxy = quick(LimitSettings(max_calls_per_session=1))
         async with served(answering(held), proxy) as gateway, client_of(gateway) as client:
             await client.open()
@@ -441,7 +442,7 @@ async def test_r56_a_deleted_session_stays_deleted() -> None:
 
 async def test_r25_the_end_of_a_session_cancels_its_calls() -> None:
     held = Held()
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         async with served(answering(held)) as gateway, client_of(gateway) as client:
             await client.open()
             async with anyio.create_task_group() as tasks:
@@ -520,7 +521,7 @@ async def test_log_messages_go_out_at_the_sessions_level_and_info_until_it_sets_
         async with client.post(request(1, "tools/call"), accept="text/event-stream") as response:
             return [message["params"]["level"] for message in await EventReader(response).rest() if "method" in message]
 
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         async with served(answering(chatty)) as gateway, client_of(gateway) as client:
             await client.open()
             assert await heard() == ["info", "error"]
@@ -547,7 +548,7 @@ async def test_a_method_that_is_none_here_is_not_found(method: str) -> None:
 
 async def test_r54_two_hundred_abandoned_sessions_leave_nothing_behind() -> None:
     proxy = quick(LimitSettings(session_idle=0.4))
-    with anyio.fail_after(20):
+    with anyio.fail_after(GUARD):
         async with served(proxy=proxy) as gateway:
             for _ in range(200):
                 async with client_of(gateway) as client, client.post(initialize()) as response:
@@ -559,8 +560,8 @@ async def test_r54_two_hundred_abandoned_sessions_leave_nothing_behind() -> None
 
 
 async def test_a_session_with_an_open_stream_is_not_idle() -> None:
-    proxy = quick(LimitSettings(session_idle=0.5))
-    with anyio.fail_after(5):
+    proxy = quick(LimitSettings(session_idle=2))
+    with anyio.fail_after(GUARD):
         async with served(proxy=proxy) as gateway, client_of(gateway) as client, client_of(gateway) as other:
             await client.open()
             async with client.listen() as events:

@@ -13,6 +13,7 @@ import anyio
 import pytest
 
 from mcproxy.downstream.io.keep_alive import BATCH, KeepAlive
+from tests.timeouts import GUARD
 
 pytestmark = pytest.mark.anyio
 
@@ -41,7 +42,7 @@ class Stream:
 async def test_an_idle_stream_gets_keep_alives_again_and_again_and_none_too_soon() -> None:
     alive, stream = KeepAlive(lambda: INTERVAL), Stream()
     alive.add(stream)
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         await stream.heard.wait()
     alive.discard(stream)
     assert min(stream.silences) >= INTERVAL / 2
@@ -51,7 +52,7 @@ async def test_a_stream_that_is_written_to_gets_no_keep_alive_while_an_idle_one_
     alive, silent, busy = KeepAlive(lambda: INTERVAL), Stream(), Stream(written=float("inf"))
     alive.add(silent)
     alive.add(busy)
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         await silent.heard.wait()
     assert busy.silences == []
     alive.discard(silent)
@@ -63,7 +64,7 @@ async def test_a_stream_that_ended_gets_no_keep_alive() -> None:
     alive.add(ended)
     alive.discard(ended)
     alive.add(other)
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         await other.heard.wait()
     alive.discard(other)
     assert ended.silences == []
@@ -95,7 +96,7 @@ async def test_the_loop_turns_between_batches_of_keep_alives() -> None:
     streams = [Member(told) for _ in range(2 * BATCH)]
     for member in streams:
         alive.add(member)
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         await over.wait()
     for member in streams:
         alive.discard(member)
@@ -115,7 +116,7 @@ async def test_a_stream_that_ends_before_its_batch_gets_no_keep_alive() -> None:
     for member in streams:
         alive.add(member)
     alive.add(last)
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         await last.heard.wait()
     alive.discard(last)
     assert written == ["keep-alive"]
@@ -128,7 +129,7 @@ async def test_the_timer_keeps_nothing_of_the_context_of_the_first_stream() -> N
     CALL.reset(token)
     held = weakref.ref(call)
     del call, token
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         await stream.heard.wait()
     gc.collect()
     assert held() is None

@@ -18,6 +18,7 @@ from mcproxy.downstream.io.responses import Refusal
 from mcproxy.settings import LimitSettings
 from mcproxy.settings.access.authentication import Authentication
 from tests.fakes.gateway import FakeGateway, edge_of, quick
+from tests.timeouts import GUARD
 
 pytestmark = pytest.mark.anyio
 
@@ -67,7 +68,7 @@ async def door(found: Identified | Refusal, now: float = 1000) -> AsyncIterator[
         opened = Door(context, OpenStreams(context, wall=lambda: now), found)
         tasks.start_soon(opened.streams.judge_after_reloads)
         await anyio.wait_all_tasks_blocked()
-        with anyio.fail_after(5):
+        with anyio.fail_after(GUARD):
             yield opened
         tasks.cancel_scope.cancel()
 

@@ -7,6 +7,7 @@ import pytest
 
 from mcproxy.downstream.io.send_buffer import SendBuffer, pump
 from mcproxy.settings import LimitSettings
+from tests.timeouts import GUARD
 
 pytestmark = pytest.mark.anyio
 
@@ -83,7 +84,7 @@ async def test_a_wake_refills() -> None:
         box.close()
 
     box.refill = refill
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(pump, box, write)
             await looked.wait()

@@ -22,6 +22,7 @@ from tests.downstream.client import request as bare
 from tests.downstream.modern import SUBSCRIPTION, VERSION, request
 from tests.fakes.gateway import FakeGateway, Held, edge_of, quick
 from tests.judge import Judge
+from tests.timeouts import GUARD
 
 pytestmark = pytest.mark.anyio
 
@@ -78,7 +79,7 @@ async def piped(
 
 async def test_a_request_in_its_envelope_needs_no_handshake() -> None:
     gateway = FakeGateway()
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         async with piped(gateway) as client:
             client.send(request(1, "server/discover"))
             discovered = (await client.message())["result"]
@@ -90,7 +91,7 @@ async def test_a_request_in_its_envelope_needs_no_handshake() -> None:
 
 
 async def test_both_eras_share_the_pipe() -> None:
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         async with piped(FakeGateway()) as client:
             client.send(initialize())
             assert (await client.message())["result"]["protocolVersion"] == "2025-11-25"
@@ -113,7 +114,7 @@ async def test_both_eras_share_the_pipe() -> None:
     ],
 )
 async def test_what_cannot_be_served_is_refused_with_its_code(message: dict[str, Any], code: int) -> None:
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         async with piped(FakeGateway()) as client:
             client.send(message)
             answer = await client.message()
@@ -125,7 +126,7 @@ async def test_r25_a_cancelled_request_is_cancelled_and_never_answered() -> None
     held = Held()
     gateway = FakeGateway()
     gateway.answers["tools/call"] = held
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         async with piped(gateway) as client:
             client.send(request(1, "tools/call", CALL))
             await held.arrived.wait()
@@ -144,7 +145,7 @@ async def test_r47_a_slow_request_delays_no_other() -> None:
     held = Held()
     gateway = FakeGateway()
     gateway.answers["tools/call"] = held
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         async with piped(gateway) as client:
             client.send(request(1, "tools/call", CALL))
             client.send(request(2, "tools/list"))
@@ -159,7 +160,7 @@ async def test_an_id_in_flight_is_not_taken_twice() -> None:
     gateway = FakeGateway()
     gateway.answers["tools/call"] = held
     sent: list[Any] = []
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         async with piped(gateway) as client:
             client.send(request(1, "tools/call", CALL))
             client.send(request(1, "tools/list"))
@@ -173,7 +174,7 @@ async def test_too_many_requests_at_once_are_refused() -> None:
     held = Held()
     gateway = FakeGateway()
     gateway.answers["tools/call"] = held
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         async with piped(gateway, quick(LimitSettings(max_calls_per_session=1))) as client:
             client.send(request(1, "tools/call", CALL))
             client.send(request(2, "tools/list"))
@@ -191,7 +192,7 @@ async def test_r24_progress_has_the_token_of_its_request() -> None:
 
     gateway = FakeGateway()
     gateway.answers["tools/call"] = report
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         async with piped(gateway) as client:
             client.send(request(1, "tools/call", CALL, {"progressToken": "7"}))
             assert (await client.message())["params"]["progressToken"] == "7"
@@ -201,7 +202,7 @@ async def test_r24_progress_has_the_token_of_its_request() -> None:
 
 async def test_subscriptions_share_the_channel_each_under_its_own_id() -> None:
     gateway = FakeGateway()
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         async with piped(gateway) as client:
             for id in (1, "1"):
                 client.send(request(id, "subscriptions/listen", TOOLS))
@@ -222,7 +223,7 @@ async def test_r12_the_end_of_input_ends_all_with_streams_closed_and_calls_answe
     held = Held()
     gateway = FakeGateway()
     gateway.answers["tools/call"] = held
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         async with piped(gateway) as client:
             client.send(request("s", "subscriptions/listen", TOOLS))
             await client.message()
@@ -242,7 +243,7 @@ async def test_r9_told_to_stop_it_closes_streams_and_says_what_it_cut_off() -> N
     held, stop = Held(), anyio.Event()
     gateway = FakeGateway()
     gateway.answers["tools/call"] = held
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         async with piped(gateway, quick(shutdown_grace=0.1), stop) as client:
             client.send(request("s", "subscriptions/listen", TOOLS))
             await client.message()

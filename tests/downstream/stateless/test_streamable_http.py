@@ -20,6 +20,7 @@ from tests.downstream.client import EventReader, initialize, notification
 from tests.downstream.client import request as bare
 from tests.downstream.modern import ENVELOPE, PREFIX, VERSION, headers_of, modern_client_of, request
 from tests.fakes.gateway import FakeGateway, Held, IdentifiedBy, nobody_waits, quick, served
+from tests.timeouts import GUARD
 
 pytestmark = pytest.mark.anyio
 
@@ -49,7 +50,7 @@ TOOL = {"name": "t", "arguments": {"a": 1}}
 
 
 async def test_a_request_alone_is_answered_without_a_session() -> None:
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         async with served() as gateway, modern_client_of(gateway) as client:
             meta = {f"{PREFIX}/clientInfo": {"name": "c", "version": "1"}, "traceparent": "t"}
             async with client.post(request(1, "tools/call", TOOL, meta)) as response:
@@ -218,7 +219,7 @@ async def test_errors_have_the_codes_and_statuses_of_this_revision(code: int, st
 
 async def test_a_notification_is_accepted_and_does_nothing() -> None:
     held = Held()
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         async with (
             served(answering(held)) as gateway,
             modern_client_of(gateway) as client,
@@ -270,7 +271,7 @@ async def test_a_foreign_origin_is_refused() -> None:
 
 
 async def test_r62_a_stream_begins_where_a_notification_comes_first() -> None:
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         async with served(answering(chatty)) as gateway, modern_client_of(gateway) as client:
             meta = {"progressToken": "7", f"{PREFIX}/logLevel": "notice"}
             async with client.stream(request(1, "tools/call", TOOL, meta)) as events:
@@ -302,7 +303,7 @@ async def test_r24_nothing_follows_the_result() -> None:
 
 async def test_r7_a_late_answer_comes_on_a_stream_that_is_kept_alive() -> None:
     held = Held()
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         async with (
             served(answering(held), quick(stream_after=0.01, keep_alive=0.01)) as gateway,
             modern_client_of(gateway) as client,
@@ -348,7 +349,7 @@ async def test_r55_who_takes_json_alone_gets_the_answer_alone_however_late() -> 
 @pytest.mark.parametrize("stream_after", [5, 0.001])
 async def test_r25_the_clients_leaving_cancels_its_call(stream_after: float) -> None:
     held = Held()
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         async with served(answering(held), quick(stream_after=stream_after)) as gateway:
             async with modern_client_of(gateway) as client, anyio.create_task_group() as tasks:
 
@@ -359,7 +360,7 @@ async def test_r25_the_clients_leaving_cancels_its_call(stream_after: float) -> 
                 tasks.start_soon(call)
                 await held.arrived.wait()
                 tasks.cancel_scope.cancel()
-            with anyio.fail_after(0.5):
+            with anyio.fail_after(GUARD):
                 await held.cancelled.wait()
 
 
@@ -372,7 +373,7 @@ async def test_r25_a_client_that_left_while_it_was_identified_makes_no_call() ->
             await anyio.lowlevel.checkpoint()
         return Principal("ann")
 
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         async with served(identify=IdentifiedBy(identify)) as gateway, modern_client_of(gateway) as client:
 
             async def post() -> None:
@@ -393,7 +394,7 @@ async def test_r25_leaving_a_stream_cancels_its_call_and_no_other() -> None:
     async def answer(call: Call) -> Outcome:
         return await (first if b"first" in bytes(call.params["name"]) else second)(call)
 
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         async with (
             served(answering(answer), quick(stream_after=0.001)) as gateway,
             modern_client_of(gateway) as leaving,
@@ -410,7 +411,7 @@ async def test_r25_leaving_a_stream_cancels_its_call_and_no_other() -> None:
 
 async def test_r9_a_call_in_flight_is_answered_while_the_gateway_stops() -> None:
     held = Held()
-    with anyio.fail_after(10):
+    with anyio.fail_after(GUARD):
         async with served(answering(held)) as gateway, modern_client_of(gateway) as client:
             results: list[Any] = []
 
@@ -428,7 +429,7 @@ async def test_r9_a_call_in_flight_is_answered_while_the_gateway_stops() -> None
 @pytest.mark.parametrize("stream_after", [0.01, 60])
 async def test_r9_a_call_that_outlasts_the_grace_is_answered_that_its_outcome_is_unknown(stream_after: float) -> None:
     held = Held()
-    with anyio.fail_after(10):
+    with anyio.fail_after(GUARD):
         async with (
             served(answering(held), quick(stream_after=stream_after, shutdown_grace=0.1)) as gateway,
             modern_client_of(gateway) as client,
@@ -450,7 +451,7 @@ async def test_r9_a_call_that_outlasts_the_grace_is_answered_that_its_outcome_is
 
 
 async def test_both_eras_share_the_endpoint() -> None:
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         async with served() as gateway, modern_client_of(gateway) as modern, modern_client_of(gateway) as legacy:
             await legacy.raw.open()
             assert (await modern.result(request(1, "tools/list")))["resultType"] == "complete"
@@ -468,7 +469,7 @@ async def test_initialize_opens_a_session_whatever_its_header_says() -> None:
 
 
 async def test_the_official_client_finds_the_era_by_itself() -> None:
-    with anyio.fail_after(10):
+    with anyio.fail_after(GUARD):
         async with served() as gateway, Client(f"{gateway.url}/mcp") as client:
             assert client.protocol_version == VERSION
             assert [tool.name for tool in (await client.list_tools()).tools] == ["echo"]
@@ -484,7 +485,7 @@ async def test_the_official_client_hears_progress() -> None:
     async def on_progress(progress: float, total: float | None, message: str | None) -> None:
         heard.append(progress)
 
-    with anyio.fail_after(10):
+    with anyio.fail_after(GUARD):
         async with served(answering(chatty)) as gateway, Client(f"{gateway.url}/mcp", mode=VERSION) as client:
             await client.call_tool("t", {}, progress_callback=on_progress)
             assert heard == [1]
@@ -502,7 +503,7 @@ async def test_r8_a_client_that_takes_nothing_is_disconnected_and_its_call_cance
         finally:
             cancelled.set()
 
-    with anyio.fail_after(10):
+    with anyio.fail_after(GUARD):
         async with served(answering(flood), quick(write_timeout=0.2)) as gateway, modern_client_of(gateway) as client:
             message = request(1, "tools/call", TOOL, {f"{PREFIX}/logLevel": "debug"})
             async with client.stream(message) as events:

@@ -19,6 +19,7 @@ from mcproxy.protocol.methods import Kind
 from mcproxy.settings import LimitSettings
 from tests.downstream.modern import PREFIX, SUBSCRIPTION, modern_client_of, request
 from tests.fakes.gateway import FakeGateway, Held, Served, nobody_waits, quick, served
+from tests.timeouts import GUARD
 
 pytestmark = pytest.mark.anyio
 
@@ -56,7 +57,7 @@ def open_gateway() -> FakeGateway:
 
 @pytest.mark.parametrize("id", [1, "1", "s-1", 0])
 async def test_the_acknowledgement_comes_first_and_all_is_tagged_with_the_requests_id(id: int | str) -> None:
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         async with (
             served() as gateway,
             modern_client_of(gateway) as client,
@@ -91,7 +92,7 @@ async def test_r20_only_what_can_be_delivered_is_honoured() -> None:
         "resourcesListChanged": True,
         "resourceSubscriptions": ["a://ok", "a://refused", "a://too", "a://ok"],
     }
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         async with (
             served(gateway) as running,
             modern_client_of(running) as client,
@@ -103,7 +104,7 @@ async def test_r20_only_what_can_be_delivered_is_honoured() -> None:
 
 
 async def test_nothing_is_told_that_was_not_asked_for() -> None:
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         async with (
             served(open_gateway()) as gateway,
             modern_client_of(gateway) as client,
@@ -139,7 +140,7 @@ async def test_of_tasks_those_are_acknowledged_and_told_of_that_the_gateway_agre
 
     gateway = open_gateway()
     gateway.answers["subscriptions/listen"] = agree_to_some
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         async with (
             served(gateway) as running,
             modern_client_of(running) as client,
@@ -159,7 +160,7 @@ async def test_of_tasks_those_are_acknowledged_and_told_of_that_the_gateway_agre
 
 
 async def test_a_gateway_that_agrees_to_no_task_harms_no_other_wish() -> None:
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         async with (
             served(open_gateway()) as gateway,
             modern_client_of(gateway) as client,
@@ -169,7 +170,7 @@ async def test_a_gateway_that_agrees_to_no_task_harms_no_other_wish() -> None:
 
 
 async def test_tasks_are_named_by_those_alone_who_declare_them_and_not_without_bound() -> None:
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         async with served(open_gateway()) as gateway, modern_client_of(gateway) as client:
             status, refused = await client.answer(listen({"taskIds": ["1"]}))
     assert status == 400
@@ -182,7 +183,7 @@ async def test_tasks_are_named_by_those_alone_who_declare_them_and_not_without_b
 
 
 async def test_r23_a_storm_of_changes_is_told_once() -> None:
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         async with (
             served(open_gateway()) as gateway,
             modern_client_of(gateway) as client,
@@ -203,7 +204,7 @@ async def test_changes_before_the_acknowledgement_come_after_it() -> None:
     held = Held()
     gateway = open_gateway()
     gateway.answers["resources/subscribe"] = held
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         async with (
             served(gateway, quick(stream_after=0.01)) as running,
             modern_client_of(running) as client,
@@ -217,7 +218,7 @@ async def test_changes_before_the_acknowledgement_come_after_it() -> None:
 
 
 async def test_r25_leaving_ends_the_subscription_and_no_other() -> None:
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         async with (
             served() as gateway,
             modern_client_of(gateway) as leaving,
@@ -238,7 +239,7 @@ async def test_leaving_while_an_upstream_is_asked_cancels_that() -> None:
     held = Held()
     gateway = FakeGateway()
     gateway.answers["resources/subscribe"] = held
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         async with served(gateway, quick(stream_after=0.01)) as running, modern_client_of(running) as client:
             async with client.stream(listen({"resourceSubscriptions": ["a://b"]})):
                 await held.arrived.wait()
@@ -247,7 +248,7 @@ async def test_leaving_while_an_upstream_is_asked_cancels_that() -> None:
 
 
 async def test_r9_a_gateway_that_stops_ends_streams_with_their_closing_result() -> None:
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         async with (
             served() as gateway,
             modern_client_of(gateway) as client,
@@ -261,7 +262,7 @@ async def test_r9_a_gateway_that_stops_ends_streams_with_their_closing_result() 
 
 
 async def test_r7_a_quiet_stream_is_kept_alive() -> None:
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         async with (
             served(proxy=quick(keep_alive=0.01)) as gateway,
             modern_client_of(gateway) as client,
@@ -290,7 +291,7 @@ async def test_too_many_resources_are_refused() -> None:
 
 
 async def test_r54_too_many_streams_are_refused_and_room_is_made_by_leaving() -> None:
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         async with served(proxy=quick(LimitSettings(max_sessions=1))) as gateway, modern_client_of(gateway) as client:
             async with client.stream(listen(TOOLS)) as events:
                 await events.message()
@@ -325,7 +326,7 @@ async def test_where_nothing_is_known_of_the_offer_the_request_fails() -> None:
 
 
 async def test_a_listener_of_this_era_is_asked_nothing_and_logs_nothing() -> None:
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         async with (
             served() as gateway,
             modern_client_of(gateway) as client,
@@ -340,7 +341,7 @@ async def test_a_listener_of_this_era_is_asked_nothing_and_logs_nothing() -> Non
 
 
 async def test_r54_abandoned_streams_leave_nothing_behind() -> None:
-    with anyio.fail_after(30):
+    with anyio.fail_after(GUARD):
         async with served() as gateway:
             for _ in range(5):
                 async with anyio.create_task_group() as tasks:
@@ -357,7 +358,7 @@ async def abandon(gateway: Served) -> None:
 
 
 async def test_the_official_client_listens() -> None:
-    with anyio.fail_after(10):
+    with anyio.fail_after(GUARD):
         async with (
             served(open_gateway()) as gateway,
             Client(f"{gateway.url}/mcp") as client,
@@ -386,7 +387,7 @@ def test_a_filter_of_nothing_is_one() -> None:
 
 
 async def test_r54_a_stream_goes_on_without_a_task_and_ends_with_its_connection() -> None:
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         async with served() as gateway, modern_client_of(gateway) as client:
             async with client.stream(listen({"resourceSubscriptions": ["a://b"]})) as events:
                 await events.message()
@@ -398,7 +399,7 @@ async def test_r54_a_stream_goes_on_without_a_task_and_ends_with_its_connection(
 
 
 async def test_r21_what_was_watched_before_is_told_as_updated_when_it_is_watched_again() -> None:
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         async with served() as gateway, modern_client_of(gateway) as client:
             async with client.stream(listen({"resourceSubscriptions": ["a://b", "a://c"]})) as events:
                 await events.message()

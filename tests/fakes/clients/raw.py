@@ -20,6 +20,7 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 from mcproxy.protocol.eras import LATEST_HANDSHAKE
 from mcproxy.protocol.sse import EventDecoder
 from tests.judge import Json, Judge
+from tests.timeouts import GUARD
 
 CAPABILITIES: Json = {"sampling": {}, "elicitation": {"form": {}, "url": {}}, "roots": {"listChanged": True}}
 MAX_MESSAGE = 64 * 2**20
@@ -132,7 +133,7 @@ async def over_http(url: str, **known: Any) -> AsyncIterator[RawClient]:
             yield wire.client
             tasks.cancel_scope.cancel()
         if wire.session is not None:
-            with anyio.move_on_after(5), suppress(aiohttp.ClientError):
+            with anyio.move_on_after(GUARD), suppress(aiohttp.ClientError):
                 await http.delete(url, headers=wire.headers)
 
 
@@ -210,7 +211,7 @@ async def over_stdio(command: Sequence[str], **known: Any) -> AsyncIterator[Pare
         try:
             yield client
         finally:
-            with anyio.CancelScope(shield=True), anyio.move_on_after(10) as scope:
+            with anyio.CancelScope(shield=True), anyio.move_on_after(GUARD) as scope:
                 await stdin.aclose()
                 await child.wait()
             if scope.cancelled_caught:

@@ -12,7 +12,7 @@ import anyio
 
 Json = dict[str, Any]
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 """Seconds that any one step may take."""
 HOP_META = {"progressToken", "io.modelcontextprotocol/subscriptionId"}
 

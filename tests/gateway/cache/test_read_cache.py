@@ -18,6 +18,7 @@ from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, RESOURCE_NOT_FOUND, ErrorOb
 from mcproxy.protocol.methods import LOG_MESSAGE, PROGRESS, Kind
 from tests.fakes.reading import DOWN, NAME, Pending, Reader, Server, members, read, settled, text, tool, world
 from tests.fakes.upstream import FakeUpstream, house
+from tests.timeouts import GUARD
 
 pytestmark = pytest.mark.anyio
 
@@ -32,7 +33,7 @@ def reader(name: str) -> Reader:
 
 
 async def all_done(*pending: Pending) -> list[str]:
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         return [text(await each.done()) for each in pending]
 
 
@@ -276,7 +277,7 @@ async def test_r37_an_error_is_shared() -> None:
         pending = [w.begin(read(A)) for _ in range(3)]
         await settled()
         w.server.arrived[0].answer(Failed(ErrorObject(RESOURCE_NOT_FOUND, "gone"), Party.UPSTREAM))
-        with anyio.fail_after(5):
+        with anyio.fail_after(GUARD):
             assert [type(await each.done()) for each in pending] == [Failed] * 3
         assert w.server.reads == 1
 
@@ -330,7 +331,7 @@ async def test_r34_an_error_is_not_given_to_another_principal() -> None:
         await settled()
         w.server.slow = False
         w.server.arrived[0].answer(Failed(ErrorObject(INTERNAL_ERROR, "alice may not"), Party.UPSTREAM))
-        with anyio.fail_after(5):
+        with anyio.fail_after(GUARD):
             assert isinstance(await alice.done(), Failed)
         assert await all_done(bob) == ["0 for bob"]
 
@@ -341,7 +342,7 @@ async def test_a_read_that_asks_its_client_lets_the_others_go_their_own_way() ->
         pending = [w.begin(read(A, first)), w.begin(read(A, second))]
         await settled()
         (leading,) = w.server.arrived
-        with anyio.fail_after(5):
+        with anyio.fail_after(GUARD):
             assert await leading.call.client.ask(QUESTION) == raw({"action": "accept"})
         await settled()
         assert second.asked == []
@@ -357,7 +358,7 @@ async def test_a_request_for_input_is_for_the_one_who_led_alone() -> None:
         await settled()
         w.server.slow = False
         w.server.arrived[0].answer(InputRequired({"k": QUESTION}, None, {}))
-        with anyio.fail_after(5):
+        with anyio.fail_after(GUARD):
             assert isinstance(await pending[0].done(), InputRequired)
         assert await all_done(pending[1]) == ["0 for alice"]
 

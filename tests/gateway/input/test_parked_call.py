@@ -34,6 +34,7 @@ from tests.fakes.bridging import (
     sampling,
 )
 from tests.fakes.upstream import FakeClient, complete, decoded, error, quiet
+from tests.timeouts import GUARD
 
 pytestmark = pytest.mark.anyio
 
@@ -251,7 +252,7 @@ async def test_a_question_that_outlives_its_call_is_refused() -> None:
         late.extend(await refusals(call, roots()))
 
     async with bridged(script) as world, anyio.create_task_group() as tasks:
-        tasks.cancel_scope.deadline = anyio.current_time() + 5
+        tasks.cancel_scope.deadline = anyio.current_time() + GUARD
         paused = await world.asked()
         answers = {key: ACCEPTED for key, request in paused.requests.items() if request == elicitation()}
         assert len(paused.requests) == 2

@@ -28,6 +28,7 @@ from tests.fakes.bridging import (
     roots,
 )
 from tests.fakes.upstream import complete, error, failed, quiet
+from tests.timeouts import GUARD
 
 pytestmark = pytest.mark.anyio
 
@@ -224,7 +225,7 @@ async def test_a_gateway_that_stops_says_so_to_calls_under_way_however_young(tur
             tasks.start_soon(call)
             for _ in range(turns):
                 await anyio.lowlevel.checkpoint()
-        with anyio.fail_after(5):
+        with anyio.fail_after(GUARD):
             await quiet()
             tasks.cancel_scope.cancel()
     assert outcomes == [STOPPED]

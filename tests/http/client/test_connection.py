@@ -17,6 +17,7 @@ from yarl import URL
 from mcproxy.http.client.connection import MAX_HEAD, ClientConnection
 from mcproxy.http.client.headers import write_head, write_request
 from mcproxy.http.client.response import LAST_BYTES, MAX_UNREAD, ClientResponse, ConnectionBroken, ResponseTooLarge
+from tests.timeouts import GUARD
 
 pytestmark = pytest.mark.anyio
 
@@ -74,7 +75,7 @@ class Bench:
 
     async def answer(self, *pieces: bytes) -> ClientResponse:
         """The answer to a request, `pieces` being what the server says before anybody looks."""
-        with anyio.fail_after(5):
+        with anyio.fail_after(GUARD):
             async with feeding(lambda: self.feed(pieces)):
                 return await self.connection.exchange(REQUEST)
 
@@ -154,7 +155,7 @@ def test_whatever_a_server_says_an_exchange_ends_or_waits(said: bytes, cuts: lis
 
 async def test_the_request_is_written_at_once() -> None:
     bench = Bench()
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         async with feeding(lambda: bench.feed([WHOLE])):
             await bench.connection.exchange(REQUEST)
     assert bench.transport.written == REQUEST
@@ -182,7 +183,7 @@ async def test_what_is_no_answer_ends_the_connection(said: bytes, why: str) -> N
 
 async def test_a_server_that_hangs_up_before_its_answer_is_told_from_one_that_hangs_up_within() -> None:
     silent, begun = Bench(), Bench()
-    with pytest.raises(ConnectionBroken) as nothing, anyio.fail_after(5):
+    with pytest.raises(ConnectionBroken) as nothing, anyio.fail_after(GUARD):
         async with feeding(lambda: silent.connection.connection_lost(None)):
             await silent.connection.exchange(REQUEST)
     answer = await begun.answer(BEGUN)

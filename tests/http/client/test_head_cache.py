@@ -15,6 +15,7 @@ from mcproxy.http.client.head_cache import HeadCache
 from mcproxy.http.client.headers import ResponseHead
 from mcproxy.http.client.response import ConnectionBroken, ResponseTooLarge
 from tests.http.client.test_connection import REQUEST, Bench, feeding, in_pieces
+from tests.timeouts import GUARD
 
 pytestmark = pytest.mark.anyio
 
@@ -185,7 +186,7 @@ async def test_a_known_server_that_hangs_up_within_its_answer_breaks_it(begun: b
         bench.feed([begun] if begun else [])
         bench.connection.eof_received()
 
-    with anyio.fail_after(5), pytest.raises(ConnectionBroken) as broken:
+    with anyio.fail_after(GUARD), pytest.raises(ConnectionBroken) as broken:
         async with feeding(hang_up):
             await (await bench.connection.exchange(REQUEST)).read(5)
     assert (broken.value.is_unanswered, bench.ignored) == (not begun, not begun)

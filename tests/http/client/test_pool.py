@@ -26,6 +26,7 @@ from mcproxy.http.client import ConnectionBroken
 from mcproxy.http.client.headers import write_head
 from mcproxy.http.client.pool import ConnectFailed, Pool
 from mcproxy.telemetry.logs import about
+from tests.timeouts import GUARD
 
 pytestmark = pytest.mark.anyio
 
@@ -91,7 +92,7 @@ async def serving(server: Server, host: str = "127.0.0.1", tls: ssl.SSLContext |
 
 
 async def ask(pool: Pool, url: URL, method: str = "POST") -> bytes:
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         answer = await pool.request(method, url, write_head(method, url, {}))
         body = await answer.read(100)
     answer.release()
@@ -113,7 +114,7 @@ async def test_requests_at_once_have_a_connection_each_and_as_many_are_kept_as_m
             async with anyio.create_task_group() as asking:
                 for _ in range(2):
                     asking.start_soon(ask, pool, url)
-            with anyio.fail_after(5):
+            with anyio.fail_after(GUARD):
                 await server.ended.wait()
             await ask(pool, url)
     assert server.connections == 2
@@ -124,7 +125,7 @@ async def test_an_idle_connection_is_closed_after_a_while() -> None:
     async with serving(server) as url:
         with closing(Pool(5, 10, keep_alive=0.01)) as pool:
             await ask(pool, url)
-            with anyio.fail_after(5):
+            with anyio.fail_after(GUARD):
                 await server.ended.wait()
             await ask(pool, url)
     assert server.connections == 2
@@ -156,7 +157,7 @@ async def test_a_connection_that_the_server_closed_is_not_used_again() -> None:
     async with serving(server) as url:
         with closing(Pool(5, 10)) as pool:
             await ask(pool, url)
-            with anyio.fail_after(5):
+            with anyio.fail_after(GUARD):
                 await server.ended.wait()
                 while pool.idle:
                     await anyio.lowlevel.checkpoint()
@@ -169,11 +170,11 @@ async def test_closing_the_pool_ends_what_is_under_way() -> None:
         with closing(Pool(5, 10)) as pool:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(_fails, pool, url)
-                with anyio.fail_after(5):
+                with anyio.fail_after(GUARD):
                     while not server.connections:
                         await anyio.lowlevel.checkpoint()
                 pool.close()
-        with anyio.fail_after(5):
+        with anyio.fail_after(GUARD):
             await server.ended.wait()
 
 
@@ -255,7 +256,7 @@ def _certified(folder: Path, name: str, address: str) -> ssl.SSLContext:
 
 async def test_a_connection_holds_nothing_of_the_call_that_it_was_made_for() -> None:
     async with serving(Server(answering)) as url:
-        with closing(Pool(5, 10)) as pool, anyio.fail_after(5):
+        with closing(Pool(5, 10)) as pool, anyio.fail_after(GUARD):
             call = Server()
             token = about.set(partial(dict[str, object], request=call))
             answer = await pool.request("GET", url, write_head("GET", url, {}))

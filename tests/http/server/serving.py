@@ -10,6 +10,7 @@ import anyio
 from anyio.abc import SocketStream
 
 from mcproxy.http import server as http
+from tests.timeouts import GUARD
 
 PATIENCE = 60
 BOUNDS = http.Bounds(max_body=100_000, idle=60, write_timeout=60, connections=100)
@@ -101,7 +102,7 @@ class Serving:
 
 @asynccontextmanager
 async def serving(handler: http.RequestHandler = echo, bounds: http.Bounds = BOUNDS) -> AsyncIterator[Serving]:
-    with anyio.fail_after(10):
+    with anyio.fail_after(GUARD):
         async with anyio.create_task_group() as tasks:
             server = http.Server(handler, refuse, lambda: bounds)
             await tasks.start(server.run)

@@ -15,6 +15,7 @@ from mcproxy.http import server as http
 from mcproxy.http.server.connection import LAST_BYTES
 from mcproxy.http.server.reader import MAX_HEAD, MAX_WAITING
 from tests.http.server.serving import BOUNDS, PATIENCE, echo, post, serving, visiting
+from tests.timeouts import GUARD
 
 pytestmark = pytest.mark.anyio
 
@@ -208,7 +209,7 @@ async def test_an_answer_before_the_end_of_a_long_body_arrives_all_the_same() ->
     async with visiting(answer_at_once) as visitor:
         answer = await visitor.ask(post(b"x" * 10, length=LAST_BYTES * 10))
         assert (answer.status, answer.fields["connection"]) == (401, "close")
-        with anyio.move_on_after(5):
+        with anyio.move_on_after(GUARD):
             await visitor.say(b"x" * LAST_BYTES * 8)
         assert await visitor.rest() == b""
 

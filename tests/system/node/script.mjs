@@ -3,7 +3,7 @@
 
 import { createInterface } from "node:readline";
 
-const PATIENCE = 20_000; // milliseconds that any one step may take
+const PATIENCE = 60_000; // milliseconds that any one step may take
 const HOP_META = ["progressToken", "io.modelcontextprotocol/subscriptionId"];
 
 export const CAPABILITIES = { sampling: {}, elicitation: { form: {}, url: {} }, roots: { listChanged: true } };

@@ -22,6 +22,7 @@ from mcproxy.call.upstreams import Connected, Disconnected, LinkState, UpstreamC
 from mcproxy.protocol.methods import Kind
 from mcproxy.settings import UpstreamSettings, UpstreamTimeouts
 from mcproxy.upstream.child.process import REAPER
+from tests.timeouts import GUARD
 from tests.upstream.support import (
     QUICK,
     UNREADABLE,
@@ -49,7 +50,7 @@ def alive(pid: int) -> bool:
 
 
 async def gone(pid: int) -> None:
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         while alive(pid):
             await anyio.lowlevel.checkpoint()
 
@@ -125,7 +126,7 @@ async def test_r25_cancelling_reaches_exactly_the_one_request() -> None:
             tasks.start_soon(it.upstream, tool("hang", {"which": "first"}))
             await anyio.wait_all_tasks_blocked()
             tasks.cancel_scope.cancel()
-        with anyio.fail_after(5):
+        with anyio.fail_after(GUARD):
             heard = value(await it.upstream(tool("heard")))
     [cancelled] = [m for m in heard if m.get("method") == "notifications/cancelled"]
     [hanging] = [m for m in heard if m.get("params", {}).get("name") == "hang"]
@@ -133,7 +134,7 @@ async def test_r25_cancelling_reaches_exactly_the_one_request() -> None:
 
 
 async def test_r13_a_dying_child_fails_its_calls_with_its_stderr() -> None:
-    async with running(child(), delays=lambda _: 60) as it:
+    async with running(child(), delays=lambda _: 3600) as it:
         await it.upstream(tool("echo"))
         failures = []
 
@@ -143,7 +144,7 @@ async def test_r13_a_dying_child_fails_its_calls_with_its_stderr() -> None:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(hang)
             await anyio.wait_all_tasks_blocked()
-            with anyio.fail_after(3):
+            with anyio.fail_after(GUARD):
                 failures.append(failure(await it.upstream(tool("crash"))))
         for failed in failures:
             assert "status 3" in failed.error.message
@@ -156,8 +157,8 @@ async def test_r13_a_dying_child_fails_its_calls_with_its_stderr() -> None:
 
 
 async def test_r13_a_child_that_closes_its_output_and_lives_on_fails_its_calls() -> None:
-    async with running(child(), delays=lambda _: 60) as it:
-        with anyio.fail_after(3):
+    async with running(child(), delays=lambda _: 3600) as it:
+        with anyio.fail_after(GUARD):
             failed = failure(await it.upstream(tool("close output")))
     assert "closed its output" in failed.error.message
 
@@ -173,7 +174,7 @@ def test_r13_a_child_inherits_nothing_but_its_stdio() -> None:
 
 
 async def test_r13_an_epitaph_quotes_the_last_child_alone() -> None:
-    async with running(child("dies-at-once"), delays=lambda _: 60) as it:
+    async with running(child("dies-at-once"), delays=lambda _: 3600) as it:
         for _ in range(2):
             message = failure(await it.upstream(tool("echo"))).error.message
             assert message.count("stillborn") == 1
@@ -205,7 +206,7 @@ async def test_r1_a_child_that_never_stops_babbling_slows_nobody_else_down() -> 
     async with running(child()) as it, running(child()) as other:
         await other.upstream(tool("echo"))
         assert value(await it.upstream(tool("babble"))) == "blah"
-        with anyio.fail_after(5):
+        with anyio.fail_after(GUARD):
             for n in range(100):
                 assert value(await other.upstream(tool("echo", n))) == n
         assert it.count("mcproxy_upstream_junk_total", upstream="kid") > 0
@@ -232,7 +233,7 @@ async def test_a_malformed_answer_fails_its_call_at_once() -> None:
 async def test_an_answer_that_is_nearly_json_fails_its_call_at_once_naming_why(kind: str) -> None:
     spec = child(timeouts=QUICK.model_copy(update={"idle": 3600}))
     async with running(spec) as it:
-        with anyio.fail_after(5):
+        with anyio.fail_after(GUARD):
             failed = failure(await it.upstream(tool("raw", {"hex": UNREADABLE[kind].hex()})))
         assert "the answer is malformed" in failed.error.message
         assert value(await it.upstream(tool("echo", 1))) == 1
@@ -246,10 +247,10 @@ async def test_an_answer_behind_a_byte_order_mark_is_read() -> None:
 
 @pytest.mark.parametrize("manner", ["mute", "dies-at-once"])
 async def test_r85_what_is_no_message_on_stdout_is_in_the_reason_of_a_failed_handshake(manner: str) -> None:
-    timeouts = QUICK.model_copy(update={"connect": 1 if manner == "mute" else 10})
-    async with running(child("banner", manner, timeouts=timeouts), delays=lambda _: 3600) as it:
-        await it.events.until(lambda: bool(it.events.of(Disconnected)))
-        assert '"Starting up, version 1"' in it.events.of(Disconnected)[0].reason
+    timeouts = QUICK.model_copy(update={"connect": 1}) if manner == "mute" else QUICK
+    async with running(child("banner", manner, timeouts=timeouts)) as it:
+        # A machine may be too slow to start the child in time, once and again.
+        await it.events.until(lambda: any('"Starting up, version 1"' in e.reason for e in it.events.of(Disconnected)))
 
 
 async def test_r85_the_reason_of_a_death_is_kept_until_the_next_success(tmp_path: Path) -> None:
@@ -301,7 +302,7 @@ async def test_what_a_child_says_on_stderr_is_logged_as_its_own_within_its_ratio
     )
     with structlog.testing.capture_logs() as logged:
         async with running(spec) as it:
-            with anyio.fail_after(5):
+            with anyio.fail_after(GUARD):
                 while not it.upstream.status.stderr:
                     await anyio.lowlevel.checkpoint()
             assert it.count("mcproxy_upstream_child_starts_total", upstream="loud") == 1
@@ -352,6 +353,7 @@ async def test_r11_a_child_deaf_to_eof_and_sigterm_is_killed() -> None:
 
 GATEWAY = """
 import anyio
+from tests.timeouts import GUARD
 from tests.upstream.support import child, running, tool, value
 
 async def main():
@@ -368,7 +370,7 @@ async def test_r11_nothing_is_left_after_a_sigkill_of_the_gateway() -> None:
     async with await anyio.open_process([sys.executable, "-c", GATEWAY], stderr=None) as gateway:
         assert gateway.stdout is not None
         said = b""
-        with anyio.fail_after(10):
+        with anyio.fail_after(GUARD):
             while b"PIDS" not in said or not said.endswith(b"\n"):
                 said += await gateway.stdout.receive()
         pids = [int(word) for word in said.rpartition(b"PIDS")[2].split()]
@@ -380,7 +382,7 @@ async def test_r11_nothing_is_left_after_a_sigkill_of_the_gateway() -> None:
 
 
 async def test_r11_nothing_of_its_session_is_left_after_a_sigkill_of_the_reaper() -> None:
-    async with running(child(), delays=lambda _: 60) as it:
+    async with running(child(), delays=lambda _: 3600) as it:
         reaper = value(await it.upstream(tool("environment")))["reaper"]
         kin = value(await it.upstream(tool("kin")))
         assert alive(kin)
@@ -390,8 +392,8 @@ async def test_r11_nothing_of_its_session_is_left_after_a_sigkill_of_the_reaper(
 
 
 async def test_a_child_that_stops_reading_is_given_up_and_blocks_nobody_else() -> None:
-    spec = child(timeouts=UpstreamTimeouts(connect=5, idle=0.5, total=5, shutdown=0.2))
-    async with running(spec, delays=lambda _: 60) as it, running(child()) as other:
+    spec = child(timeouts=UpstreamTimeouts(connect=GUARD, idle=2, total=GUARD, shutdown=0.2))
+    async with running(spec, delays=lambda _: 3600) as it, running(child()) as other:
         assert value(await it.upstream(tool("stop reading"))) == "bye"
         failures = []
 
@@ -541,7 +543,7 @@ async def test_a_question_that_the_upstream_withdraws_is_taken_back_from_the_cli
 
 async def test_r60_roots_asked_for_outside_any_call_are_the_configured_ones() -> None:
     async with running(child("asks-for-roots", roots=("file:///a",))) as it:
-        with anyio.fail_after(5):
+        with anyio.fail_after(GUARD):
             while not (answers := [m for m in value(await it.upstream(tool("heard"))) if m.get("id") == "roots"]):
                 pass
     assert answers == [{"jsonrpc": "2.0", "id": "roots", "result": {"roots": [{"uri": "file:///a"}]}}]

@@ -14,6 +14,7 @@ import pytest
 from anyio.to_thread import run_sync
 
 from mcproxy.upstream.child.stdin import ChildStdin, stdin_pipe
+from tests.timeouts import GUARD
 
 pytestmark = pytest.mark.anyio
 
@@ -27,7 +28,7 @@ BACKENDS = [
 
 @asynccontextmanager
 async def pipe() -> AsyncIterator[tuple[BinaryIO, ChildStdin]]:
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         async with stdin_pipe() as (theirs, stdin):
             with os.fdopen(theirs, "rb") as child:
                 yield child, stdin

@@ -19,6 +19,7 @@ from mcproxy.telemetry.metrics import Metrics
 from mcproxy.upstream.context import LinkContext, SessionOwner
 from mcproxy.upstream.handshake.conversation import HandshakeConversation
 from mcproxy.upstream.link import task_group
+from tests.timeouts import GUARD
 from tests.upstream.support import FakeClient, answering, decoded, request, tool
 
 pytestmark = pytest.mark.anyio
@@ -59,7 +60,7 @@ class Wire:
 async def wired(session: SessionOwner | None = None, **timeouts: float) -> AsyncIterator[Wire]:
     published: list[object] = []
     spec = UpstreamSettings(name="up", prefix="up", command="fake", timeouts=UpstreamTimeouts(**timeouts))
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         async with task_group() as tasks:
             context = LinkContext(spec, Metrics(), published.append, "session" if session else None, session)
             wire: Wire

@@ -8,6 +8,7 @@ import pytest
 from mcproxy.call.upstreams import Connected, Disconnected
 from mcproxy.settings import UpstreamSettings
 from tests.fakes.servers.web import FakeSse, error, serving
+from tests.timeouts import GUARD
 from tests.upstream.support import QUICK, failure, running, tool, value
 
 pytestmark = pytest.mark.anyio
@@ -28,7 +29,7 @@ async def test_a_call_is_posted_and_answered_on_the_stream() -> None:
 async def test_r5_the_end_of_the_stream_fails_the_calls_on_it_at_once() -> None:
     server = FakeSse()
     async with serving(server) as url, running(at(f"{url}/sse")) as it:
-        with anyio.fail_after(3):
+        with anyio.fail_after(GUARD):
             failed = failure(await it.upstream(tool("hang up")))
         assert "the event stream ended" in failed.error.message
         await it.events.until(lambda: bool(it.events.of(Disconnected)))

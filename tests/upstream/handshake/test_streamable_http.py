@@ -18,6 +18,7 @@ from mcproxy.protocol.jsonrpc import ErrorObject, ErrorResponse
 from mcproxy.settings import UpstreamSettings
 from mcproxy.upstream.handshake.streamable_http import Position, session_is_lost
 from tests.fakes.servers.web import FakeStreamable, Message, error, event, events, result, serving
+from tests.timeouts import GUARD
 from tests.upstream.support import QUICK, UNREADABLE, FakeClient, answering, failure, request, running, tool, value
 
 pytestmark = pytest.mark.anyio
@@ -207,7 +208,7 @@ async def test_an_answer_that_is_nearly_json_fails_its_call_at_once_naming_why(n
     server.tools["broken"] = broken
     spec = at("", timeouts=QUICK.model_copy(update={"idle": 3600}))
     async with serving(server, notices_hang_up=True) as url, running(spec.model_copy(update={"url": url})) as it:
-        with anyio.fail_after(5):
+        with anyio.fail_after(GUARD):
             outcome = await it.upstream(tool("broken"))
         if as_event and BROKEN[number] == UNREADABLE["invalid UTF-8"]:
             # HTML, server-sent events, 9.2.6: a stream is decoded with replacement characters, and has none invalid.
@@ -236,7 +237,7 @@ async def test_what_needs_no_answer_is_not_waited_for_without_end() -> None:
 
     spec = at("", timeouts=QUICK.model_copy(update={"idle": 0.2}))
     async with serving(stuck) as url, running(spec.model_copy(update={"url": f"{url}/mcp"})) as it:
-        with anyio.fail_after(5):
+        with anyio.fail_after(GUARD):
             failed = failure(await it.upstream(request("notifications/roots/list_changed")))
     assert "did not take" in failed.error.message
 
@@ -287,7 +288,7 @@ async def test_r5_a_stream_that_ends_without_the_response_fails_the_call_at_once
         return await events(http, b": nothing\n\n")
 
     async with serving(FakeStreamable({"cut": cut})) as url, running(at(url)) as it:
-        with anyio.fail_after(3):
+        with anyio.fail_after(GUARD):
             failed = failure(await it.upstream(tool("cut")))
         assert "ended without the response" in failed.error.message
         assert failed.reason is Reason.UNAVAILABLE
@@ -334,7 +335,7 @@ async def test_r25_cancelling_closes_the_stream_and_tells_the_server_which() -> 
         tasks.start_soon(it.upstream, tool("hang"))
         call = await server.until("tools/call")
         tasks.cancel_scope.cancel()
-        with anyio.CancelScope(shield=True), anyio.fail_after(5):
+        with anyio.CancelScope(shield=True), anyio.fail_after(GUARD):
             cancelled = await server.until("notifications/cancelled")
     assert cancelled["params"]["requestId"] == call["id"]
 
@@ -373,7 +374,7 @@ async def test_r47_a_slow_call_delays_no_other() -> None:
     async with serving(server) as url, running(at(url)) as it, anyio.create_task_group() as tasks:
         for _ in range(120):
             tasks.start_soon(it.upstream, tool("hang"))
-        with anyio.fail_after(10):
+        with anyio.fail_after(GUARD):
             assert value(await it.upstream(tool("echo", 1))) == 1
         tasks.cancel_scope.cancel()
 

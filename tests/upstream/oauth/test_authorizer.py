@@ -19,6 +19,7 @@ from mcproxy.upstream.oauth.flow import OAuthFlow
 from mcproxy.upstream.oauth.grants import Grant, GrantState
 from mcproxy.upstream.oauth.store import MemoryStore
 from tests.fakes.authorization import Authorization, authorization, follow
+from tests.timeouts import GUARD
 
 pytestmark = pytest.mark.anyio
 
@@ -61,7 +62,7 @@ class Running:
 
 @asynccontextmanager
 async def running(settings: OAuthSettings, **server: Any) -> AsyncIterator[Running]:
-    with anyio.fail_after(20):
+    with anyio.fail_after(GUARD):
         async with authorization(**server) as at, anyio.create_task_group() as tasks:
             store = MemoryStore()
             here = Running(at, OAuthFlow("up", at.url, settings, store), store, tasks)

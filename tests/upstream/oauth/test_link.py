@@ -17,6 +17,7 @@ from mcproxy.upstream.oauth.flow import OAuthFlow
 from mcproxy.upstream.oauth.store import MemoryStore
 from mcproxy.upstream.supervisor import Supervisor
 from tests.fakes.authorization import Authorization, authorization, follow
+from tests.timeouts import GUARD
 from tests.upstream.support import QUICK, failure, tool, value
 
 pytestmark = pytest.mark.anyio
@@ -30,7 +31,7 @@ async def linked(
 ) -> AsyncIterator[Supervisor]:
     spec = UpstreamSettings(name="web", prefix="web", type="http", url=server.url, oauth=oauth, timeouts=QUICK, **more)
     upstream = Supervisor(spec, Proxy(), lambda event: None, Metrics(), grants=store)
-    with anyio.fail_after(20):
+    with anyio.fail_after(GUARD):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(upstream.run)
             yield upstream

@@ -23,6 +23,7 @@ from mcproxy.protocol.methods import Kind
 from mcproxy.settings import UpstreamSettings
 from tests.fakes.servers.stateless import EVERYTHING, FakeStateless, complete, notification
 from tests.fakes.servers.web import FakeSse, FakeStreamable, Message, error, event, events, serving
+from tests.timeouts import GUARD
 from tests.upstream.support import (
     QUICK,
     UNREADABLE,
@@ -49,7 +50,7 @@ def at(url: str, **settings: Any) -> UpstreamSettings:
     )
 
 
-def child(*manners: str, probe: float = 5, **settings: Any) -> UpstreamSettings:
+def child(*manners: str, probe: float = GUARD, **settings: Any) -> UpstreamSettings:
     timeouts = QUICK.model_copy(update={"probe": probe})
     return UpstreamSettings(
         name="kid", prefix="kid", command=sys.executable, args=(str(CHILD), *manners), timeouts=timeouts, **settings
@@ -276,7 +277,7 @@ async def test_a_stateless_child_is_found_by_one_question() -> None:
         assert identity(it) == MODERN
 
 
-@pytest.mark.parametrize(("manner", "probe"), [("legacy", 5), ("mute", 0.1)])
+@pytest.mark.parametrize(("manner", "probe"), [("legacy", GUARD), ("mute", 0.1)])
 async def test_r58_a_child_of_old_is_spoken_to_by_handshake_over_the_same_pipe(manner: str, probe: float) -> None:
     async with running(child(manner, probe=probe)) as it:
         heard = value(await it.upstream(tool("heard")))
@@ -516,7 +517,7 @@ async def test_r5_a_stream_that_ends_without_the_answer_fails_the_call_at_once()
 
     server = FakeStateless(tools={"ends": ends})
     async with linked(server) as it:
-        with anyio.fail_after(2):
+        with anyio.fail_after(GUARD):
             failed = failure(await it.upstream(tool("ends")))
         assert "unknown" in failed.error.message
         assert it.events.of(Disconnected) == []
@@ -543,7 +544,7 @@ async def test_r25_cancelling_a_call_closes_its_response_and_says_nothing() -> N
             tasks.start_soon(it.upstream, tool("hangs"))
             await begun.wait()
             tasks.cancel_scope.cancel()
-        with anyio.fail_after(2):
+        with anyio.fail_after(GUARD):
             await hung_up.wait()
     assert len(server.heard) == 2
 
@@ -646,7 +647,7 @@ async def test_r22_a_subscription_is_a_stream_and_its_end_closes_the_old_one() -
         assert isinstance(await it.upstream(request("resources/subscribe", uri="a:1")), Complete)
         first, second = server.listeners
         assert second.filter["resourceSubscriptions"] == ["a:1"]
-        with anyio.fail_after(2):
+        with anyio.fail_after(GUARD):
             await first.gone.wait()
         await second.tell("notifications/resources/updated", uri="a:1")
         await it.events.until(lambda: len(changes(it)) == 1)

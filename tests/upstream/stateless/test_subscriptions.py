@@ -30,6 +30,7 @@ from mcproxy.settings import UpstreamSettings, UpstreamTimeouts
 from mcproxy.telemetry.metrics import Metrics
 from mcproxy.upstream.context import LinkContext
 from mcproxy.upstream.stateless.subscriptions import ListenFilter, ListenStream, announced
+from tests.timeouts import GUARD
 from tests.upstream.support import decoded, failure, request
 
 pytestmark = pytest.mark.anyio
@@ -129,7 +130,7 @@ async def running(flags: frozenset[str] = NOTHING, *, idle: float = 5) -> AsyncI
     context = LinkContext(spec, Metrics(), published.append)
     it = Running(context, ListenStream(context, flags, server, delays), server, published, failures)
     server.acknowledge = lambda id, honoured: it.tell(ACKNOWLEDGED, id, notifications=honoured)
-    with anyio.fail_after(5):
+    with anyio.fail_after(GUARD):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(it.subscriptions.run)
             await it.subscriptions.report()
