@@ -41,6 +41,7 @@ from mcproxy.upstream.context import EraHints, LinkContext, SessionOwner
 from mcproxy.upstream.link import Connect, Unreachable, task_group
 from mcproxy.upstream.oauth.authorizer import Authorizer
 from mcproxy.upstream.oauth.flow import OAuthFlow
+from mcproxy.upstream.oauth.grants import GrantKey
 from mcproxy.upstream.oauth.store import GrantStore, MemoryStore
 from mcproxy.upstream.reconnecting import ReconnectingLink
 
@@ -330,7 +331,7 @@ class Supervisor:
             return None
         store = grants or MemoryStore()
         flow = OAuthFlow(spec.name, spec.url, spec.oauth, store, clock=self._clock)
-        return Authorizer(spec.name, flow, store, self._spawn, self._metrics, clock=self._clock)
+        return Authorizer(GrantKey(spec.name), flow, store, self._spawn, self._metrics, clock=self._clock)
 
     def _spawn(self, job: Callable[[], Coroutine[Any, Any, None]]) -> None:
         assert self._tasks is not None, "links connect while it runs"

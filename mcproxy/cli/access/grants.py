@@ -27,7 +27,7 @@ from mcproxy.service.state import grant_store, secret_key
 from mcproxy.settings import Settings, UpstreamSettings
 from mcproxy.upstream.oauth.endpoints import EndpointFailed
 from mcproxy.upstream.oauth.flow import OAuthFlow
-from mcproxy.upstream.oauth.grants import Grant
+from mcproxy.upstream.oauth.grants import Grant, GrantKey
 from mcproxy.upstream.oauth.login import LoginFailed
 from mcproxy.upstream.oauth.metadata import InvalidMetadata
 from mcproxy.upstream.oauth.registration import CannotRegister
@@ -37,7 +37,7 @@ from mcproxy.upstream.oauth.tokens import TokenRefused, TokenUnavailable
 LOGIN_TIMEOUT: Final = 600.0
 """Seconds that a person has to log in."""
 CALLBACK: Final = "/callback"
-COLUMNS: Final = ("upstream", "issuer", "scopes", "expires", "renewed by itself")
+COLUMNS: Final = ("upstream", "principal", "issuer", "scopes", "expires", "renewed by itself")
 
 OAUTH_FAILURES: Final = (
     CannotRegister,
@@ -75,7 +75,7 @@ async def login(
     store = _store(settings)
     flow = _flow(spec, store)
     try:
-        held = await anyio.to_thread.run_sync(store.load, name)
+        held = await anyio.to_thread.run_sync(store.load, GrantKey(name))
         earlier = (*(() if held is None else held.scopes), *scopes)
         found = await flow.discover(await flow.challenge(), earlier)
         if flow.settings.grant == "authorization_code":
@@ -101,7 +101,7 @@ async def logout(settings: Settings, name: str) -> ExitCode:
     spec = check(settings, name)
     store = _store(settings)
     try:
-        grant = await anyio.to_thread.run_sync(store.load, name)
+        grant = await anyio.to_thread.run_sync(store.load, GrantKey(name))
         if grant is None:
             print_err(f"{name}: nobody is logged in")
             return ExitCode.FAILED
@@ -135,6 +135,7 @@ def _described(grant: Grant) -> dict[str, object]:
     expires = grant.token.expires_at
     return {
         "upstream": grant.upstream,
+        "principal": grant.principal,
         "issuer": grant.issuer,
         "scopes": " ".join(grant.token.scopes or grant.scopes),
         "expires": "" if expires is None else datetime.fromtimestamp(expires, UTC).isoformat(timespec="seconds"),

@@ -20,7 +20,7 @@ from mcproxy.upstream.link import Rejected
 from mcproxy.upstream.oauth.challenge import BearerChallenge, bearer_challenge
 from mcproxy.upstream.oauth.endpoints import EndpointFailed
 from mcproxy.upstream.oauth.flow import OAuthFlow
-from mcproxy.upstream.oauth.grants import Grant, GrantLife, GrantState
+from mcproxy.upstream.oauth.grants import Grant, GrantKey, GrantLife, GrantState
 from mcproxy.upstream.oauth.login import LoginFailed
 from mcproxy.upstream.oauth.metadata import InvalidMetadata
 from mcproxy.upstream.oauth.registration import CannotRegister
@@ -47,11 +47,11 @@ class LoginNeeded(Rejected):
 
 
 class Authorizer:
-    """Tokens of the gateway's one grant toward one upstream. `spawn` owns the requests, which outlive their callers."""
+    """Tokens of one grant. `spawn` owns the requests, which outlive their callers."""
 
     def __init__(
         self,
-        name: str,
+        key: GrantKey,
         flow: OAuthFlow,
         store: GrantStore,
         spawn: Spawn,
@@ -60,7 +60,8 @@ class Authorizer:
         clock: Callable[[], float] = time.time,
         chance: Callable[[], float] = random.random,
     ) -> None:
-        self._name = name
+        self._key = key
+        self._name = key.upstream
         self._flow = flow
         self._store = store
         self._spawn = spawn
@@ -220,7 +221,9 @@ class Authorizer:
                 renewed = await self._flow.refresh(grant)
             else:
                 earlier = (*(() if grant is None else grant.scopes), *sorted(self._lacking))
-                renewed = await self._flow.request_token(await self._flow.discover(self._challenge, earlier))
+                renewed = await self._flow.request_token(
+                    await self._flow.discover(self._challenge, earlier), self._key.principal
+                )
         except _FAILURES as error:
             self._life.unavailable(str(error))
             self._metrics.oauth_token_requests.labels(self._name, "unavailable").inc()
@@ -242,7 +245,7 @@ class Authorizer:
     async def _refused(self, why: str, used: Grant | None) -> None:
         """Another process may have redeemed the same refresh token first: then its grant counts."""
         try:
-            stored = await anyio.to_thread.run_sync(self._store.load, self._name)
+            stored = await anyio.to_thread.run_sync(self._store.load, self._key)
         except StoreFailed:
             stored = None
         if stored is not None and used is not None and stored.generation > used.generation:
@@ -263,7 +266,7 @@ class Authorizer:
         if version == self._seen:
             return
         try:
-            stored = await anyio.to_thread.run_sync(self._store.load, self._name)
+            stored = await anyio.to_thread.run_sync(self._store.load, self._key)
         except StoreFailed as error:
             raise Rejected(str(error)) from error
         self._seen = version

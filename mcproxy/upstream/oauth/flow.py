@@ -15,13 +15,14 @@ from mcproxy.settings.oauth import OAuthSettings
 from mcproxy.upstream.oauth import login, metadata, registration, tokens
 from mcproxy.upstream.oauth.challenge import BearerChallenge, bearer_challenge
 from mcproxy.upstream.oauth.endpoints import EndpointFailed, Endpoints
-from mcproxy.upstream.oauth.grants import Grant
+from mcproxy.upstream.oauth.grants import Grant, GrantKey
 from mcproxy.upstream.oauth.login import Login
 from mcproxy.upstream.oauth.metadata import InvalidMetadata, ServerMetadata
 from mcproxy.upstream.oauth.registration import CannotRegister, ClientIdentity
 from mcproxy.upstream.oauth.store import GrantStore
 from mcproxy.upstream.oauth.tokens import Token, TokenForm, TokenUnavailable
 
+_ID_BYTES: Final = 8
 _NOT_THERE: Final = frozenset({400, 401, 403, 404, 405, 406, 410, 501})
 """Answers to a request for a well-known document after which the next place is asked."""
 
@@ -125,13 +126,15 @@ class OAuthFlow:
         )
         return begun, login.authorization_url(begun, found.server)
 
-    async def finish_login(self, begun: Login, server: ServerMetadata, redirected: Mapping[str, str]) -> Grant:
-        """The grant, stored."""
+    async def finish_login(
+        self, begun: Login, server: ServerMetadata, redirected: Mapping[str, str], principal: str = ""
+    ) -> Grant:
+        """The grant, stored as that of `principal`, else as the gateway's own."""
         code = login.code_of(begun, redirected)
         token = await self._token(tokens.code_exchange(begun, code), begun.client, server)
-        return await self._granted(begun.client, server, begun.scopes, begun.resource, token)
+        return await self._granted(principal, begun.client, server, begun.scopes, begun.resource, token)
 
-    async def request_token(self, found: Discovered) -> Grant:
+    async def request_token(self, found: Discovered, principal: str = "") -> Grant:
         """A token for the gateway itself, without a person (`client_credentials`, `workload`); the grant is stored."""
         client = registration.configured(self.settings.client, found.server) or ClientIdentity("")
         assertion = await self._assertion(found)
@@ -140,7 +143,7 @@ class OAuthFlow:
         else:
             form = tokens.by_assertion(assertion, found.resource, found.scopes)
         token = await self._token(form, client, found.server)
-        return await self._granted(client, found.server, found.scopes, found.resource, token)
+        return await self._granted(principal, client, found.server, found.scopes, found.resource, token)
 
     async def _assertion(self, found: Discovered) -> str | None:
         """The assertion that is the grant, with `workload` and `enterprise`; None for `client_credentials`."""
@@ -176,7 +179,7 @@ class OAuthFlow:
                 body, headers = tokens.written(form, grant.client, server, self._clock())
                 await self._endpoints.post(server.revocation_endpoint, body, headers)
         finally:
-            await anyio.to_thread.run_sync(self._store.delete, self._upstream)
+            await anyio.to_thread.run_sync(self._store.delete, grant.key)
 
     async def _identity(self, found: Discovered, redirect_uri: str, document_url: str | None) -> ClientIdentity:
         """Who the gateway is there: configured, by its document, registered before, or registered now."""
@@ -217,12 +220,21 @@ class OAuthFlow:
         return tokens.read(answer.status, answer.body, answer.content_type, self._clock(), kind=kind)
 
     async def _granted(
-        self, client: ClientIdentity, server: ServerMetadata, scopes: tuple[str, ...], resource: str, token: Token
+        self,
+        principal: str,
+        client: ClientIdentity,
+        server: ServerMetadata,
+        scopes: tuple[str, ...],
+        resource: str,
+        token: Token,
     ) -> Grant:
         """A new grant, stored."""
-        before = await anyio.to_thread.run_sync(self._store.load, self._upstream)
+        before = await anyio.to_thread.run_sync(self._store.load, GrantKey(self._upstream, principal))
         generation = 1 if before is None else before.generation + 1
-        grant = Grant(self._upstream, self._url, resource, server.issuer, client, scopes, token, generation)
+        id = self._randomness(_ID_BYTES).hex()
+        grant = Grant(
+            self._upstream, self._url, resource, server.issuer, client, scopes, token, generation, principal, id
+        )
         await anyio.to_thread.run_sync(self._store.save, grant)
         return grant
 

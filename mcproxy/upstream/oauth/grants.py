@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -76,6 +76,14 @@ TRANSITIONS: Final[Mapping[GrantState, Mapping[GrantEvent, GrantState]]] = {
 }
 
 
+class GrantKey(NamedTuple):
+    """Where a grant is found: there is one for each upstream and principal."""
+
+    upstream: str
+    principal: str = ""
+    """The name of the principal that logged in; empty for the gateway's own, which serves all callers."""
+
+
 class Grant(msgspec.Struct, frozen=True):
     """What is stored of a grant. Holds secrets: the token, and perhaps the client's."""
 
@@ -90,7 +98,15 @@ class Grant(msgspec.Struct, frozen=True):
     """All that were ever asked for: a step-up asks for these too."""
     token: Token
     generation: int = 1
-    """Counts the tokens of this grant."""
+    """Counts the tokens of this grant, and goes on with the next one of the same key."""
+    principal: str = ""
+    """As in `GrantKey`."""
+    id: str = ""
+    """Tells a login from those before and after it, which may be of another account; a refresh keeps it."""
+
+    @property
+    def key(self) -> GrantKey:
+        return GrantKey(self.upstream, self.principal)
 
     def renewed(self, token: Token) -> Grant:
         """With a new token; its refresh token stays where the answer brought no other (RFC 6749, section 6)."""

@@ -17,7 +17,7 @@ from typing import Final, Protocol
 import msgspec
 
 from mcproxy.sealing import Sealer, Unsealable
-from mcproxy.upstream.oauth.grants import Grant
+from mcproxy.upstream.oauth.grants import Grant, GrantKey
 from mcproxy.upstream.oauth.registration import ClientIdentity
 
 PURPOSE: Final = "oauth grants"
@@ -28,14 +28,14 @@ class StoreFailed(Exception):
 
 
 class GrantStore(Protocol):
-    """By the name of the upstream. Each method may raise StoreFailed."""
+    """Each method may raise StoreFailed."""
 
-    def load(self, upstream: str) -> Grant | None: ...
+    def load(self, key: GrantKey) -> Grant | None: ...
 
     def save(self, grant: Grant) -> None:
         """On the disk when it returns."""
 
-    def delete(self, upstream: str) -> None: ...
+    def delete(self, key: GrantKey) -> None: ...
 
     def all(self) -> list[Grant]: ...
 
@@ -51,6 +51,7 @@ class GrantStore(Protocol):
 
 class _Contents(msgspec.Struct):
     grants: dict[str, Grant] = {}
+    """By their keys, as JSON."""
     registrations: dict[str, ClientIdentity] = {}
 
 
@@ -61,25 +62,25 @@ class MemoryStore:
         self._contents = _Contents()
         self._changes = 0
 
-    def load(self, upstream: str) -> Grant | None:
-        return self._contents.grants.get(upstream)
+    def load(self, key: GrantKey) -> Grant | None:
+        return self._contents.grants.get(_grant_id(key))
 
     def save(self, grant: Grant) -> None:
-        self._contents.grants[grant.upstream] = grant
+        self._contents.grants[_grant_id(grant.key)] = grant
         self._changes += 1
 
-    def delete(self, upstream: str) -> None:
-        self._contents.grants.pop(upstream, None)
+    def delete(self, key: GrantKey) -> None:
+        self._contents.grants.pop(_grant_id(key), None)
         self._changes += 1
 
     def all(self) -> list[Grant]:
         return list(self._contents.grants.values())
 
     def registration(self, issuer: str, redirect_uri: str) -> ClientIdentity | None:
-        return self._contents.registrations.get(_key(issuer, redirect_uri))
+        return self._contents.registrations.get(_registration_id(issuer, redirect_uri))
 
     def register(self, issuer: str, redirect_uri: str, client: ClientIdentity) -> None:
-        self._contents.registrations[_key(issuer, redirect_uri)] = client
+        self._contents.registrations[_registration_id(issuer, redirect_uri)] = client
 
     @property
     def version(self) -> object:
@@ -93,23 +94,25 @@ class FileStore:
         self._path = path
         self._sealer = sealer
 
-    def load(self, upstream: str) -> Grant | None:
-        return self._read().grants.get(upstream)
+    def load(self, key: GrantKey) -> Grant | None:
+        return self._read().grants.get(_grant_id(key))
 
     def save(self, grant: Grant) -> None:
-        self._change(lambda contents: contents.grants.__setitem__(grant.upstream, grant))
+        self._change(lambda contents: contents.grants.__setitem__(_grant_id(grant.key), grant))
 
-    def delete(self, upstream: str) -> None:
-        self._change(lambda contents: contents.grants.pop(upstream, None))
+    def delete(self, key: GrantKey) -> None:
+        self._change(lambda contents: contents.grants.pop(_grant_id(key), None))
 
     def all(self) -> list[Grant]:
         return list(self._read().grants.values())
 
     def registration(self, issuer: str, redirect_uri: str) -> ClientIdentity | None:
-        return self._read().registrations.get(_key(issuer, redirect_uri))
+        return self._read().registrations.get(_registration_id(issuer, redirect_uri))
 
     def register(self, issuer: str, redirect_uri: str, client: ClientIdentity) -> None:
-        self._change(lambda contents: contents.registrations.__setitem__(_key(issuer, redirect_uri), client))
+        self._change(
+            lambda contents: contents.registrations.__setitem__(_registration_id(issuer, redirect_uri), client)
+        )
 
     @property
     def version(self) -> object:
@@ -171,5 +174,10 @@ class FileStore:
             raise StoreFailed(f"cannot write {self._path}: {error}") from error
 
 
-def _key(issuer: str, redirect_uri: str) -> str:
+def _grant_id(key: GrantKey) -> str:
+    """The key as one text, unambiguous whatever the names in it."""
+    return msgspec.json.encode(key).decode()
+
+
+def _registration_id(issuer: str, redirect_uri: str) -> str:
     return f"{issuer} {redirect_uri}"

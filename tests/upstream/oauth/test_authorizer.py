@@ -16,7 +16,7 @@ from mcproxy.telemetry.metrics import Metrics
 from mcproxy.upstream.link import Rejected
 from mcproxy.upstream.oauth.authorizer import COOLDOWN, STORE_LOOKS, Authorizer, LoginNeeded
 from mcproxy.upstream.oauth.flow import OAuthFlow
-from mcproxy.upstream.oauth.grants import Grant, GrantState
+from mcproxy.upstream.oauth.grants import Grant, GrantKey, GrantState
 from mcproxy.upstream.oauth.store import MemoryStore
 from tests.fakes.authorization import Authorization, authorization, follow
 from tests.timeouts import GUARD
@@ -43,7 +43,7 @@ class Running:
 
     def __post_init__(self) -> None:
         self.it = Authorizer(
-            "up", self.flow, self.store, self.spawn, self.metrics, clock=lambda: self.now, chance=lambda: 0
+            GrantKey("up"), self.flow, self.store, self.spawn, self.metrics, clock=lambda: self.now, chance=lambda: 0
         )
 
     def spawn(self, job: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -122,7 +122,7 @@ async def test_r65_an_old_token_still_serves_while_a_new_one_is_fetched() -> Non
         here.server.hold.set()
         await here.settled()
         assert await sent(here) == "access-token-2"
-        assert here.store.load("up") == here.it.grant
+        assert here.store.load(GrantKey("up")) == here.it.grant
 
 
 async def test_r65_a_caller_that_is_cancelled_loses_no_grant() -> None:
@@ -138,7 +138,7 @@ async def test_r65_a_caller_that_is_cancelled_loses_no_grant() -> None:
             callers.cancel_scope.cancel()
         here.server.hold.set()
         await here.settled()
-        stored = here.store.load("up")
+        stored = here.store.load(GrantKey("up"))
         assert stored is not None
         assert stored.token.refresh == "refresh-token-2"
 
@@ -192,7 +192,7 @@ async def test_a_login_in_another_process_is_taken_over() -> None:
         await here.log_in()
         here.now += STORE_LOOKS
         assert await sent(here) == "access-token-1"
-        here.store.delete("up")
+        here.store.delete(GrantKey("up"))
         here.now += STORE_LOOKS
         with pytest.raises(LoginNeeded):
             await here.it.credential()
@@ -202,7 +202,7 @@ async def test_a_login_in_another_process_is_taken_over() -> None:
 async def test_r65_a_refused_refresh_takes_what_another_process_stored(passed: float, expected: str) -> None:
     async with running(PERSON, life=100) as here:
         await here.log_in()
-        first = here.store.load("up")
+        first = here.store.load(GrantKey("up"))
         assert first is not None
         assert await sent(here) == "access-token-1"
         here.now += 50

@@ -7,7 +7,7 @@ import pytest
 from mcproxy.settings.oauth import OAuthClient, OAuthSettings
 from mcproxy.upstream.oauth.endpoints import EndpointFailed, Endpoints
 from mcproxy.upstream.oauth.flow import OAuthFlow
-from mcproxy.upstream.oauth.grants import Grant
+from mcproxy.upstream.oauth.grants import Grant, GrantKey
 from mcproxy.upstream.oauth.store import GrantStore, MemoryStore
 from mcproxy.upstream.oauth.tokens import TokenRefused, TokenUnavailable
 from tests.fakes.authorization import Authorization, authorization, follow
@@ -32,7 +32,7 @@ async def test_a_login_finds_everything_out_and_is_stored() -> None:
     store = MemoryStore()
     async with authorization() as server:
         grant = await logged_in(flow(server, store))
-    assert store.load("up") == grant
+    assert store.load(GrantKey("up")) == grant
     assert (grant.issuer, grant.resource) == (server.origin, server.url)
     assert grant.scopes == ("read", "offline_access")
     [exchange] = server.token_requests
@@ -63,7 +63,7 @@ async def test_the_gateway_gets_a_token_for_itself() -> None:
         it = flow(server, store, ITSELF)
         grant = await it.request_token(await it.discover(await it.challenge()))
     assert server.token_requests[0]["grant_type"] == "client_credentials"
-    assert store.load("up") == grant
+    assert store.load(GrantKey("up")) == grant
 
 
 async def test_r65_a_refresh_is_stored_before_anything_else_and_names_its_resource() -> None:
@@ -71,7 +71,7 @@ async def test_r65_a_refresh_is_stored_before_anything_else_and_names_its_resour
     async with authorization() as server:
         it = flow(server, store)
         renewed = await it.refresh(await logged_in(it))
-    assert store.load("up") == renewed
+    assert store.load(GrantKey("up")) == renewed
     assert server.token_requests[-1]["resource"] == server.url
     assert renewed.token.refresh == "refresh-token-2"
 
@@ -94,7 +94,7 @@ async def test_r65_an_outage_decides_nothing(status: int) -> None:
         server.outage = status
         with pytest.raises(TokenUnavailable):
             await it.refresh(grant)
-    assert store.load("up") == grant
+    assert store.load(GrantKey("up")) == grant
 
 
 async def test_a_logout_takes_the_grant_back_and_forgets_it() -> None:
@@ -103,7 +103,7 @@ async def test_a_logout_takes_the_grant_back_and_forgets_it() -> None:
         it = flow(server, store)
         await it.revoke(await logged_in(it))
     assert server.revoked == ["refresh-token-1"]
-    assert store.load("up") is None
+    assert store.load(GrantKey("up")) is None
 
 
 async def test_a_grant_is_for_the_url_that_it_was_made_for_alone() -> None:

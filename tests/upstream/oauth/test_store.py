@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from mcproxy.sealing import Sealer
+from mcproxy.upstream.oauth.grants import GrantKey
 from mcproxy.upstream.oauth.registration import ClientIdentity
 from mcproxy.upstream.oauth.store import FileStore, GrantStore, MemoryStore, StoreFailed
 from tests.upstream.oauth.test_grants import grant
@@ -24,15 +25,25 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> GrantStore:
 
 def test_what_was_saved_is_loaded_until_it_is_deleted(store: GrantStore) -> None:
     versions = [store.version]
-    assert store.load("up") is None
+    assert store.load(GrantKey("up")) is None
     store.save(grant())
     versions.append(store.version)
-    assert store.load("up") == grant()
+    assert store.load(GrantKey("up")) == grant()
     assert store.all() == [grant()]
-    store.delete("up")
+    store.delete(GrantKey("up"))
     versions.append(store.version)
-    assert store.load("up") is None
+    assert store.load(GrantKey("up")) is None
     assert len(set(map(str, versions))) == 3, "each change is seen"
+
+
+def test_each_principal_has_its_own_grant_beside_the_gateways(store: GrantStore) -> None:
+    names = ["", "ann", 'a"],["b', "up"]
+    for name in names:
+        store.save(msgspec.structs.replace(grant(), principal=name))
+    store.delete(GrantKey("up", "ann"))
+    assert store.load(GrantKey("up", "ann")) is None
+    assert [each.principal for each in store.all()] == ["", 'a"],["b', "up"]
+    assert store.load(GrantKey('up","', "")) is None
 
 
 def test_a_registration_is_of_one_issuer_and_one_redirect(store: GrantStore) -> None:
@@ -57,11 +68,11 @@ def test_another_key_or_a_damaged_file_is_told_with_the_remedy_and_nothing_is_ov
     written = path.read_bytes()
     other = FileStore(path, Sealer(b"another"))
     with pytest.raises(StoreFailed, match=r"proxy\.secret"):
-        other.load("up")
+        other.load(GrantKey("up"))
     with pytest.raises(StoreFailed, match=r"proxy\.secret"):
         other.save(grant())
     with pytest.raises(StoreFailed, match=r"proxy\.secret"):
-        other.delete("up")
+        other.delete(GrantKey("up"))
     assert path.read_bytes() == written
 
 
