@@ -49,8 +49,9 @@ from mcproxy.http import server as http
 from mcproxy.sealing import Sealer
 from mcproxy.service import systemd
 from mcproxy.service.reloading import Reloading
+from mcproxy.service.secret_rotation import SecretRotation
 from mcproxy.service.signals import SignalAction, handle_signals
-from mcproxy.service.state import grant_store, secret_key, subscriber_journal
+from mcproxy.service.state import grant_store, secret_keys, subscriber_journal
 from mcproxy.settings import Proxy, Settings
 from mcproxy.settings.differences import Difference, diff, in_force
 from mcproxy.settings.endpoints import key_of
@@ -81,6 +82,7 @@ class App:
     identity: Identity
     audit: AuditLog
     feed: Feed
+    rotation: SecretRotation
     tls: ssl.SSLContext | None = None
     """The context of HTTPS, once the gateway serves it."""
     stopping: bool = False
@@ -90,7 +92,8 @@ class App:
         """Puts other settings in force, in one step (R49); what needs a restart stays as it was. Never blocks."""
         difference = diff(self.settings, settings)
         self.settings = in_force(self.settings, settings)
-        # First: the gateway is given the upstreams that there are then.
+        self.rotation.reconfigure(self.settings)
+        # Before the gateway, which is given the upstreams that there are then.
         self.fleet.reconfigure(self.settings, difference)
         # Before the gateway, whose pipeline has a stage for the audit only where it is on.
         self.audit.reconfigure(self.settings.access.audit, credentials(self.settings))
@@ -166,8 +169,10 @@ async def running(
             sink(event)
 
     gateway_id = secrets.token_hex(8)
-    sealer = Sealer(secret_key(settings))
-    fleet = Fleet(settings, publish, metrics, gateway_id, grant_store(settings, sealer))
+    sealer = Sealer(*secret_keys(settings))
+    grants = grant_store(settings, sealer)
+    rotation = SecretRotation(settings, sealer, grants)
+    fleet = Fleet(settings, publish, metrics, gateway_id, grants)
     audit = AuditLog(settings.access.audit, metrics, credentials(settings))
     traces = _traces(settings.proxy, sealer)
     gateway = Gateway(settings, fleet.upstreams, metrics, sealer, gateway_id, audit=audit, traces=traces)
@@ -177,10 +182,11 @@ async def running(
         context.traced = traces is not None
         tasks.start_soon(gateway.run)
         tasks.start_soon(fleet.run)
+        tasks.start_soon(rotation.run)
         tasks.start_soon(measure_loop_lag, metrics)
         refusals = Refusals(metrics, audit.note)
         identity = Identity(settings.access.authentication, tasks.start_soon, refusals=refusals)
-        app = App(settings, metrics, context, gateway, fleet, identity, audit, feed)
+        app = App(settings, metrics, context, gateway, fleet, identity, audit, feed, rotation)
         with _scraped(metrics, UpstreamCollector(app.statuses), ListSizeCollector(app.views)):
             yield app
         tasks.cancel_scope.cancel()

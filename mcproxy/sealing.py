@@ -1,4 +1,8 @@
-"""Seal state that a client carries for the gateway: encrypted, authenticated, bound to a purpose. Stores nothing."""
+"""Seal state that a client carries for the gateway: encrypted, authenticated, bound to a purpose. Stores nothing.
+
+Seals with the first of several secrets and opens with any, so that a secret can be replaced while what was sealed with
+it is still in use.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ import hmac
 import json
 import os
 from collections.abc import Callable
+from contextlib import suppress
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -24,26 +29,80 @@ class Unsealable(Exception):
 
 
 class Sealer:
-    """AES-256-GCM under a key derived from `secret`. Tokens are URL-safe text, fit for headers."""
+    """AES-256-GCM under keys derived from `secrets`. Tokens are URL-safe text, fit for headers.
 
-    def __init__(self, secret: bytes, randomness: Callable[[int], bytes] = os.urandom) -> None:
-        self._cipher = AESGCM(hashlib.sha256(b"mcproxy seal v1\0" + secret).digest())
+    Names and digests are compared, not opened: they keep the secret that they began with until it is no longer listed.
+    """
+
+    def __init__(self, *secrets: bytes, randomness: Callable[[int], bytes] = os.urandom) -> None:
         self._randomness = randomness
+        self._keys = [_DerivedKeys(secret) for secret in secrets]
+        self._naming = self._keys[0]
+
+    def reconfigure(self, *secrets: bytes) -> None:
+        """Seals with the first of these from now on, and opens with any of them."""
+        known = {keys.secret: keys for keys in self._keys}
+        self._keys = [known.get(secret) or _DerivedKeys(secret) for secret in secrets]
+        if self._naming.secret not in secrets:
+            self._naming = self._keys[0]
+
+    def seal(self, purpose: str, payload: bytes) -> str:
+        return self._keys[0].sealed(purpose, payload, self._randomness(_NONCE))
+
+    def name(self, purpose: str, payload: bytes) -> str:
+        """As `seal`, and the same text for the same payload: an id that its holders compare. `open` opens it."""
+        return self._naming.sealed(purpose, payload, self._naming.nonce(purpose, payload))
+
+    def digest(self, purpose: str, payload: bytes) -> str:
+        """A keyed digest: the same text for the same payload; without the key it can be neither made nor guessed at."""
+        return self._naming.digest(purpose, payload)
+
+    def digests(self, purpose: str, payload: bytes) -> tuple[str, ...]:
+        """The digests under all secrets: what was kept is found again, whichever secret it was made with."""
+        return tuple(keys.digest(purpose, payload) for keys in self._keys)
+
+    def open(self, purpose: str, token: str) -> bytes:
+        """The payload that was sealed for the same purpose. Raises Unsealable."""
+        return self._opened(purpose, token)[1]
+
+    def is_outdated(self, purpose: str, token: str) -> bool:
+        """Whether the token opens, and was sealed with another secret than the first."""
+        try:
+            return self._opened(purpose, token)[0] is not self._keys[0]
+        except Unsealable:
+            return False
+
+    def _opened(self, purpose: str, token: str) -> tuple[_DerivedKeys, bytes]:
+        try:
+            sealed = base64.b64decode(token + "=" * (-len(token) % 4), altchars=b"-_", validate=True)
+        except (binascii.Error, ValueError) as error:
+            raise Unsealable("not sealed by this gateway") from error
+        for keys in self._keys:
+            with suppress(ValueError, InvalidTag):
+                return keys, keys.cipher.decrypt(sealed[:_NONCE], sealed[_NONCE:], purpose.encode())
+        raise Unsealable("not sealed by this gateway")
+
+
+class _DerivedKeys:
+    """What is derived from one secret: the keys that encrypt, and that make names and digests."""
+
+    def __init__(self, secret: bytes) -> None:
+        self.secret = secret
+        self.cipher = AESGCM(hashlib.sha256(b"mcproxy seal v1\0" + secret).digest())
         self._naming = hashlib.sha256(b"mcproxy name v1\0" + secret).digest()
         self._begun: dict[str, hashlib.blake2b] = {}
         """Digests of what comes before the payload, by purpose: those are few."""
 
-    def seal(self, purpose: str, payload: bytes) -> str:
-        return self._sealed(purpose, payload, self._randomness(_NONCE))
+    def sealed(self, purpose: str, payload: bytes, nonce: bytes) -> str:
+        sealed = nonce + self.cipher.encrypt(nonce, payload, purpose.encode())
+        return base64.urlsafe_b64encode(sealed).rstrip(b"=").decode()
 
-    def name(self, purpose: str, payload: bytes) -> str:
-        """As `seal`, and the same text for the same payload: an id that its holders compare. `open` opens it."""
+    def nonce(self, purpose: str, payload: bytes) -> bytes:
         # A nonce may follow from what it encrypts, as in RFC 5297: it comes again for nothing else.
         message = json.dumps([purpose, payload.hex()]).encode()
-        return self._sealed(purpose, payload, hmac.digest(self._naming, message, "sha256")[:_NONCE])
+        return hmac.digest(self._naming, message, "sha256")[:_NONCE]
 
     def digest(self, purpose: str, payload: bytes) -> str:
-        """A keyed digest: the same text for the same payload; without the key it can be neither made nor guessed at."""
         begun = self._begun.get(purpose)
         if begun is None:
             # BLAKE2b takes a key itself (RFC 7693, section 2.9), and a short payload costs it a quarter of an HMAC.
@@ -52,15 +111,3 @@ class Sealer:
         digest = begun.copy()
         digest.update(payload)
         return digest.hexdigest()
-
-    def _sealed(self, purpose: str, payload: bytes, nonce: bytes) -> str:
-        sealed = nonce + self._cipher.encrypt(nonce, payload, purpose.encode())
-        return base64.urlsafe_b64encode(sealed).rstrip(b"=").decode()
-
-    def open(self, purpose: str, token: str) -> bytes:
-        """The payload that was sealed for the same purpose. Raises Unsealable."""
-        try:
-            sealed = base64.b64decode(token + "=" * (-len(token) % 4), altchars=b"-_", validate=True)
-            return self._cipher.decrypt(sealed[:_NONCE], sealed[_NONCE:], purpose.encode())
-        except (binascii.Error, ValueError, InvalidTag) as error:
-            raise Unsealable("not sealed by this gateway") from error

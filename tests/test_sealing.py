@@ -31,3 +31,37 @@ def test_equal_payloads_have_equal_names_and_no_others(one: tuple[str, bytes], o
 def test_what_was_never_sealed_does_not_open(token: str) -> None:
     with pytest.raises(Unsealable):
         SEALER.open("purpose", token)
+
+
+def test_what_any_listed_secret_sealed_opens_and_the_first_seals() -> None:
+    old, new = Sealer(b"old"), Sealer(b"new")
+    both = Sealer(b"new", b"old")
+    assert both.open("purpose", old.seal("purpose", b"x")) == both.open("purpose", new.seal("purpose", b"x")) == b"x"
+    assert new.open("purpose", both.seal("purpose", b"x")) == b"x"
+    with pytest.raises(Unsealable):
+        new.open("purpose", old.seal("purpose", b"x"))
+
+
+def test_only_what_another_secret_than_the_first_sealed_is_outdated() -> None:
+    both = Sealer(b"new", b"old")
+    tokens = {secret: Sealer(secret).seal("purpose", b"x") for secret in (b"old", b"new", b"another")}
+    assert {secret: both.is_outdated("purpose", token) for secret, token in tokens.items()} == {
+        b"old": True,
+        b"new": False,
+        b"another": False,
+    }
+
+
+def test_names_and_digests_stay_while_the_secret_that_made_them_is_listed() -> None:
+    sealer = Sealer(b"old")
+
+    def compared() -> tuple[str, str]:
+        return sealer.name("purpose", b"x"), sealer.digest("purpose", b"x")
+
+    before = compared()
+    sealer.reconfigure(b"new", b"old")
+    assert compared() == before
+    assert sealer.digest("purpose", b"x") in sealer.digests("purpose", b"x")
+    sealer.reconfigure(b"new")
+    assert compared() != before
+    assert sealer.open("purpose", compared()[0]) == b"x"

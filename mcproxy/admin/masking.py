@@ -84,4 +84,6 @@ def _member(key: str, value: Any, secrets: Collection[str]) -> Any:
         return dict.fromkeys(value, MASK)
     if _SECRET_KEY.search(key) and isinstance(value, str):
         return MASK
+    if _SECRET_KEY.search(key) and isinstance(value, list):
+        return [MASK if isinstance(member, str) else _masked(member, secrets) for member in value]
     return _masked(value, secrets)

@@ -24,16 +24,19 @@ def folder() -> Path:
     return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "mcproxy"
 
 
-def secret_key(settings: Settings) -> bytes:
-    """The key that state is sealed under: the configured one, else one kept between runs (R56)."""
-    if settings.proxy.secret is not None:
-        return settings.proxy.secret.encode()
+def secret_keys(settings: Settings) -> tuple[bytes, ...]:
+    """The keys that state is sealed under, the first, and opened with, all of them (R56).
+
+    Those that are configured, else one that is kept between runs.
+    """
+    if settings.proxy.secret:
+        return tuple(secret.encode() for secret in settings.proxy.secret)
     fresh = secrets.token_bytes(32)
     try:
-        return _kept(folder() / "secret", fresh)
+        return (_kept(folder() / "secret", fresh),)
     except (OSError, RuntimeError) as error:
         log.warning("what clients carry for us will not survive a restart", why=str(error), remedy="set proxy.secret")
-        return fresh
+        return (fresh,)
 
 
 def _kept(path: Path, fresh: bytes) -> bytes:
@@ -66,6 +69,6 @@ def subscriber_journal(settings: Settings, sealer: Sealer) -> SubscriberJournal:
         path = folder() / "subscribers"
     except RuntimeError:
         path = None
-    journal = SubscriberJournal(path, lambda key: sealer.digest("subscriber", key.encode()))
+    journal = SubscriberJournal(path, lambda key: sealer.digests("subscriber", key.encode()))
     journal.load(time.time() - settings.proxy.limits.session_lifetime)
     return journal

@@ -25,7 +25,6 @@ RESTART: Final = (
     "port",
     "tls",
     "paths",
-    "secret",
     "tracing",
 )
 """Keys of `proxy` whose old values stay in force until the process restarts."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, model_validator
 
 from mcproxy.settings.section import Bytes, InvalidKey, Positive, Seconds, SecondsOrNone, Section
 from mcproxy.settings.tracing import TracingSettings
@@ -151,6 +151,49 @@ def _check_public(url: str) -> str:
     return url.rstrip("/")
 
 
+MIN_SECRET_LENGTH: Final = 16
+"""Characters of a secret that count: a repeated text counts once."""
+MIN_SECRET_VARIETY: Final = 6
+"""Different characters of a secret. Of 16 random hexadecimal digits, fewer differ once in ten thousand."""
+
+
+def _check_secrets(secrets: tuple[str, ...]) -> tuple[str, ...]:
+    for index, secret in enumerate(secrets):
+        place = (index,) if len(secrets) > 1 else ()
+        if len(secret) < MIN_SECRET_LENGTH:
+            short = f"is shorter than {MIN_SECRET_LENGTH} characters: make one with `openssl rand -hex 32`"
+            raise InvalidKey(short, *place)
+        if _repeats_itself(secret):
+            raise InvalidKey("repeats itself, and could be guessed: make one with `openssl rand -hex 32`", *place)
+    return secrets
+
+
+def _repeats_itself(secret: str) -> bool:
+    repeated = (secret + secret).find(secret, 1)
+    return repeated < MIN_SECRET_LENGTH or len(set(secret)) < MIN_SECRET_VARIETY
+
+
+def _one_or_more(value: object) -> object:
+    """A list, where one text stands for a list of it."""
+    if value is None:
+        return ()
+    return (value,) if isinstance(value, str) else value
+
+
+_secret_schema: Final = {"type": "string", "minLength": MIN_SECRET_LENGTH}
+
+Secrets = Annotated[
+    tuple[str, ...],
+    BeforeValidator(_one_or_more),
+    AfterValidator(_check_secrets),
+    Field(max_length=8),
+    WithJsonSchema(
+        {"anyOf": [_secret_schema, {"type": "array", "items": _secret_schema, "maxItems": 8}, {"type": "null"}]}
+    ),
+]
+"""One secret or several, as a tuple; empty for none."""
+
+
 class Proxy(Section):
     """The gateway itself: where it listens, its limits and timeouts (`proxy`)."""
 
@@ -175,10 +218,11 @@ class Proxy(Section):
     """Values of the Origin header accepted beside loopback ones; `*` for any."""
     insecure: bool = False
     """Allow listening on other addresses than loopback without authentication."""
-    secret: Annotated[str, Field(min_length=16)] | None = None
+    secret: Secrets = ()
     """Key that encrypts session ids, cursors and request states; long, random, and the same on every replica.
 
-    If not set, one is generated and kept in the user's state folder.
+    Of several, as in `[new, old]`, the first encrypts and each decrypts: so it is replaced while sessions go on. If not
+    set, one is generated and kept in the user's state folder.
     """
     limits: LimitSettings = LimitSettings()
     """Limits on what peers can make grow."""

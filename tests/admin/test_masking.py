@@ -29,6 +29,7 @@ def test_r44_a_secret_is_masked_by_its_key_and_by_its_value() -> None:
     assert "who knows" not in text
     assert "unknown" not in text
     assert "nobody" not in text
+    assert "nobody" not in shown(proxy={"secret": ["a key that nobody knows", "a key that nobody knew"]})
     [told] = yaml.safe_load(text)["upstreams"]
     assert told["args"] == ["--token", MASK, f"https://{MASK}@host/"]
     assert told["name"] == "x-ray"

@@ -196,9 +196,30 @@ def test_loopback_needs_no_flag(tmp_path: Path, host: str) -> None:
     assert configure(tmp_path, f"proxy: {{host: '{host}'}}").settings.proxy.host == host
 
 
+KEYS = {
+    "null": (),
+    "0123456789abcdef0123456789abcdef": ("0123456789abcdef0123456789abcdef",),
+    "[a long and random one, another that was before]": ("a long and random one", "another that was before"),
+}
+
+
 def test_a_key_that_anybody_could_guess_is_refused(tmp_path: Path) -> None:
     [problem] = problems(tmp_path, "proxy:\n  secret: ${NOTHING:-}\n")
-    assert problem.startswith("mcproxy.yaml:2:3: proxy.secret:")
+    assert problem.startswith("mcproxy.yaml:2:3: proxy.secret: is shorter than 16 characters")
+
+
+@pytest.mark.parametrize("weak", ["0123456789abcde", "changeme" * 4, "a" * 64, "abcabcabcabcabcabca"])
+def test_a_secret_that_can_be_guessed_is_refused_with_a_remedy_and_not_shown(tmp_path: Path, weak: str) -> None:
+    [problem] = problems(tmp_path, f"proxy:\n  secret: ['a long and random one', '{weak}']\n")
+    assert problem.startswith("mcproxy.yaml:2:")
+    assert "proxy.secret[1]" in problem or "proxy.secret.1" in problem
+    assert "openssl rand -hex 32" in problem
+    assert weak not in problem
+
+
+def test_one_secret_is_a_list_of_one(tmp_path: Path) -> None:
+    secrets = {text: configure(tmp_path, f"proxy: {{secret: {text}}}").settings.proxy.secret for text in KEYS}
+    assert secrets == KEYS
 
 
 # Policy and endpoints

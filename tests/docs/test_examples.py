@@ -13,7 +13,12 @@ from tests.docs.examples import commands, fences, files_before, is_as_shown, she
 from tests.docs.generated import pages
 
 PAGES = [page.relative_to(ROOT).as_posix() for page in pages()]
-ENVIRONMENT = {"GITHUB_TOKEN": "a", "MCPROXY_SECRET": "sixteen characters", "TRACKER_CLIENT_SECRET": "a"}
+ENVIRONMENT = {
+    "GITHUB_TOKEN": "a",
+    "MCPROXY_SECRET": "sixteen characters",
+    "MCPROXY_OLD_SECRET": "sixteen characters that were before",
+    "TRACKER_CLIENT_SECRET": "a",
+}
 KEY = "9f2c" * 16
 """In place of a hash that a page cuts short."""
 

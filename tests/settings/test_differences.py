@@ -78,6 +78,15 @@ def test_r49_what_the_listener_is_made_with_stays_in_force() -> None:
     assert (forced.limits.max_batch, forced.keep_alive) == (6, 3)
 
 
+def test_r49_another_secret_is_in_force_at_once() -> None:
+    old, new = (
+        settings(secret="a long and random one"),
+        settings(secret=["a newer and random one", "a long and random one"]),
+    )
+    assert (diff(old, new).proxy, diff(old, new).restart) == (("secret",), ())
+    assert in_force(old, new).proxy.secret == new.proxy.secret
+
+
 def test_r49_https_stays_what_it_was_spoken_by() -> None:
     secured = settings(tls={"certificate": "/a.pem"})
     assert in_force(secured, settings()).proxy.tls == secured.proxy.tls

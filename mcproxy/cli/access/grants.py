@@ -23,7 +23,7 @@ from aiohttp import web
 from mcproxy.cli.output import print_err, print_json, print_out, print_table
 from mcproxy.cli.runtime import ExitCode
 from mcproxy.sealing import Sealer
-from mcproxy.service.state import grant_store, secret_key
+from mcproxy.service.state import grant_store, secret_keys
 from mcproxy.settings import Settings, UpstreamSettings
 from mcproxy.upstream.oauth.endpoints import EndpointFailed
 from mcproxy.upstream.oauth.flow import OAuthFlow
@@ -155,7 +155,7 @@ def check(settings: Settings, name: str) -> UpstreamSettings:
 
 
 def _store(settings: Settings) -> GrantStore:
-    return grant_store(settings, Sealer(secret_key(settings)))
+    return grant_store(settings, Sealer(*secret_keys(settings)))
 
 
 def _flow(spec: UpstreamSettings, store: GrantStore) -> OAuthFlow:

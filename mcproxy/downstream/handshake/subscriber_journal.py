@@ -7,7 +7,7 @@ instead (404), so that its client initializes anew and subscribes again. Holds n
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -20,11 +20,14 @@ log = structlog.get_logger()
 
 
 class SubscriberJournal:
-    """`path` is None where nothing is kept between runs. `digest` makes of a session's key what is written."""
+    """`path` is None where nothing is kept between runs.
 
-    def __init__(self, path: Path | None, digest: Callable[[str], str]) -> None:
+    `digests` makes of a session's key what is written, the first, and what earlier runs may have written for it.
+    """
+
+    def __init__(self, path: Path | None, digests: Callable[[str], Sequence[str]]) -> None:
         self._path = path
-        self._digest = digest
+        self._digests = digests
         self._earlier: frozenset[str] = frozenset()
         """Digests of sessions that subscribed before this process began."""
 
@@ -51,12 +54,12 @@ class SubscriberJournal:
         try:
             # Opened each time: another gateway of the same user may have rewritten it.
             with open(self._path, "a", opener=_for_this_user_alone) as file:
-                file.write(f"{issued} {self._digest(key)}\n")
+                file.write(f"{issued} {self._digests(key)[0]}\n")
         except OSError as error:
             self._give_up(error)
 
     def subscribed_earlier(self, key: str) -> bool:
-        return bool(self._earlier) and self._digest(key) in self._earlier
+        return bool(self._earlier) and not self._earlier.isdisjoint(self._digests(key))
 
     def _give_up(self, error: Exception) -> None:
         log.warning("subscriptions will be lost with a restart", path=str(self._path), why=str(error))

@@ -44,6 +44,9 @@ class GrantStore(Protocol):
 
     def register(self, issuer: str, redirect_uri: str, client: ClientIdentity) -> None: ...
 
+    def renew(self) -> None:
+        """Seals what is stored with the first secret, so that the one it was sealed with can be taken away."""
+
     @property
     def version(self) -> object:
         """Another value after each change, by whichever process; cheap."""
@@ -82,6 +85,9 @@ class MemoryStore:
     def register(self, issuer: str, redirect_uri: str, client: ClientIdentity) -> None:
         self._contents.registrations[_registration_id(issuer, redirect_uri)] = client
 
+    def renew(self) -> None:
+        return
+
     @property
     def version(self) -> object:
         return self._changes
@@ -114,6 +120,11 @@ class FileStore:
             lambda contents: contents.registrations.__setitem__(_registration_id(issuer, redirect_uri), client)
         )
 
+    def renew(self) -> None:
+        sealed = self._sealed()
+        if sealed is not None and self._sealer.is_outdated(PURPOSE, sealed):
+            self._change(lambda contents: None)
+
     @property
     def version(self) -> object:
         try:
@@ -123,12 +134,9 @@ class FileStore:
         return status.st_mtime_ns, status.st_ino, status.st_size
 
     def _read(self) -> _Contents:
-        try:
-            sealed = self._path.read_text()
-        except FileNotFoundError:
+        sealed = self._sealed()
+        if sealed is None:
             return _Contents()
-        except (OSError, UnicodeDecodeError) as error:
-            raise StoreFailed(f"cannot read {self._path}: {error}") from error
         try:
             return msgspec.json.decode(self._sealer.open(PURPOSE, sealed), type=_Contents)
         except (Unsealable, msgspec.DecodeError) as error:
@@ -136,6 +144,14 @@ class FileStore:
                 f"{self._path} was written under another key than proxy.secret, or is damaged: "
                 "set the key that it was written under, or remove the file and log in again"
             ) from error
+
+    def _sealed(self) -> str | None:
+        try:
+            return self._path.read_text()
+        except FileNotFoundError:
+            return None
+        except (OSError, UnicodeDecodeError) as error:
+            raise StoreFailed(f"cannot read {self._path}: {error}") from error
 
     def _change(self, change: Callable[[_Contents], object]) -> None:
         with self._locked():

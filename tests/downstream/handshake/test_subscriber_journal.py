@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,12 @@ from mcproxy.downstream.handshake.subscriber_journal import SubscriberJournal
 pytestmark = pytest.mark.anyio
 
 
-def journal(path: Path | None, issued_after: float = 0) -> SubscriberJournal:
-    made = SubscriberJournal(path, lambda key: f"digest-of-{key}")
+def journal(
+    path: Path | None,
+    issued_after: float = 0,
+    digests: Callable[[str], Sequence[str]] = lambda key: (f"digest-of-{key}",),
+) -> SubscriberJournal:
+    made = SubscriberJournal(path, digests)
     made.load(issued_after)
     return made
 
@@ -24,6 +29,13 @@ def test_a_session_that_subscribed_is_known_to_the_next_run_alone(tmp_path: Path
     assert not first.subscribed_earlier("a")
     second = journal(path)
     assert [second.subscribed_earlier(key) for key in "ab"] == [True, False]
+
+
+def test_a_session_is_known_by_the_digest_of_any_secret_that_is_listed(tmp_path: Path) -> None:
+    path = tmp_path / "subscribers"
+    journal(path, digests=lambda key: (f"old-{key}",)).add("a", 100)
+    assert journal(path, digests=lambda key: (f"new-{key}", f"old-{key}")).subscribed_earlier("a")
+    assert not journal(path, digests=lambda key: (f"new-{key}",)).subscribed_earlier("a")
 
 
 def test_sessions_whose_ids_are_too_old_are_forgotten(tmp_path: Path) -> None:

@@ -76,6 +76,16 @@ def test_another_key_or_a_damaged_file_is_told_with_the_remedy_and_nothing_is_ov
     assert path.read_bytes() == written
 
 
+def test_a_renewed_file_opens_without_the_secret_that_it_was_sealed_with(tmp_path: Path) -> None:
+    path = tmp_path / "grants"
+    FileStore(path, Sealer(b"old")).save(grant())
+    FileStore(path, Sealer(b"new", b"old")).renew()
+    assert FileStore(path, Sealer(b"new")).load(GrantKey("up")) == grant()
+    before = FileStore(path, SEALER).version
+    FileStore(path, Sealer(b"new", b"old")).renew()
+    assert FileStore(path, SEALER).version == before, "what is sealed with the first secret stays as it is"
+
+
 def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreFailed, match="cannot write"):
