@@ -9,7 +9,7 @@ from mcproxy.cli.output import print_err, print_json, print_out
 from mcproxy.cli.runtime import ExitCode
 from mcproxy.configuration.loading import Configuration
 from mcproxy.configuration.problems import ConfigurationError, Problem, dotted
-from mcproxy.upstream.child.process import environment, locate
+from mcproxy.upstream.child.command import environment, locate
 from mcproxy.upstream.link import Unreachable
 
 
@@ -44,7 +44,7 @@ def _missing_commands(configuration: Configuration) -> Iterator[Problem]:
         if upstream.command is None or not upstream.enabled:
             continue
         try:
-            locate(upstream, environment(upstream, os.environ))
+            locate(upstream.command, upstream.cwd, environment(upstream, os.environ))
         except Unreachable as unreachable:
             key = "command" if upstream.cwd is None or os.path.isdir(upstream.cwd) else "cwd"
             problem = configuration.server_problem(str(unreachable), upstream.name, key)

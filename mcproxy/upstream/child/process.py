@@ -7,9 +7,8 @@ with the gateway (requirement R11). Knows no era: the lines are for the conversa
 from __future__ import annotations
 
 import os
-import shutil
 import signal
-import sys
+import subprocess
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from io import RawIOBase
@@ -22,22 +21,15 @@ import structlog
 from anyio.abc import ByteReceiveStream, Process
 
 from mcproxy.protocol.jsonrpc import Message, encode
-from mcproxy.rlimits import AT_START
-from mcproxy.settings import UpstreamSettings
+from mcproxy.upstream.child.command import environment, locate, start
 from mcproxy.upstream.child.lines import LineDecoder, LineTooLong
 from mcproxy.upstream.child.stdin import ChildStdin, stdin_pipe
 from mcproxy.upstream.context import LinkContext
-from mcproxy.upstream.link import BOM, Duplex, NotAccepted, Unreachable, task_group
+from mcproxy.upstream.link import BOM, Duplex, NotAccepted, task_group
 from mcproxy.upstream.stderr_tail import LineRateLimit
 
 log = structlog.get_logger()
 
-REAPER: Final = Path(__file__).with_name("reaper.py")
-INHERITED: Final = (
-    "HOME", "LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER",
-    "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_RUNTIME_DIR", "XDG_STATE_HOME",
-)  # fmt: skip
-"""The variables of the gateway's own environment that a child gets: none that may hold a secret."""
 EXIT_GRACE: Final = 0.4
 """Seconds from a child's exit to the end of its stdout, and again to the end of its stderr (R13: within 1 s)."""
 LINES_PER_TURN: Final = 100
@@ -52,16 +44,21 @@ _AFTER_BOM: Final = (BOM + b"{", BOM + b"[")
 @asynccontextmanager
 async def child(context: LinkContext, environ: Mapping[str, str] = os.environ) -> AsyncIterator[Duplex]:
     """A child that runs. On leaving its stdin is closed, then it gets SIGTERM, then its whole process tree SIGKILL."""
-    env = environment(context.spec, environ)
-    command = locate(context.spec, env)
+    spec = context.spec
+    assert spec.command is not None, "a child has a command"
+    env = environment(spec, environ)
+    command = locate(spec.command, spec.cwd, env)
     context.stderr.clear()
     context.stray_output = ""
     async with AsyncExitStack() as stack:
         child_end, stdin = await stack.enter_async_context(stdin_pipe())
         held, ours = os.pipe()
         lifeline = stack.enter_context(os.fdopen(ours, "wb", buffering=0))
-        process = await _start(context.spec, command, env, held, child_end)
-        context.metrics.child_starts.labels(context.spec.name).inc()
+        try:
+            process = await start([command, *spec.args], spec.cwd, env, held, stdin=child_end, stderr=subprocess.PIPE)
+        finally:
+            os.close(child_end)
+        context.metrics.child_starts.labels(spec.name).inc()
         try:
             pipe = _Child(process, stdin, context)
             async with task_group() as tasks:
@@ -71,46 +68,7 @@ async def child(context: LinkContext, environ: Mapping[str, str] = os.environ) -
                 yield pipe
         finally:
             with anyio.CancelScope(shield=True):
-                await _stop(process, stdin, lifeline, context.spec.timeouts.shutdown)
-
-
-def environment(spec: UpstreamSettings, environ: Mapping[str, str]) -> dict[str, str]:
-    return {name: environ[name] for name in INHERITED if name in environ} | spec.env
-
-
-def locate(spec: UpstreamSettings, env: Mapping[str, str]) -> str:
-    """The absolute path of the upstream's command. Raises Unreachable, naming the command and the PATH (R17)."""
-    assert spec.command is not None
-    if spec.cwd is not None and not Path(spec.cwd).is_dir():
-        raise Unreachable(f"the working folder {spec.cwd} does not exist")
-    if os.path.dirname(spec.command):
-        path = Path(spec.cwd or ".", spec.command).absolute()
-        if shutil.which(path) is None:
-            raise Unreachable(f"the command {path} does not exist, or cannot be executed")
-        return str(path)
-    search = env.get("PATH", os.defpath)
-    found = shutil.which(spec.command, path=search)
-    if found is None:
-        raise Unreachable(f"the command {spec.command!r} was not found on PATH {search}")
-    return os.path.abspath(found)
-
-
-async def _start(spec: UpstreamSettings, command: str, env: Mapping[str, str], lifeline: int, stdin: int) -> Process:
-    reaper = [sys.executable, "-I", "-S", str(REAPER), str(lifeline), str(AT_START)]
-    try:
-        return await anyio.open_process(
-            [*reaper, command, *spec.args],
-            stdin=stdin,
-            cwd=spec.cwd,
-            env=env,
-            start_new_session=True,
-            pass_fds=(lifeline,),
-        )
-    except OSError as error:
-        raise Unreachable(f"the command {command} could not be started: {error.strerror}") from error
-    finally:
-        os.close(lifeline)
-        os.close(stdin)
+                await _stop(process, stdin, lifeline, spec.timeouts.shutdown)
 
 
 class _Child:

@@ -21,7 +21,7 @@ from mcproxy.call.identity import Principal
 from mcproxy.call.upstreams import Connected, Disconnected, LinkState, UpstreamChanged
 from mcproxy.protocol.methods import Kind
 from mcproxy.settings import UpstreamSettings, UpstreamTimeouts
-from mcproxy.upstream.child.process import REAPER
+from mcproxy.upstream.child.command import REAPER
 from tests.timeouts import GUARD
 from tests.upstream.support import (
     QUICK,

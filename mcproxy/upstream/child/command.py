@@ -1,0 +1,72 @@
+"""Commands of the configuration: found on PATH, given their environment, started under a reaper.
+
+No shell is involved. `reaper` stands in between, so that all that a command starts ends with it, and with the gateway
+(requirement R11).
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import anyio
+from anyio.abc import Process
+
+from mcproxy.rlimits import AT_START
+from mcproxy.settings import UpstreamSettings
+from mcproxy.upstream.link import Unreachable
+
+REAPER: Final = Path(__file__).with_name("reaper.py")
+INHERITED: Final = (
+    "HOME", "LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER",
+    "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_RUNTIME_DIR", "XDG_STATE_HOME",
+)  # fmt: skip
+"""The variables of the gateway's own environment that a child gets: none that may hold a secret."""
+
+
+def environment(spec: UpstreamSettings, environ: Mapping[str, str]) -> dict[str, str]:
+    return {name: environ[name] for name in INHERITED if name in environ} | spec.env
+
+
+def locate(command: str, cwd: str | None, env: Mapping[str, str]) -> str:
+    """The absolute path of a command. Raises Unreachable, naming the command and the PATH (R17)."""
+    if cwd is not None and not Path(cwd).is_dir():
+        raise Unreachable(f"the working folder {cwd} does not exist")
+    if os.path.dirname(command):
+        path = Path(cwd or ".", command).absolute()
+        if shutil.which(path) is None:
+            raise Unreachable(f"the command {path} does not exist, or cannot be executed")
+        return str(path)
+    search = env.get("PATH", os.defpath)
+    found = shutil.which(command, path=search)
+    if found is None:
+        raise Unreachable(f"the command {command!r} was not found on PATH {search}")
+    return os.path.abspath(found)
+
+
+async def start(
+    command: Sequence[str], cwd: str | None, env: Mapping[str, str], lifeline: int, *, stdin: int, stderr: int
+) -> Process:
+    """The command under a reaper, its stdout in a pipe. `lifeline` is the reaper's end, and is closed here.
+
+    Raises Unreachable.
+    """
+    reaper = [sys.executable, "-I", "-S", str(REAPER), str(lifeline), str(AT_START)]
+    try:
+        return await anyio.open_process(
+            [*reaper, *command],
+            stdin=stdin,
+            stderr=stderr,
+            cwd=cwd,
+            env=env,
+            start_new_session=True,
+            pass_fds=(lifeline,),
+        )
+    except OSError as error:
+        raise Unreachable(f"the command {command[0]} could not be started: {error.strerror}") from error
+    finally:
+        os.close(lifeline)
