@@ -41,12 +41,15 @@ def _missing_commands(configuration: Configuration) -> Iterator[Problem]:
     """Commands and working folders that this machine does not have."""
     doubtful = {warning.path for warning in configuration.warnings}
     for upstream in configuration.settings.upstreams:
-        if upstream.command is None or not upstream.enabled:
+        command, key = upstream.command, "command"
+        if upstream.headers_command:
+            command, key = upstream.headers_command[0], "headers_command"
+        if command is None or not upstream.enabled:
             continue
         try:
-            locate(upstream.command, upstream.cwd, environment(upstream, os.environ))
+            locate(command, upstream.cwd, environment(upstream, os.environ))
         except Unreachable as unreachable:
-            key = "command" if upstream.cwd is None or os.path.isdir(upstream.cwd) else "cwd"
+            key = key if upstream.cwd is None or os.path.isdir(upstream.cwd) else "cwd"
             problem = configuration.server_problem(str(unreachable), upstream.name, key)
             if problem.path not in doubtful:
                 yield problem

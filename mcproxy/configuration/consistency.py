@@ -57,10 +57,13 @@ def contradictions(server: Node) -> Iterator[tuple[Node, str]]:
                 yield keys["credentials"], "is for a server with a url"
             if _has_oauth(keys):
                 yield keys["oauth"], "is for a server with a url"
+            if _is_given(keys, "headers_command"):
+                yield keys["headers_command"], "is for a server with a url"
         case False, True:
             if kind == "stdio":
                 yield keys["type"], "stdio needs a command, and this server has a url"
-            for node in (keys[key] for key in ("args", "env", "cwd") if key in keys and keys[key].value):
+            childs = ("args",) if _is_given(keys, "headers_command") else ("args", "env", "cwd")
+            for node in (keys[key] for key in childs if _is_given(keys, key)):
                 yield node, "is for a server with a command"
             if _forwards(keys) and text_of(keys.get("connection")) == "session":
                 yield keys["connection"], "has no effect with credentials, which have connections of their own"
@@ -68,8 +71,16 @@ def contradictions(server: Node) -> Iterator[tuple[Node, str]]:
                 yield keys["oauth"], "and an Authorization header under headers exclude each other: keep one"
             if _has_oauth(keys) and _forwards(keys):
                 yield keys["oauth"], "and credentials.forward exclude each other: keep one"
+            if _is_given(keys, "headers_command") and _has_oauth(keys):
+                yield keys["headers_command"], "and oauth exclude each other: keep one"
+            if _is_given(keys, "headers_command") and _forwards(keys):
+                yield keys["headers_command"], "and credentials.forward exclude each other: keep one"
             if (fault := _url_fault(keys["url"].text)) is not None:
                 yield keys["url"], fault
+
+
+def _is_given(keys: Mapping[str, Node], key: str) -> bool:
+    return key in keys and bool(keys[key].value)
 
 
 def _has_oauth(keys: Mapping[str, Node]) -> bool:

@@ -105,13 +105,17 @@ class UpstreamSettings(Section):
     args: tuple[str, ...] = ()
     """Arguments of `command`, one item each."""
     env: dict[str, str] = Field(default_factory=dict)
-    """Environment variables for the child, beside those that the gateway passes on."""
+    """Environment variables for the child or `headers_command`, beside those that the gateway passes on."""
     cwd: str | None = None
-    """Working folder of the child, relative to the configuration file."""
+    """Working folder of the child or `headers_command`, relative to the configuration file."""
     url: str | None = None
     """Endpoint of a server over HTTP."""
     headers: dict[str, str] = Field(default_factory=dict)
     """Headers sent with every request to `url`."""
+    headers_command: tuple[str, ...] = ()
+    """A program and its arguments, whose output is further headers for `url`: a JSON object of texts, or lines
+    `Name: value`. Run before the first request, and again after a 401; no shell is involved.
+    """
     oauth: OAuthSettings | None = None
     """How the gateway gets OAuth tokens for `url`: `oauth: {}` finds everything out; `mcproxy login NAME` logs in."""
     credentials: CredentialSettings = CredentialSettings()

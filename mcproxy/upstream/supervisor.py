@@ -37,7 +37,8 @@ from mcproxy.protocol.methods import INPUT_CAPABILITIES, Answerer
 from mcproxy.settings import Proxy, UpstreamSettings
 from mcproxy.telemetry.metrics import Metrics
 from mcproxy.upstream.connect import address, connected, transport
-from mcproxy.upstream.context import EraHints, LinkContext, SessionOwner
+from mcproxy.upstream.context import CredentialSource, EraHints, LinkContext, SessionOwner
+from mcproxy.upstream.headers_command import HeadersCommand
 from mcproxy.upstream.link import Connect, Unreachable, task_group
 from mcproxy.upstream.oauth.authorizer import Authorizer
 from mcproxy.upstream.oauth.flow import OAuthFlow
@@ -110,7 +111,7 @@ class Supervisor:
         self._is_called = False
         """Whether a call other than for a list has gone over the shared link: the server may keep state of it."""
         self._address = address(spec)
-        self._authorization = self._authorizer(spec, grants)
+        self._authorization = self._credential_source(spec, grants)
         self._shared_context = self._new_context()
         self._shared = self._new_link(self._shared_context)
 
@@ -325,8 +326,10 @@ class Supervisor:
         )
         return context
 
-    def _authorizer(self, spec: UpstreamSettings, grants: GrantStore | None) -> Authorizer | None:
-        """Gets the upstream's tokens, with `oauth`; token requests run beside the links, and outlive their callers."""
+    def _credential_source(self, spec: UpstreamSettings, grants: GrantStore | None) -> CredentialSource | None:
+        """Gets what authorizes requests, beside the links: with `oauth` or `headers_command`."""
+        if spec.headers_command:
+            return HeadersCommand(spec, self._spawn, clock=self._clock)
         if spec.oauth is None or spec.url is None:
             return None
         store = grants or MemoryStore()

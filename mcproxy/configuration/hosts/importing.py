@@ -143,8 +143,9 @@ class _Writer:
         for key in ("env", "headers"):
             if isinstance(values := server.get(key), dict):
                 server[key] = {name: self._value(key, name, value) for name, value in values.items()}
-        if isinstance(arguments := server.get("args"), list):
-            server["args"] = self._arguments(arguments)
+        for key in ("args", "headers_command"):
+            if isinstance(words := server.get(key), list):
+                server[key] = self._arguments(key, words)
         if isinstance(url := server.get("url"), str):
             server["url"] = self._url(url)
         for key in ("cwd", translation.ENV_FILE):
@@ -181,7 +182,7 @@ class _Writer:
         own = section == "env" and key.isupper()
         return head + self._variable(key if own else f"{self.name}_{key}", f"{self.name}: {section}.{key}")
 
-    def _arguments(self, arguments: list[object]) -> list[object]:
+    def _arguments(self, key: str, arguments: list[object]) -> list[object]:
         written: list[object] = []
         flag = ""
         for index, argument in enumerate(arguments):
@@ -190,7 +191,7 @@ class _Writer:
             name = match["name"] if match else flag
             value = (match["value"] or "") if match else text
             if value and looks_secret(name, value):
-                variable = self._variable(f"{self.name}_{name or 'secret'}", f"{self.name}: args.{index}")
+                variable = self._variable(f"{self.name}_{name or 'secret'}", f"{self.name}: {key}.{index}")
                 written.append(text.removesuffix(value) + variable)
             else:
                 written.append(argument)

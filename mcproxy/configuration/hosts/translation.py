@@ -6,6 +6,7 @@ of its own. Translates keys and types; validates no value.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
@@ -29,8 +30,14 @@ TOOL_LISTS: Final = {"disabledTools": "exclude", "excludeTools": "exclude", "inc
 
 ENV_FILE: Final = "envFile"
 
+HEADERS_HELPER: Final = "headersHelper"
+
+_SHELL: Final = re.compile(r"[^\w\s./:=@%+,-]")
+"""Characters that a shell may treat in a way of its own."""
+
 KEYS: Final = {
     ENV_FILE: "A file of NAME=value lines for `env`, relative to this file.",
+    HEADERS_HELPER: "The same as `headers_command`, as a line for a shell.",
     "disabled": "The opposite of `enabled`.",
     **{key: f"The same as `tools.{part}`." for key, part in TOOL_LISTS.items()},
     **{other: f"The same as `{key}`." for other, key in RENAMED.items()},
@@ -77,6 +84,9 @@ def translate(server: Node) -> Node:
         if (names := members.pop(other, None)) is not None:
             tools = members.get("tools", replace(names, value={}))
             members["tools"] = replace(tools, value={part: names, **tools.members})
+    if (helper := members.pop(HEADERS_HELPER, None)) is not None and "headers_command" not in members:
+        members["headers_command"] = map_words(helper, _command)
+        members.setdefault("cwd", replace(helper, value=".", text="."))
     if "oauth" in members:
         members["oauth"] = _translated_oauth(members["oauth"])
     for key in ("args", "env", "headers"):
@@ -97,11 +107,22 @@ def _translated_oauth(oauth: Node) -> Node:
         known = members.get("client", replace(oauth, value={}))
         members["client"] = replace(known, value={**client, **known.members})
     scopes = members.get("scopes")
-    if scopes is not None and isinstance(scopes.value, str):
-        members["scopes"] = replace(
-            scopes, value=[replace(scopes, value=word, text=word) for word in scopes.value.split()]
-        )
+    if scopes is not None:
+        members["scopes"] = map_words(scopes, str.split)
     return replace(oauth, value=members)
+
+
+def _command(line: str) -> list[str]:
+    """The words of a line that hosts hand to a shell; handed to one here too where it is more than words."""
+    words = line.split()
+    return words if words and not _SHELL.search(line) else ["/bin/sh", "-c", line]
+
+
+def map_words(node: Node, split: Callable[[str], list[str]]) -> Node:
+    """The node with its text as a list of texts; a node without a text is returned unchanged."""
+    if not isinstance(node.value, str):
+        return node
+    return replace(node, value=[replace(node, value=word, text=word) for word in split(node.value)])
 
 
 def map_text(node: Node, change: Callable[[str], str]) -> Node:

@@ -1,31 +1,39 @@
 """Commands of the configuration: found on PATH, given their environment, started under a reaper.
 
 No shell is involved. `reaper` stands in between, so that all that a command starts ends with it, and with the gateway
-(requirement R11).
+(requirement R11). Keeps no command running: `process` does, or `output` reads one to its end.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 import anyio
-from anyio.abc import Process
+from anyio.abc import ByteReceiveStream, Process
 
 from mcproxy.rlimits import AT_START
 from mcproxy.settings import UpstreamSettings
 from mcproxy.upstream.link import Unreachable
 
+END_TIMEOUT: Final = 2.0
+"""Seconds that a command which is ended may take for it."""
 REAPER: Final = Path(__file__).with_name("reaper.py")
 INHERITED: Final = (
     "HOME", "LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER",
     "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_RUNTIME_DIR", "XDG_STATE_HOME",
 )  # fmt: skip
 """The variables of the gateway's own environment that a child gets: none that may hold a secret."""
+
+
+class CommandFailed(Exception):
+    """A command gave no output that can be used. The text says why, and quotes nothing that it wrote."""
 
 
 def environment(spec: UpstreamSettings, environ: Mapping[str, str]) -> dict[str, str]:
@@ -70,3 +78,51 @@ async def start(
         raise Unreachable(f"the command {command[0]} could not be started: {error.strerror}") from error
     finally:
         os.close(lifeline)
+
+
+async def output(
+    command: Sequence[str], cwd: str | None, env: Mapping[str, str], *, timeout: float, limit: int
+) -> bytes:
+    """The stdout of a command that ends by itself with status 0, within `timeout` seconds and `limit` bytes.
+
+    Its stdin is empty, and its stderr goes nowhere. Raises CommandFailed, and Unreachable where it cannot be started.
+    """
+    found = locate(command[0], cwd, env)
+    held, ours = os.pipe()
+    with os.fdopen(ours, "wb", buffering=0) as lifeline:
+        process = await start(
+            [found, *command[1:]], cwd, env, held, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        try:
+            with anyio.fail_after(timeout):
+                assert process.stdout is not None
+                written = await _whole(process.stdout, limit)
+                status = await process.wait()
+        except TimeoutError as error:
+            raise CommandFailed(f"{command[0]} did not end within {timeout:g} s") from error
+        finally:
+            lifeline.close()
+            with anyio.CancelScope(shield=True):
+                await _ended(process)
+    if status:
+        raise CommandFailed(f"{command[0]} ended with status {status}: run it by hand to see why")
+    return written
+
+
+async def _whole(stream: ByteReceiveStream, limit: int) -> bytes:
+    """All of a stream. Raises CommandFailed over `limit` bytes."""
+    written = b""
+    async for chunk in stream:
+        written += chunk
+        if len(written) > limit:
+            raise CommandFailed(f"it wrote more than {limit} bytes")
+    return written
+
+
+async def _ended(process: Process) -> None:
+    """Waits for a command whose lifeline is closed, and kills its reaper where that does not see to it."""
+    with anyio.move_on_after(END_TIMEOUT):
+        await process.wait()
+    with suppress(ProcessLookupError):
+        process.kill()
+    await process.aclose()
