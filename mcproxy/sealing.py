@@ -14,14 +14,27 @@ import json
 import os
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Final
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 _NONCE = 12
+_SEPARATOR = "."
+"""Between a label and a token, which is base64url."""
 
 Digest = Callable[[str, bytes], str]
 """A text for a purpose and a payload that only the holder of the gateway's key can make; not reversible."""
+
+
+def label_of(token: str) -> str:
+    """The label that a token claims, which is a hint until the token is opened; empty where it has none."""
+    return token.rpartition(_SEPARATOR)[0]
+
+
+def _bound(purpose: str, label: str) -> str:
+    """The purpose of a labelled token: what is authenticated beside its payload."""
+    return f"{purpose}\0{label}" if label else purpose
 
 
 class Unsealable(Exception):
@@ -32,9 +45,14 @@ class Sealer:
     """AES-256-GCM under keys derived from `secrets`. Tokens are URL-safe text, fit for headers.
 
     Names and digests are compared, not opened: they keep the secret that they began with until it is no longer listed.
+
+    `label` names this process to others that share the secrets, if there are any: tokens of `seal_here`, `name_here`
+    and `labelled` begin with it, in clear. It is no secret; with the first two it is authenticated.
     """
 
-    def __init__(self, *secrets: bytes, randomness: Callable[[int], bytes] = os.urandom) -> None:
+    def __init__(self, *secrets: bytes, randomness: Callable[[int], bytes] = os.urandom, label: str = "") -> None:
+        assert _SEPARATOR not in label
+        self.label: Final = label
         self._randomness = randomness
         self._keys = [_DerivedKeys(secret) for secret in secrets]
         self._naming = self._keys[0]
@@ -49,9 +67,21 @@ class Sealer:
     def seal(self, purpose: str, payload: bytes) -> str:
         return self._keys[0].sealed(purpose, payload, self._randomness(_NONCE))
 
+    def seal_here(self, purpose: str, payload: bytes) -> str:
+        """As `seal`, for what names something that lives in this process alone."""
+        return self.labelled(self.seal(_bound(purpose, self.label), payload))
+
     def name(self, purpose: str, payload: bytes) -> str:
         """As `seal`, and the same text for the same payload: an id that its holders compare. `open` opens it."""
         return self._naming.sealed(purpose, payload, self._naming.nonce(purpose, payload))
+
+    def name_here(self, purpose: str, payload: bytes) -> str:
+        """As `name`, for what lives in this process alone."""
+        return self.labelled(self.name(_bound(purpose, self.label), payload))
+
+    def labelled(self, token: str) -> str:
+        """A token of another kind, in base64url or hex, that names something which lives in this process alone."""
+        return f"{self.label}{_SEPARATOR}{token}" if self.label else token
 
     def digest(self, purpose: str, payload: bytes) -> str:
         """A keyed digest: the same text for the same payload; without the key it can be neither made nor guessed at."""
@@ -62,7 +92,7 @@ class Sealer:
         return tuple(keys.digest(purpose, payload) for keys in self._keys)
 
     def open(self, purpose: str, token: str) -> bytes:
-        """The payload that was sealed for the same purpose. Raises Unsealable."""
+        """The payload that was sealed for the same purpose, whatever its label. Raises Unsealable."""
         return self._opened(purpose, token)[1]
 
     def is_outdated(self, purpose: str, token: str) -> bool:
@@ -73,6 +103,8 @@ class Sealer:
             return False
 
     def _opened(self, purpose: str, token: str) -> tuple[_DerivedKeys, bytes]:
+        label, _, token = token.rpartition(_SEPARATOR)
+        purpose = _bound(purpose, label)
         try:
             sealed = base64.b64decode(token + "=" * (-len(token) % 4), altchars=b"-_", validate=True)
         except (binascii.Error, ValueError) as error:

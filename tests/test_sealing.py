@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcproxy.sealing import Sealer, Unsealable
+from mcproxy.sealing import Sealer, Unsealable, label_of
 
 SEALER = Sealer(b"secret")
 
@@ -25,6 +25,27 @@ def test_equal_payloads_have_equal_names_and_no_others(one: tuple[str, bytes], o
     assert SEALER.name(*one) == SEALER.name(*one)
     assert (SEALER.name(*one) == SEALER.name(*other)) == (one == other)
     assert SEALER.seal(*one) != SEALER.seal(*one)
+
+
+@given(purpose=st.text(), payload=st.binary())
+def test_what_lives_in_one_process_begins_with_its_label_and_opens_in_others(purpose: str, payload: bytes) -> None:
+    here, there = Sealer(b"secret", label="here"), Sealer(b"secret", label="there")
+    for token in (here.seal_here(purpose, payload), here.name_here(purpose, payload)):
+        assert label_of(token) == "here"
+        assert there.open(purpose, token) == SEALER.open(purpose, token) == payload
+    for token in (here.seal(purpose, payload), SEALER.seal_here(purpose, payload)):
+        assert label_of(token) == ""
+        assert there.open(purpose, token) == payload
+    assert here.name_here(purpose, payload) == here.name_here(purpose, payload)
+
+
+@pytest.mark.parametrize("label", ["there", "", "here.", "."])
+def test_a_token_with_another_label_than_it_was_sealed_with_does_not_open(label: str) -> None:
+    sealer = Sealer(b"secret", label="here")
+    sealed = sealer.seal_here("purpose", b"payload").rpartition(".")[2]
+    for token in (f"{label}.{sealed}", sealed):
+        with pytest.raises(Unsealable):
+            sealer.open("purpose", token)
 
 
 @pytest.mark.parametrize("token", ["", "=", "é", "short", "A" * 100])

@@ -53,7 +53,7 @@ class HttpSse:
         self._check_room(principal)
         pipe = HandshakePipe(self._context, self._sessions, TRANSPORT, principal, head.endpoint, _frame)
         opened = self._streams.open(head.identified, head.identify_again(request), pipe.close, pipe.adopt)
-        token = self._randomness(KEY_BYTES).hex()
+        token = self._context.sealer.labelled(self._randomness(KEY_BYTES).hex())
         pipe.update_credentials(head.credentials)
         self._pipes[token] = pipe
         posts = f"{self._context.proxy.paths.messages}?session_id={token}"

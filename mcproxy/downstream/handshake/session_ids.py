@@ -82,7 +82,7 @@ def seal(sealer: Sealer, principal: Principal, endpoint: str, payload: SessionId
         sealed = _SealedSession(
             handshake.version, payload.issued, handshake.capabilities, handshake.info or Raw(b"null")
         )
-        id = sealer.seal(_purpose(principal, endpoint), key + zlib.compress(msgspec.json.encode(sealed)))
+        id = sealer.seal_here(_purpose(principal, endpoint), key + zlib.compress(msgspec.json.encode(sealed)))
         if len(id) <= MAX_LENGTH:
             break
     return id

@@ -57,7 +57,9 @@ class RequestStates:
     def issue(self, call: Call, continuation: Continuation, expires: float) -> str:
         """`expires` is a Unix time in seconds."""
         sealed = _SealedState(_binding(call), expires, continuation)
-        return self._sealer.seal(_PURPOSE, _encoder.encode(sealed))
+        # A parked call lives in this process; what is relayed lives upstream.
+        seal = self._sealer.seal_here if isinstance(continuation, Parked) else self._sealer.seal
+        return seal(_PURPOSE, _encoder.encode(sealed))
 
     def open(self, call: Call, now: float) -> Continuation:
         """What `call`, which carries a state, continues. Raises McpError where the state is not good."""

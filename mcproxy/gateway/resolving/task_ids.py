@@ -51,7 +51,7 @@ class TaskIds:
     def seal(self, task: Task, caller: Caller) -> str:
         """The same for the same task and caller, each time."""
         sealed = _SealedTask(task.link.upstream, task.link.owner, task.id, task.tool)
-        return self._sealer.name(_purpose(caller), msgspec.json.encode(sealed))
+        return self._sealer.name_here(_purpose(caller), msgspec.json.encode(sealed))
 
     def open(self, id: str, caller: Caller) -> Task | None:
         """None where `id` is of no task that `caller` could reach."""
