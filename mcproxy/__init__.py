@@ -13,6 +13,7 @@ edge where it enters.
  cli
  app                                          the only module that sees both edges
  service                                      signals, systemd, reloading
+ cluster                                      replicas: members, homes, the hop, what they share; only app knows it
  downstream | gateway | upstream | admin
  access | catalog | pending_requests
  telemetry                                    logs, metrics, traces

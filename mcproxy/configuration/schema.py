@@ -40,6 +40,7 @@ def schema() -> dict[str, Any]:
             "access": root["properties"]["access"],
             "endpoints": root["properties"]["endpoints"],
             "admin": root["properties"]["admin"],
+            "cluster": root["properties"]["cluster"],
         },
         "$defs": definitions,
     }

@@ -22,7 +22,7 @@ from mcproxy.configuration.hosts import translation
 from mcproxy.configuration.prefixes import prefixes
 from mcproxy.configuration.problems import ConfigurationError, Path, Problem
 from mcproxy.configuration.references import findings
-from mcproxy.settings import Access, Admin, Endpoint, Proxy, Settings, Tls, UpstreamSettings
+from mcproxy.settings import Access, Admin, Cluster, Endpoint, Proxy, Settings, Tls, UpstreamSettings
 from mcproxy.settings.access.audit import AuditSettings
 from mcproxy.settings.access.pins import PinSettings
 from mcproxy.settings.access.policy import EFFECTS, RulePath
@@ -52,17 +52,27 @@ class Validator:
         proxy = self._proxy(document.members.get("proxy", Node({})))
         access = self._access(document.members.get("access", Node({})))
         admin = self._section(Admin, document.members.get("admin", Node({})))
+        cluster = self._cluster(document.members.get("cluster", Node({})))
         if proxy is not None and access is not None and admin is not None:
             self._refuse_open_doors(document, proxy, access, admin)
+        if proxy is not None and cluster is not None:
+            self._refuse_lone_replicas(document, proxy, cluster)
         servers = self._servers(document)
         upstreams = self._upstreams(servers)
         if access is not None:
             self._refuse_forwarding(servers, upstreams, access)
             self._refuse_shared_logins(servers, upstreams, access)
         endpoints = self._endpoints(document.members.get("endpoints", Node({})), servers)
-        if self.expansion.problems or proxy is None or access is None or admin is None:
+        if self.expansion.problems or proxy is None or access is None or admin is None or cluster is None:
             return None
-        settings = Settings(proxy=proxy, access=access, endpoints=endpoints, admin=admin, upstreams=tuple(upstreams))
+        settings = Settings(
+            proxy=proxy,
+            access=access,
+            endpoints=endpoints,
+            admin=admin,
+            cluster=cluster,
+            upstreams=tuple(upstreams),
+        )
         self._check_references(document, settings)
         return None if self.expansion.problems else settings
 
@@ -85,8 +95,15 @@ class Validator:
         return None if proxy is None else proxy.model_copy(update={"tls": self._tls(proxy.tls, node)})
 
     def _tls(self, tls: Tls, node: Node) -> Tls:
+        located = self._located(tls, ("certificate", "key", "client_ca"), node)
+        for key, sentence in certificate_faults(located) if not self.expansion.problems else ():
+            self._problem(follow(node, ("tls", key)), sentence)
+        return located
+
+    def _located(self, tls: M, keys: Iterable[str], node: Node) -> M:
+        """A `tls` section with absolute paths. Reports the files that cannot be read."""
         files: dict[str, str] = {}
-        for key in ("certificate", "key", "client_ca"):
+        for key in keys:
             path = getattr(tls, key)
             if path is not None:
                 files[key] = self._absolute(path)
@@ -94,10 +111,18 @@ class Validator:
                     self.expansion.read(FilePath(files[key]))
                 except Missing as missing:
                     self._problem(follow(node, ("tls", key)), str(missing))
-        located = tls.model_copy(update=files)
-        for key, sentence in certificate_faults(located) if not self.expansion.problems else ():
-            self._problem(follow(node, ("tls", key)), sentence)
-        return located
+        return tls.model_copy(update=files)
+
+    def _cluster(self, node: Node) -> Cluster | None:
+        cluster = self._section(Cluster, node)
+        if cluster is None:
+            return None
+        return cluster.model_copy(update={"tls": self._located(cluster.tls, ("certificate", "key", "ca"), node)})
+
+    def _refuse_lone_replicas(self, document: Node, proxy: Proxy, cluster: Cluster) -> None:
+        """Reports a cluster whose replicas could not understand each other."""
+        if cluster.redis is not None and not proxy.secret:
+            self._problem(follow(document, ("cluster",)), "needs proxy.secret, the same on every replica")
 
     def _refuse_open_doors(self, document: Node, proxy: Proxy, access: Access, admin: Admin) -> None:
         """Reports combinations of sections that would let callers in without authentication."""

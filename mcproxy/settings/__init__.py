@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from mcproxy.settings.access.policy import PolicySettings
 from mcproxy.settings.admin import Admin
+from mcproxy.settings.cluster import Cluster, ClusterTls
 from mcproxy.settings.endpoints import Endpoint
 from mcproxy.settings.proxy import BridgeSettings, CacheLimits, LimitSettings, Naming, Paths, Proxy, Tls
 from mcproxy.settings.root import Access, Settings
@@ -24,6 +25,8 @@ __all__ = [
     "BridgeSettings",
     "Bytes",
     "CacheLimits",
+    "Cluster",
+    "ClusterTls",
     "Content",
     "Endpoint",
     "Glob",

@@ -106,13 +106,19 @@ def diff(old: Settings, new: Settings) -> Difference:
             for name in sorted({*old.endpoints, *new.endpoints})
             if old.endpoints.get(name) != new.endpoints.get(name)
         ),
-        restart=(*(f"proxy.{key}" for key in sorted(restart)), *_changed_keys(old.admin, new.admin, "admin.")),
+        restart=(
+            *(f"proxy.{key}" for key in sorted(restart)),
+            *_changed_keys(old.admin, new.admin, "admin."),
+            *_changed_keys(old.cluster, new.cluster, "cluster."),
+        ),
     )
 
 
 def in_force(old: Settings, new: Settings) -> Settings:
     """The new settings, with the old values of keys that need a restart."""
-    return new.model_copy(update={"proxy": _keeping(old.proxy, new.proxy, RESTART), "admin": old.admin})
+    return new.model_copy(
+        update={"proxy": _keeping(old.proxy, new.proxy, RESTART), "admin": old.admin, "cluster": old.cluster}
+    )
 
 
 def _enabled(settings: Settings) -> dict[str, UpstreamSettings]:

@@ -10,6 +10,7 @@ from mcproxy.settings.access.limits import RateLimits
 from mcproxy.settings.access.pins import PinSettings
 from mcproxy.settings.access.policy import PolicySettings
 from mcproxy.settings.admin import Admin
+from mcproxy.settings.cluster import Cluster
 from mcproxy.settings.endpoints import Endpoint, EndpointName
 from mcproxy.settings.proxy import Proxy
 from mcproxy.settings.section import Section
@@ -49,5 +50,7 @@ class Settings(Section):
     """
     admin: Admin = Admin()
     """The operators' listener: status page, health and metrics. Operators authenticate where callers do."""
+    cluster: Cluster = Cluster()
+    """Several replicas behind one load balancer. Without `redis` this is the only replica."""
     upstreams: tuple[UpstreamSettings, ...] = ()
     """The servers behind the gateway, in the order of the file."""

@@ -92,7 +92,7 @@ def _sections(whole: Schema) -> Iterator[str]:
             yield from section(path, target)
 
     yield from section("mcpServers.NAME", SERVER)
-    for key in ("proxy", "access", "endpoints", "admin"):
+    for key in ("proxy", "access", "endpoints", "admin", "cluster"):
         target, placeholder = reference_of(whole["properties"][key])
         assert target is not None
         yield from section(f"{key}{placeholder}", target)

@@ -16,7 +16,7 @@ from mcproxy.configuration.documents import Node, without_nulls
 SERVER_MAPS: Final = ("mcpServers", "servers")
 """Keys under which hosts keep their servers; VS Code uses `servers`."""
 
-OURS: Final = ("proxy", "access", "endpoints", "admin")
+OURS: Final = ("proxy", "access", "endpoints", "admin", "cluster")
 """Top-level keys of mcproxy that no host has."""
 
 TYPES: Final = dict.fromkeys(("streamable-http", "streamableHttp", "streamable_http", "http-stream"), "http")

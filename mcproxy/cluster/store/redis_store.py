@@ -1,0 +1,196 @@
+"""The store in Redis or Valkey, by redis-py (the extra `mcproxy[redis]`): the only module that imports it.
+
+Nothing is repeated: redis-py's own retries are off, because a command whose answer was lost may have taken effect.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Final, TypeVar
+from urllib.parse import urlsplit
+
+from redis.asyncio import Redis, RedisCluster
+from redis.asyncio.retry import Retry
+from redis.asyncio.sentinel import Sentinel
+from redis.backoff import NoBackoff
+from redis.exceptions import RedisError
+
+from mcproxy.cluster.store.protocol import (
+    START,
+    Argument,
+    Script,
+    ScriptResult,
+    Store,
+    StoreUnavailable,
+    StreamEntry,
+    StreamPosition,
+)
+
+PREFIX: Final = "mcproxy:"
+"""Before every key."""
+MOST_READ: Final = 1000
+"""Entries of a stream that are read at once."""
+CONNECT_TIMEOUT: Final = 1.0
+"""Seconds that connecting may take where nothing waits for the answer: TLS and a name's resolution are in it."""
+SENTINEL_PORT: Final = 26379
+
+T = TypeVar("T")
+
+_ANNOUNCE: Final = """
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+redis.call('HSET', KEYS[1], ARGV[1], string.format('%.0f ', now + tonumber(ARGV[3])) .. ARGV[2])
+local found = {}
+local held = redis.call('HGETALL', KEYS[1])
+for i = 1, #held, 2 do
+    local space = string.find(held[i + 1], ' ', 1, true)
+    if tonumber(string.sub(held[i + 1], 1, space - 1)) > now then
+        found[#found + 1] = held[i]
+        found[#found + 1] = string.sub(held[i + 1], space + 1)
+    else
+        redis.call('HDEL', KEYS[1], held[i])
+    end
+end
+return found
+"""
+"""Members of a group: a hash whose values begin with the time, by the server's own clock, at which they end."""
+
+_APPEND: Final = """
+local last = redis.call('XREVRANGE', KEYS[1], '+', '-', 'COUNT', 1)
+local epoch, number
+if #last > 0 then
+    epoch, number = string.match(last[1][1], '(%d+)-(%d+)')
+else
+    local time = redis.call('TIME')
+    epoch, number = string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000)), 0
+end
+local id = epoch .. '-' .. string.format('%.0f', number + 1)
+return redis.call('XADD', KEYS[1], 'MAXLEN', '~', ARGV[2], id, 'v', ARGV[1])
+"""
+"""Entries are numbered one by one, so that a reader sees a gap; the first part is when the stream was begun."""
+
+_REMOVE: Final = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0"
+
+
+class RedisStore:
+    """Implements `Store`. `reading` is another client of the same server: reads that wait must not delay the rest."""
+
+    def __init__(self, client: Redis | RedisCluster, reading: Redis | RedisCluster, timeout: float) -> None:
+        """`timeout`: seconds that each method may take, beside those that a read waits."""
+        self._client = client
+        self._reading = reading
+        self._timeout = timeout
+
+    async def get(self, key: str) -> bytes | None:
+        value: bytes | None = await self._bounded(self._client.get(PREFIX + key))
+        return value
+
+    async def put(self, key: str, value: bytes, ttl: float) -> None:
+        await self._bounded(self._client.set(PREFIX + key, value, px=_milliseconds(ttl)))
+
+    async def add(self, key: str, value: bytes, ttl: float) -> bool:
+        return bool(await self._bounded(self._client.set(PREFIX + key, value, px=_milliseconds(ttl), nx=True)))
+
+    async def take(self, key: str) -> bytes | None:
+        value: bytes | None = await self._bounded(self._client.getdel(PREFIX + key))
+        return value
+
+    async def remove(self, key: str, expected: bytes | None = None) -> bool:
+        if expected is None:
+            return bool(await self._bounded(self._client.delete(PREFIX + key)))
+        return bool(await self._scripted(_REMOVE, [key], [expected]))
+
+    async def announce(self, group: str, name: str, value: bytes, ttl: float) -> Mapping[str, bytes]:
+        # A background task's: it may connect anew at leisure, and the connection then serves the others.
+        found = await self._scripted(_ANNOUNCE, [group], [name, value, _milliseconds(ttl)], CONNECT_TIMEOUT)
+        return {member.decode(): held for member, held in zip(found[::2], found[1::2], strict=True)}
+
+    async def withdraw(self, group: str, name: str) -> None:
+        await self._bounded(self._client.hdel(PREFIX + group, name))
+
+    async def append(self, stream: str, value: bytes, keep: int) -> StreamPosition:
+        return _position(await self._scripted(_APPEND, [stream], [value, keep]))
+
+    async def end(self, stream: str) -> StreamPosition:
+        last = await self._bounded(self._client.xrevrange(PREFIX + stream, count=1))
+        return _position(last[0][0]) if last else START
+
+    async def read(self, stream: str, after: StreamPosition, wait: float) -> Sequence[StreamEntry]:
+        # The lowest block is a millisecond: 0 would mean for ever.
+        reading = self._reading.execute_command(
+            "XREAD", "COUNT", MOST_READ, "BLOCK", _milliseconds(wait), "STREAMS", PREFIX + stream, _id(after)
+        )
+        found = await self._bounded(reading, wait)
+        return [StreamEntry(_position(id), fields[b"v"]) for _, entries in found for id, fields in entries]
+
+    async def run(self, script: Script, keys: Sequence[str], arguments: Sequence[Argument]) -> ScriptResult:
+        result: ScriptResult = await self._scripted(script.lua, keys, arguments)
+        return result
+
+    async def close(self) -> None:
+        for client in (self._client, self._reading):
+            await client.aclose()
+
+    async def _scripted(self, lua: str, keys: Sequence[str], arguments: Sequence[Argument], wait: float = 0) -> Any:
+        script = self._client.register_script(lua)
+        return await self._bounded(script(keys=[PREFIX + key for key in keys], args=list(arguments)), wait)
+
+    async def _bounded(self, command: Awaitable[T], wait: float = 0) -> Any:
+        """What a command returns. Raises StoreUnavailable."""
+        try:
+            async with asyncio.timeout(self._timeout + wait):
+                return await command
+        except (RedisError, OSError) as error:  # TimeoutError is an OSError
+            raise StoreUnavailable(f"{type(error).__name__}: {error}") from error
+
+
+@asynccontextmanager
+async def connected(url: str, timeout: float) -> AsyncIterator[Store]:
+    """The store at `url`, which is connected to when it is first used; `timeout` is in seconds."""
+    store = RedisStore(_client(url), _client(url), timeout)
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+def _client(url: str) -> Redis | RedisCluster:
+    options: dict[str, Any] = {"socket_connect_timeout": CONNECT_TIMEOUT, "socket_timeout": None, "protocol": 2}
+    scheme, _, kind = urlsplit(url).scheme.partition("+")
+    plain = f"{scheme}{url[url.index('://') :]}"
+    if kind == "cluster":
+        return RedisCluster.from_url(plain, **options)
+    options |= {"retry": Retry(NoBackoff(), 0), "health_check_interval": 0}
+    if kind == "sentinel":
+        return _master(plain, options)
+    return Redis.from_url(plain, **options)
+
+
+def _master(url: str, options: dict[str, Any]) -> Redis:
+    """A client of the master that sentinels name: `redis://[USER:PASSWORD@]HOST[:PORT][,HOST[:PORT]]/SERVICE[/DB]`."""
+    parts = urlsplit(url)
+    credentials, _, hosts = parts.netloc.rpartition("@")
+    user, _, password = credentials.partition(":")
+    service, _, database = parts.path.strip("/").partition("/")
+    named = [host.partition(":") for host in hosts.split(",")]
+    sentinels = [(host, int(port or SENTINEL_PORT)) for host, _, port in named]
+    known = {"username": user or None, "password": password or None, "db": int(database or 0)}
+    make: Any = Sentinel  # comes without types
+    found = make(sentinels, sentinel_kwargs=options, ssl=parts.scheme == "rediss", **known, **options)
+    master: Redis = found.master_for(service)
+    return master
+
+
+def _milliseconds(seconds: float) -> int:
+    return max(1, round(seconds * 1000))
+
+
+def _id(position: StreamPosition) -> str:
+    return f"{position.epoch}-{position.number}"
+
+
+def _position(id: bytes) -> StreamPosition:
+    epoch, _, number = id.partition(b"-")
+    return StreamPosition(int(epoch), int(number))
