@@ -18,7 +18,7 @@ response; idle connections are closed after 15 to 19 s. No redirects, cookies, p
 pipelining, and no time-outs but for connecting: cancel to stop waiting.
 """
 
-from mcproxy.http.client.headers import ResponseHead, write_head
+from mcproxy.http.client.heads import ResponseHead, write_head
 from mcproxy.http.client.pool import ConnectFailed, Pool, origin
 from mcproxy.http.client.response import ClientResponse, ConnectionBroken, ResponseTooLarge
 

@@ -17,8 +17,7 @@ from typing import Final, cast
 
 import httptools
 
-from mcproxy.http.client.head_cache import HeadCache
-from mcproxy.http.client.headers import NO_HEAD, read_head
+from mcproxy.http.client.heads import NO_HEAD, HeadCache, read_head
 from mcproxy.http.client.response import MAX_UNREAD, ClientResponse, ConnectionBroken
 
 MAX_HEAD: Final = 64 * 1024

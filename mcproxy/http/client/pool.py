@@ -18,8 +18,7 @@ from aiohappyeyeballs import start_connection
 from yarl import URL
 
 from mcproxy.http.client.connection import KEEP_ALIVE, ClientConnection
-from mcproxy.http.client.head_cache import HeadCache
-from mcproxy.http.client.headers import write_request
+from mcproxy.http.client.heads import HeadCache, write_request
 from mcproxy.http.client.response import ClientResponse, ConnectionBroken
 
 SWEEPS: Final = 4

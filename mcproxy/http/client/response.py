@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final, Protocol
 
-from mcproxy.http.client.headers import NO_HEAD, ResponseHead
+from mcproxy.http.client.heads import NO_HEAD, ResponseHead
 
 MAX_UNREAD: Final = 256 * 1024
 """Bytes of a body that wait for their reader; beyond, the connection's reading is paused."""

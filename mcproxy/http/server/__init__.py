@@ -20,7 +20,7 @@ No HTTP/2, upgrades, content codings, ranges or files; a whole body is held in m
 """
 
 from mcproxy.http.server.connection import Bounds, MakeRefusal
-from mcproxy.http.server.headers import Headers
+from mcproxy.http.server.heads import Headers
 from mcproxy.http.server.messages import (
     Answered,
     BodyIncomplete,

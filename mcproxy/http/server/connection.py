@@ -26,7 +26,7 @@ from typing import Any, Final, Protocol, cast
 import structlog
 
 from mcproxy.http.server.chunked import ChunkedBody
-from mcproxy.http.server.headers import WITHOUT_BODY, head
+from mcproxy.http.server.heads import WITHOUT_BODY, head
 from mcproxy.http.server.messages import Answered, Request, RequestHandler, Response
 from mcproxy.http.server.reader import BETWEEN, HEAD, STOPPED, RequestReader
 

@@ -13,8 +13,7 @@ from urllib.parse import parse_qsl, unquote
 
 import msgspec
 
-from mcproxy.http.server.head_cache import RememberedHead
-from mcproxy.http.server.headers import NONE, Headers, HeadMemory
+from mcproxy.http.server.heads import NONE, Headers, HeadMemory, RememberedHead
 
 T = TypeVar("T")
 

@@ -18,17 +18,19 @@ from typing import Final, NamedTuple
 import httptools
 import msgspec
 
-from mcproxy.http.server.head_cache import (
+from mcproxy.http.server.heads import (
     LONGEST_KNOWN,
     MOST_BYTES,
     MOST_KNOWN,
     MOST_LINES,
+    Headers,
     KnownHead,
     ParsedHead,
     RememberedHead,
     known_head,
+    read_fields,
+    read_target,
 )
-from mcproxy.http.server.headers import Headers, read_fields, read_target
 from mcproxy.http.server.messages import Request, RequestTransport
 
 MAX_HEAD: Final = 64 * 1024

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from yarl import URL
 
 from mcproxy.http.client.connection import MAX_HEAD, ClientConnection
-from mcproxy.http.client.headers import write_head, write_request
+from mcproxy.http.client.heads import write_head, write_request
 from mcproxy.http.client.response import LAST_BYTES, MAX_UNREAD, ClientResponse, ConnectionBroken, ResponseTooLarge
 from tests.timeouts import GUARD
 

@@ -23,7 +23,7 @@ from cryptography.x509.oid import NameOID
 from yarl import URL
 
 from mcproxy.http.client import ConnectionBroken
-from mcproxy.http.client.headers import write_head
+from mcproxy.http.client.heads import write_head
 from mcproxy.http.client.pool import ConnectFailed, Pool
 from mcproxy.telemetry.logs import about
 from tests.timeouts import GUARD

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from mcproxy.http import server as http
 from mcproxy.http.server.connection import COPIED, LAST_BYTES, MAX_UNREAD
-from mcproxy.http.server.head_cache import LONGEST_KNOWN
+from mcproxy.http.server.heads import LONGEST_KNOWN
 from mcproxy.http.server.reader import MAX_HEAD, MAX_WAITING, ReaderState, RequestReader
 from tests.depth import examples
 from tests.fuzz.http import mutated

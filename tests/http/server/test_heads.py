@@ -1,4 +1,4 @@
-"""Heads that a client repeats: what is known of them, and that nothing is taken for one that is none."""
+"""The twin of `mcproxy.http.server.heads`: fields, and that no head is taken for a known one that it is not."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import anyio
 import pytest
 
 from mcproxy.http import server as http
-from mcproxy.http.server.head_cache import (
+from mcproxy.http.server.heads import (
     LONGEST_KNOWN,
     MOST_BYTES,
     MOST_KNOWN,
@@ -28,6 +28,26 @@ BEFORE = b"POST /x HTTP/1.1\r\nHost: here\r\nContent-Length: "
 BEHIND = b"\r\nAccept: */*\r\n\r\n"
 GET = b"GET /x HTTP/1.1\r\nHost: here\r\n\r\n"
 CHUNKED = b"POST /x HTTP/1.1\r\nHost: here\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nbody\r\n0\r\n\r\n"
+
+ONCE = http.Headers.of([("Host", "here"), ("Accept", "a/b")])
+TWICE = http.Headers.of([("Accept", "a/b"), ("ACCEPT", "c/d"), ("Host", "here")])
+
+
+def test_names_are_compared_without_case() -> None:
+    assert ONCE.get("host") == "here"
+    assert "accept" in ONCE
+
+
+def test_what_is_not_there_is_empty() -> None:
+    assert ONCE.get("origin") is ONCE.joined("origin") is TWICE.joined("origin") is None
+    assert list(ONCE.all("origin")) == list(TWICE.all("origin")) == []
+
+
+def test_of_a_name_that_came_twice_all_is_known() -> None:
+    assert TWICE.get("accept") == "a/b"
+    assert list(TWICE.all("accept")) == ["a/b", "c/d"]
+    assert list(TWICE.all("host")) == ["here"]
+    assert TWICE.joined("accept") == "a/b, c/d"
 
 
 def remembered(head: bytes, lines: int = 3) -> KnownHead | None:

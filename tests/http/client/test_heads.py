@@ -1,4 +1,4 @@
-"""The twin of `mcproxy.http.client.head_cache`: what is recognised is what the parser would have made of it."""
+"""The twin of `mcproxy.http.client.heads`: what is recognised is what the parser would have made of it."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mcproxy.http.client.connection import ClientConnection
-from mcproxy.http.client.head_cache import HeadCache
-from mcproxy.http.client.headers import ResponseHead
+from mcproxy.http.client.heads import HeadCache, ResponseHead
 from mcproxy.http.client.response import ConnectionBroken, ResponseTooLarge
 from tests.http.client.test_connection import REQUEST, Bench, feeding, in_pieces
 from tests.timeouts import GUARD
