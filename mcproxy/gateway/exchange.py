@@ -1,6 +1,7 @@
 """One call to its upstream and back: in the upstream's names on the way there, in the caller's on the way back.
 
-Decides nothing: whether the caller may make the call, and where it goes, was decided before (`resolving`).
+What the upstream asks meanwhile is translated as well. Decides nothing: whether the caller may make the call, and where
+it goes, was decided before (`resolving`).
 """
 
 from __future__ import annotations
@@ -8,17 +9,19 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable, Mapping
 
+import msgspec
+from msgspec import Raw
 from msgspec.structs import replace
 
 from mcproxy.call.calls import Call, Outcome
+from mcproxy.call.clients import Change, Client, InputRequest, Listener
 from mcproxy.call.errors import McpError, Reason
 from mcproxy.call.identity import ANONYMOUS, Caller
 from mcproxy.call.upstreams import Upstream
 from mcproxy.catalog.naming import Space
 from mcproxy.catalog.rewriting import Rewriter, marked
 from mcproxy.gateway.resolving.targets import Target
-from mcproxy.gateway.translation import translated
-from mcproxy.protocol.jsonrpc import INTERNAL_ERROR
+from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, Params
 from mcproxy.telemetry.metrics import Metrics
 
 AskForLevel = Callable[[Space, Caller], Awaitable[None]]
@@ -105,3 +108,43 @@ class UpstreamExchange:
         self._in_flight[share] -= 1
         if not self._in_flight[share]:
             del self._in_flight[share]
+
+
+def translated(call: Call, params: Params, rewriter: Rewriter, *, repeatable: bool) -> Call:
+    """`call` with `params` in the upstream's names, and a way back that speaks the caller's."""
+    listener = None if call.listener is None else TranslatedListener(call.listener, rewriter)
+    client = TranslatedClient(call.client, rewriter)
+    return replace(call, params=params, client=client, listener=listener, repeatable=repeatable)
+
+
+class TranslatedClient(msgspec.Struct, frozen=True):
+    """Progress and log messages hold no URI that the specification knows of, and pass."""
+
+    client: Client
+    rewriter: Rewriter
+
+    def notify(self, method: str, params: Params) -> None:
+        self.client.notify(method, params)
+
+    async def ask(self, request: InputRequest) -> Raw:
+        return await self.client.ask(self.rewriter.request(request))
+
+
+class TranslatedListener(msgspec.Struct, frozen=True):
+    """Changes reach a listener through the gateway, translated there."""
+
+    listener: Listener
+    rewriter: Rewriter
+
+    @property
+    def caller(self) -> Caller:
+        return self.listener.caller
+
+    def set_log_level(self, level: str) -> None:
+        self.listener.set_log_level(level)
+
+    def signal(self, change: Change) -> None:
+        self.listener.signal(change)
+
+    async def ask(self, request: InputRequest) -> Raw:
+        return await self.listener.ask(self.rewriter.request(request))

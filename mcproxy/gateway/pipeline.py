@@ -1,7 +1,7 @@
 """What happens to a call, in order: the list in `build`. Read it first.
 
-A stage wraps a handler and returns one. Errors become outcomes in one of them (`containment`). Who may use what is no
-stage: it is decided where a name is looked up, in the caller's own view (`resolving`).
+A stage wraps a handler and returns one. Errors become outcomes in one of them, `contained`, and at no other place. Who
+may use what is no stage: it is decided where a name is looked up, in the caller's own view (`resolving`).
 """
 
 from __future__ import annotations
@@ -19,18 +19,19 @@ from mcproxy.access.records import Digests, End, recorded, trace_id
 from mcproxy.call.calls import Call, Complete, Failed, Handler, InputRequired, Label, Outcome, Stage
 from mcproxy.call.errors import McpError, Party, Reason
 from mcproxy.call.upstreams import Upstream
-from mcproxy.gateway.containment import contained, method_label
 from mcproxy.gateway.resolving.call_subjects import CallSubjects
-from mcproxy.protocol.jsonrpc import LIMIT_EXCEEDED
-from mcproxy.protocol.methods import Kind
+from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, LIMIT_EXCEEDED, ErrorObject
+from mcproxy.protocol.methods import Kind, Method
 from mcproxy.sealing import Digest
 from mcproxy.telemetry.logs import about
-from mcproxy.telemetry.metrics import Metrics
+from mcproxy.telemetry.metrics import UNKNOWN, Metrics
 
 log = structlog.get_logger()
 
 MAX_ID: Final = 64
 """Characters of a request's id that are logged."""
+
+CRASHED: Final = Failed(ErrorObject(INTERNAL_ERROR, "internal error of the gateway: see its log"), Party.GATEWAY)
 
 _TOOLS: Final = Kind.TOOLS
 _CANCELLED: Final = Reason.CANCELLED.value
@@ -99,7 +100,7 @@ def counted(metrics: Metrics, label: Label, clock: Callable[[], float] = time.pe
             finally:
                 calls.running -= 1
                 upstream, subject = label(call)
-                account = calls.account(upstream, method_label(call.row), subject)
+                account = calls.account(upstream, _method_label(call.row), subject)
                 seconds, notes = clock() - began, call.notes
                 own = seconds - notes.upstream_seconds if notes.upstream_seconds and not notes.asked else None
                 account.count(outcome_label, seconds, own, notes.trace)
@@ -135,6 +136,26 @@ def audited(
         return auditing if audit.on else handler
 
     return stage
+
+
+def contained(handler: Handler) -> Handler:
+    """Turns refusals into failures, and a crash of ours into one that tells the client nothing.
+
+    Also for what outlives a call's own request: a parked call, and a read that several callers share. An upstream's
+    error is an outcome already, and passes.
+    """
+
+    async def containing(call: Call) -> Outcome:
+        try:
+            return await handler(call)
+        except McpError as refusal:
+            party = Party.UPSTREAM if refusal.reason is Reason.UNAVAILABLE else Party.CLIENT
+            return Failed(refusal.error(), party, refusal.reason)
+        except Exception:
+            log.exception("a call crashed", method=_method_label(call.row))
+            return CRASHED
+
+    return containing
 
 
 def limited(
@@ -196,3 +217,8 @@ def _label_of(outcome: Outcome) -> str:
             return reason.value
         case _:
             assert_never(outcome)
+
+
+def _method_label(row: Method) -> str:
+    """The method's name as a label of metrics and logs: only the names of known methods are (requirement R52)."""
+    return row.name if row.known else UNKNOWN

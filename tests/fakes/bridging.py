@@ -17,9 +17,8 @@ from mcproxy.call.calls import Call, Complete, Handler, InputRequired, Outcome
 from mcproxy.call.clients import Client, InputRequest
 from mcproxy.call.identity import AGGREGATE, Caller
 from mcproxy.call.identity import Principal as CallPrincipal
-from mcproxy.gateway.containment import contained
 from mcproxy.gateway.input.bridge import InputBridge
-from mcproxy.gateway.pipeline import stack
+from mcproxy.gateway.pipeline import contained, stack
 from mcproxy.protocol.eras import LATEST
 from mcproxy.protocol.jsonrpc import Params, first_level, raw
 from mcproxy.protocol.methods import row_of

@@ -14,8 +14,7 @@ from mcproxy.access.audit import AuditLog
 from mcproxy.call.calls import Call, CallSubject, Complete, Failed, Handler, InputRequired, Notes, Outcome, Stage
 from mcproxy.call.errors import McpError, Party, Reason
 from mcproxy.call.identity import ANONYMOUS, Caller, Principal
-from mcproxy.gateway.containment import contained
-from mcproxy.gateway.pipeline import attributed, audited, counted, stack
+from mcproxy.gateway.pipeline import attributed, audited, contained, counted, stack
 from mcproxy.protocol.eras import LATEST
 from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS, LIMIT_EXCEEDED, raw
 from mcproxy.protocol.methods import Kind, row_of

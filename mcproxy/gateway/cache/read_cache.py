@@ -39,9 +39,9 @@ from mcproxy.gateway.cache.singleflight import SharedRead
 from mcproxy.gateway.cache.store import CacheKey, fit
 from mcproxy.gateway.cache.watches import Watch, WatchChanges
 from mcproxy.gateway.component import Component, Reconfiguration
-from mcproxy.gateway.containment import contained
 from mcproxy.gateway.listings.keys import LinkKey, ResourceKey
 from mcproxy.gateway.listings.state import Catalogue
+from mcproxy.gateway.pipeline import contained
 from mcproxy.protocol.jsonrpc import parse_text
 from mcproxy.protocol.methods import METHODS, Kind, Method, Subject
 from mcproxy.settings import Settings, UpstreamSettings

@@ -20,9 +20,9 @@ from mcproxy.call.errors import McpError, Party, Reason
 from mcproxy.concurrency.clock import Clock, Sleep
 from mcproxy.concurrency.wakeup import Wakeup
 from mcproxy.gateway.component import Component, Reconfiguration
-from mcproxy.gateway.containment import contained
 from mcproxy.gateway.input.parked_call import ParkedCall, ParkedCallState
 from mcproxy.gateway.input.request_state import Parked, refused
+from mcproxy.gateway.pipeline import contained
 from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, ErrorObject
 from mcproxy.protocol.methods import INPUT_CAPABILITIES
 from mcproxy.telemetry.metrics import Metrics
