@@ -142,10 +142,8 @@ class Method:
     hinted: bool = False
     """Whether its stateless result says how long it may be cached, and by whom (2026-07-28, caching)."""
 
-    @property
-    def known(self) -> bool:
-        """Whether the method is in the table: only then may its name be a label of metrics (requirement R52)."""
-        return self.answerer is not Answerer.NONE
+    known: bool = True
+    """Whether the method is in the table: only then may its name be a label of metrics (requirement R52)."""
 
 
 _E, _G, _U = Answerer.EDGE, Answerer.GATEWAY, Answerer.UPSTREAM
@@ -203,7 +201,7 @@ METHODS: Final[dict[str, Method]] = {
 
 def row_of(method: str) -> Method:
     """The row of a method; for one that has none, a row without an answerer."""
-    return METHODS.get(method) or Method(method, Answerer.NONE)
+    return METHODS.get(method) or Method(method, Answerer.NONE, known=False)
 
 
 INPUT_CAPABILITIES: Final = {

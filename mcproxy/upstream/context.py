@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Final, Protocol
 
-import msgspec
 import structlog
 from msgspec.structs import replace
 
@@ -21,8 +21,8 @@ from mcproxy.call.upstreams import PushChannel, UnannouncedLists
 from mcproxy.pending_requests import Timeouts
 from mcproxy.protocol.eras import Era
 from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, ErrorObject, Params
-from mcproxy.protocol.methods import INPUT_CAPABILITIES, Method
-from mcproxy.settings import UpstreamSettings
+from mcproxy.protocol.methods import INPUT_CAPABILITIES, METHODS, Method
+from mcproxy.settings import UpstreamSettings, UpstreamTimeouts
 from mcproxy.telemetry.metrics import Metrics
 from mcproxy.upstream.redaction import Redaction
 from mcproxy.upstream.stderr_tail import StderrTail
@@ -103,13 +103,16 @@ class EraHints:
             self.expected = None
 
 
-class _RequestTimeouts(msgspec.Struct, frozen=True):
-    """The timeouts of the settings, read once: each call looks one up."""
+@lru_cache
+def _timeouts_by_method(settings: UpstreamTimeouts) -> Mapping[str, Timeouts]:
+    """How long an answer may take, by the method of its request: each call looks one up."""
 
-    call: Timeouts
-    list: Timeouts
-    task: Timeouts
-    """For the result of a task, which may say nothing until it is there."""
+    def bounds(row: Method) -> Timeouts:
+        if row.waits:  # the result of a task may say nothing until it is there
+            return Timeouts(settings.total, settings.total)
+        return Timeouts(settings.idle if row.lists is None else settings.list, settings.total)
+
+    return {name: bounds(row) for name, row in METHODS.items()}
 
 
 @dataclass(slots=True, eq=False)
@@ -140,7 +143,8 @@ class LinkContext:
     redact: Redaction = field(init=False)
     """Applied to all text of a peer that an operator or a client reads in a sentence of ours (R44)."""
     stderr: StderrTail = field(init=False)
-    _timeouts: _RequestTimeouts = field(init=False)
+    timeouts: Mapping[str, Timeouts] = field(init=False)
+    """How long an answer to a request may take, by its method."""
 
     def __post_init__(self) -> None:
         self.adopt(self.spec)
@@ -154,18 +158,7 @@ class LinkContext:
     def adopt(self, spec: UpstreamSettings) -> None:
         """Goes by other settings from now on."""
         self.spec = spec
-        limits = spec.timeouts
-        self._timeouts = _RequestTimeouts(
-            call=Timeouts(limits.idle, limits.total),
-            list=Timeouts(limits.list, limits.total),
-            task=Timeouts(limits.total, limits.total),
-        )
-
-    def timeouts(self, row: Method) -> Timeouts:
-        """How long an answer to a request of `row` may take."""
-        if row.waits:
-            return self._timeouts.task
-        return self._timeouts.call if row.lists is None else self._timeouts.list
+        self.timeouts = _timeouts_by_method(spec.timeouts)
 
     @property
     def headers(self) -> Mapping[str, str]:

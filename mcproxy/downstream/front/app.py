@@ -18,12 +18,11 @@ from mcproxy.access.identity import Identified
 from mcproxy.call.errors import McpError
 from mcproxy.call.identity import AGGREGATE, ANONYMOUS
 from mcproxy.downstream.front.origin import admits_host, admits_origin, cors_headers, preflight_headers
-from mcproxy.downstream.handshake.conversation import is_initialize
 from mcproxy.downstream.handshake.http_sse import HttpSse
 from mcproxy.downstream.handshake.session_store import SessionStore
 from mcproxy.downstream.handshake.streamable_http import StreamableHttp
 from mcproxy.downstream.io.context import TransportContext
-from mcproxy.downstream.io.inbound import Incoming, read, speaks_stateless
+from mcproxy.downstream.io.inbound import Incoming, is_initialize, read, speaks_stateless
 from mcproxy.downstream.io.open_streams import IdentifyAgain, OpenStreams, TooManyStreams
 from mcproxy.downstream.io.request_head import (
     HeadHandler,

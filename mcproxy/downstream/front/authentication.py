@@ -60,12 +60,10 @@ class Authenticator:
         self._context = context
         self._identity = identity
         self._wall = wall
+        self.vouches: Final = identity.vouches
 
     async def __call__(self, request: http.Request) -> Identified:
         return await self._identify_again(request)
-
-    def vouches(self, found: Identified) -> bool:
-        return self._identity.vouches(found)
 
     def again(self, request: http.Request) -> IdentifyAgain:
         return partial(self._identify_again, _KeptRequest.of(request, self._identity.header_names))

@@ -21,7 +21,7 @@ from mcproxy.downstream.handshake.session import Session, SessionState
 from mcproxy.downstream.handshake.session_ids import Handshake, bounded
 from mcproxy.downstream.handshake.session_store import SessionStore
 from mcproxy.downstream.io.context import TransportContext
-from mcproxy.downstream.io.inbound import Incoming
+from mcproxy.downstream.io.inbound import is_initialize
 from mcproxy.downstream.io.shutdown import cut_off, shutting_down
 from mcproxy.protocol.envelope import META, undressed
 from mcproxy.protocol.eras import HOP_META, META_PROGRESS_TOKEN, META_SERVER_INFO, negotiate
@@ -48,7 +48,6 @@ from mcproxy.protocol.jsonrpc import (
 )
 from mcproxy.protocol.methods import CANCELLED, DISCOVER, LOG_MESSAGE, METHODS, PROGRESS, SUBSCRIBE, Answerer, row_of
 
-_INITIALIZE: Final = frozenset(row.name for row in METHODS.values() if row.opens)
 _CALLS: Final = frozenset(
     row.name for row in METHODS.values() if not row.notification and row.answerer is not Answerer.EDGE
 )
@@ -65,11 +64,6 @@ class Outlet(Protocol):
 
     def finish(self) -> None:
         """Nothing follows: the answer was sent, or there is none."""
-
-
-def is_initialize(message: Incoming) -> bool:
-    """Whether this request opens a session."""
-    return isinstance(message, Request) and message.method in _INITIALIZE
 
 
 async def open_session(
@@ -158,7 +152,7 @@ def _own_answer(request: Request) -> Params:
     """The answer to a request that concerns the session alone. Raises McpError."""
     if request.method in _OWN_ANSWERS:
         return _OWN_ANSWERS[request.method]
-    if request.method in _INITIALIZE:
+    if is_initialize(request):
         raise McpError(INVALID_REQUEST, f"{request.method} again: this session is open already")
     raise McpError(METHOD_NOT_FOUND, f"Method not found: {request.method}")
 

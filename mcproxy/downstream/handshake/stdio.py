@@ -13,7 +13,6 @@ from mcproxy.call.identity import ForwardedCredentials, Principal
 from mcproxy.downstream.handshake.batches import check_batch, count_answered, encode_batch, receive_batch
 from mcproxy.downstream.handshake.conversation import (
     answer_before_initialize,
-    is_initialize,
     open_session,
     receive,
     send_error,
@@ -21,7 +20,7 @@ from mcproxy.downstream.handshake.conversation import (
 from mcproxy.downstream.handshake.session import Session
 from mcproxy.downstream.handshake.session_store import SessionStore
 from mcproxy.downstream.io.context import TransportContext
-from mcproxy.downstream.io.inbound import Batch, Incoming
+from mcproxy.downstream.io.inbound import Batch, Incoming, is_initialize
 from mcproxy.downstream.io.send_buffer import SendBuffer
 from mcproxy.pending_requests import PeerGone
 from mcproxy.protocol.jsonrpc import (

@@ -25,7 +25,6 @@ from mcproxy.downstream.handshake.batches import (
 )
 from mcproxy.downstream.handshake.conversation import (
     call_or_answer,
-    is_initialize,
     open_session,
     receive_unanswered,
     run_call,
@@ -36,7 +35,7 @@ from mcproxy.downstream.handshake.session_ids import UnknownSession
 from mcproxy.downstream.handshake.session_store import SessionStore, TooManySessions
 from mcproxy.downstream.io.context import TransportContext
 from mcproxy.downstream.io.event_stream import EventStream
-from mcproxy.downstream.io.inbound import Batch, Incoming
+from mcproxy.downstream.io.inbound import Batch, Incoming, is_initialize
 from mcproxy.downstream.io.open_streams import OpenStreams
 from mcproxy.downstream.io.request_head import SESSION_HEADER, RequestHead
 from mcproxy.downstream.io.responses import Accepted, Refusal, check_accept, failure, json

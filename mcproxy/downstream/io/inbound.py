@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+from typing import Final
 
 from mcproxy.protocol.envelope import says_version
 from mcproxy.protocol.jsonrpc import (
@@ -13,6 +14,9 @@ from mcproxy.protocol.jsonrpc import (
     parse,
     parse_batch,
 )
+from mcproxy.protocol.methods import METHODS
+
+_OPENING: Final = frozenset(row.name for row in METHODS.values() if row.opens)
 
 Batch = list[Message | InvalidMessage]
 Incoming = Message | Batch
@@ -31,6 +35,11 @@ def read(data: bytes) -> Incoming:
         if not invalid.is_answer:
             raise
         return invalid.response()
+
+
+def is_initialize(incoming: Incoming) -> bool:
+    """Whether it is the request that opens a session of the handshake era."""
+    return isinstance(incoming, Request) and incoming.method in _OPENING
 
 
 def speaks_stateless(incoming: Incoming) -> bool:

@@ -217,7 +217,7 @@ class HandshakeConversation:
                 row.name,
                 with_progress_token(call.params, id) if row.may_ask else call.params,
                 self._send,
-                self._context.timeouts(row),
+                self._context.timeouts[row.name],
                 notify=call.client.notify if row.may_ask else None,
                 send_cancel=self._send_cancel,
                 id=id,

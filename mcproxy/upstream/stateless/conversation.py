@@ -152,7 +152,7 @@ class StatelessConversation:
                 row.name,
                 _enveloped(call, id if row.may_ask else None),
                 self._send,
-                self._context.timeouts(row),
+                self._context.timeouts[row.name],
                 notify=call.client.notify if row.may_ask else None,
                 send_cancel=self._send_cancel,
                 id=id,

@@ -353,7 +353,6 @@ async def test_r11_a_child_deaf_to_eof_and_sigterm_is_killed() -> None:
 
 GATEWAY = """
 import anyio
-from tests.timeouts import GUARD
 from tests.upstream.support import child, running, tool, value
 
 async def main():
