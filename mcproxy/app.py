@@ -34,7 +34,7 @@ from mcproxy.admin.status_page import StatusPage
 from mcproxy.call.calls import Handler
 from mcproxy.call.clients import Audience, Listener
 from mcproxy.call.identity import AGGREGATE
-from mcproxy.call.upstreams import LinkState, UpstreamEvent, UpstreamStatus
+from mcproxy.call.upstreams import SERVING, UpstreamEvent, UpstreamStatus
 from mcproxy.catalog.merging import View
 from mcproxy.catalog.naming import RefusedEntry
 from mcproxy.configuration.loading import credentials
@@ -147,7 +147,7 @@ class App:
         if self.stopping:
             return ["stopping"]
         required = {spec.name for spec in self.settings.upstreams if spec.required and spec.enabled}
-        missing = [s.name for s in self.statuses() if s.name in required and s.state is not LinkState.READY]
+        missing = [s.name for s in self.statuses() if s.name in required and s.state not in SERVING]
         return [f"waiting for {name}" for name in sorted(missing)]
 
     def reports(self) -> Reports:

@@ -18,7 +18,7 @@ from msgspec import Raw
 from mcproxy.configuration.lock import PINNED
 from mcproxy.protocol.methods import Kind
 from mcproxy.settings.access import pins as settings
-from mcproxy.settings.access.pins import Approved, Lock, Pin
+from mcproxy.settings.access.pins import Approved, Lock, Manifest, Pin
 
 NOUNS: Final = {Kind.TOOLS: "tool", Kind.PROMPTS: "prompt", Kind.TEMPLATES: "resource template"}
 DESCRIPTION: Final = "description"
@@ -60,10 +60,12 @@ UNPINNED: Final = Pins(settings.PinSettings())
 """Approves everything."""
 
 
-def approved(instructions: str | None, definitions: Mapping[Kind, Mapping[str, Raw]]) -> Approved:
+def approved(
+    instructions: str | None, definitions: Mapping[Kind, Mapping[str, Raw]], manifest: Manifest | None = None
+) -> Approved:
     """What an upstream offers, as approved. Leaves out what cannot be pinned."""
     pins = {kind: dict(_pinned(definitions.get(kind, {}))) for kind in PINNED}
-    return Approved(instructions or None, pins)
+    return Approved(instructions or None, pins, manifest)
 
 
 def differences(old: Lock, new: Lock) -> Iterator[str]:

@@ -42,7 +42,7 @@ def _upstream_families() -> tuple[GaugeMetricFamily, InfoMetricFamily, InfoMetri
     return (
         GaugeMetricFamily(
             "mcproxy_upstream_phase",
-            "1 for the phase that the upstream is in: connecting, ready, backing_off, draining or disabled.",
+            "1 for the phase that the upstream is in: connecting, ready, idle, backing_off, draining or disabled.",
             labels=("upstream", "phase"),
         ),
         InfoMetricFamily(

@@ -16,7 +16,7 @@ from anyio.streams.memory import MemoryObjectSendStream
 
 from mcproxy.call.calls import Call, Complete, Failed, Handler, InputRequired, Outcome
 from mcproxy.call.clients import ListChanged, Notice, ResourceUpdated
-from mcproxy.call.upstreams import Connected, Disconnected, Retired, UpstreamChanged, UpstreamEvent
+from mcproxy.call.upstreams import Connected, Disconnected, Idled, Retired, UpstreamChanged, UpstreamEvent
 from mcproxy.protocol.jsonrpc import parse_text
 
 BACKLOG: Final = 200
@@ -124,6 +124,8 @@ def _described(event: UpstreamEvent) -> tuple[str, str]:
             return "connected", identity.version
         case Disconnected(reason=reason):
             return "disconnected", reason[:MAX_TEXT]
+        case Idled():
+            return "idle", ""
         case Retired():
             return "retired", ""
         case UpstreamChanged(change=ListChanged(kind=kind)):

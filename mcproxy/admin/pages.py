@@ -16,7 +16,7 @@ from mcproxy.admin.statistics import CallCounts, CallStatistics
 from mcproxy.admin.tool_form import Field, fields
 from mcproxy.call.calls import Handler
 from mcproxy.call.clients import Listener
-from mcproxy.call.upstreams import LinkState, UpstreamStatus
+from mcproxy.call.upstreams import SERVING, UpstreamStatus
 from mcproxy.catalog.merging import Shown, View
 from mcproxy.catalog.naming import RefusedEntry
 from mcproxy.protocol.methods import Kind
@@ -66,7 +66,8 @@ class UpstreamCard:
 
     @property
     def is_ready(self) -> bool:
-        return self.status.state is LinkState.READY
+        """Whether calls are answered: an idle server is started by the next one."""
+        return self.status.state in SERVING
 
     @property
     def era(self) -> str:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Mapping
+from dataclasses import dataclass, field
 from enum import Enum
-from typing import Protocol
+from typing import Final, Protocol
 
 from msgspec import Raw
 
@@ -54,6 +54,17 @@ class Disconnected:
 
 
 @dataclass(frozen=True, slots=True)
+class Idled:
+    """A link is not connected since nothing needs it: the next call over it connects. What it listed stands."""
+
+    upstream: str
+    owner: LinkOwner
+    identity: ServerIdentity | None = None
+    """Of one that was not connected by this process yet, with its `lists`: as they were recorded."""
+    lists: Mapping[Kind, tuple[Raw, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Retired:
     """A link is gone for good, by configuration or with its owner."""
 
@@ -92,7 +103,7 @@ class UpstreamChanged:
     change: Change | PushChannel | UnannouncedLists
 
 
-UpstreamEvent = Connected | Disconnected | Retired | UpstreamChanged
+UpstreamEvent = Connected | Disconnected | Idled | Retired | UpstreamChanged
 
 
 class LinkState(Enum):
@@ -101,12 +112,18 @@ class LinkState(Enum):
     CONNECTING = "connecting"
     """Never connected yet, and the first attempt still runs."""
     READY = "ready"
+    IDLE = "idle"
+    """Not connected, since nothing needs it: the next call connects."""
     BACKING_OFF = "backing_off"
     """Lost, or not reached; tried again after a while."""
     DRAINING = "draining"
     """Taken out of the configuration; lasts until its last call is answered, and is not made again."""
     RETIRED = "disabled"
     """Ended for good: by configuration, or with the session, principal or credentials that it was for."""
+
+
+SERVING: Final = frozenset({LinkState.READY, LinkState.IDLE})
+"""The states in which nothing is wrong with a link, and calls over it are answered."""
 
 
 class LinkFailure(Enum):

@@ -20,7 +20,7 @@ from mcproxy.app import running
 from mcproxy.call.calls import Call, Complete, Failed, Handler, InputRequired, Outcome
 from mcproxy.call.clients import Client
 from mcproxy.call.identity import AGGREGATE, ANONYMOUS, Caller
-from mcproxy.call.upstreams import LinkState, UpstreamStatus
+from mcproxy.call.upstreams import SERVING, LinkState, UpstreamStatus
 from mcproxy.catalog.naming import SEPARATOR, layouts
 from mcproxy.cli.output import print_err, print_json, print_out, print_table
 from mcproxy.cli.runtime import ExitCode
@@ -261,7 +261,7 @@ class LocalGateway:
         return [
             f"{status.name}: {status.error or 'not connected'}"
             for status in self.statuses()
-            if status.state not in (LinkState.READY, LinkState.RETIRED)
+            if status.state not in {*SERVING, LinkState.RETIRED}
         ]
 
 

@@ -117,7 +117,9 @@ async def connect(settings: Settings, *, as_json: bool, strict: bool) -> int:
         if isinstance(event, Connected):
             latencies.setdefault(event.upstream, time.monotonic() - start)
 
-    async with running(settings, on_event=note) as app:
+    # Each is started, also where its lists are recorded.
+    upstreams = tuple(spec.model_copy(update={"start": "always"}) for spec in settings.upstreams)
+    async with running(settings.model_copy(update={"upstreams": upstreams}), on_event=note) as app:
         await app.settled()
         prefixes = {spec.name: spec.prefix for spec in settings.upstreams}
         found = reports(app.statuses(), app.catalogue(), latencies, prefixes)

@@ -59,9 +59,14 @@ def contradictions(server: Node) -> Iterator[tuple[Node, str]]:
                 yield keys["oauth"], "is for a server with a url"
             if _is_given(keys, "headers_command"):
                 yield keys["headers_command"], "is for a server with a url"
+            if text_of(keys.get("connection")) == "session":
+                for node in _idling(keys):
+                    yield node, "has no effect with connection: session, which starts a child with each session"
         case False, True:
             if kind == "stdio":
                 yield keys["type"], "stdio needs a command, and this server has a url"
+            for node in _idling(keys):
+                yield node, "is for a server with a command"
             childs = ("args",) if _is_given(keys, "headers_command") else ("args", "env", "cwd")
             for node in (keys[key] for key in childs if _is_given(keys, key)):
                 yield node, "is for a server with a command"
@@ -81,6 +86,14 @@ def contradictions(server: Node) -> Iterator[tuple[Node, str]]:
 
 def _is_given(keys: Mapping[str, Node], key: str) -> bool:
     return key in keys and bool(keys[key].value)
+
+
+def _idling(keys: Mapping[str, Node]) -> Iterator[Node]:
+    """The keys that have a child stopped while nothing needs it, where they are set."""
+    if text_of(keys.get("start")) == "on_demand":
+        yield keys["start"]
+    if _is_given(keys, "idle_stop"):
+        yield keys["idle_stop"]
 
 
 def _has_oauth(keys: Mapping[str, Node]) -> bool:

@@ -6,21 +6,26 @@ Refuses what it does not understand: a misread pin would approve something. Comp
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
 import msgspec
+from msgspec import Raw
 
 from mcproxy.configuration.problems import ConfigurationError, Problem
+from mcproxy.protocol.eras import Era
+from mcproxy.protocol.jsonrpc import InvalidMessage, parse_object, raw
 from mcproxy.protocol.methods import Kind
-from mcproxy.settings.access.pins import Approved, Lock, Pin
+from mcproxy.settings.access.pins import Approved, Lock, Manifest, Pin
 
 VERSION: Final = 1
 FILE_NAME: Final = "mcproxy.lock"
 MAX_FILE_BYTES: Final = 64 * 1024 * 1024
 PINNED: Final = (Kind.TOOLS, Kind.PROMPTS, Kind.TEMPLATES)
 """The lists whose entries instruct a model or a person. Resources are data and change often."""
+
+_FIELDS: Final = {kind: kind.value for kind in Kind} | {Kind.TEMPLATES: "templates"}
 
 _Digest = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
 
@@ -31,11 +36,30 @@ class _Pin(msgspec.Struct, forbid_unknown_fields=True):
     members: dict[str, str] = {}
 
 
+class _Lists(msgspec.Struct, forbid_unknown_fields=True, rename={"templates": "resourceTemplates"}):
+    """Each entry as the text of its JSON, byte for byte as it came: what differs in nothing is no change."""
+
+    tools: list[str] = []
+    resources: list[str] = []
+    templates: list[str] = []
+    prompts: list[str] = []
+
+
+class _Manifest(msgspec.Struct, forbid_unknown_fields=True):
+    era: Literal["handshake", "stateless"]
+    version: str
+    capabilities: str
+    info: str | None = None
+    instructions: str | None = None
+    lists: _Lists = msgspec.field(default_factory=_Lists)
+
+
 class _Upstream(msgspec.Struct, forbid_unknown_fields=True, rename={"templates": "resourceTemplates"}):
     instructions: str | None = None
     tools: dict[str, _Pin] = {}
     prompts: dict[str, _Pin] = {}
     templates: dict[str, _Pin] = {}
+    manifest: _Manifest | None = None
 
 
 class _File(msgspec.Struct, forbid_unknown_fields=True):
@@ -65,10 +89,10 @@ def parse(text: str, file: str) -> Lock:
     """Raises ConfigurationError."""
     try:
         found = msgspec.json.decode(text, type=_File)
-    except (msgspec.MsgspecError, RecursionError) as error:
+        return {name: _approved(upstream) for name, upstream in found.upstreams.items()}
+    except (InvalidMessage, msgspec.MsgspecError, RecursionError) as error:
         sentence = f"is not a valid lock file: {error}; repair it, or remove it and write a new one with `mcproxy lock`"
         raise ConfigurationError([Problem(file, sentence)]) from error
-    return {name: _approved(upstream) for name, upstream in found.upstreams.items()}
 
 
 def render(lock: Lock) -> str:
@@ -83,7 +107,23 @@ def _approved(upstream: _Upstream) -> Approved:
         kind: {key: Pin(pin.sha256, pin.description, pin.members) for key, pin in pins.items()}
         for kind, pins in lists.items()
     }
-    return Approved(upstream.instructions, definitions)
+    return Approved(upstream.instructions, definitions, _manifest(upstream.manifest))
+
+
+def _manifest(manifest: _Manifest | None) -> Manifest | None:
+    """Raises InvalidMessage where an entry is no JSON object."""
+    if manifest is None:
+        return None
+    lists = {kind: tuple(map(_object, getattr(manifest.lists, _FIELDS[kind]))) for kind in Kind}
+    capabilities = parse_object(_object(manifest.capabilities))
+    info = None if manifest.info is None else _object(manifest.info)
+    return Manifest(Era(manifest.era), manifest.version, capabilities, info, manifest.instructions, lists)
+
+
+def _object(text: str) -> Raw:
+    found = Raw(text.encode())
+    parse_object(found)
+    return found
 
 
 def _parts(approved: Approved) -> Iterator[str]:
@@ -93,6 +133,25 @@ def _parts(approved: Approved) -> Iterator[str]:
         pins = approved.definitions.get(kind, {})
         if pins:
             yield _section(6, kind.value, (f"        {_text(key)}: {_line(pins[key])}" for key in sorted(pins)))
+    if approved.manifest is not None:
+        yield _section(6, "manifest", _manifest_parts(approved.manifest))
+
+
+def _manifest_parts(manifest: Manifest) -> Iterator[str]:
+    texts = {
+        "era": manifest.era.value,
+        "version": manifest.version,
+        "capabilities": bytes(raw(manifest.capabilities)).decode(),
+        "info": None if manifest.info is None else bytes(manifest.info).decode(),
+        "instructions": manifest.instructions,
+    }
+    yield from (f"        {_text(key)}: {_text(text)}" for key, text in texts.items() if text is not None)
+    yield _section(8, "lists", (_list(kind, manifest.lists[kind]) for kind in Kind if manifest.lists.get(kind)))
+
+
+def _list(kind: Kind, entries: Iterable[Raw]) -> str:
+    body = ",\n".join(f"            {_text(bytes(entry).decode())}" for entry in entries)
+    return f"          {_text(kind.value)}: [\n{body}\n          ]"
 
 
 def _section(indent: int, name: str, parts: Iterator[str]) -> str:

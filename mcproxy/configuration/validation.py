@@ -60,6 +60,7 @@ class Validator:
         servers = self._servers(document)
         upstreams = self._upstreams(servers)
         if access is not None:
+            access = self._with_manifests(access, upstreams)
             self._refuse_forwarding(servers, upstreams, access)
             self._refuse_shared_logins(servers, upstreams, access)
         endpoints = self._endpoints(document.members.get("endpoints", Node({})), servers)
@@ -146,6 +147,17 @@ class Validator:
         placed = pins.model_copy(update={"file": str(path)})
         if pins.mode == "off":
             return placed
+        return self._locked(placed, path)
+
+    def _with_manifests(self, access: Access, upstreams: Iterable[UpstreamSettings]) -> Access:
+        """With the lock file, where it is to say what servers list that are not started yet."""
+        pins = access.pins
+        if pins.mode != "off" or all(spec.start != "on_demand" for spec in upstreams):
+            return access
+        path = FilePath(self._absolute(pins.file or lock.FILE_NAME))
+        return access.model_copy(update={"pins": self._locked(pins, path)})
+
+    def _locked(self, placed: PinSettings, path: FilePath) -> PinSettings:
         self.expansion.files.add(path)
         try:
             return placed.holding(lock.read(path))

@@ -26,8 +26,9 @@ from mcproxy.gateway.component import Component, Reconfiguration
 from mcproxy.gateway.exchange import UpstreamExchange
 from mcproxy.gateway.explaining import Explanation, explain
 from mcproxy.gateway.input.bridge import InputBridge
-from mcproxy.gateway.listings.approvals import Approvals
+from mcproxy.gateway.listings.approvals import Approvals, VettedUpstream
 from mcproxy.gateway.listings.fetcher import ListFetcher
+from mcproxy.gateway.listings.keys import ListKey
 from mcproxy.gateway.listings.listeners import Listeners
 from mcproxy.gateway.listings.lists import Lists
 from mcproxy.gateway.listings.state import Catalogue, rules_of
@@ -81,7 +82,7 @@ class Gateway:
         self._task_ids = task_ids = TaskIds(catalogue, sealer)
         self._task_registry = TaskRegistry(settings.proxy.limits.max_tasks_per_session)
         self._listeners = listeners = Listeners(catalogue, metrics)
-        self._cache = ReadCache(settings, self._traced(upstreams), metrics, annotated_in(catalogue), now)
+        self._cache = ReadCache(settings, self._wrapped(settings, upstreams), metrics, annotated_in(catalogue), now)
         self._upstreams = self._cache.upstreams
         self._fetcher = ListFetcher(catalogue, self._upstreams, listeners, settings, metrics, sleep, now)
         self._resolver = Resolver(catalogue, self._fetcher.reach, task_ids)
@@ -144,7 +145,7 @@ class Gateway:
         for name in self._supervised.keys() - kept:
             self._lose_links_of(name, returns=name in upstreams)
         self._supervised = upstreams
-        change = Reconfiguration(settings, self._traced(upstreams), kept)
+        change = Reconfiguration(settings, self._wrapped(settings, upstreams), kept)
         for component in self._components:
             component.reconfigure(change)
         self._limits.reconfigure(settings.access.limits)
@@ -206,10 +207,17 @@ class Gateway:
         """What upstreams offer now, each as it would be approved; None for one whose lists are not known."""
         return self._approvals.offered()
 
-    def _traced(self, upstreams: Mapping[str, Upstream]) -> dict[str, Upstream]:
-        if self._traces is None:
-            return dict(upstreams)
-        return {name: self._traces.sent(upstream) for name, upstream in upstreams.items()}
+    def _wrapped(self, settings: Settings, upstreams: Mapping[str, Upstream]) -> dict[str, Upstream]:
+        """`upstreams`, with traces and, where pins are enforced, with definitions compared at each start of a child."""
+        found = {name: self._traces.sent(each) if self._traces else each for name, each in upstreams.items()}
+        if settings.access.pins.mode == "enforce":
+            idling = {spec.name for spec in settings.upstreams if spec.may_idle}
+            for name in idling & found.keys():
+                found[name] = VettedUpstream(found[name], self._catalogue, self._refetch)
+        return found
+
+    def _refetch(self, key: ListKey, call: Call) -> Awaitable[Failed | None]:
+        return self._fetcher.refetched(key, call)
 
     def _lose_links_of(self, name: str, *, returns: bool) -> None:
         """What an upstream offered stays listed where it `returns` with other settings (R10)."""

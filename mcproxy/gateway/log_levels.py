@@ -16,7 +16,7 @@ from mcproxy.call.calls import Call, Complete, Failed, Outcome
 from mcproxy.call.clients import Listener
 from mcproxy.call.errors import McpError
 from mcproxy.call.identity import Caller
-from mcproxy.call.upstreams import Connected, Disconnected, Retired, Upstream, UpstreamChanged, UpstreamEvent
+from mcproxy.call.upstreams import Connected, Disconnected, Idled, Retired, Upstream, UpstreamChanged, UpstreamEvent
 from mcproxy.catalog.naming import Space
 from mcproxy.concurrency.coalescer import Coalescer
 from mcproxy.gateway.component import Component, Reconfiguration
@@ -97,7 +97,7 @@ class LogLevels(Component):
             case Connected():
                 self._forget(link)
                 self._syncs.want(link)
-            case Disconnected() | Retired():
+            case Disconnected() | Idled() | Retired():
                 self._forget(link)
             case UpstreamChanged():
                 pass

@@ -139,6 +139,8 @@ class Method:
     """Whether its result may say that a tool failed (`isError`)."""
     per_link: bool = False
     """Whether it sets a state of the link that carries it, so that each link to a server needs it."""
+    subscribes: bool | None = None
+    """True where it begins a subscription to its subject, False where it ends one."""
     hinted: bool = False
     """Whether its stateless result says how long it may be cached, and by whom (2026-07-28, caching)."""
 
@@ -179,10 +181,12 @@ METHODS: Final[dict[str, Method]] = {
         ),
         Method("completion/complete", _U, Subject.REFERENCE, "ref", capability="completions", safe_to_repeat=True),
         Method(
-            "resources/subscribe", _G, Subject.RESOURCE, "uri", capability="resources", safe_to_repeat=True, era=_H
+            "resources/subscribe", _G, Subject.RESOURCE, "uri", capability="resources", safe_to_repeat=True, era=_H,
+            subscribes=True,
         ),
         Method(
-            "resources/unsubscribe", _G, Subject.RESOURCE, "uri", capability="resources", safe_to_repeat=True, era=_H
+            "resources/unsubscribe", _G, Subject.RESOURCE, "uri", capability="resources", safe_to_repeat=True, era=_H,
+            subscribes=False,
         ),
         Method("tasks/get", _U, Subject.TASK, "taskId", shape=Shape.TASK, safe_to_repeat=True),
         Method(

@@ -6,6 +6,7 @@ In 2025-11-25 the client makes a request a task (basic/utilities/tasks, experime
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable
 from enum import Enum
 from typing import Final, assert_never
@@ -43,6 +44,8 @@ UNDECLARED: Final = "the client did not declare the extension of tasks"
 LISTEN_TASKS: Final = "taskIds"
 """The member of a `subscriptions/listen` filter that names tasks."""
 _FILTER: Final = "notifications"
+_CANCELLED: Final = frozenset({"cancelled"})
+_ENDED: Final = _CANCELLED | {"completed", "failed"}
 
 _ids = msgspec.json.Decoder(list[str])
 
@@ -149,6 +152,24 @@ def created(kind: Dialect, result: Params) -> str | None:
             return parse_text(result.get(TASK_ID, b"")) if result.get("resultType") == raw(TASK) else None
         case _:
             assert_never(kind)
+
+
+def lifetime(kind: Dialect, result: Params) -> float:
+    """Seconds for which the task lives that a result of `tools/call` says was made; infinite where it names no end."""
+    members, key = (_member(result, TASK) or {}, "ttl") if kind is Dialect.CORE else (result, "ttlMs")
+    try:
+        return msgspec.json.decode(members[key], type=float) / 1000
+    except (KeyError, msgspec.MsgspecError):
+        return math.inf
+
+
+def is_spent(kind: Dialect, result: Params, *, has_result: bool) -> bool:
+    """Whether a result about a task shows that nothing of it is left to be fetched.
+
+    `has_result` says that it is the task's own. In the extension, the state of a task that is over holds its result.
+    """
+    ended = _CANCELLED if kind is Dialect.CORE else _ENDED
+    return has_result or parse_text(result.get("status", b"")) in ended
 
 
 def listening_for(ids: Iterable[str]) -> Params:

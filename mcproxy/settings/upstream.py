@@ -127,8 +127,15 @@ class UpstreamSettings(Section):
     """
     enabled: bool = True
     """A disabled upstream is validated and not connected."""
+    start: Literal["always", "on_demand"] = "always"
+    """When `command` is started: `always` with the gateway; `on_demand` by the first call that needs it.
+
+    Its lists come from `mcproxy.lock` until then. If that has none of it, it is started once to learn them.
+    """
+    idle_stop: SecondsOrNone = 0
+    """Time without a call, task or subscription after which `command` is stopped until a call needs it; 0 for never."""
     required: bool = False
-    """`/readyz` fails until the upstream is connected."""
+    """`/readyz` fails until the upstream is connected, or idle (`start`, `idle_stop`)."""
     connection: Literal["shared", "principal", "session"] = "shared"
     """`shared`: one connection for all callers; `principal`: one for each principal; `session`: one for each session.
 
@@ -163,6 +170,11 @@ class UpstreamSettings(Section):
     """How long reads of its resources are cached."""
     content: Content = Content()
     """What the contents of its resources may be."""
+
+    @property
+    def may_idle(self) -> bool:
+        """Whether its child is stopped, or not started yet, while nothing needs it."""
+        return self.start == "on_demand" or self.idle_stop > 0
 
     @property
     def share_of_principal(self) -> int:

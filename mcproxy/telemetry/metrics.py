@@ -142,7 +142,12 @@ class Metrics:
         self.calls = Calls(self.requests, self.duration, self.own_duration)
         self.in_flight = Gauge("mcproxy_requests_in_flight", "Calls without an outcome yet.", registry=r)
         self.in_flight.set_function(lambda: self.calls.running)
-        self.upstream_up = Gauge("mcproxy_upstream_up", "1 while the upstream is connected.", ("upstream",), registry=r)
+        self.upstream_up = Gauge(
+            "mcproxy_upstream_up",
+            "1 while the upstream is connected, or idle until a call needs it.",
+            ("upstream",),
+            registry=r,
+        )
         self.reconnects = Counter(
             "mcproxy_upstream_reconnects", "Connections made after the first.", ("upstream",), registry=r
         )

@@ -13,6 +13,7 @@ from anyio.abc import TaskGroup
 
 from mcproxy.call.upstreams import UpstreamEvent
 from mcproxy.settings import Settings
+from mcproxy.settings.access.pins import Approved
 from mcproxy.settings.differences import Difference
 from mcproxy.telemetry.metrics import Metrics
 from mcproxy.upstream.connect import connected
@@ -75,6 +76,7 @@ class Fleet:
                 slots=self._slots,
                 gateway_id=self._gateway_id,
                 grants=self._grants,
+                manifest=settings.access.pins.lock.get(spec.name, Approved()).manifest,
                 connect=self._connect,
             )
             for spec in settings.upstreams

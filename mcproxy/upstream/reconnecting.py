@@ -22,6 +22,7 @@ from mcproxy.call.errors import Party, Reason
 from mcproxy.call.upstreams import (
     Connected,
     Disconnected,
+    Idled,
     LinkFailure,
     LinkState,
     Retired,
@@ -36,6 +37,7 @@ from mcproxy.settings import UpstreamSettings
 from mcproxy.telemetry.logs import about, shortened
 from mcproxy.telemetry.trace_context import NOTHING, departing
 from mcproxy.upstream.context import LinkContext
+from mcproxy.upstream.idling import NEVER_IDLE, Idling, Recorded, UsedLink
 from mcproxy.upstream.link import Connect, Link, NotAccepted, Rejected, Unreachable
 
 log = structlog.get_logger()
@@ -72,6 +74,8 @@ class LinkEvent(Enum):
     FAILED = "an attempt to connect failed"
     LOST = "the connection ended"
     RESTARTED = "the connection is ended on purpose, to be made anew"
+    IDLED = "nothing needs a connection"
+    WANTED = "a call needs a connection"
     RETIRING = "the connection that there is is to be the last"
     STOPPED = "the link is wanted no more"
 
@@ -80,12 +84,18 @@ TRANSITIONS: Final[Mapping[LinkState, Mapping[LinkEvent, LinkState]]] = {
     LinkState.CONNECTING: {
         LinkEvent.CONNECTED: LinkState.READY,
         LinkEvent.FAILED: LinkState.BACKING_OFF,
+        LinkEvent.IDLED: LinkState.IDLE,
         LinkEvent.STOPPED: LinkState.RETIRED,
     },
     LinkState.READY: {
         LinkEvent.LOST: LinkState.BACKING_OFF,
         LinkEvent.RESTARTED: LinkState.BACKING_OFF,
+        LinkEvent.IDLED: LinkState.IDLE,
         LinkEvent.RETIRING: LinkState.DRAINING,
+        LinkEvent.STOPPED: LinkState.RETIRED,
+    },
+    LinkState.IDLE: {
+        LinkEvent.WANTED: LinkState.CONNECTING,
         LinkEvent.STOPPED: LinkState.RETIRED,
     },
     LinkState.BACKING_OFF: {
@@ -123,6 +133,7 @@ class ReconnectingLink:
         delays: Callable[[int], float],
         clock: Callable[[], float],
         check: Callable[[ServerIdentity], None],
+        idling: Idling = NEVER_IDLE,
     ) -> None:
         self.context: Final = context
         self._connect = connect
@@ -130,6 +141,7 @@ class ReconnectingLink:
         self._delays = delays
         self._clock = clock
         self._check = check
+        self._idling = idling
         self._name = context.spec.name
         self._owner = context.owner
         self._run_scope = anyio.CancelScope()
@@ -137,13 +149,13 @@ class ReconnectingLink:
         self._link: Link | None = None
         self._attempt = _Attempt()
         self._connections = 0
+        self.reconnects = 0
+        """How often a connection that was lost was made again."""
+        self._is_first = True
+        """Whether the next connection follows no loss: it is the first, or the link was idle."""
         self._loss: str | None = None
         """Why the last connection was lost, until there is another."""
         self.status = LinkStatus(LinkState.CONNECTING, clock())
-
-    @property
-    def reconnects(self) -> int:
-        return max(0, self._connections - 1)
 
     @property
     def era(self) -> Era | None:
@@ -193,11 +205,19 @@ class ReconnectingLink:
 
     async def _keep_connected(self) -> None:
         failures = short_lived = 0
+        if self._idling.starts_idle:
+            self._go_idle(self._idling.recorded)
         while True:
+            if self.status.state is LinkState.IDLE:
+                failures = short_lived = 0
+                await self._attempt.wanted.wait()
+                self._enter(LinkEvent.WANTED, self.status.identity)
             started, connections = anyio.current_time(), self._connections
             await self._connect_once()
             if self.status.state is LinkState.RETIRED:
                 return
+            if self.status.state is LinkState.IDLE:
+                continue
             # A link that lasted was no failure; one that dies young is retried ever more slowly.
             failures = 0 if anyio.current_time() - started > LONGEST else failures + 1
             short_lived = short_lived + 1 if failures and self._connections > connections else 0
@@ -219,7 +239,7 @@ class ReconnectingLink:
         except Exception as bug:
             log.exception("upstream failed unexpectedly", upstream=self._name)
             error, failure = f"an internal error: {type(bug).__name__}", LinkFailure.INTERNAL
-        if error is not None:
+        if error is not None and self.status.state is not LinkState.IDLE:
             error = self._with_earlier_causes(error)
             self._settle_attempt(error)
             was_up = LinkEvent.LOST in TRANSITIONS.get(self.status.state, {})
@@ -235,12 +255,27 @@ class ReconnectingLink:
                 self._check(link.identity)
                 await anyio.lowlevel.checkpoint_if_cancelled()
                 self._attempt_scope.deadline, connected = math.inf, True
-                self._go_up(link)
                 try:
-                    self._go_down(LinkEvent.LOST, await link.wait_closed(), LinkFailure.LOST)
+                    if self._idling.stop_after:
+                        await self._serve_while_used(UsedLink(link, self._idling))
+                    else:
+                        self._go_up(link)
+                        self._go_down(LinkEvent.LOST, await link.wait_closed(), LinkFailure.LOST)
                 finally:
                     self._link = None
         return None if connected else f"connecting took longer than {timeout:g} s{self._awaited_answer()}"
+
+    async def _serve_while_used(self, link: UsedLink) -> None:
+        """Until the connection has ended, or was not used for long."""
+        self._go_up(link)
+        while True:
+            with anyio.move_on_after(link.seconds_left()):
+                self._go_down(LinkEvent.LOST, await link.wait_closed(), LinkFailure.LOST)
+                return
+            # Decided and done in one step: a call that comes from now on waits for the next connection.
+            if link.seconds_left() <= 0 and LinkEvent.IDLED in TRANSITIONS[self.status.state]:
+                self._go_idle()
+                return
 
     def _with_earlier_causes(self, error: str) -> str:
         """The reason of a failed attempt, with the loss that it follows: that is told until the next success (R85)."""
@@ -261,11 +296,23 @@ class ReconnectingLink:
     def _go_up(self, link: Link) -> None:
         self._link = link
         self._connections += 1
+        self.reconnects += not self._is_first
+        self._is_first = False
         self._loss = None
         self._enter(LinkEvent.CONNECTED, link.identity)
         self._settle_attempt(link)
         log.info("upstream connected", upstream=self._name, version=link.identity.version, own=self._owner is not None)
         self._on_event(Connected(self._name, self._owner, link.identity))
+
+    def _go_idle(self, recorded: Recorded | None = None) -> None:
+        """Reports that there is no connection until a call needs one; `recorded` of one that never was there."""
+        self._link, self._is_first = None, True
+        identity, lists = self.status.identity, {}
+        if recorded is not None:
+            identity, lists = recorded.identity, dict(recorded.lists)
+        self._enter(LinkEvent.IDLED, identity)
+        log.info("upstream idle", upstream=self._name, own=self._owner is not None)
+        self._on_event(Idled(self._name, self._owner, None if recorded is None else identity, lists))
 
     def _go_down(self, event: LinkEvent, reason: str, failure: LinkFailure | None = None) -> None:
         """Reports that there is no connection, once for each change of state or reason."""

@@ -22,6 +22,7 @@ from mcproxy.call.identity import Caller, ForwardedCredentials, LinkOwner, owner
 from mcproxy.call.upstreams import (
     GATEWAY_CAPABILITY,
     Connected,
+    Idled,
     LinkState,
     PushChannel,
     ServerIdentity,
@@ -35,10 +36,12 @@ from mcproxy.protocol.eras import HANDSHAKE_VERSIONS, Era
 from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, ErrorObject, InvalidMessage, parse_object
 from mcproxy.protocol.methods import INPUT_CAPABILITIES, Answerer
 from mcproxy.settings import Proxy, UpstreamSettings
+from mcproxy.settings.access.pins import Manifest
 from mcproxy.telemetry.metrics import Metrics
 from mcproxy.upstream.connect import address, connected, transport
 from mcproxy.upstream.context import CredentialSource, EraHints, LinkContext, SessionOwner
 from mcproxy.upstream.headers_command import HeadersCommand
+from mcproxy.upstream.idling import NEVER_IDLE, Idling, Recorded
 from mcproxy.upstream.link import Connect, Unreachable, task_group
 from mcproxy.upstream.oauth.authorizer import Authorizer
 from mcproxy.upstream.oauth.flow import OAuthFlow
@@ -81,6 +84,7 @@ class Supervisor:
         slots: ConnectionSlots | None = None,
         gateway_id: str | None = None,
         grants: GrantStore | None = None,
+        manifest: Manifest | None = None,
         connect: Connect = connected,
         delays: Callable[[int], float] = backoff.delay,
         clock: Callable[[], float] = time.time,
@@ -113,7 +117,10 @@ class Supervisor:
         self._address = address(spec)
         self._authorization = self._credential_source(spec, grants)
         self._shared_context = self._new_context()
-        self._shared = self._new_link(self._shared_context)
+        self._shared = self._new_link(self._shared_context, _idling(spec, proxy, manifest))
+        self._counted_reconnects = 0
+        if manifest is not None:
+            self._hints.expected = manifest.era
 
     @property
     def name(self) -> str:
@@ -345,10 +352,16 @@ class Supervisor:
         link = self._owned.get(owner)
         return link is not None and link.context is context
 
-    def _new_link(self, context: LinkContext) -> ReconnectingLink:
+    def _new_link(self, context: LinkContext, idling: Idling = NEVER_IDLE) -> ReconnectingLink:
         report = self._publish if context.owner is not None else self._report_shared
         return ReconnectingLink(
-            context, self._connect, report, delays=self._delays, clock=self._clock, check=self._check_no_loop
+            context,
+            self._connect,
+            report,
+            delays=self._delays,
+            clock=self._clock,
+            check=self._check_no_loop,
+            idling=idling,
         )
 
     def _report_shared(self, event: UpstreamEvent) -> None:
@@ -358,8 +371,12 @@ class Supervisor:
         match event:
             case Connected():
                 self._metrics.upstream_up.labels(self.name).set(1)
-                if self._shared.reconnects:
+                if self._shared.reconnects > self._counted_reconnects:
+                    self._counted_reconnects = self._shared.reconnects
                     self._metrics.reconnects.labels(self.name).inc()
+            case Idled():
+                # Nothing is wrong with it, and no alarm is to go off.
+                self._metrics.upstream_up.labels(self.name).set(1)
             case _:
                 self._metrics.upstream_up.labels(self.name).set(0)
         self._publish(event)
@@ -383,3 +400,14 @@ class Supervisor:
     def _unavailable(self, why: str) -> Failed:
         error = ErrorObject(INTERNAL_ERROR, f"upstream {self.name!r}: {why}")
         return Failed(error, Party.GATEWAY, Reason.UNAVAILABLE)
+
+
+def _idling(spec: UpstreamSettings, proxy: Proxy, manifest: Manifest | None) -> Idling:
+    """How the link that all callers share idles. One that nothing was recorded of connects, to learn its lists."""
+    recorded = None
+    if manifest is not None and spec.start == "on_demand":
+        info = ServerIdentity(
+            manifest.era, manifest.version, manifest.capabilities, manifest.info, manifest.instructions
+        )
+        recorded = Recorded(info, manifest.lists)
+    return Idling(spec.idle_stop, proxy.bridge.park_ttl, recorded)

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec import Raw
 
 from mcproxy.configuration.loading import Configuration, read
-from mcproxy.configuration.lock import render
+from mcproxy.configuration.lock import parse, render
 from mcproxy.configuration.problems import ConfigurationError
-from mcproxy.settings.access.pins import Approved
+from mcproxy.protocol.eras import LATEST, Era
+from mcproxy.protocol.jsonrpc import raw
+from mcproxy.protocol.methods import Kind
+from mcproxy.settings.access.pins import Approved, Manifest
 
 
 def configured(folder: Path, access: str) -> Configuration:
@@ -33,6 +38,44 @@ def test_the_lock_is_read_and_watched_even_before_there_is_one(tmp_path: Path) -
     after = configured(tmp_path, "pins: {mode: enforce}")
     assert after.settings.access.pins.lock["up"].instructions == "Be kind."
     assert after.settings != before.settings
+
+
+MANIFEST = Manifest(
+    Era.STATELESS,
+    LATEST,
+    {"tools": raw({"listChanged": True})},
+    raw({"name": "up", "version": "1"}),
+    "Be kind.\n",
+    {
+        Kind.TOOLS: (Raw(b'{ "name":"a",  "n": 1.0 }'), raw({"name": "b", "description": "\u200bé"})),
+        Kind.RESOURCES: (raw({"uri": "file:///a", "name": "a"}),),
+        Kind.TEMPLATES: (raw({"uriTemplate": "file:///{a}", "name": "a"}),),
+        Kind.PROMPTS: (),
+    },
+)
+
+
+def test_a_manifest_is_read_as_it_was_written_with_each_entry_byte_for_byte() -> None:
+    text = render({"up": Approved("Be kind.", manifest=MANIFEST)})
+    assert text.isascii()
+    assert parse(text, "mcproxy.lock")["up"].manifest == MANIFEST
+
+
+@pytest.mark.parametrize("entry", ["[]", "{", "1"])
+def test_a_manifest_with_an_entry_that_is_no_object_is_refused(entry: str) -> None:
+    lists = {Kind.TOOLS: (Raw(entry.encode()),)}
+    text = render({"up": Approved(manifest=replace(MANIFEST, lists=lists))})
+    with pytest.raises(ConfigurationError, match="is not a valid lock file"):
+        parse(text, "mcproxy.lock")
+
+
+def test_the_lock_is_read_for_a_server_that_starts_on_demand_though_pins_are_off(tmp_path: Path) -> None:
+    (tmp_path / "mcproxy.lock").write_text(render({"up": Approved(manifest=MANIFEST)}))
+    path = tmp_path / "mcproxy.yaml"
+    path.write_text("mcpServers: {up: {command: x, start: on_demand}}\n")
+    found = read(path, {})
+    assert found.settings.access.pins.lock["up"].manifest == MANIFEST
+    assert tmp_path / "mcproxy.lock" in found.files
 
 
 def test_a_lock_that_is_not_understood_is_a_problem_of_the_configuration(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from mcproxy.call.identity import AGGREGATE, ANONYMOUS, Caller, LinkOwner, Princ
 from mcproxy.call.upstreams import (
     Connected,
     Disconnected,
+    Idled,
     LinkState,
     PushChannel,
     Retired,
@@ -164,6 +165,15 @@ class FakeUpstream:
         if owner is None:
             self.state = LinkState.BACKING_OFF
         self.on_event(Disconnected(self.name, owner, "gone"))
+
+    def idle(
+        self, identity: ServerIdentity | None = None, lists: Mapping[Kind, Sequence[object]] | None = None
+    ) -> None:
+        """Stops until it is called; `identity` and `lists` are those recorded of one that was not started yet."""
+        self._links.discard(None)
+        self.state = LinkState.IDLE
+        recorded = {kind: tuple(map(raw, entries)) for kind, entries in (lists or {}).items()}
+        self.on_event(Idled(self.name, None, identity, recorded))
 
     def announce(self, change: Change | PushChannel | UnannouncedLists, owner: LinkOwner = None) -> None:
         self.on_event(UpstreamChanged(self.name, owner, change))

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import anyio
 import pytest
 import structlog.testing
 
 from mcproxy.access.pins import approved
+from mcproxy.call.calls import Outcome
 from mcproxy.call.clients import ListChanged
 from mcproxy.call.identity import ANONYMOUS, Caller
 from mcproxy.call.upstreams import ServerIdentity
@@ -16,7 +18,7 @@ from mcproxy.protocol.jsonrpc import INVALID_PARAMS, raw
 from mcproxy.protocol.methods import Kind
 from mcproxy.settings import Settings
 from mcproxy.settings.access.pins import Lock, PinSettings
-from tests.fakes.upstream import FakeUpstream, House, complete, decoded, error, house, quiet, resource, tool
+from tests.fakes.upstream import FakeUpstream, House, complete, decoded, error, failed, house, quiet, resource, tool
 
 pytestmark = pytest.mark.anyio
 
@@ -109,6 +111,57 @@ async def test_r45_a_rug_that_is_pulled_leaves_no_tool_and_the_original_brings_i
         await old.hears(ListChanged(Kind.TOOLS), 2)
         assert decoded(await h.call("tools/call", endpoint=endpoint, name=f"{prefix}push")) == {"content": []}
         assert refused(h, "tools") == 0
+
+
+@pytest.mark.parametrize("name", ["up__push", "up__pull"])
+async def test_r45_a_start_that_brings_another_definition_is_compared_before_the_call_that_caused_it_is_sent(
+    name: str,
+) -> None:
+    up = server()
+    async with house(up, access=pins(), options={"up": {"start": "on_demand"}}) as h:
+        up.idle(up.identity, up.lists)
+        assert await h.listed(Kind.TOOLS) == ["up__push", "up__pull"]
+        assert up.calls == []
+        up.lists = {**up.lists, Kind.TOOLS: [EVIL, PULL]}
+        outcomes = [await h.call("tools/call", name=name) for _ in range(2)]
+        if name == "up__pull":
+            assert [decoded(outcome) for outcome in outcomes] == [{"content": []}] * 2
+        else:
+            assert {error(outcome).message for outcome in outcomes} == {"Unknown tool: up__push"}
+            assert up.count("tools/call") == 0
+
+
+async def test_r45_calls_that_come_while_a_start_is_being_compared_wait_for_it_too() -> None:
+    up = server()
+    async with house(up, access=pins(), options={"up": {"idle_stop": 1}}) as h:
+        await ready(h)
+        up.idle()
+        up.lists = {**up.lists, Kind.TOOLS: [EVIL, PULL]}
+        up.gate.shut()
+        outcomes: list[Outcome] = []
+
+        async def push() -> None:
+            outcomes.append(await h.call("tools/call", name="up__push"))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(push)
+            await up.gate.holds(1)
+            tasks.start_soon(push)
+            await quiet()
+            up.gate.open()
+        assert [error(outcome).message for outcome in outcomes] == ["Unknown tool: up__push"] * 2
+        assert up.count("tools/call") == 0
+
+
+async def test_r45_a_start_whose_lists_cannot_be_fetched_carries_no_call() -> None:
+    up = server()
+    async with house(up, access=pins(), options={"up": {"idle_stop": 1}}) as h:
+        await ready(h)
+        up.idle()
+        up.answers["tools/list"] = lambda call: failed("broken")
+        outcome = error(await h.call("tools/call", name="up__pull"))
+        assert outcome.message == "upstream 'up': its tools could not be listed, and may not be as approved"
+        assert up.count("tools/call") == 0
 
 
 async def test_r45_what_is_new_is_hidden_until_it_is_approved() -> None:

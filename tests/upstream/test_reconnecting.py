@@ -9,13 +9,15 @@ from dataclasses import dataclass, field
 
 import anyio
 import pytest
+from anyio.abc import TaskGroup
 from prometheus_client import CollectorRegistry
 
-from mcproxy.call.upstreams import Connected, Disconnected, LinkFailure, LinkState, Retired
+from mcproxy.call.upstreams import Connected, Disconnected, Idled, LinkFailure, LinkState, Retired
 from mcproxy.settings import UpstreamSettings
 from mcproxy.telemetry.logs import MAX_TEXT
 from mcproxy.telemetry.metrics import Metrics
 from mcproxy.upstream.context import LinkContext
+from mcproxy.upstream.idling import NEVER_IDLE, Idling, Recorded
 from mcproxy.upstream.link import Link, NotAccepted, Unreachable
 from mcproxy.upstream.reconnecting import TRANSITIONS, LinkEvent, ReconnectingLink
 from tests.timeouts import GUARD
@@ -24,7 +26,13 @@ from tests.upstream.support import QUICK, Events, FakeLink, request
 pytestmark = pytest.mark.anyio
 
 SPEC = UpstreamSettings(name="u", prefix="u", command="c", timeouts=QUICK)
-EDGES = [(state, event) for state, row in TRANSITIONS.items() for event in row]
+RECORDED = Idling(recorded=Recorded(FakeLink().identity))
+EDGES = [
+    (state, event)
+    for state, row in TRANSITIONS.items()
+    for event in row
+    if (state, event) != (LinkState.CONNECTING, LinkEvent.IDLED)  # taken as it starts: a test of its own
+]
 
 
 @dataclass
@@ -34,12 +42,15 @@ class Rig:
     link: ReconnectingLink
     outcomes: anyio.abc.ObjectSendStream[FakeLink | Exception]
     events: Events
+    tasks: TaskGroup
     connected: list[FakeLink] = field(default_factory=list)
+    hold: anyio.Event | None = None
+    """Keeps calls running, and the link in use, until it is set."""
 
     async def cause(self, event: LinkEvent) -> None:
         match event:
             case LinkEvent.CONNECTED:
-                self.connected.append(FakeLink())
+                self.connected.append(FakeLink(hold=self.hold))
                 await self.outcomes.send(self.connected[-1])
             case LinkEvent.FAILED:
                 await self.outcomes.send(Unreachable("down"))
@@ -51,6 +62,12 @@ class Rig:
                 self.link.drain()
             case LinkEvent.STOPPED:
                 self.link.stop()
+            case LinkEvent.IDLED:
+                assert self.hold is not None
+                self.hold.set()
+                await self.events.until(lambda: self.link.status.state is LinkState.IDLE)
+            case LinkEvent.WANTED:
+                self.tasks.start_soon(self.link, request("tools/call"))
         await anyio.wait_all_tasks_blocked()
 
     async def bring(self, state: LinkState) -> None:
@@ -64,12 +81,14 @@ def way_to(state: LinkState) -> list[LinkEvent]:
     ways: deque[tuple[LinkState, list[LinkEvent]]] = deque([(LinkState.CONNECTING, [])])
     while ways[0][0] is not state:
         here, way = ways.popleft()
-        ways.extend((after, [*way, event]) for event, after in TRANSITIONS.get(here, {}).items())
+        ways.extend(
+            (after, [*way, event]) for event, after in TRANSITIONS.get(here, {}).items() if (here, event) in EDGES
+        )
     return ways[0][1]
 
 
 @asynccontextmanager
-async def rig() -> AsyncIterator[Rig]:
+async def rig(idling: Idling = NEVER_IDLE) -> AsyncIterator[Rig]:
     send, receive = anyio.create_memory_object_stream[FakeLink | Exception](1)
 
     @asynccontextmanager
@@ -85,22 +104,55 @@ async def rig() -> AsyncIterator[Rig]:
     events = Events()
     context = LinkContext(SPEC, Metrics(CollectorRegistry()), lambda change: None)
     link = ReconnectingLink(
-        context, connect, events, delays=lambda _: 0, clock=lambda: 7.0, check=lambda identity: None
+        context, connect, events, delays=lambda _: 0, clock=lambda: 7.0, check=lambda identity: None, idling=idling
     )
     with anyio.fail_after(GUARD):
         async with send, receive, anyio.create_task_group() as tasks:
             tasks.start_soon(link.run)
             await anyio.wait_all_tasks_blocked()
-            yield Rig(link, send, events)
+            yield Rig(link, send, events, tasks)
             tasks.cancel_scope.cancel()
 
 
 @pytest.mark.parametrize(("state", "event"), EDGES, ids=lambda member: member.name)
 async def test_every_edge_of_the_table_is_taken_by_the_link_itself(state: LinkState, event: LinkEvent) -> None:
-    async with rig() as it:
+    async with rig(Idling(0.001) if LinkEvent.IDLED in [*way_to(state), event] else NEVER_IDLE) as it:
+        it.hold = anyio.Event()
+        it.tasks.start_soon(it.link, request("tools/call"))
         await it.bring(state)
         await it.cause(event)
         assert it.link.status.state is TRANSITIONS[state][event]
+
+
+async def test_a_link_that_starts_idle_tells_what_was_recorded_and_connects_with_the_first_call() -> None:
+    async with rig(RECORDED) as it:
+        assert it.link.status.state is TRANSITIONS[LinkState.CONNECTING][LinkEvent.IDLED]
+        assert it.events.all == [Idled("u", None, FakeLink().identity, {})]
+        await it.cause(LinkEvent.WANTED)
+        await it.cause(LinkEvent.CONNECTED)
+        assert [type(event) for event in it.events.all] == [Idled, Connected]
+        assert it.link.reconnects == 0
+
+
+async def test_concurrent_calls_share_one_start() -> None:
+    async with rig(RECORDED) as it:
+        for _ in range(5):
+            await it.cause(LinkEvent.WANTED)
+        await it.cause(LinkEvent.CONNECTED)
+        assert len(it.connected) == 1
+        assert it.connected[0].calls == 5
+
+
+async def test_a_start_after_an_idle_time_is_no_reconnect_and_a_loss_is() -> None:
+    async with rig(Idling(0.001)) as it:
+        for _ in range(2):
+            await it.cause(LinkEvent.CONNECTED)
+            await it.events.until(lambda: it.link.status.state is LinkState.IDLE)
+            await it.cause(LinkEvent.WANTED)
+        assert it.link.reconnects == 0
+        await it.cause(LinkEvent.FAILED)
+        await it.cause(LinkEvent.CONNECTED)
+        assert it.link.reconnects == 0
 
 
 async def test_a_connection_that_is_drained_ends_the_link_without_another_attempt() -> None:

@@ -6,7 +6,7 @@ Connects to every upstream and calls nothing. What was approved of an upstream t
 from __future__ import annotations
 
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
 
@@ -64,7 +64,12 @@ async def offered(settings: Settings, before: Lock) -> Offered:
         now = app.gateway.offered()
     configured = {spec.name for spec in settings.upstreams}
     kept = {name: approved for name, approved in before.items() if name in configured}
-    known = {name: approved for name, approved in now.items() if approved is not None}
+    on_demand = {spec.name for spec in settings.upstreams if spec.start == "on_demand"}
+    known = {
+        name: approved if name in on_demand else replace(approved, manifest=None)
+        for name, approved in now.items()
+        if approved is not None
+    }
     return Offered({**kept, **known}, tuple(name for name, approved in now.items() if approved is None))
 
 

@@ -23,6 +23,7 @@ from mcproxy.call.identity import LinkOwner, owner
 from mcproxy.call.upstreams import (
     Connected,
     Disconnected,
+    Idled,
     PushChannel,
     Retired,
     UnannouncedLists,
@@ -176,7 +177,7 @@ class ReadCache(Component):
         match event:
             case Connected(owner=owner, identity=identity):
                 self._apply(policy, policy.connected(owner, identity, self._now()))
-            case Disconnected(owner=owner):
+            case Disconnected(owner=owner) | Idled(owner=owner):
                 self._count(event.upstream, Cause.DISCONNECTED)
                 self._apply(policy, policy.lost(owner, self._now()))
             case Retired(owner=owner):

@@ -5,18 +5,65 @@ Hides nothing itself: the catalogue leaves out what must be approved and is not.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 
-from mcproxy.access.pins import approved
+from mcproxy.access.pins import NOUNS, approved
+from mcproxy.call.calls import Call, Failed, Outcome
+from mcproxy.call.errors import Party, Reason
+from mcproxy.call.upstreams import Upstream, UpstreamStatus
+from mcproxy.catalog.freshness import DOUBTFUL
 from mcproxy.catalog.naming import RefusedEntry
 from mcproxy.configuration.lock import PINNED
 from mcproxy.gateway.component import Component, Reconfiguration
-from mcproxy.gateway.listings.keys import LinkKey
+from mcproxy.gateway.listings.keys import LinkKey, ListKey
 from mcproxy.gateway.listings.state import Catalogue
+from mcproxy.protocol.jsonrpc import INVALID_PARAMS, ErrorObject, parse_text, raw
 from mcproxy.protocol.methods import Kind
-from mcproxy.settings.access.pins import Approved
+from mcproxy.settings.access.pins import Approved, Manifest
 from mcproxy.telemetry.metrics import Metrics
+
+Refetch = Callable[[ListKey, Call], Awaitable[Failed | None]]
+"""Has a list fetched for a call, over a link that is made where there is none; returns the failure, if any."""
+
+
+class VettedUpstream:
+    """An upstream that may be idle, where definitions must be approved: each start of it may bring others.
+
+    A tool or prompt is called only after the definitions of this start were compared with those approved.
+    """
+
+    def __init__(self, upstream: Upstream, catalogue: Catalogue, refetch: Refetch) -> None:
+        self._upstream = upstream
+        self._catalogue = catalogue
+        self._refetch = refetch
+
+    @property
+    def name(self) -> str:
+        return self._upstream.name
+
+    @property
+    def status(self) -> UpstreamStatus:
+        return self._upstream.status
+
+    async def __call__(self, call: Call) -> Outcome:
+        link, kind = LinkKey(self.name, call.over), call.row.named_in
+        if kind is None or self._catalogue.freshness(link, kind) is not DOUBTFUL:
+            return await self._upstream(call)
+        failed = await self._refetch(ListKey(link, kind), call)
+        if failed is not None:
+            return failed
+        assert call.row.subject_key is not None
+        own = parse_text(call.params.get(call.row.subject_key, b""))
+        if any(entry.name == own for entry in self._catalogue.unapproved(link, kind)):
+            name = call.notes.label[1] if call.notes.label else own
+            sentence = f"Unknown {NOUNS[kind]}: {name}"
+            error = ErrorObject(INVALID_PARAMS, sentence, raw({"name": name}))
+            return Failed(error, Party.GATEWAY, Reason.DENIED)
+        return await self._upstream(call)
+
+    def release(self, owner: str) -> None:
+        self._upstream.release(owner)
 
 
 class Approvals(Component):
@@ -43,11 +90,15 @@ class Approvals(Component):
 
     def _offered(self, link: LinkKey) -> Approved | None:
         identity = self._catalogue.identity(link)
-        listings = {kind: self._catalogue.listing(link, kind) for kind in PINNED}
-        if identity is None or None in listings.values():
+        listings = {kind: self._catalogue.listing(link, kind) for kind in Kind}
+        if identity is None or None in (listings[kind] for kind in PINNED):
             return None
         entries = {kind: {e.key: e.data for e in listing.entries} for kind, listing in listings.items() if listing}
-        return approved(identity.instructions, entries)
+        lists = {kind: tuple(found.values()) for kind, found in entries.items()}
+        manifest = Manifest(
+            identity.era, identity.version, identity.capabilities, identity.info, identity.instructions, lists
+        )
+        return approved(identity.instructions, entries, manifest)
 
     def _watch(self, upstreams: Iterable[str]) -> None:
         """Has each scrape of the metrics count anew."""

@@ -16,6 +16,7 @@ from typing import Final, assert_never
 
 import anyio
 import structlog
+from msgspec import Raw
 
 from mcproxy.call.calls import Call, Failed, Outcome
 from mcproxy.call.clients import ListChanged, Listener
@@ -24,16 +25,18 @@ from mcproxy.call.identity import AGGREGATE, Caller
 from mcproxy.call.upstreams import (
     Connected,
     Disconnected,
+    Idled,
     LinkState,
     PushChannel,
     Retired,
+    ServerIdentity,
     UnannouncedLists,
     Upstream,
     UpstreamChanged,
     UpstreamEvent,
 )
 from mcproxy.catalog.freshness import DOUBTFUL, stated
-from mcproxy.catalog.merging import View, read_listing
+from mcproxy.catalog.merging import Listing, View, read_listing
 from mcproxy.catalog.naming import RefusedEntry, Space
 from mcproxy.concurrency.clock import Clock, Sleep
 from mcproxy.concurrency.coalescer import Coalescer
@@ -134,6 +137,10 @@ class ListFetcher(Component):
                 if self._catalogue.is_up(link):
                     self._expiries.want_after(link, self._proxy.grace)
                 self._catalogue.disconnect(link)
+            case Idled(identity=identity, lists=lists):
+                self._catalogue.idle(link)
+                if identity is not None:
+                    self._recall(link, identity, lists)
             case Retired():
                 self._retire(link)
             case UpstreamChanged(change=ListChanged(kind=kind)):
@@ -150,6 +157,14 @@ class ListFetcher(Component):
             case _:
                 assert_never(event)
         self._wakeup.notify_all()
+
+    def _recall(self, link: LinkKey, identity: ServerIdentity, lists: Mapping[Kind, tuple[Raw, ...]]) -> None:
+        """Lists what was recorded of an upstream that is not running (`start: on_demand`)."""
+        with self.announcing(link.upstream):
+            found = {kind: read_listing(link.upstream, kind, entries) for kind, entries in lists.items()}
+            self._catalogue.recall(link, identity, found)
+        for kind, listing in found.items():
+            self._measure(ListKey(link, kind), listing)
 
     def join(self, listener: Listener) -> None:
         """Connects the links that are the listener's own, so that their lists are known when it asks."""
@@ -210,6 +225,19 @@ class ListFetcher(Component):
         with anyio.move_on_after(max(bounds, default=0)):
             for kind in Kind:
                 await self._known(links, kind, float("inf"))
+
+    async def refetched(self, key: ListKey, call: Call) -> Failed | None:
+        """Returns once a list is known as it is now, over a link that is made where there is none; or the failure."""
+        link = key.link
+        if not self._catalogue.is_up(link):
+            outcome = await self._ask(link, key.kind, {}, call.listener, call.caller)
+            if isinstance(outcome, Failed) and outcome.reason is Reason.UNAVAILABLE:
+                return outcome
+        await self._fetches.done(key)
+        if key not in self._failures:
+            return None
+        sentence = f"upstream {link.upstream!r}: its {key.kind.value} could not be listed, and may not be as approved"
+        return Failed(ErrorObject(INTERNAL_ERROR, sentence), Party.UPSTREAM, Reason.UNAVAILABLE)
 
     async def reach(self, space: Space, kind: Kind, call: Call) -> None:
         """Makes one attempt to learn an unknown list. Raises McpError where the upstream is not there (R53)."""
@@ -384,14 +412,17 @@ class ListFetcher(Component):
             return
         with self.announcing(link.upstream):
             self._catalogue.replace(link, kind, listing)
-        if link.owner is None:
-            self._metrics.entries.labels(link.upstream, kind.value).set(len(listing.entries))
-            size = sum(len(entry.data) for entry in listing.entries)
-            self._metrics.list_bytes.labels(link.upstream, kind.value).set(size)
+        self._measure(key, listing)
         refused = self._catalogue.exposure(AGGREGATE, link, kind).refused
         _warn_of(refused, "an entry is not shown")
         unapproved = self._catalogue.unapproved(link, kind)
         _warn_of([entry for entry in unapproved if entry not in refused], "an entry is shown, and not approved")
+
+    def _measure(self, key: ListKey, listing: Listing) -> None:
+        if key.link.owner is None:
+            labels = key.link.upstream, key.kind.value
+            self._metrics.entries.labels(*labels).set(len(listing.entries))
+            self._metrics.list_bytes.labels(*labels).set(sum(len(entry.data) for entry in listing.entries))
 
     @contextmanager
     def announcing(self, upstream: str) -> Iterator[None]:

@@ -83,6 +83,8 @@ class Catalogue:
         self._owned: dict[LinkOwner, set[LinkKey]] = {}
         """The links of `_snapshots`, by whose they are."""
         self._up: set[LinkKey] = set()
+        self._idle: set[LinkKey] = set()
+        """Links that the next call brings up."""
         self._vetted: dict[tuple[LinkKey, Kind], tuple[Listing, Listing, tuple[RefusedEntry, ...]]] = {}
         self._exposures: dict[tuple[str, LinkKey, Kind, bool, bool], tuple[Listing, Exposure]] = {}
         self._max_views = max_views
@@ -195,6 +197,10 @@ class Catalogue:
     def is_up(self, link: LinkKey) -> bool:
         return link in self._up
 
+    def is_reachable(self, link: LinkKey) -> bool:
+        """Whether a link is up, or comes up with the next call over it."""
+        return link in self._up or link in self._idle
+
     def up(self) -> list[LinkKey]:
         return list(self._up)
 
@@ -287,11 +293,23 @@ class Catalogue:
         offered = {kind: before[kind] for kind in before if kind.capability in identity.capabilities}
         absent = {kind: EMPTY for kind in Kind if kind.capability not in identity.capabilities}
         self._up.add(link)
+        self._idle.discard(link)
         self._put(link, Snapshot(identity, {**offered, **absent}))
+
+    def recall(self, link: LinkKey, identity: ServerIdentity, lists: Mapping[Kind, Listing]) -> None:
+        """Takes in what was recorded of an upstream that is not connected."""
+        absent = {kind: EMPTY for kind in Kind if kind.capability not in identity.capabilities}
+        self._put(link, Snapshot(identity, {**lists, **absent}))
+
+    def idle(self, link: LinkKey) -> None:
+        """A link is down until a call needs it. What it listed stays."""
+        self._up.discard(link)
+        self._idle.add(link)
 
     def disconnect(self, link: LinkKey) -> None:
         """A link is down. What it listed stays."""
         self._up.discard(link)
+        self._idle.discard(link)
 
     def replace(self, link: LinkKey, kind: Kind, listing: Listing) -> None:
         self._put(link, self._snapshots.get(link, Snapshot()).with_list(kind, listing))
@@ -308,6 +326,7 @@ class Catalogue:
     def retire(self, link: LinkKey) -> None:
         """Forgets a link."""
         self._up.discard(link)
+        self._idle.discard(link)
         self._snapshots.pop(link, None)
         self._owned[link.owner] = self._owned.get(link.owner, set()) - {link}
         if not self._owned[link.owner]:

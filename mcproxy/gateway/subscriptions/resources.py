@@ -21,6 +21,7 @@ from mcproxy.call.errors import McpError, Party, Reason
 from mcproxy.call.upstreams import (
     Connected,
     Disconnected,
+    Idled,
     PushChannel,
     Retired,
     Upstream,
@@ -229,7 +230,7 @@ class ResourceSubscriptions(Component):
             case Connected():
                 self._renew(link, SubscriptionEvent.LINK_UP, after_gap=link in self._known_links)
                 self._known_links.add(link)
-            case Disconnected():
+            case Disconnected() | Idled():
                 self._lose(link)
             case Retired():
                 self._lose(link)
@@ -361,8 +362,8 @@ class ResourceSubscriptions(Component):
         return subscription.state is SubscriptionState.MADE and not subscription.gap and not self._syncs.busy(key)
 
     def _is_away(self, link: LinkKey) -> bool:
-        """Whether a link is down that comes back by itself; a session's own link is made by using it."""
-        return link.owner is None and not self._catalogue.is_up(link)
+        """Whether a link is down that comes back by itself; a session's own, or an idle one, is made by using it."""
+        return link.owner is None and not self._catalogue.is_reachable(link)
 
     # What follows runs in the task group of `run`.
 

@@ -14,7 +14,7 @@ import anyio
 from mcproxy.call.calls import Call, Complete, Outcome
 from mcproxy.call.clients import Listener
 from mcproxy.call.errors import McpError
-from mcproxy.call.upstreams import Connected, Disconnected, Retired, Upstream, UpstreamChanged, UpstreamEvent
+from mcproxy.call.upstreams import Connected, Disconnected, Idled, Retired, Upstream, UpstreamChanged, UpstreamEvent
 from mcproxy.concurrency.coalescer import Coalescer
 from mcproxy.gateway.component import Component, Reconfiguration
 from mcproxy.gateway.listings.internal_calls import internal_call
@@ -83,7 +83,7 @@ class TaskSubscriptions(Component):
             case Connected():
                 self._agreed.pop(link, None)
                 self._syncs.want(link)
-            case Disconnected() | Retired():
+            case Disconnected() | Idled() | Retired():
                 self._agreed.pop(link, None)
             case UpstreamChanged():
                 pass

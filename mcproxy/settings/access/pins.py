@@ -6,8 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
+from msgspec import Raw
 from pydantic import BeforeValidator, PrivateAttr
 
+from mcproxy.protocol.eras import Era
+from mcproxy.protocol.jsonrpc import Params
 from mcproxy.protocol.methods import Kind
 from mcproxy.settings.section import Section
 
@@ -25,11 +28,25 @@ class Pin:
 
 
 @dataclass(frozen=True, slots=True)
+class Manifest:
+    """What an upstream said of itself, and its lists in full: shown while it is not running (`start: on_demand`)."""
+
+    era: Era
+    version: str
+    capabilities: Params = field(default_factory=dict)
+    info: Raw | None = None
+    instructions: str | None = None
+    lists: Mapping[Kind, tuple[Raw, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Approved:
     """What was approved of one upstream, by the upstream's own names."""
 
     instructions: str | None = None
     definitions: Mapping[Kind, Mapping[str, Pin]] = field(default_factory=dict)
+    manifest: Manifest | None = None
+    """Of an upstream that is started on demand."""
 
 
 Lock = Mapping[str, Approved]
