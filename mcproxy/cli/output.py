@@ -80,6 +80,10 @@ def import_summary(imported: Imported, output: Path | None) -> str:
     if imported.variables:
         lines.append("set these variables to the values that the host's file has:")
         lines += [f"  {name}  ({place})" for name, place in imported.variables.items()]
+    logins = [name for name, server in imported.servers.items() if "oauth" in server]
+    if logins:
+        lines.append("these want an OAuth login, which hosts do not share; log in here once:")
+        lines += [f"  mcproxy login {shlex.quote(name)}" for name in logins]
     return "\n".join(lines)
 
 

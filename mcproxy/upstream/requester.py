@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import os
+import shlex
 import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping
@@ -274,7 +275,7 @@ class Requester:
         """What to do about a 401 or 403."""
         name, challenge = self._context.spec.name, _challenge(response) or ""
         if self._context.authorization is None and response.status == 401 and "resource_metadata=" in challenge:
-            return f"this server wants OAuth: add `oauth: {{}}` to it, then run `mcproxy login {name}`"
+            return f"this server wants OAuth: add `oauth: {{}}` to it, then run `mcproxy login {shlex.quote(name)}`"
         return "the server wants other credentials; set `headers` of this upstream, or `oauth`"
 
 

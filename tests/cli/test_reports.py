@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from pathlib import Path
 
-from mcproxy.cli.reports import UpstreamReport, remarks, report_row
+import pytest
+
+from mcproxy.cli.reports import UpstreamReport, connect, remarks, report_row
+from mcproxy.cli.runtime import ExitCode
+from mcproxy.configuration.loading import read
+from tests.fakes.authorization import authorization
+
+pytestmark = pytest.mark.anyio
 
 READY = UpstreamReport(
     "git", "git", True, "stdio", "2025-11-25", "handshake", 0.5, 3, 1, 1, 0, None, {"a b": "git__a_b"}, {"": "no"}
@@ -30,3 +39,14 @@ def test_a_server_that_asks_on_a_shared_connection_is_told_with_the_setting() ->
     said = remarks(replace(READY, asks=True, renamed={}, refused={}))
     assert len(said) == 1
     assert "`connection: principal`" in said[0]
+
+
+async def test_r85_a_server_that_wants_oauth_is_reported_with_what_to_do(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with authorization() as server:
+        config = tmp_path / "mcproxy.json"
+        config.write_text(json.dumps({"mcpServers": {"my web": {"url": server.url, "type": "http"}}}))
+        assert await connect(read(config).settings, as_json=False, strict=True) is ExitCode.FAILED
+    said = capsys.readouterr().err
+    assert "this server wants OAuth: add `oauth: {}` to it, then run `mcproxy login 'my web'`" in said

@@ -146,6 +146,8 @@ class _Writer:
         for key in ("args", "headers_command"):
             if isinstance(words := server.get(key), list):
                 server[key] = self._arguments(key, words)
+        if isinstance(oauth := server.get("oauth"), dict) and isinstance(client := oauth.get("client"), dict):
+            server["oauth"] = {**oauth, "client": self._client(client)}
         if isinstance(url := server.get("url"), str):
             server["url"] = self._url(url)
         for key in ("cwd", translation.ENV_FILE):
@@ -181,6 +183,13 @@ class _Writer:
             return value
         own = section == "env" and key.isupper()
         return head + self._variable(key if own else f"{self.name}_{key}", f"{self.name}: {section}.{key}")
+
+    def _client(self, client: dict[str, object]) -> dict[str, object]:
+        """`oauth.client`, whose secret is one whatever it looks like."""
+        secret = client.get("secret")
+        if not isinstance(secret, str) or "${" in secret:
+            return client
+        return {**client, "secret": self._variable(f"{self.name}_client_secret", f"{self.name}: oauth.clientSecret")}
 
     def _arguments(self, key: str, arguments: list[object]) -> list[object]:
         written: list[object] = []

@@ -163,3 +163,14 @@ def test_plain_text_of_a_host_is_plain_text_when_imported(tmp_path: Path, name: 
     expected = ("${file:/etc/passwd}", "$aaa", "${what ever}", "a${}b", "aaa", "aaa", "${command:x}")
     assert direct.args == through.args == expected
     assert (direct.command, direct.env) == (through.command, through.env) == ("${file:x}", {"P": "${file:y}"})
+
+
+def test_r44_a_hosts_oauth_becomes_ours_and_its_secret_a_variable(tmp_path: Path) -> None:
+    path = tmp_path / "mcp.json"
+    oauth = {"clientId": "me", "clientSecret": "hunter2", "scopes": "read write", "callbackPort": 8080}
+    found = imported(path, {"web": {"url": "https://a.example/mcp", "oauth": oauth}})
+    assert found.servers["web"]["oauth"] == {
+        "client": {"id": "me", "secret": "${WEB_CLIENT_SECRET}"},
+        "scopes": ["read", "write"],
+    }
+    assert found.variables == {"WEB_CLIENT_SECRET": "web: oauth.clientSecret"}
