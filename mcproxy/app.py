@@ -39,8 +39,8 @@ from mcproxy.catalog.merging import View
 from mcproxy.catalog.naming import RefusedEntry
 from mcproxy.configuration.loading import credentials
 from mcproxy.downstream.front import app as listener
+from mcproxy.downstream.front import client_document, stdio, tls
 from mcproxy.downstream.front import oauth_metadata as metadata
-from mcproxy.downstream.front import stdio, tls
 from mcproxy.downstream.front.authentication import Authenticator
 from mcproxy.downstream.front.operators import Operators, for_operators
 from mcproxy.downstream.io.context import TransportContext
@@ -58,6 +58,7 @@ from mcproxy.settings.endpoints import key_of
 from mcproxy.telemetry import logs
 from mcproxy.telemetry.metrics import Metrics
 from mcproxy.upstream.fleet import Fleet
+from mcproxy.upstream.oauth import registration
 
 if TYPE_CHECKING:
     from mcproxy.telemetry.tracing import Tracing
@@ -229,7 +230,11 @@ async def serve_http(
             stop=stop,
             started=ready,
             identify=identify,
-            extra_routes=[*_reported(app, identify), *metadata.routes(app.context, app.identity)],
+            extra_routes=[
+                *_reported(app, identify),
+                *metadata.routes(app.context, app.identity),
+                *client_document.routes(app.context, registration.DOCUMENT_PATH, registration.document),
+            ],
             tls=app.tls,
         )
 

@@ -10,9 +10,10 @@ import pytest
 from mcproxy.access.identity import Identity
 from mcproxy.admin.health import reports
 from mcproxy.admin.status_page import StatusPage
-from mcproxy.downstream.front import oauth_metadata
+from mcproxy.downstream.front import client_document, oauth_metadata
 from mcproxy.downstream.front.app import HttpApp, anonymous
 from mcproxy.settings.access.authentication import Authentication
+from mcproxy.upstream.oauth import registration
 from tests.docs.diagrams import ROOT
 from tests.fakes.gateway import FakeGateway, edge_of
 
@@ -32,7 +33,11 @@ def documented(heading: str) -> set[tuple[str, str]]:
 async def test_every_route_for_clients_is_documented() -> None:
     async with edge_of(FakeGateway()) as context:
         identity = Identity(Authentication(), context.tasks.start_soon)
-        routes = [*HttpApp(context, anonymous)._routes(), *oauth_metadata.routes(context, identity)]
+        routes = [
+            *HttpApp(context, anonymous)._routes(),
+            *oauth_metadata.routes(context, identity),
+            *client_document.routes(context, registration.DOCUMENT_PATH, registration.document),
+        ]
         assert documented("For clients") == {(route.method, route.path) for route in routes}
 
 

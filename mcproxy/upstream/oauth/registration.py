@@ -15,6 +15,15 @@ from mcproxy.upstream.oauth.metadata import ServerMetadata
 
 NAME: Final = "mcproxy"
 GRANTS: Final = ("authorization_code", "refresh_token")
+DEVICE_GRANTS: Final = ("urn:ietf:params:oauth:grant-type:device_code", "refresh_token")
+NO_REDIRECT: Final = ""
+"""The redirect URI of a client that logs in by a code on another device (RFC 8628)."""
+DOCUMENT_PATH: Final = "/oauth/client.json"
+"""Where the gateway publishes its metadata document, below `proxy.public_url`."""
+CALLBACK_PATH: Final = "/oauth/callback"
+"""Where the gateway takes redirects, below `proxy.public_url`."""
+LOOPBACK_CALLBACKS: Final = ("http://127.0.0.1/callback", "http://[::1]/callback")
+"""Where `mcproxy login` takes redirects, on any port (RFC 8252, section 7.3)."""
 
 NONE, BASIC, POST, ASSERTION = "none", "client_secret_basic", "client_secret_post", "private_key_jwt"
 
@@ -60,24 +69,37 @@ def by_document(url: str | None, server: ServerMetadata, redirect_uri: str) -> C
     parts = urlsplit(url)
     if parts.scheme != "https" or parts.path in {"", "/"}:
         return None
-    return ClientIdentity(url, redirect_uris=(redirect_uri,))
+    return ClientIdentity(url, redirect_uris=(redirect_uri,) if redirect_uri else ())
 
 
-def document(url: str, redirect_uris: tuple[str, ...]) -> dict[str, object]:
-    """The metadata document to be published at `url`."""
-    return {"client_id": url, **_metadata(redirect_uris), "token_endpoint_auth_method": NONE}
+def document_url(public_url: str | None) -> str | None:
+    """Where the gateway's own metadata document is; None where it has no https URL by which others reach it."""
+    if public_url is None or urlsplit(public_url).scheme != "https":
+        return None
+    return public_url + DOCUMENT_PATH
+
+
+def document(public_url: str | None) -> dict[str, object] | None:
+    """The gateway's own metadata document, for the callers' logins and for `mcproxy login`; None where it has none."""
+    url = document_url(public_url)
+    if url is None:
+        return None
+    redirects = (f"{public_url}{CALLBACK_PATH}", *LOOPBACK_CALLBACKS)
+    metadata = {**_metadata(redirects), "grant_types": [*GRANTS, *DEVICE_GRANTS[:1]]}
+    return {"client_id": url, **metadata, "client_uri": public_url, "token_endpoint_auth_method": NONE}
 
 
 def request(server: ServerMetadata, redirect_uri: str, scopes: tuple[str, ...]) -> dict[str, object]:
     """What is posted to the registration endpoint. Raises CannotRegister where there is none."""
     if server.registration_endpoint is None:
         raise CannotRegister(
-            f"issuer {server.issuer} takes no clients by themselves: register the gateway there, with the redirect "
-            f"{redirect_uri}, and set oauth.client.id (and secret)"
+            f"issuer {server.issuer} takes no clients by themselves: register the gateway there, "
+            f"{described(redirect_uri)}, and set oauth.client.id (and secret)"
         )
     supported = server.token_endpoint_auth_methods_supported
     method = NONE if supported is None or NONE in supported else _preferred(supported)
-    wanted: dict[str, object] = {**_metadata((redirect_uri,)), "token_endpoint_auth_method": method}
+    redirects = (redirect_uri,) if redirect_uri else ()
+    wanted: dict[str, object] = {**_metadata(redirects), "token_endpoint_auth_method": method}
     return {**wanted, "scope": " ".join(scopes)} if scopes else wanted
 
 
@@ -85,13 +107,19 @@ def _preferred(supported: tuple[str, ...]) -> str:
     return next((method for method in (BASIC, POST) if method in supported), NONE)
 
 
+def described(redirect_uri: str) -> str:
+    """How a client is to be registered by hand, in the words of an error."""
+    return f"with the redirect {redirect_uri}" if redirect_uri else "for the device flow"
+
+
 def _metadata(redirect_uris: tuple[str, ...]) -> dict[str, object]:
-    is_native = all(urlsplit(uri).scheme == "http" for uri in redirect_uris)
+    # OpenID Connect Registration, section 2: only a native client has redirects over http, to loopback.
+    is_native = not redirect_uris or any(urlsplit(uri).scheme == "http" for uri in redirect_uris)
     return {
         "client_name": NAME,
         "redirect_uris": list(redirect_uris),
-        "grant_types": list(GRANTS),
-        "response_types": ["code"],
+        "grant_types": list(GRANTS if redirect_uris else DEVICE_GRANTS),
+        "response_types": ["code"] if redirect_uris else [],
         "application_type": "native" if is_native else "web",
     }
 
@@ -116,7 +144,7 @@ def read(answer: bytes, server: ServerMetadata, redirect_uri: str) -> ClientIden
         given.client_id,
         given.client_secret,
         method=method,
-        redirect_uris=(redirect_uri,),
+        redirect_uris=(redirect_uri,) if redirect_uri else (),
         expires_at=given.client_secret_expires_at if given.client_secret else 0,
     )
 

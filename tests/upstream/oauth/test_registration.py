@@ -10,11 +10,13 @@ import pytest
 from mcproxy.settings.oauth import OAuthClient
 from mcproxy.upstream.oauth.metadata import ServerMetadata
 from mcproxy.upstream.oauth.registration import (
+    NO_REDIRECT,
     CannotRegister,
     ClientIdentity,
     by_document,
     configured,
     document,
+    document_url,
     read,
     request,
 )
@@ -59,8 +61,33 @@ def test_the_document_is_the_identity_where_the_server_takes_such() -> None:
     url = "https://gateway.example/oauth/client.json"
     found = by_document(url, server(client_id_metadata_document_supported=True), WEB)
     assert found is not None
-    assert found.id == url == document(url, (WEB,))["client_id"]
+    assert found.id == url
     assert by_document(url, server(), WEB) is None
+
+
+def test_the_gateways_own_document_is_named_by_its_url_and_holds_every_redirect() -> None:
+    published = document("https://gateway.example/base")
+    assert published is not None
+    assert published["client_id"] == document_url("https://gateway.example/base")
+    assert published["client_id"] == "https://gateway.example/base/oauth/client.json"
+    assert published["redirect_uris"] == [
+        "https://gateway.example/base/oauth/callback",
+        "http://127.0.0.1/callback",
+        "http://[::1]/callback",
+    ]
+    assert published["token_endpoint_auth_method"] == "none"
+    assert published["application_type"] == "native", "or redirects to loopback are refused"
+
+
+@pytest.mark.parametrize("public_url", [None, "http://gateway.example"])
+def test_a_gateway_without_an_https_url_of_its_own_publishes_no_document(public_url: str | None) -> None:
+    assert document(public_url) is None
+
+
+def test_a_client_that_logs_in_by_code_is_registered_without_a_redirect() -> None:
+    wanted = request(server(registration_endpoint="https://as.example/register"), NO_REDIRECT, ())
+    assert wanted["redirect_uris"] == wanted["response_types"] == []
+    assert "urn:ietf:params:oauth:grant-type:device_code" in str(wanted["grant_types"])
 
 
 @pytest.mark.parametrize(("redirect", "kind"), [(LOOPBACK, "native"), (WEB, "web")])
