@@ -288,13 +288,14 @@ def login(
     scope: Annotated[list[str] | None, typer.Option("--scope", help="Asked for as well, as often as needed.")] = None,
     port: Annotated[int, typer.Option(min=0, max=65535, help="For the redirect; 0 takes a free one.")] = 0,
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open a browser here.")] = True,
+    device: Annotated[bool, typer.Option("--device", help="By a code, entered on any device.")] = False,
 ) -> None:
     """Log in to a server that wants OAuth. A gateway that runs takes the login over by itself."""
     from mcproxy.cli.access import grants
 
     settings = read_settings(config)
     grants.check(settings, name)
-    run(grants.login(settings, name, scopes=scope or (), port=port, browser=browser))
+    run(grants.login(settings, name, scopes=scope or (), port=port, browser=browser, device=device))
 
 
 @commands.command()

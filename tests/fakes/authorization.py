@@ -51,6 +51,13 @@ class Authorization:
     """The methods that the resource carried out."""
     quotes_token: bool = False
     """Whether a tool's error holds what the request carried."""
+    takes_documents: bool = False
+    """Whether it takes Client ID Metadata Documents."""
+    device_answers: list[str | None] = field(default_factory=list)
+    """The errors that polling for a device login is answered with, one after the other; then, and for None, a token."""
+    device_requests: list[dict[str, str]] = field(default_factory=list)
+    device: Json = field(default_factory=dict)
+    """What the device authorization endpoint answers beside, or instead of, what it should."""
     hold: anyio.Event | None = None
     """Token requests wait for it, where there is one."""
     _numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
@@ -70,6 +77,7 @@ class Authorization:
         get("/authorize", self._authorize)
         post("/token", self._token)
         post("/revoke", self._revoke)
+        post("/device", self._device)
         post("/mcp", self._resource)
         return app
 
@@ -86,9 +94,11 @@ class Authorization:
                 "token_endpoint": f"{self.origin}/token",
                 "registration_endpoint": f"{self.origin}/register",
                 "revocation_endpoint": f"{self.origin}/revoke",
+                "device_authorization_endpoint": f"{self.origin}/device",
                 "code_challenge_methods_supported": ["S256"],
                 "scopes_supported": ["read", "write", "offline_access"],
                 "authorization_response_iss_parameter_supported": True,
+                "client_id_metadata_document_supported": self.takes_documents,
             }
         )
 
@@ -114,7 +124,23 @@ class Authorization:
                 return web.json_response({"error": "invalid_grant"}, status=400)
             if self.rotates:
                 self._refresh_tokens.discard(form["refresh_token"])
+        if form["grant_type"].endswith("device_code") and self.device_answers:
+            error = self.device_answers.pop(0)
+            if error is not None:
+                return web.json_response({"error": error}, status=400)
         return web.json_response(self.granted(form.get("scope")))
+
+    async def _device(self, request: web.Request) -> web.Response:
+        self.device_requests.append(dict(parse_qsl(await request.text())))
+        begun = {
+            "device_code": "device-code-1",
+            "user_code": "WDJB-MJHT",
+            "verification_uri": f"{self.origin}/activate",
+            "verification_uri_complete": f"{self.origin}/activate?code=WDJB-MJHT",
+            "expires_in": 600,
+            "interval": 5,
+        }
+        return web.json_response({**begun, **self.device})
 
     def forget_refresh_tokens(self) -> None:
         """Refuses every refresh token that was given."""

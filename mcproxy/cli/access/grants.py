@@ -22,11 +22,13 @@ from aiohttp import web
 
 from mcproxy.cli.output import print_err, print_json, print_out, print_table
 from mcproxy.cli.runtime import ExitCode
+from mcproxy.concurrency.clock import Sleep
 from mcproxy.sealing import Sealer
 from mcproxy.service.state import grant_store, secret_keys
 from mcproxy.settings import Settings, UpstreamSettings
+from mcproxy.upstream.oauth import registration
 from mcproxy.upstream.oauth.endpoints import EndpointFailed
-from mcproxy.upstream.oauth.flow import OAuthFlow
+from mcproxy.upstream.oauth.flow import Discovered, OAuthFlow
 from mcproxy.upstream.oauth.grants import Grant, GrantKey
 from mcproxy.upstream.oauth.login import LoginFailed
 from mcproxy.upstream.oauth.metadata import InvalidMetadata
@@ -59,6 +61,7 @@ _PAGE: Final = """<!doctype html><html lang="en"><meta charset="utf-8"><title>mc
 
 Redirected = Mapping[str, str]
 Open = Callable[[str], object]
+"""Opens a URL; returns False where there is no browser, as `webbrowser.open` does."""
 
 
 async def login(
@@ -68,9 +71,14 @@ async def login(
     scopes: Sequence[str] = (),
     port: int = 0,
     browser: bool = True,
+    device: bool = False,
     open_url: Open = webbrowser.open,
+    sleep: Sleep = anyio.sleep,
 ) -> ExitCode:
-    """Logs the gateway in to an upstream with `oauth`; `scopes` are asked for beside those that it knows of."""
+    """Logs the gateway in to an upstream with `oauth`; `scopes` are asked for beside those that it knows of.
+
+    With `device`, by a code that a person enters on any device (RFC 8628).
+    """
     spec = check(settings, name)
     store = _store(settings)
     flow = _flow(spec, store)
@@ -78,14 +86,13 @@ async def login(
         held = await anyio.to_thread.run_sync(store.load, GrantKey(name))
         earlier = (*(() if held is None else held.scopes), *scopes)
         found = await flow.discover(await flow.challenge(), earlier)
-        if flow.settings.grant == "authorization_code":
-            async with _redirects(port) as (uri, redirects):
-                begun, url = await flow.begin_login(found, uri)
-                print_err(f"Log in to {name} here:\n\n{url}\n")
-                redirected = await _redirected(redirects, url, open_url if browser else None)
-                grant = await flow.finish_login(begun, found.server, redirected)
-        else:
+        document_url = registration.document_url(settings.proxy.public_url)
+        if flow.settings.grant != "authorization_code":
             grant = await flow.request_token(found)
+        elif device:
+            grant = await _log_in_by_code(flow, found, document_url, sleep)
+        else:
+            grant = await _log_in_by_redirect(flow, found, document_url, port, open_url if browser else None)
     except OAUTH_FAILURES as error:
         print_err(f"{name}: {error}")
         return ExitCode.FAILED
@@ -94,6 +101,27 @@ async def login(
         return ExitCode.FAILED
     print_out(f"logged in to {name} at {grant.issuer}")
     return ExitCode.OK
+
+
+async def _log_in_by_redirect(
+    flow: OAuthFlow, found: Discovered, document_url: str | None, port: int, open_url: Open | None
+) -> Grant:
+    """Raises TimeoutError, or one of OAUTH_FAILURES."""
+    async with _redirects(port) as (uri, redirects):
+        begun, url = await flow.begin_login(found, uri, document_url)
+        print_err(f"Log in to {flow.upstream} here:\n\n{url}\n")
+        redirected = await _redirected(redirects, url, open_url)
+        return await flow.finish_login(begun, found.server, redirected)
+
+
+async def _log_in_by_code(flow: OAuthFlow, found: Discovered, document_url: str | None, sleep: Sleep) -> Grant:
+    """Raises one of OAUTH_FAILURES."""
+    begun = await flow.begin_device_login(found, document_url)
+    print_err(f"Log in to {flow.upstream}: open this on any device\n\n{begun.verification_uri}\n")
+    print_err(f"and enter the code {begun.user_code}\n")
+    if begun.verification_uri_complete is not None:
+        print_err(f"or open this, and compare the code:\n\n{begun.verification_uri_complete}\n")
+    return await flow.finish_device_login(begun, found.server, sleep)
 
 
 async def logout(settings: Settings, name: str) -> ExitCode:
@@ -175,11 +203,7 @@ async def _redirects(port: int) -> AsyncIterator[tuple[str, asyncio.Queue[Redire
             brought.put_nowait(query)
         failed = "error" in query
         words = "That did not work: look at the terminal." if failed else "Done: you can close this page."
-        headers = {
-            "Cache-Control": "no-store",
-            "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'",
-        }
-        return web.Response(text=_PAGE.format(html.escape(words)), content_type="text/html", headers=headers)
+        return web.Response(text=_PAGE.format(html.escape(words)), content_type="text/html", headers=_PAGE_HEADERS)
 
     app = web.Application()
     app.router.add_get(CALLBACK, take)
@@ -197,8 +221,7 @@ async def _redirects(port: int) -> AsyncIterator[tuple[str, asyncio.Queue[Redire
 async def _redirected(brought: asyncio.Queue[Redirected], url: str, open_url: Open | None) -> Redirected:
     """What the redirect brought: to us, or pasted by a person whose browser is elsewhere. Raises TimeoutError."""
     with anyio.fail_after(LOGIN_TIMEOUT):
-        if open_url is not None:
-            await anyio.to_thread.run_sync(open_url, url)
+        if open_url is not None and await anyio.to_thread.run_sync(open_url, url) is not False:
             return await brought.get()
         print_err("If the browser is on another machine, paste here the address that it ends at:")
         found: list[Redirected] = []

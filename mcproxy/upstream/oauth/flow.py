@@ -11,16 +11,18 @@ from typing import Final, NamedTuple
 import anyio.to_thread
 import msgspec
 
+from mcproxy.concurrency.clock import Sleep
 from mcproxy.settings.oauth import OAuthSettings
-from mcproxy.upstream.oauth import login, metadata, registration, tokens
+from mcproxy.upstream.oauth import device, login, metadata, registration, tokens
 from mcproxy.upstream.oauth.challenge import BearerChallenge, bearer_challenge
+from mcproxy.upstream.oauth.device import DeviceLogin
 from mcproxy.upstream.oauth.endpoints import EndpointFailed, Endpoints
 from mcproxy.upstream.oauth.grants import Grant, GrantKey
-from mcproxy.upstream.oauth.login import Login
+from mcproxy.upstream.oauth.login import Login, LoginFailed
 from mcproxy.upstream.oauth.metadata import InvalidMetadata, ServerMetadata
 from mcproxy.upstream.oauth.registration import CannotRegister, ClientIdentity
 from mcproxy.upstream.oauth.store import GrantStore
-from mcproxy.upstream.oauth.tokens import Token, TokenForm, TokenUnavailable
+from mcproxy.upstream.oauth.tokens import Token, TokenForm, TokenRefused, TokenUnavailable
 
 _ID_BYTES: Final = 8
 _NOT_THERE: Final = frozenset({400, 401, 403, 404, 405, 406, 410, 501})
@@ -50,7 +52,8 @@ class OAuthFlow:
         clock: Callable[[], float] = time.time,
         randomness: Callable[[int], bytes] = os.urandom,
     ) -> None:
-        self._upstream = upstream
+        self.upstream: Final = upstream
+        """Its name."""
         self._url = url
         self.settings = settings
         self._store = store
@@ -134,6 +137,39 @@ class OAuthFlow:
         token = await self._token(tokens.code_exchange(begun, code), begun.client, server)
         return await self._granted(principal, begun.client, server, begun.scopes, begun.resource, token)
 
+    async def begin_device_login(self, found: Discovered, document_url: str | None = None) -> DeviceLogin:
+        """A login by a code that a person enters on any device, and what the person is shown."""
+        server = found.server
+        if server.device_authorization_endpoint is None:
+            raise LoginFailed(f"issuer {server.issuer} has no device flow: log in without --device")
+        client = await self._identity(found, registration.NO_REDIRECT, document_url)
+        form = device.request(found.resource, found.scopes)
+        body, headers = tokens.written(form, client, server, self._clock())
+        answer = await self._endpoints.post(server.device_authorization_endpoint, body, headers)
+        return device.read(
+            answer.status,
+            answer.body,
+            self._clock(),
+            server=server,
+            client=client,
+            resource=found.resource,
+            scopes=found.scopes,
+        )
+
+    async def finish_device_login(
+        self, begun: DeviceLogin, server: ServerMetadata, sleep: Sleep, principal: str = ""
+    ) -> Grant:
+        """The grant, stored, once the person has entered the code; asks until then, as often as the server wants."""
+        interval = begun.interval
+        while True:
+            await sleep(interval)
+            try:
+                token = await self._token(device.polling(begun), begun.client, server)
+            except (TokenRefused, TokenUnavailable) as problem:
+                interval = device.next_interval(begun, interval, problem, self._clock())
+            else:
+                return await self._granted(principal, begun.client, server, begun.scopes, begun.resource, token)
+
     async def request_token(self, found: Discovered, principal: str = "") -> Grant:
         """A token for the gateway itself, without a person (`client_credentials`, `workload`); the grant is stored."""
         client = registration.configured(self.settings.client, found.server) or ClientIdentity("")
@@ -203,7 +239,7 @@ class OAuthFlow:
             words = " ".join(answer.body[:300].decode(errors="replace").split())
             raise CannotRegister(
                 f"issuer {server.issuer} refused to register the gateway (HTTP {answer.status}: {words}): register it "
-                f"there by hand, with the redirect {redirect_uri}, and set oauth.client.id"
+                f"there by hand, {registration.described(redirect_uri)}, and set oauth.client.id"
             )
         client = registration.read(answer.body, server, redirect_uri)
         await anyio.to_thread.run_sync(self._store.register, server.issuer, redirect_uri, client)
@@ -229,11 +265,11 @@ class OAuthFlow:
         token: Token,
     ) -> Grant:
         """A new grant, stored."""
-        before = await anyio.to_thread.run_sync(self._store.load, GrantKey(self._upstream, principal))
+        before = await anyio.to_thread.run_sync(self._store.load, GrantKey(self.upstream, principal))
         generation = 1 if before is None else before.generation + 1
         id = self._randomness(_ID_BYTES).hex()
         grant = Grant(
-            self._upstream, self._url, resource, server.issuer, client, scopes, token, generation, principal, id
+            self.upstream, self._url, resource, server.issuer, client, scopes, token, generation, principal, id
         )
         await anyio.to_thread.run_sync(self._store.save, grant)
         return grant

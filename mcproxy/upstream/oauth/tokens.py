@@ -69,7 +69,11 @@ class TokenRefused(Exception):
 
 
 class TokenUnavailable(Exception):
-    """No answer, or none that decides anything: the same request may succeed later."""
+    """No answer, or none that decides anything: the same request may succeed later. `code` as in `TokenRefused`."""
+
+    def __init__(self, words: str, code: str | None = None) -> None:
+        super().__init__(words)
+        self.code: Final = code
 
 
 def code_exchange(login: Login, code: str) -> TokenForm:
@@ -195,10 +199,24 @@ def read(status: int, body: bytes, content_type: str, now: float, *, kind: str =
         scopes = None if answer.scope is None else tuple(answer.scope.split())
         expires_at = None if life is None else now + life
         return Token(answer.access_token, expires_at, now, answer.refresh_token or None, scopes)
-    if answer is not None and answer.error and answer.error not in _PASSING and 400 <= status < 500 and status != 429:
-        words = answer.error if answer.error_description is None else f"{answer.error}: {answer.error_description}"
-        raise TokenRefused(answer.error[:MAX_REASON], words[:MAX_REASON])
-    raise TokenUnavailable(f"the token endpoint answered HTTP {status} without a token")
+    refusal = None if answer is None else _refusal(status, answer)
+    if refusal is not None:
+        raise refusal
+    code = None if answer is None else answer.error
+    raise TokenUnavailable(f"the token endpoint answered HTTP {status} without a token", code)
+
+
+def refusal_of(status: int, body: bytes) -> TokenRefused | None:
+    """The refusal that an answer in JSON is; None where it decides nothing."""
+    answer = _decoded(body, "application/json")
+    return None if answer is None else _refusal(status, answer)
+
+
+def _refusal(status: int, answer: _TokenAnswer) -> TokenRefused | None:
+    if not answer.error or answer.error in _PASSING or not 400 <= status < 500 or status == 429:
+        return None
+    words = answer.error if answer.error_description is None else f"{answer.error}: {answer.error_description}"
+    return TokenRefused(answer.error[:MAX_REASON], words[:MAX_REASON])
 
 
 def _decoded(body: bytes, content_type: str) -> _TokenAnswer | None:

@@ -8,6 +8,7 @@ from mcproxy.settings.oauth import OAuthClient, OAuthSettings
 from mcproxy.upstream.oauth.endpoints import EndpointFailed, Endpoints
 from mcproxy.upstream.oauth.flow import OAuthFlow
 from mcproxy.upstream.oauth.grants import Grant, GrantKey
+from mcproxy.upstream.oauth.login import LoginFailed
 from mcproxy.upstream.oauth.store import GrantStore, MemoryStore
 from mcproxy.upstream.oauth.tokens import TokenRefused, TokenUnavailable
 from tests.fakes.authorization import Authorization, authorization, follow
@@ -146,3 +147,53 @@ async def test_r43_a_redirect_is_not_followed() -> None:
     async with authorization() as server:
         with pytest.raises(EndpointFailed, match="not followed"):
             await Endpoints((server.url,)).get(f"{server.origin}/authorize?state=s&redirect_uri=http://127.0.0.1:1/")
+
+
+class Slept:
+    """A `Sleep` that takes no time."""
+
+    def __init__(self) -> None:
+        self.seconds: list[float] = []
+
+    async def __call__(self, seconds: float) -> None:
+        self.seconds.append(seconds)
+
+
+async def test_a_login_by_code_waits_as_long_as_the_server_wants() -> None:
+    store, slept = MemoryStore(), Slept()
+    async with authorization(device_answers=["authorization_pending", "slow_down", "authorization_pending"]) as server:
+        it = flow(server, store)
+        found = await it.discover(await it.challenge())
+        begun = await it.begin_device_login(found)
+        assert begun.user_code == "WDJB-MJHT"
+        grant = await it.finish_device_login(begun, found.server, slept)
+        assert (await it.refresh(grant)).token.access == "access-token-2"
+    assert slept.seconds == [5, 5, 10, 10]
+    assert server.device_requests == [
+        {"resource": server.url, "scope": "read offline_access", "client_id": "client-1"},
+    ]
+    assert {form["device_code"] for form in server.token_requests[:4]} == {"device-code-1"}
+    assert {form["resource"] for form in server.token_requests} == {server.url}
+    assert server.registrations[0]["redirect_uris"] == []
+
+
+async def test_a_login_by_code_that_is_denied_stores_nothing() -> None:
+    store = MemoryStore()
+    async with authorization(device_answers=["access_denied"]) as server:
+        it = flow(server, store)
+        found = await it.discover(await it.challenge())
+        begun = await it.begin_device_login(found)
+        with pytest.raises(LoginFailed, match="denied"):
+            await it.finish_device_login(begun, found.server, Slept())
+    assert store.all() == []
+
+
+async def test_a_published_document_is_who_the_gateway_is_where_the_server_takes_such() -> None:
+    url = "https://gateway.example/oauth/client.json"
+    async with authorization(takes_documents=True) as server:
+        it = flow(server, MemoryStore())
+        login, link = await it.begin_login(await it.discover(None), REDIRECT, url)
+        grant = await it.finish_login(login, (await it.discover(None)).server, await follow(link))
+    assert grant.client.id == url
+    assert server.registrations == []
+    assert server.token_requests[0]["client_id"] == url

@@ -1,0 +1,134 @@
+"""A login without a browser here: a code that a person enters on any device (RFC 8628), and how often to ask for it.
+
+Sans-I/O: reads the answers and says what to do next. Sends nothing, and waits for nobody.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+from urllib.parse import urlsplit
+
+import msgspec
+
+from mcproxy.upstream.oauth.login import MAX_REASON, LoginFailed
+from mcproxy.upstream.oauth.metadata import ServerMetadata
+from mcproxy.upstream.oauth.registration import ClientIdentity
+from mcproxy.upstream.oauth.tokens import TokenForm, TokenRefused, TokenUnavailable, refusal_of
+
+DEVICE_CODE: Final = "urn:ietf:params:oauth:grant-type:device_code"
+INTERVAL: Final = 5.0
+"""Seconds between two requests where the server names none, and by which `slow_down` adds to them (section 3.5)."""
+MAX_INTERVAL: Final = 60.0
+MAX_LIFE: Final = 1800.0
+"""Seconds that a code is waited for at the most, whatever the server says."""
+
+_SHOWABLE: Final = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]{0,62}[\x21-\x7e])?")
+"""A user code that can be shown on a terminal."""
+_URI: Final = re.compile(r"https?://[\x21-\x7e]{1,2000}")
+
+
+class DeviceLogin(msgspec.Struct, frozen=True):
+    """A login under way: what a person is shown, and what the gateway asks with meanwhile."""
+
+    device_code: str
+    """Secret."""
+    user_code: str
+    verification_uri: str
+    verification_uri_complete: str | None
+    """The same, with the code in it."""
+    expires_at: float
+    """Unix seconds."""
+    interval: float
+    """Seconds between two requests for the token."""
+    issuer: str
+    client: ClientIdentity
+    resource: str
+    scopes: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        return f"DeviceLogin(user_code={self.user_code!r})"
+
+
+def request(resource: str, scopes: tuple[str, ...]) -> TokenForm:
+    """What is posted to the device authorization endpoint, beside the client's proof (section 3.1)."""
+    return {"resource": resource, **({"scope": " ".join(scopes)} if scopes else {})}
+
+
+def polling(login: DeviceLogin) -> TokenForm:
+    """What is posted to the token endpoint again and again (section 3.4)."""
+    return {"grant_type": DEVICE_CODE, "device_code": login.device_code, "resource": login.resource}
+
+
+class _Begun(msgspec.Struct):
+    device_code: str
+    user_code: str
+    verification_uri: str
+    expires_in: float
+    verification_uri_complete: str | None = None
+    interval: float = INTERVAL
+
+
+def read(
+    status: int,
+    body: bytes,
+    now: float,
+    *,
+    server: ServerMetadata,
+    client: ClientIdentity,
+    resource: str,
+    scopes: tuple[str, ...],
+) -> DeviceLogin:
+    """The login that the device authorization endpoint began (section 3.2). Raises LoginFailed, TokenUnavailable."""
+    if status != 200:
+        refusal = refusal_of(status, body)
+        if refusal is None:
+            raise TokenUnavailable(f"the device authorization endpoint answered HTTP {status}")
+        raise LoginFailed(f"{server.issuer} refused: {str(refusal)[:MAX_REASON]}")
+    try:
+        begun = msgspec.json.decode(body, type=_Begun)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise LoginFailed(f"issuer {server.issuer} answered the request for a code with what is none") from error
+    complete = begun.verification_uri_complete
+    if not _SHOWABLE.fullmatch(begun.user_code) or not _is_uri(begun.verification_uri):
+        raise LoginFailed(f"issuer {server.issuer} answered the request for a code with what cannot be shown")
+    return DeviceLogin(
+        device_code=begun.device_code,
+        user_code=begun.user_code,
+        verification_uri=begun.verification_uri,
+        verification_uri_complete=complete if complete is not None and _is_uri(complete) else None,
+        expires_at=now + min(max(begun.expires_in, 0), MAX_LIFE),
+        interval=min(max(begun.interval, 1), MAX_INTERVAL),
+        issuer=server.issuer,
+        client=client,
+        resource=resource,
+        scopes=scopes,
+    )
+
+
+def _is_uri(text: str) -> bool:
+    """Whether a person may be sent there: a plain http or https URL with a host."""
+    try:
+        return _URI.fullmatch(text) is not None and bool(urlsplit(text).hostname)
+    except ValueError:
+        return False
+
+
+def next_interval(login: DeviceLogin, interval: float, problem: TokenRefused | TokenUnavailable, now: float) -> float:
+    """Seconds until the token is asked for again (section 3.5). Raises LoginFailed where `problem` is the end of it."""
+    match problem.code:
+        case "authorization_pending":
+            later = interval
+        case "slow_down":
+            later = interval + INTERVAL
+        case "access_denied":
+            raise LoginFailed(f"the login was denied at {login.issuer}")
+        case "expired_token":
+            raise LoginFailed("the code has expired before it was entered: begin again")
+        case _ if isinstance(problem, TokenRefused):
+            raise LoginFailed(str(problem)) from problem
+        case _:
+            later = interval * 2  # no answer: "exponential backoff"
+    if now + later > login.expires_at:
+        raise LoginFailed("the code has expired before it was entered: begin again")
+    return min(later, MAX_INTERVAL)
