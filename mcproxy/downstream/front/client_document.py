@@ -14,13 +14,13 @@ from mcproxy.downstream.io.context import TransportContext
 from mcproxy.downstream.io.responses import json
 from mcproxy.http import server as http
 
-Document = Callable[[str | None], dict[str, object] | None]
+DocumentFor = Callable[[str | None], dict[str, object] | None]
 """The document for a public URL; None where there can be none."""
 
 _MAX_AGE: Final = "max-age=300"
 
 
-def routes(context: TransportContext, path: str, document: Document) -> list[http.Route]:
+def routes(context: TransportContext, path: str, document: DocumentFor) -> list[http.Route]:
     """Serves the document at `path`; 404 where `proxy.public_url` is no https URL."""
 
     async def serve(_request: http.Request, _found: Mapping[str, str]) -> http.Response:

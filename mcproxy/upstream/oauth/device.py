@@ -60,7 +60,7 @@ def polling(login: DeviceLogin) -> TokenForm:
     return {"grant_type": DEVICE_CODE, "device_code": login.device_code, "resource": login.resource}
 
 
-class _Begun(msgspec.Struct):
+class _DeviceAuthorization(msgspec.Struct):
     device_code: str
     user_code: str
     verification_uri: str
@@ -86,7 +86,7 @@ def read(
             raise TokenUnavailable(f"the device authorization endpoint answered HTTP {status}")
         raise LoginFailed(f"{server.issuer} refused: {str(refusal)[:MAX_REASON]}")
     try:
-        begun = msgspec.json.decode(body, type=_Begun)
+        begun = msgspec.json.decode(body, type=_DeviceAuthorization)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise LoginFailed(f"issuer {server.issuer} answered the request for a code with what is none") from error
     complete = begun.verification_uri_complete
