@@ -53,7 +53,7 @@ from mcproxy.service.secret_rotation import SecretRotation
 from mcproxy.service.signals import SignalAction, handle_signals
 from mcproxy.service.state import grant_store, secret_keys, subscriber_journal
 from mcproxy.settings import Proxy, Settings
-from mcproxy.settings.differences import Difference, diff, in_force
+from mcproxy.settings.differences import Difference, changed_sections, diff, in_force
 from mcproxy.settings.endpoints import key_of
 from mcproxy.telemetry import logs
 from mcproxy.telemetry.metrics import Metrics
@@ -91,17 +91,23 @@ class App:
 
     def reconfigure(self, settings: Settings) -> Difference:
         """Puts other settings in force, in one step (R49); what needs a restart stays as it was. Never blocks."""
-        difference = diff(self.settings, settings)
-        self.settings = in_force(self.settings, settings)
+        before, difference = self.settings, diff(self.settings, settings)
+        self.settings = in_force(before, settings)
+        changed = changed_sections(before, self.settings)
         self.rotation.reconfigure(self.settings)
         # Before the gateway, which is given the upstreams that there are then.
         self.fleet.reconfigure(self.settings, difference)
         # Before the gateway, whose pipeline has a stage for the audit only where it is on.
-        self.audit.reconfigure(self.settings.access.audit, credentials(self.settings))
+        hidden = credentials(self.settings)
+        if "access" in changed or hidden != credentials(before):
+            self.audit.reconfigure(self.settings.access.audit, hidden)
         self.gateway.reconfigure(self.settings, self.fleet.upstreams)
-        self.identity.reconfigure(self.settings.access.authentication)
+        if "access" in changed:
+            self.identity.reconfigure(self.settings.access.authentication)
         # After identity: open streams are judged by it again.
-        self.context.reconfigure(self.settings.proxy, _forwarded(self.settings))
+        forwarded = _forwarded(self.settings)
+        if changed - {"upstreams"} or forwarded != self.context.forwarded:
+            self.context.reconfigure(self.settings.proxy, forwarded)
         self._renew_certificate()
         return difference
 

@@ -1,15 +1,17 @@
 """The interface of the gateway's long-lived parts: settings, upstream events, listeners, and a task of their own.
 
-`gateway.gateway` has the one list of them, in the order in which they are told. A part overrides what concerns it.
+`gateway.gateway` has the one list of them, in the order in which they are told. A part overrides what concerns it, and
+declares the sections of the settings and the kinds of events that do: it is told of no other.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar, Final
 
 from mcproxy.call.clients import Listener
-from mcproxy.call.upstreams import Upstream, UpstreamEvent
+from mcproxy.call.upstreams import Connected, Disconnected, Retired, Upstream, UpstreamEvent
 from mcproxy.settings import Settings
 
 
@@ -23,8 +25,17 @@ class Reconfiguration:
     """Those that are the same objects as before a reload: their links go on."""
 
 
+LINK_EVENTS: Final = frozenset({Connected, Disconnected, Retired})
+"""The kinds of events that are about a link itself."""
+
+
 class Component:
     """A part of the gateway that does nothing in each of these cases."""
+
+    goes_by: ClassVar[frozenset[str]] = frozenset()
+    """The sections of the settings that it takes over: it is reconfigured where one of them differs."""
+    heeds: ClassVar[frozenset[type]] = frozenset()
+    """The types of upstream events that it takes note of, and of the changes that upstreams announce."""
 
     def reconfigure(self, change: Reconfiguration) -> None:
         """Puts other settings and upstreams in force. Never blocks."""

@@ -17,7 +17,7 @@ from mcproxy.call.calls import Call, Failed, Handler, Outcome
 from mcproxy.call.clients import Audience, Listener
 from mcproxy.call.errors import McpError, Party
 from mcproxy.call.identity import AGGREGATE, ANONYMOUS, Caller, Principal
-from mcproxy.call.upstreams import Disconnected, Retired, Upstream, UpstreamEvent
+from mcproxy.call.upstreams import Disconnected, Retired, Upstream, UpstreamChanged, UpstreamEvent
 from mcproxy.catalog.merging import View
 from mcproxy.catalog.naming import RefusedEntry
 from mcproxy.concurrency.clock import Clock, Sleep
@@ -52,6 +52,7 @@ from mcproxy.protocol.tasks import TASK_LIST
 from mcproxy.sealing import Sealer
 from mcproxy.settings import Settings
 from mcproxy.settings.access.pins import Approved
+from mcproxy.settings.differences import changed_sections
 from mcproxy.telemetry.metrics import Metrics
 
 
@@ -75,7 +76,7 @@ class Gateway:
         self._id = gateway_id
         self._now = now
         self._traces = traces
-        self._supervised = upstreams
+        self._supervised = dict(upstreams)
         self.audit = audit or AuditLog(settings.access.audit, metrics)
         self._limits = Limits(settings.access.limits)
         self._catalogue = catalogue = Catalogue(*rules_of(settings))
@@ -121,6 +122,12 @@ class Gateway:
             self._approvals,
             self._own_links,  # last: nothing is asked over a session's links any more when they end
         )
+        self._hearers: Final = {
+            kind: tuple(component.on_event for component in self._components if kind in component.heeds)
+            for kind in frozenset().union(*(component.heeds for component in self._components))
+        }
+        """The components that are told of an event or a change, by its type, in order."""
+        self._settings = settings
         self._handler = self._built(settings)
 
     def handler(self, call: Call) -> Awaitable[Outcome]:
@@ -144,17 +151,24 @@ class Gateway:
         kept = frozenset(name for name, upstream in upstreams.items() if self._supervised.get(name) is upstream)
         for name in self._supervised.keys() - kept:
             self._lose_links_of(name, returns=name in upstreams)
-        self._supervised = upstreams
+        changed = changed_sections(self._settings, settings)
+        if upstreams != self._supervised:
+            changed |= {"upstreams"}
+        self._settings, self._supervised = settings, dict(upstreams)
         change = Reconfiguration(settings, self._wrapped(settings, upstreams), kept)
         for component in self._components:
-            component.reconfigure(change)
-        self._limits.reconfigure(settings.access.limits)
-        self._handler = self._built(settings)
+            if changed & component.goes_by:
+                component.reconfigure(change)
+        if "access" in changed:
+            self._limits.reconfigure(settings.access.limits)
+        if changed & {"access", "proxy"}:
+            self._handler = self._built(settings)
 
     def on_event(self, event: UpstreamEvent) -> None:
         """Takes in what happened upstream. Never blocks."""
-        for component in self._components:
-            component.on_event(event)
+        kind = type(event.change) if isinstance(event, UpstreamChanged) else type(event)
+        for tell in self._hearers.get(kind, ()):
+            tell(event)
 
     @property
     def audience(self) -> Audience:

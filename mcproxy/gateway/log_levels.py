@@ -19,7 +19,7 @@ from mcproxy.call.identity import Caller
 from mcproxy.call.upstreams import Connected, Disconnected, Idled, Retired, Upstream, UpstreamChanged, UpstreamEvent
 from mcproxy.catalog.naming import Space
 from mcproxy.concurrency.coalescer import Coalescer
-from mcproxy.gateway.component import Component, Reconfiguration
+from mcproxy.gateway.component import LINK_EVENTS, Component, Reconfiguration
 from mcproxy.gateway.listings.internal_calls import internal_call
 from mcproxy.gateway.listings.keys import LinkKey
 from mcproxy.gateway.listings.listeners import Listeners
@@ -33,6 +33,9 @@ log = structlog.get_logger()
 
 class LogLevels(Component):
     """`timeout` is how many seconds a client's request waits for upstreams to agree, and each upstream has to."""
+
+    goes_by = frozenset({"proxy"})
+    heeds = LINK_EVENTS
 
     def __init__(
         self, catalogue: Catalogue, upstreams: Mapping[str, Upstream], listeners: Listeners, timeout: float

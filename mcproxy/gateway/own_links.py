@@ -29,6 +29,8 @@ SWEEPS: Final = 4
 
 
 class OwnLinks(Component):
+    goes_by = frozenset({"access", "endpoints", "proxy", "upstreams"})
+
     def __init__(
         self,
         catalogue: Catalogue,

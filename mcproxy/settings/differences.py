@@ -114,6 +114,11 @@ def diff(old: Settings, new: Settings) -> Difference:
     )
 
 
+def changed_sections(old: Settings, new: Settings) -> frozenset[str]:
+    """The names of the top-level sections that differ."""
+    return frozenset(name for name in Settings.model_fields if getattr(old, name) != getattr(new, name))
+
+
 def in_force(old: Settings, new: Settings) -> Settings:
     """The new settings, with the old values of keys that need a restart."""
     return new.model_copy(

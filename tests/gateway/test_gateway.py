@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import get_args
 
 import anyio
 import pytest
 
 from mcproxy.call.calls import Call, InputRequired, Outcome
-from mcproxy.call.clients import InputRequest, ListChanged, ResourceUpdated
+from mcproxy.call.clients import Change, InputRequest, ListChanged, ResourceUpdated
+from mcproxy.call.upstreams import Connected, Disconnected, PushChannel, Retired, UnannouncedLists
+from mcproxy.gateway.component import Component
 from mcproxy.protocol.eras import LATEST
 from mcproxy.protocol.jsonrpc import LIMIT_EXCEEDED, raw
 from mcproxy.protocol.methods import ROOTS_CHANGED, Kind
+from mcproxy.settings import Settings
 from tests.fakes.upstream import FakeUpstream, House, complete, decoded, error, house, quiet, tool
 
 pytestmark = pytest.mark.anyio
@@ -136,3 +140,16 @@ async def test_a_parked_call_that_its_upstream_ends_leaves_its_place_among_the_c
         up.gives_up.set()
         await quiet()
         assert decoded(await asked(h))["structuredContent"] == {"got": None}
+
+
+def test_every_kind_of_upstream_event_is_heeded_and_every_section_that_components_go_by_exists() -> None:
+    components = Component.__subclasses__()
+    heeded = frozenset[type]().union(*(component.heeds for component in components))
+    assert heeded == {Connected, Disconnected, Retired, PushChannel, UnannouncedLists, *get_args(Change)}
+    assert frozenset[str]().union(*(component.goes_by for component in components)) <= Settings.model_fields.keys()
+
+
+@pytest.mark.parametrize(("method", "declared"), [("on_event", "heeds"), ("reconfigure", "goes_by")])
+def test_a_component_declares_what_it_overrides_the_method_for(method: str, declared: str) -> None:
+    for component in Component.__subclasses__():
+        assert (method in vars(component)) == bool(getattr(component, declared)), component.__name__

@@ -39,7 +39,7 @@ from mcproxy.gateway.cache.policy import CachePolicy, Hit, unreachable
 from mcproxy.gateway.cache.singleflight import SharedRead
 from mcproxy.gateway.cache.store import CacheKey, fit
 from mcproxy.gateway.cache.watches import Watch, WatchChanges
-from mcproxy.gateway.component import Component, Reconfiguration
+from mcproxy.gateway.component import LINK_EVENTS, Component, Reconfiguration
 from mcproxy.gateway.listings.keys import LinkKey, ResourceKey
 from mcproxy.gateway.listings.state import Catalogue
 from mcproxy.gateway.pipeline import contained
@@ -102,6 +102,9 @@ class ReadCache(Component):
     `settings` are those in force, `upstreams` those that they enable; `self.upstreams` are the same, with their reads
     cached, and one and the same mapping after each reload.
     """
+
+    goes_by = frozenset({"proxy", "upstreams"})
+    heeds = LINK_EVENTS | {ResourceUpdated, ListChanged, PushChannel}
 
     def __init__(
         self,

@@ -60,6 +60,8 @@ def _mint() -> str:
 class InputBridge(Component):
     """`bridged` is its `Stage`. Parks calls while `run` does."""
 
+    goes_by = frozenset({"proxy"})
+
     def __init__(
         self,
         limits: settings.BridgeSettings,

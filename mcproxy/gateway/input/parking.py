@@ -19,7 +19,7 @@ from mcproxy.call.clients import InputRequest
 from mcproxy.call.errors import McpError, Party, Reason
 from mcproxy.concurrency.clock import Clock, Sleep
 from mcproxy.concurrency.wakeup import Wakeup
-from mcproxy.gateway.component import Component, Reconfiguration
+from mcproxy.gateway.component import Reconfiguration
 from mcproxy.gateway.input.parked_call import ParkedCall, ParkedCallState
 from mcproxy.gateway.input.request_state import Parked, refused
 from mcproxy.gateway.pipeline import contained
@@ -49,7 +49,7 @@ class Pause:
     expires: float
 
 
-class Parking(Component):
+class Parking:
     """`mint` makes the ids of parked calls: unguessable, and none twice."""
 
     def __init__(

@@ -69,6 +69,8 @@ class VettedUpstream:
 class Approvals(Component):
     """`upstreams` are the names of those that are enabled."""
 
+    goes_by = frozenset({"upstreams"})
+
     def __init__(self, catalogue: Catalogue, upstreams: Iterable[str], metrics: Metrics) -> None:
         self._catalogue = catalogue
         self._metrics = metrics

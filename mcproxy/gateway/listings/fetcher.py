@@ -42,7 +42,7 @@ from mcproxy.concurrency.clock import Clock, Sleep
 from mcproxy.concurrency.coalescer import Coalescer
 from mcproxy.concurrency.pace import Pace
 from mcproxy.concurrency.wakeup import Wakeup
-from mcproxy.gateway.component import Component, Reconfiguration
+from mcproxy.gateway.component import LINK_EVENTS, Component, Reconfiguration
 from mcproxy.gateway.listings.internal_calls import internal_call, retry_delay
 from mcproxy.gateway.listings.keys import LinkKey, ListKey
 from mcproxy.gateway.listings.listeners import Listeners
@@ -65,6 +65,9 @@ SOONEST_AGAIN: Final = 1.0
 
 
 class ListFetcher(Component):
+    goes_by = frozenset({"access", "endpoints", "proxy", "upstreams"})
+    heeds = LINK_EVENTS | {ListChanged, PushChannel, UnannouncedLists}
+
     def __init__(
         self,
         catalogue: Catalogue,

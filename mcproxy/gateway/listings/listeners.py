@@ -15,6 +15,8 @@ from mcproxy.telemetry.metrics import Metrics
 
 
 class Listeners(Component):
+    heeds = frozenset({ListChanged, ResourceUpdated, TaskChanged, Notice})
+
     def __init__(self, catalogue: Catalogue, metrics: Metrics) -> None:
         self._catalogue = catalogue
         self._metrics = metrics

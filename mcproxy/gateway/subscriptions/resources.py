@@ -32,7 +32,7 @@ from mcproxy.catalog.naming import Layout
 from mcproxy.catalog.uris import MAX_URI, canonical
 from mcproxy.concurrency.clock import Clock, Sleep
 from mcproxy.concurrency.coalescer import Coalescer
-from mcproxy.gateway.component import Component, Reconfiguration
+from mcproxy.gateway.component import LINK_EVENTS, Component, Reconfiguration
 from mcproxy.gateway.listings.internal_calls import internal_call, retry_delay
 from mcproxy.gateway.listings.keys import LinkKey, ResourceKey
 from mcproxy.gateway.listings.listeners import Listeners, label_of
@@ -66,6 +66,9 @@ log = structlog.get_logger()
 
 class ResourceSubscriptions(Component):
     """`invalidate` is called with each resource that may have changed unheard, before any listener is told."""
+
+    goes_by = frozenset({"access", "endpoints", "proxy", "upstreams"})
+    heeds = LINK_EVENTS | {ResourceUpdated, PushChannel}
 
     def __init__(
         self,

@@ -53,6 +53,8 @@ SendToUpstream = Callable[[Target, Call], Awaitable[Outcome]]
 class TaskRelay(Component):
     """`call` makes a call whose target is known; `send` carries it to its upstream and back."""
 
+    heeds = frozenset({TaskChanged})
+
     def __init__(
         self, catalogue: Catalogue, ids: TaskIds, registry: TaskRegistry, listeners: Listeners, send: SendToUpstream
     ) -> None:

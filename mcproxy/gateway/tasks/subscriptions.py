@@ -16,7 +16,7 @@ from mcproxy.call.clients import Listener
 from mcproxy.call.errors import McpError
 from mcproxy.call.upstreams import Connected, Disconnected, Idled, Retired, Upstream, UpstreamChanged, UpstreamEvent
 from mcproxy.concurrency.coalescer import Coalescer
-from mcproxy.gateway.component import Component, Reconfiguration
+from mcproxy.gateway.component import LINK_EVENTS, Component, Reconfiguration
 from mcproxy.gateway.listings.internal_calls import internal_call
 from mcproxy.gateway.listings.keys import LinkKey
 from mcproxy.gateway.listings.listeners import Listeners
@@ -32,6 +32,9 @@ _NONE: frozenset[str] = frozenset()
 
 
 class TaskSubscriptions(Component):
+    goes_by = frozenset({"proxy"})
+    heeds = LINK_EVENTS
+
     def __init__(
         self,
         catalogue: Catalogue,
