@@ -103,7 +103,7 @@ class ReadCache(Component):
     cached, and one and the same mapping after each reload.
     """
 
-    goes_by = frozenset({"proxy", "upstreams"})
+    goes_by = frozenset({"access", "proxy", "upstreams"})  # access: upstreams come wrapped where it enforces pins
     heeds = LINK_EVENTS | {ResourceUpdated, ListChanged, PushChannel}
 
     def __init__(
