@@ -16,7 +16,7 @@ from anyio.streams.memory import MemoryObjectSendStream
 
 from mcproxy.call.calls import Call, Complete, Failed, Handler, InputRequired, Outcome
 from mcproxy.call.clients import ListChanged, Notice, ResourceUpdated
-from mcproxy.call.upstreams import Connected, Disconnected, Idled, Retired, UpstreamChanged, UpstreamEvent
+from mcproxy.call.upstreams import Connected, Disconnected, Idled, LoginAwaited, Retired, UpstreamChanged, UpstreamEvent
 from mcproxy.protocol.jsonrpc import parse_text
 
 BACKLOG: Final = 200
@@ -128,6 +128,8 @@ def _described(event: UpstreamEvent) -> tuple[str, str]:
             return "idle", ""
         case Retired():
             return "retired", ""
+        case LoginAwaited(awaited=awaited):
+            return "login awaited" if awaited else "logged in", ""
         case UpstreamChanged(change=ListChanged(kind=kind)):
             return "list changed", kind.value
         case UpstreamChanged(change=ResourceUpdated(uri=uri)):

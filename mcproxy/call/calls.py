@@ -10,7 +10,7 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from mcproxy.call.clients import Client, InputRequest, Listener
-from mcproxy.call.errors import Party, Reason
+from mcproxy.call.errors import McpError, Party, Reason
 from mcproxy.call.identity import Caller, LinkOwner
 from mcproxy.protocol.jsonrpc import ErrorObject, Params, RequestId
 from mcproxy.protocol.methods import Kind, Method
@@ -136,10 +136,29 @@ class InputRequired(msgspec.Struct, frozen=True):
     """The whole result as given, for what else it holds."""
 
 
+class LoginNeed(msgspec.Struct, frozen=True):
+    """A login of a person that an upstream wants before it takes a call. The call was not executed."""
+
+    upstream: str
+    owner: LinkOwner
+    """Whose login it is: the owner of the link; None where one login serves all callers."""
+    why: str
+
+
 class Failed(msgspec.Struct, frozen=True):
     error: ErrorObject
     party: Party
     reason: Reason = Reason.PROTOCOL_ERROR
+    login: LoginNeed | None = None
+    """With LOGIN_NEEDED alone."""
+
+
+class LoginRequired(McpError):
+    """A refusal whose reason is that an upstream wants a login first; `failed` is the outcome of such a call."""
+
+    def __init__(self, failed: Failed) -> None:
+        super().__init__(failed.error.code, failed.error.message, reason=failed.reason)
+        self.failed = failed
 
 
 Outcome = Complete | InputRequired | Failed

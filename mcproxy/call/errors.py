@@ -34,6 +34,8 @@ class Reason(Enum):
     RATE_LIMITED = "rate_limited"
     """A limit of the gateway's own (`access.limits`)."""
     UNAVAILABLE = "unavailable"
+    LOGIN_NEEDED = "login_needed"
+    """A person has to log in at the upstream first."""
 
 
 class Party(Enum):

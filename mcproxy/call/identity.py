@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import Final
 
 import msgspec
 from msgspec import Raw
@@ -33,9 +34,17 @@ class Principal:
         return hash(self.name)
 
 
+_PRINCIPAL: Final = "principal:"
+
+
 @lru_cache(1024)
 def _principal_key(name: str) -> str:
-    return f"principal:{name}"
+    return _PRINCIPAL + name
+
+
+def principal_of(owner: str) -> str | None:
+    """The name of the principal that owns a link; None where the owner is something else."""
+    return owner.removeprefix(_PRINCIPAL) if owner.startswith(_PRINCIPAL) else None
 
 
 ANONYMOUS = Principal("anonymous")

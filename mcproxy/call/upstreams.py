@@ -103,7 +103,16 @@ class UpstreamChanged:
     change: Change | PushChannel | UnannouncedLists
 
 
-UpstreamEvent = Connected | Disconnected | Idled | Retired | UpstreamChanged
+@dataclass(frozen=True, slots=True)
+class LoginAwaited:
+    """A link serves no more until its owner has logged in at the upstream; or the owner has, where not `awaited`."""
+
+    upstream: str
+    owner: LinkOwner
+    awaited: bool
+
+
+UpstreamEvent = Connected | Disconnected | Idled | Retired | UpstreamChanged | LoginAwaited
 
 
 class LinkState(Enum):
@@ -133,6 +142,8 @@ class LinkFailure(Enum):
     REJECTED = "rejected"
     """The server answered with something that is not MCP, or refused our credentials."""
     TIMEOUT = "timeout"
+    LOGIN = "login"
+    """The server wants a login that only a person can make."""
     LOST = "lost"
     """A link that was up ended."""
     INTERNAL = "internal"

@@ -115,6 +115,8 @@ class Shown:
     """As the upstream says; a tool's alone."""
     mirrored: tuple[MirroredParameter, ...] = ()
     """What stateless clients send in headers too; a tool's alone."""
+    is_login: bool = False
+    """Whether it is the gateway's own tool, by which a caller logs in at the upstream."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,8 +192,15 @@ class View:
         return self._by_spelling.get(canonical(uri))
 
     @cached_property
+    def logins(self) -> Mapping[str, str]:
+        """The upstreams at which the caller has to log in, by the name of the tool for it."""
+        return {shown.key: shown.upstream for shown in self.lists[Kind.TOOLS] if shown.is_login}
+
+    @cached_property
     def _by_key(self) -> dict[Kind, dict[str, Shown]]:
-        return {kind: {shown.key: shown for shown in entries} for kind, entries in self.lists.items()}
+        return {
+            kind: {shown.key: shown for shown in entries if not shown.is_login} for kind, entries in self.lists.items()
+        }
 
     @cached_property
     def _refused_templates(self) -> set[tuple[str, str]]:
@@ -236,6 +245,27 @@ def expose(space: Space, kind: Kind, listing: Listing, *, tasks: bool = False) -
         if entry.key in names.exposed
     )
     return Exposure(tuple(shown), names.renamed, (*listing.refused, *names.refused))
+
+
+def with_login(space: Space, exposure: Exposure) -> Exposure:
+    """The tools of an upstream, and the one by which a caller logs in there."""
+    names = {shown.key for shown in exposure.shown}
+    name = next(name for name in login_names(space) if name not in names)
+    entry = {
+        "name": name,
+        "title": f"Log in to {space.upstream}",
+        "description": f"Before the server {space.upstream!r} can be used, the user has to log in to it. "
+        "Call this tool for the link to open in a browser, show it to the user, and continue after the login.",
+        "inputSchema": {"type": "object", "properties": {}},
+        "annotations": {"readOnlyHint": True, "idempotentHint": True},
+    }
+    return replace(exposure, shown=(*exposure.shown, Shown(name, space.upstream, "", raw(entry), is_login=True)))
+
+
+def login_names(space: Space) -> tuple[str, ...]:
+    """The names that the login tool may have: the next where the upstream's own tool has one."""
+    exposed = map(space.expose_name, ("login", *(f"gateway_login{'_' * count}" for count in range(3))))
+    return tuple(name for name in exposed if name is not None)
 
 
 def for_handshake(exposure: Exposure) -> Exposure:
@@ -389,7 +419,7 @@ def _permitted(layout: Layout, parts: Iterable[Mapping[Kind, Exposure]], kind: K
         if space.permits is to_all:
             yield shown
         else:
-            yield tuple(entry for entry in shown if space.permits(kind, entry.own, entry.entry))
+            yield tuple(entry for entry in shown if entry.is_login or space.permits(kind, entry.own, entry.entry))
 
 
 def _distinct(parts: Iterable[tuple[Shown, ...]]) -> Iterator[Shown]:

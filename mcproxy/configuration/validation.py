@@ -62,7 +62,7 @@ class Validator:
         if access is not None:
             access = self._with_manifests(access, upstreams)
             self._refuse_forwarding(servers, upstreams, access)
-            self._refuse_shared_logins(servers, upstreams, access)
+            upstreams = [self._with_login_owner(servers[each.name], each, access) for each in upstreams]
         endpoints = self._endpoints(document.members.get("endpoints", Node({})), servers)
         if self.expansion.problems or proxy is None or access is None or admin is None or cluster is None:
             return None
@@ -258,19 +258,21 @@ class Validator:
                     node, "authenticates callers to this gateway (access.authentication) and cannot be forwarded"
                 )
 
-    def _refuse_shared_logins(
-        self, servers: Mapping[str, Node], upstreams: Iterable[UpstreamSettings], access: Access
-    ) -> None:
-        """R39: one person's login serves all callers only where an operator says so."""
-        for upstream in upstreams:
-            oauth = upstream.oauth
-            is_login = oauth is not None and oauth.grant == "authorization_code" and oauth.per is None
-            if is_login and access.authentication.required:
-                self._problem(
-                    follow(servers[upstream.name], ("oauth",)),
-                    "would let every caller use one person's login: say `per: gateway` if that is meant "
-                    "(logins of each caller's own are not there yet)",
-                )
+    def _with_login_owner(self, server: Node, upstream: UpstreamSettings, access: Access) -> UpstreamSettings:
+        """R39: where callers authenticate, one person's login serves all of them only where an operator says so."""
+        oauth = upstream.oauth
+        if oauth is None:
+            return upstream
+        is_own = oauth.grant == "authorization_code" and access.authentication.required
+        per = oauth.per or ("principal" if is_own else "gateway")
+        connection = upstream.connection
+        if per == "principal":
+            written = server.members.get("connection")
+            if written is not None and connection != "principal":
+                self._problem(written, "and `oauth` per principal exclude each other: each principal has a connection")
+            connection = "principal"
+        changes = {"oauth": oauth.model_copy(update={"per": per}), "connection": connection}
+        return upstream.model_copy(update=changes)
 
     def _refuse_shared_prefixes(self, servers: Mapping[str, Node], chosen: Mapping[str, str | None]) -> None:
         first: dict[str, str] = {}

@@ -26,6 +26,7 @@ from mcproxy.gateway.component import Component, Reconfiguration
 from mcproxy.gateway.exchange import UpstreamExchange
 from mcproxy.gateway.explaining import Explanation, explain
 from mcproxy.gateway.input.bridge import InputBridge
+from mcproxy.gateway.input.logins import LoginPages
 from mcproxy.gateway.listings.approvals import Approvals, VettedUpstream
 from mcproxy.gateway.listings.fetcher import ListFetcher
 from mcproxy.gateway.listings.keys import ListKey
@@ -70,6 +71,7 @@ class Gateway:
         now: Clock = time.monotonic,
         audit: AuditLog | None = None,
         traces: Traces | None = None,
+        login_pages: LoginPages | None = None,
     ) -> None:
         self._metrics = metrics
         self._sealer = sealer
@@ -108,7 +110,15 @@ class Gateway:
             catalogue, task_ids, self._task_registry, listeners, self._upstreams
         )
         self._own_links = OwnLinks(catalogue, self._upstreams, listeners, self._fetcher, settings, sleep, now)
-        self._bridge = InputBridge(settings.proxy.bridge, sealer, self._resolver, metrics, sleep=sleep)
+        self._bridge = InputBridge(
+            settings.proxy.bridge,
+            sealer,
+            self._resolver,
+            metrics,
+            sleep=sleep,
+            awaits_login=catalogue.awaits_login,
+            pages=login_pages,
+        )
         self._approvals = Approvals(catalogue, upstreams, metrics)
         self._components: Final[tuple[Component, ...]] = (
             listeners,  # first: all others look up there who listens, and who has just left

@@ -79,8 +79,9 @@ class OwnLinks(Component):
         """
         principal, brought = call.caller.principal, call.caller.credentials
         with ExitStack() as stack:
-            if self.has_principals:
-                stack.enter_context(self._principals.used(principal.key, principal.name, self._now()))
+            leases, now = self._principals, self._now()
+            if self.has_principals and stack.enter_context(leases.used(principal.key, principal.name, now)):
+                self._fetcher.connect_for_principal(call.caller)
             if brought is not None and stack.enter_context(self._leases.used(brought.key, principal.name, self._now())):
                 await self._fetcher.connect_with_credentials(call.caller)
             yield

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Mapping
 from functools import partial
 
-from mcproxy.call.calls import Call, Complete, Failed, Handler, Outcome
-from mcproxy.call.errors import McpError, Party
+from mcproxy.call.calls import Call, Complete, Failed, Handler, LoginNeed, Outcome
+from mcproxy.call.errors import McpError, Party, Reason
 from mcproxy.catalog.contents import fault
+from mcproxy.catalog.merging import login_names
 from mcproxy.catalog.naming import Space
 from mcproxy.catalog.rewriting import kept_private, respelled
 from mcproxy.gateway.exchange import UpstreamExchange
@@ -18,8 +19,8 @@ from mcproxy.gateway.listings.routes import RouteTable
 from mcproxy.gateway.listings.state import Catalogue
 from mcproxy.gateway.resolving.targets import Resolver, check_brought
 from mcproxy.gateway.tasks.relay import TaskRelay
-from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, METHOD_NOT_FOUND, ErrorObject
-from mcproxy.protocol.methods import METHODS, Answerer, Method, Subject
+from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, METHOD_NOT_FOUND, ErrorObject, first_level, parse_text
+from mcproxy.protocol.methods import METHODS, Answerer, Kind, Method, Subject
 
 
 class Router:
@@ -71,10 +72,31 @@ class Router:
 
     async def _resolve(self, call: Call) -> Outcome:
         routes = self._catalogue.routes(call.caller)
+        if call.row.subject is Subject.TOOL and (answer := self._answer_login(call, routes)) is not None:
+            return answer
         _check_offered(call.row, routes)
         target = await self._resolver.target(call, routes)
         check_brought(target.space, call.caller)
         return await self._tasks.call(target, call)
+
+    def _answer_login(self, call: Call, routes: RouteTable) -> Outcome | None:
+        """The outcome of a call of the gateway's own tool to log in with; None for any other name."""
+        assert call.row.subject_key is not None
+        name = parse_text(call.params.get(call.row.subject_key, b"")) or ""
+        upstream = routes.view.logins.get(name)
+        if upstream is not None:
+            link = self._catalogue.link(routes.view.layout.space(upstream), call.caller)
+            error = ErrorObject(INTERNAL_ERROR, f"upstream {upstream!r} wants a login")
+            need = LoginNeed(upstream, link.owner, "")
+            return Failed(error, Party.UPSTREAM, Reason.LOGIN_NEEDED, need)
+        space = next((each for each in routes.view.layout.spaces if name in login_names(each)), None)
+        if space is None or space.spec.oauth is None:
+            return None
+        if self._catalogue.listing(self._catalogue.link(space, call.caller), Kind.TOOLS) is None:
+            return None  # It may be a tool of the upstream's own.
+        # It was listed until the login was made.
+        text = f"No login is needed at {space.upstream} now: use its tools."
+        return Complete(first_level({"resultType": "complete", "content": [{"type": "text", "text": text}]}))
 
     async def _read(self, call: Call) -> Outcome:
         row, routes = call.row, self._catalogue.routes(call.caller)

@@ -63,8 +63,11 @@ class OAuthSettings(Section):
 
     grant: Literal["authorization_code", "client_credentials", "enterprise", "workload"] = "authorization_code"
     """`authorization_code`: a person logs in once. The others need no person: the gateway asks for itself."""
-    per: Literal["gateway"] | None = None
-    """`gateway`: one login serves every caller. Where callers authenticate it must be said."""
+    per: Literal["principal", "gateway"] | None = None
+    """`principal`: each caller logs in for itself; `gateway`: one login serves every caller.
+
+    Default: `principal` for a login of people where callers authenticate, else `gateway`.
+    """
     issuer: Https | None = None
     """The authorization server. Found out at first, and kept to from then on, where it is not given."""
     client: OAuthClient = OAuthClient()

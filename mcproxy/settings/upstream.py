@@ -177,6 +177,11 @@ class UpstreamSettings(Section):
         return self.start == "on_demand" or self.idle_stop > 0
 
     @property
+    def has_own_logins(self) -> bool:
+        """Whether each principal has its own login there, and so its own connection."""
+        return self.oauth is not None and self.oauth.per == "principal"
+
+    @property
     def share_of_principal(self) -> int:
         """Calls that one authenticated caller may have in flight at once."""
         return self.max_in_flight_per_principal or max(1, self.max_in_flight * 3 // 4)

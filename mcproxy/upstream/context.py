@@ -13,7 +13,7 @@ from typing import Final, Protocol
 import structlog
 from msgspec.structs import replace
 
-from mcproxy.call.calls import Call, Failed
+from mcproxy.call.calls import Call, Failed, LoginNeed
 from mcproxy.call.clients import Change, Listener
 from mcproxy.call.errors import Party, Reason
 from mcproxy.call.identity import ForwardedCredentials, LinkOwner
@@ -178,6 +178,12 @@ class LinkContext:
         """The outcome of a call that the upstream did not answer as it should."""
         sentence = f"upstream {self.spec.name!r}, {call.method}: {why}"
         return Failed(ErrorObject(INTERNAL_ERROR, sentence), Party.UPSTREAM, reason)
+
+    def login_needed(self, sentence: str, why: str) -> Failed:
+        """The outcome of a call before which a person must log in. `why` is a phrase."""
+        error = ErrorObject(INTERNAL_ERROR, f"upstream {self.spec.name!r}{sentence}")
+        need = LoginNeed(self.spec.name, self.owner, why)
+        return Failed(error, Party.UPSTREAM, Reason.LOGIN_NEEDED, need)
 
     def note_asked_while_shared(self, method: str) -> None:
         """Logs once that the server needs another `connection`."""

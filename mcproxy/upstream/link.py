@@ -43,6 +43,14 @@ class Rejected(Exception):
         self.status = status
 
 
+class LoginNeeded(Rejected):
+    """A person must log in before a request can be sent. The text says why and what to do; `why` is a part of it."""
+
+    def __init__(self, message: str, why: str) -> None:
+        super().__init__(message)
+        self.why = why
+
+
 class Link(Protocol):
     """One live connection to one upstream, of one era: a handler in the upstream's own names."""
 

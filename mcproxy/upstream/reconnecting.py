@@ -38,7 +38,7 @@ from mcproxy.telemetry.logs import about, shortened
 from mcproxy.telemetry.trace_context import NOTHING, departing
 from mcproxy.upstream.context import LinkContext
 from mcproxy.upstream.idling import NEVER_IDLE, Idling, Recorded, UsedLink
-from mcproxy.upstream.link import Connect, Link, NotAccepted, Rejected, Unreachable
+from mcproxy.upstream.link import Connect, Link, LoginNeeded, NotAccepted, Rejected, Unreachable
 
 log = structlog.get_logger()
 
@@ -155,6 +155,8 @@ class ReconnectingLink:
         """Whether the next connection follows no loss: it is the first, or the link was idle."""
         self._loss: str | None = None
         """Why the last connection was lost, until there is another."""
+        self._login_why = ""
+        """Why a person must log in, as the last attempt to connect found."""
         self.status = LinkStatus(LinkState.CONNECTING, clock())
 
     @property
@@ -175,6 +177,11 @@ class ReconnectingLink:
         if self.status.state is LinkState.READY:
             self._go_down(LinkEvent.RESTARTED, reason)
             self._attempt_scope.cancel()
+
+    def connect_soon(self) -> None:
+        """Makes an attempt to connect now, where there is no connection and none is being made."""
+        if self._link is None:
+            self._attempt.wanted.set()
 
     def adopt(self, spec: UpstreamSettings) -> None:
         """Goes by other settings from now on, over the same connection."""
@@ -234,6 +241,9 @@ class ReconnectingLink:
             error, failure = await self._connect_and_wait(), LinkFailure.TIMEOUT
         except Unreachable as unreachable:
             error, failure = shortened(self.context.redact(str(unreachable))), LinkFailure.UNREACHABLE
+        except LoginNeeded as needed:
+            error, failure = shortened(self.context.redact(str(needed))), LinkFailure.LOGIN
+            self._login_why = needed.why
         except Rejected as rejected:
             error, failure = shortened(self.context.redact(str(rejected))), LinkFailure.REJECTED
         except Exception as bug:
@@ -369,6 +379,8 @@ class ReconnectingLink:
                     raise
             return await (await self._connected_link())(call)
         except Unreachable as error:
+            if self.status.failure is LinkFailure.LOGIN:
+                return self.context.login_needed(f": {error}", self._login_why)
             return self._failed(f"not connected: {error} (after {time.monotonic() - started:.1f} s)")
         except NotAccepted as error:
             return self._failed(f"{call.method} could not be sent: {error}")

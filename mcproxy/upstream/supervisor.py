@@ -18,12 +18,13 @@ from anyio.abc import TaskGroup
 from mcproxy.call.calls import Call, Failed, Outcome
 from mcproxy.call.clients import Change
 from mcproxy.call.errors import Party, Reason
-from mcproxy.call.identity import Caller, ForwardedCredentials, LinkOwner, owner
+from mcproxy.call.identity import Caller, ForwardedCredentials, LinkOwner, Principal, owner, principal_of
 from mcproxy.call.upstreams import (
     GATEWAY_CAPABILITY,
     Connected,
     Idled,
     LinkState,
+    LoginAwaited,
     PushChannel,
     ServerIdentity,
     UnannouncedLists,
@@ -39,14 +40,12 @@ from mcproxy.settings import Proxy, UpstreamSettings
 from mcproxy.settings.access.pins import Manifest
 from mcproxy.telemetry.metrics import Metrics
 from mcproxy.upstream.connect import address, connected, transport
-from mcproxy.upstream.context import CredentialSource, EraHints, LinkContext, SessionOwner
+from mcproxy.upstream.context import EraHints, LinkContext, SessionOwner
 from mcproxy.upstream.headers_command import HeadersCommand
 from mcproxy.upstream.idling import NEVER_IDLE, Idling, Recorded
 from mcproxy.upstream.link import Connect, Unreachable, task_group
-from mcproxy.upstream.oauth.authorizer import Authorizer
-from mcproxy.upstream.oauth.flow import OAuthFlow
-from mcproxy.upstream.oauth.grants import GrantKey
-from mcproxy.upstream.oauth.store import GrantStore, MemoryStore
+from mcproxy.upstream.oauth.logins import UpstreamLogins
+from mcproxy.upstream.oauth.store import GrantStore
 from mcproxy.upstream.reconnecting import ReconnectingLink
 
 _ASKABLE: Final = frozenset(INPUT_CAPABILITIES.values())
@@ -115,7 +114,11 @@ class Supervisor:
         self._is_called = False
         """Whether a call other than for a list has gone over the shared link: the server may keep state of it."""
         self._address = address(spec)
-        self._authorization = self._credential_source(spec, grants)
+        self.logins: UpstreamLogins | None = None
+        """The logins of people and of the gateway there, with `oauth`."""
+        if spec.oauth is not None and spec.url is not None:
+            self.logins = UpstreamLogins(spec, grants, self._spawn, metrics, self._login_changed, clock)
+        self._headers_command = HeadersCommand(spec, self._spawn, clock=clock) if spec.headers_command else None
         self._shared_context = self._new_context()
         self._shared = self._new_link(self._shared_context, _idling(spec, proxy, manifest))
         self._counted_reconnects = 0
@@ -202,6 +205,8 @@ class Supervisor:
         link = self._owned.pop(owner, None)
         if link is not None:
             link.stop()
+            if self.logins is not None and (principal := principal_of(owner)) is not None:
+                self.logins.release(principal)
 
     def _links(self) -> Iterator[ReconnectingLink]:
         yield self._shared
@@ -233,7 +238,8 @@ class Supervisor:
             slots.take()
         is_session = credentials is None and self._spec.connection == "session"
         session = SessionOwner(call.caller.capabilities, call.listener) if is_session else None
-        link = self._owned[key] = self._new_link(self._new_context(key, session, credentials))
+        principal = call.caller.principal.name
+        link = self._owned[key] = self._new_link(self._new_context(key, session, credentials, principal))
         if self._tasks is not None:
             self._tasks.start_soon(self._run_owned, link)
         return link
@@ -319,6 +325,7 @@ class Supervisor:
         owner: LinkOwner = None,
         session: SessionOwner | None = None,
         credentials: ForwardedCredentials | None = None,
+        principal: str | None = None,
     ) -> LinkContext:
         def publish(change: Change | PushChannel | UnannouncedLists) -> None:
             if owner is None or self._is_current(context, owner):
@@ -328,20 +335,18 @@ class Supervisor:
         hints = EraHints(Era.HANDSHAKE) if session is not None else replace(self._hints)
         if owner is None:
             hints = self._hints
-        context = LinkContext(
-            self._spec, self._metrics, publish, owner, session, hints, credentials, self._authorization
-        )
+        source = self._headers_command if self.logins is None else self.logins.tokens(principal)
+        context = LinkContext(self._spec, self._metrics, publish, owner, session, hints, credentials, source)
         return context
 
-    def _credential_source(self, spec: UpstreamSettings, grants: GrantStore | None) -> CredentialSource | None:
-        """Gets what authorizes requests, beside the links: with `oauth` or `headers_command`."""
-        if spec.headers_command:
-            return HeadersCommand(spec, self._spawn, clock=self._clock)
-        if spec.oauth is None or spec.url is None:
-            return None
-        store = grants or MemoryStore()
-        flow = OAuthFlow(spec.name, spec.url, spec.oauth, store, clock=self._clock)
-        return Authorizer(GrantKey(spec.name), flow, store, self._spawn, self._metrics, clock=self._clock)
+    def _login_changed(self, principal: str, why: str | None) -> None:
+        """A login is awaited, or was made: then links of another login end, and those without one are made at once."""
+        owner = Principal(principal).key if self.logins is not None and self.logins.is_per_principal else None
+        if why is None:
+            for link in self._links() if owner is None else filter(None, [self._owned.get(owner)]):
+                link.restart("another login was made")
+                link.connect_soon()
+        self._publish(LoginAwaited(self.name, owner, why is not None))
 
     def _spawn(self, job: Callable[[], Coroutine[Any, Any, None]]) -> None:
         assert self._tasks is not None, "links connect while it runs"

@@ -51,9 +51,21 @@ def test_what_cannot_be_meant_is_a_problem_at_its_place(tmp_path: Path, text: st
     assert says in problem
 
 
-def test_r39_one_login_for_all_callers_must_be_meant(tmp_path: Path) -> None:
-    [problem] = problems(tmp_path, KEYS + server("{}"))
-    assert "per: gateway" in problem
-    assert upstream(tmp_path, KEYS + server("{per: gateway}")).oauth is not None
+def test_r39_where_callers_authenticate_each_logs_in_for_itself_unless_one_for_all_is_meant(
+    tmp_path: Path,
+) -> None:
+    mine = upstream(tmp_path, KEYS + server("{}"))
+    assert mine.has_own_logins
+    assert mine.connection == "principal"
+    for shared in (upstream(tmp_path, KEYS + server("{per: gateway}")), upstream(tmp_path, server("{}"))):
+        assert not shared.has_own_logins
+        assert shared.connection == "shared"
     own = "{grant: client_credentials, client: {id: me, secret: s}}"
-    assert upstream(tmp_path, KEYS + server(own)).oauth is not None
+    assert not upstream(tmp_path, KEYS + server(own)).has_own_logins
+
+
+@pytest.mark.parametrize("connection", ["shared", "session"])
+def test_a_login_of_each_principal_has_a_connection_of_each_principal(tmp_path: Path, connection: str) -> None:
+    [problem] = problems(tmp_path, KEYS + server("{}", f", connection: {connection}"))
+    assert "each principal has a connection" in problem
+    assert upstream(tmp_path, KEYS + server("{}", ", connection: principal")).has_own_logins

@@ -120,6 +120,7 @@ async def test_why_there_was_no_link_is_counted_by_its_kind() -> None:
         LinkFailure.REJECTED: 1,
         LinkFailure.INTERNAL: 1,
         LinkFailure.LOST: 1,
+        LinkFailure.LOGIN: 0,
         LinkFailure.TIMEOUT: 0,
     }
 

@@ -24,6 +24,7 @@ from mcproxy.call.upstreams import (
     Connected,
     Disconnected,
     Idled,
+    LoginAwaited,
     PushChannel,
     Retired,
     UnannouncedLists,
@@ -188,6 +189,8 @@ class ReadCache(Component):
                 self._apply(policy, policy.retired(owner, self._now()))
             case UpstreamChanged():
                 self._change(policy, event)
+            case LoginAwaited():
+                pass  # A new login's link connects anew.
             case _:
                 assert_never(event)
 

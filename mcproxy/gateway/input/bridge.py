@@ -8,6 +8,8 @@
 | handshake | stateless | the client is asked while its call lasts, which is made again each round (`rounds`)      |
 | handshake | handshake | `Client.ask`, and nothing to do here                                                     |
 
+A login that the upstream wants of a person first is asked for in the same ways (`logins`).
+
 The upstream's era shows in what it does: it returns `InputRequired`, or it asks. Where its link is known to be
 stateless, the call needs no task that outlives its request.
 """
@@ -17,25 +19,38 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import partial
 from typing import Protocol, assert_never
 
 import anyio
+from msgspec import Raw
 from msgspec.structs import replace
 
 from mcproxy import settings
-from mcproxy.call.calls import Call, Complete, Failed, Handler, InputRequired, Outcome
-from mcproxy.call.clients import InputRequest
+from mcproxy.call.calls import Call, Complete, Failed, Handler, InputRequired, LoginNeed, LoginRequired, Outcome
+from mcproxy.call.clients import InputRequest, Listener
 from mcproxy.call.errors import McpError
+from mcproxy.call.upstreams import UpstreamEvent
 from mcproxy.concurrency.clock import Clock, Sleep
 from mcproxy.gateway.component import Component, Reconfiguration
+from mcproxy.gateway.input.logins import QUESTION, LoginPages, LoginRequests, NoPages
 from mcproxy.gateway.input.parked_call import UnparkableClient, undeclared
 from mcproxy.gateway.input.parking import Parking, Pause
-from mcproxy.gateway.input.request_state import Parked, Relayed, RequestStates, refused
+from mcproxy.gateway.input.request_state import AfterLogin, Parked, Relayed, RequestStates, refused
 from mcproxy.gateway.input.rounds import with_input
 from mcproxy.gateway.input.url_elicitation import is_unwilling, url_elicitations
+from mcproxy.gateway.listings.keys import LinkKey
 from mcproxy.protocol.eras import STATELESS_VERSIONS
-from mcproxy.protocol.inputs import INPUT_REQUESTS, REQUEST_STATE, Capabilities, merged, missing_capabilities
-from mcproxy.protocol.jsonrpc import first_level, raw
+from mcproxy.protocol.inputs import (
+    INPUT_REQUESTS,
+    INPUT_RESPONSES,
+    REQUEST_STATE,
+    Capabilities,
+    merged,
+    missing_capabilities,
+)
+from mcproxy.protocol.jsonrpc import EMPTY_OBJECT, Params, first_level, object_or_empty, raw
 from mcproxy.sealing import Sealer
 from mcproxy.telemetry.metrics import Metrics
 
@@ -51,6 +66,27 @@ class CallResolver(Protocol):
 
     def asks_by_results(self, call: Call) -> bool:
         """Whether the upstream of a call is known to ask by its results alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Retry:
+    """What a stateless client's request is made into."""
+
+    made: Call | Parked
+    """The call for its upstream, or the parked call that it resumes."""
+    relayed: Relayed | None = None
+    """The continuation in which the upstream's own state came."""
+    answers: Params | None = None
+    """The answers to a request to log in; None where there was none."""
+    earlier: str = ""
+    """The answers that the call brought before that, as JSON."""
+
+
+async def _attempt(handler: Handler, call: Call) -> Outcome:
+    try:
+        return await handler(call)
+    except LoginRequired as refusal:
+        return refusal.failed
 
 
 def _mint() -> str:
@@ -71,6 +107,8 @@ class InputBridge(Component):
         clock: Clock = time.time,
         sleep: Sleep = anyio.sleep,
         mint: Callable[[], str] = _mint,
+        awaits_login: Callable[[LinkKey], bool] = lambda link: False,
+        pages: LoginPages | None = None,
     ) -> None:
         self._limits = limits
         self._states = RequestStates(sealer)
@@ -79,6 +117,7 @@ class InputBridge(Component):
         self._sleep = sleep
         self._mint = mint
         self._parking = Parking(limits, resolver.asks_by_results, metrics, clock, sleep, mint)
+        self._logins = LoginRequests(pages or NoPages(), awaits_login, sleep, mint)
 
     def reconfigure(self, change: Reconfiguration) -> None:
         self._limits = change.settings.proxy.bridge
@@ -86,6 +125,12 @@ class InputBridge(Component):
 
     async def run(self) -> None:
         await self._parking.run()
+
+    def on_event(self, event: UpstreamEvent) -> None:
+        self._logins.on_event(event)
+
+    def leave(self, listener: Listener) -> None:
+        self._logins.leave(listener)
 
     def bridged(self, handler: Handler) -> Handler:
         def bridging(call: Call) -> Awaitable[Outcome]:
@@ -108,22 +153,36 @@ class InputBridge(Component):
         return isinstance(continuation, Parked) and self._parking.keeps(continuation)
 
     async def _answer_by_asking(self, handler: Handler, call: Call) -> Outcome:
-        outcome = await handler(call)
+        outcome = await _attempt(handler, call)
+        if type(outcome) is Complete:
+            return outcome
+        if type(outcome) is Failed and outcome.login is not None:
+            again = partial(_attempt, handler, call)
+            outcome = await self._logins.ask(call, outcome.login, outcome, again, self._limits.park_ttl)
         if type(outcome) is not InputRequired:
             return outcome
         return await with_input(handler, call, outcome, self._limits.max_rounds, self._sleep, self._mint)
 
     async def _answer_by_results(self, handler: Handler, call: Call) -> Outcome:
-        outcome: Outcome | Pause
-        made = await self._continued(call) if REQUEST_STATE in call.params else call
-        if isinstance(made, Parked):
-            outcome = await self._parking.resume(made, call)
-        elif self._parking.may_park(made):
-            outcome = await self._parking.begin(handler, made)
-        else:
-            # Should its upstream come back in the other era before the call is sent, its questions are refused.
-            client = UnparkableClient(made)
-            outcome = client.explained(await handler(replace(made, client=client)))
+        retry = await self._continued(call) if REQUEST_STATE in call.params else _Retry(call)
+        outcome = await self._answer_once(handler, call, retry)
+        if type(outcome) is Failed and outcome.login is not None:
+            return await self._answer_after_login(handler, call, retry, outcome, outcome.login)
+        return outcome
+
+    async def _answer_once(self, handler: Handler, call: Call, retry: _Retry) -> Outcome:
+        made, outcome = retry.made, None
+        try:
+            if isinstance(made, Parked):
+                outcome = await self._parking.resume(made, call)
+            elif self._parking.may_park(made):
+                outcome = await self._parking.begin(handler, made)
+            else:
+                # Should its upstream come back in the other era before the call is sent, its questions are refused.
+                client = UnparkableClient(made)
+                outcome = client.explained(await handler(replace(made, client=client)))
+        except LoginRequired as refusal:
+            return refusal.failed
         match outcome:
             case Complete():
                 return outcome
@@ -136,18 +195,44 @@ class InputBridge(Component):
             case _:
                 return outcome
 
-    async def _continued(self, call: Call) -> Call | Parked:
-        """The parked call that a retry resumes, or the retry with its upstream's own state. Raises McpError."""
+    async def _answer_after_login(
+        self, handler: Handler, call: Call, retry: _Retry, failed: Failed, need: LoginNeed
+    ) -> Outcome:
+        """The answer to a call before which its caller must log in: after the login, or by asking for it."""
+        again = partial(self._answer_once, handler, call, retry)
+        if retry.answers is not None:
+            outcome = await self._logins.retried(call, need, retry.answers, again)
+            if outcome is not None:
+                return outcome
+        asked = None if isinstance(retry.made, Parked) else self._logins.request(call, need)
+        if asked is None:
+            return await self._logins.explain(call, need, failed, again)
+        answers = retry.earlier or bytes(call.params.get(INPUT_RESPONSES, b"")).decode()
+        expires = self._clock() + self._limits.park_ttl
+        return input_required({QUESTION: asked}, self._states.issue(call, AfterLogin(retry.relayed, answers), expires))
+
+    async def _continued(self, call: Call) -> _Retry:
+        """A retry of a client, by the state that it carries. Raises McpError."""
         match self._states.open(call, self._clock()):
-            case Relayed(upstream=upstream, state=state):
-                if await self._resolver.owner(call) != upstream:
-                    raise refused("is of another server than the one that answers now: make the call again, without it")
-                return call.with_params({**call.params, REQUEST_STATE: raw(state)})
+            case Relayed() as relayed:
+                return _Retry(await self._with_state(call, relayed), relayed)
             case Parked() as parked:
                 self._resolver.check_allowed(call)
-                return parked
+                return _Retry(parked)
+            case AfterLogin(relayed=relayed, answers=answers):
+                params = {key: call.params[key] for key in call.params if key not in (REQUEST_STATE, INPUT_RESPONSES)}
+                made = call.with_params({**params, INPUT_RESPONSES: Raw(answers.encode())} if answers else params)
+                if relayed is not None:
+                    made = await self._with_state(made, relayed)
+                return _Retry(made, relayed, object_or_empty(call.params.get(INPUT_RESPONSES, EMPTY_OBJECT)), answers)
             case continuation:
                 assert_never(continuation)
+
+    async def _with_state(self, call: Call, relayed: Relayed) -> Call:
+        """A retry with its upstream's own state. Raises McpError."""
+        if await self._resolver.owner(call) != relayed.upstream:
+            raise refused("is of another server than the one that answers now: make the call again, without it")
+        return call.with_params({**call.params, REQUEST_STATE: raw(relayed.state)})
 
     async def _relay(self, call: Call, required: InputRequired) -> Outcome:
         """An upstream's own request for input, with its state, if it gave one, sealed inside ours."""

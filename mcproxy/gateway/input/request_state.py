@@ -37,7 +37,16 @@ class Parked(msgspec.Struct, frozen=True, tag=True):
     round: int
 
 
-Continuation = Relayed | Parked
+class AfterLogin(msgspec.Struct, frozen=True, tag=True):
+    """The retry is made once its caller has logged in at the upstream, as the call was before."""
+
+    relayed: Relayed | None
+    """The continuation that the call was of itself, if any."""
+    answers: str
+    """The answers that it brought, as JSON."""
+
+
+Continuation = Relayed | Parked | AfterLogin
 
 
 class _SealedState(msgspec.Struct, frozen=True, array_like=True):

@@ -18,7 +18,7 @@ import anyio
 import structlog
 from msgspec import Raw
 
-from mcproxy.call.calls import Call, Failed, Outcome
+from mcproxy.call.calls import Call, Failed, LoginRequired, Outcome
 from mcproxy.call.clients import ListChanged, Listener
 from mcproxy.call.errors import McpError, Party, Reason
 from mcproxy.call.identity import AGGREGATE, Caller
@@ -27,6 +27,7 @@ from mcproxy.call.upstreams import (
     Disconnected,
     Idled,
     LinkState,
+    LoginAwaited,
     PushChannel,
     Retired,
     ServerIdentity,
@@ -146,6 +147,11 @@ class ListFetcher(Component):
                     self._recall(link, identity, lists)
             case Retired():
                 self._retire(link)
+            case LoginAwaited(awaited=awaited):
+                with self.announcing(link.upstream):
+                    self._catalogue.await_login(link, awaited=awaited)
+                if not awaited and self._catalogue.is_up(link):
+                    self._fetch_all(link)
             case UpstreamChanged(change=ListChanged(kind=kind)):
                 self._changed(ListKey(link, kind))
             case UpstreamChanged(change=PushChannel.LOST):
@@ -177,6 +183,14 @@ class ListFetcher(Component):
         for link in self._catalogue.links(listener.caller):
             is_own = link.owner is not None and link.owner != listener.caller.principal.key
             if is_own and link.upstream in upstreams and not self._catalogue.is_up(link):
+                self._connecting.want(link)
+
+    def connect_for_principal(self, caller: Caller) -> None:
+        """Has links made at which the caller's principal logs in for itself: no other link tells what it may use."""
+        for space in self._catalogue.layout(caller).spaces:
+            link = self._catalogue.link(space, caller)
+            if space.spec.has_own_logins and not self._catalogue.is_up(link):
+                self._callers[link] = caller
                 self._connecting.want(link)
 
     async def connect_with_credentials(self, caller: Caller) -> None:
@@ -249,6 +263,8 @@ class ListFetcher(Component):
             return
         if not self._catalogue.is_up(link):
             outcome = await self._ask(link, kind, {}, call.listener, call.caller)
+            if isinstance(outcome, Failed) and outcome.login is not None:
+                raise LoginRequired(outcome)
             if isinstance(outcome, Failed) and outcome.reason is Reason.UNAVAILABLE:
                 raise McpError(outcome.error.code, outcome.error.message, reason=Reason.UNAVAILABLE)
         await self.known(call.caller, kind, space.spec.timeouts.list)
@@ -321,8 +337,8 @@ class ListFetcher(Component):
         self._wakeup.notify_all()
 
     async def _expire(self, link: LinkKey) -> None:
-        """The grace period of a lost upstream is over (R10)."""
-        if not self._catalogue.is_up(link):
+        """The grace period of a lost upstream is over (R10). What only waits for a login stays listed."""
+        if not self._catalogue.is_up(link) and not self._catalogue.awaits_login(link):
             with self.announcing(link.upstream):
                 self._catalogue.empty(link)
 
@@ -390,6 +406,8 @@ class ListFetcher(Component):
 
     def _retry(self, key: ListKey, failed: Failed) -> None:
         self._failures[key] += 1
+        if failed.reason is Reason.LOGIN_NEEDED:
+            return  # It is fetched once there is a login.
         delay = retry_delay(self._failures[key])
         log.warning(
             "a list could not be fetched and stays as it was",

@@ -34,6 +34,7 @@ from mcproxy.catalog.merging import (
     for_handshake,
     merge,
     relayed,
+    with_login,
 )
 from mcproxy.catalog.naming import Layout, RefusedEntry, Space, layouts
 from mcproxy.catalog.uri_matching import matcher, readings
@@ -85,6 +86,7 @@ class Catalogue:
         self._up: set[LinkKey] = set()
         self._idle: set[LinkKey] = set()
         """Links that the next call brings up."""
+        self._awaiting_login: set[LinkKey] = set()
         self._vetted: dict[tuple[LinkKey, Kind], tuple[Listing, Listing, tuple[RefusedEntry, ...]]] = {}
         self._exposures: dict[tuple[str, LinkKey, Kind, bool, bool], tuple[Listing, Exposure]] = {}
         self._max_views = max_views
@@ -311,6 +313,17 @@ class Catalogue:
         self._up.discard(link)
         self._idle.discard(link)
 
+    def await_login(self, link: LinkKey, *, awaited: bool) -> None:
+        """Shows its owner a tool to log in with, or no more. What the link listed before stays."""
+        if awaited is (link in self._awaiting_login):
+            return
+        (self._awaiting_login.add if awaited else self._awaiting_login.discard)(link)
+        self._put(link, self._snapshots.get(link, Snapshot()))
+
+    def awaits_login(self, link: LinkKey) -> bool:
+        """Whether the owner of a link has to log in before it serves."""
+        return link in self._awaiting_login
+
     def replace(self, link: LinkKey, kind: Kind, listing: Listing) -> None:
         self._put(link, self._snapshots.get(link, Snapshot()).with_list(kind, listing))
 
@@ -327,6 +340,7 @@ class Catalogue:
         """Forgets a link."""
         self._up.discard(link)
         self._idle.discard(link)
+        self._awaiting_login.discard(link)
         self._snapshots.pop(link, None)
         self._owned[link.owner] = self._owned.get(link.owner, set()) - {link}
         if not self._owned[link.owner]:
@@ -428,6 +442,9 @@ class Catalogue:
                 for kind, link in sources.items()
                 if link is not None
             }
+            if not self._awaiting_login.isdisjoint(_preferred(space.upstream, owners)):
+                tools = exposures[space.upstream].get(Kind.TOOLS, Exposure())
+                exposures[space.upstream][Kind.TOOLS] = with_login(space, tools)
         return merge(layout, identities, exposures)
 
     def _relayed(self, link: LinkKey | None, version: str) -> ServerIdentity | None:

@@ -73,6 +73,7 @@ from mcproxy.upstream.link import (
     BOM,
     Duplex,
     Link,
+    LoginNeeded,
     NotAccepted,
     Refused,
     Rejected,
@@ -205,6 +206,8 @@ class HandshakeConversation:
         except NotAccepted as error:
             self.drain(str(error))
             raise
+        except LoginNeeded as needed:
+            return self._context.login_needed(f", {call.method}: {needed}", needed.why)
         except Rejected as error:
             return self._context.failed(call, str(error), Reason.UNAVAILABLE)
         return Complete({})
@@ -227,6 +230,8 @@ class HandshakeConversation:
             raise
         except RequestTimeout as late:
             return self._context.failed(call, str(late), Reason.TIMEOUT)
+        except LoginNeeded as needed:
+            return self._context.login_needed(f", {call.method}: {needed}", needed.why)
         except Rejected as error:
             return self._context.failed(call, str(error), Reason.UNAVAILABLE)
         finally:

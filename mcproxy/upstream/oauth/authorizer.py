@@ -16,7 +16,7 @@ import structlog
 
 from mcproxy.concurrency.spawn import Spawn
 from mcproxy.telemetry.metrics import Metrics
-from mcproxy.upstream.link import Rejected
+from mcproxy.upstream.link import LoginNeeded, Rejected
 from mcproxy.upstream.oauth.challenge import BearerChallenge, bearer_challenge
 from mcproxy.upstream.oauth.endpoints import EndpointFailed
 from mcproxy.upstream.oauth.flow import OAuthFlow
@@ -42,12 +42,11 @@ _FAILURES: Final = (EndpointFailed, TokenUnavailable, StoreFailed)
 _DECISIVE: Final = (TokenRefused, InvalidMetadata, CannotRegister, LoginFailed)
 
 
-class LoginNeeded(Rejected):
-    """Somebody must log in before a request can be sent. The text says how."""
-
-
 class Authorizer:
-    """Tokens of one grant. `spawn` owns the requests, which outlive their callers."""
+    """Tokens of one grant. `spawn` owns the requests, which outlive their callers.
+
+    `on_change` is called, at once, when a login is awaited, or no more; and when there is another grant or token.
+    """
 
     def __init__(
         self,
@@ -56,6 +55,7 @@ class Authorizer:
         store: GrantStore,
         spawn: Spawn,
         metrics: Metrics,
+        on_change: Callable[[Authorizer], None] = lambda it: None,
         *,
         clock: Callable[[], float] = time.time,
         chance: Callable[[], float] = random.random,
@@ -66,6 +66,7 @@ class Authorizer:
         self._store = store
         self._spawn = spawn
         self._metrics = metrics
+        self._on_change = on_change
         self._clock = clock
         self._life = GrantLife(chance())
         self._challenge: BearerChallenge | None = None
@@ -80,6 +81,24 @@ class Authorizer:
         """Scopes that the grant lacks, as the server said: a login asks for them too."""
         self.on_trial = False
         """Whether the token was got because its predecessor was refused, and was not accepted yet."""
+        self.awaits_login: str | None = None
+        """Why a person must log in; None where nobody must."""
+        self._over: Grant | None = None
+        """The last grant that was refused, or whose token was with nothing to refresh it by."""
+
+    @property
+    def key(self) -> GrantKey:
+        return self._key
+
+    @property
+    def challenge(self) -> BearerChallenge | None:
+        """What the server asked for last."""
+        return self._challenge
+
+    @property
+    def lacking(self) -> tuple[str, ...]:
+        """Scopes that the next login asks for beside those of the grant."""
+        return tuple(sorted(self._lacking))
 
     @property
     def state(self) -> GrantState:
@@ -122,7 +141,7 @@ class Authorizer:
         if self._life.state is GrantState.REFUSED:
             raise self._needed(self._life.reason or "the grant was refused")
         if self._life.grant is not None and not self._can_request(self._life.grant):
-            self._life.discarded()
+            self._discard()
         if self._life.grant is None and self._challenge is None:
             return None
         return await self._requested()
@@ -142,10 +161,10 @@ class Authorizer:
             return await self._step_up(self._challenge)
         if self.on_trial:
             # Its predecessor was refused too: what the authorization server gives is not what the server wants.
-            self._life.refused("the server refuses the tokens that its authorization server gives")
+            self._refuse("the server refuses the tokens that its authorization server gives")
             raise self._needed("the server refuses the tokens that its authorization server gives")
         if self._life.grant is not None and not self._can_request(self._life.grant):
-            self._life.discarded()
+            self._discard()
         await self._requested()
         self.on_trial = generation > 0
         return True
@@ -153,6 +172,14 @@ class Authorizer:
     def accepted(self) -> None:
         """The token that was on trial serves."""
         self.on_trial = False
+
+    def _refuse(self, why: str) -> None:
+        self._over = self._life.grant or self._over
+        self._life.refused(why)
+
+    def _discard(self) -> None:
+        self._over = self._life.grant or self._over
+        self._life.discarded()
 
     async def _step_up(self, challenge: BearerChallenge) -> bool:
         """More scopes, once for each that the server names: a person is asked for a login, the gateway asks itself."""
@@ -240,7 +267,7 @@ class Authorizer:
             self._life.granted(renewed)
             self._metrics.oauth_token_requests.labels(self._name, "granted").inc()
             self._seen = self._store.version
-            self._report()
+            self._on_change(self)
 
     async def _refused(self, why: str, used: Grant | None) -> None:
         """Another process may have redeemed the same refresh token first: then its grant counts."""
@@ -251,10 +278,15 @@ class Authorizer:
         if stored is not None and used is not None and stored.generation > used.generation:
             self._life.granted(stored)
             return
-        self._life.refused(why)
+        self._refuse(why)
         self._metrics.oauth_token_requests.labels(self._name, "refused").inc()
-        self._report()
+        self._on_change(self)
         log.warning("an upstream's grant was refused", upstream=self._name, why=why)
+
+    async def look_at_store(self) -> None:
+        """Takes over a login now. Raises Rejected where the store cannot be read."""
+        self._looked = -STORE_LOOKS
+        await self._look_at_store()
 
     async def _look_at_store(self) -> None:
         """Takes over what another process stored, as `mcproxy login` does."""
@@ -275,23 +307,26 @@ class Authorizer:
         if stored is None:
             if self._life.grant is not None:
                 self._life.discarded()
-                self._report()
-        elif self._flow.is_for_this(stored) and stored != self._life.grant:
+                self._on_change(self)
+        elif self._flow.is_for_this(stored) and self._is_news(stored):
+            is_login = self._life.grant is None or stored.id != self._life.grant.id
             self._life.granted(stored)
-            self._lacking = frozenset()
-            self.on_trial = False
-            self._report()
+            if is_login:
+                self._lacking, self.awaits_login, self.on_trial = frozenset(), None, False
+            self._on_change(self)
 
-    def _report(self) -> None:
-        """Shows operators how the grant stands."""
-        grant = self._life.grant
-        expires_at = None if grant is None else grant.token.expires_at
-        self._metrics.oauth_token_expiry.labels(self._name).set(expires_at or 0)
-        if grant is not None:
-            self._metrics.oauth_login_wanted.labels(self._name).set(0)
+    def _is_news(self, stored: Grant) -> bool:
+        """False for what is in use, and for what was refused before: another grant's change makes it read again."""
+        grant, over = self._life.grant, self._over
+        is_over = over is not None and stored.id == over.id and stored.generation <= over.generation
+        return stored != grant and not is_over
 
     def _needed(self, why: str, options: str = "") -> Rejected:
         if not self._is_for_a_person:
             return Rejected(f"{why}; see `oauth` of this upstream")
-        self._metrics.oauth_login_wanted.labels(self._name).set(1)
-        return LoginNeeded(f"{why}: run `mcproxy login {shlex.quote(self._name)}{options}`")
+        if self.awaits_login != why:
+            self.awaits_login = why
+            self._on_change(self)
+        if self._key.principal:
+            return LoginNeeded(why, why)
+        return LoginNeeded(f"{why}: run `mcproxy login {shlex.quote(self._name)}{options}`", why)

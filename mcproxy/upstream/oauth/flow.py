@@ -135,7 +135,8 @@ class OAuthFlow:
         """The grant, stored as that of `principal`, else as the gateway's own."""
         code = login.code_of(begun, redirected)
         token = await self._token(tokens.code_exchange(begun, code), begun.client, server)
-        return await self._granted(principal, begun.client, server, begun.scopes, begun.resource, token)
+        id = self._randomness(_ID_BYTES).hex()
+        return await self._granted(principal, begun.client, server, begun.scopes, begun.resource, token, id)
 
     async def begin_device_login(self, found: Discovered, document_url: str | None = None) -> DeviceLogin:
         """A login by a code that a person enters on any device, and what the person is shown."""
@@ -168,7 +169,8 @@ class OAuthFlow:
             except (TokenRefused, TokenUnavailable) as problem:
                 interval = device.next_interval(begun, interval, problem, self._clock())
             else:
-                return await self._granted(principal, begun.client, server, begun.scopes, begun.resource, token)
+                id = self._randomness(_ID_BYTES).hex()
+                return await self._granted(principal, begun.client, server, begun.scopes, begun.resource, token, id)
 
     async def request_token(self, found: Discovered, principal: str = "") -> Grant:
         """A token for the gateway itself, without a person (`client_credentials`, `workload`); the grant is stored."""
@@ -263,11 +265,11 @@ class OAuthFlow:
         scopes: tuple[str, ...],
         resource: str,
         token: Token,
+        id: str = "",
     ) -> Grant:
-        """A new grant, stored."""
+        """A new grant, stored. `id` is that of a login; those that the gateway gets for itself have none."""
         before = await anyio.to_thread.run_sync(self._store.load, GrantKey(self.upstream, principal))
         generation = 1 if before is None else before.generation + 1
-        id = self._randomness(_ID_BYTES).hex()
         grant = Grant(
             self.upstream, self._url, resource, server.issuer, client, scopes, token, generation, principal, id
         )

@@ -102,7 +102,10 @@ class Grant(msgspec.Struct, frozen=True):
     principal: str = ""
     """As in `GrantKey`."""
     id: str = ""
-    """Tells a login from those before and after it, which may be of another account; a refresh keeps it."""
+    """Tells a login from those before and after it, which may be of another account; a refresh keeps it.
+
+    Empty for a grant that the gateway got for itself.
+    """
 
     @property
     def key(self) -> GrantKey:

@@ -49,7 +49,7 @@ from mcproxy.protocol.methods import (
 from mcproxy.protocol.tasks import DECLARED, extensions, offer, shared
 from mcproxy.upstream.attribution import Attributed, CallsInFlight
 from mcproxy.upstream.context import LinkContext
-from mcproxy.upstream.link import BOM, NotAccepted, Rejected, is_nearly_json, task_group, unless_gone
+from mcproxy.upstream.link import BOM, LoginNeeded, NotAccepted, Rejected, is_nearly_json, task_group, unless_gone
 from mcproxy.upstream.stateless import probe as probing
 from mcproxy.upstream.stateless import results
 from mcproxy.upstream.stateless.subscriptions import ListenStream, announced
@@ -165,6 +165,8 @@ class StatelessConversation:
             return self._context.failed(call, str(late), Reason.TIMEOUT)
         except results.Malformed as malformed:
             return self._context.failed(call, str(malformed), Reason.PROTOCOL_ERROR)
+        except LoginNeeded as needed:
+            return self._context.login_needed(f", {call.method}: {needed}", needed.why)
         except Rejected as error:
             return self._context.failed(call, str(error), Reason.UNAVAILABLE)
         finally:

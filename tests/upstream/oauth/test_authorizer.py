@@ -8,18 +8,20 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import anyio
+import msgspec
 import pytest
 from anyio.abc import TaskGroup
 
 from mcproxy.settings.oauth import OAuthClient, OAuthSettings
 from mcproxy.telemetry.metrics import Metrics
-from mcproxy.upstream.link import Rejected
-from mcproxy.upstream.oauth.authorizer import COOLDOWN, STORE_LOOKS, Authorizer, LoginNeeded
+from mcproxy.upstream.link import LoginNeeded, Rejected
+from mcproxy.upstream.oauth.authorizer import COOLDOWN, STORE_LOOKS, Authorizer
 from mcproxy.upstream.oauth.flow import OAuthFlow
 from mcproxy.upstream.oauth.grants import Grant, GrantKey, GrantState
 from mcproxy.upstream.oauth.store import MemoryStore
 from tests.fakes.authorization import Authorization, authorization, follow
 from tests.timeouts import GUARD
+from tests.upstream.oauth.test_grants import grant
 
 pytestmark = pytest.mark.anyio
 
@@ -289,16 +291,10 @@ def count(here: Running, name: str, **labels: str) -> float | None:
     return here.metrics.registry.get_sample_value(name, {"upstream": "up", **labels})
 
 
-async def test_operators_see_that_a_login_is_wanted_and_when_the_token_ends() -> None:
+async def test_each_outcome_of_a_token_request_is_counted() -> None:
     async with running(PERSON, life=100) as here:
-        with pytest.raises(LoginNeeded):
-            await here.it.challenged(401, WANTED, 0)
-        assert count(here, "mcproxy_oauth_login_wanted") == 1
         await here.log_in()
-        here.now += STORE_LOOKS
         await sent(here)
-        assert count(here, "mcproxy_oauth_login_wanted") == 0
-        assert count(here, "mcproxy_oauth_token_expiry_timestamp_seconds") == here.now - STORE_LOOKS + 100
         here.now += 100
         await sent(here)
         assert count(here, "mcproxy_oauth_token_requests_total", outcome="granted") == 1
@@ -307,6 +303,39 @@ async def test_operators_see_that_a_login_is_wanted_and_when_the_token_ends() ->
         with pytest.raises(Rejected):
             await here.it.credential()
         assert count(here, "mcproxy_oauth_token_requests_total", outcome="unavailable") == 1
+
+
+async def test_a_grant_that_was_refused_is_not_used_again_when_another_one_in_the_store_changes() -> None:
+    async with running(PERSON, life=100) as here:
+        await here.log_in()
+        await sent(here)
+        here.now += 100
+        here.server.forget_refresh_tokens()
+        with pytest.raises(LoginNeeded):
+            await here.it.credential()
+        asked = len(here.server.token_requests)
+        for number in range(3):
+            here.store.save(msgspec.structs.replace(grant(), principal=f"other-{number}"))
+            here.now += STORE_LOOKS
+            with pytest.raises(LoginNeeded):
+                await here.it.credential()
+        assert len(here.server.token_requests) == asked
+
+
+async def test_a_step_up_stays_awaited_through_refreshes_until_the_login() -> None:
+    async with running(PERSON, life=100) as here:
+        await here.log_in()
+        await sent(here)
+        with pytest.raises(LoginNeeded):
+            await here.it.challenged(403, 'Bearer error="insufficient_scope", scope="write"', here.it.generation)
+        here.now += 100
+        assert await sent(here) == "access-token-2"
+        assert here.it.awaits_login == "the server wants further scopes for this: write"
+        await here.log_in()
+        here.now += STORE_LOOKS
+        await sent(here)
+        assert here.it.awaits_login is None
+        assert here.it.lacking == ()
 
 
 async def test_r1_a_bug_in_a_token_request_harms_this_upstream_alone() -> None:

@@ -1,0 +1,218 @@
+"""Puts a login that an upstream wants to the client of a call, by URL, and makes the call once the login was made.
+
+| client                                   | what happens                                                            |
+|------------------------------------------|-------------------------------------------------------------------------|
+| 2026-07-28, takes URLs                   | a result asks for the login; the retry waits for it                     |
+| 2025-11-25, takes URLs                   | it is asked while its call lasts, which waits; where it cannot be asked:|
+|                                          | error -32042, and `elicitation/complete` after the login                |
+| any other                                | a tool error with the link, or an error; over stdio a browser is opened |
+
+The upstream refused the call before executing it, so that it runs once. Keeps no credentials and makes no link itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Final, Protocol
+
+import anyio
+import msgspec
+from msgspec import Raw
+
+from mcproxy.call.calls import Call, Complete, Failed, LoginNeed, Outcome
+from mcproxy.call.clients import InputRequest, Listener, Notice
+from mcproxy.call.errors import McpError, Party, Reason
+from mcproxy.call.identity import Caller
+from mcproxy.call.upstreams import LoginAwaited, UpstreamEvent
+from mcproxy.concurrency.clock import Sleep
+from mcproxy.concurrency.wakeup import Wakeup
+from mcproxy.gateway.component import Component
+from mcproxy.gateway.listings.keys import LinkKey
+from mcproxy.protocol.eras import STATELESS_VERSIONS, V2025_11_25
+from mcproxy.protocol.inputs import missing_capabilities
+from mcproxy.protocol.jsonrpc import (
+    EMPTY_OBJECT,
+    INTERNAL_ERROR,
+    URL_ELICITATION_REQUIRED,
+    ErrorObject,
+    Params,
+    first_level,
+    raw,
+)
+from mcproxy.protocol.methods import ELICITATION_COMPLETE, PROGRESS, Subject
+
+QUESTION: Final = "mcproxy/login"
+"""The key of the question among the requests for input of a result."""
+ASK: Final = "elicitation/create"
+RETRY_WAIT: Final = 45.0
+"""Seconds that a retry, or a call for which a browser was opened here, waits for the login: clients wait a minute."""
+KEEP_ALIVE: Final = 5.0
+"""Seconds between two progress notifications of a call that waits."""
+MAX_OPEN: Final = 1000
+"""Elicitations whose completion is told; of more, the oldest are forgotten."""
+
+Attempt = Callable[[], Awaitable[Outcome]]
+"""Makes the call."""
+
+
+class LoginPages(Protocol):
+    """Where people log in (`mcproxy.login`)."""
+
+    def url(self, need: LoginNeed, caller: Caller) -> str | None:
+        """The link for `caller`; None where there is no page, or this caller may not log in."""
+
+    def opened(self, url: str) -> bool:
+        """Whether a browser could be opened at that link on this machine: it is the caller's own, over stdio."""
+
+
+class NoPages:
+    """Of a gateway that serves no page."""
+
+    def url(self, need: LoginNeed, caller: Caller) -> str | None:
+        return None
+
+    def opened(self, url: str) -> bool:
+        return False
+
+
+class _LoginAnswer(msgspec.Struct):
+    action: str = "cancel"
+
+
+class LoginRequests(Component):
+    """`awaits` tells whether the owner of a link has still to log in."""
+
+    def __init__(
+        self,
+        pages: LoginPages,
+        awaits: Callable[[LinkKey], bool],
+        sleep: Sleep,
+        mint: Callable[[], str],
+    ) -> None:
+        self._pages = pages
+        self._awaits = awaits
+        self._sleep = sleep
+        self._mint = mint
+        self._changed = Wakeup()
+        self._open: dict[str, tuple[LinkKey, Listener]] = {}
+        """The links and clients of elicitations that are not complete, by their ids."""
+
+    def on_event(self, event: UpstreamEvent) -> None:
+        match event:
+            case LoginAwaited(upstream=upstream, owner=owner, awaited=False):
+                self._changed.notify_all()
+                for id in [id for id, (link, _) in self._open.items() if link == LinkKey(upstream, owner)]:
+                    _, listener = self._open.pop(id)
+                    listener.signal(Notice(ELICITATION_COMPLETE, {"elicitationId": raw(id)}))
+            case _:
+                pass
+
+    def leave(self, listener: Listener) -> None:
+        self._open = {id: kept for id, kept in self._open.items() if kept[1] is not listener}
+
+    def request(self, call: Call, need: LoginNeed) -> InputRequest | None:
+        """The question for the client of `call`; None where it cannot be asked to open a URL."""
+        url = self._pages.url(need, call.caller)
+        if url is None or call.caller.version not in (V2025_11_25, *STATELESS_VERSIONS):
+            return None
+        asked = InputRequest(ASK, first_level({"mode": "url", "url": url, "message": _message(need)}))
+        return None if missing_capabilities(call.caller.capabilities, ASK, asked.params) else asked
+
+    async def ask(self, call: Call, need: LoginNeed, failed: Failed, again: Attempt, seconds: float) -> Outcome:
+        """Has a client of the handshake era log in, within so many seconds, and makes its call `again` then.
+
+        `failed` is the outcome that said so.
+        """
+        asked = self.request(call, need)
+        if asked is None:
+            return await self.explain(call, need, failed, again)
+        id = self._mint()
+        asked = InputRequest(ASK, {**asked.params, "elicitationId": raw(id)})
+        call.notes.asked = True
+        self._note(id, need, call.listener)
+        try:
+            answer = await call.client.ask(asked)
+        except McpError:
+            return _url_required(asked)
+        if _action(answer) != "accept":
+            self._open.pop(id, None)
+            return self._told(call, need, f"The login to {need.upstream} was declined.")
+        if await self._made(call, need, seconds):
+            return await self._ended(call, again)
+        return _url_required(asked)
+
+    async def retried(self, call: Call, need: LoginNeed, answers: Params, again: Attempt) -> Outcome | None:
+        """The outcome of a retry of a stateless client that was asked before; None where it is to be asked again."""
+        if _action(answers.get(QUESTION, EMPTY_OBJECT)) != "accept":
+            return self._told(call, need, f"The login to {need.upstream} was declined.")
+        return await self._ended(call, again) if await self._made(call, need, RETRY_WAIT) else None
+
+    async def explain(self, call: Call, need: LoginNeed, failed: Failed, again: Attempt) -> Outcome:
+        """The outcome for a client that takes no URL to open: an error with the link; the login tool's has the link."""
+        url = self._pages.url(need, call.caller)
+        if url is None:
+            return failed if need.why else self._told(call, need, f"An operator has to log in to {need.upstream}.")
+        if self._pages.opened(url) and await self._made(call, need, RETRY_WAIT):
+            return await self._ended(call, again)
+        return self._told(call, need, _message(need))
+
+    async def _ended(self, call: Call, again: Attempt) -> Outcome:
+        """The outcome of a call after the login; where another is wanted by then, an error with the link."""
+        outcome = await again()
+        if type(outcome) is Failed and outcome.login is not None:
+            return self._told(call, outcome.login, _message(outcome.login))
+        return outcome
+
+    def _told(self, call: Call, need: LoginNeed, sentence: str) -> Outcome:
+        """A sentence as the outcome of a call, with the link where there is one."""
+        url = self._pages.url(need, call.caller)
+        text = sentence if url is None else f"{sentence} Open this link in a browser, then try again: {url}"
+        if call.row.subject is not Subject.TOOL:
+            return Failed(ErrorObject(INTERNAL_ERROR, text), Party.UPSTREAM, Reason.LOGIN_NEEDED)
+        is_error = bool(need.why)
+        content = [{"type": "text", "text": text}]
+        return Complete(first_level({"resultType": "complete", "content": content, "isError": is_error}), is_error)
+
+    def _note(self, id: str, need: LoginNeed, listener: Listener | None) -> None:
+        if listener is None:
+            return
+        if len(self._open) >= MAX_OPEN:
+            del self._open[next(iter(self._open))]
+        self._open[id] = LinkKey(need.upstream, need.owner), listener
+
+    async def _made(self, call: Call, need: LoginNeed, seconds: float | None) -> bool:
+        """Whether the login was made, in so many seconds; progress tells the client meanwhile that its call lives."""
+        link = LinkKey(need.upstream, need.owner)
+        with anyio.move_on_after(seconds) as waiting:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._keep_alive, call, need)
+                while self._awaits(link):
+                    await self._changed.wait()
+                tasks.cancel_scope.cancel()
+        return not waiting.cancelled_caught
+
+    async def _keep_alive(self, call: Call, need: LoginNeed) -> None:
+        step = 0
+        while True:
+            await self._sleep(KEEP_ALIVE)
+            step += 1
+            told = {"progress": step, "message": f"waiting for the login to {need.upstream}"}
+            call.client.notify(PROGRESS, first_level(told))
+
+
+def _message(need: LoginNeed) -> str:
+    return f"The server {need.upstream!r} wants you to log in" + (f": {need.why}." if need.why else ".")
+
+
+def _action(answer: Raw) -> str:
+    try:
+        return msgspec.json.decode(answer, type=_LoginAnswer).action
+    except msgspec.MsgspecError:
+        return ""
+
+
+def _url_required(asked: InputRequest) -> Failed:
+    """URLElicitationRequiredError (2025-11-25, elicitation): the client makes the call again after the login."""
+    data = raw({"elicitations": [asked.params]})
+    error = ErrorObject(URL_ELICITATION_REQUIRED, "A login is needed before this call", data)
+    return Failed(error, Party.CLIENT, Reason.LOGIN_NEEDED)

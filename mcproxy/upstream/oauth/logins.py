@@ -1,0 +1,205 @@
+"""The grants of one upstream: a source of tokens for each principal, or one for all, and the logins that people make.
+
+A login that another process stored, as `mcproxy login` does, is taken over while one is awaited. Opens no link: the
+supervisor hears of each new login, and of each that is awaited (requirement R67).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import anyio
+import anyio.to_thread
+import structlog
+
+from mcproxy.concurrency.spawn import Spawn
+from mcproxy.settings import UpstreamSettings
+from mcproxy.telemetry.metrics import Metrics
+from mcproxy.upstream.link import Rejected
+from mcproxy.upstream.oauth.authorizer import STORE_LOOKS, Authorizer
+from mcproxy.upstream.oauth.flow import Discovered, OAuthFlow
+from mcproxy.upstream.oauth.grants import Grant, GrantKey, GrantState
+from mcproxy.upstream.oauth.login import Login
+from mcproxy.upstream.oauth.store import GrantStore, MemoryStore
+
+log = structlog.get_logger()
+
+OnLogin = Callable[[str, str | None], None]
+"""Hears the principal (empty: all callers), and why a login is awaited, or None once there is another login."""
+
+
+class GrantStatus(NamedTuple):
+    """One grant as an operator sees it."""
+
+    principal: str
+    state: GrantState
+    issuer: str | None
+    expires_at: float | None
+    reason: str | None
+    awaits_login: bool
+
+
+class StartedLogin(NamedTuple):
+    """A login of a person that has begun: what must be known when the redirect comes."""
+
+    principal: str
+    login: Login
+    found: Discovered
+    url: str
+    """Where the person's browser is sent."""
+
+
+class UpstreamLogins:
+    """`spawn` owns its tasks. `on_login` is called at once, and never blocks."""
+
+    def __init__(
+        self,
+        spec: UpstreamSettings,
+        store: GrantStore | None,
+        spawn: Spawn,
+        metrics: Metrics,
+        on_login: OnLogin,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        assert spec.url is not None, "the configuration allows `oauth` with a url alone"
+        assert spec.oauth is not None, "there are logins for upstreams with `oauth` alone"
+        self._name = spec.name
+        self._store = store or MemoryStore()
+        self._spawn = spawn
+        self._metrics = metrics
+        self._on_login = on_login
+        self._clock = clock
+        self.flow = OAuthFlow(spec.name, spec.url, spec.oauth, self._store, clock=clock)
+        self.is_per_principal = spec.oauth.per == "principal"
+        self._authorizers: dict[str, Authorizer] = {}
+        self._awaited: dict[str, str] = {}
+        """Why each principal must log in."""
+        self._logged_in: dict[str, str] = {}
+        """The id of each principal's latest grant."""
+        self._is_watching = False
+
+    def tokens(self, principal: str | None) -> Authorizer:
+        """The tokens for the links of a principal; for None, those of the links that all callers share."""
+        if self.is_per_principal and principal is None:
+            # The link that all callers share goes without anybody's login: its store never has a grant.
+            return Authorizer(
+                GrantKey(self._name), self.flow, MemoryStore(), self._spawn, self._metrics, clock=self._clock
+            )
+        name = (principal or "") if self.is_per_principal else ""
+        if name not in self._authorizers:
+            self._authorizers[name] = Authorizer(
+                GrantKey(self._name, name),
+                self.flow,
+                self._store,
+                self._spawn,
+                self._metrics,
+                self._changed,
+                clock=self._clock,
+            )
+        return self._authorizers[name]
+
+    def release(self, principal: str) -> None:
+        """Keeps no tokens of a principal in memory any more: it has no link left."""
+        if self.is_per_principal and (authorizer := self._authorizers.pop(principal, None)) is not None:
+            self._awaited.pop(principal, None)
+            self._logged_in.pop(authorizer.key.principal, None)
+            self._report()
+
+    def statuses(self) -> list[GrantStatus]:
+        """The grants that are in use, and those that are awaited."""
+        return [
+            GrantStatus(
+                name,
+                it.state,
+                None if it.grant is None else it.grant.issuer,
+                None if it.grant is None else it.grant.token.expires_at,
+                it.reason or it.awaits_login,
+                it.awaits_login is not None,
+            )
+            for name, it in self._authorizers.items()
+        ]
+
+    async def issuer(self, principal: str) -> Discovered:
+        """Where a principal would log in, and what for. Raises as `OAuthFlow` does."""
+        authorizer = self._authorizers.get(principal)
+        held = await anyio.to_thread.run_sync(self._store.load, GrantKey(self._name, principal))
+        challenge = None if authorizer is None else authorizer.challenge
+        earlier = (*(() if held is None else held.scopes), *(() if authorizer is None else authorizer.lacking))
+        return await self.flow.discover(challenge or await self.flow.challenge(), earlier)
+
+    async def begin(
+        self, principal: str, found: Discovered, redirect_uri: str, document_url: str | None = None
+    ) -> StartedLogin:
+        """Raises as `OAuthFlow` does."""
+        login, url = await self.flow.begin_login(found, redirect_uri, document_url)
+        return StartedLogin(principal, login, found, url)
+
+    async def finish(self, started: StartedLogin, redirected: Mapping[str, str]) -> Grant:
+        """The grant, stored and in use. Raises as `OAuthFlow` does."""
+        grant = await self.flow.finish_login(started.login, started.found.server, redirected, started.principal)
+        await self._take_over(started.principal)
+        return grant
+
+    async def forget(self, principal: str) -> bool:
+        """Takes a grant back at its authorization server, and forgets it; whether there was one.
+
+        Raises as `OAuthFlow` does; it is forgotten even so.
+        """
+        grant = await anyio.to_thread.run_sync(self._store.load, GrantKey(self._name, principal))
+        if grant is None:
+            return False
+        try:
+            await self.flow.revoke(grant)
+        finally:
+            await self._take_over(principal)
+        return True
+
+    async def _take_over(self, principal: str) -> None:
+        authorizer = self._authorizers.get(principal)
+        if authorizer is None:
+            return
+        try:
+            await authorizer.look_at_store()
+        except Rejected as error:
+            log.warning("a login could not be read", upstream=self._name, why=str(error))
+
+    def _changed(self, authorizer: Authorizer) -> None:
+        principal, grant, why = authorizer.key.principal, authorizer.grant, authorizer.awaits_login
+        self._report()
+        if why is not None and principal not in self._awaited:
+            self._awaited[principal] = why
+            self._on_login(principal, why)
+            self._watch()
+        elif why is None and (self._awaited.pop(principal, None) is not None or self._is_other_login(principal, grant)):
+            self._on_login(principal, None)
+        if grant is not None:
+            self._logged_in[principal] = grant.id
+
+    def _is_other_login(self, principal: str, grant: Grant | None) -> bool:
+        before = self._logged_in.get(principal)
+        return grant is not None and before is not None and before != grant.id
+
+    def _watch(self) -> None:
+        """Looks for logins of other processes while one is awaited. Nothing is sent upstream for it."""
+        if not self._is_watching:
+            self._is_watching = True
+            self._spawn(self._look_while_awaited)
+
+    async def _look_while_awaited(self) -> None:
+        try:
+            while self._awaited:
+                await anyio.sleep(STORE_LOOKS)
+                for principal in list(self._awaited):
+                    await self._take_over(principal)
+        finally:
+            self._is_watching = False
+
+    def _report(self) -> None:
+        """Shows operators how the grants stand."""
+        grants = [it.grant for it in self._authorizers.values() if it.grant is not None]
+        ends = [grant.token.expires_at for grant in grants if grant.token.expires_at is not None]
+        self._metrics.oauth_token_expiry.labels(self._name).set(min(ends, default=0))
+        awaited = sum(it.awaits_login is not None for it in self._authorizers.values())
+        self._metrics.oauth_login_wanted.labels(self._name).set(awaited)
