@@ -34,6 +34,8 @@ class Node:
     path: Path = ()
     text: str = ""
     """A scalar as written: where a text is expected, `yes` and `0123` are texts."""
+    extent: tuple[int, int] | None = None
+    """Where the value begins and ends in the file, in characters; None in TOML, and for a whole empty file."""
 
     @property
     def plain(self) -> object:
@@ -134,14 +136,15 @@ class _Yaml:
         self.count += 1
         if self.count > MAX_VALUES or len(path) > MAX_DEPTH:
             _fail(self.file, f"expands to more than {MAX_VALUES} values or {MAX_DEPTH} levels", place, path)
+        extent = node.start_mark.index, node.end_mark.index
         if isinstance(node, yaml.MappingNode):
-            return Node(self._members(node, path), place, path)
+            return Node(self._members(node, path), place, path, extent=extent)
         if isinstance(node, yaml.SequenceNode):
             items = [
                 self.node(item, _yaml_place(item.start_mark), (*path, index)) for index, item in enumerate(node.value)
             ]
-            return Node(items, place, path)
-        return Node(self._scalar(node, place, path), place, path, node.value)
+            return Node(items, place, path, extent=extent)
+        return Node(self._scalar(node, place, path), place, path, node.value, extent)
 
     def _members(self, mapping: yaml.MappingNode, path: Path) -> dict[str, Node]:
         members: dict[str, Node] = {}
@@ -231,12 +234,13 @@ class _Json:
     def _value(self, token: str, place: Place, path: Path) -> Node:
         if len(path) > MAX_DEPTH:
             self._fail("nested too deeply", place, path)
+        start = self._next - len(token)
         if token == "{":
-            return Node(self._object(path), place, path)
+            return Node(self._object(path), place, path, extent=(start, self._next))
         if token == "[":
-            return Node(self._array(path), place, path)
+            return Node(self._array(path), place, path, extent=(start, self._next))
         value = self._scalar(token, place, path)
-        return Node(value, place, path, value if isinstance(value, str) else token)
+        return Node(value, place, path, value if isinstance(value, str) else token, (start, self._next))
 
     def _object(self, path: Path) -> dict[str, Node]:
         members: dict[str, Node] = {}
