@@ -9,7 +9,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 import yaml
 
-from mcproxy.configuration.hosts.importing import looks_secret
+from mcproxy.configuration.hosts.secret_values import looks_secret
 from mcproxy.settings import Settings
 from mcproxy.telemetry.logs import MIN_SECRET
 

@@ -1,7 +1,7 @@
 """Change one member of a configuration's text (YAML, JSON with comments or TOML) and leave every other byte as it is.
 
-A change is one `TextEdit`, a replaced piece of the text. Each is checked by reading the result: it must say what the text
-said before, but for that member; where the text is written in a way that does not allow it, the change is refused.
+A change is one `TextEdit`, a replaced piece of the text. Each is checked by reading the result: it must say what the
+text said before, but for that member; where the text is written in a way that does not allow it, it is refused.
 """
 
 from __future__ import annotations

@@ -58,6 +58,21 @@ class Expansion:
         self.files.add(path)
         return read_text(path)
 
+    def read_env_file(self, name: str) -> None:
+        """Takes variables that the environment does not have from a file beside this one, where there is one."""
+        path = self.folder / name
+        self.files.add(path)
+        if not path.is_file():
+            return
+        try:
+            variables = parse_env_file(read_text(path))
+        except Missing as missing:
+            self.warnings.append(Problem(str(path), str(missing)))
+            return
+        if os.name == "posix" and path.stat().st_mode & 0o077 and variables:
+            self.warnings.append(Problem(str(path), "others on this machine can read it: chmod 600"))
+        self.environ = {**variables, **self.environ}
+
     @property
     def folder(self) -> Path:
         return self.file.absolute().parent

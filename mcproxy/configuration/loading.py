@@ -24,6 +24,8 @@ MAX_FILE_BYTES: Final = 64 * 1024 * 1024
 
 VARIABLE: Final = "MCPROXY_CONFIG"
 FILE_NAMES: Final = ("mcproxy.yaml", "mcproxy.yml", "mcproxy.json", "mcproxy.toml")
+ENV_FILE: Final = ".env"
+"""Beside the configuration: variables for it that the environment does not have, as `NAME=value` lines."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +80,18 @@ def load(path: Path, environ: Mapping[str, str] = os.environ) -> Settings:
 
 def read(path: Path, environ: Mapping[str, str] = os.environ) -> Configuration:
     """As `load`, with the secrets in the settings and the files that were read."""
-    document = read_document(path)
-    expansion = Expansion(path, environ, host_file=path.name not in FILE_NAMES and is_hosts(document, path.suffix))
+    return interpret(path, read_document(path), environ)
+
+
+def interpret(path: Path, document: Node, environ: Mapping[str, str] = os.environ) -> Configuration:
+    """The configuration that a document is, or would be, at `path`. Raises ConfigurationError.
+
+    Variables that the environment does not have are taken from `.env` beside it, unless it is a host's own file.
+    """
+    host_file = path.name not in FILE_NAMES and is_hosts(document, path.suffix)
+    expansion = Expansion(path, environ, host_file=host_file)
+    if not host_file:
+        expansion.read_env_file(ENV_FILE)
     validator = Validator(expansion)
     settings = validator.settings(document)
     files = frozenset(expansion.files)

@@ -1,16 +1,14 @@
-"""`mcproxy import`: a host's servers as a configuration of mcproxy, with secrets replaced by `${VARIABLES}`.
+"""`mcproxy import`: hosts' servers as a configuration of mcproxy, with secrets replaced by `${VARIABLES}`.
 
-Tells which variables to set and never their values. Reads the host's files and writes nothing.
+Says what it left out, and nothing that `mcproxy check` refuses. Reads the hosts' files and writes nothing.
 """
 
 from __future__ import annotations
 
-import math
+import json
 import os
 import re
-import sys
-from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -18,114 +16,165 @@ from urllib.parse import parse_qsl, urlsplit
 
 import yaml
 
-from mcproxy.configuration.documents import Node
-from mcproxy.configuration.expansion import HOST_REFERENCE
+from mcproxy.configuration.documents import Node, parse
+from mcproxy.configuration.expansion import HOST_REFERENCE, Expansion
 from mcproxy.configuration.hosts import translation
+from mcproxy.configuration.hosts.dialects import HostServer, host_servers
+from mcproxy.configuration.hosts.locations import Machine, host_named
+from mcproxy.configuration.hosts.secret_values import PASSWORD_IN_URL, looks_secret
 from mcproxy.configuration.loading import read_document
-from mcproxy.configuration.problems import ConfigurationError, Problem
+from mcproxy.configuration.problems import ConfigurationError, Problem, dotted
+from mcproxy.configuration.validation import Validator
 
 HEADER: Final = "# `mcproxy check --connect` validates this file and connects to its servers.\n"
 
-_SECRET_NAME: Final = re.compile(
-    r"(?i)key|token|secret|passw|pwd|auth|credential|cookie|session|signature|dsn|conn\w{0,32}str|(^|[-_])(pat|pass|jwt)$"
-)
-_NO_SECRET: Final = re.compile(r"(?i)true|false|yes|no|on|off|none|null|\d{1,6}|[a-z]{1,8}|")
-_PATH: Final = re.compile(r"~?/|\.{1,2}/|[A-Za-z]:\\")
-_TOKEN: Final = re.compile(r"ghp_|gho_|github_pat_|glpat-|sk-|xox[a-z]-|AKIA|AIza|eyJ|ntn_|hf_|npm_|pypi-")
-_UUID: Final = re.compile(r"(?i)[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-_PASSWORD_IN_URL: Final = re.compile(r"://[^/@\s]*:[^/@\s]+@")
 _FLAG: Final = re.compile(r"--?(?P<name>[A-Za-z][\w-]*)(?:=(?P<value>.*))?", re.DOTALL)
 _SCHEME: Final = re.compile(r"(?i)(?P<scheme>bearer|basic|token) +(?P<value>.*)")
 _WORKSPACE: Final = "${workspaceFolder}"
 _INPUT: Final = re.compile(r"\$\{input:([^}]+)\}")
+_NAME: Final = re.compile(r"\$\{(?:env:)?(\w+)")
 _DOLLAR: Final = "${DOLLAR:-$}"
+_ESSENTIAL: Final = ("command", "url", "args", "env", "headers", "cwd", "type")
+"""Keys without which a server would be another one."""
 
 
 @dataclass(slots=True)
 class Imported:
-    """The imported servers, and the variables to set, each with the place of its value in the host's file."""
+    """The imported servers, the variables that they need, and what could not be carried over."""
 
+    existing: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Variables that the `.env` beside the new file has already. Secret (R44)."""
     servers: dict[str, dict[str, object]] = field(default_factory=dict)
     variables: dict[str, str] = field(default_factory=dict)
+    """The place of its value in the host's file, by the variable's name."""
+    values: dict[str, str] = field(default_factory=dict, repr=False)
+    """The values of those variables that the host's file has. Secret (R44)."""
     sources: list[Path] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    """What was left out or changed, a sentence each."""
 
     def render(self) -> str:
         """The configuration as YAML."""
         return HEADER + yaml.safe_dump({"mcpServers": self.servers}, sort_keys=False, allow_unicode=True, width=120)
 
+    def render_env(self) -> str:
+        """The lines of `.env` for the variables that are not there yet."""
+        return "".join(
+            f'{name}="{value}"\n'
+            for name, value in self.values.items()
+            if name not in self.existing and "\n" not in value
+        )
 
-def locations(
-    host: str, folder: Path, environ: Mapping[str, str] = os.environ, platform: str = sys.platform
-) -> list[Path]:
-    """The files in which `host` keeps its servers, the most specific last; empty for an unknown host."""
-    home = Path(environ.get("HOME") or environ.get("USERPROFILE") or Path.home())
-    match platform:
-        case "darwin":
-            programs = home / "Library" / "Application Support"
-        case "win32":
-            programs = Path(environ.get("APPDATA") or home / "AppData" / "Roaming")
-        case _:
-            programs = Path(environ.get("XDG_CONFIG_HOME") or home / ".config")
-    code = programs / "Code" / "User"
-    known = {
-        "claude": [programs / "Claude" / "claude_desktop_config.json"],
-        "claude-code": [home / ".claude.json", folder / ".mcp.json"],
-        "cursor": [home / ".cursor" / "mcp.json", folder / ".cursor" / "mcp.json"],
-        "vscode": [code / "mcp.json", folder / ".vscode" / "mcp.json"],
-        "windsurf": [home / ".codeium" / "windsurf" / "mcp_config.json"],
-        "cline": [code / "globalStorage" / "saoudrizwan.claude-dev" / "settings" / "cline_mcp_settings.json"],
-        "gemini": [home / ".gemini" / "settings.json", folder / ".gemini" / "settings.json"],
-    }
-    return known.get(host, [])
+    @property
+    def missing(self) -> dict[str, str]:
+        """The variables that somebody has to set: the host's file has no value, or one that `.env` cannot hold."""
+        return {
+            name: place
+            for name, place in self.variables.items()
+            if name not in self.existing and "\n" in self.values.get(name, "\n")
+        }
 
 
-def import_servers(source: str, folder: Path, environ: Mapping[str, str] = os.environ) -> Imported:
-    """The servers of a host (by name) or of a file. Raises ConfigurationError."""
-    candidates = locations(source, folder, environ)
-    paths = [path for path in candidates if path.is_file()] if candidates else [Path(source)]
-    if not paths:
-        looked = ", ".join(map(str, candidates))
-        raise ConfigurationError([Problem(source, f"no configuration of this host was found; looked at {looked}")])
-    imported = Imported(sources=paths)
-    for path in paths:
-        for name, server in _servers(read_document(path), folder):
-            imported.servers[name] = _Writer(imported, name, path.absolute().parent).server(
-                translation.translate(server)
-            )
+def import_servers(
+    sources: str | Sequence[str],
+    folder: Path,
+    environ: Mapping[str, str] = os.environ,
+    existing: Mapping[str, str] | None = None,
+) -> Imported:
+    """The servers of hosts (by name) and files. Raises ConfigurationError.
+
+    In one host's files the more specific one wins; servers of two sources are both kept, the second under another
+    name. What a configuration of mcproxy cannot hold is left out, with a note.
+    """
+    imported = Imported(existing or {})
+    for source in [sources] if isinstance(sources, str) else sources:
+        paths = _files(source, folder, environ)
+        imported.sources += paths
+        found: dict[str, dict[str, object]] = {}
+        for path in paths:
+            for server in host_servers(read_document(path), folder):
+                if _is_gateway(server):
+                    imported.notes.append(f"{server.name} was left out: it is this gateway")
+                else:
+                    found[server.name] = _written(imported, server, path)
+        _add(imported, found, source)
     if not imported.servers:
-        raise ConfigurationError([Problem(str(path), "names no servers") for path in paths])
+        raise ConfigurationError([Problem(str(path), "names no servers") for path in imported.sources])
+    _leave_out_refused(imported)
     return imported
 
 
-def _servers(document: Node, folder: Path) -> Iterator[tuple[str, Node]]:
-    """Every server of a file; Claude Code keeps those of one project under `projects`."""
-    project = document.members.get("projects", Node(None)).members.get(str(folder.absolute()), Node(None))
-    for holder in (document, project):
-        for key in translation.SERVER_MAPS:
-            for name, server in holder.members.get(key, Node(None)).members.items():
-                if isinstance(server.value, dict):
-                    yield name, server
+def _files(source: str, folder: Path, environ: Mapping[str, str]) -> list[Path]:
+    host = host_named(source)
+    if host is None:
+        return [Path(source)]
+    candidates = Machine.this(environ).files(host, folder)
+    paths = [path for path in candidates if path.is_file()]
+    if not paths:
+        looked = ", ".join(map(str, candidates))
+        raise ConfigurationError([Problem(source, f"no configuration of this host was found; looked at {looked}")])
+    return paths
 
 
-def looks_secret(name: str, value: str) -> bool:
-    """Whether a value is probably a secret, judged by its name and by its form."""
-    if "${" in value:
-        return False
-    if _PASSWORD_IN_URL.search(value) or _TOKEN.match(value) or _UUID.fullmatch(value):
-        return True
-    if _PATH.match(value) or "://" in value:
-        return False
-    if _SECRET_NAME.search(name) and not _NO_SECRET.fullmatch(value):
-        return True
-    return any(_is_random(part) for part in re.split(r"[-_.:/@,\s]", value))
+def _is_gateway(server: HostServer) -> bool:
+    """Whether a host's server is what `mcproxy connect` wrote: a gateway must not start itself."""
+    command, args = server.members.get("command", Node(None)), server.members.get("args", Node(None)).plain
+    started = [command.text, *(map(str, args) if isinstance(args, list) else ())]
+    return "serve" in started and "--stdio" in started and any(Path(word).name == "mcproxy" for word in started)
 
 
-def _is_random(text: str) -> bool:
-    """Whether a text mixes letters and digits, is long, and has the entropy of random characters."""
-    if len(text) < 16 or text.isalpha() or text.isdigit():
-        return False
-    entropy = -sum(n / len(text) * math.log2(n / len(text)) for n in Counter(text).values())
-    return entropy > 3
+def _written(imported: Imported, server: HostServer, path: Path) -> dict[str, object]:
+    """One server as our file has it."""
+    notes = [f"{server.name}: {note}" for note in [*server.notes, *translation.left_out(server.entry)]]
+    imported.notes += [note for note in notes if note not in imported.notes]
+    return _Writer(imported, server.name, path.absolute().parent).server(translation.translate(server.entry))
+
+
+def without_secrets(imported: Imported, name: str, server: object, folder: Path) -> dict[str, object]:
+    """An entry of `mcpServers` whose secrets are variables, which `imported` then has."""
+    return _Writer(imported, name, folder).server(parse(json.dumps(server), "entry.json"))
+
+
+def _add(imported: Imported, found: Mapping[str, dict[str, object]], source: str) -> None:
+    for name, server in found.items():
+        if imported.servers.get(name) == server:
+            continue
+        free, number = name, 1
+        while free in imported.servers:
+            number += 1
+            free = f"{name}-{number}"
+        if free != name:
+            imported.notes.append(f"{name} of {source} is called {free}: another source has a server of that name")
+        imported.servers[free] = server
+
+
+def _leave_out_refused(imported: Imported) -> None:
+    """Takes out what `mcproxy check` would refuse, so that the rest can be used at once."""
+    while imported.servers and (problems := _problems(imported)):
+        for problem in problems:
+            name, *keys = problem.path[1:] or (None,)
+            server = imported.servers.get(str(name))
+            if server is None:
+                continue
+            if keys and keys[0] in server and keys[0] not in _ESSENTIAL:
+                del server[str(keys[0])]
+                imported.notes.append(f"{name}: `{keys[0]}` was left out: {problem.sentence}")
+            else:
+                del imported.servers[str(name)]
+                imported.notes.append(
+                    f"{name} was left out: {dotted(tuple(keys))} {problem.sentence}".replace("  ", " ")
+                )
+        if not any(len(problem.path) > 1 for problem in problems):
+            raise ConfigurationError(problems)
+
+
+def _problems(imported: Imported) -> list[Problem]:
+    """What is wrong with it once every variable is set."""
+    text = imported.render()
+    variables = {**dict.fromkeys(_NAME.findall(text), "value"), **imported.existing, **imported.values}
+    expansion = Expansion(Path("mcproxy.yaml"), variables)
+    Validator(expansion).settings(parse(text, "mcproxy.yaml"))
+    return expansion.problems
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +215,7 @@ class _Writer:
                     value = re.sub(r"\$([A-Za-z_]\w*)", r"${\1}", value)
                 workspace = self.folder.parent if self.folder.name.startswith(".") else self.folder
                 value = value.replace(_WORKSPACE, str(workspace))
-                return _INPUT.sub(lambda match: self._variable(match[1], f"the input {match[1]}"), value)
+                return _INPUT.sub(lambda match: self._variable(match[1], f"the input {match[1]}", None), value)
             case dict():
                 return {key: self._resolved(member) for key, member in value.items()}
             case list():
@@ -182,7 +231,7 @@ class _Writer:
         if not looks_secret(key, secret):
             return value
         own = section == "env" and key.isupper()
-        return head + self._variable(key if own else f"{self.name}_{key}", f"{self.name}: {section}.{key}")
+        return head + self._variable(key if own else f"{self.name}_{key}", f"{self.name}: {section}.{key}", secret)
 
     def _client(self, client: dict[str, object]) -> dict[str, object]:
         """`oauth.client`, whose secret is one whatever it looks like."""
@@ -200,7 +249,7 @@ class _Writer:
             name = match["name"] if match else flag
             value = (match["value"] or "") if match else text
             if value and looks_secret(name, value):
-                variable = self._variable(f"{self.name}_{name or 'secret'}", f"{self.name}: {key}.{index}")
+                variable = self._variable(f"{self.name}_{name or 'secret'}", f"{self.name}: {key}.{index}", value)
                 written.append(text.removesuffix(value) + variable)
             else:
                 written.append(argument)
@@ -208,22 +257,30 @@ class _Writer:
         return written
 
     def _url(self, url: str) -> str:
-        if _PASSWORD_IN_URL.search(url):
-            return self._variable(f"{self.name}_url", f"{self.name}: url")
+        if PASSWORD_IN_URL.search(url):
+            return self._variable(f"{self.name}_url", f"{self.name}: url", url)
         for key, value in parse_qsl(urlsplit(url).query):
             if looks_secret(key, value) and value in url:
-                url = url.replace(value, self._variable(f"{self.name}_{key}", f"{self.name}: url"))
+                url = url.replace(value, self._variable(f"{self.name}_{key}", f"{self.name}: url", value))
         return url
 
-    def _variable(self, wanted: str, place: str) -> str:
-        """A reference to a variable of its own, named after the place of the value."""
+    def _variable(self, wanted: str, place: str, value: str | None) -> str:
+        """A reference to a variable of its own, named after the place of the value; None where that is not known."""
         base = re.sub(r"\W+", "_", wanted, flags=re.ASCII).strip("_").upper()
         base = base if re.match(r"[A-Z_]", base) else f"_{base}"
         name, number = base, 1
-        while self.imported.variables.setdefault(name, place) != place:
+        while self._is_taken(name, place, value):
             number += 1
             name = f"{base}_{number}"
+        self.imported.variables[name] = place
+        if value is not None:
+            self.imported.values[name] = value
         return f"${{{name}}}"
+
+    def _is_taken(self, name: str, place: str, value: str | None) -> bool:
+        if value is not None and self.imported.existing.get(name, value) != value:
+            return True
+        return self.imported.variables.get(name, place) != place
 
 
 def _escaped(text: str) -> str:

@@ -19,7 +19,10 @@ SERVER_MAPS: Final = ("mcpServers", "servers")
 OURS: Final = ("proxy", "access", "endpoints", "admin", "cluster")
 """Top-level keys of mcproxy that no host has."""
 
-TYPES: Final = dict.fromkeys(("streamable-http", "streamableHttp", "streamable_http", "http-stream"), "http")
+TYPES: Final = {
+    **dict.fromkeys(("streamable-http", "streamableHttp", "streamable_http", "http-stream"), "http"),
+    "local": "stdio",
+}
 """Hosts' values of `type`, with ours."""
 
 RENAMED: Final = {"serverUrl": "url", "httpUrl": "url", "transport": "type", "transportType": "type"}
@@ -54,6 +57,18 @@ IGNORED: Final = frozenset(
 """Keys that concern the host alone, or whose unit differs between hosts (`timeout`)."""
 
 
+LEFT_OUT: Final = {
+    **dict.fromkeys(
+        ("alwaysAllow", "autoApprove", "trust"), "what a person is asked before a call is the host's to say"
+    ),
+    "timeout": "its unit differs between hosts; `timeouts` is the like here",
+    **dict.fromkeys(("auth", "authProviderType", "targetAudience", "targetServiceAccount"), "`oauth` is the like here"),
+}
+"""Why an ignored key that somebody may miss is not carried over."""
+
+SANDBOX: Final = "sandboxEnabled"
+"""VS Code's switch that has a server run in a sandbox."""
+
 OAUTH_CLIENT: Final = {"clientId": "id", "clientSecret": "secret"}
 """Members of a host's `oauth`, by the member of `oauth.client` that they are here."""
 
@@ -72,6 +87,11 @@ def is_hosts(document: Node, suffix: str) -> bool:
     return suffix in {".json", ".jsonc"} and keys.isdisjoint(OURS) and not keys.isdisjoint(SERVER_MAPS)
 
 
+def left_out(server: Node) -> list[str]:
+    """What of an entry is not carried over, a sentence for each key that somebody may miss."""
+    return [f"`{key}` was left out: {LEFT_OUT[key]}" for key in server.members if key in LEFT_OUT]
+
+
 def translate(server: Node) -> Node:
     """One entry of a map of servers with our keys. Where a host's key and ours are both given, ours wins."""
     members = {key: node for key, node in without_nulls(server).members.items() if key not in IGNORED}
@@ -80,6 +100,9 @@ def translate(server: Node) -> Node:
             members.setdefault(key, members.pop(other))
     if (disabled := members.pop("disabled", None)) is not None:
         members.setdefault("enabled", replace(disabled, value=disabled.value is not True))
+    if isinstance((tools := members.get("tools", server)).value, list):
+        # Copilot's list of the tools that it may use, `*` for all.
+        members["tools"] = replace(tools, value={"include": tools})
     for other, part in TOOL_LISTS.items():
         if (names := members.pop(other, None)) is not None:
             tools = members.get("tools", replace(names, value={}))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mcproxy.configuration.hosts.importing import Imported, import_servers, locations, looks_secret
+from mcproxy.configuration.hosts.importing import Imported, import_servers
 from mcproxy.configuration.loading import load
 from mcproxy.configuration.problems import ConfigurationError
 
@@ -73,6 +73,8 @@ def test_two_servers_with_the_same_variable_get_one_each(tmp_path: Path) -> None
 
 
 def test_what_depends_on_the_place_of_the_hosts_file_is_resolved(tmp_path: Path) -> None:
+    (tmp_path / ".vscode").mkdir()
+    (tmp_path / ".vscode" / ".env").write_text("A=1\n")
     found = imported(
         tmp_path / ".vscode" / "mcp.json",
         {"x": {"command": "${workspaceFolder}/run", "cwd": "sub", "args": ["${input:the-key}"], "envFile": ".env"}},
@@ -109,47 +111,6 @@ def test_a_host_that_is_not_here_says_where_it_was_looked_for(tmp_path: Path) ->
         import_servers("cursor", tmp_path, {"HOME": str(tmp_path)})
 
 
-@pytest.mark.parametrize(
-    ("platform", "folder"),
-    [("darwin", "Library/Application Support"), ("linux", ".config"), ("win32", "AppData/Roaming")],
-)
-def test_each_system_keeps_claude_s_file_elsewhere(platform: str, folder: str) -> None:
-    (path,) = locations("claude", Path("/p"), {"HOME": "/h"}, platform)
-    assert path == Path("/h") / folder / "Claude" / "claude_desktop_config.json"
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("API_KEY", "abcdefghijkl"),
-        ("PASSWORD", "correct horse"),
-        ("X", TOKEN),
-        ("X", "123e4567-e89b-12d3-a456-426614174000"),
-        ("X", "9f8a7b6c5d4e3f2a1b0c"),
-        ("DATABASE_URL", "postgres://user:pass@host/db"),
-    ],
-)
-def test_what_looks_secret(name: str, value: str) -> None:
-    assert looks_secret(name, value)
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("API_KEY", "${API_KEY}"),
-        ("USE_AUTH", "true"),
-        ("KEY_FILE", "/etc/keys/one.pem"),
-        ("AUTH_URL", "https://login.example.com/oauth2"),
-        ("X", "@modelcontextprotocol/server-filesystem"),
-        ("X", "mcp-server-time-2025-with-a-long-name"),
-        ("X", "2025-11-25"),
-        ("", "-y"),
-    ],
-)
-def test_what_does_not_look_secret(name: str, value: str) -> None:
-    assert not looks_secret(name, value)
-
-
 @pytest.mark.parametrize("name", ["mcp.json", ".gemini/settings.json"])
 def test_plain_text_of_a_host_is_plain_text_when_imported(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
@@ -174,3 +135,52 @@ def test_r44_a_hosts_oauth_becomes_ours_and_its_secret_a_variable(tmp_path: Path
         "scopes": ["read", "write"],
     }
     assert found.variables == {"WEB_CLIENT_SECRET": "web: oauth.clientSecret"}
+
+
+def test_what_check_would_refuse_is_left_out_with_a_note_and_the_rest_is_valid(tmp_path: Path) -> None:
+    servers: dict[str, object] = {
+        "good": {"command": "x", "surprise": 1, "tools": ["*"], "type": "local", "timeout": 5, "alwaysAllow": ["t"]},
+        "bad": {"command": "x", "url": "https://also"},
+        "worse": {"args": ["no command"]},
+    }
+    found = imported(tmp_path / "mcp.json", servers)
+    assert found.servers == {"good": {"command": "x", "tools": {"include": ["*"]}, "type": "stdio"}}
+    notes = "\n".join(found.notes)
+    expected = ("good: `surprise`", "good: `timeout`", "good: `alwaysAllow`", "bad was left out", "worse was left out")
+    assert [part for part in expected if part not in notes] == []
+    (tmp_path / "mcproxy.yaml").write_text(found.render())
+    assert [spec.name for spec in load(tmp_path / "mcproxy.yaml", {}).upstreams] == ["good"]
+
+
+def test_servers_of_two_sources_are_both_kept_and_equal_ones_are_one(tmp_path: Path) -> None:
+    one, two = tmp_path / "one.json", tmp_path / "two.json"
+    one.write_text('{"mcpServers": {"same": {"command": "s"}, "other": {"command": "1"}}}')
+    two.write_text('{"mcpServers": {"same": {"command": "s"}, "other": {"command": "2"}}}')
+    found = import_servers([str(one), str(two)], tmp_path)
+    assert found.servers == {"same": {"command": "s"}, "other": {"command": "1"}, "other-2": {"command": "2"}}
+    assert any("other-2" in note for note in found.notes)
+
+
+def test_the_values_of_secrets_are_the_lines_of_env_and_read_back_from_it(tmp_path: Path) -> None:
+    values = {"A_TOKEN": TOKEN, "B_TOKEN": f"with 'quotes\" # and {TOKEN}", "C_KEY": "two\n" + TOKEN}
+    found = imported(tmp_path / "mcp.json", {"a": {"command": "x", "env": values}})
+    (tmp_path / ".env").write_text(found.render_env())
+    (tmp_path / "mcproxy.yaml").write_text(found.render())
+    assert list(found.missing) == ["C_KEY"], "a value of two lines is for people to set"
+    (spec,) = load(tmp_path / "mcproxy.yaml", {"C_KEY": values["C_KEY"]}).upstreams
+    assert spec.env == values
+
+
+def test_a_variable_that_env_has_with_another_value_is_not_taken(tmp_path: Path) -> None:
+    path = tmp_path / "mcp.json"
+    path.write_text(json.dumps({"mcpServers": {"a": {"command": "x", "env": {"TOKEN": TOKEN}}}}))
+    found = import_servers(str(path), tmp_path, existing={"TOKEN": "another"})
+    assert found.servers["a"]["env"] == {"TOKEN": "${TOKEN_2}"}
+    assert import_servers(str(path), tmp_path, existing={"TOKEN": TOKEN}).render_env() == ""
+
+
+def test_the_gateway_itself_is_not_imported(tmp_path: Path) -> None:
+    own = {"command": "/venv/bin/mcproxy", "args": ["serve", "--stdio", "--config", "/x.yaml"]}
+    found = imported(tmp_path / "mcp.json", {"mcproxy": own, "a": {"command": "x"}})
+    assert list(found.servers) == ["a"]
+    assert found.notes == ["mcproxy was left out: it is this gateway"]

@@ -1,0 +1,117 @@
+"""The gateway as one server in a host's file: the entry, the change of the file, and the way back to the byte.
+
+Decides and returns values; `cli.setup.connecting` reads, asks and writes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import asdict, dataclass
+from pathlib import PurePath
+from typing import Final
+
+import msgspec
+
+from mcproxy.configuration.editing import TextEdit, put
+from mcproxy.configuration.hosts.locations import Host
+
+EMPTY: Final = {".json": "{}\n", ".jsonc": "{}\n"}
+"""What stands for an empty file, by its suffix: JSON has no empty document."""
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """The gateway started by the host: `mcproxy serve --stdio`."""
+
+    command: str
+    args: tuple[str, ...]
+    env: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """The gateway that runs at a URL."""
+
+    url: str
+    key_variable: str | None = None
+    """The environment variable with the caller's API key; None where it needs none."""
+    key_header: str | None = None
+    """The header for the key; None for `Authorization: Bearer`."""
+
+
+class CannotConnect(Exception):
+    """The host cannot reach the gateway in this way. The text says what to do."""
+
+
+def entry(host: Host, gateway: Program | Running) -> dict[str, object]:
+    """The gateway as the host writes a server. Raises CannotConnect."""
+    match gateway:
+        case Program(command, args, env):
+            started: dict[str, object] = {host.command: command, "args": list(args)}
+            if host.one_list:
+                started = {host.command: [command, *args]}
+            return {**dict(host.stdio), **started, **({host.env: dict(env)} if env else {})}
+        case Running(url=url):
+            if host.url is None:
+                raise CannotConnect(f"{host.title} only starts programs: leave out --url")
+            return {**dict(host.http), host.url: url, **_credentials(host, gateway)}
+
+
+def _credentials(host: Host, gateway: Running) -> dict[str, object]:
+    variable = gateway.key_variable
+    if variable is None:
+        return {}
+    if host.token_variable is not None and gateway.key_header is None:
+        return {host.token_variable: variable}
+    if host.variable is None:
+        raise CannotConnect(f"{host.title} takes no key from a variable: use --stdio, or write the key into its file")
+    value = host.variable.replace("%s", variable)
+    header = ("Authorization", f"Bearer {value}") if gateway.key_header is None else (gateway.key_header, value)
+    return {host.headers: dict([header])}
+
+
+class Connection(msgspec.Struct, frozen=True):
+    """What `connect` did to a file, so that it can be undone."""
+
+    host: str
+    path: str
+    name: str
+    """The server's name in the file."""
+    original: str | None
+    """The file before; None where it was not there. Secret: a host's file may hold tokens (R44)."""
+    digest: str
+    """SHA-256 of the file as it was written."""
+    start: int
+    before: str
+    after: str
+
+    def undone(self, text: str) -> str | None:
+        """The file without the change, to the byte unless it was changed since; None where it has to go.
+
+        Raises CannotConnect where it was changed since in the very place.
+        """
+        if digest(text) == self.digest:
+            return self.original
+        without = TextEdit(self.start, self.before, self.after).revert(text)
+        if without is None:
+            raise CannotConnect(f"{self.path} was changed since: take `{self.name}` out by hand")
+        return without
+
+
+def connect(
+    host_name: str, host: Host, path: str, text: str | None, name: str, server: object
+) -> tuple[Connection, str]:
+    """The change that puts the gateway into a file, and the file as it is then; `text` is None where there is none.
+
+    Raises ConfigurationError where the file does not allow it.
+    """
+    suffix = PurePath(path).suffix.lower()
+    base = text if text is not None and text.strip() else EMPTY.get(suffix, "")
+    edit = put(base, path, (*host.servers, name), server)
+    after = edit.apply(base)
+    return Connection(host_name, path, name, text, digest(after), **asdict(edit)), after
+
+
+def digest(text: str) -> str:
+    """SHA-256 of a file's text, in hexadecimal."""
+    return hashlib.sha256(text.encode()).hexdigest()

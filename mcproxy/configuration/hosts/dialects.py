@@ -1,0 +1,155 @@
+"""The servers in a host's file, in whichever form the host writes them, as entries of `mcpServers`.
+
+A form is known by its keys, not by the file's name. What cannot be carried over is said in a note, and left out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
+
+from mcproxy.configuration.documents import Node
+from mcproxy.configuration.hosts.translation import SANDBOX, SERVER_MAPS, map_text
+
+_NONE: Final = Node(None)
+_OPENCODE_VARIABLE: Final = re.compile(r"\{env:([A-Za-z_]\w*)\}")
+_CONTINUE_SECRET: Final = re.compile(r"\$\{\{\s*secrets\.([A-Za-z_]\w*)\s*\}\}")
+
+
+@dataclass(slots=True)
+class HostServer:
+    """One server of a host's file, with the keys of `mcpServers`, and what could not be carried over."""
+
+    name: str
+    entry: Node
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def members(self) -> dict[str, Node]:
+        return self.entry.members
+
+    def rename(self, keys: Mapping[str, str]) -> None:
+        """Gives keys of the host ours."""
+        members = {keys.get(key, key): node for key, node in self.members.items()}
+        self.entry = replace(self.entry, value=members)
+
+    def take(self, key: str) -> Node | None:
+        """A member, which is no longer there afterwards."""
+        return self.members.pop(key, None)
+
+    def leave_out(self, key: str, because: str) -> None:
+        if self.take(key) is not None:
+            self.notes.append(f"`{key}` was left out: {because}")
+
+    def merge(self, key: str, more: Mapping[str, str]) -> None:
+        """Adds texts to a mapping such as `env`."""
+        known = self.members.get(key, replace(self.entry, value={}))
+        added = {name: replace(self.entry, value=text, text=text) for name, text in more.items()}
+        self.members[key] = replace(known, value={**known.members, **added})
+
+
+def host_servers(document: Node, folder: Path) -> Iterator[HostServer]:
+    """Every server of a host's file; of Claude Code's own also those of the project in `folder`."""
+    projects = document.members.get("projects", _NONE)
+    for holder in (document, projects.members.get(str(folder.absolute()), _NONE)):
+        for key in SERVER_MAPS:
+            yield from _mapped(holder.members.get(key, _NONE), _unchanged)
+    yield from _listed(document.members.get("mcpServers", _NONE))
+    yield from _mapped(document.members.get("mcp_servers", _NONE), _codex)
+    yield from _mapped(document.members.get("context_servers", _NONE), _zed)
+    yield from _mapped(document.members.get("extensions", _NONE), _goose)
+    mcp = document.members.get("mcp", _NONE)
+    if "servers" in mcp.members:
+        yield from _mapped(mcp.members["servers"], _unchanged)
+    else:
+        yield from _mapped(mcp, _opencode)
+
+
+def _mapped(servers: Node, translate: Callable[[HostServer], bool | None]) -> Iterator[HostServer]:
+    for name, entry in servers.members.items():
+        if isinstance(entry.value, dict):
+            server = HostServer(name, replace(entry, value=dict(entry.value)))
+            if translate(server) is not False:
+                yield server
+
+
+def _listed(servers: Node) -> Iterator[HostServer]:
+    """Continue's servers: a list, each with its name in it."""
+    for entry in servers.value if isinstance(servers.value, list) else ():
+        server = HostServer("", replace(entry, value=dict(entry.members)))
+        name = server.take("name")
+        options = server.take("requestOptions")
+        if options is not None and "headers" in options.members:
+            server.members["headers"] = options.members["headers"]
+        server.entry = _texts_changed(server.entry, lambda text: _CONTINUE_SECRET.sub(r"${\1}", text))
+        if name is not None and isinstance(name.value, str):
+            server.name = name.value
+            yield server
+
+
+def _unchanged(server: HostServer) -> None:
+    """Claude, Cursor, VS Code and others: `translation` knows their keys."""
+    if (sandboxed := server.members.get(SANDBOX)) is not None and sandboxed.value is True:
+        server.members["enabled"] = replace(sandboxed, value=False, text="false")
+        server.take("disabled")
+        server.notes.append(
+            "is disabled: its host ran it in a sandbox, and mcproxy does not; enable it if you trust it"
+        )
+
+
+def _codex(server: HostServer) -> None:
+    server.rename({"http_headers": "headers", "enabled_tools": "includeTools", "disabled_tools": "excludeTools"})
+    if (variable := server.take("bearer_token_env_var")) is not None:
+        server.merge("headers", {"Authorization": f"Bearer ${{{variable.text}}}"})
+    if (variables := server.take("env_http_headers")) is not None:
+        server.merge("headers", {name: f"${{{node.text}}}" for name, node in variables.members.items()})
+    if (passed := server.take("env_vars")) is not None and isinstance(passed.value, list):
+        server.merge("env", {node.text: f"${{{node.text}}}" for node in passed.value if isinstance(node.value, str)})
+    if (seconds := server.take("startup_timeout_sec")) is not None:
+        server.members["timeouts"] = replace(seconds, value={"connect": seconds})
+    server.leave_out("tool_timeout_sec", "`timeouts.idle` and `timeouts.total` are the like")
+
+
+def _zed(server: HostServer) -> bool:
+    """A server of an extension of Zed's is started by the extension: it has no command."""
+    command = server.members.get("command", _NONE)
+    if command.members:
+        server.take("command")
+        server.entry = replace(server.entry, value={**server.members, **command.members})
+        server.rename({"path": "command"})
+    server.take("source")
+    server.leave_out("settings", "they are for an extension of Zed's")
+    return "command" in server.members or "url" in server.members
+
+
+def _goose(server: HostServer) -> bool:
+    """Goose's extensions are its own (`builtin`, `platform`, `frontend`, `inline_python`) or servers."""
+    kind = server.members.get("type", _NONE).text
+    server.rename({"cmd": "command", "envs": "env", "uri": "url"})
+    if (secrets := server.take("env_keys")) is not None and isinstance(secrets.value, list):
+        server.merge("env", {node.text: f"${{{node.text}}}" for node in secrets.value if isinstance(node.value, str)})
+    for key in ("name", "bundled", "available_tools", "display_name"):
+        server.take(key)
+    return kind in {"stdio", "sse", "streamable_http"}
+
+
+def _opencode(server: HostServer) -> None:
+    server.rename({"environment": "env"})
+    command = server.members.get("command", _NONE)
+    if isinstance(command.value, list) and command.value:
+        program, *arguments = command.value
+        server.members["command"] = program
+        server.members["args"] = replace(command, value=arguments)
+    server.take("type")
+    server.entry = _texts_changed(server.entry, lambda text: _OPENCODE_VARIABLE.sub(r"${\1}", text))
+
+
+def _texts_changed(node: Node, change: Callable[[str], str]) -> Node:
+    if isinstance(node.value, dict):
+        return replace(node, value={key: _texts_changed(member, change) for key, member in node.value.items()})
+    if isinstance(node.value, list):
+        return replace(node, value=[_texts_changed(item, change) for item in node.value])
+    return map_text(node, change)

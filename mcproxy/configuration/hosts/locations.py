@@ -1,0 +1,215 @@
+"""Each host by name: its files on each system, where in them its servers are, and how one is written there.
+
+Facts about other programs, as tables. Reads and writes nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """One host. Paths begin with `{home}`, `{config}` (XDG), `{programs}` (the system's folder for settings)
+    or `{code}` (VS Code's).
+    """
+
+    title: str
+    servers: tuple[str, ...] = ("mcpServers",)
+    """The keys down to its servers."""
+    user: str = ""
+    """The file of the user."""
+    project: str | None = None
+    """The file of a project, relative to its folder."""
+    windows: str | None = None
+    """The file of the user on Windows, where it is another."""
+    url: str | None = "url"
+    """The key of a server's URL; None where the host starts programs alone."""
+    headers: str = "headers"
+    """The key of a server's headers."""
+    http: tuple[tuple[str, object], ...] = ()
+    """What else a server over HTTP has."""
+    stdio: tuple[tuple[str, object], ...] = ()
+    """What else a server that is a program has."""
+    command: str = "command"
+    """The key of the program."""
+    one_list: bool = False
+    """Whether program and arguments are one list."""
+    env: str = "env"
+    """The key of the program's environment variables."""
+    token_variable: str | None = None
+    """The key that names the environment variable of a bearer token, where there is one."""
+    variable: str | None = "${%s}"
+    """How a value refers to an environment variable, with `%s` for its name; None where it cannot."""
+    more: tuple[str, ...] = ()
+    """Further files of the user, of which `import` reads each that there is."""
+    restart: str = "restart it, or reload its servers"
+    """What makes it read its file again."""
+
+
+HOSTS: Final[Mapping[str, Host]] = {
+    "claude-code": Host(
+        "Claude Code",
+        user="{home}/.claude.json",
+        project=".mcp.json",
+        http=(("type", "http"),),
+        stdio=(("type", "stdio"),),
+        restart="start a new session; /mcp shows it",
+    ),
+    "claude-desktop": Host(
+        "Claude Desktop",
+        user="{programs}/Claude/claude_desktop_config.json",
+        url=None,
+        variable=None,
+        restart="quit it whole, and start it again",
+    ),
+    "cline": Host(
+        "Cline",
+        user="{code}/globalStorage/saoudrizwan.claude-dev/settings/cline_mcp_settings.json",
+        http=(("type", "streamableHttp"),),
+        variable="${env:%s}",
+    ),
+    "codex": Host(
+        "Codex",
+        ("mcp_servers",),
+        user="{home}/.codex/config.toml",
+        project=".codex/config.toml",
+        headers="http_headers",
+        token_variable="bearer_token_env_var",
+        variable=None,
+        restart="start a new session; /mcp shows it",
+    ),
+    "continue": Host(
+        "Continue",
+        user="{home}/.continue/mcpServers/mcproxy.json",
+        project=".continue/mcpServers/mcproxy.json",
+        http=(("type", "streamable-http"),),
+        variable="${{ secrets.%s }}",
+        more=("{home}/.continue/config.yaml",),
+    ),
+    "copilot": Host(
+        "Copilot CLI",
+        user="{home}/.copilot/mcp-config.json",
+        http=(("type", "http"), ("tools", ["*"])),
+        stdio=(("type", "local"), ("tools", ["*"])),
+        restart="start a new session; /mcp shows it",
+    ),
+    "cursor": Host(
+        "Cursor",
+        user="{home}/.cursor/mcp.json",
+        project=".cursor/mcp.json",
+        variable="${env:%s}",
+        restart="switch it on in Settings, MCP",
+    ),
+    "gemini": Host(
+        "Gemini CLI",
+        user="{home}/.gemini/settings.json",
+        project=".gemini/settings.json",
+        url="httpUrl",
+        variable="$%s",
+        restart="start a new session; /mcp shows it",
+    ),
+    "goose": Host(
+        "Goose",
+        ("extensions",),
+        user="{config}/goose/config.yaml",
+        windows="{programs}/Block/goose/config/config.yaml",
+        url="uri",
+        http=(("type", "streamable_http"), ("name", "mcproxy"), ("enabled", True), ("timeout", 300)),
+        stdio=(("type", "stdio"), ("name", "mcproxy"), ("enabled", True), ("timeout", 300)),
+        command="cmd",
+        env="envs",
+        restart="start a new session",
+    ),
+    "opencode": Host(
+        "OpenCode",
+        ("mcp",),
+        user="{config}/opencode/opencode.json",
+        project="opencode.json",
+        http=(("type", "remote"), ("enabled", True)),
+        stdio=(("type", "local"), ("enabled", True)),
+        one_list=True,
+        env="environment",
+        variable="{env:%s}",
+        restart="start a new session",
+    ),
+    "vscode": Host(
+        "VS Code",
+        ("servers",),
+        user="{code}/mcp.json",
+        project=".vscode/mcp.json",
+        http=(("type", "http"),),
+        stdio=(("type", "stdio"),),
+        variable="${env:%s}",
+        more=("{code}/settings.json",),
+        restart="start it in the file, or with MCP: List Servers",
+    ),
+    "windsurf": Host(
+        "Windsurf",
+        user="{home}/.codeium/windsurf/mcp_config.json",
+        url="serverUrl",
+        variable="${env:%s}",
+        restart="refresh its list of servers",
+    ),
+    "zed": Host(
+        "Zed",
+        ("context_servers",),
+        user="{config}/zed/settings.json",
+        windows="{programs}/Zed/settings.json",
+        project=".zed/settings.json",
+        stdio=(("source", "custom"),),
+        variable=None,
+        restart="nothing: it reads its settings when they change",
+    ),
+}
+
+ALIASES: Final = {"claude": "claude-desktop"}
+"""Other names of hosts."""
+
+
+def host_named(name: str) -> Host | None:
+    """The host of a name or an alias."""
+    return HOSTS.get(ALIASES.get(name, name))
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """Where programs keep their settings here: on Linux, macOS (`darwin`) or Windows (`win32`)."""
+
+    environ: Mapping[str, str]
+    platform: str
+
+    @classmethod
+    def this(cls, environ: Mapping[str, str] = os.environ) -> Machine:
+        return cls(environ, sys.platform)
+
+    @property
+    def _folders(self) -> dict[str, str]:
+        home = Path(self.environ.get("HOME") or self.environ.get("USERPROFILE") or Path.home())
+        config = Path(self.environ.get("XDG_CONFIG_HOME") or home / ".config")
+        match self.platform:
+            case "darwin":
+                programs = home / "Library" / "Application Support"
+            case "win32":
+                programs = Path(self.environ.get("APPDATA") or home / "AppData" / "Roaming")
+            case _:
+                programs = config
+        code = programs / "Code" / "User"
+        return {"home": str(home), "config": str(config), "programs": str(programs), "code": str(code)}
+
+    def user_file(self, host: Host) -> Path:
+        """The file in which the user's servers are."""
+        return self._path(host.windows if self.platform == "win32" and host.windows else host.user)
+
+    def files(self, host: Host, folder: Path) -> Sequence[Path]:
+        """All files that may hold servers, the most specific last: the user's, and those of the project in `folder`."""
+        project = [folder / host.project] if host.project is not None else []
+        return [*map(self._path, host.more), self.user_file(host), *project]
+
+    def _path(self, template: str) -> Path:
+        return Path(template.format_map(self._folders))

@@ -1,0 +1,89 @@
+"""The gateway in each host's file, and out of it again to the byte."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mcproxy.configuration.documents import follow, parse
+from mcproxy.configuration.hosts.connecting import CannotConnect, Program, Running, connect, entry
+from mcproxy.configuration.hosts.dialects import host_servers
+from mcproxy.configuration.hosts.locations import HOSTS, Machine
+
+PROGRAM = Program("/bin/mcproxy", ("serve", "--stdio"), (("PATH", "/bin"),))
+FILES = {
+    ".json": '{\n\t// mine\n\t"theme": "dark",\n\t"%s": {\n\t\t"a": {"command": "x"}, // first\n\t},\n}\n',
+    ".toml": '# mine\nmodel = "m"\n\n[%s.a]\ncommand = "x" # first\n',
+    ".yaml": "# mine\ntheme: dark\n%s:\n    # first\n    a:\n        cmd: x\n        type: stdio\n# end\n",
+}
+
+
+def file_of(name: str) -> Path:
+    return Machine({"HOME": "/h"}, "linux").user_file(HOSTS[name])
+
+
+@pytest.mark.parametrize("name", HOSTS)
+@pytest.mark.parametrize("ending", ["\n", "\r\n"], ids=["lf", "crlf"])
+def test_the_gateway_is_put_into_a_host_s_file_and_taken_out_to_the_byte(name: str, ending: str) -> None:
+    host, path = HOSTS[name], file_of(name)
+    before = (FILES[path.suffix] % ".".join(host.servers)).replace("\n", ending)
+    done, after = connect(name, host, str(path), before, "mcproxy", entry(host, PROGRAM))
+    assert {line for line in before.split(ending) if "}" not in line} <= set(after.split(ending))
+    servers = follow(parse(after, str(path)), host.servers).members
+    assert servers["mcproxy"].plain == entry(host, PROGRAM)
+    assert done.undone(after) == before
+
+
+@pytest.mark.parametrize("name", HOSTS)
+def test_a_file_that_was_not_there_goes_again(name: str) -> None:
+    host, path = HOSTS[name], file_of(name)
+    done, after = connect(name, host, str(path), None, "mcproxy", entry(host, PROGRAM))
+    assert follow(parse(after, str(path)), (*host.servers, "mcproxy")).plain == entry(host, PROGRAM)
+    assert done.undone(after) is None
+
+
+@pytest.mark.parametrize("name", HOSTS)
+def test_an_entry_is_understood_by_what_imports_the_host_s_files(name: str) -> None:
+    host, path = HOSTS[name], file_of(name)
+    _, after = connect(name, host, str(path), None, "mcproxy", entry(host, PROGRAM))
+    (server,) = host_servers(parse(after, str(path)), Path("/p"))
+    assert server.members["command"].plain == "/bin/mcproxy"
+    assert server.members["args"].plain == ["serve", "--stdio"]
+    assert server.members["env"].plain == {"PATH": "/bin"}
+
+
+def test_what_was_changed_since_stays_when_the_gateway_is_taken_out() -> None:
+    host = HOSTS["cursor"]
+    done, after = connect("cursor", host, "mcp.json", '{"mcpServers": {}}', "mcproxy", entry(host, PROGRAM))
+    assert done.undone(after + "\n// later") == '{"mcpServers": {}}\n// later'
+    with pytest.raises(CannotConnect, match="by hand"):
+        done.undone(after.replace("/bin/mcproxy", "/usr/bin/mcproxy"))
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("cursor", {"url": "u", "headers": {"Authorization": "Bearer ${env:K}"}}),
+        ("gemini", {"httpUrl": "u", "headers": {"Authorization": "Bearer $K"}}),
+        ("codex", {"url": "u", "bearer_token_env_var": "K"}),
+        ("opencode", {"type": "remote", "enabled": True, "url": "u", "headers": {"Authorization": "Bearer {env:K}"}}),
+        ("windsurf", {"serverUrl": "u", "headers": {"Authorization": "Bearer ${env:K}"}}),
+    ],
+)
+def test_a_key_is_referred_to_as_the_host_does_it(name: str, expected: dict[str, object]) -> None:
+    assert entry(HOSTS[name], Running("u", "K")) == expected
+
+
+def test_a_key_goes_into_the_header_that_the_gateway_reads() -> None:
+    assert entry(HOSTS["cursor"], Running("u", "K", "X-Key")) == {"url": "u", "headers": {"X-Key": "${env:K}"}}
+
+
+def test_a_host_that_only_starts_programs_is_given_no_url() -> None:
+    with pytest.raises(CannotConnect, match="only starts programs"):
+        entry(HOSTS["claude-desktop"], Running("u"))
+
+
+def test_a_host_that_reads_no_variables_is_given_no_key() -> None:
+    with pytest.raises(CannotConnect, match="no key from a variable"):
+        entry(HOSTS["zed"], Running("u", "K"))
