@@ -17,7 +17,9 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from mcproxy import __version__
+from mcproxy.cli.options import Config, Json
 from mcproxy.cli.runtime import ExitCode, read_configuration, read_settings, run
+from mcproxy.cli.setup.commands import register as register_setup
 from mcproxy.configuration.problems import ConfigurationError
 
 commands = typer.Typer(
@@ -34,13 +36,6 @@ policies = typer.Typer(help="Test the access policy.", no_args_is_help=True)
 commands.add_typer(keys, name="keys")
 commands.add_typer(policies, name="policy")
 
-Config = Annotated[
-    Path | None,
-    typer.Option(
-        "--config", "-c", help="Configuration file. Default: MCPROXY_CONFIG, mcproxy.yaml here, or ~/.config/mcproxy."
-    ),
-]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 JsonArguments = Annotated[str, typer.Option("--json-args", help="The arguments as a JSON object.")]
 
 
@@ -214,23 +209,7 @@ def explain_(
     run(explain(settings, caller, endpoint, method, subject, arguments, as_json=as_json))
 
 
-@commands.command("import")
-def import_(
-    source: Annotated[
-        str, typer.Argument(help="claude, claude-code, cursor, vscode, windsurf, cline, gemini, or a file.")
-    ],
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="A new file. Default: stdout.")] = None,
-) -> None:
-    """Convert a host's servers to a configuration; secrets become ${VARIABLES}."""
-    from mcproxy.cli.output import import_summary, print_err, print_out
-    from mcproxy.configuration.hosts.importing import import_servers
-
-    imported = import_servers(source, Path.cwd())
-    if output is None:
-        print_out(imported.render().rstrip())
-    else:
-        _write_new(output, imported.render())
-    print_err(import_summary(imported, output))
+register_setup(commands)
 
 
 @commands.command()
@@ -336,11 +315,3 @@ def _pairs(arguments: Sequence[str]) -> dict[str, str]:
             raise typer.BadParameter(f"{argument!r} should be key=value", param_hint="--arg")
         pairs[key] = value
     return pairs
-
-
-def _write_new(path: Path, text: str) -> None:
-    try:
-        with path.open("x", encoding="utf-8") as file:
-            file.write(text)
-    except OSError as error:
-        raise typer.BadParameter(f"cannot write {path}: {error.strerror}", param_hint="--output") from error

@@ -12,6 +12,7 @@ from typing import Final
 from mcproxy.cli.output import print_err, print_out
 from mcproxy.cli.runtime import ExitCode
 from mcproxy.configuration.loading import Configuration
+from mcproxy.settings import Proxy
 
 TIMEOUT: Final = 2.0
 """Seconds for the gateway to answer."""
@@ -42,6 +43,19 @@ def health(configuration: Configuration, *, ready: bool) -> int:
         return ExitCode.FAILED
     print_out(text)
     return ExitCode.OK if status == http.client.OK else ExitCode.FAILED
+
+
+def listening_at(proxy: Proxy) -> str | None:
+    """The base URL of the callers' listener on this machine; None where no gateway answers there."""
+    if not proxy.port:
+        return None
+    host, encrypted = _ANY.get(proxy.host.strip("[]"), proxy.host), proxy.tls.certificate is not None
+    try:
+        status, _ = _answer(host, proxy.port, "/healthz", encrypted=encrypted)
+    except (OSError, http.client.HTTPException):
+        return None
+    shown = f"[{host}]" if ":" in host else host
+    return f"{'https' if encrypted else 'http'}://{shown}:{proxy.port}" if status == http.client.OK else None
 
 
 def _answer(host: str, port: int, path: str, *, encrypted: bool) -> tuple[int, str]:

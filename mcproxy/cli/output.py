@@ -9,7 +9,6 @@ import json
 import shlex
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
@@ -17,7 +16,6 @@ from rich.text import Text
 
 from mcproxy import __version__
 from mcproxy.cli.terminal import printable
-from mcproxy.configuration.hosts.importing import Imported
 from mcproxy.settings import Paths, Settings
 
 
@@ -71,20 +69,6 @@ def banner(url: str, settings: Settings, status_page: str | None = None) -> str:
             "",
         )
     )
-
-
-def import_summary(imported: Imported, output: Path | None) -> str:
-    """What was imported and which variables to set. Shows no values."""
-    sources = ", ".join(map(str, imported.sources))
-    lines = [f"{len(imported.servers)} servers from {sources}" + (f" written to {output}" if output else "")]
-    if imported.variables:
-        lines.append("set these variables to the values that the host's file has:")
-        lines += [f"  {name}  ({place})" for name, place in imported.variables.items()]
-    logins = [name for name, server in imported.servers.items() if "oauth" in server]
-    if logins:
-        lines.append("these want an OAuth login, which hosts do not share; log in here once:")
-        lines += [f"  mcproxy login {shlex.quote(name)}" for name in logins]
-    return "\n".join(lines)
 
 
 def _stdout() -> Console:

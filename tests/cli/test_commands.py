@@ -135,7 +135,6 @@ def test_r50_a_wrong_configuration_is_told_whole_and_exits_with_2(
         ["call", "t", "--json-args", "[]"],
         ["call", "t", "--json-args", "{"],
         ["call", "t", "--arg", "no-equals-sign"],
-        ["import", "/no/such/file.json"],
     ],
 )
 def test_a_wrong_command_line_exits_with_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
@@ -143,18 +142,6 @@ def test_a_wrong_command_line_exits_with_2(arguments: list[str], capsys: pytest.
     output = capsys.readouterr()
     assert output.out == ""
     assert output.err
-
-
-def test_import_writes_a_file_that_loads_and_tells_which_variables_to_set(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    host, output = tmp_path / "mcp.json", tmp_path / "mcproxy.yaml"
-    host.write_text(json.dumps({"servers": {"gh": {"command": "x", "env": {"GITHUB_TOKEN": SECRET}}}}))
-    assert code("import", host, "-o", output) == 0
-    told = capsys.readouterr()
-    assert "GITHUB_TOKEN  (gh: env.GITHUB_TOKEN)" in told.err
-    assert SECRET not in told.out + told.err + output.read_text()
-    assert code("import", host, "-o", output) == 2, "a file that exists is never overwritten"
 
 
 def test_check_connects_and_reports_each_upstream(config: Path) -> None:

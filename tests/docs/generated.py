@@ -25,6 +25,7 @@ import typer
 from mcproxy.cli.commands import commands
 from mcproxy.cli.runtime import ExitCode
 from mcproxy.configuration.hosts import translation
+from mcproxy.configuration.hosts.locations import HOSTS, Machine
 from mcproxy.configuration.schema import SERVER, schema
 from mcproxy.settings import UpstreamSettings
 from mcproxy.settings.differences import ADOPTED, RESTART
@@ -154,6 +155,16 @@ def host_keys(_: str) -> str:
     known = "\n".join(f"| `{key}` | {_cell(meaning)} |" for key, meaning in translation.KEYS.items())
     ignored = ", ".join(f"`{key}`" for key in sorted(translation.IGNORED))
     return f"| key | meaning here |\n|---|---|\n{known}\n\nPassed over, because they concern the host alone: {ignored}."
+
+
+def hosts(_: str) -> str:
+    """The hosts that `connect` and `import` know by name, and their files."""
+    linux = Machine({"HOME": "~"}, "linux")
+    rows = [
+        f"| `{name}` | {host.title} | {', '.join(f'`{path}`' for path in linux.files(host, Path()))} |"
+        for name, host in HOSTS.items()
+    ]
+    return "\n".join(["| name | host | files on Linux, the project's last |", "|---|---|---|", *rows])
 
 
 def reload_table(_: str) -> str:
@@ -427,6 +438,7 @@ BLOCKS: Final[dict[str, Callable[[str], str]]] = {
     "settings": settings,
     "reload": reload_table,
     "host-keys": host_keys,
+    "hosts": hosts,
     "command-table": command_table,
     "commands": command_pages,
     "exit-codes": exit_codes,

@@ -238,7 +238,8 @@ class _Writer:
         secret = client.get("secret")
         if not isinstance(secret, str) or "${" in secret:
             return client
-        return {**client, "secret": self._variable(f"{self.name}_client_secret", f"{self.name}: oauth.clientSecret")}
+        variable = self._variable(f"{self.name}_client_secret", f"{self.name}: oauth.clientSecret", secret)
+        return {**client, "secret": variable}
 
     def _arguments(self, key: str, arguments: list[object]) -> list[object]:
         written: list[object] = []

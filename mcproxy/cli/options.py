@@ -1,0 +1,16 @@
+"""Options that several commands have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Config = Annotated[
+    Path | None,
+    typer.Option(
+        "--config", "-c", help="Configuration file. Default: MCPROXY_CONFIG, mcproxy.yaml here, or ~/.config/mcproxy."
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]

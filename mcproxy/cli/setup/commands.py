@@ -1,0 +1,118 @@
+"""The command line's commands that write files: `connect`, `import`, `add`, `remove`, `enable` and `disable`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mcproxy.cli.options import Config
+from mcproxy.cli.runtime import read_configuration
+
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Write without asking.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would change, and write nothing.")]
+ServerName = Annotated[str, typer.Argument(help="The server, as the configuration names it.")]
+
+
+def register(commands: typer.Typer) -> None:
+    """Adds the commands to the command line."""
+    commands.command("connect")(_connect)
+    commands.command("import")(_import)
+    commands.command("add")(_add)
+    commands.command("remove")(_remove)
+    commands.command("enable")(_enable)
+    commands.command("disable")(_disable)
+
+
+def _connect(
+    host: Annotated[
+        str,
+        typer.Argument(
+            help="claude-code, claude-desktop, cline, codex, continue, copilot, cursor, gemini, goose, opencode, "
+            "vscode, windsurf or zed."
+        ),
+    ],
+    config: Config = None,
+    url: Annotated[
+        str | None, typer.Option(help="The URL of the endpoint. Default: that of the gateway, where it runs.")
+    ] = None,
+    stdio: Annotated[bool, typer.Option("--stdio", help="Let the host start the gateway, even where it runs.")] = False,
+    project: Annotated[
+        Path | None, typer.Option(file_okay=False, help="The folder of a project, to connect the host there alone.")
+    ] = None,
+    name: Annotated[str, typer.Option(help="The gateway's name in the host.")] = "mcproxy",
+    key_variable: Annotated[
+        str | None, typer.Option(help="The environment variable with the API key, where keys are on.")
+    ] = None,
+    undo: Annotated[bool, typer.Option("--undo", help="Take it out again.")] = False,
+    yes: Yes = False,
+    dry_run: DryRun = False,
+) -> None:
+    """Connect a host to the gateway: writes the host's own file, after a preview; --undo takes it back to the byte."""
+    from mcproxy.cli.setup import connecting
+
+    file = connecting.host_file(host, project)
+    if undo:
+        raise typer.Exit(connecting.undo(file, yes=yes, dry_run=dry_run))
+    gateway = connecting.reach(file.host, read_configuration(config), url, key_variable, stdio=stdio)
+    raise typer.Exit(connecting.put(file, name, gateway, yes=yes, dry_run=dry_run))
+
+
+def _import(
+    source: Annotated[
+        list[str],
+        typer.Argument(
+            help="Hosts or files: claude-code, claude-desktop, cline, codex, continue, copilot, cursor, gemini, goose, "
+            "opencode, vscode, windsurf, zed, or a path."
+        ),
+    ],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="A new file; secrets go into a `.env` beside it.")
+    ] = None,
+) -> None:
+    """Convert hosts' servers to a configuration; secrets become ${VARIABLES}, kept in `.env`."""
+    from mcproxy.cli.setup.importing import import_
+
+    import_(source, output)
+
+
+def _add(
+    name: Annotated[str, typer.Argument(help="The server's name.")],
+    target: Annotated[list[str], typer.Argument(help="A URL, or `--` and a command with its arguments.")],
+    config: Config = None,
+    env: Annotated[
+        list[str] | None, typer.Option("--env", help="NAME=value for a command, as often as needed.")
+    ] = None,
+    header: Annotated[
+        list[str] | None, typer.Option("--header", help="'Name: value' for a URL, as often as needed.")
+    ] = None,
+    connect: Annotated[bool, typer.Option("--connect/--no-connect", help="Connect to it first.")] = True,
+    yes: Yes = False,
+    dry_run: DryRun = False,
+) -> None:
+    """Add a server to the configuration: connects to it, shows what it offers, asks, and writes it."""
+    from mcproxy.cli.setup import adding
+
+    adding.add(config, name, target, env or [], header or [], connect=connect, yes=yes, dry_run=dry_run)
+
+
+def _remove(name: ServerName, config: Config = None, yes: Yes = False, dry_run: DryRun = False) -> None:
+    """Take a server out of the configuration."""
+    from mcproxy.cli.setup import adding
+
+    raise typer.Exit(adding.remove_server(config, name, yes=yes, dry_run=dry_run))
+
+
+def _enable(name: ServerName, config: Config = None) -> None:
+    """Switch a server on in the configuration; a gateway that runs connects to it."""
+    from mcproxy.cli.setup import adding
+
+    raise typer.Exit(adding.switch(config, name, enabled=True))
+
+
+def _disable(name: ServerName, config: Config = None) -> None:
+    """Switch a server off in the configuration; a gateway that runs takes leave of it."""
+    from mcproxy.cli.setup import adding
+
+    raise typer.Exit(adding.switch(config, name, enabled=False))

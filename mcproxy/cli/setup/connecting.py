@@ -1,0 +1,141 @@
+"""`mcproxy connect`: put the gateway into a host's own file, with a preview first, and take it out again."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from mcproxy.cli.health import listening_at
+from mcproxy.cli.output import print_err
+from mcproxy.cli.runtime import ExitCode
+from mcproxy.cli.setup.files import agreed, read, write
+from mcproxy.configuration.hosts.connecting import CannotConnect, Connection, Program, Running, connect, entry
+from mcproxy.configuration.hosts.locations import ALIASES, HOSTS, Host, Machine
+from mcproxy.configuration.loading import Configuration
+from mcproxy.configuration.problems import ConfigurationError, Problem
+from mcproxy.service.state import folder
+
+KEY_VARIABLE: Final = "MCPROXY_KEY"
+"""The variable with the caller's API key, unless another is named."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostFile:
+    """The file of a host that is changed."""
+
+    host_name: str
+    host: Host
+    path: Path
+
+    @property
+    def record(self) -> Path:
+        """Where it is kept what was done to the file."""
+        name = hashlib.sha256(str(self.path).encode()).hexdigest()[:16]
+        return folder() / "connections" / f"{self.host_name}-{name}.json"
+
+    def connection(self) -> Connection | None:
+        """What was done to it, if anything."""
+        text = read(self.record)
+        try:
+            return None if text is None else msgspec.json.decode(text, type=Connection)
+        except msgspec.DecodeError as error:
+            raise _wrong(str(self.record), f"is damaged: {error}; remove it") from error
+
+
+def host_file(name: str, project: Path | None) -> HostFile:
+    """The file of a host, the user's or that of a project. Raises ConfigurationError."""
+    known = ALIASES.get(name, name)
+    host = HOSTS.get(known)
+    if host is None:
+        raise _wrong(name, f"is no host that mcproxy knows: {', '.join(HOSTS)}")
+    if project is None:
+        return HostFile(known, host, Machine.this().user_file(host).absolute())
+    if host.project is None:
+        raise _wrong(name, f"has no file of a project: {host.title} knows the user's alone")
+    return HostFile(known, host, (project / host.project).absolute())
+
+
+def reach(
+    host: Host, configuration: Configuration, url: str | None, key_variable: str | None, *, stdio: bool
+) -> Program | Running:
+    """How the host gets to the gateway: at its URL where it runs, else by starting it."""
+    if url is None and not stdio and host.url is not None:
+        url = running_at(configuration)
+    if url is None:
+        command, *args = own_command()
+        config = str(configuration.path.absolute())
+        path = (("PATH", os.environ["PATH"]),) if "PATH" in os.environ else ()  # programs with windows have a short one
+        return Program(command, (*args, "serve", "--stdio", "--config", config), path)
+    authentication = configuration.settings.access.authentication
+    wants_key = bool(authentication.keys) and not authentication.oauth.issuers
+    return Running(url, key_variable or (KEY_VARIABLE if wants_key else None), authentication.key_header)
+
+
+def running_at(configuration: Configuration) -> str | None:
+    """The URL of the endpoint, if the gateway of this configuration runs."""
+    proxy = configuration.settings.proxy
+    base = listening_at(proxy)
+    return None if base is None else (proxy.public_url or base).rstrip("/") + proxy.paths.mcp
+
+
+def own_command() -> Sequence[str]:
+    """How this program is started from anywhere: hosts know nothing of the folder or the PATH of this shell."""
+    found = shutil.which(sys.argv[0]) or shutil.which("mcproxy")
+    return [os.path.abspath(found)] if found else [sys.executable, "-m", "mcproxy"]
+
+
+def put(file: HostFile, name: str, gateway: Program | Running, *, yes: bool, dry_run: bool) -> int:
+    """Shows the change of the file, asks, and writes it."""
+    text, done = read(file.path), file.connection()
+    original = done.undone(text) if done is not None and text is not None and done.name == name else text
+    try:
+        connection, after = connect(
+            file.host_name, file.host, str(file.path), original, name, entry(file.host, gateway)
+        )
+    except CannotConnect as error:
+        raise _wrong(file.host_name, str(error)) from error
+    if after == text:
+        print_err(f"{file.host.title} has it already: {file.path}")
+        return ExitCode.OK
+    if not agreed(file.path, text or "", after, yes=yes, dry_run=dry_run):
+        return ExitCode.OK if dry_run else ExitCode.INPUT
+    write(file.record, msgspec.json.encode(connection).decode())
+    write(file.path, after)
+    if isinstance(gateway, Running) and gateway.key_variable is not None:
+        print_err(f"{file.host.title} needs the variable {gateway.key_variable}: a key of `mcproxy keys add`")
+    print_err(f"{file.path} has it now as {name}; {file.host.title}: {file.host.restart}")
+    print_err(f"to undo: mcproxy connect {file.host_name} --undo")
+    return ExitCode.OK
+
+
+def undo(file: HostFile, *, yes: bool, dry_run: bool) -> int:
+    """Takes the gateway out of the file again."""
+    done, text = file.connection(), read(file.path)
+    if done is None or text is None:
+        print_err(f"nothing to undo: {file.path} was not changed by `mcproxy connect {file.host_name}`")
+        return ExitCode.NOT_FOUND
+    try:
+        before = done.undone(text)
+    except CannotConnect as error:
+        raise _wrong(file.host_name, str(error)) from error
+    if not agreed(file.path, text, before or "", yes=yes, dry_run=dry_run):
+        return ExitCode.OK if dry_run else ExitCode.INPUT
+    if before is None:
+        file.path.unlink()
+    else:
+        write(file.path, before)
+    file.record.unlink()
+    print_err(f"{file.path} " + ("is gone again" if before is None else f"no longer has {done.name}"))
+    return ExitCode.OK
+
+
+def _wrong(where: str, sentence: str) -> ConfigurationError:
+    return ConfigurationError([Problem(where, sentence)])
