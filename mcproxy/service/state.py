@@ -14,7 +14,8 @@ import structlog
 from mcproxy.downstream.handshake.subscriber_journal import SubscriberJournal
 from mcproxy.sealing import Sealer
 from mcproxy.settings import Settings
-from mcproxy.upstream.oauth.store import FileStore, GrantStore, MemoryStore
+from mcproxy.upstream.oauth.keyring_sealer import KeyringSealer
+from mcproxy.upstream.oauth.store import FileStore, GrantStore, MemoryStore, Seals
 
 log = structlog.get_logger()
 
@@ -56,11 +57,19 @@ def _kept(path: Path, fresh: bytes) -> bytes:
 def grant_store(settings: Settings, sealer: Sealer) -> GrantStore:
     """Where the grants of OAuth toward upstreams are kept: in a file of this user's, if there can be one."""
     try:
-        return FileStore(folder() / "grants", sealer)
+        return FileStore(folder() / "grants", _seals(settings, sealer))
     except RuntimeError as error:
         if any(spec.oauth is not None for spec in settings.upstreams):
             log.warning("logins will not survive a restart", why=str(error), remedy="set XDG_STATE_HOME")
         return MemoryStore()
+
+
+def _seals(settings: Settings, sealer: Sealer) -> Seals:
+    if settings.proxy.grant_key == "secret":
+        return sealer
+    import keyring  # an extra; the settings are valid where it is installed
+
+    return KeyringSealer(keyring, sealer)
 
 
 def subscriber_journal(settings: Settings, sealer: Sealer) -> SubscriberJournal:

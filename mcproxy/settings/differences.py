@@ -26,6 +26,7 @@ RESTART: Final = (
     "tls",
     "paths",
     "tracing",
+    "grant_key",
 )
 """Keys of `proxy` whose old values stay in force until the process restarts."""
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Annotated, Final, Literal
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, field_validator, model_validator
 
 from mcproxy.settings.section import Bytes, InvalidKey, Positive, Seconds, SecondsOrNone, Section
-from mcproxy.settings.tracing import TracingSettings
+from mcproxy.settings.tracing import TracingSettings, is_installed
 
 
 class LimitSettings(Section):
@@ -224,6 +224,11 @@ class Proxy(Section):
     Of several, as in `[new, old]`, the first encrypts and each decrypts: so it is replaced while sessions go on. If not
     set, one is generated and kept in the user's state folder.
     """
+    grant_key: Literal["secret", "keyring"] = "secret"
+    """What stored logins at upstreams are sealed under: `secret`, or a key of their own in the system's keyring.
+
+    The keyring needs `pip install mcproxy[keyring]`.
+    """
     limits: LimitSettings = LimitSettings()
     """Limits on what peers can make grow."""
     naming: Naming = Naming()
@@ -260,3 +265,10 @@ class Proxy(Section):
     """Least severe level that is logged."""
     tracing: TracingSettings = TracingSettings()
     """Traces of calls (OpenTelemetry)."""
+
+    @field_validator("grant_key")
+    @classmethod
+    def _keyring_can_be_had(cls, grant_key: str) -> str:
+        if grant_key == "keyring" and not is_installed("keyring"):
+            raise ValueError("needs a library: pip install 'mcproxy[keyring]'")
+        return grant_key

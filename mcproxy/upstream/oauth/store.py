@@ -16,7 +16,7 @@ from typing import Final, Protocol
 
 import msgspec
 
-from mcproxy.sealing import Sealer, Unsealable
+from mcproxy.sealing import Unsealable
 from mcproxy.upstream.oauth.grants import Grant, GrantKey
 from mcproxy.upstream.oauth.registration import ClientIdentity
 
@@ -93,10 +93,22 @@ class MemoryStore:
         return self._changes
 
 
+class Seals(Protocol):
+    """As `sealing.Sealer`; each method may raise StoreFailed too."""
+
+    def seal(self, purpose: str, payload: bytes) -> str: ...
+
+    def open(self, purpose: str, token: str) -> bytes:
+        """Raises Unsealable."""
+
+    def is_outdated(self, purpose: str, token: str) -> bool:
+        """Whether the token opens, and is to be sealed anew."""
+
+
 class FileStore:
     """A `GrantStore` in a file that this user alone may read (0600), sealed under the gateway's key."""
 
-    def __init__(self, path: Path, sealer: Sealer) -> None:
+    def __init__(self, path: Path, sealer: Seals) -> None:
         self._path = path
         self._sealer = sealer
 
@@ -141,7 +153,7 @@ class FileStore:
             return msgspec.json.decode(self._sealer.open(PURPOSE, sealed), type=_Contents)
         except (Unsealable, msgspec.DecodeError) as error:
             raise StoreFailed(
-                f"{self._path} was written under another key than proxy.secret, or is damaged: "
+                f"{self._path} was written under another key than the present one (proxy.secret, proxy.grant_key), or is damaged: "
                 "set the key that it was written under, or remove the file and log in again"
             ) from error
 

@@ -1,0 +1,92 @@
+"""Seals stored grants under a key that the system's keyring keeps (Keychain, Secret Service, Credential Manager).
+
+What is stored stays in the file: keyrings hold short texts. The keyring is asked when something is sealed or opened, in
+the thread that does it, since it may ask its user first.
+"""
+
+from __future__ import annotations
+
+import secrets
+from typing import Final, Protocol
+
+from mcproxy.sealing import Sealer, Unsealable
+from mcproxy.upstream.oauth.store import StoreFailed
+
+SERVICE: Final = "mcproxy"
+ENTRY: Final = "grants"
+
+
+class Keyring(Protocol):
+    """The two functions of the library `keyring` that are used. They raise what the systems behind them do."""
+
+    def get_password(self, service_name: str, username: str) -> str | None: ...
+
+    def set_password(self, service_name: str, username: str, password: str) -> None: ...
+
+
+class KeyringSealer:
+    """Implements `store.Seals`. `former` opens what was sealed before the keyring was chosen."""
+
+    def __init__(self, keyring: Keyring, former: Sealer) -> None:
+        self._keyring = keyring
+        self._former = former
+        self._sealer: Sealer | None = None
+
+    def seal(self, purpose: str, payload: bytes) -> str:
+        """Makes the key where there is none. Raises StoreFailed."""
+        sealer = self._known() or self._made()
+        return sealer.seal(purpose, payload)
+
+    def open(self, purpose: str, token: str) -> bytes:
+        """Raises Unsealable, and StoreFailed where the keyring gives no answer."""
+        sealer = self._known()
+        if sealer is not None:
+            try:
+                return sealer.open(purpose, token)
+            except Unsealable:
+                pass
+        return self._former.open(purpose, token)
+
+    def is_outdated(self, purpose: str, token: str) -> bool:
+        """True for what the former secret opens, and the key of the keyring does not."""
+        sealer = self._known()
+        try:
+            if sealer is not None:
+                sealer.open(purpose, token)
+                return False
+        except Unsealable:
+            pass
+        try:
+            self._former.open(purpose, token)
+        except Unsealable:
+            return False
+        return True
+
+    def _known(self) -> Sealer | None:
+        """Under the key that the keyring holds; None where it holds none."""
+        if self._sealer is None:
+            key = self._asked()
+            self._sealer = None if key is None else Sealer(key.encode())
+        return self._sealer
+
+    def _made(self) -> Sealer:
+        try:
+            self._keyring.set_password(SERVICE, ENTRY, secrets.token_urlsafe(32))
+        except Exception as error:
+            raise _unusable(error) from error
+        made = self._known()
+        if made is None:
+            raise StoreFailed("the system's keyring forgets what it is given: choose another backend")
+        return made
+
+    def _asked(self) -> str | None:
+        try:
+            return self._keyring.get_password(SERVICE, ENTRY)
+        except Exception as error:
+            raise _unusable(error) from error
+
+
+def _unusable(error: Exception) -> StoreFailed:
+    """Backends raise what their systems do: the one thing to say is that none can be used."""
+    why = " ".join(str(error).split())[:200] or type(error).__name__
+    return StoreFailed(f"the system's keyring cannot be used ({why}): unlock it, or set proxy.grant_key to secret")
