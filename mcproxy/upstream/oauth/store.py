@@ -153,8 +153,8 @@ class FileStore:
             return msgspec.json.decode(self._sealer.open(PURPOSE, sealed), type=_Contents)
         except (Unsealable, msgspec.DecodeError) as error:
             raise StoreFailed(
-                f"{self._path} was written under another key than the present one (proxy.secret, proxy.grant_key), or is damaged: "
-                "set the key that it was written under, or remove the file and log in again"
+                f"{self._path} was written under another key than the present one (proxy.secret, proxy.grant_key), "
+                "or is damaged: set the key that it was written under, or remove the file and log in again"
             ) from error
 
     def _sealed(self) -> str | None:
