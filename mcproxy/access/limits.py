@@ -2,6 +2,9 @@
 
 A call is admitted by all limits that are about it or counts towards none. Each costs the same however many callers
 there are, and what is kept of callers is bounded. Waits for nothing: what is too much is refused at once.
+
+With a ledger, several processes share the counts. Each still counts for itself, and goes by that alone, with its part
+of each limit, while the ledger is away.
 """
 
 from __future__ import annotations
@@ -10,12 +13,13 @@ import fnmatch
 import math
 import re
 from collections import OrderedDict
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal, assert_never
 
 import msgspec
 
+from mcproxy.access.reservations import CounterKey, Ledger, Measure, Reservation
 from mcproxy.call.identity import Principal
 from mcproxy.settings.access.limits import Allowance, RateLimit, RateLimits
 
@@ -26,15 +30,20 @@ ANY_MOMENT: Final = 1.0
 SWEEP: Final = 1.0
 """Seconds between two sweeps of idle counters."""
 
-CounterKey = tuple[str, ...]
-"""A limit's name, and what it counts apart."""
+
+MAX_WAITS: Final = 8
+"""How often a call waits for the ledger: once for each limit that is about it, and where another call was faster."""
 
 
 class Exceeded(Exception):
-    """A limit is exhausted. `retry_after` is in seconds."""
+    """A limit is exhausted. `retry_after` is in seconds.
 
-    def __init__(self, limit: str, sentence: str, retry_after: float) -> None:
+    `lacking` is what this process has not reserved yet, and may try to; None where that is known to be in vain.
+    """
+
+    def __init__(self, limit: str, sentence: str, retry_after: float, lacking: Reservation | None = None) -> None:
         super().__init__(sentence)
+        self.lacking = lacking
         self.limit = limit
         self.sentence = sentence
         self.retry_after = retry_after
@@ -75,10 +84,15 @@ class _Count(msgspec.Struct):
     today: int = 0
     full_at: float = -math.inf
     """When its bucket will be full again, had it no more calls: all that a bucket is (as in GCRA)."""
+    reserved: dict[Measure, Reservation] | None = None
+    """The parts of this process, where several share the count."""
 
     def is_idle(self, now: float, day: float) -> bool:
         """Whether it equals a new counter."""
-        return self.full_at <= now and not self.running and not (self.today and self.day == day)
+        if self.full_at > now or self.running or (self.today and self.day == day):
+            return False
+        reserved = () if self.reserved is None else self.reserved.values()
+        return not any(reservation.waiting or reservation.closed_until > now for reservation in reserved)
 
 
 class _Charge(msgspec.Struct):
@@ -90,10 +104,32 @@ class _Charge(msgspec.Struct):
     daily: int | None
     rate: float | None
     burst: int
+    exact: bool
+    fail: Literal["divide", "closed"]
 
     @property
     def limit(self) -> str:
         return self.key[0]
+
+    @property
+    def measures(self) -> Iterator[tuple[Measure, int]]:
+        """What is counted, each with its limit."""
+        if self.at_once is not None:
+            yield Measure.AT_ONCE, self.at_once
+        if self.daily is not None:
+            yield Measure.DAILY, self.daily
+        if self.rate is not None:
+            yield Measure.RATE, self.burst
+
+    def part(self, members: int) -> _Charge:
+        """The same of one of so many processes."""
+        return msgspec.structs.replace(
+            self,
+            at_once=None if self.at_once is None else max(1, self.at_once // members),
+            daily=None if self.daily is None else max(1, self.daily // members),
+            rate=None if self.rate is None else self.rate / members,
+            burst=max(1, self.burst // members),
+        )
 
 
 class Admission(msgspec.Struct, frozen=True):
@@ -119,7 +155,8 @@ _Account = tuple[str, frozenset[str], str, str | None]
 class Limits:
     """`now` is steady, in seconds; `utc` is the Unix time."""
 
-    def __init__(self, rates: RateLimits) -> None:
+    def __init__(self, rates: RateLimits, ledger: Ledger | None = None) -> None:
+        self._ledger = ledger
         self._counts: OrderedDict[CounterKey, _Count] = OrderedDict()
         """In the order of their last use."""
         self._apart: dict[CounterKey, _Count] = {}
@@ -134,9 +171,43 @@ class Limits:
         self._max_keys = rates.max_keys
         self._rules = [_LimitRule(name, limit, *_patterns(limit)) for name, limit in rates.rules.items()]
         self._bills: OrderedDict[_Account, _Bill] = OrderedDict()
+        for count in (*self._counts.values(), *self._apart.values()):
+            for reservation in (count.reserved or {}).values():
+                reservation.limit = 0  # the next call says what it is now
 
     def __bool__(self) -> bool:
         return bool(self._rules)
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether several processes share the counts: then calls are admitted by `admit_shared`."""
+        return self._ledger is not None
+
+    async def admit_shared(
+        self,
+        caller: Principal,
+        upstream: str,
+        tool: str | None,
+        clock: Callable[[], float],
+        calendar: Callable[[], float],
+        *,
+        resumes: bool = False,
+    ) -> Admission:
+        """As `admit`. Waits for the ledger where a limit is `exact`, or what was reserved in advance is used up."""
+        assert self._ledger is not None
+        for _ in range(MAX_WAITS):
+            try:
+                return self.admit(caller, upstream, tool, clock(), calendar(), resumes=resumes)
+            except Exceeded as exceeded:
+                lacking = exceeded.lacking
+                if lacking is None:
+                    raise
+            lacking.waiting += 1
+            try:
+                await self._ledger.reserve(lacking)
+            finally:
+                lacking.waiting -= 1
+        return self.admit(caller, upstream, tool, clock(), calendar(), resumes=resumes)
 
     def admit(
         self, caller: Principal, upstream: str, tool: str | None, now: float, utc: float, *, resumes: bool = False
@@ -146,19 +217,25 @@ class Limits:
         With `resumes` it goes on with a call that runs already, and counts as another request, but not as another call.
         `upstream` is empty where it is for none in particular; `tool` is its upstream's own name of it.
         """
-        day = utc // DAY
+        day, ledger = utc // DAY, self._ledger
         account = (caller.name, caller.roles, upstream, tool)
         bill = self._bills.get(account) or self._billed(account, caller)
         for charge in bill.charges:
             if not charge.count.kept:
                 charge.count = self._count(charge.key)
-            _check(charge, now, utc, day, resumes)
+            if ledger is None:
+                _check(charge, now, utc, day, resumes)
+            else:
+                self._check_shared(ledger, charge, now, utc, resumes)
         for charge in bill.charges:
             if charge.count.kept:
                 self._counts.move_to_end(charge.key)
             else:
                 self._keep(charge)
-            _take(charge, now, day, resumes)
+            if ledger is None:
+                _take(charge, now, day, resumes)
+            else:
+                self._take_shared(ledger, charge, now, day, resumes)
         if now - self._swept >= SWEEP or len(self._counts) > self._max_keys:
             self._sweep(now, day)
         return _NOTHING if resumes else bill.grant
@@ -167,13 +244,83 @@ class Limits:
         for charge in grant.running:
             count = charge.count
             count.running -= 1
+            if self._ledger is not None:
+                self._give_back(self._ledger, count)
             if not count.running and not count.kept:
                 del self._apart[charge.key]
+                self._end_reservations(count)
+
+    def _check_shared(self, ledger: Ledger, charge: _Charge, now: float, utc: float, resumes: bool) -> None:
+        """Raises Exceeded."""
+        if ledger.is_away:
+            if charge.fail == "closed":
+                raise Exceeded(charge.limit, "what other replicas counted cannot be known at the moment", ANY_MOMENT)
+            _check(charge.part(ledger.members), now, utc, utc // DAY, resumes)
+            return
+        _check(charge, now, utc, utc // DAY, resumes)
+        for reservation, limit in self._reservations(charge, utc // DAY, resumes):
+            if not reservation.has_room(limit, now):
+                if not charge.count.kept:
+                    self._keep(charge)  # who asks again finds the same reservation
+                    if len(self._counts) > self._max_keys:
+                        self._sweep(now, utc // DAY)
+                raise _exhausted(charge, reservation, limit, now, utc)
+
+    def _take_shared(self, ledger: Ledger, charge: _Charge, now: float, day: float, resumes: bool) -> None:
+        _take(charge.part(ledger.members) if ledger.is_away else charge, now, day, resumes)
+        for reservation, _ in self._reservations(charge, day, resumes):
+            reservation.used += 1
+            if reservation.is_wanting:
+                ledger.ask(reservation)
+
+    def _give_back(self, ledger: Ledger, count: _Count) -> None:
+        """Ends one of the calls at once that this process has reserved."""
+        reservation = (count.reserved or {}).get(Measure.AT_ONCE)
+        if reservation is not None:
+            reservation.used -= 1
+            if reservation.is_wanting:
+                ledger.ask(reservation)
+
+    def _reservations(self, charge: _Charge, day: float, resumes: bool) -> list[tuple[Reservation, int]]:
+        """What this process has reserved of the counts that a call takes from, each with the limit for its caller."""
+        reserved = charge.count.reserved
+        if reserved is None:
+            reserved = charge.count.reserved = {}
+        found: list[tuple[Reservation, int]] = []
+        for measure, limit in charge.measures:
+            if resumes and measure is Measure.AT_ONCE:
+                continue
+            window = day if measure is Measure.DAILY else 0
+            reservation = reserved.get(measure)
+            if reservation is None or reservation.window != window:
+                reservation = reserved[measure] = self._renewed(reservation, charge.key, measure, window)
+            if limit > reservation.limit:
+                reservation.set_limit(limit, charge.rate or 0, exact=charge.exact)
+            found.append((reservation, limit))
+        return found
+
+    def _renewed(self, earlier: Reservation | None, key: CounterKey, measure: Measure, window: float) -> Reservation:
+        assert self._ledger is not None
+        if earlier is not None:
+            self._end_reservation(earlier)
+        return Reservation(key, measure, self._ledger.name(), window)
+
+    def _end_reservations(self, count: _Count) -> None:
+        reserved, count.reserved = count.reserved, None
+        for reservation in (reserved or {}).values():
+            self._end_reservation(reservation)
+
+    def _end_reservation(self, reservation: Reservation) -> None:
+        assert self._ledger is not None
+        reservation.is_over = True
+        self._ledger.ask(reservation)
 
     def _billed(self, account: _Account, caller: Principal) -> _Bill:
         _, _, upstream, tool = account
         rules = [rule for rule in self._rules if rule.concerns(upstream, tool)]
-        charges = tuple(_charge(rule.key(caller, upstream, tool), rule.allowance(caller.roles)) for rule in rules)
+        charges = tuple(
+            _charge(rule.key(caller, upstream, tool), rule.allowance(caller.roles), rule.limit) for rule in rules
+        )
         bill = _Bill(charges, Admission(tuple(charge for charge in charges if charge.at_once is not None)))
         self._bills[account] = bill
         if len(self._bills) > self._max_keys:
@@ -197,23 +344,55 @@ class Limits:
             count.kept = False
             if count.running:
                 self._apart[key] = count
+            else:
+                self._end_reservations(count)
 
 
-def _charge(key: CounterKey, allowed: Allowance) -> _Charge:
+def _charge(key: CounterKey, allowed: Allowance, limit: RateLimit) -> _Charge:
     burst = 0 if allowed.rate is None else _burst(allowed)
-    return _Charge(key, _Count(), allowed.at_once, allowed.daily, allowed.rate, burst)
+    return _Charge(key, _Count(), allowed.at_once, allowed.daily, allowed.rate, burst, limit.exact, limit.fail)
 
 
 def _check(charge: _Charge, now: float, utc: float, day: float, resumes: bool) -> None:
     """Raises Exceeded."""
     count, at_once, daily, rate, burst = charge.count, charge.at_once, charge.daily, charge.rate, charge.burst
     if at_once is not None and count.running >= at_once and not resumes:
-        raise Exceeded(charge.limit, f"at most {at_once} calls at once", ANY_MOMENT)
+        raise _exceeded(charge, Measure.AT_ONCE, ANY_MOMENT)
     if daily is not None and count.today >= daily and count.day == day:
-        raise Exceeded(charge.limit, f"at most {daily} calls a day (UTC)", DAY - utc % DAY)
+        raise _exceeded(charge, Measure.DAILY, DAY - utc % DAY)
     # How long until the bucket holds a call.
     if rate is not None and (wait := count.full_at - now - (burst - 1) / rate) > 0:
-        raise Exceeded(charge.limit, f"at most {burst} calls at a time, and {_said(rate)}", wait)
+        raise _exceeded(charge, Measure.RATE, wait)
+
+
+def _exceeded(charge: _Charge, measure: Measure, wait: float) -> Exceeded:
+    match measure:
+        case Measure.AT_ONCE:
+            return Exceeded(charge.limit, f"at most {charge.at_once} calls at once", wait)
+        case Measure.DAILY:
+            return Exceeded(charge.limit, f"at most {charge.daily} calls a day (UTC)", wait)
+        case Measure.RATE:
+            assert charge.rate is not None
+            return Exceeded(charge.limit, f"at most {charge.burst} calls at a time, and {_said(charge.rate)}", wait)
+        case _:
+            assert_never(measure)
+
+
+def _exhausted(charge: _Charge, reservation: Reservation, limit: int, now: float, utc: float) -> Exceeded:
+    """This process has reserved no more."""
+    match reservation.measure:
+        case Measure.DAILY:
+            wait = DAY - utc % DAY
+        case Measure.RATE:
+            assert charge.rate is not None
+            wait = max(reservation.closed_until - now, 1 / charge.rate)
+        case Measure.AT_ONCE:
+            wait = ANY_MOMENT
+        case _:
+            assert_never(reservation.measure)
+    exceeded = _exceeded(charge, reservation.measure, wait)
+    exceeded.lacking = reservation if reservation.is_open(limit, now) else None
+    return exceeded
 
 
 def _take(charge: _Charge, now: float, day: float, resumes: bool) -> None:

@@ -13,6 +13,7 @@ import anyio
 
 from mcproxy.access.audit import AuditLog
 from mcproxy.access.limits import Limits
+from mcproxy.access.reservations import Ledger
 from mcproxy.call.calls import Call, Failed, Handler, Outcome
 from mcproxy.call.clients import Audience, Listener
 from mcproxy.call.errors import McpError, Party
@@ -72,6 +73,7 @@ class Gateway:
         audit: AuditLog | None = None,
         traces: Traces | None = None,
         login_pages: LoginPages | None = None,
+        ledger: Ledger | None = None,
     ) -> None:
         self._metrics = metrics
         self._sealer = sealer
@@ -80,7 +82,7 @@ class Gateway:
         self._traces = traces
         self._supervised = dict(upstreams)
         self.audit = audit or AuditLog(settings.access.audit, metrics)
-        self._limits = Limits(settings.access.limits)
+        self._limits = Limits(settings.access.limits, ledger)
         self._catalogue = catalogue = Catalogue(*rules_of(settings))
         self._task_ids = task_ids = TaskIds(catalogue, sealer)
         self._task_registry = TaskRegistry(settings.proxy.limits.max_tasks_per_session)

@@ -173,6 +173,8 @@ def limited(
     transport, which lets its `data` and any `Retry-After` go.
     """
 
+    is_shared = limits.is_shared
+
     def stage(handler: Handler) -> Handler:
         async def limiting(call: Call) -> Outcome:
             row = call.row
@@ -180,10 +182,12 @@ def limited(
                 return await handler(call)
             subject = call.notes.subject or subject_of(call)
             tool = subject.own if subject.upstream and subject.kind is _TOOLS else None
+            caller, again = call.caller.principal, resumes(call)
             try:
-                grant = limits.admit(
-                    call.caller.principal, subject.upstream, tool, clock(), calendar(), resumes=resumes(call)
-                )
+                if is_shared:
+                    grant = await limits.admit_shared(caller, subject.upstream, tool, clock, calendar, resumes=again)
+                else:
+                    grant = limits.admit(caller, subject.upstream, tool, clock(), calendar(), resumes=again)
             except Exceeded as exceeded:
                 metrics.limited.labels(subject.upstream, exceeded.limit).inc()
                 raise _too_much(exceeded) from exceeded

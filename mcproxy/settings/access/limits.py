@@ -42,7 +42,8 @@ class Allowance(Section):
     at_once: Positive | None = None
     """Calls at once, those included that wait for answers of their clients."""
     daily: Positive | None = None
-    """Calls per day (UTC), counted in memory: a restart, and each replica, starts at zero."""
+    """Calls per day (UTC). Counted in memory, so that a restart starts at zero, unless replicas share their counts
+    (`cluster`)."""
 
     @model_validator(mode="after")
     def _burst_needs_a_rate(self) -> Allowance:
@@ -60,6 +61,11 @@ class RateLimit(Allowance):
     """Globs of upstream names whose calls count."""
     tools: tuple[Glob, ...] | None = None
     """Globs of tools, in their upstreams' own names, whose calls count. If not given, every request counts."""
+    exact: bool = False
+    """With `cluster`: ask the shared count before each call, which costs a round trip to Redis. Otherwise each replica
+    reserves a hundredth of the limit in advance, and all together may exceed it by as much for each replica."""
+    fail: Literal["divide", "closed"] = "divide"
+    """With `cluster`, while Redis is away: `divide` the limit by the live replicas, or refuse calls (`closed`)."""
     roles: dict[str, Allowance] = Field(default_factory=dict)
     """Other allowances by role. A caller with several of these roles gets the most generous value of each."""
 

@@ -1,0 +1,248 @@
+"""The counts of limits that replicas share, in the store: what each replica reserves of them, off the way of calls.
+
+One task asks for all that is wanted, in one script and once every few milliseconds. While the store is away nothing
+waits for it: `is_away` says so, and limits go by what each replica counts itself. What was used is told later.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import math
+import time
+from collections.abc import Callable, Collection, Iterable, Sequence
+from importlib import resources
+from typing import Final
+
+import anyio
+import structlog
+
+from mcproxy.access.reservations import RETRY, CounterKey, Measure, Reservation
+from mcproxy.cluster.store.protocol import Argument, Memory, Script, ScriptResult, Store, StoreUnavailable
+from mcproxy.concurrency.clock import Clock
+from mcproxy.concurrency.wakeup import Wakeup
+
+PACE: Final = 0.01
+"""Seconds between two requests, so that many calls are one request; a call that waits is not kept."""
+BATCH: Final = 100
+"""Counts in one request."""
+AWAY: Final = 0.5
+"""Seconds until a store that did not answer is asked again."""
+CLOSE_TIMEOUT: Final = 1.0
+"""Seconds to give back, at the end, what was reserved and not used."""
+MAX_WANTED: Final = 100_000
+"""Reservations that wait to be asked for; beyond it, what is over is not given back."""
+
+log = structlog.get_logger()
+
+
+class SharedLedger:
+    """Implements `access.reservations.Ledger`. `own` is this replica's name, and `live` says those of all that live."""
+
+    def __init__(
+        self, store: Store, own: str, live: Callable[[], Collection[str]], clock: Clock = time.monotonic
+    ) -> None:
+        self._store = store
+        self._own = own
+        self._live = live
+        self._clock = clock
+        self._numbers = itertools.count()
+        self._wanted: dict[Reservation, anyio.Event | None] = {}
+        """With what is set when the store has answered, where a call waits for that."""
+        self._known: dict[str, Reservation] = {}
+        """Those of which the store knows."""
+        self._asked = Wakeup()
+        self._urgent = Wakeup()
+        self._is_requesting = False
+        self.is_away = False
+
+    @property
+    def is_asking(self) -> bool:
+        """Whether anything is wanted that the store has not answered yet, and may be asked now."""
+        now = self._clock()
+        return self._is_requesting or any(wanted.is_due(now) for wanted in self._wanted)
+
+    @property
+    def members(self) -> int:
+        return len({self._own, *self._live()})
+
+    def name(self) -> str:
+        return f"{self._own}:{next(self._numbers)}"
+
+    def ask(self, reservation: Reservation) -> None:
+        if reservation in self._wanted:
+            return
+        if reservation.is_over and (not reservation.granted or len(self._wanted) >= MAX_WANTED):
+            self._known.pop(reservation.id, None)
+            return
+        self._wanted[reservation] = None
+        self._asked.notify_all()
+        if reservation.is_urgent:
+            self._urgent.notify_all()
+
+    async def reserve(self, reservation: Reservation) -> None:
+        if self.is_away or reservation.granted >= reservation.needed or self._clock() < reservation.retry_at:
+            return
+        self.ask(reservation)
+        answered = self._wanted[reservation] or anyio.Event()
+        self._wanted[reservation] = answered
+        await answered.wait()
+
+    async def run(self) -> None:
+        """Asks for what is wanted until cancelled, then gives back what was not used."""
+        try:
+            while True:
+                await self._round()
+        finally:
+            with anyio.move_on_after(CLOSE_TIMEOUT, shield=True):
+                await self._close()
+
+    async def _round(self) -> None:
+        now = self._clock()
+        due = list(itertools.islice((wanted for wanted in self._wanted if wanted.is_due(now)), BATCH))
+        if not due:
+            earliest = min((wanted.retry_at for wanted in self._wanted), default=math.inf)
+            with anyio.move_on_after(earliest - now):
+                await self._asked.wait()
+            return
+        answered = [event for event in map(self._wanted.pop, due) if event is not None]
+        self._is_requesting = True
+        try:
+            await self._ask_for(due)
+        except StoreUnavailable as error:
+            self._lost(due, error)
+        finally:
+            self._is_requesting = False
+            for event in answered:
+                event.set()
+        if self.is_away:
+            await anyio.sleep(AWAY)
+        elif not any(wanted.is_urgent and wanted.is_due(now) for wanted in self._wanted):
+            with anyio.move_on_after(PACE):
+                await self._urgent.wait()
+
+    async def _ask_for(self, due: Sequence[Reservation]) -> None:
+        """Raises StoreUnavailable."""
+        live = sorted({self._own, *self._live()})
+        arguments: list[Argument] = [len(live), *live]
+        wanted = [reservation.wanted for reservation in due]
+        for reservation in due:
+            arguments += _arguments(reservation)
+        keys = [_key(reservation) for reservation in due]
+        answers = await self._store.run(RESERVE, keys, arguments)
+        assert isinstance(answers, list)
+        now = self._clock()
+        for reservation, asked, answer in zip(due, wanted, answers, strict=True):
+            granted, others, wait = _numbers(answer)
+            reservation.settle(granted, asked, others, _wait(reservation.measure, wait / 1000), now)
+            if reservation.is_over:
+                self._known.pop(reservation.id, None)
+            else:
+                self._known[reservation.id] = reservation
+        if self.is_away:
+            self.is_away = False
+            log.info("limits are counted over all replicas again")
+
+    def _lost(self, due: Iterable[Reservation], error: StoreUnavailable) -> None:
+        for reservation in due:
+            self._wanted.setdefault(reservation, None)
+        if not self.is_away:
+            self.is_away = True
+            log.warning("limits are counted by each replica for itself: the shared counts are away", why=str(error))
+
+    async def _close(self) -> None:
+        for reservation in self._known.values():
+            reservation.is_over = True
+            self._wanted.setdefault(reservation, None)
+        try:
+            while self._wanted:
+                due = list(itertools.islice(self._wanted, BATCH))
+                for reservation in due:
+                    del self._wanted[reservation]
+                await self._ask_for(due)
+        except StoreUnavailable as error:
+            log.info("what was reserved of limits could not be given back", why=str(error))
+
+
+def _key(reservation: Reservation) -> str:
+    """All keys are in one slot of a Redis Cluster, so that one script can change many."""
+    return f"{{limits}}:{reservation.measure.value}:{_digest(reservation.key)}:{reservation.window:.0f}"
+
+
+def _digest(key: CounterKey) -> str:
+    """The names of callers stand in no key."""
+    return hashlib.blake2b(json.dumps(key).encode(), digest_size=16).hexdigest()
+
+
+def _arguments(reservation: Reservation) -> list[Argument]:
+    r = reservation
+    return [r.measure.value, r.id, r.used, r.granted, r.needed, r.wanted, r.limit, r.rate, int(r.is_over)]
+
+
+_PER_KEY: Final = 9
+"""What `_arguments` returns."""
+
+
+def _numbers(answer: ScriptResult) -> list[int]:
+    assert isinstance(answer, list)
+    return [number for number in answer if isinstance(number, int)]
+
+
+def _wait(measure: Measure, wait: float) -> float:
+    """In how many seconds there will be more, where nothing is left."""
+    match measure:
+        case Measure.RATE:
+            return wait
+        case Measure.DAILY:
+            return math.inf
+        case Measure.AT_ONCE:
+            return RETRY
+
+
+def _reserve(held: Memory, keys: Sequence[str], arguments: Sequence[Argument], now: float) -> ScriptResult:
+    """What `reserve.lua` does, in a store in memory; a count is a JSON object."""
+    members = int(arguments[0])
+    live, rest = arguments[1 : 1 + members], arguments[1 + members :]
+    answers: list[ScriptResult] = []
+    for index, key in enumerate(keys):
+        measure, id, *numbers = rest[index * _PER_KEY : (index + 1) * _PER_KEY]
+        used, granted, needed, wanted, limit, rate, over = (float(number) for number in numbers)
+        count = json.loads(held.get(key, b"{}"))
+        parts: dict[str, float] = count.setdefault("parts", {})
+        interval, full, others = 0.0, 0.0, 0.0
+        if measure == "at_once":
+            mine = 0.0
+            others = sum(part for name, part in parts.items() if name != id and name.partition(":")[0] in live)
+            left = limit - others
+        else:
+            mine = parts.get(str(id), granted)
+            total = count.get("total", 0) + (0 if id in parts else granted)
+            left = limit - total
+            if measure == "rate":
+                interval, full = 1 / rate, max(now, count.get("full", now))
+                left = math.floor(limit - (full - now) / interval + 1e-6)
+        fresh = _share(mine, left, used, needed, wanted, members)
+        if measure == "daily":
+            count["total"], others = total + fresh - mine, total - mine
+        elif measure == "rate":
+            count["full"] = full = full + (fresh - mine) * interval
+        parts[str(id)] = fresh
+        if over:
+            del parts[str(id)]
+        held[key] = json.dumps(count).encode()
+        wait = max(0.0, full - now - (limit - 1) * interval) if measure == "rate" else 0.0
+        answers.append([int(fresh), int(others), math.ceil(wait * 1000)])
+    return answers
+
+
+def _share(mine: float, left: float, used: float, needed: float, wanted: float, members: int) -> float:
+    """How many one replica may have in all, which has `mine`, where `left` are not reserved."""
+    if wanted <= mine:
+        return max(used, wanted)
+    required = max(mine, min(needed, mine + max(left, 0)))
+    rest = left - (required - mine)
+    return max(used, required + max(0.0, min(wanted - required, max(min(rest, 1.0), rest // members))))
+
+
+RESERVE: Final = Script((resources.files(__package__) / "reserve.lua").read_text(), _reserve)
