@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Final
+from typing import ClassVar, Final, get_args
 
 from mcproxy.call.clients import Listener
-from mcproxy.call.upstreams import Connected, Disconnected, Retired, Upstream, UpstreamEvent
+from mcproxy.call.upstreams import Upstream, UpstreamChanged, UpstreamEvent
 from mcproxy.settings import Settings
 
 
@@ -25,8 +25,8 @@ class Reconfiguration:
     """Those that are the same objects as before a reload: their links go on."""
 
 
-LINK_EVENTS: Final = frozenset({Connected, Disconnected, Retired})
-"""The kinds of events that are about a link itself."""
+LINK_EVENTS: Final[frozenset[type]] = frozenset(get_args(UpstreamEvent)) - {UpstreamChanged}
+"""The types of events that are about a link itself."""
 
 
 class Component:

@@ -11,7 +11,7 @@ import pytest
 
 from mcproxy.call.calls import Call, InputRequired, Outcome
 from mcproxy.call.clients import Change, InputRequest, ListChanged, ResourceUpdated
-from mcproxy.call.upstreams import Connected, Disconnected, PushChannel, Retired, UnannouncedLists
+from mcproxy.call.upstreams import PushChannel, UnannouncedLists, UpstreamChanged, UpstreamEvent
 from mcproxy.gateway.component import Component
 from mcproxy.protocol.eras import LATEST
 from mcproxy.protocol.jsonrpc import LIMIT_EXCEEDED, raw
@@ -145,7 +145,7 @@ async def test_a_parked_call_that_its_upstream_ends_leaves_its_place_among_the_c
 def test_every_kind_of_upstream_event_is_heeded_and_every_section_that_components_go_by_exists() -> None:
     components = Component.__subclasses__()
     heeded = frozenset[type]().union(*(component.heeds for component in components))
-    assert heeded == {Connected, Disconnected, Retired, PushChannel, UnannouncedLists, *get_args(Change)}
+    assert heeded == {*get_args(UpstreamEvent), PushChannel, UnannouncedLists, *get_args(Change)} - {UpstreamChanged}
     assert frozenset[str]().union(*(component.goes_by for component in components)) <= Settings.model_fields.keys()
 
 
