@@ -97,6 +97,7 @@ class InputBridge(Component):
     """`bridged` is its `Stage`. Parks calls while `run` does."""
 
     goes_by = frozenset({"proxy"})
+    heeds = LoginRequests.heeds
 
     def __init__(
         self,

@@ -82,6 +82,8 @@ class _LoginAnswer(msgspec.Struct):
 class LoginRequests(Component):
     """`awaits` tells whether the owner of a link has still to log in."""
 
+    heeds = frozenset({LoginAwaited})
+
     def __init__(
         self,
         pages: LoginPages,
