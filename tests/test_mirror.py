@@ -18,6 +18,7 @@ SCENARIOS: Final = {
     "configuration/test_cluster.py": "one section of a configuration through all that reads it",
     "configuration/test_oauth.py": "one section of a configuration through all that reads it",
     "downstream/test_sdk.py": "the official SDK's clients, over each transport",
+    "gateway/test_argument_overrides.py": "overridden arguments, through all of the gateway",
     "gateway/test_credentials.py": "callers with credentials of their own, through all of the gateway",
     "gateway/test_isolation.py": "two principals, through all of the gateway",
     "gateway/test_model.py": "the gateway against a model of it",

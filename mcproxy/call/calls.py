@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from mcproxy.call.clients import Client, InputRequest, Listener
 from mcproxy.call.errors import McpError, Party, Reason
-from mcproxy.call.identity import Caller, LinkOwner
+from mcproxy.call.identity import Caller, LinkOwner, Principal
 from mcproxy.protocol.jsonrpc import ErrorObject, Params, RequestId
 from mcproxy.protocol.methods import Kind, Method
 from mcproxy.settings.access.policy import Effect
@@ -55,6 +55,8 @@ class CallSubject(msgspec.Struct, frozen=True):
     """What the policy says of it; None where that hangs on arguments, or nobody has asked yet."""
     judge: Callable[[Params], Decision] | None = None
     """What the policy says of it with certain arguments, where somebody has asked."""
+    final: Callable[[Params, Principal], Params] | None = None
+    """Makes a caller's arguments those that the upstream gets, where they are others. Raises McpError."""
 
 
 class Notes(msgspec.Struct, eq=False):

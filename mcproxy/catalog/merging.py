@@ -16,6 +16,7 @@ from msgspec import Raw
 
 from mcproxy.call.identity import Caller
 from mcproxy.call.upstreams import ServerIdentity
+from mcproxy.catalog.arguments import INPUT_SCHEMA, ArgumentRules, UnsupportedSchema, overridden
 from mcproxy.catalog.freshness import Freshness
 from mcproxy.catalog.naming import Layout, NameTable, RefusedEntry, Renamed, Space, name_table, to_all
 from mcproxy.catalog.rewriting import Rewriter
@@ -35,6 +36,7 @@ from mcproxy.protocol.jsonrpc import (
 )
 from mcproxy.protocol.methods import Kind
 from mcproxy.protocol.tasks import Support, extensions, shared, support, with_extensions, without_support
+from mcproxy.settings.upstream import ToolOverride
 
 OUTPUT_SCHEMA: Final = "outputSchema"
 _NAMED: Final = frozenset({Kind.TOOLS, Kind.PROMPTS})
@@ -117,6 +119,8 @@ class Shown:
     """What stateless clients send in headers too; a tool's alone."""
     is_login: bool = False
     """Whether it is the gateway's own tool, by which a caller logs in at the upstream."""
+    arguments: ArgumentRules | None = field(default=None, compare=False)
+    """What becomes of callers' arguments, where the settings override any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,12 +243,16 @@ def expose(space: Space, kind: Kind, listing: Listing, *, tasks: bool = False) -
     keys = [entry.key for entry in visible]
     names = name_table(space, kind, keys) if kind in _NAMED else _uri_table(space, kind, keys)
     rewriter = Rewriter(space.expose_uri)
-    shown = (
-        _shown(space, kind, rewriter, names.exposed[entry.key], entry, tasks=tasks)
-        for entry in visible
-        if entry.key in names.exposed
-    )
-    return Exposure(tuple(shown), names.renamed, (*listing.refused, *names.refused))
+    shown: list[Shown] = []
+    refused = [*listing.refused, *names.refused]
+    for entry in visible:
+        if entry.key in names.exposed:
+            try:
+                shown.append(_shown(space, kind, rewriter, names.exposed[entry.key], entry, tasks=tasks))
+            except UnsupportedSchema as why:
+                sentence = f"its arguments cannot be as tools.overrides says: {why}"
+                refused.append(RefusedEntry(space.upstream, kind, entry.key, sentence))
+    return Exposure(tuple(shown), names.renamed, tuple(refused))
 
 
 def with_login(space: Space, exposure: Exposure) -> Exposure:
@@ -387,25 +395,28 @@ def _key(kind: Kind, item: Raw) -> str | None:
 
 def _shown(space: Space, kind: Kind, rewriter: Rewriter, key: str, entry: Entry, *, tasks: bool) -> Shown:
     before = parse_object(entry.data)
-    after = {**rewriter.entry(kind, before, key), **_overrides(space, kind, entry.key)}
+    override = space.spec.tools.overrides.get(entry.key) if kind is Kind.TOOLS else None
+    after = {**rewriter.entry(kind, before, key), **_texts(override)}
+    rules: ArgumentRules | None = None
+    if override is not None and override.arguments:
+        after[INPUT_SCHEMA], rules = overridden(before, override.arguments)
     if kind is Kind.TOOLS and not tasks:
         after = without_support(after)
     data = entry.data if key == entry.key and after == before else raw(after)
     if kind is not Kind.TOOLS:
         return Shown(key, space.upstream, entry.key, data)
-    return Shown(key, space.upstream, entry.key, data, support(before), _mirrored(after))
+    return Shown(key, space.upstream, entry.key, data, support(before), _mirrored(after), arguments=rules)
 
 
 def _mirrored(tool: Params) -> tuple[MirroredParameter, ...]:
     try:
-        return mirrored_parameters(tool.get("inputSchema", EMPTY_OBJECT))
+        return mirrored_parameters(tool.get(INPUT_SCHEMA, EMPTY_OBJECT))
     except InvalidAnnotation:
         # Clients must not use such a tool, so there is nothing to compare with ("Schema Extension").
         return ()
 
 
-def _overrides(space: Space, kind: Kind, own: str) -> Params:
-    override = space.spec.tools.overrides.get(own) if kind is Kind.TOOLS else None
+def _texts(override: ToolOverride | None) -> Params:
     if override is None:
         return {}
     texts = {"title": override.title, "description": override.description}

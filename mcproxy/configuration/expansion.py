@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from mcproxy.configuration.documents import Node
-from mcproxy.configuration.problems import Problem
+from mcproxy.configuration.problems import PathKey, Problem
+
+CALLER: Final = "caller."
+"""Begins a reference to the caller of a call, which is filled in with each call (`catalog.arguments`)."""
 
 MAX_FILE_BYTES: Final = 1024 * 1024
 """Largest size of a file named by `${file:...}` or `envFile`."""
@@ -97,18 +101,20 @@ class Expansion:
             )
             self.warnings.append(Problem(str(self.file), sentence, node.place, node.path))
         try:
-            expanded = pattern.sub(self._reference, text)
+            expanded = pattern.sub(partial(self._reference, node), text)
         except Missing as missing:
             self.problems.append(Problem(str(self.file), str(missing), node.place, node.path))
             return node
         return replace(node, value=expanded, text=expanded)
 
-    def _reference(self, match: re.Match[str]) -> str:
+    def _reference(self, node: Node, match: re.Match[str]) -> str:
         groups = match.groupdict()
         if groups.get("escape"):
             return "${"
         if bare := groups.get("bare"):
             return self._variable(bare, None)
+        if groups["body"].startswith(CALLER):
+            return self._of_caller(node, match[0])
         body = _BODY.fullmatch(groups["body"])
         assert body is not None, "the pattern matches any text"
         match body["scheme"]:
@@ -120,6 +126,12 @@ class Expansion:
                 return self._variable(body["name"], body["default"])
             case _:
                 return self._named(body["name"], body["default"])
+
+    def _of_caller(self, node: Node, text: str) -> str:
+        """`text` as it is, where it refers to the caller of each call. Raises Missing where there is no call."""
+        if not is_argument(node.path):
+            raise Missing(f"{text} is of each call: it is for the values of `tools.overrides.TOOL.arguments` alone")
+        return text
 
     def _named(self, name: str, default: str | None) -> str:
         match name:
@@ -154,6 +166,11 @@ class Expansion:
     def _secret(self, value: str) -> str:
         self.secrets.add(value)
         return value
+
+
+def is_argument(path: Sequence[PathKey]) -> bool:
+    """Whether a key is part of an argument of a tool: a value there may refer to the caller."""
+    return tuple(path[2:4]) == ("tools", "overrides") and tuple(path[5:6]) == ("arguments",)
 
 
 def read_text(path: Path) -> str:

@@ -11,12 +11,14 @@ from dataclasses import dataclass
 from msgspec import Raw
 
 from mcproxy.call.calls import CallSubject, Decision
+from mcproxy.call.errors import McpError
 from mcproxy.call.identity import AGGREGATE, Caller
 from mcproxy.call.upstreams import Upstream
+from mcproxy.catalog.arguments import ArgumentRules
 from mcproxy.catalog.naming import Layout, Space
 from mcproxy.gateway.listings.keys import LinkKey
 from mcproxy.gateway.listings.state import Catalogue
-from mcproxy.protocol.jsonrpc import Params
+from mcproxy.protocol.jsonrpc import Params, raw
 from mcproxy.protocol.methods import METHODS, Kind, Subject
 from mcproxy.settings.endpoints import is_key
 
@@ -80,6 +82,7 @@ class _Found:
     space: Space
     own: str
     entry: Raw | None = None
+    arguments: ArgumentRules | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +103,13 @@ class _Walk:
         yield _filter(found.space, kind, found.own)
         yield from self._pin(found, kind)
         yield self._name(found, kind, subject)
+        if found.arguments is not None:
+            try:
+                arguments = found.arguments.final(arguments, self.caller.principal)
+            except McpError as refusal:
+                yield Step("arguments", False, refusal.message)
+                return
+            yield Step("arguments", True, f"{found.space.upstream} gets {bytes(raw(arguments)).decode()}")
         decision = self.catalogue.decision(
             self.caller, CallSubject(found.space.upstream, kind, found.own, found.entry), arguments
         )
@@ -146,7 +156,7 @@ class _Walk:
             return None if located is None else _Found(*located)
         shown = view.find(kind, subject)
         if shown is not None:
-            return _Found(layout.space(shown.upstream), shown.own, shown.entry)
+            return _Found(layout.space(shown.upstream), shown.own, shown.entry, shown.arguments)
         return next(self._hidden(layout.spaces, kind, subject), None)
 
     def _hidden(self, spaces: Iterable[Space], kind: Kind, subject: str) -> Iterator[_Found]:

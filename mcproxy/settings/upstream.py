@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, JsonValue, WithJsonSchema, model_validator
 
 from mcproxy.settings.forwarding import CredentialSettings
 from mcproxy.settings.oauth import OAuthSettings
-from mcproxy.settings.section import Bytes, Glob, Positive, Prefix, Seconds, SecondsOrNone, Section
+from mcproxy.settings.section import Bytes, Glob, InvalidKey, Positive, Prefix, Seconds, SecondsOrNone, Section
+
+AnyJson = Annotated[JsonValue, WithJsonSchema({})]
 
 
 class NameFilter(Section):
@@ -20,8 +22,47 @@ class NameFilter(Section):
     """Globs of the entries that are hidden."""
 
 
+class ArgumentOverride(Section):
+    """What callers are shown of one argument of a tool, and what its upstream gets."""
+
+    value: AnyJson = None
+    """The value that the upstream always gets. Callers are not shown the argument, and may not send it.
+
+    Texts may hold `${caller.name}` and `${caller.attributes.NAME}`.
+    """
+    hide: bool = False
+    """Callers are not shown the argument, and may not send it; the upstream gets `default`, or nothing."""
+    default: AnyJson = None
+    """With `hide`: the value that the upstream gets, as with `value`."""
+    rename: Annotated[str, Field(min_length=1)] | None = None
+    """The name that callers are shown, and send."""
+    description: str | None = None
+    """The description that models see."""
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether the upstream always gets the same value, but for what it has of the caller."""
+        return self.constant is not None
+
+    @property
+    def constant(self) -> JsonValue:
+        """That value."""
+        return self.default if self.hide else self.value
+
+    @model_validator(mode="after")
+    def _is_one_thing(self) -> ArgumentOverride:
+        if self.default is not None and not self.hide:
+            raise InvalidKey("is for an argument with `hide: true`", "default")
+        if self.value is not None and self.hide:
+            raise InvalidKey("and `hide` exclude each other: use `default`, or `value` alone", "value")
+        if (self.value is not None or self.hide) and (self.rename or self.description):
+            key = "rename" if self.rename else "description"
+            raise InvalidKey("is of no use: callers are not shown the argument", key)
+        return self
+
+
 class ToolOverride(Section):
-    """Another name, title or description for a tool."""
+    """Another name, title or description for a tool, and other arguments."""
 
     name: str | None = None
     """The name that callers see, after the prefix."""
@@ -29,14 +70,19 @@ class ToolOverride(Section):
     """The title that people see."""
     description: str | None = None
     """The description that models see."""
+    arguments: dict[str, ArgumentOverride] = Field(default_factory=dict)
+    """Arguments that are fixed, hidden, renamed or described anew, by the upstream's own names."""
 
 
 class ToolFilter(NameFilter):
     """Which tools are exposed (`tools` of an upstream)."""
 
     overrides: dict[str, ToolOverride] = Field(default_factory=dict)
-    """Other names and descriptions, by the upstream's own name of the tool: {search: {name: find, title: Find,
-    description: Finds things.}}
+    """Other names, descriptions and arguments, by the upstream's own name of the tool: {search: {name: find,
+    title: Find, description: Finds things., arguments: {path: {value: '/srv/${caller.name}'}, verbose: {hide: true,
+    default: false}, q: {rename: query, description: What to look for.}}}}.
+
+    A tool whose `inputSchema` cannot be changed so is not shown, and `mcproxy check --connect` says why.
     """
 
 

@@ -40,6 +40,14 @@ def test_a_missing_file_and_an_unknown_reference_are_errors(tmp_path: Path) -> N
     assert "args.1: ${what ever} is no known reference" in unknown
 
 
+def test_what_refers_to_the_caller_is_left_for_each_call_and_is_for_arguments_alone(tmp_path: Path) -> None:
+    overrides = "{roll: {arguments: {path: {value: '/srv/${caller.name}'}}}}"
+    only = upstream(tmp_path, f"mcpServers: {{x: {{command: x, tools: {{overrides: {overrides}}}}}}}")
+    assert only.tools.overrides["roll"].arguments["path"].value == "/srv/${caller.name}"
+    (problem,) = problems(tmp_path, "mcpServers: {x: {command: x, args: ['${caller.name}']}}")
+    assert "args.0: ${caller.name} is of each call" in problem
+
+
 def test_a_disabled_server_may_lack_its_variables(tmp_path: Path) -> None:
     only = upstream(tmp_path, "mcpServers: {x: {command: x, enabled: false, env: {T: '${TOKEN}'}}}")
     assert not only.enabled

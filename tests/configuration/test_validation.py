@@ -126,6 +126,12 @@ def test_a_json_file_with_access_is_ours_and_strict(tmp_path: Path) -> None:
         ("{url: 'http://x', start: on_demand}", "is for a server with a command"),
         ("{url: 'http://x', idle_stop: 1m}", "is for a server with a command"),
         ("{command: x, connection: session, idle_stop: 1m}", "has no effect with connection: session, which starts"),
+        (
+            "{command: x, tools: {overrides: {t: {arguments: {a: {default: 1}}}}}}",
+            "is for an argument with `hide: true`",
+        ),
+        ("{command: x, tools: {overrides: {t: {arguments: {a: {value: 1, hide: true}}}}}}", "exclude each other"),
+        ("{command: x, tools: {overrides: {t: {arguments: {a: {value: 1, rename: b}}}}}}", "is of no use"),
         ("{command: x, type: carrier-pigeon}", "should be 'auto', 'stdio', 'http' or 'sse'"),
         ("{command: x, args: one}", "should be a list"),
         ("{command: x, timeouts: 3}", "should be a mapping"),

@@ -385,15 +385,18 @@ class Catalogue:
         verdict = self._policy.verdict(roles, _item(shown.upstream, kind, shown.own, shown.entry))
         space, link = layout.space(shown.upstream), self._known(shown.upstream, owners)
         has_tasks = link is not None and self.tasks(link, version) is not None
+        decision, rules = verdict.unconditional(), shown.arguments
+        final = None if rules is None else rules.final
         return ExposedRoute(
             space=space,
             shown=shown,
-            subject=CallSubject(shown.upstream, kind, shown.own, shown.entry, verdict.unconditional(), verdict.given),
+            subject=CallSubject(shown.upstream, kind, shown.own, shown.entry, decision, verdict.given, final),
             own=raw(shown.own),
             label=(shown.upstream, shown.key),
             repeatable=kind is Kind.TOOLS and is_repeatable(shown.entry),
             has_tasks=has_tasks,
             deferred=dialect(version) is not Dialect.CORE if has_tasks else shown.task_support is Support.REQUIRED,
+            looks_at_arguments=kind is Kind.TOOLS and (decision is None or final is not None),
         )
 
     def _view(self, caller: Caller, roles: RoleSet | None) -> View:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 from mcproxy.call.calls import Call, CallSubject
+from mcproxy.call.errors import McpError
 from mcproxy.catalog.merging import View
 from mcproxy.catalog.naming import SEPARATOR
 from mcproxy.gateway.listings.state import Catalogue
@@ -100,6 +101,11 @@ class SubjectResolver:
         if subject.decision is not None or subject.kind is None or not subject.upstream:
             return subject
         arguments = object_or_empty(call.params.get("arguments", b"{}"))
+        if subject.final is not None:
+            try:
+                arguments = subject.final(arguments, call.caller.principal)
+            except McpError:
+                return CallSubject(subject.upstream, subject.kind, subject.own, subject.entry)
         if subject.judge is not None:
             decision = subject.judge(arguments)
         else:

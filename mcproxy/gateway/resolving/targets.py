@@ -106,7 +106,7 @@ class Resolver:
         key = call.row.subject_key
         assert key is not None
         call.notes.label = route.label
-        params = call.params if route.subject.decision is not None else self._judged(route, call)
+        params = self._judged(route, call) if route.looks_at_arguments else call.params
         return Target(route.space, {**params, key: route.own}, route)
 
     async def owner(self, call: Call) -> str:
@@ -193,15 +193,23 @@ class Resolver:
             raise _unknown(kind, name, why)
 
     def _judged(self, route: ExposedRoute, call: Call) -> Params:
-        """The params, with the arguments as they were judged. Raises McpError where the policy denies them."""
+        """The params, with the arguments as they were judged: those that the upstream gets.
+
+        Raises McpError where the policy denies them, or where callers may not send them.
+        """
         subject, name = route.subject, route.shown.key
-        if subject.decision is not None or call.row.subject is not Subject.TOOL:
+        if not route.looks_at_arguments or call.row.subject is not Subject.TOOL:
             return call.params
         try:
             arguments = parse_object(call.params.get(_ARGUMENTS, EMPTY_OBJECT))
         except InvalidMessage as error:
+            if subject.decision is not None:
+                raise McpError(INVALID_PARAMS, f'"{_ARGUMENTS}" must be an object') from error
             raise _unknown(Kind.TOOLS, name, Reason.DENIED) from error
-        if subject.judge is None or not subject.judge(arguments).allowed:
+        if subject.final is not None:
+            arguments = subject.final(arguments, call.caller.principal)
+        allowed = subject.decision or (None if subject.judge is None else subject.judge(arguments))
+        if allowed is None or not allowed.allowed:
             raise _unknown(Kind.TOOLS, name, Reason.DENIED)
         # A key that comes twice was judged once: what goes on is what was judged.
         return {**call.params, _ARGUMENTS: raw(arguments)}

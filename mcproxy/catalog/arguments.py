@@ -1,0 +1,303 @@
+"""Arguments of tools as callers give them and as upstreams get them (`tools.overrides.NAME.arguments`).
+
+An argument may be fixed, hidden, renamed or described anew. The schema that callers are shown says what they may send,
+and nothing else is sent on: what is valid under it is valid under the upstream's own. A schema of which that cannot be
+said is refused with its reason, and the tool is not shown.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+from msgspec import Raw
+
+from mcproxy.call.errors import McpError, Reason
+from mcproxy.call.identity import Principal
+from mcproxy.protocol.jsonrpc import INVALID_PARAMS, Params, raw
+from mcproxy.settings.upstream import ArgumentOverride
+
+INPUT_SCHEMA: Final = "inputSchema"
+
+_KEPT: Final = frozenset({"$schema", "$id", "$comment", "$defs", "definitions", "title", "description", "type"})
+"""Keywords of a schema that say nothing of single arguments, or nothing that an override could make wrong."""
+_DROPPED: Final = frozenset({"default", "examples", "unevaluatedProperties", "additionalProperties"})
+"""Keywords that are left out: they hold arguments by their old names, or are replaced."""
+_REWRITTEN: Final = frozenset({"properties", "required", "dependentRequired", "$ref"})
+_DEFINITIONS: Final = ("#/$defs/", "#/definitions/")
+_DATA: Final = frozenset({"const", "default", "enum", "examples"})
+"""Keywords whose values are data and hold no schemas."""
+_TYPES: Final[Mapping[str, tuple[type, ...]]] = {
+    "string": (str,),
+    "boolean": (bool,),
+    "null": (type(None),),
+    "integer": (int, float),
+    "number": (int, float),
+    "array": (list,),
+    "object": (dict,),
+}
+
+_SHAPES: Final[Mapping[str, Any]] = {
+    "properties": dict[str, Any],
+    "required": list[str],
+    "dependentRequired": dict[str, list[str]],
+}
+
+_REFERENCE: Final = re.compile(r"\$\{caller\.(?:name|attributes\.(?P<attribute>[^{}]+))\}")
+_PLAIN: Final = re.compile(r"[A-Za-z0-9_@:+][A-Za-z0-9_@:+.-]*")
+"""A caller's value within a longer text: it must not climb out of a path, nor begin an option or a query."""
+
+Schema = dict[str, Any]
+
+
+class UnsupportedSchema(Exception):
+    """A schema under which the overrides of a tool's arguments cannot be kept. The text says why: a phrase."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArgumentRules:
+    """How a caller's arguments become those of the upstream."""
+
+    own_names: Mapping[str, str]
+    """The upstream's own names, by those that callers are shown."""
+    fixed: Mapping[str, Any]
+    """Values by the upstream's own names; texts in them may refer to the caller."""
+
+    def final(self, arguments: Params, principal: Principal) -> Params:
+        """The arguments that the upstream gets. Raises McpError for one that callers may not send."""
+        unknown = next((name for name in arguments if name not in self.own_names), None)
+        if unknown is not None:
+            known = ", ".join(self.own_names) or "none"
+            sentence = f"the argument {unknown[:64]!r} is not one that callers may send; known arguments: {known}"
+            raise McpError(INVALID_PARAMS, sentence)
+        given = {self.own_names[name]: value for name, value in arguments.items()}
+        return {**given, **{name: raw(_filled(value, principal)) for name, value in self.fixed.items()}}
+
+
+def overridden(tool: Params, overrides: Mapping[str, ArgumentOverride]) -> tuple[Raw, ArgumentRules]:
+    """The `inputSchema` that callers are shown, and what becomes of their arguments. Raises UnsupportedSchema."""
+    try:
+        schema = msgspec.json.decode(tool[INPUT_SCHEMA])
+    except (KeyError, msgspec.MsgspecError, RecursionError) as error:
+        raise UnsupportedSchema("it has no inputSchema that can be read") from error
+    whole = _resolved(schema)
+    properties: Mapping[str, Any] = whole.get("properties", {})
+    missing = next((name for name in overrides if name not in properties), None)
+    if missing is not None:
+        raise UnsupportedSchema(f"its inputSchema has no argument {missing!r}")
+    fixed = {name: override.constant for name, override in overrides.items() if override.is_fixed}
+    absent = {name for name, override in overrides.items() if override.hide} - fixed.keys()
+    _check_values(properties, fixed)
+    shown_names = _shown_names(properties, overrides)
+    shown = {key: value for key, value in whole.items() if key in _KEPT}
+    shown["type"] = "object"
+    shown["properties"] = {
+        shown_names[name]: _described(properties[name], overrides.get(name))
+        for name in properties
+        if name in shown_names
+    }
+    required, dependent = _requirements(whole, fixed, absent)
+    if required:
+        shown["required"] = [shown_names[name] for name in required]
+    if dependent:
+        shown["dependentRequired"] = {
+            shown_names[name]: [shown_names[other] for other in others] for name, others in dependent.items()
+        }
+    shown["additionalProperties"] = False
+    return raw(shown), ArgumentRules({shown: own for own, shown in shown_names.items()}, fixed)
+
+
+def _resolved(schema: object) -> Schema:
+    """The root schema, with a reference to a definition of its own followed. Raises UnsupportedSchema."""
+    if not isinstance(schema, dict):
+        raise UnsupportedSchema("its inputSchema is no object")
+    _check_references(schema)
+    seen: set[str] = set()
+    whole: Schema = schema
+    while "$ref" in whole:
+        target = whole["$ref"]
+        if target in seen:
+            raise UnsupportedSchema(f"its inputSchema refers to itself ({target})")
+        seen.add(target)
+        rest = {key: value for key, value in whole.items() if key != "$ref"}
+        definition = _definition(schema, target)
+        both = (rest.keys() & definition.keys()) - {"title", "description", "$comment"}
+        if both:
+            raise UnsupportedSchema(f"its inputSchema has {min(both)!r} beside a reference that has it too")
+        whole = {**definition, **rest}
+    kind = whole.get("type", "object")
+    if kind != "object" and not (isinstance(kind, list) and "object" in kind):
+        raise UnsupportedSchema("its inputSchema is not of an object")
+    strange = whole.keys() - _KEPT - _DROPPED - _REWRITTEN
+    # Keywords that constrain arguments together might need one by its old name, or without the fixed ones.
+    known = [keyword for keyword in strange if not keyword.startswith("x-")]
+    if known:
+        raise UnsupportedSchema(f"its inputSchema uses {min(known)!r} for all arguments together")
+    for keyword, shape in _SHAPES.items():
+        try:
+            msgspec.convert(whole.get(keyword, shape()), shape)
+        except msgspec.ValidationError as error:
+            raise UnsupportedSchema(f"its inputSchema has a malformed {keyword!r}") from error
+    return whole
+
+
+def _check_references(schema: object) -> None:
+    """Raises UnsupportedSchema for a reference that an override might turn: any but to a definition."""
+    for node in _schemas(schema):
+        for keyword in ("$ref", "$dynamicRef", "$recursiveRef"):
+            target = node.get(keyword)
+            if target is not None and (not isinstance(target, str) or not target.startswith(_DEFINITIONS)):
+                raise UnsupportedSchema(f"its inputSchema has a reference that is not to one of its $defs: {target!r}")
+        if node is not schema and "$id" in node:
+            raise UnsupportedSchema("its inputSchema has an $id within it")
+
+
+def _schemas(root: object) -> Iterator[Schema]:
+    pending = [root]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, list):
+            pending.extend(node)
+        elif isinstance(node, dict):
+            yield node
+            pending.extend(value for keyword, value in node.items() if keyword not in _DATA)
+
+
+def _definition(schema: Schema, target: str) -> Schema:
+    found: object = schema
+    for part in target.removeprefix("#/").split("/"):
+        name = part.replace("~1", "/").replace("~0", "~")
+        found = found.get(name) if isinstance(found, dict) else None
+    if not isinstance(found, dict):
+        raise UnsupportedSchema(f"its inputSchema refers to {target!r}, which it does not have")
+    return found
+
+
+def _check_values(properties: Mapping[str, Any], fixed: Mapping[str, Any]) -> None:
+    """Raises UnsupportedSchema for a fixed value that its argument plainly does not take."""
+    for name, value in fixed.items():
+        schema = properties[name]
+        if schema is False:
+            raise UnsupportedSchema(f"the argument {name!r} takes no value")
+        if not isinstance(schema, dict) or _refers(value):
+            continue
+        kinds = schema.get("type", [])
+        kinds = kinds if isinstance(kinds, list) else [kinds]
+        if kinds and not any(_is_a(value, kind) for kind in kinds):
+            raise UnsupportedSchema(f"the value of {name!r} is not of type {' or '.join(map(str, kinds))}")
+        allowed = schema.get("enum", [schema["const"]] if "const" in schema else None)
+        if isinstance(allowed, list) and not any(_equals(value, each) for each in allowed):
+            raise UnsupportedSchema(f"the value of {name!r} is not one that its inputSchema allows")
+
+
+def _is_a(value: object, kind: object) -> bool:
+    if isinstance(value, bool):
+        return kind == "boolean"
+    if kind == "integer" and isinstance(value, float):
+        return value.is_integer()
+    return isinstance(kind, str) and isinstance(value, _TYPES.get(kind, ()))
+
+
+def _equals(one: object, other: object) -> bool:
+    """As JSON has it: 1 is 1.0 and is not true."""
+    return one == other and isinstance(one, bool) is isinstance(other, bool)
+
+
+def _refers(value: object) -> bool:
+    match value:
+        case str():
+            return _REFERENCE.search(value) is not None
+        case list():
+            return any(map(_refers, value))
+        case dict():
+            return any(map(_refers, value.values()))
+        case _:
+            return False
+
+
+def _shown_names(properties: Iterable[str], overrides: Mapping[str, ArgumentOverride]) -> dict[str, str]:
+    """The names that callers are shown, by the upstream's own. Raises UnsupportedSchema where two come out the same."""
+    shown: dict[str, str] = {}
+    for name in properties:
+        override = overrides.get(name)
+        if override is not None and (override.is_fixed or override.hide):
+            continue
+        wanted = name if override is None or override.rename is None else override.rename
+        if wanted in shown.values():
+            raise UnsupportedSchema(f"two of its arguments would be called {wanted!r}")
+        shown[name] = wanted
+    return shown
+
+
+def _described(schema: Any, override: ArgumentOverride | None) -> Any:
+    if override is None or override.description is None:
+        return schema
+    return {**(schema if isinstance(schema, dict) else {}), "description": override.description}
+
+
+def _requirements(whole: Schema, fixed: Mapping[str, Any], absent: set[str]) -> tuple[list[str], dict[str, list[str]]]:
+    """The arguments that callers must give, and those that they must give with others, by the upstream's own names.
+
+    Raises UnsupportedSchema where an argument that is never sent would be needed.
+    """
+    dependent: Mapping[str, list[str]] = whole.get("dependentRequired", {})
+    required = list(whole.get("required", []))
+    pending = [name for name in (*required, *fixed) if name in dependent]
+    while pending:
+        for other in dependent[pending.pop()]:
+            if other not in required:
+                required.append(other)
+                pending += [other] if other in dependent else []
+    needed = next((name for name in required if name in absent), None)
+    if needed is not None:
+        raise UnsupportedSchema(f"the argument {needed!r} is hidden and required: give it a default")
+    unlisted = next((name for name in required if name not in whole.get("properties", {})), None)
+    if unlisted is not None:
+        raise UnsupportedSchema(f"its inputSchema requires {unlisted!r} and does not describe it")
+    left = {}
+    for name, others in dependent.items():
+        if name in fixed or name in absent or name not in whole.get("properties", {}):
+            continue
+        if hidden := next((other for other in others if other in absent), None):
+            raise UnsupportedSchema(f"the argument {hidden!r} is hidden, and {name!r} needs it: give it a default")
+        if strange := next((other for other in others if other not in whole["properties"]), None):
+            raise UnsupportedSchema(f"its inputSchema requires {strange!r} and does not describe it")
+        left[name] = [other for other in others if other not in fixed]
+    return [name for name in required if name not in fixed], left
+
+
+def _filled(value: Any, principal: Principal) -> Any:
+    """`value` with what it refers to of the caller. Raises McpError where the caller has no such value."""
+    match value:
+        case str():
+            whole = _REFERENCE.fullmatch(value)
+            if whole is not None:
+                return _of_caller(whole, principal)
+            return _REFERENCE.sub(lambda found: _checked(_of_caller(found, principal)), value)
+        case list():
+            return [_filled(item, principal) for item in value]
+        case dict():
+            return {key: _filled(member, principal) for key, member in value.items()}
+        case _:
+            return value
+
+
+def _of_caller(reference: re.Match[str], principal: Principal) -> str:
+    attribute = reference["attribute"]
+    if attribute is None:
+        return principal.name
+    found = dict(principal.attributes).get(attribute)
+    if found is None:
+        sentence = f"this tool needs the attribute {attribute!r} of its caller, which your credentials do not give"
+        raise McpError(INVALID_PARAMS, sentence, reason=Reason.DENIED)
+    return found
+
+
+def _checked(text: str) -> str:
+    if not _PLAIN.fullmatch(text):
+        sentence = "this tool puts a value of its caller into a text, and yours has characters that it may not have"
+        raise McpError(INVALID_PARAMS, sentence, reason=Reason.DENIED)
+    return text
