@@ -44,15 +44,21 @@ class Pool:
     """Connections for requests to one server, or few.
 
     `connect_timeout`: seconds that connecting may take, TLS included. `max_idle`: connections that are kept while
-    idle. `keep_alive`: seconds that each of them is kept.
+    idle. `keep_alive`: seconds that each of them is kept. `tls`: for https, instead of the system's authorities.
     """
 
-    def __init__(self, connect_timeout: float, max_idle: int, keep_alive: float = KEEP_ALIVE) -> None:
+    def __init__(
+        self,
+        connect_timeout: float,
+        max_idle: int,
+        keep_alive: float = KEEP_ALIVE,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
         self._loop = asyncio.get_running_loop()
         self._connect_timeout = connect_timeout
         self._max_idle = max_idle
         self._keep_alive = keep_alive
-        self._tls: ssl.SSLContext | None = None
+        self._tls = tls
         self._urls: dict[ClientConnection, URL] = {}
         """The URL that each connection was made for."""
         self._idle: dict[ClientConnection, None] = {}

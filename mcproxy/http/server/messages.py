@@ -225,6 +225,13 @@ class Request(msgspec.Struct, eq=False):
             self._waiter = None
             timer.cancel()
 
+    def become(self, method: str, target: str, fields: Headers, body: bytes) -> None:
+        """Take the place of another request, which came in the body of this one: it is answered in its stead."""
+        assert self.is_complete, "the other one is whole"
+        self.method, self.target, self.fields, self._body = method, target, fields, body
+        self.length = self.arrived = len(body)
+        self.candidate = None
+
     def feed(self, data: bytes) -> None:
         """Take a piece of the body."""
         self.arrived += len(data)
