@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import partial
 from typing import Final, Protocol
 from urllib.parse import urlsplit
@@ -16,13 +17,13 @@ import anyio
 
 from mcproxy.access.identity import Identified
 from mcproxy.call.errors import McpError
-from mcproxy.call.identity import AGGREGATE, ANONYMOUS
+from mcproxy.call.identity import AGGREGATE, ANONYMOUS, ForwardedCredentials
 from mcproxy.downstream.front.origin import admits_host, admits_origin, cors_headers, preflight_headers
 from mcproxy.downstream.handshake.http_sse import HttpSse
 from mcproxy.downstream.handshake.session_store import SessionStore
 from mcproxy.downstream.handshake.streamable_http import StreamableHttp
 from mcproxy.downstream.io.context import TransportContext
-from mcproxy.downstream.io.inbound import Incoming, is_initialize, read, speaks_stateless
+from mcproxy.downstream.io.inbound import Incoming, is_initialize, read, speaks_stateless, whole_body
 from mcproxy.downstream.io.open_streams import IdentifyAgain, OpenStreams, TooManyStreams
 from mcproxy.downstream.io.request_head import (
     HeadHandler,
@@ -55,6 +56,34 @@ class Identify(Protocol):
     def again(self, request: http.Request) -> IdentifyAgain:
         """Keeps what identifies a request, so that it can be judged once more when the request is gone."""
 
+
+class Companion(Protocol):
+    """What takes part in serving requests beside the edges of MCP: it may have some answered elsewhere."""
+
+    def stage(self, handler: HeadHandler) -> HeadHandler:
+        """Wraps the handler of a route; is called with requests of known senders."""
+
+    def serving(self, app: HttpApp) -> AbstractAsyncContextManager[None]:
+        """Is entered before requests come, and left once the last was answered."""
+
+    def drain(self) -> None:
+        """The gateway shuts down: sessions take no more calls, and the rest of the requests end within the grace."""
+
+
+class _Alone:
+    """For gateways that answer every request themselves."""
+
+    def stage(self, handler: HeadHandler) -> HeadHandler:
+        return handler
+
+    def serving(self, app: HttpApp) -> AbstractAsyncContextManager[None]:
+        return nullcontext()
+
+    def drain(self) -> None:
+        return
+
+
+alone: Final[Companion] = _Alone()
 
 _SETTINGS: Final = {408: "limits.head_timeout", 503: "limits.max_connections"}
 """The setting behind a refusal of the HTTP server, by its status."""
@@ -91,6 +120,7 @@ async def serve_http(
     identify: Identify = anonymous,
     extra_routes: Iterable[http.Route] = (),
     tls: ssl.SSLContext | None = None,
+    companion: Companion = alone,
 ) -> None:
     """Serves until `stop`; then admits nothing, lets calls end within `shutdown_grace`, and returns (R9).
 
@@ -98,8 +128,8 @@ async def serve_http(
     behind the same checks of Host and Origin, without identity. Raises OSError where it cannot listen.
     """
     proxy = context.proxy
-    listener = HttpApp(context, identify, extra_routes)
-    async with anyio.create_task_group() as tasks:
+    listener = HttpApp(context, identify, extra_routes, companion)
+    async with companion.serving(listener), anyio.create_task_group() as tasks:
         server = http.Server(listener.handle, _refuse, partial(_server_bounds, context))
         await tasks.start(server.run)
         port = await server.listen(proxy.host, proxy.port, tls)
@@ -109,6 +139,7 @@ async def serve_http(
             await stop.wait()
         finally:
             with anyio.CancelScope(shield=True):
+                companion.drain()
                 server.drain()
                 await listener.drain()
                 await server.close(FINAL_FLUSH)
@@ -119,15 +150,23 @@ async def serve_http(
 class HttpApp:
     """The routes of MCP, for every endpoint and every era."""
 
-    def __init__(self, context: TransportContext, identify: Identify, extra_routes: Iterable[http.Route] = ()) -> None:
+    def __init__(
+        self,
+        context: TransportContext,
+        identify: Identify,
+        extra_routes: Iterable[http.Route] = (),
+        companion: Companion = alone,
+    ) -> None:
         self._context = context
         self._identify = identify
-        self._sessions = SessionStore(context)
-        self._streams = OpenStreams(context)
-        self._stateless = StatelessHttp(context, self._streams)
-        self._streamable = StreamableHttp(context, self._sessions, self._streams)
-        self._event_streams = HttpSse(context, self._sessions, self._streams)
-        self._router = http.PathRouter([*self._routes(), *extra_routes])
+        self.sessions: Final = SessionStore(context)
+        self.streams: Final = OpenStreams(context)
+        self._stateless = StatelessHttp(context, self.streams)
+        self._streamable = StreamableHttp(context, self.sessions, self.streams)
+        self._event_streams = HttpSse(context, self.sessions, self.streams)
+        self._edges: dict[http.RoutedHandler, HeadHandler] = {}
+        """The handlers of MCP's routes, past the companion and identity."""
+        self._router = http.PathRouter([*self._routes(companion), *extra_routes])
         self._answer = _traced(self._routed) if context.traced else self._routed
         self._received = context.metrics.received("http")
         self._sent = context.metrics.sent("http")
@@ -157,26 +196,26 @@ class HttpApp:
     async def run(self) -> None:
         """Expires unused sessions, and judges open streams after each reload, until cancelled."""
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._sessions.sweep)
-            tasks.start_soon(self._streams.judge_after_reloads)
+            tasks.start_soon(self.sessions.sweep)
+            tasks.start_soon(self.streams.judge_after_reloads)
 
     async def drain(self) -> None:
         """Ends idle streams at once, gives calls `shutdown_grace`, and then cuts them off (requirement R9)."""
         self._stateless.drain()
         self._event_streams.drain()
-        self._sessions.drain()
+        self.sessions.drain()
         with anyio.move_on_after(self._context.proxy.shutdown_grace):
             while self._in_flight:
                 self._idle = asyncio.Event()
                 await self._idle.wait()
-            await self._streams.wait_closed()
+            await self.streams.wait_closed()
         self._stateless.cut_off()
-        self._sessions.cut_off()
+        self.sessions.cut_off()
 
     def close(self) -> None:
-        self._sessions.close()
+        self.sessions.close()
 
-    def _routes(self) -> list[http.Route]:
+    def _routes(self, companion: Companion = alone) -> list[http.Route]:
         paths = self._context.proxy.paths
         one = paths.servers + "/{endpoint}"
         selection = paths.mcp + "/{selection}"
@@ -185,7 +224,38 @@ class HttpApp:
         routes = [(method, path, handler) for path in streamable for method, handler in methods.items()]
         routes += [("GET", path, self._get_events) for path in (paths.sse, f"{one}/sse", paths.sse + "/{selection}")]
         routes += [("POST", paths.messages, self._post_message)]
-        return [http.Route(method, path, self._identified(handler)) for method, path, handler in routes]
+        made = []
+        for method, path, handler in routes:
+            identified = self._identified(companion.stage(handler))
+            self._edges[identified] = handler
+            made.append(http.Route(method, path, identified))
+        return made
+
+    def admit(self, request: http.Request, identified: Identified, credentials: ForwardedCredentials | None) -> None:
+        """Has `handle` answer a request as one of a known sender, past the companion and identity.
+
+        Its streams are not judged again here. Raises Refusal, and http.NotFound and http.MethodNotAllowed where no
+        route of MCP has its path and method.
+        """
+
+        async def again() -> Identified:
+            return identified
+
+        handler, path = self._router.find(request)
+        if handler not in self._edges:
+            raise http.NotFound
+        headers, endpoint = read_headers(request.fields), _endpoint(path)
+        head = RequestHead(
+            self._edges[handler],
+            endpoint,
+            headers,
+            {},
+            identified,
+            identified.principal,
+            lambda request: again,
+            credentials,
+        )
+        request.remember(head, self._context.generation)
 
     def _routed(self, request: http.Request) -> Awaitable[http.Answered]:
         """Answers by the remembered head, if it is valid: same settings, and an identity that still stands."""
@@ -242,7 +312,7 @@ class HttpApp:
             raise _unreadable(head.headers)
         body = request.received
         if body is None:
-            body = await self._late_body(request)
+            body = await whole_body(request, self._context.proxy.read_timeout)
         self._received.inc(len(body))
         incoming = _message(body)
         # versioning: a request names its version in its body, or in its header and is no handshake.
@@ -271,7 +341,7 @@ class HttpApp:
     async def _post_message(self, request: http.Request, head: RequestHead) -> http.Answered:
         if not head.headers.is_readable:
             raise _unreadable(head.headers)
-        body = await self._late_body(request)
+        body = await whole_body(request, self._context.proxy.read_timeout)
         self._context.metrics.received("sse").inc(len(body))
         return await self._event_streams.post(request, head, _message(body))
 
@@ -279,19 +349,6 @@ class HttpApp:
         """Raises Refusal where the endpoint does not exist, or not for the principal: that looks the same (R38)."""
         if head.endpoint != AGGREGATE and not self._context.exists(head.endpoint, head.principal):
             raise _no_endpoint()
-
-    async def _late_body(self, request: http.Request) -> bytes:
-        """The body of a request, awaited for `read_timeout` seconds. Raises Refusal."""
-        patience = self._context.proxy.read_timeout
-        try:
-            return await request.body(patience)
-        except http.BodyTimeout as late:
-            sentence = f"the message did not arrive within {patience:g} s (read_timeout)"
-            raise Refusal(408, INVALID_REQUEST, sentence) from late
-        except http.BodyTooLarge as large:
-            raise Refusal(413, INVALID_REQUEST, "the body is too large (limits.max_body_bytes)") from large
-        except http.BodyIncomplete as cut:
-            raise Refusal(400, INVALID_REQUEST, "the body is not what its headers say, or is cut short") from cut
 
 
 def _endpoint(path: PathParameters) -> str:

@@ -20,6 +20,7 @@ from mcproxy.protocol.jsonrpc import (
     INVALID_REQUEST,
     ErrorResponse,
     Message,
+    RequestId,
     Response,
     raw,
 )
@@ -27,11 +28,17 @@ from mcproxy.protocol.methods import INPUT_CAPABILITIES
 
 
 async def ask(
-    requests: PendingRequests, caller: Caller, request: InputRequest, send: Callable[[Message], None], timeout: float
+    requests: PendingRequests,
+    caller: Caller,
+    request: InputRequest,
+    send: Callable[[Message], None],
+    timeout: float,
+    id: RequestId | None = None,
 ) -> Raw:
     """The client's result. Raises McpError with the client's error, or where it cannot answer, is gone, or times out.
 
-    A request that is given up is cancelled (cancellation, Behavior Requirements). `timeout` is in seconds.
+    A request that is given up is cancelled (cancellation, Behavior Requirements). `timeout` is in seconds; `id` is that
+    of the request, minted where none is given.
     """
     check_declared(caller, request)
 
@@ -40,7 +47,7 @@ async def ask(
 
     try:
         answer = await requests.exchange(
-            request.method, request.params, put, Timeouts(timeout, timeout), send_cancel=put
+            request.method, request.params, put, Timeouts(timeout, timeout), send_cancel=put, id=id
         )
     except PeerGone as gone:
         raise McpError(INVALID_REQUEST, f"the client cannot be asked {request.method}: {gone}") from gone

@@ -83,7 +83,7 @@ async def open_session(
     session = sessions.open(transport, principal, endpoint, handshake, credentials)
     opened = False
     try:
-        outcome = await context.handler(Call(METHODS[DISCOVER], {}, session.caller, _NoClient(), session))
+        outcome = await context.handler(Call(METHODS[DISCOVER], {}, session.caller, NoClient(), session))
         response = Response(request.id, _initialize_result(context, handshake.version, outcome))
         opened = True
     finally:
@@ -225,7 +225,7 @@ def _take_notification(context: TransportContext, session: Session, notification
         params, _ = _without_hop_meta(notification.params)
     except McpError:
         return
-    call = Call(row, params, session.caller, _NoClient(), session)
+    call = Call(row, params, session.caller, NoClient(), session)
     key = object()
     session.begin(key, context.tasks.create_task(_pass_on(context, session, key, call)))
 
@@ -252,7 +252,7 @@ _OWN_NOTIFICATIONS: Final[dict[str, Callable[[Session, Params], None]]] = {CANCE
 """Notifications that concern the session alone, and are no calls."""
 
 
-class _NoClient:
+class NoClient:
     """The way back of a notification, or of a session being opened: there is none."""
 
     def notify(self, method: str, params: Params) -> None:

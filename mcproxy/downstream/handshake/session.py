@@ -86,6 +86,7 @@ class Session:
     __slots__ = (
         "_ask_timeout",
         "_idle",
+        "_labelled",
         "_max_calls",
         "caller",
         "calls",
@@ -129,6 +130,8 @@ class Session:
         """Whether it ever subscribed to a resource: its id cannot open it again with its subscriptions."""
         self.open_streams = 0
         self._ask_timeout = context.proxy.ask_timeout
+        # Two processes may serve one session for a while, one after the other: an answer is for the one that asked.
+        self._labelled = context.sealer.labelled if context.sealer.label else None
         self._max_calls = context.proxy.limits.max_calls_per_session
         self._idle: asyncio.Event | None = None
         """Made by the first that waits for it."""
@@ -192,7 +195,8 @@ class Session:
     async def ask_on(self, send: Callable[[Message], None], request: InputRequest) -> Raw:
         if len(self.requests) >= self._max_calls:
             raise McpError(INTERNAL_ERROR, "the client has too many questions to answer already")
-        return await ask(self.requests, self.caller, request, send, self._ask_timeout)
+        id = None if self._labelled is None else self._labelled(str(self.requests.mint()))
+        return await ask(self.requests, self.caller, request, send, self._ask_timeout, id)
 
     def begin(self, key: Hashable, call: Cancellable) -> None:
         """Enters a call that is carried out. `key` is its request's id, or a fresh object for a notification."""

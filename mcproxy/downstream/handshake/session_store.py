@@ -80,6 +80,10 @@ class SessionStore:
     def __len__(self) -> int:
         return len(self._live)
 
+    def __contains__(self, id: str) -> bool:
+        """Whether the session with that id lives, whosever it is."""
+        return id in self._by_id
+
     def open(
         self,
         transport: str,
@@ -136,9 +140,13 @@ class SessionStore:
         if self._is_too_old(payload.issued) or payload.key in self._ended:
             raise UnknownSession
         live = self._live.get(payload.key)
-        if live is None and self._context.subscribers.subscribed_earlier(payload.key):
+        if live is not None:
+            return live
+        if self._context.subscribers.is_lost(payload.key):
             raise UnknownSession
-        return live or self._enter(id, transport, principal, endpoint, payload, credentials)
+        session = self._enter(id, transport, principal, endpoint, payload, credentials)
+        self._context.subscribers.reopened(payload.key, session)
+        return session
 
     def _is_too_old(self, issued: int) -> bool:
         return self._wall() - issued > self._context.proxy.limits.session_lifetime
@@ -147,6 +155,7 @@ class SessionStore:
         """Ends a session because its client asked for it: its id is unknown from now on. Idempotent."""
         assert session.caller.session is not None
         self._ended[session.caller.session] = None
+        self._context.subscribers.end(session.caller.session)
         self.leave(session)
 
     def leave(self, session: Session) -> None:

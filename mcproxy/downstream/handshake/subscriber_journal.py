@@ -13,6 +13,8 @@ from typing import Final
 
 import structlog
 
+from mcproxy.call.clients import Listener
+
 MAX_SESSIONS: Final = 100_000
 """Sessions that are read from the file; the oldest are left out."""
 
@@ -58,7 +60,13 @@ class SubscriberJournal:
         except OSError as error:
             self._give_up(error)
 
-    def subscribed_earlier(self, key: str) -> bool:
+    def end(self, key: str) -> None:
+        """Nothing is written: that a session ended is remembered by this process alone."""
+
+    def reopened(self, key: str, listener: Listener) -> None:
+        """Nothing is written: only sessions without subscriptions are opened again."""
+
+    def is_lost(self, key: str) -> bool:
         return bool(self._earlier) and not self._earlier.isdisjoint(self._digests(key))
 
     def _give_up(self, error: Exception) -> None:

@@ -9,7 +9,7 @@ from typing import Protocol
 from anyio.abc import TaskGroup
 
 from mcproxy.call.calls import Handler
-from mcproxy.call.clients import Audience
+from mcproxy.call.clients import Audience, Listener
 from mcproxy.call.identity import Caller, Principal
 from mcproxy.concurrency.deadlines import Deadlines
 from mcproxy.concurrency.wakeup import Wakeup
@@ -22,12 +22,19 @@ from mcproxy.telemetry.metrics import Metrics
 
 
 class Subscribers(Protocol):
-    """Which sessions subscribed to resources, between runs (see `handshake.subscriber_journal`)."""
+    """What is known of sessions that this process does not have, by their keys (see `handshake.subscriber_journal`)."""
 
-    def add(self, key: str, issued: int) -> None: ...
+    def add(self, key: str, issued: int) -> None:
+        """A session subscribed to a resource for the first time."""
 
-    def subscribed_earlier(self, key: str) -> bool:
-        """Whether the session with that key subscribed before this process began."""
+    def end(self, key: str) -> None:
+        """A session has ended, and may not be opened again."""
+
+    def is_lost(self, key: str) -> bool:
+        """Whether a session may not be opened again: it ended, or would lack the subscriptions that it had."""
+
+    def reopened(self, key: str, listener: Listener) -> None:
+        """A session that this process did not have was opened again from its id."""
 
 
 class _NotKept:
@@ -36,8 +43,14 @@ class _NotKept:
     def add(self, key: str, issued: int) -> None:
         return
 
-    def subscribed_earlier(self, key: str) -> bool:
+    def end(self, key: str) -> None:
+        return
+
+    def is_lost(self, key: str) -> bool:
         return False
+
+    def reopened(self, key: str, listener: Listener) -> None:
+        return
 
 
 @dataclass(slots=True, eq=False)

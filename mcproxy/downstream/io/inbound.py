@@ -5,8 +5,11 @@ from __future__ import annotations
 import codecs
 from typing import Final
 
+from mcproxy.downstream.io.responses import Refusal
+from mcproxy.http import server as http
 from mcproxy.protocol.envelope import says_version
 from mcproxy.protocol.jsonrpc import (
+    INVALID_REQUEST,
     InvalidMessage,
     Message,
     Notification,
@@ -40,6 +43,19 @@ def read(data: bytes) -> Incoming:
 def is_initialize(incoming: Incoming) -> bool:
     """Whether it is the request that opens a session of the handshake era."""
     return isinstance(incoming, Request) and incoming.method in _OPENING
+
+
+async def whole_body(request: http.Request, timeout: float) -> bytes:
+    """The body of an HTTP request, awaited for `timeout` seconds. Raises Refusal."""
+    try:
+        return await request.body(timeout)
+    except http.BodyTimeout as late:
+        sentence = f"the message did not arrive within {timeout:g} s (read_timeout)"
+        raise Refusal(408, INVALID_REQUEST, sentence) from late
+    except http.BodyTooLarge as large:
+        raise Refusal(413, INVALID_REQUEST, "the body is too large (limits.max_body_bytes)") from large
+    except http.BodyIncomplete as cut:
+        raise Refusal(400, INVALID_REQUEST, "the body is not what its headers say, or is cut short") from cut
 
 
 def speaks_stateless(incoming: Incoming) -> bool:

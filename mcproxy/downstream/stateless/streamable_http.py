@@ -23,6 +23,7 @@ from mcproxy.downstream.stateless.conversation import Admitted, admit_over_http,
 from mcproxy.downstream.stateless.subscriptions import Subscription
 from mcproxy.http import server as http
 from mcproxy.protocol.eras import LATEST, Era
+from mcproxy.protocol.inputs import REQUEST_STATE
 from mcproxy.protocol.jsonrpc import (
     INTERNAL_ERROR,
     INVALID_REQUEST,
@@ -68,7 +69,9 @@ class StatelessHttp:
         check_accept(accepted)
         try:
             admitted = admit_over_http(self._context, incoming, request.fields, head)
-            self._check_open()
+            if REQUEST_STATE not in admitted.params:
+                # A call that is parked here can be resumed nowhere else.
+                self._check_open()
             if request.is_disconnected:
                 # Its client left while it was identified: nothing would end its call any more (R25).
                 return _at_once(http.Response(202))

@@ -131,6 +131,10 @@ class ResourceSubscriptions(Component):
         if read is None or (read[0].upstream, read[1]) != (space.upstream, key.uri):
             self._watchers.tell(key, listener, client_uri, space.expose_uri(key.uri))
 
+    def uris(self, listener: Listener) -> list[str]:
+        """The resources that a listener watches, in its own names."""
+        return [client_uri for _, client_uri in self._watchers.held(listener)]
+
     async def run(self) -> None:
         """Subscribes and unsubscribes upstream until cancelled."""
         await self._syncs.run()

@@ -575,7 +575,7 @@ async def test_a_session_with_an_open_stream_is_not_idle() -> None:
 
 async def test_r56_a_restart_opens_sessions_again_but_for_those_that_had_subscriptions(tmp_path: Path) -> None:
     def journal() -> SubscriberJournal:
-        kept = SubscriberJournal(tmp_path / "subscribers", lambda key: key)
+        kept = SubscriberJournal(tmp_path / "subscribers", lambda key: [key])
         kept.load(issued_after=0)
         return kept
 
