@@ -41,6 +41,7 @@ from mcproxy.configuration.loading import credentials
 from mcproxy.downstream.front import app as listener
 from mcproxy.downstream.front import client_document, stdio, tls
 from mcproxy.downstream.front import oauth_metadata as metadata
+from mcproxy.downstream.front.app import Companion
 from mcproxy.downstream.front.authentication import Authenticator
 from mcproxy.downstream.front.operators import Operators, for_operators
 from mcproxy.downstream.io.context import TransportContext
@@ -86,6 +87,7 @@ class App:
     rotation: SecretRotation
     tls: ssl.SSLContext | None = None
     """The context of HTTPS, once the gateway serves it."""
+    companion: Companion = listener.alone
     stopping: bool = False
     """True once it was told to stop: it serves on, and is not ready for more traffic."""
 
@@ -176,7 +178,8 @@ async def running(
             sink(event)
 
     gateway_id = secrets.token_hex(8)
-    sealer = Sealer(*secret_keys(settings))
+    # Another one after each start: what lived in a process is gone with it.
+    sealer = Sealer(*secret_keys(settings), label=secrets.token_hex(4) if settings.cluster.redis else "")
     grants = grant_store(settings, sealer)
     rotation = SecretRotation(settings, sealer, grants)
     fleet = Fleet(settings, publish, metrics, gateway_id, grants)
@@ -195,8 +198,22 @@ async def running(
         identity = Identity(settings.access.authentication, tasks.start_soon, refusals=refusals)
         app = App(settings, metrics, context, gateway, fleet, identity, audit, feed, rotation)
         with _scraped(metrics, UpstreamCollector(app.statuses), ListSizeCollector(app.views)):
-            yield app
+            async with _companion(app) as app.companion:
+                yield app
         tasks.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def _companion(app: App) -> AsyncIterator[Companion]:
+    """What takes part in serving HTTP: the other replicas, where there are any."""
+    if app.settings.cluster.redis is None:
+        yield listener.alone
+        return
+    # What it imports is an extra.
+    from mcproxy.cluster.replica import joined
+
+    async with joined(lambda: app.settings, app.context, app.gateway.subscriptions, app.identity) as replica:
+        yield replica
 
 
 @contextmanager
@@ -242,6 +259,7 @@ async def serve_http(
                 *client_document.routes(app.context, registration.DOCUMENT_PATH, registration.document),
             ],
             tls=app.tls,
+            companion=app.companion,
         )
 
 

@@ -297,6 +297,39 @@ class Metrics:
             ("upstream",),
             registry=r,
         )
+        self.cluster_members = Gauge(
+            "mcproxy_cluster_members",
+            "Replicas that this one knows of, itself included, by state: live, leaving or unreachable.",
+            ("state",),
+            registry=r,
+        )
+        self.cluster_mismatches = Gauge(
+            "mcproxy_cluster_mismatches",
+            "Other replicas whose configuration, lock or version differs from this one's.",
+            ("what",),
+            registry=r,
+        )
+        self.cluster_hops = Counter(
+            "mcproxy_cluster_hops",
+            "Requests sent on to the replica that they belong to, by outcome: answered, refused, unreachable, broken.",
+            ("outcome",),
+            registry=r,
+        )
+        self.cluster_hop_seconds = Histogram(
+            "mcproxy_cluster_hop_seconds",
+            "Time from sending a request on until the head of its response.",
+            buckets=_OWN_SECONDS,
+            registry=r,
+        )
+        self.cluster_adoptions = Counter(
+            "mcproxy_cluster_adoptions",
+            "Sessions of replicas that are gone, by what became of them here: restored, or refused.",
+            ("outcome",),
+            registry=r,
+        )
+        self.cluster_store_failures = Counter(
+            "mcproxy_cluster_store_failures", "Operations of the shared store that failed.", registry=r
+        )
         self.audit_records = Counter("mcproxy_audit_records", "Audit records written.", registry=r)
         self.audit_lost = Counter("mcproxy_audit_lost", "Audit records lost.", registry=r)
         self.audit_failing = Gauge(

@@ -1,0 +1,110 @@
+"""The envelope: one request of a client, sealed by the replica that authenticated it for the replica that answers it.
+
+It says for which replica it is, until when, and who asks; it is bound to the body beside it. The receiver takes each
+envelope once: its nonce is remembered for as long as it is valid. Secret values are in it, so it is encrypted.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import msgspec
+
+from mcproxy.call.identity import ForwardedCredentials, Principal
+from mcproxy.sealing import Sealer, Unsealable
+
+LIFETIME: Final = 10.0
+"""Seconds from sealing until an envelope is refused: the clocks of replicas must agree better than that."""
+
+_PURPOSE: Final = "cluster envelope"
+
+
+class HopEnvelope(msgspec.Struct, frozen=True, array_like=True):
+    """A request of a known sender. `until` is when its credentials end, a Unix time in seconds or None."""
+
+    method: str
+    target: str
+    fields: list[tuple[str, str]]
+    """The header fields, without those of the connection and those that identify the sender."""
+    name: str
+    roles: list[str]
+    scopes: list[str]
+    attributes: list[tuple[str, str]]
+    credentials: tuple[str, Mapping[str, str]] | None = None
+    """Key and headers of the sender's `ForwardedCredentials`."""
+
+    @property
+    def principal(self) -> Principal:
+        attributes = tuple((name, value) for name, value in self.attributes)
+        return Principal(self.name, frozenset(self.roles), frozenset(self.scopes), attributes)
+
+    @property
+    def forwarded(self) -> ForwardedCredentials | None:
+        return None if self.credentials is None else ForwardedCredentials(*self.credentials)
+
+
+class _Sealed(msgspec.Struct, frozen=True, array_like=True):
+    receiver: str
+    expires: float
+    nonce: str
+    body: bytes
+    """A digest of the body."""
+    envelope: HopEnvelope
+
+
+class RefusedEnvelope(Exception):
+    """Not sealed with our secret, for another replica, expired, replayed, or beside another body."""
+
+
+_decoder = msgspec.json.Decoder(_Sealed)
+_encoder = msgspec.json.Encoder()
+
+
+class Envelopes:
+    """Seals and opens envelopes. `wall` is a Unix time in seconds."""
+
+    def __init__(self, sealer: Sealer, wall: Callable[[], float] = time.time) -> None:
+        self._sealer = sealer
+        self._wall = wall
+        self._taken: set[str] = set()
+        """The nonces of envelopes that may still be valid, in two generations."""
+        self._taken_before: set[str] = set()
+        self._turns = wall() + LIFETIME
+
+    def seal(self, envelope: HopEnvelope, receiver: str, body: bytes) -> bytes:
+        sealed = _Sealed(receiver, self._wall() + LIFETIME, secrets.token_hex(12), _digest(body), envelope)
+        return self._sealer.seal(_PURPOSE, _encoder.encode(sealed)).encode()
+
+    def open(self, token: bytes, body: bytes) -> HopEnvelope:
+        """The envelope that came with `body`, once. Raises RefusedEnvelope, with a sentence for operators."""
+        try:
+            sealed = _decoder.decode(self._sealer.open(_PURPOSE, token.decode()))
+        except (Unsealable, msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise RefusedEnvelope("it was not sealed with our secret") from error
+        now = self._wall()
+        if sealed.receiver != self._sealer.label:
+            raise RefusedEnvelope("it is for another replica, or for this one before it was restarted")
+        if not now <= sealed.expires <= now + 2 * LIFETIME:
+            raise RefusedEnvelope("it has expired, or the replicas' clocks differ")
+        if sealed.body != _digest(body):
+            raise RefusedEnvelope("the body beside it is another")
+        self._take(sealed.nonce, now)
+        return sealed.envelope
+
+    def _take(self, nonce: str, now: float) -> None:
+        if now >= self._turns:
+            # A nonce of the generation before last is of an envelope that has expired.
+            self._taken_before = self._taken if now < self._turns + 2 * LIFETIME else set()
+            self._taken = set()
+            self._turns = now + 2 * LIFETIME
+        if nonce in self._taken or nonce in self._taken_before:
+            raise RefusedEnvelope("it came before")
+        self._taken.add(nonce)
+
+
+def _digest(body: bytes) -> bytes:
+    return hashlib.blake2b(body, digest_size=16).digest()

@@ -1,0 +1,118 @@
+"""Which process a request belongs to, read from the label of what it names: a session, a parked call, a task. Pure.
+
+A label is a hint until the value behind it is opened: whoever forges one is sent to a replica that refuses it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+from urllib.parse import parse_qsl
+
+import msgspec
+
+from mcproxy.sealing import label_of
+
+_SESSION_PARAMETER: Final = "session_id"
+"""Of the URL that clients of 2024-11-05 post to."""
+_MARKS: Final = (b'"requestState"', b'"taskId')
+"""One of these is in every body that names a parked call or a task."""
+
+
+class HomeKind(Enum):
+    """What a request names that lives in one process."""
+
+    NOTHING = "nothing"
+    SESSION = "a handshake session"
+    STREAM = "a session of 2024-11-05, which ends with its stream"
+    PARKED = "a call that waits for its client"
+    TASK = "a task"
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """What a request names: `key`, and the label of the process where that lives; empty where it has none."""
+
+    kind: HomeKind
+    key: str = ""
+    label: str = ""
+
+
+NOWHERE: Final = Home(HomeKind.NOTHING)
+
+
+class _Params(msgspec.Struct):
+    state: str | None = msgspec.field(default=None, name="requestState")
+    task: str | None = msgspec.field(default=None, name="taskId")
+    tasks: list[str] = msgspec.field(default=[], name="taskIds")
+    notifications: _Listened | None = None
+
+
+class _Listened(msgspec.Struct):
+    tasks: list[str] = msgspec.field(default=[], name="taskIds")
+
+
+class _Body(msgspec.Struct):
+    params: _Params | None = None
+
+
+class _ClientAnswer(msgspec.Struct):
+    id: str | int | None = None
+    method: str | None = None
+
+
+_bodies = msgspec.json.Decoder(_Body)
+_answers = msgspec.json.Decoder(_ClientAnswer)
+
+
+def session_home(session: str) -> Home:
+    return Home(HomeKind.SESSION, session, label_of(session))
+
+
+def names_stream(target: str) -> bool:
+    """Whether a target may be one that clients of 2024-11-05 post to."""
+    return _SESSION_PARAMETER in target
+
+
+def names_something(body: bytes) -> bool:
+    """Whether a body may name a parked call or a task."""
+    return any(mark in body for mark in _MARKS)
+
+
+def stream_home(target: str) -> Home:
+    key = dict(parse_qsl(target.partition("?")[2])).get(_SESSION_PARAMETER, "")
+    return Home(HomeKind.STREAM, key, label_of(key))
+
+
+def body_home(body: bytes) -> Home:
+    """What a stateless request names; nothing where the body is not one, which its handler says."""
+    try:
+        params = _bodies.decode(body).params
+    except msgspec.MsgspecError:
+        return NOWHERE
+    if params is None:
+        return NOWHERE
+    if params.state is not None:
+        label = label_of(params.state)
+        # Without a label it is an upstream's own state, which any replica can relay.
+        return Home(HomeKind.PARKED, params.state, label) if label else NOWHERE
+    listened = [] if params.notifications is None else params.notifications.tasks
+    for task in (params.task, *params.tasks, *listened):
+        if task is not None and label_of(task):
+            return Home(HomeKind.TASK, task, label_of(task))
+    return NOWHERE
+
+
+def answered_label(body: bytes) -> str | None:
+    """The label of the process whose request a client answers; None where the body is no answer, empty without label.
+
+    What a client says of its calls (cancelled, progress) belongs to no request of ours: an empty label as well.
+    """
+    try:
+        answer = _answers.decode(body)
+    except msgspec.MsgspecError:
+        return None
+    if answer.method is not None:
+        return "" if answer.id is None else None
+    return label_of(answer.id) if isinstance(answer.id, str) else ""

@@ -1,0 +1,150 @@
+"""One request to another replica's internal listener, and its response brought back as it comes.
+
+The request is sent once. `ReplicaUnreachable`, `Moved` and `EnvelopeRefused` mean that nothing was executed; `Lost`,
+that it is unknown what became of it. Decides nothing about where a request belongs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import time
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from yarl import URL
+
+from mcproxy.concurrency.cancel_scope import TaskCancelScope
+from mcproxy.http import server as http
+from mcproxy.http.client import ClientResponse, ConnectFailed, ConnectionBroken, Pool, write_head
+from mcproxy.telemetry.metrics import Metrics
+
+CONNECT_TIMEOUT: Final = 1.0
+"""Seconds that a connection to another replica may take."""
+MAX_IDLE: Final = 256
+"""Connections to one replica that are kept while idle."""
+MOVED: Final = 421
+"""The status of a replica that shuts down and executed nothing (RFC 9110, section 15.5.20: Misdirected Request)."""
+REFUSED: Final = 403
+"""The status of a replica that did not take the envelope."""
+OUTCOME_FIELD: Final = "mcproxy-hop"
+"""A response field that only the internal listener sets, to tell its own word from a response of MCP."""
+
+_HOP_FIELDS: Final = frozenset({"connection", "content-length", "date", "keep-alive", "transfer-encoding"})
+"""Response fields of the connection between the replicas."""
+
+
+class ReplicaUnreachable(Exception):
+    """No connection could be made: nothing was sent."""
+
+
+class Moved(Exception):
+    """The replica shuts down, and executed nothing."""
+
+
+class EnvelopeRefused(Exception):
+    """The replica did not take the envelope, and executed nothing."""
+
+
+class Lost(Exception):
+    """The connection broke before the response was complete: it is unknown what became of the request."""
+
+
+class Hops:
+    """Connections to other replicas. `tls` is for their https addresses."""
+
+    def __init__(self, metrics: Metrics, tls: ssl.SSLContext | None = None) -> None:
+        self._metrics = metrics
+        self._tls = tls
+        self._pools: dict[str, tuple[Pool, URL, bytes]] = {}
+        """By address: its connections, its URL, and the head of every request."""
+
+    def keep_only(self, addresses: frozenset[str]) -> None:
+        """Closes the connections to others."""
+        for address in self._pools.keys() - addresses:
+            self._pools.pop(address)[0].close()
+
+    def close(self) -> None:
+        self.keep_only(frozenset())
+
+    async def send(self, address: str, token: bytes, body: bytes) -> ClientResponse:
+        """The response once its head has come. Raises ReplicaUnreachable, Moved, EnvelopeRefused and Lost."""
+        pool, url, head = self._pools.get(address) or self._pool(address)
+        began = time.perf_counter()
+        try:
+            response = await pool.request("POST", url, head, b"%b\n%b" % (token, body))
+        except ConnectFailed as error:
+            self._metrics.cluster_hops.labels("unreachable").inc()
+            raise ReplicaUnreachable(address) from error
+        except ConnectionBroken as error:
+            self._metrics.cluster_hops.labels("broken").inc()
+            raise Lost(address) from error
+        self._metrics.cluster_hop_seconds.observe(time.perf_counter() - began)
+        if OUTCOME_FIELD in response.head.fields:
+            response.release()
+            self._metrics.cluster_hops.labels("refused").inc()
+            raise Moved(address) if response.head.status == MOVED else EnvelopeRefused(address)
+        self._metrics.cluster_hops.labels("answered").inc()
+        return response
+
+    def _pool(self, address: str) -> tuple[Pool, URL, bytes]:
+        url = URL(address)
+        fields = {"Content-Type": "application/octet-stream"}
+        made = (Pool(CONNECT_TIMEOUT, MAX_IDLE, tls=self._tls), url, write_head("POST", url, fields))
+        self._pools[address] = made
+        return made
+
+
+async def brought_back(
+    request: http.Request, response: ClientResponse, ends: Callable[[Callable[[], None]], Callable[[], None]] | None
+) -> http.Answered:
+    """Answers `request` with the response of another replica.
+
+    `ends` is given a callable that ends a stream before its time, and returns one to be called when it has ended.
+    """
+    fields = {_spelled(name): value for name, value in response.head.fields.items() if name not in _HOP_FIELDS}
+    if response.is_complete:
+        return http.Response(response.head.status, response.rest(response.unread), fields)
+    return await _streamed(request, response, fields, ends)
+
+
+async def _streamed(
+    request: http.Request,
+    response: ClientResponse,
+    fields: Mapping[str, str],
+    ends: Callable[[Callable[[], None]], Callable[[], None]] | None,
+) -> http.Answered:
+    with TaskCancelScope() as scope:
+        closed = _nothing if ends is None else ends(scope.cancel)
+        ready = asyncio.Event()
+        chunks = request.start_stream(response.head.status, fields)
+        chunks.ready, chunks.on_disconnect = ready.set, scope.cancel
+        try:
+            if request.is_disconnected:
+                return http.Streamed()
+            chunks.write(b"")
+            async for piece in response:
+                while chunks.full:
+                    ready.clear()
+                    await ready.wait()
+                chunks.write(piece)
+            chunks.end()
+        except ConnectionBroken:
+            # Not ended as if it were whole: the client knows that something is missing.
+            chunks.reset()
+        except asyncio.CancelledError:
+            if not request.is_disconnected:
+                chunks.end()
+            raise
+        finally:
+            response.close()
+            closed()
+    return http.Streamed()
+
+
+def _spelled(name: str) -> str:
+    return name.title()
+
+
+def _nothing() -> None:
+    return

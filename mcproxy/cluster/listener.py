@@ -1,0 +1,105 @@
+"""The internal listener: takes requests that other replicas authenticated, and answers them as if they had come here.
+
+An envelope that does not open, is for another replica, expired, replayed or beside another body is refused with 403,
+and nothing is executed. While this replica shuts down, what could be answered elsewhere gets 421.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Final, Protocol
+
+import anyio
+import structlog
+
+from mcproxy.call.identity import ForwardedCredentials, Principal
+from mcproxy.cluster.envelope import Envelopes, HopEnvelope, RefusedEnvelope
+from mcproxy.cluster.homes import answered_label, body_home, names_stream
+from mcproxy.cluster.hop import MOVED, OUTCOME_FIELD, REFUSED
+from mcproxy.http import server as http
+from mcproxy.settings import Cluster, Proxy
+
+MAX_ENVELOPE: Final = 256 * 1024
+"""Bytes that an envelope may add to the largest body."""
+IDLE: Final = 120.0
+"""Seconds that a connection of another replica may be idle: longer than its pool keeps it."""
+CLOSING: Final = 1.0
+"""Seconds for the last responses to be read."""
+
+log = structlog.get_logger()
+
+SESSION_FIELD: Final = "mcp-session-id"
+
+
+class ServeAs(Protocol):
+    """Answers a request as one of a known sender."""
+
+    def __call__(
+        self, request: http.Request, principal: Principal, credentials: ForwardedCredentials | None
+    ) -> Awaitable[http.Answered]: ...
+
+
+class InternalListener:
+    """`serve` answers what was admitted. `proxy` tells the settings in force."""
+
+    def __init__(self, envelopes: Envelopes, serve: ServeAs, proxy: Callable[[], Proxy]) -> None:
+        self._envelopes = envelopes
+        self._serve = serve
+        self._proxy = proxy
+        self._draining = False
+
+    def drain(self) -> None:
+        """Takes only what can be answered nowhere else."""
+        self._draining = True
+
+    @asynccontextmanager
+    async def listening(self, cluster: Cluster, tls: ssl.SSLContext | None) -> AsyncIterator[int]:
+        """The port, for as long as it is entered. Raises OSError where it cannot listen."""
+        server = http.Server(self.answer, _refuse, self._bounds)
+        async with anyio.create_task_group() as tasks:
+            await tasks.start(server.run)
+            try:
+                yield await server.listen(*cluster.address, tls)
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await server.close(CLOSING)
+                tasks.cancel_scope.cancel()
+
+    async def answer(self, request: http.Request) -> http.Answered:
+        """Answers a request whose body is an envelope, a line feed, and the body of the client's request."""
+        try:
+            sent = await request.body(self._proxy().read_timeout)
+            token, _, body = sent.partition(b"\n")
+            envelope = self._envelopes.open(token, body)
+        except (http.BodyTimeout, http.BodyTooLarge, http.BodyIncomplete):
+            return _refuse(400, "incomplete")
+        except RefusedEnvelope as refusal:
+            log.warning("an envelope was refused", why=str(refusal), peer=request.peer)
+            return _refuse(REFUSED, "refused")
+        if self._draining and not _is_bound_here(envelope, body):
+            return _refuse(MOVED, "leaving")
+        request.become(envelope.method, envelope.target, http.Headers.of(envelope.fields), body)
+        return await self._serve(request, envelope.principal, envelope.forwarded)
+
+    def _bounds(self) -> http.Bounds:
+        proxy = self._proxy()
+        return http.Bounds(
+            max_body=proxy.limits.max_body_bytes + MAX_ENVELOPE,
+            idle=IDLE,
+            write_timeout=proxy.write_timeout,
+            connections=proxy.limits.max_connections,
+            head_timeout=proxy.limits.head_timeout,
+        )
+
+
+def _is_bound_here(envelope: HopEnvelope, body: bytes) -> bool:
+    """Whether a request is of a call that runs here, a parked one included, or of a stream that ends here."""
+    if any(name == SESSION_FIELD for name, _ in envelope.fields):
+        return envelope.method == "POST" and answered_label(body) is not None
+    return names_stream(envelope.target) or bool(body_home(body).label)
+
+
+def _refuse(status: int, why: str) -> http.Response:
+    return http.Response(status, b"", {OUTCOME_FIELD.title(): why})

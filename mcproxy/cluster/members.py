@@ -1,0 +1,206 @@
+"""The replicas: who they are, which of them can be reached, and which of them takes a key that has no home.
+
+Each announces itself in the store HEARTBEATS times in `member_ttl`, and learns of the others by the same command. A
+member is dead when ABSENCES announcements in a row did not return it, or while connections to it are refused. While the
+store is away, the members that were known last count. Elects nobody.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Final
+
+import anyio
+import msgspec
+import structlog
+from msgspec.structs import replace
+
+from mcproxy.cluster.store.protocol import Store, StoreUnavailable
+from mcproxy.sealing import Sealer, Unsealable
+from mcproxy.telemetry.metrics import Metrics
+
+HEARTBEATS: Final = 5
+"""Announcements in the time after which a member counts as dead."""
+ABSENCES: Final = 3
+"""Announcements in a row that did not return a member: a store that lost its data returns few at first."""
+GROUP: Final = "members"
+
+_PURPOSE: Final = "cluster member"
+
+log = structlog.get_logger()
+
+
+class Member(msgspec.Struct, frozen=True):
+    """What a replica says of itself. `label` is that of its sealer, another one after each start."""
+
+    label: str
+    address: str
+    """The URL of its internal listener."""
+    version: str
+    configuration: str
+    """A digest of its settings, without those that differ from replica to replica."""
+    lock: str
+    """A digest of what `access.pins` has approved."""
+    is_leaving: bool = False
+    """Whether it shuts down: it ends what runs there, and takes nothing new."""
+
+
+def chosen(key: str, labels: Iterable[str]) -> str:
+    """Rendezvous hashing: the label that takes a key. Where one comes or goes, only its own keys move."""
+    return max(labels, key=lambda label: hashlib.blake2b(f"{label}\0{key}".encode(), digest_size=8).digest())
+
+
+class Members:
+    """`describe` tells what this replica is now. `clock` is monotonic, in seconds."""
+
+    def __init__(
+        self,
+        store: Store,
+        sealer: Sealer,
+        describe: Callable[[], Member],
+        ttl: float,
+        metrics: Metrics,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._store = store
+        self._sealer = sealer
+        self._describe = describe
+        self._ttl = ttl
+        self._metrics = metrics
+        self._clock = clock
+        self._leaving = False
+        self._known: dict[str, Member] = {}
+        self._absences: Counter[str] = Counter()
+        self._unreachable: dict[str, float] = {}
+        """Labels of those that refused a connection, and until when that counts."""
+        self._mismatches: frozenset[str] = frozenset()
+        self._store_is_away = False
+
+    @property
+    def own(self) -> Member:
+        member = self._describe()
+        return replace(member, is_leaving=True) if self._leaving else member
+
+    def all(self) -> list[Member]:
+        """All that count now, this one first."""
+        own = self.own
+        return [own, *(member for label, member in sorted(self._known.items()) if label != own.label)]
+
+    def find(self, label: str) -> Member | None:
+        """Another replica that can be reached; None where it is dead, or never was."""
+        member = self._known.get(label)
+        return None if member is None or self._is_unreachable(label) else member
+
+    def owner(self, key: str) -> Member | None:
+        """The replica that takes a key without a home; None if that is this one, or no other is there."""
+        own = self.own
+        others = {label: member for label in self._known if (member := self.find(label)) and not member.is_leaving}
+        others.pop(own.label, None)
+        candidates = others.keys() if self._leaving else {*others, own.label}
+        return others.get(chosen(key, candidates)) if candidates else None
+
+    def lose(self, label: str) -> None:
+        """Takes note that a member refuses connections."""
+        self._unreachable[label] = self._clock() + self._ttl
+        log.warning("a replica cannot be reached", replica=label)
+        self._count()
+
+    def note_leaving(self, label: str) -> None:
+        """Takes note that a member shuts down, before it is announced here."""
+        if label in self._known:
+            self._known[label] = replace(self._known[label], is_leaving=True)
+
+    async def run(self) -> None:
+        """Announces this replica until cancelled."""
+        while True:
+            await self.announce()
+            await anyio.sleep(self._ttl / HEARTBEATS)
+
+    async def announce(self) -> None:
+        """Announces this replica once, and takes note of the others."""
+        own = self.own
+        sealed = self._sealer.seal(_PURPOSE, msgspec.json.encode(own)).encode()
+        try:
+            found = await self._store.announce(GROUP, own.label, sealed, self._ttl)
+        except StoreUnavailable as error:
+            self._metrics.cluster_store_failures.inc()
+            if not self._store_is_away:
+                log.warning("the shared store is away; the replicas known last count", why=str(error))
+            self._store_is_away = True
+            return
+        if self._store_is_away:
+            log.info("the shared store is back")
+        self._store_is_away = False
+        self._take(list(filter(None, map(self._opened, found.values()))))
+
+    async def leave(self) -> None:
+        """Announces that this replica shuts down."""
+        self._leaving = True
+        await self.announce()
+
+    async def withdraw(self) -> None:
+        """Announces that this replica is gone."""
+        try:
+            await self._store.withdraw(GROUP, self.own.label)
+        except StoreUnavailable:
+            self._metrics.cluster_store_failures.inc()
+
+    def _opened(self, sealed: bytes) -> Member | None:
+        """None for what no replica with our secret wrote."""
+        try:
+            return msgspec.json.decode(self._sealer.open(_PURPOSE, sealed.decode()), type=Member)
+        except (Unsealable, msgspec.MsgspecError, UnicodeDecodeError):
+            log.warning("an entry among the replicas was not sealed with our secret and is ignored")
+            return None
+
+    def _take(self, announced: list[Member]) -> None:
+        own, before = self.own, set(self._known)
+        for member in announced:
+            self._known[member.label] = member
+            self._absences.pop(member.label, None)
+        present = {member.label for member in announced}
+        for label in before - present:
+            self._absences[label] += 1
+            if self._known[label].is_leaving or self._absences[label] >= ABSENCES:
+                del self._known[label], self._absences[label]
+                self._unreachable.pop(label, None)
+                log.info("a replica is gone", replica=label)
+        for label in present - before - {own.label}:
+            log.info("a replica came", replica=label, address=self._known[label].address)
+        self._compare(own)
+        self._count()
+
+    def _compare(self, own: Member) -> None:
+        """An operator's mistake, or the middle of a rollout: callers see other tools at each replica."""
+        others = [member for label, member in self._known.items() if label != own.label]
+        differing = {
+            what: sum(getattr(member, what) != getattr(own, what) for member in others)
+            for what in ("configuration", "lock", "version")
+        }
+        for what, count in differing.items():
+            self._metrics.cluster_mismatches.labels(what).set(count)
+        now = frozenset(what for what, count in differing.items() if count)
+        if now - self._mismatches:
+            log.warning("replicas differ", what=sorted(now))
+        self._mismatches = now
+
+    def _count(self) -> None:
+        others = [member for label, member in self._known.items() if label != self.own.label]
+        states = Counter(self._state(member) for member in [self.own, *others])
+        for state in ("live", "leaving", "unreachable"):
+            self._metrics.cluster_members.labels(state).set(states[state])
+
+    def _state(self, member: Member) -> str:
+        if self._is_unreachable(member.label):
+            return "unreachable"
+        return "leaving" if member.is_leaving else "live"
+
+    def _is_unreachable(self, label: str) -> bool:
+        until = self._unreachable.get(label)
+        if until is not None and until <= self._clock():
+            del self._unreachable[label]
+            return False
+        return until is not None

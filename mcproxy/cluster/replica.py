@@ -1,0 +1,212 @@
+"""One replica of a cluster: joins the others, takes part in serving HTTP, and leaves. The module that `app` imports.
+
+Made only where `cluster.redis` is set. Wires the other modules of this package together, and decides nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, closing
+from typing import Protocol
+
+import anyio
+from anyio.abc import TaskGroup
+
+from mcproxy import __version__
+from mcproxy.access.identity import Identified, Identity
+from mcproxy.call.calls import Call, Outcome
+from mcproxy.call.clients import Listener
+from mcproxy.call.identity import ForwardedCredentials, Principal
+from mcproxy.cluster.envelope import Envelopes
+from mcproxy.cluster.forwarding import Forwarding
+from mcproxy.cluster.hop import Hops
+from mcproxy.cluster.listener import InternalListener
+from mcproxy.cluster.members import HEARTBEATS, Member, Members
+from mcproxy.cluster.records import SessionRecords
+from mcproxy.cluster.store.protocol import Store
+from mcproxy.cluster.store.redis_store import connected
+from mcproxy.downstream.front.app import HttpApp
+from mcproxy.downstream.handshake.session import Session
+from mcproxy.downstream.handshake.session_ids import UnknownSession, unseal
+from mcproxy.downstream.io.context import TransportContext
+from mcproxy.downstream.io.request_head import HeadHandler, RequestHead, read_headers
+from mcproxy.downstream.io.responses import Refusal, refused
+from mcproxy.http import server as http
+from mcproxy.sealing import label_of
+from mcproxy.settings import ClusterTls, Settings
+
+
+class SharedGateway(Protocol):
+    """What a replica needs of the gateway (`gateway.subscriptions.resources`)."""
+
+    def uris(self, listener: Listener) -> Sequence[str]:
+        """The resources that a listener watches, in its own names."""
+
+    def subscribe(self, call: Call) -> Awaitable[Outcome]:
+        """Raises McpError."""
+
+
+class Replica:
+    """Implements `downstream.front.app.Companion`."""
+
+    def __init__(
+        self,
+        settings: Callable[[], Settings],
+        store: Store,
+        context: TransportContext,
+        subscriptions: SharedGateway,
+        identity: Identity,
+        tasks: TaskGroup,
+        hops: Hops,
+    ) -> None:
+        sealer, metrics, cluster = context.sealer, context.metrics, settings().cluster
+        self._settings = settings
+        self._context = context
+        self._identity = identity
+        self._tasks = tasks
+        self._app: HttpApp | None = None
+        self._address = ""
+        self._hops = hops
+        self._described: tuple[Settings, Member] | None = None
+        self.members = Members(store, sealer, self._describe, cluster.member_ttl, metrics)
+        self._records = SessionRecords(
+            store,
+            sealer,
+            subscriptions.uris,
+            subscriptions.subscribe,
+            self._end_session,
+            lambda: context.proxy.limits.session_lifetime,
+            cluster.on_loss,
+            tasks,
+            metrics,
+        )
+        envelopes = Envelopes(sealer)
+        self._forwarding = Forwarding(
+            sealer.label,
+            self.members,
+            envelopes,
+            self._hops,
+            lambda: identity.header_names,
+            lambda: context.proxy.read_timeout,
+            self._adopting,
+        )
+        self._listener = InternalListener(envelopes, self._serve, lambda: context.proxy)
+        context.subscribers = self._records
+        context.handler = self._records.recorded(context.handler)
+
+    # downstream.front.app.Companion
+
+    def stage(self, handler: HeadHandler) -> HeadHandler:
+        return self._forwarding.stage(handler)
+
+    @asynccontextmanager
+    async def serving(self, app: HttpApp) -> AsyncIterator[None]:
+        self._app = app
+        self._forwarding.serve_with(app.streams)
+        cluster = self._settings().cluster
+        async with (
+            self._listener.listening(cluster, _server_tls(cluster.tls)) as port,
+            anyio.create_task_group() as tasks,
+        ):
+            scheme, host = "http" if cluster.tls.certificate is None else "https", cluster.address[0]
+            self._address = cluster.advertise or f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
+            await self.members.announce()
+            tasks.start_soon(self.members.run)
+            tasks.start_soon(self._records.run, cluster.member_ttl / HEARTBEATS)
+            try:
+                yield
+            finally:
+                tasks.cancel_scope.cancel()
+                with anyio.CancelScope(shield=True):
+                    await self.members.withdraw()
+
+    def drain(self) -> None:
+        self._forwarding.drain()
+        self._listener.drain()
+        self._tasks.start_soon(self.members.leave)
+
+    def _describe(self) -> Member:
+        settings = self._settings()
+        if self._described is None or self._described[0] is not settings:
+            own = settings.model_dump_json(exclude={"cluster": True, "admin": True, "proxy": {"host", "port"}})
+            lock = repr(settings.access.pins.lock)
+            member = Member(self._context.sealer.label, self._address, __version__, _digest(own), _digest(lock))
+            self._described = settings, member
+        return self._described[1]
+
+    async def _serve(
+        self, request: http.Request, principal: Principal, credentials: ForwardedCredentials | None
+    ) -> http.Answered:
+        """Answers a request that another replica sent on."""
+        assert self._app is not None
+        try:
+            self._app.admit(request, Identified(principal, self._identity.settings), credentials)
+        except (http.NotFound, http.MethodNotAllowed):
+            return await self._app.handle(request)
+        except Refusal as refusal:
+            return refused(refusal)
+        head = request.recall(RequestHead, self._context.generation)
+        session = read_headers(request.fields).session
+        if head is None or session is None or label_of(session) == self._context.sealer.label:
+            return await self._app.handle(request)
+        async with self._adopting(session, head):
+            return await self._app.handle(request)
+
+    @asynccontextmanager
+    async def _adopting(self, id: str, head: RequestHead) -> AsyncIterator[None]:
+        """Entered around a request for a session of another process, which may be opened here."""
+        assert self._app is not None
+        key: str | None = None
+        if id not in self._app.sessions:
+            try:
+                key = unseal(self._context.sealer, head.principal, head.endpoint, id).key
+            except UnknownSession:
+                key = None
+        if key is None:
+            yield
+            return
+        async with self._records.fetched(key):
+            yield
+
+    def _end_session(self, listener: Listener) -> None:
+        assert self._app is not None
+        if isinstance(listener, Session):
+            self._app.sessions.end(listener)
+
+
+@asynccontextmanager
+async def joined(
+    settings: Callable[[], Settings], context: TransportContext, subscriptions: SharedGateway, identity: Identity
+) -> AsyncIterator[Replica]:
+    """A replica of the cluster that `settings` name, which joins once it serves HTTP. Raises OSError."""
+    cluster = settings().cluster
+    assert cluster.redis is not None
+    async with connected(cluster.redis, cluster.timeout) as store, anyio.create_task_group() as tasks:
+        with closing(Hops(context.metrics, _client_tls(cluster.tls))) as hops:
+            yield Replica(settings, store, context, subscriptions, identity, tasks, hops)
+        tasks.cancel_scope.cancel()
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _server_tls(tls: ClusterTls) -> ssl.SSLContext | None:
+    """None for plain HTTP. Replicas without a certificate of `ca` are refused. Raises OSError."""
+    if tls.certificate is None:
+        return None
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=tls.ca)
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.load_cert_chain(tls.certificate, tls.key, password="")
+    return context
+
+
+def _client_tls(tls: ClusterTls) -> ssl.SSLContext | None:
+    """As `_server_tls`, for connections to other replicas."""
+    if tls.certificate is None:
+        return None
+    context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH, cafile=tls.ca)
+    context.load_cert_chain(tls.certificate, tls.key, password="")
+    return context

@@ -1,0 +1,95 @@
+"""The twin of `mcproxy.cluster.envelope`."""
+
+from __future__ import annotations
+
+import pytest
+
+from mcproxy.call.identity import ForwardedCredentials, Principal
+from mcproxy.cluster.envelope import LIFETIME, Envelopes, HopEnvelope, RefusedEnvelope
+from mcproxy.sealing import Sealer
+
+ENVELOPE = HopEnvelope(
+    "POST",
+    "/mcp?x=1",
+    [("accept", "application/json"), ("mcp-param-x", "1"), ("mcp-param-x", "2")],
+    "alice",
+    ["dev", "ops"],
+    ["read"],
+    [("team", "red")],
+    ("key", {"x-token": "secret"}),
+)
+
+
+class Clock:
+    now = 1_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def replica(label: str, clock: Clock, secret: bytes = b"secret") -> Envelopes:
+    return Envelopes(Sealer(secret, label=label), clock)
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+def test_an_envelope_brings_the_request_and_its_sender_to_the_replica_it_is_for(clock: Clock) -> None:
+    opened = replica("b", clock).open(replica("a", clock).seal(ENVELOPE, "b", b"body"), b"body")
+    assert opened == ENVELOPE
+    roles, scopes = frozenset({"dev", "ops"}), frozenset({"read"})
+    assert opened.principal == Principal("alice", roles, scopes, (("team", "red"),))
+    assert opened.forwarded == ForwardedCredentials("key", {"x-token": "secret"})
+    assert opened.forwarded is not None
+    assert opened.forwarded.headers == {"x-token": "secret"}
+
+
+def test_no_secret_of_a_request_can_be_read_without_the_key(clock: Clock) -> None:
+    token = replica("a", clock).seal(ENVELOPE, "b", b"body")
+    assert b"secret" not in token
+    assert b"alice" not in token
+
+
+def test_an_envelope_is_taken_once(clock: Clock) -> None:
+    receiver, token = replica("b", clock), replica("a", clock).seal(ENVELOPE, "b", b"body")
+    receiver.open(token, b"body")
+    while True:
+        clock.now += LIFETIME / 7
+        with pytest.raises(RefusedEnvelope) as refused:
+            receiver.open(token, b"body")
+        if "expired" in str(refused.value):
+            break
+        assert "before" in str(refused.value)
+
+
+def test_an_envelope_is_refused_once_it_has_expired(clock: Clock) -> None:
+    token = replica("a", clock).seal(ENVELOPE, "b", b"body")
+    clock.now += LIFETIME + 1
+    with pytest.raises(RefusedEnvelope, match="expired"):
+        replica("b", clock).open(token, b"body")
+
+
+def test_an_envelope_of_a_clock_that_is_far_ahead_is_refused(clock: Clock) -> None:
+    ahead = Clock()
+    ahead.now += 2 * LIFETIME
+    with pytest.raises(RefusedEnvelope, match="clocks"):
+        replica("b", clock).open(replica("a", ahead).seal(ENVELOPE, "b", b"body"), b"body")
+
+
+def test_an_envelope_is_refused_by_another_replica_beside_another_body_and_under_another_secret(clock: Clock) -> None:
+    token = replica("a", clock).seal(ENVELOPE, "b", b"body")
+    with pytest.raises(RefusedEnvelope, match="another replica"):
+        replica("c", clock).open(token, b"body")
+    with pytest.raises(RefusedEnvelope, match="the body beside it"):
+        replica("b", clock).open(token, b"other")
+    with pytest.raises(RefusedEnvelope, match="our secret"):
+        replica("b", clock, b"another").open(token, b"body")
+    replica("b", clock).open(token, b"body")
+
+
+@pytest.mark.parametrize("token", [b"", b"\xff", b"AAAA", Sealer(b"secret").seal("cluster envelope", b"[]").encode()])
+def test_what_no_replica_sealed_is_refused(token: bytes, clock: Clock) -> None:
+    with pytest.raises(RefusedEnvelope):
+        replica("b", clock).open(token, b"body")

@@ -1,0 +1,179 @@
+"""The twin of `mcproxy.cluster.members`."""
+
+from __future__ import annotations
+
+import anyio
+import anyio.lowlevel
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mcproxy.cluster.members import ABSENCES, GROUP, Member, Members, chosen
+from mcproxy.cluster.store.local import LocalStore
+from mcproxy.cluster.store.protocol import StoreUnavailable
+from mcproxy.sealing import Sealer
+from mcproxy.telemetry.metrics import Metrics
+
+pytestmark = pytest.mark.anyio
+
+LABELS = st.sets(st.text("abcdef0123456789", min_size=8, max_size=8), min_size=1, max_size=8)
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Flaky(LocalStore):
+    """A store that can be away."""
+
+    is_away = False
+
+    async def announce(self, group: str, name: str, value: bytes, ttl: float) -> dict[str, bytes]:
+        if self.is_away:
+            raise StoreUnavailable("away")
+        return dict(await super().announce(group, name, value, ttl))
+
+
+class Replicas:
+    """Replicas that share a store and a clock."""
+
+    def __init__(self) -> None:
+        self.clock = Clock()
+        self.store = Flaky(self.clock)
+        self.metrics = Metrics()
+
+    def add(self, label: str, secret: bytes = b"secret", configuration: str = "same") -> Members:
+        member = Member(label, f"http://{label}", "1", configuration, "lock")
+        sealer = Sealer(secret, label=label)
+        return Members(self.store, sealer, lambda: member, 5, self.metrics, self.clock)
+
+    def gauge(self, name: str, **labels: str) -> float | None:
+        return self.metrics.registry.get_sample_value(name, labels)
+
+
+@pytest.fixture
+def replicas() -> Replicas:
+    return Replicas()
+
+
+async def test_replicas_find_each_other(replicas: Replicas) -> None:
+    a, b = replicas.add("a"), replicas.add("b")
+    await a.announce()
+    await b.announce()
+    await a.announce()
+    assert [member.label for member in a.all()] == ["a", "b"]
+    found = b.find("a")
+    assert found is not None
+    assert found.address == "http://a"
+    assert a.find("c") is None
+
+
+async def test_a_member_that_is_not_announced_any_more_is_dead_after_some_absences(replicas: Replicas) -> None:
+    a, b = replicas.add("a"), replicas.add("b")
+    await b.announce()
+    await a.announce()
+    replicas.clock.now += 6
+    for _ in range(ABSENCES):
+        assert a.find("b") is not None
+        await a.announce()
+    assert a.find("b") is None
+
+
+async def test_a_member_that_is_leaving_is_gone_when_it_withdraws_and_takes_nothing_new_before(
+    replicas: Replicas,
+) -> None:
+    a, b = replicas.add("a"), replicas.add("b")
+    await a.announce()
+    await b.announce()
+    await b.leave()
+    await a.announce()
+    found = a.find("b")
+    assert found is not None
+    assert found.is_leaving
+    assert all(a.owner(f"{key}") is None for key in range(50))
+    assert all(b.owner(f"{key}") is not None for key in range(50))
+    await b.withdraw()
+    await a.announce()
+    assert a.find("b") is None
+
+
+async def test_a_member_that_refuses_connections_counts_no_more_for_a_while(replicas: Replicas) -> None:
+    a, b = replicas.add("a"), replicas.add("b")
+    await b.announce()
+    await a.announce()
+    a.lose("b")
+    assert a.find("b") is None
+    assert replicas.gauge("mcproxy_cluster_members", state="unreachable") == 1
+    replicas.clock.now += 5
+    await b.announce()
+    await a.announce()
+    assert a.find("b") is not None
+
+
+async def test_the_members_known_last_count_while_the_store_is_away(replicas: Replicas) -> None:
+    a, b = replicas.add("a"), replicas.add("b")
+    await b.announce()
+    await a.announce()
+    replicas.store.is_away = True
+    replicas.clock.now += 1000
+    for _ in range(10):
+        await a.announce()
+    assert a.find("b") is not None
+
+
+async def test_a_store_that_lost_its_data_kills_nobody(replicas: Replicas) -> None:
+    a, b = replicas.add("a"), replicas.add("b")
+    await b.announce()
+    await a.announce()
+    await replicas.store.withdraw(GROUP, "b")
+    await a.announce()
+    await b.announce()
+    await a.announce()
+    assert a.find("b") is not None
+
+
+async def test_what_was_not_sealed_with_our_secret_is_no_member(replicas: Replicas) -> None:
+    a, stranger = replicas.add("a"), replicas.add("x", secret=b"another")
+    await stranger.announce()
+    await replicas.store.announce(GROUP, "y", b"\xff", 60)
+    await a.announce()
+    assert [member.label for member in a.all()] == ["a"]
+
+
+async def test_replicas_that_differ_are_counted(replicas: Replicas) -> None:
+    a, b = replicas.add("a"), replicas.add("b", configuration="another")
+    await b.announce()
+    await a.announce()
+    assert replicas.gauge("mcproxy_cluster_mismatches", what="configuration") == 1
+    assert replicas.gauge("mcproxy_cluster_mismatches", what="lock") == 0
+
+
+async def test_a_replica_announces_itself_again_and_again(replicas: Replicas) -> None:
+    a, b = replicas.add("a"), replicas.add("b")
+    a._ttl = 0.01
+    with anyio.fail_after(5):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(a.run)
+            await b.announce()
+            while a.find("b") is None:
+                await anyio.lowlevel.checkpoint()
+            tasks.cancel_scope.cancel()
+
+
+@given(LABELS, st.text())
+def test_all_replicas_choose_the_same_whatever_order_they_know_each_other_in(labels: set[str], key: str) -> None:
+    assert chosen(key, sorted(labels)) == chosen(key, sorted(labels, reverse=True))
+
+
+@given(LABELS, st.text("xyz", min_size=8, max_size=8), st.text())
+def test_a_key_moves_only_to_a_replica_that_comes(labels: set[str], newcomer: str, key: str) -> None:
+    assert chosen(key, [*labels, newcomer]) in {chosen(key, labels), newcomer}
+
+
+def test_keys_are_spread_over_all_replicas() -> None:
+    labels = ["a", "b", "c"]
+    counts = [sum(chosen(f"{key}", labels) == label for key in range(3000)) for label in labels]
+    assert min(counts) > 800

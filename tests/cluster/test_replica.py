@@ -1,0 +1,247 @@
+"""The twin of `mcproxy.cluster.replica`: three gateways, nginx and Redis, as their users run them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import anyio
+import pytest
+
+from mcproxy.protocol.eras import LATEST
+from mcproxy.sealing import label_of
+from tests.cluster.conftest import RedisServer
+from tests.cluster.replicas import Cluster, cluster
+from tests.cluster.upstream import SharedUpstream, shared_upstream
+from tests.fakes.clients.raw import over_http
+from tests.timeouts import GUARD
+
+pytestmark = pytest.mark.anyio
+Json = dict[str, Any]
+META: Json = {
+    "io.modelcontextprotocol/protocolVersion": LATEST,
+    "io.modelcontextprotocol/clientCapabilities": {"elicitation": {"form": {}}},
+    "io.modelcontextprotocol/clientInfo": {"name": "raw", "version": "1"},
+}
+
+
+@pytest.fixture
+async def upstream() -> AsyncIterator[SharedUpstream]:
+    async with shared_upstream() as running:
+        yield running
+
+
+@pytest.fixture
+async def three(redis_server: RedisServer, upstream: SharedUpstream, tmp_path: Path) -> AsyncIterator[Cluster]:
+    await redis_server.start()
+    async with cluster(tmp_path, {"up": {"url": upstream.url}}, redis_server.url, ends_well=False) as running:
+        yield running
+
+
+class Sessions:
+    """A client of a handshake session that chooses the replica of each request."""
+
+    def __init__(self, http: aiohttp.ClientSession, replicas: Cluster) -> None:
+        self._http = http
+        self.urls = [f"{one.url}/mcp" for one in replicas.replicas]
+        self.headers = {"Accept": "application/json, text/event-stream", "MCP-Protocol-Version": "2025-11-25"}
+
+    async def open(self, at: int, capabilities: Json | None = None) -> str:
+        """The id of the session, which is opened at a replica."""
+        params = {
+            "protocolVersion": "2025-11-25",
+            "capabilities": capabilities or {},
+            "clientInfo": {"name": "raw", "version": "1"},
+        }
+        async with self.post(at, {"id": 0, "method": "initialize", "params": params}) as response:
+            assert response.status == 200
+            self.headers["Mcp-Session-Id"] = response.headers["Mcp-Session-Id"]
+        async with self.post(at, {"method": "notifications/initialized"}) as response:
+            assert response.status == 202
+        return self.headers["Mcp-Session-Id"]
+
+    def post(self, at: int, message: Json) -> Any:
+        return self._http.post(self.urls[at], json={"jsonrpc": "2.0", **message}, headers=self.headers)
+
+    async def ask(self, at: int, method: str, params: Json | None = None, id: int = 1) -> Json:
+        async with self.post(at, {"id": id, "method": method, "params": params or {}}) as response:
+            assert response.status == 200, await response.text()
+            answer: Json = await response.json()
+            return answer
+
+    def listen(self, at: int, **headers: str) -> Any:
+        return self._http.get(self.urls[at], headers={**self.headers, "Accept": "text/event-stream", **headers})
+
+    def end(self, at: int) -> Any:
+        return self._http.delete(self.urls[at], headers=self.headers)
+
+
+async def test_a_session_is_served_whichever_replica_its_requests_reach(
+    three: Cluster, upstream: SharedUpstream
+) -> None:
+    async with over_http(f"{three.url}/mcp") as client:
+        await client.initialize()
+        for number in range(12):
+            answer = await client.call("up__count", {"key": f"{number}"})
+            assert answer["result"]["content"][0]["text"] == f"{number}"
+    assert set(upstream.executed.values()) == {1}
+
+
+async def test_an_update_of_a_resource_subscribed_at_one_replica_reaches_the_stream_at_another_once(
+    three: Cluster, upstream: SharedUpstream
+) -> None:
+    async with aiohttp.ClientSession() as http:
+        client = Sessions(http, three)
+        await client.open(0)
+        async with client.listen(1) as stream:
+            assert "result" in await client.ask(2, "resources/subscribe", {"uri": "up+shared:memo"})
+            with anyio.fail_after(GUARD):
+                await upstream.wait_subscribed(1)
+            for number in range(3):
+                upstream.change(f"{number}")
+                assert await updates(stream, 1) == ["up+shared:memo"]
+            # Whatever came twice would come before the answer to this.
+            assert "result" in await client.ask(0, "ping")
+            upstream.change("last")
+            assert await updates(stream, 1) == ["up+shared:memo"]
+
+
+async def updates(stream: aiohttp.ClientResponse, many: int) -> list[str]:
+    return [message["params"]["uri"] for message in await messages(stream, many)]
+
+
+async def messages(stream: aiohttp.ClientResponse, many: int) -> list[Json]:
+    """The next messages of a stream; comments and primers apart."""
+    found: list[Json] = []
+    with anyio.fail_after(GUARD):
+        while len(found) < many:
+            line = await stream.content.readline()
+            assert line, "the stream ended"
+            if line.startswith(b"data: {"):
+                found.append(json.loads(line.removeprefix(b"data: ")))
+    return found
+
+
+async def test_an_elicitation_asked_at_one_replica_is_answered_at_another(three: Cluster) -> None:
+    async with over_http(
+        f"{three.url}/mcp", answers={"elicitation/create": {"action": "accept", "content": {}}}
+    ) as client:
+        await client.initialize()
+        for _ in range(4):
+            answer = await client.call("up__ask", {"key": "k"})
+            assert "accept" in answer["result"]["content"][0]["text"]
+
+
+async def test_a_session_that_was_ended_at_one_replica_is_unknown_at_all(three: Cluster) -> None:
+    async with aiohttp.ClientSession() as http:
+        client = Sessions(http, three)
+        await client.open(0)
+        async with client.end(1) as response:
+            assert response.status == 204
+        for at in range(3):
+            async with client.post(at, {"id": 1, "method": "ping"}) as response:
+                assert response.status == 404
+
+
+async def test_a_parked_call_is_resumed_through_another_replica_once(three: Cluster, upstream: SharedUpstream) -> None:
+    async with aiohttp.ClientSession() as http:
+        call: Json = {"name": "up__ask", "arguments": {"key": "parked"}, "_meta": META}
+        asked = await stateless(http, three, 0, "tools/call", call)
+        assert asked["result"]["resultType"] == "input_required"
+        answers = {key: {"action": "accept", "content": {}} for key in asked["result"]["inputRequests"]}
+        retry = {**call, "inputResponses": answers, "requestState": asked["result"]["requestState"]}
+        answer = await stateless(http, three, 2, "tools/call", retry)
+        assert "accept" in answer["result"]["content"][0]["text"]
+        for at in range(3):
+            assert "error" in await stateless(http, three, at, "tools/call", retry)
+    assert upstream.executed["parked"] == 1
+
+
+async def stateless(http: aiohttp.ClientSession, replicas: Cluster, at: int, method: str, params: Json) -> Json:
+    headers = {
+        "Accept": "application/json, text/event-stream",
+        "MCP-Protocol-Version": LATEST,
+        "Mcp-Method": method,
+        **({"Mcp-Name": params["name"]} if "name" in params else {}),
+    }
+    message = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+    async with http.post(f"{replicas.replicas[at].url}/mcp", json=message, headers=headers) as response:
+        answer: Json = await response.json()
+        return answer
+
+
+async def test_a_session_whose_replica_was_killed_goes_on_at_another_with_its_subscriptions(
+    three: Cluster, upstream: SharedUpstream
+) -> None:
+    async with aiohttp.ClientSession() as http:
+        client = Sessions(http, three)
+        id = await client.open(0)
+        assert label_of(id)
+        assert "result" in await client.ask(1, "resources/subscribe", {"uri": "up+shared:memo"})
+        three.replicas[0].process.kill()
+        await three.replicas[0].process.wait()
+        async with client.listen(1) as stream:
+            assert await updates(stream, 1) == ["up+shared:memo"], "it may have missed one"
+            assert "result" in await client.ask(2, "ping")
+            upstream.change("after")
+            assert await updates(stream, 1) == ["up+shared:memo"]
+
+
+async def test_a_session_that_was_ended_stays_ended_when_its_replica_is_killed(three: Cluster) -> None:
+    async with aiohttp.ClientSession() as http:
+        client = Sessions(http, three)
+        await client.open(0)
+        async with client.end(1) as response:
+            assert response.status == 204
+        async with client.post(1, {"id": 1, "method": "ping"}) as response:
+            assert response.status == 404
+        three.replicas[0].process.kill()
+        await three.replicas[0].process.wait()
+        for at in (1, 2):
+            async with client.post(at, {"id": 1, "method": "ping"}) as response:
+                assert response.status == 404
+
+
+async def test_a_parked_call_whose_replica_was_killed_has_an_unknown_outcome_and_is_not_repeated(
+    three: Cluster, upstream: SharedUpstream
+) -> None:
+    async with aiohttp.ClientSession() as http:
+        call: Json = {"name": "up__ask", "arguments": {"key": "parked"}, "_meta": META}
+        asked = await stateless(http, three, 0, "tools/call", call)
+        three.replicas[0].process.kill()
+        await three.replicas[0].process.wait()
+        answers = {key: {"action": "accept", "content": {}} for key in asked["result"]["inputRequests"]}
+        retry = {**call, "inputResponses": answers, "requestState": asked["result"]["requestState"]}
+        for at in (1, 2):
+            answer = await stateless(http, three, at, "tools/call", retry)
+            assert "its outcome is unknown" in answer["error"]["message"]
+    assert upstream.executed["parked"] == 1
+
+
+async def test_a_call_that_runs_at_a_replica_which_is_killed_fails_and_no_other_does(
+    three: Cluster, upstream: SharedUpstream
+) -> None:
+    async with aiohttp.ClientSession() as http:
+        client, other = Sessions(http, three), Sessions(http, three)
+        await client.open(0)
+        await other.open(1)
+        answers: list[Json] = []
+
+        async def call(client: Sessions, at: int, key: str) -> None:
+            answers.append(await client.ask(at, "tools/call", {"name": "up__hold", "arguments": {"key": key}}))
+
+        with anyio.fail_after(GUARD):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(call, client, 1, "lost")
+                tasks.start_soon(call, other, 2, "kept")
+                await upstream.holds(2)
+                three.replicas[0].process.kill()
+                await three.replicas[0].process.wait()
+                upstream.let_go()
+        lost, kept = sorted(answers, key=lambda answer: "result" in answer)
+        assert "its outcome is unknown" in lost["error"]["message"]
+        assert kept["result"]["content"][0]["text"] == "kept"
+    assert upstream.executed == {"lost": 1, "kept": 1}
