@@ -18,8 +18,9 @@ import anyio
 import anyio.to_thread
 import structlog
 
+from mcproxy.access.grant_records import GrantRecord
 from mcproxy.access.journal import Journal
-from mcproxy.access.records import Lines, Record
+from mcproxy.access.records import AuditRecord, Lines, Record
 from mcproxy.access.refusals import RefusedCredentials
 from mcproxy.call.errors import McpError, Reason
 from mcproxy.protocol.jsonrpc import INTERNAL_ERROR
@@ -58,7 +59,7 @@ class AuditLog:
         self._metrics = metrics
         self._opening = opening or _journal
         self._sleep = sleep
-        self._queue: deque[Record | RefusedCredentials] = deque()
+        self._queue: deque[AuditRecord] = deque()
         self._running = 0
         self._failing = False
         self._losing = False
@@ -104,16 +105,16 @@ class AuditLog:
             return
         self._enqueue(record)
 
-    def note(self, refused: RefusedCredentials) -> None:
+    def note(self, record: RefusedCredentials | GrantRecord) -> None:
         """A record that belongs to no call. Never blocks: where there is no room it is lost, and takes no call's."""
         if not self.on:
             return
         if self._is_full():
             self._lose(1, "too many of them wait to be written")
             return
-        self._enqueue(refused)
+        self._enqueue(record)
 
-    def _enqueue(self, record: Record | RefusedCredentials) -> None:
+    def _enqueue(self, record: AuditRecord) -> None:
         if not self._queue:
             self._came.set()
         self._queue.append(record)
@@ -167,7 +168,7 @@ class AuditLog:
         self._make_room()
         return True
 
-    def _append(self, records: Sequence[Record | RefusedCredentials]) -> None:
+    def _append(self, records: Sequence[AuditRecord]) -> None:
         """In a thread."""
         file, lines = self._file, self._lines
         if file is not None:

@@ -1,7 +1,8 @@
-"""Audit records: what is kept of a call or of refused credentials, and its line of ASCII JSON. Writes no file.
+"""Audit records: what is kept of a call, of refused credentials or of a login at an upstream, and its line of JSON.
 
-A line holds no secret (requirement R44): arguments are hashed, or shown without values whose name or look is that of
-a secret; URIs lose their user and the values of their query. No text of a peer can begin a line of its own.
+Writes no file. A line holds no secret (requirement R44): arguments are hashed, or shown without values whose name or
+look is that of a secret; URIs lose their user and the values of their query. A line is ASCII, and no text of a peer can
+begin a line of its own.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import msgspec
 import re2
 from msgspec import Raw
 
+from mcproxy.access.grant_records import GrantRecord
 from mcproxy.access.refusals import RefusedCredentials
 from mcproxy.call.calls import Call, CallSubject, Decision, Failed, Outcome
 from mcproxy.call.identity import Caller
@@ -58,6 +60,8 @@ _TRACE: Final = re.compile(r"[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-[0-9a-f]{16}-[0
 
 REFUSED: Final = "credentials refused"
 """The `event` of a record that is of no call."""
+OAUTH: Final = "oauth"
+"""How the `event` of a record begins that is of a login at an upstream."""
 
 _FRACTIONS: Final = tuple(f".{thousandth:03}+00:00" for thousandth in range(1000))
 """Ends of a time, by its milliseconds."""
@@ -99,6 +103,9 @@ class Record(msgspec.Struct, frozen=True):
     size_out: int
     arguments_hash: str | None = None
     arguments: Raw | None = None
+
+
+AuditRecord = Record | RefusedCredentials | GrantRecord
 
 
 class Digests:
@@ -208,6 +215,19 @@ class _Refused(msgspec.Struct, omit_defaults=True, kw_only=True):
     """Refusals for the same reason since the last one that was written."""
 
 
+class _OfGrant(msgspec.Struct, omit_defaults=True, kw_only=True):
+    """What is written of a login at an upstream, and of what is done with it."""
+
+    time: str
+    event: str
+    outcome: str
+    upstream: str
+    principal: str | None = None
+    issuer: str
+    subject: str | None = None
+    why: str | None = None
+
+
 class Lines:
     """Encodes records as lines. What many records have in common, caller and subject, is encoded once and remembered.
 
@@ -220,10 +240,17 @@ class Lines:
         self._who = lru_cache(REMEMBERED)(self._of_caller)
         self._what = lru_cache(REMEMBERED)(self._of_subject)
 
-    def line(self, record: Record | RefusedCredentials) -> bytes:
+    def line(self, record: AuditRecord) -> bytes:
         """What is written of a record, the line end included."""
-        if isinstance(record, RefusedCredentials):
-            return b"{%b}\n" % _members(self._of_refusal(record))
+        match record:
+            case RefusedCredentials():
+                return b"{%b}\n" % _members(self._of_refusal(record))
+            case GrantRecord():
+                return b"{%b}\n" % _members(self._of_grant(record))
+            case Record():
+                return self._of_call(record)
+
+    def _of_call(self, record: Record) -> bytes:
         caller, seen, id = record.caller, record.seen, record.id
         own = _Own(
             time=_moment(record.at),
@@ -257,6 +284,18 @@ class Lines:
             unwritten=refused.unwritten,
         )
 
+    def _of_grant(self, record: GrantRecord) -> _OfGrant:
+        return _OfGrant(
+            time=_moment(record.at),
+            event=f"{OAUTH} {record.action.value}",
+            outcome=record.outcome.value,
+            upstream=record.upstream,
+            principal=self._clean(record.principal) or None,
+            issuer=self._clean(record.issuer),
+            subject=None if record.subject is None else self._clean(record.subject),
+            why=None if record.why is None else self._clean(record.why),
+        )
+
     def _of_caller(
         self, name: str, roles: frozenset[str], session: str | None, client: bytes, version: str, endpoint: str
     ) -> bytes:
@@ -283,7 +322,7 @@ class Lines:
         )
 
 
-def _members(part: _Own | _Who | _What | _Refused) -> bytes:
+def _members(part: _Own | _Who | _What | _Refused | _OfGrant) -> bytes:
     """The members of its JSON, in nothing but what is printed as it is."""
     try:
         data = _encoder.encode(part)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 import anyio
 from anyio.abc import TaskGroup
 
+from mcproxy.access.grant_records import RecordGrant, unrecorded
 from mcproxy.call.upstreams import UpstreamEvent
 from mcproxy.settings import Settings
 from mcproxy.settings.access.pins import Approved
@@ -32,12 +33,14 @@ class Fleet:
         metrics: Metrics,
         gateway_id: str | None = None,
         grants: GrantStore | None = None,
+        record: RecordGrant = unrecorded,
         connect: Connect = connected,
     ) -> None:
         self._on_event = on_event
         self._metrics = metrics
         self._gateway_id = gateway_id
         self._grants = grants
+        self._record = record
         self._connect = connect
         self._slots = ConnectionSlots(settings.proxy.limits.max_connections_total)
         self._tasks: TaskGroup | None = None
@@ -76,6 +79,7 @@ class Fleet:
                 slots=self._slots,
                 gateway_id=self._gateway_id,
                 grants=self._grants,
+                record=self._record,
                 manifest=settings.access.pins.lock.get(spec.name, Approved()).manifest,
                 connect=self._connect,
             )

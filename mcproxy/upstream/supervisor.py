@@ -15,6 +15,7 @@ from typing import Any, Final
 import anyio
 from anyio.abc import TaskGroup
 
+from mcproxy.access.grant_records import RecordGrant, unrecorded
 from mcproxy.call.calls import Call, Failed, Outcome
 from mcproxy.call.clients import Change
 from mcproxy.call.errors import Party, Reason
@@ -83,6 +84,7 @@ class Supervisor:
         slots: ConnectionSlots | None = None,
         gateway_id: str | None = None,
         grants: GrantStore | None = None,
+        record: RecordGrant = unrecorded,
         manifest: Manifest | None = None,
         connect: Connect = connected,
         delays: Callable[[int], float] = backoff.delay,
@@ -117,7 +119,7 @@ class Supervisor:
         self.logins: UpstreamLogins | None = None
         """The logins of people and of the gateway there, with `oauth`."""
         if spec.oauth is not None and spec.url is not None:
-            self.logins = UpstreamLogins(spec, grants, self._spawn, metrics, self._login_changed, clock)
+            self.logins = UpstreamLogins(spec, grants, self._spawn, metrics, self._login_changed, record, clock)
         self._headers_command = HeadersCommand(spec, self._spawn, clock=clock) if spec.headers_command else None
         self._shared_context = self._new_context()
         self._shared = self._new_link(self._shared_context, _idling(spec, proxy, manifest))

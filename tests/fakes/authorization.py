@@ -11,6 +11,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import aiohttp
 import anyio
+import jwt
 from aiohttp import web
 
 Json = dict[str, Any]
@@ -51,6 +52,10 @@ class Authorization:
     """The methods that the resource carried out."""
     quotes_token: bool = False
     """Whether a tool's error holds what the request carried."""
+    subject: str | None = None
+    """Who logs in, as identity tokens name them; None for none."""
+    quotes_form: bool = False
+    """Whether the refusal of a refresh holds what was asked with."""
     takes_documents: bool = False
     """Whether it takes Client ID Metadata Documents."""
     device_answers: list[str | None] = field(default_factory=list)
@@ -121,7 +126,8 @@ class Authorization:
             return web.Response(status=self.outage, text="busy")
         if form["grant_type"] == "refresh_token":
             if form["refresh_token"] not in self._refresh_tokens:
-                return web.json_response({"error": "invalid_grant"}, status=400)
+                quoted = {"error_description": f"unknown: {form}"} if self.quotes_form else {}
+                return web.json_response({"error": "invalid_grant", **quoted}, status=400)
             if self.rotates:
                 self._refresh_tokens.discard(form["refresh_token"])
         if form["grant_type"].endswith("device_code") and self.device_answers:
@@ -152,6 +158,8 @@ class Authorization:
         access = f"access-token-{number}"
         self.valid.add(access)
         answer: Json = {"access_token": access, "token_type": "Bearer", "scope": scope or self._scopes}
+        if self.subject is not None:
+            answer["id_token"] = jwt.encode({"sub": self.subject}, "0" * 32, algorithm="HS256")
         if self.life is not None:
             answer["expires_in"] = self.life
         if self.gives_refresh:

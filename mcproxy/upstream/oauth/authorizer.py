@@ -14,18 +14,15 @@ import anyio
 import anyio.to_thread
 import structlog
 
+from mcproxy.access.grant_records import GrantAction
 from mcproxy.concurrency.spawn import Spawn
 from mcproxy.telemetry.metrics import Metrics
 from mcproxy.upstream.link import LoginNeeded, Rejected
 from mcproxy.upstream.oauth.challenge import BearerChallenge, bearer_challenge
-from mcproxy.upstream.oauth.endpoints import EndpointFailed
-from mcproxy.upstream.oauth.flow import OAuthFlow
+from mcproxy.upstream.oauth.flow import DECISIVE, PASSING, OAuthFlow
 from mcproxy.upstream.oauth.grants import Grant, GrantKey, GrantLife, GrantState
-from mcproxy.upstream.oauth.login import LoginFailed
-from mcproxy.upstream.oauth.metadata import InvalidMetadata
-from mcproxy.upstream.oauth.registration import CannotRegister
 from mcproxy.upstream.oauth.store import GrantStore, StoreFailed
-from mcproxy.upstream.oauth.tokens import Token, TokenRefused, TokenUnavailable
+from mcproxy.upstream.oauth.tokens import Token
 
 log = structlog.get_logger()
 
@@ -37,9 +34,6 @@ REQUESTS: Final = 2
 """Token requests that one caller waits for at the most."""
 MAX_SCOPES: Final = 256
 """Scopes that a grant asks for at the most, whatever challenges say."""
-
-_FAILURES: Final = (EndpointFailed, TokenUnavailable, StoreFailed)
-_DECISIVE: Final = (TokenRefused, InvalidMetadata, CannotRegister, LoginFailed)
 
 
 class Authorizer:
@@ -74,6 +68,7 @@ class Authorizer:
         self._seen: object = None
         """The version of the store that was read last."""
         self._looked = -STORE_LOOKS
+        self._has_looked = False
         self._done: anyio.Event | None = None
         """Set when the token request that runs is over."""
         self._cools_until = 0.0
@@ -251,12 +246,12 @@ class Authorizer:
                 renewed = await self._flow.request_token(
                     await self._flow.discover(self._challenge, earlier), self._key.principal
                 )
-        except _FAILURES as error:
+        except PASSING as error:
             self._life.unavailable(str(error))
             self._metrics.oauth_token_requests.labels(self._name, "unavailable").inc()
             self._cools_until = self._clock() + COOLDOWN
             log.warning("no token for an upstream", upstream=self._name, why=str(error))
-        except _DECISIVE as error:
+        except DECISIVE as error:
             await self._refused(str(error), grant)
         except Exception as bug:
             # Nothing that a server sends, and no bug of ours, may take the other upstreams down (R1).
@@ -294,6 +289,7 @@ class Authorizer:
         if now - self._looked < STORE_LOOKS or self._done is not None:
             return
         self._looked = now
+        is_first, self._has_looked = not self._has_looked, True
         version = self._store.version
         if version == self._seen:
             return
@@ -306,11 +302,15 @@ class Authorizer:
             return  # a request was begun meanwhile: what it brings is newer
         if stored is None:
             if self._life.grant is not None:
+                if not self._flow.has_revoked(self._life.grant):
+                    self._flow.note(GrantAction.FORGOTTEN, self._key.principal, self._life.grant.issuer)
                 self._life.discarded()
                 self._on_change(self)
         elif self._flow.is_for_this(stored) and self._is_news(stored):
             is_login = self._life.grant is None or stored.id != self._life.grant.id
             self._life.granted(stored)
+            if is_login and not is_first and not self._flow.has_made(stored):
+                self._flow.note(GrantAction.TAKEN_OVER, self._key.principal, stored.issuer, stored.token.subject)
             if is_login:
                 self._lacking, self.awaits_login, self.on_trial = frozenset(), None, False
             self._on_change(self)

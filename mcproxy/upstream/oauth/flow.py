@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from typing import Final, NamedTuple
 
 import anyio.to_thread
 import msgspec
 
+from mcproxy.access.grant_records import GrantAction, GrantOutcome, GrantRecord, RecordGrant, unrecorded
 from mcproxy.concurrency.clock import Sleep
 from mcproxy.settings.oauth import OAuthSettings
 from mcproxy.upstream.oauth import device, login, metadata, registration, tokens
@@ -21,10 +24,16 @@ from mcproxy.upstream.oauth.grants import Grant, GrantKey
 from mcproxy.upstream.oauth.login import Login, LoginFailed
 from mcproxy.upstream.oauth.metadata import InvalidMetadata, ServerMetadata
 from mcproxy.upstream.oauth.registration import CannotRegister, ClientIdentity
-from mcproxy.upstream.oauth.store import GrantStore
+from mcproxy.upstream.oauth.store import GrantStore, StoreFailed
 from mcproxy.upstream.oauth.tokens import Token, TokenForm, TokenRefused, TokenUnavailable
 
+PASSING: Final = (EndpointFailed, TokenUnavailable, StoreFailed)
+"""Failures that decide nothing: the same may succeed later."""
+DECISIVE: Final = (TokenRefused, InvalidMetadata, CannotRegister, LoginFailed)
+"""Failures after which the same would fail again."""
 _ID_BYTES: Final = 8
+_MAX_KNOWN: Final = 1024
+"""Ids of logins that are remembered to have been made here, and to have been taken back here."""
 _NOT_THERE: Final = frozenset({400, 401, 403, 404, 405, 406, 410, 501})
 """Answers to a request for a well-known document after which the next place is asked."""
 
@@ -48,6 +57,7 @@ class OAuthFlow:
         url: str,
         settings: OAuthSettings,
         store: GrantStore,
+        record: RecordGrant = unrecorded,
         *,
         clock: Callable[[], float] = time.time,
         randomness: Callable[[int], bytes] = os.urandom,
@@ -57,6 +67,9 @@ class OAuthFlow:
         self._url = url
         self.settings = settings
         self._store = store
+        self._record = record
+        self._made: deque[str] = deque(maxlen=_MAX_KNOWN)
+        self._revoked: deque[str] = deque(maxlen=_MAX_KNOWN)
         self._clock = clock
         self._randomness = randomness
         self.resource = metadata.resource_of(url)
@@ -65,6 +78,37 @@ class OAuthFlow:
         """The one that was found last, by its issuer: a refresh asks for no metadata."""
         provider = None if settings.enterprise is None else settings.enterprise.issuer
         self._endpoints = Endpoints(tuple(each for each in (url, settings.issuer, provider) if each is not None))
+
+    def note(self, action: GrantAction, principal: str, issuer: str, subject: str | None = None) -> None:
+        """Has something written down that was done to a grant, and worked."""
+        self._record(GrantRecord(self._clock(), action, GrantOutcome.OK, self.upstream, principal, issuer, subject))
+
+    def has_made(self, grant: Grant) -> bool:
+        """Whether the login was made here, and no other process's."""
+        return grant.id in self._made
+
+    def has_revoked(self, grant: Grant) -> bool:
+        """Whether the grant was taken back here, and not forgotten by another process."""
+        return grant.id in self._revoked
+
+    @contextmanager
+    def _recorded(self, action: GrantAction, principal: str, issuer: str) -> Iterator[list[Grant]]:
+        """Has what is done within written down; the grant that it brings is appended to the list."""
+        brought: list[Grant] = []
+
+        def failed(outcome: GrantOutcome, why: Exception) -> None:
+            at = self._clock()
+            self._record(GrantRecord(at, action, outcome, self.upstream, principal, issuer, None, str(why)))
+
+        try:
+            yield brought
+        except PASSING as error:
+            failed(GrantOutcome.UNAVAILABLE, error)
+            raise
+        except DECISIVE as error:
+            failed(GrantOutcome.REFUSED, error)
+            raise
+        self.note(action, principal, issuer, brought[0].token.subject if brought else None)
 
     def is_for_this(self, grant: Grant) -> bool:
         """Whether a stored grant is for the upstream as it is configured now (requirement R68)."""
@@ -133,10 +177,11 @@ class OAuthFlow:
         self, begun: Login, server: ServerMetadata, redirected: Mapping[str, str], principal: str = ""
     ) -> Grant:
         """The grant, stored as that of `principal`, else as the gateway's own."""
-        code = login.code_of(begun, redirected)
-        token = await self._token(tokens.code_exchange(begun, code), begun.client, server)
-        id = self._randomness(_ID_BYTES).hex()
-        return await self._granted(principal, begun.client, server, begun.scopes, begun.resource, token, id)
+        with self._recorded(GrantAction.LOGIN, principal, begun.issuer) as brought:
+            code = login.code_of(begun, redirected)
+            token = await self._token(tokens.code_exchange(begun, code), begun.client, server)
+            brought.append(await self._logged_in(principal, begun, server, token))
+        return brought[0]
 
     async def begin_device_login(self, found: Discovered, document_url: str | None = None) -> DeviceLogin:
         """A login by a code that a person enters on any device, and what the person is shown."""
@@ -161,27 +206,40 @@ class OAuthFlow:
         self, begun: DeviceLogin, server: ServerMetadata, sleep: Sleep, principal: str = ""
     ) -> Grant:
         """The grant, stored, once the person has entered the code; asks until then, as often as the server wants."""
+        with self._recorded(GrantAction.LOGIN, principal, begun.issuer) as brought:
+            token = await self._polled(begun, server, sleep)
+            brought.append(await self._logged_in(principal, begun, server, token))
+        return brought[0]
+
+    async def _polled(self, begun: DeviceLogin, server: ServerMetadata, sleep: Sleep) -> Token:
         interval = begun.interval
         while True:
             await sleep(interval)
             try:
-                token = await self._token(device.polling(begun), begun.client, server)
+                return await self._token(device.polling(begun), begun.client, server)
             except (TokenRefused, TokenUnavailable) as problem:
                 interval = device.next_interval(begun, interval, problem, self._clock())
-            else:
-                id = self._randomness(_ID_BYTES).hex()
-                return await self._granted(principal, begun.client, server, begun.scopes, begun.resource, token, id)
+
+    async def _logged_in(
+        self, principal: str, begun: Login | DeviceLogin, server: ServerMetadata, token: Token
+    ) -> Grant:
+        """The grant of a login, stored under an id of its own."""
+        id = self._randomness(_ID_BYTES).hex()
+        self._made.append(id)
+        return await self._granted(principal, begun.client, server, begun.scopes, begun.resource, token, id)
 
     async def request_token(self, found: Discovered, principal: str = "") -> Grant:
         """A token for the gateway itself, without a person (`client_credentials`, `workload`); the grant is stored."""
-        client = registration.configured(self.settings.client, found.server) or ClientIdentity("")
-        assertion = await self._assertion(found)
-        if assertion is None:
-            form = tokens.client_credentials(found.resource, found.scopes)
-        else:
-            form = tokens.by_assertion(assertion, found.resource, found.scopes)
-        token = await self._token(form, client, found.server)
-        return await self._granted(principal, client, found.server, found.scopes, found.resource, token)
+        with self._recorded(GrantAction.REQUEST, principal, found.server.issuer) as brought:
+            client = registration.configured(self.settings.client, found.server) or ClientIdentity("")
+            assertion = await self._assertion(found)
+            if assertion is None:
+                form = tokens.client_credentials(found.resource, found.scopes)
+            else:
+                form = tokens.by_assertion(assertion, found.resource, found.scopes)
+            token = await self._token(form, client, found.server)
+            brought.append(await self._granted(principal, client, found.server, found.scopes, found.resource, token))
+        return brought[0]
 
     async def _assertion(self, found: Discovered) -> str | None:
         """The assertion that is the grant, with `workload` and `enterprise`; None for `client_credentials`."""
@@ -200,24 +258,29 @@ class OAuthFlow:
     async def refresh(self, grant: Grant) -> Grant:
         """The grant with a new token, stored before anything else is done with it (requirement R65)."""
         assert grant.token.refresh is not None, "asked of grants with a refresh token"
-        server = self._servers.get(grant.issuer)
-        if server is None:
-            server = await self._server_metadata(grant.issuer, assumes=self.settings.issuer is None)
-        token = await self._token(tokens.refreshing(grant.token.refresh, grant.resource), grant.client, server)
-        renewed = grant.renewed(token)
-        await anyio.to_thread.run_sync(self._store.save, renewed)
+        with self._recorded(GrantAction.REFRESH, grant.principal, grant.issuer) as brought:
+            server = self._servers.get(grant.issuer)
+            if server is None:
+                server = await self._server_metadata(grant.issuer, assumes=self.settings.issuer is None)
+            token = await self._token(tokens.refreshing(grant.token.refresh, grant.resource), grant.client, server)
+            renewed = grant.renewed(token)
+            await anyio.to_thread.run_sync(self._store.save, renewed)
+            brought.append(renewed)
         return renewed
 
     async def revoke(self, grant: Grant) -> None:
         """Takes the grant back at its authorization server, where that can be told (RFC 7009), and forgets it."""
-        try:
-            server = await self._server_metadata(grant.issuer, assumes=False)
-            if server.revocation_endpoint is not None:
-                form: TokenForm = {"token": grant.token.refresh or grant.token.access}
-                body, headers = tokens.written(form, grant.client, server, self._clock())
-                await self._endpoints.post(server.revocation_endpoint, body, headers)
-        finally:
-            await anyio.to_thread.run_sync(self._store.delete, grant.key)
+        with self._recorded(GrantAction.REVOCATION, grant.principal, grant.issuer) as brought:
+            brought.append(grant)
+            self._revoked.append(grant.id)
+            try:
+                server = await self._server_metadata(grant.issuer, assumes=False)
+                if server.revocation_endpoint is not None:
+                    form: TokenForm = {"token": grant.token.refresh or grant.token.access}
+                    body, headers = tokens.written(form, grant.client, server, self._clock())
+                    await self._endpoints.post(server.revocation_endpoint, body, headers)
+            finally:
+                await anyio.to_thread.run_sync(self._store.delete, grant.key)
 
     async def _identity(self, found: Discovered, redirect_uri: str, document_url: str | None) -> ClientIdentity:
         """Who the gateway is there: configured, by its document, registered before, or registered now."""
@@ -255,7 +318,10 @@ class OAuthFlow:
             answer = await self._endpoints.post(server.token_endpoint, body, headers)
         except EndpointFailed as error:
             raise TokenUnavailable(str(error)) from error
-        return tokens.read(answer.status, answer.body, answer.content_type, self._clock(), kind=kind)
+        try:
+            return tokens.read(answer.status, answer.body, answer.content_type, self._clock(), kind=kind)
+        except TokenRefused as refused:
+            raise TokenRefused(refused.code, tokens.concealed(str(refused), form, client)) from None
 
     async def _granted(
         self,

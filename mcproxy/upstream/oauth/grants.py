@@ -113,9 +113,11 @@ class Grant(msgspec.Struct, frozen=True):
 
     def renewed(self, token: Token) -> Grant:
         """With a new token; its refresh token stays where the answer brought no other (RFC 6749, section 6)."""
-        refresh = token.refresh or self.token.refresh
+        refresh, subject = token.refresh or self.token.refresh, token.subject or self.token.subject
         return msgspec.structs.replace(
-            self, token=msgspec.structs.replace(token, refresh=refresh), generation=self.generation + 1
+            self,
+            token=msgspec.structs.replace(token, refresh=refresh, subject=subject),
+            generation=self.generation + 1,
         )
 
 

@@ -14,6 +14,7 @@ import anyio
 import anyio.to_thread
 import structlog
 
+from mcproxy.access.grant_records import RecordGrant, unrecorded
 from mcproxy.concurrency.spawn import Spawn
 from mcproxy.settings import UpstreamSettings
 from mcproxy.telemetry.metrics import Metrics
@@ -61,6 +62,7 @@ class UpstreamLogins:
         spawn: Spawn,
         metrics: Metrics,
         on_login: OnLogin,
+        record: RecordGrant = unrecorded,
         clock: Callable[[], float] = time.time,
     ) -> None:
         assert spec.url is not None, "the configuration allows `oauth` with a url alone"
@@ -71,7 +73,7 @@ class UpstreamLogins:
         self._metrics = metrics
         self._on_login = on_login
         self._clock = clock
-        self.flow = OAuthFlow(spec.name, spec.url, spec.oauth, self._store, clock=clock)
+        self.flow = OAuthFlow(spec.name, spec.url, spec.oauth, self._store, record, clock=clock)
         self.is_per_principal = spec.oauth.per == "principal"
         self._authorizers: dict[str, Authorizer] = {}
         self._awaited: dict[str, str] = {}

@@ -27,6 +27,9 @@ ASSERTION_LIFE: Final = 300
 MAX_REASON: Final = 300
 """Characters of an authorization server's own words that are kept."""
 
+MAX_SUBJECT: Final = 256
+"""Characters of the name of who logged in."""
+
 _PASSING: Final = frozenset({"temporarily_unavailable", "server_error", "slow_down"})
 """Refusals that say nothing of the grant."""
 
@@ -43,6 +46,8 @@ class Token(msgspec.Struct, frozen=True):
     refresh: str | None = None
     scopes: tuple[str, ...] | None = None
     """What was granted; None where it is what was asked for."""
+    subject: str | None = None
+    """Who logged in, by the identity token that came along; None without one."""
 
     def __repr__(self) -> str:
         return f"Token(expires_at={self.expires_at})"
@@ -117,6 +122,18 @@ def _scoped(form: TokenForm, scopes: tuple[str, ...]) -> TokenForm:
     return {**form, "scope": " ".join(scopes)} if scopes else form
 
 
+_SECRET_FIELDS: Final = ("refresh_token", "code", "code_verifier", "device_code", "assertion", "subject_token", "token")
+"""Members of a request that no error may quote."""
+
+
+def concealed(words: str, form: TokenForm, client: ClientIdentity) -> str:
+    """An authorization server's own words without what the request held that is secret (requirement R44)."""
+    for secret in (*(form.get(field) for field in _SECRET_FIELDS), client.secret):
+        if secret:
+            words = words.replace(secret, "[redacted]")
+    return words
+
+
 def written(
     form: TokenForm, client: ClientIdentity, server: ServerMetadata, now: float
 ) -> tuple[bytes, dict[str, str]]:
@@ -178,6 +195,7 @@ class _TokenAnswer(msgspec.Struct):
     expires_in: float | str | None = None
     refresh_token: str | None = None
     scope: str | None = None
+    id_token: str | None = None
     error: str | None = None
     error_description: str | None = None
 
@@ -198,7 +216,9 @@ def read(status: int, body: bytes, content_type: str, now: float, *, kind: str =
         life = _seconds(answer.expires_in)
         scopes = None if answer.scope is None else tuple(answer.scope.split())
         expires_at = None if life is None else now + life
-        return Token(answer.access_token, expires_at, now, answer.refresh_token or None, scopes)
+        return Token(
+            answer.access_token, expires_at, now, answer.refresh_token or None, scopes, _subject(answer.id_token)
+        )
     refusal = None if answer is None else _refusal(status, answer)
     if refusal is not None:
         raise refusal
@@ -227,6 +247,16 @@ def _decoded(body: bytes, content_type: str) -> _TokenAnswer | None:
         return msgspec.json.decode(body, type=_TokenAnswer)
     except (msgspec.DecodeError, UnicodeDecodeError, ValueError, RecursionError):
         return None
+
+
+def _subject(id_token: str | None) -> str | None:
+    """`sub` of an identity token. It is not verified: it came from the issuer itself, and nothing is decided by it."""
+    try:
+        claims = jwt.decode(id_token or "", options={"verify_signature": False})
+    except (jwt.PyJWTError, ValueError, RecursionError):
+        return None
+    subject = claims.get("sub")
+    return subject[:MAX_SUBJECT] if isinstance(subject, str) else None
 
 
 def _seconds(given: float | str | None) -> float | None:

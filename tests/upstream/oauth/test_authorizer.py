@@ -12,6 +12,7 @@ import msgspec
 import pytest
 from anyio.abc import TaskGroup
 
+from mcproxy.access.grant_records import GrantAction, GrantRecord
 from mcproxy.settings.oauth import OAuthClient, OAuthSettings
 from mcproxy.telemetry.metrics import Metrics
 from mcproxy.upstream.link import LoginNeeded, Rejected
@@ -41,6 +42,7 @@ class Running:
     tasks: TaskGroup
     now: float = 1_000_000.0
     metrics: Metrics = field(default_factory=Metrics)
+    records: list[GrantRecord] = field(default_factory=list)
     it: Authorizer = field(init=False)
 
     def __post_init__(self) -> None:
@@ -68,7 +70,7 @@ async def running(settings: OAuthSettings, **server: Any) -> AsyncIterator[Runni
         async with authorization(**server) as at, anyio.create_task_group() as tasks:
             store = MemoryStore()
             here = Running(at, OAuthFlow("up", at.url, settings, store), store, tasks)
-            here.flow = OAuthFlow("up", at.url, settings, store, clock=lambda: here.now)
+            here.flow = OAuthFlow("up", at.url, settings, store, here.records.append, clock=lambda: here.now)
             here.__post_init__()
             yield here
             tasks.cancel_scope.cancel()
@@ -360,3 +362,37 @@ async def test_r64_a_hundred_renewals_are_a_hundred_generations_of_one_grant() -
             await sent(here)
         assert here.it.generation == 101
         assert len({form.get("refresh_token") for form in here.server.token_requests[1:]}) == 100
+
+
+async def test_what_other_processes_do_to_a_grant_is_recorded_once_and_a_restart_is_not() -> None:
+    async with running(PERSON) as here:
+        await here.log_in()
+        here.records.clear()
+        await sent(here)
+        assert here.records == [], "the grant was there when the gateway started"
+        elsewhere = OAuthFlow("up", here.server.url, PERSON, here.store)
+        found = await elsewhere.discover(await elsewhere.challenge())
+        login, url = await elsewhere.begin_login(found, REDIRECT)
+        grant = await elsewhere.finish_login(login, found.server, await follow(url))
+        for _ in range(3):
+            here.now += STORE_LOOKS
+            await sent(here)
+        assert [each.action for each in here.records] == [GrantAction.TAKEN_OVER]
+        await elsewhere.revoke(grant)
+        here.now += STORE_LOOKS
+        await here.it.look_at_store()
+        assert [each.action for each in here.records] == [GrantAction.TAKEN_OVER, GrantAction.FORGOTTEN]
+
+
+async def test_a_login_made_here_is_recorded_as_a_login_alone() -> None:
+    async with running(PERSON) as here:
+        await here.it.look_at_store()
+        await here.log_in()
+        here.now += STORE_LOOKS
+        await sent(here)
+        assert [each.action for each in here.records] == [GrantAction.LOGIN]
+        grant = here.it.grant
+        assert grant is not None
+        await here.flow.revoke(grant)
+        await here.it.look_at_store()
+        assert [each.action for each in here.records] == [GrantAction.LOGIN, GrantAction.REVOCATION]

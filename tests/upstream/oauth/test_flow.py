@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from mcproxy.access.grant_records import GrantAction, GrantOutcome, GrantRecord, RecordGrant, unrecorded
 from mcproxy.settings.oauth import OAuthClient, OAuthSettings
 from mcproxy.upstream.oauth.endpoints import EndpointFailed, Endpoints
 from mcproxy.upstream.oauth.flow import OAuthFlow
@@ -19,8 +20,13 @@ REDIRECT = "http://127.0.0.1:1/callback"
 ITSELF = OAuthSettings(grant="client_credentials", client=OAuthClient(id="me", secret="s"))
 
 
-def flow(server: Authorization, store: GrantStore, settings: OAuthSettings | None = None) -> OAuthFlow:
-    return OAuthFlow("up", server.url, settings or OAuthSettings(), store)
+def flow(
+    server: Authorization,
+    store: GrantStore,
+    settings: OAuthSettings | None = None,
+    record: RecordGrant = unrecorded,
+) -> OAuthFlow:
+    return OAuthFlow("up", server.url, settings or OAuthSettings(), store, record)
 
 
 async def logged_in(it: OAuthFlow, *scopes: str) -> Grant:
@@ -197,3 +203,60 @@ async def test_a_published_document_is_who_the_gateway_is_where_the_server_takes
     assert grant.client.id == url
     assert server.registrations == []
     assert server.token_requests[0]["client_id"] == url
+
+
+async def test_each_login_refresh_and_revocation_is_recorded_with_what_came_of_it() -> None:
+    records: list[GrantRecord] = []
+    async with authorization(subject="user-7") as server:
+        it = flow(server, MemoryStore(), record=records.append)
+        renewed = await it.refresh(await logged_in(it))
+        server.outage = 503
+        with pytest.raises(TokenUnavailable):
+            await it.refresh(renewed)
+        server.outage = None
+        server.forget_refresh_tokens()
+        with pytest.raises(TokenRefused):
+            await it.refresh(renewed)
+        await it.revoke(renewed)
+    assert [(each.action, each.outcome) for each in records] == [
+        (GrantAction.LOGIN, GrantOutcome.OK),
+        (GrantAction.REFRESH, GrantOutcome.OK),
+        (GrantAction.REFRESH, GrantOutcome.UNAVAILABLE),
+        (GrantAction.REFRESH, GrantOutcome.REFUSED),
+        (GrantAction.REVOCATION, GrantOutcome.OK),
+    ]
+    assert {(each.upstream, each.issuer) for each in records} == {("up", server.origin)}
+    assert [each.subject for each in records] == ["user-7", "user-7", None, None, "user-7"]
+    assert records[3].why == "invalid_grant"
+
+
+async def test_a_token_request_of_the_gateways_own_and_a_login_that_fails_are_recorded() -> None:
+    records: list[GrantRecord] = []
+    async with authorization(device_answers=["access_denied"]) as server:
+        own = flow(server, MemoryStore(), ITSELF, records.append)
+        await own.request_token(await own.discover(None))
+        it = flow(server, MemoryStore(), record=records.append)
+        found = await it.discover(None)
+        with pytest.raises(LoginFailed):
+            await it.finish_device_login(await it.begin_device_login(found), found.server, Slept(), "ann")
+        login, _ = await it.begin_login(found, REDIRECT)
+        with pytest.raises(LoginFailed):
+            await it.finish_login(login, found.server, {"state": "another"}, "ann")
+    assert [(each.action, each.outcome, each.principal) for each in records] == [
+        (GrantAction.REQUEST, GrantOutcome.OK, ""),
+        (GrantAction.LOGIN, GrantOutcome.REFUSED, "ann"),
+        (GrantAction.LOGIN, GrantOutcome.REFUSED, "ann"),
+    ]
+
+
+async def test_r44_an_authorization_server_that_quotes_the_request_is_not_quoted() -> None:
+    records: list[GrantRecord] = []
+    async with authorization(quotes_form=True) as server:
+        it = flow(server, MemoryStore(), record=records.append)
+        grant = await logged_in(it)
+        server.forget_refresh_tokens()
+        with pytest.raises(TokenRefused) as refused:
+            await it.refresh(grant)
+    for said in (str(refused.value), str(records[-1])):
+        assert "refresh-token" not in said
+        assert "[redacted]" in said
