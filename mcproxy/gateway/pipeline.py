@@ -21,7 +21,7 @@ from mcproxy.call.errors import McpError, Party, Reason
 from mcproxy.call.upstreams import Upstream
 from mcproxy.gateway.resolving.call_subjects import CallSubjects
 from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, LIMIT_EXCEEDED, ErrorObject
-from mcproxy.protocol.methods import Kind, Method
+from mcproxy.protocol.methods import Kind
 from mcproxy.sealing import Digest
 from mcproxy.telemetry.logs import about
 from mcproxy.telemetry.metrics import UNKNOWN, Metrics
@@ -100,7 +100,8 @@ def counted(metrics: Metrics, label: Label, clock: Callable[[], float] = time.pe
             finally:
                 calls.running -= 1
                 upstream, subject = label(call)
-                account = calls.account(upstream, _method_label(call.row), subject)
+                row = call.row
+                account = calls.account(upstream, row.name if row.known else UNKNOWN, subject)
                 seconds, notes = clock() - began, call.notes
                 own = seconds - notes.upstream_seconds if notes.upstream_seconds and not notes.asked else None
                 account.count(outcome_label, seconds, own, notes.trace)
@@ -152,7 +153,7 @@ def contained(handler: Handler) -> Handler:
             party = Party.UPSTREAM if refusal.reason is Reason.UNAVAILABLE else Party.CLIENT
             return Failed(refusal.error(), party, refusal.reason)
         except Exception:
-            log.exception("a call crashed", method=_method_label(call.row))
+            log.exception("a call crashed", method=call.row.name if call.row.known else UNKNOWN)
             return CRASHED
 
     return containing
@@ -221,8 +222,3 @@ def _label_of(outcome: Outcome) -> str:
             return reason.value
         case _:
             assert_never(outcome)
-
-
-def _method_label(row: Method) -> str:
-    """The method's name as a label of metrics and logs: only the names of known methods are (requirement R52)."""
-    return row.name if row.known else UNKNOWN

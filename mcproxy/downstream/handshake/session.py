@@ -218,7 +218,7 @@ class Session:
 
     def close_if_drained(self) -> None:
         """Closes the client's stream where no call is in flight and none is taken any more."""
-        if not (self.is_open or self.calls):
+        if not self.calls and not self.is_open:
             self.client_stream.close()
 
     def drain(self) -> None:

@@ -154,7 +154,10 @@ class InputBridge(Component):
         return isinstance(continuation, Parked) and self._parking.keeps(continuation)
 
     async def _answer_by_asking(self, handler: Handler, call: Call) -> Outcome:
-        outcome = await _attempt(handler, call)
+        try:
+            outcome = await handler(call)
+        except LoginRequired as refusal:
+            outcome = refusal.failed
         if type(outcome) is Complete:
             return outcome
         if type(outcome) is Failed and outcome.login is not None:

@@ -223,16 +223,17 @@ class ListFetcher(Component):
         for key in outdated:
             if not self._fetches.busy(key):
                 self._fetches.want(key)
-        waited = [key for key in keys if key.link not in self._hanging]
-        outdated = [key for key in outdated if key.link not in self._hanging]
-        if not outdated and not any(self._is_awaited(key) for key in waited):
+        if self._hanging:
+            keys = [key for key in keys if key.link not in self._hanging]
+            outdated = [key for key in outdated if key.link not in self._hanging]
+        if not outdated and not any(self._is_awaited(key) for key in keys):
             return
         with anyio.move_on_after(seconds) as waiting:
-            await self._known([key.link for key in waited], kind, seconds)
+            await self._known([key.link for key in keys], kind, seconds)
             for key in outdated:
                 await self._fetches.done(key)
-        if waiting.cancelled_caught or any(self._is_awaited(key) for key in waited):
-            slow = [key for key in waited if self._is_awaited(key) or (key in outdated and self._fetches.busy(key))]
+        if waiting.cancelled_caught or any(self._is_awaited(key) for key in keys):
+            slow = [key for key in keys if self._is_awaited(key) or (key in outdated and self._fetches.busy(key))]
             self._hanging.update(key.link for key in slow)
 
     async def settled(self) -> None:

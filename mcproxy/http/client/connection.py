@@ -31,6 +31,8 @@ KEEP_ALIVE: Final = 15.0
 class ClientConnectionState(Enum):
     """What a connection does, and whether it reads."""
 
+    __hash__ = object.__hash__  # Enum's own is written in Python, and responses are read often
+
     IDLE = "free for a request"
     WAITING = "a request was sent, and nothing of its response arrived"
     READING = "a response is read"
@@ -41,6 +43,8 @@ class ClientConnectionState(Enum):
 
 class ClientConnectionEvent(Enum):
     """What happens to a connection."""
+
+    __hash__ = object.__hash__
 
     REQUEST_SENT = "a request was sent"
     BYTES_READ = "the first bytes of a response arrived"
