@@ -167,14 +167,9 @@ class InputBridge(Component):
             return outcome
         return await with_input(handler, call, outcome, self._limits.max_rounds, self._sleep, self._mint)
 
-    async def _answer_by_results(self, handler: Handler, call: Call) -> Outcome:
-        retry = await self._continued(call) if REQUEST_STATE in call.params else _Retry(call)
-        outcome = await self._answer_once(handler, call, retry)
-        if type(outcome) is Failed and outcome.login is not None:
-            return await self._answer_after_login(handler, call, retry, outcome, outcome.login)
-        return outcome
-
-    async def _answer_once(self, handler: Handler, call: Call, retry: _Retry) -> Outcome:
+    async def _answer_by_results(self, handler: Handler, call: Call, again: _Retry | None = None) -> Outcome:
+        """`again` is what the call was opened as before its caller logged in."""
+        retry = again or (await self._continued(call) if REQUEST_STATE in call.params else _Retry(call))
         made, outcome = retry.made, None
         try:
             if isinstance(made, Parked):
@@ -186,7 +181,7 @@ class InputBridge(Component):
                 client = UnparkableClient(made)
                 outcome = client.explained(await handler(replace(made, client=client)))
         except LoginRequired as refusal:
-            return refusal.failed
+            outcome = refusal.failed
         match outcome:
             case Complete():
                 return outcome
@@ -194,6 +189,8 @@ class InputBridge(Component):
                 return input_required(requests, self._states.issue(call, parked, expires))
             case InputRequired():
                 return await self._relay(call, outcome)
+            case Failed(login=LoginNeed() as need):
+                return outcome if again else await self._answer_after_login(handler, call, retry, outcome, need)
             case Failed(error=error) if (requests := url_elicitations(error)) and not is_unwilling(call):
                 return await self._relay(call, input_required(requests, None))
             case _:
@@ -203,7 +200,7 @@ class InputBridge(Component):
         self, handler: Handler, call: Call, retry: _Retry, failed: Failed, need: LoginNeed
     ) -> Outcome:
         """The answer to a call before which its caller must log in: after the login, or by asking for it."""
-        again = partial(self._answer_once, handler, call, retry)
+        again = partial(self._answer_by_results, handler, call, retry)
         if retry.answers is not None:
             outcome = await self._logins.retried(call, need, retry.answers, again)
             if outcome is not None:
