@@ -316,7 +316,7 @@ def merge(
     return View(
         layout=layout,
         lists={kind: tuple(_distinct(_permitted(layout, parts, kind))) for kind in Kind},
-        capabilities=capabilities([identity for _, identity in known]),
+        capabilities=capabilities([identity for _, identity in known], kept_results=_keeps_results(layout)),
         instructions=_instructions(layout, known),
         renamed=tuple(chain.from_iterable(exposure.renamed for exposure in lists)),
         refused=tuple(chain.from_iterable(exposure.refused for exposure in lists)),
@@ -342,12 +342,17 @@ def agreed(offered: Params, caller: Caller) -> Params:
     return with_extensions(offered, extensions(caller.capabilities))
 
 
-def capabilities(identities: Sequence[ServerIdentity | None]) -> Params:
+def _keeps_results(layout: Layout) -> bool:
+    """Whether a result may be a resource of the gateway's own, which clients read where the capability is declared."""
+    return any(space.spec.limits_results for space in layout.spaces)
+
+
+def capabilities(identities: Sequence[ServerIdentity | None], *, kept_results: bool = False) -> Params:
     """The union of what upstreams offer, None standing for one that never connected.
 
     Objects are merged member by member, the first upstream's word standing; what the gateway does itself is set.
     """
-    union: dict[str, dict[str, object]] = {}
+    union: dict[str, dict[str, object]] = {"resources": {}} if kept_results else {}
     for identity in identities:
         for name, members in _offered(identity):
             merged = union.setdefault(name, {})

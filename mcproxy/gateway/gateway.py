@@ -40,6 +40,7 @@ from mcproxy.gateway.pipeline import Traces, audited, build, limited, traced
 from mcproxy.gateway.resolving.call_subjects import SubjectResolver
 from mcproxy.gateway.resolving.targets import Resolver
 from mcproxy.gateway.resolving.task_ids import TaskIds
+from mcproxy.gateway.results.limiting import ResultLimits
 from mcproxy.gateway.routing import Router
 from mcproxy.gateway.subscriptions.resources import ResourceSubscriptions
 from mcproxy.gateway.tasks.lists import TaskLists
@@ -121,6 +122,7 @@ class Gateway:
             awaits_login=catalogue.awaits_login,
             pages=login_pages,
         )
+        self._result_limits = ResultLimits(settings, catalogue, task_ids, sealer, metrics, now)
         self._approvals = Approvals(catalogue, upstreams, metrics)
         self._components: Final[tuple[Component, ...]] = (
             listeners,  # first: all others look up there who listens, and who has just left
@@ -131,6 +133,7 @@ class Gateway:
             self._tasks,
             self._task_subscriptions,
             self._bridge,
+            self._result_limits,
             self._approvals,
             self._own_links,  # last: nothing is asked over a session's links any more when they end
         )
@@ -265,6 +268,7 @@ class Gateway:
             audited=audited(self.audit, self._unrestricted_subject_of.judged, self._sealer.digest),
             limited=limited(self._limits, self.subject_of, self._bridge.resumes, self._metrics),
             bridged=self._bridge.bridged,
+            limited_results=self._result_limits.limited_results,
         )
 
     def _answers(self, settings: Settings) -> dict[str, Handler]:

@@ -46,10 +46,19 @@ class Traces(Protocol):
 
 
 def build(
-    route: Handler, *, metrics: Metrics, label: Label, traced: Stage, audited: Stage, limited: Stage, bridged: Stage
+    route: Handler,
+    *,
+    metrics: Metrics,
+    label: Label,
+    traced: Stage,
+    audited: Stage,
+    limited: Stage,
+    bridged: Stage,
+    limited_results: Stage,
 ) -> Handler:
     """The whole pipeline, outermost stage first."""
-    return stack([traced, attributed, counted(metrics, label), audited, contained, limited, bridged], route)
+    stages = [traced, attributed, counted(metrics, label), audited, contained, limited, bridged, limited_results]
+    return stack(stages, route)
 
 
 def traced(traces: Traces | None, label: Label) -> Stage:

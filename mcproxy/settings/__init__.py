@@ -6,7 +6,16 @@ from mcproxy.settings.access.policy import PolicySettings
 from mcproxy.settings.admin import Admin
 from mcproxy.settings.cluster import Cluster, ClusterTls
 from mcproxy.settings.endpoints import Endpoint
-from mcproxy.settings.proxy import BridgeSettings, CacheLimits, LimitSettings, Naming, Paths, Proxy, Tls
+from mcproxy.settings.proxy import (
+    BridgeSettings,
+    CacheLimits,
+    KeptResultLimits,
+    LimitSettings,
+    Naming,
+    Paths,
+    Proxy,
+    Tls,
+)
 from mcproxy.settings.root import Access, Settings
 from mcproxy.settings.section import Bytes, Glob, Positive, Prefix, Seconds, SecondsOrNone, Section, parse_quantity
 from mcproxy.settings.upstream import (
@@ -30,6 +39,7 @@ __all__ = [
     "Content",
     "Endpoint",
     "Glob",
+    "KeptResultLimits",
     "LimitSettings",
     "NameFilter",
     "Naming",

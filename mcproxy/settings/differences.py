@@ -15,7 +15,7 @@ from mcproxy.settings.section import Section
 ADOPTED: Final = frozenset(
     {
         "cache", "content", "list_poll", "max_connections", "max_in_flight", "max_in_flight_per_principal",
-        "prefix", "prompts", "required", "resources", "stderr_lines", "timeouts", "tools",
+        "prefix", "prompts", "required", "resources", "results", "stderr_lines", "timeouts", "tools",
     }
 )  # fmt: skip
 """Keys of an upstream that an existing link adopts; any other key needs a new link."""

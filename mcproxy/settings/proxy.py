@@ -71,6 +71,17 @@ class CacheLimits(Section):
     """Results larger than this are passed on and not cached."""
 
 
+class KeptResultLimits(Section):
+    """Whole results whose callers were shown a part (`proxy.results`); see `results` of an upstream."""
+
+    max_bytes: Bytes = 64 * 1024 * 1024
+    """Bytes over all callers; beyond it the oldest are dropped."""
+    max_bytes_per_principal: Bytes = 16 * 1024 * 1024
+    """Bytes of one caller; all anonymous callers count as one. A larger result is passed on whole."""
+    lifetime: Seconds = 900
+    """Time for which each can be read."""
+
+
 class BridgeSettings(Section):
     """Input that an upstream asks of a client of another protocol revision (`proxy.bridge`)."""
 
@@ -235,6 +246,8 @@ class Proxy(Section):
     """Names and pages in the lists that callers see."""
     cache: CacheLimits = CacheLimits()
     """Limits on cached resource reads."""
+    results: KeptResultLimits = KeptResultLimits()
+    """Whole results whose callers were shown a part."""
     bridge: BridgeSettings = BridgeSettings()
     """Input that an upstream asks of a client of another protocol revision."""
     keep_alive: Seconds = 15

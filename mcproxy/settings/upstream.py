@@ -61,6 +61,17 @@ class ArgumentOverride(Section):
         return self
 
 
+class ResultLimit(Section):
+    """How large results of tools may be (`results`)."""
+
+    max_bytes: Bytes | None = None
+    """Bytes of a result that callers get whole. Default: no limit.
+
+    Of a larger one, long texts are cut to head and tail, and arrays in the structured content to their start, as far as
+    the tool's output schema allows. The whole is a resource of the gateway, for its caller alone (`proxy.results`).
+    """
+
+
 class ToolOverride(Section):
     """Another name, title or description for a tool, and other arguments."""
 
@@ -72,6 +83,8 @@ class ToolOverride(Section):
     """The description that models see."""
     arguments: dict[str, ArgumentOverride] = Field(default_factory=dict)
     """Arguments that are fixed, hidden, renamed or described anew, by the upstream's own names."""
+    results: ResultLimit = ResultLimit()
+    """How large its results may be; `max_bytes` here takes precedence over that of the upstream."""
 
 
 class ToolFilter(NameFilter):
@@ -80,7 +93,7 @@ class ToolFilter(NameFilter):
     overrides: dict[str, ToolOverride] = Field(default_factory=dict)
     """Other names, descriptions and arguments, by the upstream's own name of the tool: {search: {name: find,
     title: Find, description: Finds things., arguments: {path: {value: '/srv/${caller.name}'}, verbose: {hide: true,
-    default: false}, q: {rename: query, description: What to look for.}}}}.
+    default: false}, q: {rename: query, description: What to look for.}}, results: {max_bytes: 8KiB}}}.
 
     A tool whose `inputSchema` cannot be changed so is not shown, and `mcproxy check --connect` says why.
     """
@@ -216,6 +229,14 @@ class UpstreamSettings(Section):
     """How long reads of its resources are cached."""
     content: Content = Content()
     """What the contents of its resources may be."""
+    results: ResultLimit = ResultLimit()
+    """How large results of its tools may be."""
+
+    @property
+    def limits_results(self) -> bool:
+        """Whether results of any of its tools have a limit."""
+        own = (override.results.max_bytes for override in self.tools.overrides.values())
+        return self.results.max_bytes is not None or any(own)
 
     @property
     def may_idle(self) -> bool:

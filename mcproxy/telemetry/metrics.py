@@ -267,6 +267,15 @@ class Metrics:
             ("how",),
             registry=r,
         )
+        self.large_results = Counter(
+            "mcproxy_large_results",
+            "Results over their limit: shortened; with structured content that passed whole; unkept, and passed whole.",
+            ("upstream", "verdict"),
+            registry=r,
+        )
+        self.kept_result_bytes = Gauge(
+            "mcproxy_kept_result_bytes", "Bytes of whole results whose callers were shown a part.", registry=r
+        )
         self.limited = Counter(
             "mcproxy_limited", "Calls refused by a limit of access.limits.", ("upstream", "limit"), registry=r
         )

@@ -1,0 +1,116 @@
+"""Whole results whose callers were shown a part: resources of the gateway's own, read whole or in pieces.
+
+Bounded in bytes, expiring, and each sealed to the principal and the endpoint for which it was made. In memory alone:
+after a restart, or where room was needed, the tool has to be called again.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from mcproxy import settings
+from mcproxy.call.calls import Call, Complete
+from mcproxy.call.errors import McpError
+from mcproxy.call.identity import Caller
+from mcproxy.gateway.results.shortening import boundary
+from mcproxy.protocol.eras import STATELESS_VERSIONS
+from mcproxy.protocol.jsonrpc import INVALID_PARAMS, RESOURCE_NOT_FOUND, first_level, parse_text
+from mcproxy.sealing import Sealer, Unsealable
+
+SCHEME: Final = "mcproxy-result"
+_URI: Final = re.compile(SCHEME + r":(?P<token>[\w.-]+)(?:/(?P<start>\d{1,15})-(?P<end>\d{1,15}))?/?", re.ASCII)
+_START: Final = f'"{SCHEME}:'.encode()
+
+
+@dataclass(frozen=True, slots=True)
+class _KeptResult:
+    data: bytes
+    mime_type: str
+    principal: str
+    expires: float
+
+
+class KeptResults:
+    """`clock` gives seconds, and only goes forward."""
+
+    def __init__(self, limits: settings.KeptResultLimits, sealer: Sealer, clock: Callable[[], float]) -> None:
+        self._limits = limits
+        self._sealer = sealer
+        self._clock = clock
+        self._kept: OrderedDict[str, _KeptResult] = OrderedDict()
+        """The oldest first."""
+        self.size = 0
+        """Bytes of all that is kept."""
+
+    def reconfigure(self, limits: settings.KeptResultLimits) -> None:
+        self._limits = limits
+        self._make_room(0)
+
+    def keep(self, caller: Caller, data: bytes, mime_type: str) -> str | None:
+        """The URI by which `caller` can read it; None where it is larger than one caller's share."""
+        if len(data) > self._limits.max_bytes_per_principal:
+            return None
+        name = caller.principal.name
+        of_caller = [id for id, kept in self._kept.items() if kept.principal == name]
+        used = sum(len(self._kept[id].data) for id in of_caller)
+        for id in of_caller:
+            if used + len(data) <= self._limits.max_bytes_per_principal:
+                break
+            used -= len(self._kept[id].data)
+            self._drop(id)
+        self._make_room(len(data))
+        id = secrets.token_urlsafe(12)
+        self._kept[id] = _KeptResult(data, mime_type, name, self._clock() + self._limits.lifetime)
+        self.size += len(data)
+        return f"{SCHEME}:{self._sealer.seal_here(_purpose(caller), id.encode())}"
+
+    def names(self, call: Call) -> bool:
+        """Whether a call reads something that was kept, by the look of its URI."""
+        if not call.row.cacheable or call.row.subject_key is None:
+            return False
+        return bytes(call.params.get(call.row.subject_key, b"")).startswith(_START)
+
+    def read(self, call: Call) -> Complete:
+        """The result of `resources/read`. Raises McpError where it is not kept, or not for this caller."""
+        assert call.row.subject_key is not None
+        uri = parse_text(call.params[call.row.subject_key]) or ""
+        found = _URI.fullmatch(uri)
+        kept = None if found is None else self._opened(call.caller, found["token"])
+        if found is None or kept is None:
+            code = INVALID_PARAMS if call.caller.version in STATELESS_VERSIONS else RESOURCE_NOT_FOUND
+            sentence = "Resource not found: this result is kept no longer, or is another caller's: call the tool again"
+            raise McpError(code, sentence, {"uri": uri})
+        data = kept.data
+        if found["start"] is not None:
+            data = data[boundary(data, int(found["start"])) : boundary(data, int(found["end"]))]
+        contents = [{"uri": uri, "mimeType": kept.mime_type, "text": data.decode()}]
+        hints = {"ttlMs": int(max(0.0, kept.expires - self._clock()) * 1000), "cacheScope": "private"}
+        return Complete(first_level({"resultType": "complete", "contents": contents, **hints}))
+
+    def _opened(self, caller: Caller, token: str) -> _KeptResult | None:
+        try:
+            id = self._sealer.open(_purpose(caller), token).decode()
+        except Unsealable:
+            return None
+        kept = self._kept.get(id)
+        return kept if kept is not None and kept.expires > self._clock() else None
+
+    def _make_room(self, size: int) -> None:
+        now = self._clock()
+        for id, kept in list(self._kept.items()):
+            if kept.expires > now and self.size + size <= self._limits.max_bytes:
+                return
+            self._drop(id)
+
+    def _drop(self, id: str) -> None:
+        self.size -= len(self._kept.pop(id).data)
+
+
+def _purpose(caller: Caller) -> str:
+    return json.dumps(["result", caller.endpoint, caller.principal.name])

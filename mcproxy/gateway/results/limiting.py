@@ -1,0 +1,218 @@
+"""Limits on the size of tools' results (`results.max_bytes`): what is over one is shown in part, and kept whole.
+
+A stage of the pipeline, which is absent where no upstream has a limit. Decides whose limit counts; `shortening` cuts,
+`kept` keeps.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from enum import Enum
+from typing import Final
+
+import msgspec
+from msgspec import Raw
+from msgspec.structs import replace
+
+from mcproxy.call.calls import Call, Complete, Handler, Outcome
+from mcproxy.catalog.merging import OUTPUT_SCHEMA, Shown
+from mcproxy.gateway.component import Component, Reconfiguration
+from mcproxy.gateway.listings.state import Catalogue
+from mcproxy.gateway.resolving.task_ids import TaskIds
+from mcproxy.gateway.results.kept import KeptResults
+from mcproxy.gateway.results.shortening import MIN_TEXT, head_and_tail, shares, shortened_arrays, texts, with_text
+from mcproxy.protocol.envelope import META, STRUCTURED
+from mcproxy.protocol.eras import V2024_11_05, V2025_03_26
+from mcproxy.protocol.jsonrpc import (
+    InvalidMessage,
+    Params,
+    TooMany,
+    object_or_empty,
+    parse_array,
+    parse_object,
+    parse_text,
+    raw,
+    size_of,
+)
+from mcproxy.protocol.methods import Kind, Shape, Subject
+from mcproxy.sealing import Sealer
+from mcproxy.settings import Settings
+from mcproxy.settings import UpstreamSettings as Spec
+from mcproxy.telemetry.metrics import Metrics
+
+SIZE_HINT: Final = "anthropic/maxResultSizeChars"
+"""In `_meta` of a tool or a result: characters that hosts which know it show whole."""
+MAX_HINT: Final = 500_000
+"""Characters that such hosts show at most."""
+MAX_BLOCKS: Final = 1000
+"""Blocks of a result, beyond which it passes as it is."""
+
+_CONTENT: Final = "content"
+_WITHOUT_LINKS: Final = frozenset({V2024_11_05, V2025_03_26})
+"""Revisions without blocks of type `resource_link`."""
+
+
+class SizeVerdict(Enum):
+    """What became of a result over its limit; the values are a label of metrics."""
+
+    SHORTENED = "shortened"
+    STRUCTURED = "structured"
+    """Its structured content passed whole: its output schema allows nothing shorter that would do."""
+    UNKEPT = "unkept"
+    """It passed whole: there is no room to keep it."""
+
+
+class ResultLimits(Component):
+    """`limited_results` is its stage."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        catalogue: Catalogue,
+        task_ids: TaskIds,
+        sealer: Sealer,
+        metrics: Metrics,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._catalogue = catalogue
+        self._task_ids = task_ids
+        self._metrics = metrics
+        self._kept = KeptResults(settings.proxy.results, sealer, clock)
+        metrics.kept_result_bytes.set_function(lambda: self._kept.size)
+        self._specs = _limited(settings)
+
+    def reconfigure(self, change: Reconfiguration) -> None:
+        self._kept.reconfigure(change.settings.proxy.results)
+        self._specs = _limited(change.settings)
+
+    def limited_results(self, handler: Handler) -> Handler:
+        async def limiting(call: Call) -> Outcome:
+            if self._kept.names(call):
+                return self._kept.read(call)
+            outcome = await handler(call)
+            if isinstance(outcome, Complete) and (call.row.may_fail or call.row.shape is Shape.TASK):
+                return self._limited(call, outcome)
+            return outcome
+
+        return limiting if self._specs else handler
+
+    def _limited(self, call: Call, outcome: Complete) -> Complete:
+        if call.row.shape is not Shape.TASK:
+            result = self._shown(call, outcome.result)
+            return outcome if result is outcome.result else replace(outcome, result=result)
+        inner = outcome.result.get("result")
+        before = {} if inner is None else object_or_empty(inner)
+        after = self._shown(call, before)
+        return outcome if after is before else replace(outcome, result={**outcome.result, "result": raw(after)})
+
+    def _shown(self, call: Call, result: Params) -> Params:
+        tool = self._tool(call)
+        spec = None if tool is None else self._specs.get(tool[0])
+        if spec is None or tool is None:
+            return result
+        override = spec.tools.overrides.get(tool[1])
+        own = None if override is None else override.results.max_bytes
+        limit = own or spec.results.max_bytes
+        if limit is None or size_of(result) <= limit:
+            return result
+        entry = self._entry(call, *tool)
+        if own is None:
+            limit = max(limit, _hint(entry), _hint(result))
+        if size_of(result) <= limit:
+            return result
+        shown, verdict = _Abridgement(self._kept, call, limit).of(result, entry.get(OUTPUT_SCHEMA))
+        if verdict is not None:
+            self._metrics.large_results.labels(spec.name, verdict.value).inc()
+        return shown
+
+    def _tool(self, call: Call) -> tuple[str, str] | None:
+        """The upstream and its own name of the tool whose result this is."""
+        if call.row.subject is Subject.TASK and call.row.subject_key is not None:
+            task = self._task_ids.open(parse_text(call.params.get(call.row.subject_key, b"")) or "", call.caller)
+            return None if task is None else (task.link.upstream, task.tool)
+        label = call.notes.label
+        route = None if label is None else self._catalogue.routes(call.caller).find(Kind.TOOLS, label[1])
+        return None if route is None else (route.shown.upstream, route.shown.own)
+
+    def _entry(self, call: Call, upstream: str, own: str) -> Params:
+        """The tool's entry as its caller sees it."""
+        shown: tuple[Shown, ...] = self._catalogue.view(call.caller).lists[Kind.TOOLS]
+        found = (each.entry for each in shown if each.upstream == upstream and each.own == own)
+        return object_or_empty(next(found, Raw(b"{}")))
+
+
+class _Abridgement:
+    """The part of one result that its caller is shown."""
+
+    def __init__(self, kept: KeptResults, call: Call, limit: int) -> None:
+        self._kept = kept
+        self._call = call
+        self._limit = limit
+
+    def of(self, result: Params, schema: Raw | None) -> tuple[Params, SizeVerdict | None]:
+        """The result with its long texts and arrays cut; and what became of it, None where it has none."""
+        structured = result.get(STRUCTURED)
+        changes: Params = {}
+        try:
+            blocks = parse_array(result.get(_CONTENT, Raw(b"[]")), MAX_BLOCKS)
+        except (TooMany, msgspec.MsgspecError, RecursionError):
+            return result, SizeVerdict.UNKEPT
+        verdict: SizeVerdict | None = None
+        notes: list[Raw] = []
+        if structured is not None and len(structured) > self._limit // 2:
+            cut = shortened_arrays(structured, schema, self._limit // 2)
+            uri = None if cut is None else self._kept.keep(self._call.caller, bytes(structured), "application/json")
+            if cut is None:
+                verdict = SizeVerdict.STRUCTURED
+            elif uri is None:
+                return result, SizeVerdict.UNKEPT
+            else:
+                changes[STRUCTURED] = cut
+                verdict = SizeVerdict.SHORTENED
+                text = f"[arrays of the structured content are cut to their start; the whole is {uri} ...]"
+                notes += [_text(text), *self._link(uri, "application/json", len(structured))]
+        found = list(texts(blocks))
+        room = max(self._limit - len(changes.get(STRUCTURED, structured or b"")), MIN_TEXT)
+        for each, share in zip(found, shares([len(each.text) for each in found], room), strict=True):
+            if share >= len(each.text) or len(each.text) <= MIN_TEXT:
+                continue
+            uri = self._kept.keep(self._call.caller, each.text, "text/plain")
+            if uri is None:
+                return result, SizeVerdict.UNKEPT
+            head, tail = head_and_tail(each.text, max(share, MIN_TEXT))
+            left = len(each.text) - len(head) - len(tail)
+            text = (
+                f"{head.decode()}\n[... {left} of {len(each.text)} bytes are left out; the whole is the resource {uri}"
+                f", its first 65536 bytes are {uri}/0-65536 ...]\n{tail.decode()}"
+            )
+            blocks[each.block] = with_text(blocks[each.block], text)
+            notes += self._link(uri, "text/plain", len(each.text))
+            verdict = verdict or SizeVerdict.SHORTENED
+        if verdict is not None:
+            changes[_CONTENT] = raw([*blocks, *notes])
+        return ({**result, **changes} if changes else result), verdict
+
+    def _link(self, uri: str, mime_type: str, size: int) -> list[Raw]:
+        if self._call.caller.version in _WITHOUT_LINKS:
+            return []
+        link = {"type": "resource_link", "uri": uri, "name": "whole result", "mimeType": mime_type, "size": size}
+        return [raw(link)]
+
+
+def _text(text: str) -> Raw:
+    return raw({"type": "text", "text": text})
+
+
+def _limited(settings: Settings) -> dict[str, Spec]:
+    """The upstreams with a limit, by name."""
+    return {spec.name: spec for spec in settings.upstreams if spec.enabled and spec.limits_results}
+
+
+def _hint(said: Params) -> int:
+    """Characters that a tool or a result says hosts should show whole; 0 where it says nothing."""
+    try:
+        value = parse_object(said.get(META, Raw(b"{}"))).get(SIZE_HINT)
+        return 0 if value is None else min(msgspec.json.decode(value, type=int), MAX_HINT)
+    except (InvalidMessage, msgspec.MsgspecError):
+        return 0

@@ -1,0 +1,174 @@
+"""The twin of `mcproxy.gateway.results.limiting`, through all of the gateway and in both eras."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from mcproxy.call.identity import Principal
+from mcproxy.protocol.eras import LATEST, LATEST_HANDSHAKE, V2025_03_26
+from mcproxy.protocol.jsonrpc import size_of
+from mcproxy.protocol.methods import Kind
+from tests.fakes.upstream import FakeUpstream, House, complete, decoded, error, house, quiet, tool
+
+pytestmark = pytest.mark.anyio
+
+LIMIT = 4096
+LONG = "".join(f"line {number}\n" for number in range(2000))
+SCHEMA = {"type": "object", "properties": {"rows": {"type": "array", "items": {"type": "integer"}, "minItems": 3}}}
+LIMITED: Mapping[str, Mapping[str, object]] = {"up": {"results": {"max_bytes": LIMIT}}}
+
+
+def server(result: Mapping[str, object], **members: object) -> FakeUpstream:
+    upstream = FakeUpstream("up", tools={})
+    upstream.lists[Kind.TOOLS] = [tool("get", **members), tool("other")]
+    upstream.answers["tools/call"] = lambda call: complete(**result)
+    return upstream
+
+
+async def ready(h: House) -> None:
+    await h.ready()
+    await quiet()
+
+
+async def got(h: House, version: str = LATEST, name: str = "up__get") -> Any:
+    return decoded(await h.call("tools/call", version=version, name=name))
+
+
+def text(value: str) -> dict[str, object]:
+    return {"type": "text", "text": value}
+
+
+def counted(h: House, verdict: str) -> float:
+    labels = {"upstream": "up", "verdict": verdict}
+    return h.metrics.registry.get_sample_value("mcproxy_large_results_total", labels) or 0
+
+
+@pytest.mark.parametrize("version", [LATEST, LATEST_HANDSHAKE])
+async def test_a_long_text_is_head_tail_and_a_link_by_which_its_caller_reads_the_whole(version: str) -> None:
+    async with house(server({"content": [text(LONG)]}), options=LIMITED) as h:
+        await ready(h)
+        shown, link = (await got(h, version))["content"]
+        assert shown["text"].startswith("line 0\nline 1\n")
+        assert shown["text"].endswith("line 1999\n")
+        assert f"the whole is the resource {link['uri']}, its first" in shown["text"]
+        assert len(shown["text"]) < LIMIT + 400
+        assert (link["type"], link["size"]) == ("resource_link", len(LONG))
+        whole: Any = decoded(await h.call("resources/read", version=version, uri=link["uri"]))["contents"]
+        assert whole == [{"uri": link["uri"], "mimeType": "text/plain", "text": LONG}]
+        part: Any = decoded(await h.call("resources/read", version=version, uri=link["uri"] + "/7-14"))["contents"]
+        assert part[0]["text"] == "line 1\n"
+        other = await h.call("resources/read", version=version, principal=Principal("bob"), uri=link["uri"])
+        assert "is kept no longer, or is another caller's" in error(other).message
+        assert counted(h, "shortened") == 1
+
+
+async def test_clients_of_revisions_without_links_find_the_uri_in_the_text() -> None:
+    async with house(server({"content": [text(LONG)]}), options=LIMITED) as h:
+        await ready(h)
+        (shown,) = (await got(h, V2025_03_26))["content"]
+        assert "mcproxy-result:" in shown["text"]
+
+
+async def test_clients_are_told_that_there_may_be_resources_where_no_upstream_has_any() -> None:
+    async with house(server({}), options=LIMITED) as h:
+        await ready(h)
+        assert "resources" in decoded(await h.call("server/discover", version=LATEST))["capabilities"]  # type: ignore[operator]  # it is an object
+        assert await h.listed(Kind.RESOURCES) == []
+
+
+@pytest.mark.parametrize("result", [{"content": [text("short")]}, {"content": [], "structuredContent": {"rows": [1]}}])
+async def test_a_result_within_the_limit_is_the_very_result(result: dict[str, object]) -> None:
+    async with house(server(result), options=LIMITED) as h:
+        await ready(h)
+        assert await got(h) == result
+
+
+async def test_images_and_blobs_pass_and_only_texts_beside_them_are_cut() -> None:
+    image = {"type": "image", "data": "A" * 10_000, "mimeType": "image/png"}
+    blob = {"type": "resource", "resource": {"uri": "up+file:///a", "blob": "A" * 10_000}}
+    async with house(server({"content": [image, text("short"), blob]}), options=LIMITED) as h:
+        await ready(h)
+        assert (await got(h))["content"][:2] == [image, text("short")]
+        assert counted(h, "shortened") == 0
+
+
+@pytest.mark.parametrize(("schema", "least"), [({"outputSchema": SCHEMA}, 3), ({}, 0)], ids=["schema", "none"])
+async def test_arrays_of_structured_content_are_cut_as_far_as_the_output_schema_allows(
+    schema: dict[str, object], least: int
+) -> None:
+    rows = list(range(5000))
+    async with house(server({"content": [], "structuredContent": {"rows": rows}}, **schema), options=LIMITED) as h:
+        await ready(h)
+        result = await got(h)
+        shown = result["structuredContent"]["rows"]
+        assert least <= len(shown) < 5000
+        assert shown == rows[: len(shown)]
+        note, link = result["content"]
+        assert link["uri"] in note["text"]
+        whole: Any = decoded(await h.call("resources/read", version=LATEST, uri=link["uri"]))["contents"]
+        assert whole[0]["mimeType"] == "application/json"
+        assert whole[0]["text"].startswith('{"rows":[0,1,2,')
+
+
+async def test_structured_content_that_its_schema_keeps_from_being_cut_passes_whole_and_is_counted() -> None:
+    schema = {"type": "object", "properties": {"rows": {"type": "array", "contains": {"const": 4999}}}}
+    rows = list(range(5000))
+    async with house(
+        server({"content": [], "structuredContent": {"rows": rows}}, outputSchema=schema), options=LIMITED
+    ) as h:
+        await ready(h)
+        assert (await got(h))["structuredContent"] == {"rows": rows}
+        assert counted(h, "structured") == 1
+
+
+async def test_what_is_larger_than_can_be_kept_passes_whole_and_is_counted() -> None:
+    async with house(
+        server({"content": [text(LONG)]}), options=LIMITED, results={"max_bytes_per_principal": 1000}
+    ) as h:
+        await ready(h)
+        assert (await got(h))["content"] == [text(LONG)]
+        assert counted(h, "unkept") == 1
+
+
+@pytest.mark.parametrize(
+    ("result", "members"),
+    [
+        ({"content": [text(LONG)]}, {"_meta": {"anthropic/maxResultSizeChars": 100_000}}),
+        ({"content": [text(LONG)], "_meta": {"anthropic/maxResultSizeChars": 100_000}}, {}),
+    ],
+    ids=["of the tool", "of the result"],
+)
+async def test_a_hint_that_hosts_show_so_much_raises_the_limit_and_a_limit_of_the_tool_itself_goes_before(
+    result: dict[str, object], members: dict[str, object]
+) -> None:
+    async with house(server(result, **members), options=LIMITED) as h:
+        await ready(h)
+        assert (await got(h))["content"] == [text(LONG)]
+    own = {"up": {"tools": {"overrides": {"get": {"results": {"max_bytes": LIMIT}}}}}}
+    async with house(server(result, **members), options=own) as h:
+        await ready(h)
+        assert len((await got(h))["content"]) == 2
+        assert (await got(h, name="up__other"))["content"] == [text(LONG)]
+
+
+async def test_the_result_of_a_task_has_the_limit_of_its_tool() -> None:
+    up = server({"task": {"taskId": "1", "status": "working", "createdAt": "now", "lastUpdatedAt": "now", "ttl": None}})
+    up.identity = FakeUpstream("up", tools={}, tasks={"requests": {"tools": {"call": {}}}}).identity
+    up.lists[Kind.TOOLS] = [tool("get", execution={"taskSupport": "optional"})]
+    up.answers["tasks/result"] = lambda call: complete(content=[text(LONG)])
+    async with house(up, options=LIMITED) as h:
+        await ready(h)
+        listener = h.listener()
+        made: Any = decoded(await h.call("tools/call", listener=listener, name="up__get", task={}))
+        result = decoded(await h.call("tasks/result", listener=listener, taskId=made["task"]["taskId"]))
+        assert size_of({}) < len(str(result)) < LIMIT + 1500
+
+
+async def test_without_a_limit_there_is_no_stage() -> None:
+    async with house(server({"content": [text(LONG)]})) as h:
+        await ready(h)
+        assert (await got(h))["content"] == [text(LONG)]
+        assert "kept" not in error(await h.call("resources/read", uri="mcproxy-result:x")).message
