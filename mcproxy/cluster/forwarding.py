@@ -7,7 +7,7 @@ shutting down. A request that comes from another replica passes by this stage an
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Container
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import Final, assert_never
@@ -37,6 +37,7 @@ from mcproxy.downstream.io.responses import error, failure
 from mcproxy.http import server as http
 from mcproxy.http.client import ClientResponse
 from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, InvalidMessage, Request, RequestId
+from mcproxy.sealing import label_of
 
 MAX_ATTEMPTS: Final = 8
 """Replicas that are tried for one request: each further one after one that could not be reached, or shut down."""
@@ -84,13 +85,22 @@ class Forwarding:
         self._read_timeout = read_timeout
         self._adopting = adopting
         self._streams: OpenStreams | None = None
+        self._sessions: Container[str] = ()
         self._idle_streams: set[Callable[[], None]] = set()
         """Ends each of the streams of changes that are brought from elsewhere."""
         self._draining = False
+        self._doubtful = False
 
-    def serve_with(self, streams: OpenStreams) -> None:
-        """Counts and judges the streams that are brought from elsewhere as those that begin here."""
-        self._streams = streams
+    def serve_with(self, streams: OpenStreams, sessions: Container[str]) -> None:
+        """Counts and judges streams that are brought from elsewhere as those that begin here.
+
+        `sessions` holds the ids of those that are open here.
+        """
+        self._streams, self._sessions = streams, sessions
+
+    def doubt(self) -> None:
+        """From now on reads the record of a session of this replica's own before it is opened again."""
+        self._doubtful = True
 
     def drain(self) -> None:
         """Sends on all that is new; ends streams of changes, so that their clients open them at another replica."""
@@ -110,11 +120,15 @@ class Forwarding:
         """Whether a request belongs here by what is seen at once: most do."""
         session = head.headers.session
         if session is not None:
-            return session_home(session).label == self._label
+            return label_of(session) == self._label and (not self._doubtful or session in self._sessions)
         if request.method != "POST":
             return True
         body = request.received
         return body is not None and not names_something(body) and not names_stream(request.target)
+
+    def is_certain(self, session: str) -> bool:
+        """Whether a session that is not open here can be opened from its id alone: no other replica ever had it."""
+        return not self._doubtful and label_of(session) == self._label
 
     async def _placed(self, handler: HeadHandler, request: http.Request, head: RequestHead) -> http.Answered:
         body = await whole_body(request, self._read_timeout()) if request.method == "POST" else b""
@@ -131,7 +145,7 @@ class Forwarding:
                     self._members.note_leaving(member.label)
         except UnknownOutcome as unknown:
             return _refused(unknown, body)
-        if home.kind is HomeKind.SESSION and home.label != self._label:
+        if home.kind is HomeKind.SESSION and not self.is_certain(home.key):
             async with self._adopting(home.key, head):
                 return await handler(request, head)
         return await handler(request, head)

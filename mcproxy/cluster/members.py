@@ -54,7 +54,11 @@ def chosen(key: str, labels: Iterable[str]) -> str:
 
 
 class Members:
-    """`describe` tells what this replica is now. `clock` is monotonic, in seconds."""
+    """`describe` tells what this replica is now. `clock` is monotonic, in seconds.
+
+    `on_return` is called with the label of a member that came, or comes again: what was adopted from it is its own. It
+    is called with this replica's own label after it was frozen for so long that others may have taken it for dead.
+    """
 
     def __init__(
         self,
@@ -63,6 +67,7 @@ class Members:
         describe: Callable[[], Member],
         ttl: float,
         metrics: Metrics,
+        on_return: Callable[[str], None] = lambda label: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._store = store
@@ -71,7 +76,10 @@ class Members:
         self._ttl = ttl
         self._metrics = metrics
         self._clock = clock
+        self._on_return = on_return
         self._leaving = False
+        self._attempted = clock()
+        """When this replica was last awake to announce itself, whether the store was there or not."""
         self._known: dict[str, Member] = {}
         self._absences: Counter[str] = Counter()
         self._unreachable: dict[str, float] = {}
@@ -121,6 +129,11 @@ class Members:
 
     async def announce(self) -> None:
         """Announces this replica once, and takes note of the others."""
+        now = self._clock()
+        if now - self._attempted > self._ttl:
+            log.warning("this replica was frozen, and may have been taken for dead", seconds=now - self._attempted)
+            self._on_return(self.own.label)
+        self._attempted = now
         own = self.own
         sealed = self._sealer.seal(_PURPOSE, msgspec.json.encode(own)).encode()
         try:
@@ -170,6 +183,7 @@ class Members:
                 log.info("a replica is gone", replica=label)
         for label in present - before - {own.label}:
             log.info("a replica came", replica=label, address=self._known[label].address)
+            self._on_return(label)
         self._compare(own)
         self._count()
 
@@ -200,7 +214,11 @@ class Members:
 
     def _is_unreachable(self, label: str) -> bool:
         until = self._unreachable.get(label)
-        if until is not None and until <= self._clock():
-            del self._unreachable[label]
+        if until is None:
             return False
-        return until is not None
+        if until > self._clock():
+            return True
+        del self._unreachable[label]
+        if label in self._known:
+            self._on_return(label)
+        return False

@@ -9,7 +9,7 @@ import hashlib
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, closing
-from typing import Protocol
+from typing import Final, Protocol
 
 import anyio
 from anyio.abc import TaskGroup
@@ -34,8 +34,10 @@ from mcproxy.downstream.io.context import TransportContext
 from mcproxy.downstream.io.request_head import HeadHandler, RequestHead, read_headers
 from mcproxy.downstream.io.responses import Refusal, refused
 from mcproxy.http import server as http
-from mcproxy.sealing import label_of
 from mcproxy.settings import ClusterTls, Settings
+
+LINGER: Final = 1.5
+"""Heartbeats for which a replica that shuts down still answers the others, when its own clients have gone."""
 
 
 class SharedGateway(Protocol):
@@ -70,7 +72,7 @@ class Replica:
         self._address = ""
         self._hops = hops
         self._described: tuple[Settings, Member] | None = None
-        self.members = Members(store, sealer, self._describe, cluster.member_ttl, metrics)
+        self.members = Members(store, sealer, self._describe, cluster.member_ttl, metrics, self._give_back)
         self._records = SessionRecords(
             store,
             sealer,
@@ -104,7 +106,7 @@ class Replica:
     @asynccontextmanager
     async def serving(self, app: HttpApp) -> AsyncIterator[None]:
         self._app = app
-        self._forwarding.serve_with(app.streams)
+        self._forwarding.serve_with(app.streams, app.sessions)
         cluster = self._settings().cluster
         async with (
             self._listener.listening(cluster, _server_tls(cluster.tls)) as port,
@@ -118,9 +120,11 @@ class Replica:
             try:
                 yield
             finally:
-                tasks.cancel_scope.cancel()
                 with anyio.CancelScope(shield=True):
+                    # Until every other replica has heard of it, this one tells each request that it is leaving.
+                    await anyio.sleep(LINGER * cluster.member_ttl / HEARTBEATS)
                     await self.members.withdraw()
+                tasks.cancel_scope.cancel()
 
     def drain(self) -> None:
         self._forwarding.drain()
@@ -149,7 +153,9 @@ class Replica:
             return refused(refusal)
         head = request.recall(RequestHead, self._context.generation)
         session = read_headers(request.fields).session
-        if head is None or session is None or label_of(session) == self._context.sealer.label:
+        if head is None or session is None:
+            return await self._app.handle(request)
+        if self._forwarding.is_certain(session):
             return await self._app.handle(request)
         async with self._adopting(session, head):
             return await self._app.handle(request)
@@ -169,6 +175,13 @@ class Replica:
             return
         async with self._records.fetched(key):
             yield
+
+    def _give_back(self, label: str) -> None:
+        """Leaves idle sessions of a replica that is there again, or this one's own, which another may have adopted."""
+        if self._app is not None:
+            self._app.sessions.leave_idle(label)
+        if label == self._context.sealer.label:
+            self._forwarding.doubt()
 
     def _end_session(self, listener: Listener) -> None:
         assert self._app is not None

@@ -44,11 +44,13 @@ class Replicas:
         self.clock = Clock()
         self.store = Flaky(self.clock)
         self.metrics = Metrics()
+        self.returned: list[str] = []
+        """What replicas heard of those that came, or came again."""
 
     def add(self, label: str, secret: bytes = b"secret", configuration: str = "same") -> Members:
         member = Member(label, f"http://{label}", "1", configuration, "lock")
         sealer = Sealer(secret, label=label)
-        return Members(self.store, sealer, lambda: member, 5, self.metrics, self.clock)
+        return Members(self.store, sealer, lambda: member, 5, self.metrics, self.returned.append, self.clock)
 
     def gauge(self, name: str, **labels: str) -> float | None:
         return self.metrics.registry.get_sample_value(name, labels)
@@ -111,6 +113,34 @@ async def test_a_member_that_refuses_connections_counts_no_more_for_a_while(repl
     await b.announce()
     await a.announce()
     assert a.find("b") is not None
+
+
+async def test_what_was_adopted_is_given_back_when_its_replica_comes_again(replicas: Replicas) -> None:
+    a, b = replicas.add("a"), replicas.add("b")
+    await b.announce()
+    await a.announce()
+    a.lose("b")
+    replicas.returned.clear()
+    replicas.clock.now += 5
+    assert a.find("b") is not None
+    assert replicas.returned == ["b"]
+
+
+async def test_a_replica_that_was_frozen_hears_of_itself(replicas: Replicas) -> None:
+    a = replicas.add("a")
+    await a.announce()
+    replicas.clock.now += 5.1
+    await a.announce()
+    assert replicas.returned == ["a"]
+
+
+async def test_a_store_that_is_away_freezes_nobody(replicas: Replicas) -> None:
+    a = replicas.add("a")
+    replicas.store.is_away = True
+    for _ in range(10):
+        replicas.clock.now += 1
+        await a.announce()
+    assert replicas.returned == []
 
 
 async def test_the_members_known_last_count_while_the_store_is_away(replicas: Replicas) -> None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+import signal
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -245,3 +248,180 @@ async def test_a_call_that_runs_at_a_replica_which_is_killed_fails_and_no_other_
         assert "its outcome is unknown" in lost["error"]["message"]
         assert kept["result"]["content"][0]["text"] == "kept"
     assert upstream.executed == {"lost": 1, "kept": 1}
+
+
+async def test_a_stream_is_resumed_at_another_replica_without_a_gap_and_nothing_comes_twice(
+    three: Cluster, upstream: SharedUpstream
+) -> None:
+    async with aiohttp.ClientSession() as http:
+        client = Sessions(http, three)
+        await client.open(0)
+        async with client.listen(0) as stream:
+            assert "result" in await client.ask(0, "resources/subscribe", {"uri": "up+shared:memo"})
+            upstream.change("first")
+            assert await updates(stream, 1) == ["up+shared:memo"]
+            last = await last_id(client, stream, upstream)
+        for at in (1, 2, 0):
+            # Asked at the home, so that the update has been told by then, to a stream without a connection.
+            upstream.change(f"missed {at}")
+            assert "result" in await client.ask(0, "tools/call", {"name": "up__count", "arguments": {}})
+            async with client.listen(at, **{"Last-Event-ID": last}) as stream:
+                assert await updates(stream, 1) == ["up+shared:memo"]
+                last = await last_id(client, stream, upstream)
+
+
+async def last_id(client: Sessions, stream: aiohttp.ClientResponse, upstream: SharedUpstream) -> str:
+    """The id of one more event, so that no event before it is left unread."""
+    upstream.change("again")
+    with anyio.fail_after(GUARD):
+        while True:
+            line = await stream.content.readline()
+            if line.startswith(b"id: "):
+                last = line.removeprefix(b"id: ").strip().decode()
+            if line.startswith(b"data: {"):
+                return last
+
+
+async def test_sixty_busy_sessions_lose_only_the_calls_of_a_replica_that_is_killed(
+    three: Cluster, upstream: SharedUpstream
+) -> None:
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as http:
+        sessions = [Sessions(http, three) for _ in range(60)]
+        for number, session in enumerate(sessions):
+            await session.open(number % 3)
+            assert "result" in await session.ask(0, "resources/subscribe", {"uri": "up+shared:memo"})
+        lost: list[int] = []
+
+        async def call(number: int, at: int, key: str, tool: str = "up__count") -> None:
+            params = {"name": tool, "arguments": {"key": f"{key}-{number}"}}
+            if "error" in await sessions[number].ask(at, "tools/call", params):
+                lost.append(number)
+
+        with anyio.fail_after(GUARD):
+            async with anyio.create_task_group() as tasks:
+                for number in range(60):
+                    tasks.start_soon(call, number, 1 + number % 2, "held", "up__hold")
+                await upstream.holds(60)
+                three.replicas[0].process.kill()
+                await three.replicas[0].process.wait()
+                upstream.let_go()
+            assert sorted(lost) == list(range(0, 60, 3)), "those that lived at the replica which is gone"
+            lost.clear()
+            async with anyio.create_task_group() as tasks:
+                for number in range(60):
+                    tasks.start_soon(call, number, 1 + number % 2, "after")
+            assert lost == []
+            for number, session in enumerate(sessions):
+                async with session.listen(1) as stream:
+                    if number % 3 == 0:
+                        assert await updates(stream, 1) == ["up+shared:memo"], "one may have been missed"
+                    upstream.change(f"{number}")
+                    assert await updates(stream, 1) == ["up+shared:memo"]
+    assert set(upstream.executed.values()) == {1}
+
+
+async def test_calls_with_side_effects_run_once_at_the_most_while_replicas_die(
+    three: Cluster, upstream: SharedUpstream
+) -> None:
+    sent: list[str] = []
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as http:
+        sessions = [Sessions(http, three) for _ in range(10)]
+        for number, session in enumerate(sessions):
+            await session.open(number % 3)
+
+        async def work(number: int) -> None:
+            for turn in range(100):
+                key = f"{number}-{turn}"
+                sent.append(key)
+                with suppress(aiohttp.ClientError):
+                    arguments = {"name": "up__count", "arguments": {"key": key}}
+                    await sessions[number].ask(turn % 3, "tools/call", arguments)
+
+        with anyio.fail_after(2 * GUARD):
+            async with anyio.create_task_group() as tasks:
+                for number in range(10):
+                    tasks.start_soon(work, number)
+                for victim, after in ((0, 300), (1, 600)):
+                    await _until(partial(_reached, sent, after))
+                    three.replicas[victim].process.kill()
+                    await three.replicas[victim].process.wait()
+    assert len(sent) == 1000
+    assert set(upstream.executed.values()) == {1}
+    assert upstream.executed.keys() <= set(sent)
+    assert len(upstream.executed) > 300
+
+
+async def test_a_frozen_replica_executes_nothing_twice_and_has_its_sessions_back_when_it_wakes(
+    three: Cluster, upstream: SharedUpstream
+) -> None:
+    frozen = three.replicas[0].process
+    async with aiohttp.ClientSession() as http:
+        client = Sessions(http, three)
+        await client.open(0)
+        assert "result" in await client.ask(0, "resources/subscribe", {"uri": "up+shared:memo"})
+        frozen.send_signal(signal.SIGSTOP)
+        try:
+            with anyio.move_on_after(0.5):
+                await client.ask(1, "tools/call", {"name": "up__count", "arguments": {"key": "stuck"}})
+            for one in three.replicas[1:]:
+                await one.log.says(lambda entry: entry.get("event") == "a replica is gone")
+            for at in (1, 2):
+                params = {"name": "up__count", "arguments": {"key": f"after-{at}"}}
+                assert "result" in await client.ask(at, "tools/call", params)
+            assert "result" in await client.ask(1, "resources/unsubscribe", {"uri": "up+shared:memo"})
+        finally:
+            frozen.send_signal(signal.SIGCONT)
+        await three.replicas[0].log.says(lambda entry: "was frozen" in entry.get("event", ""))
+        for at in range(3):
+            params = {"name": "up__count", "arguments": {"key": f"awake-{at}"}}
+            assert "result" in await client.ask(at, "tools/call", params)
+    assert set(upstream.executed.values()) == {1}
+
+
+async def test_a_rolling_restart_fails_no_call_and_loses_no_subscription(
+    redis_server: RedisServer, upstream: SharedUpstream, tmp_path: Path
+) -> None:
+    await redis_server.start()
+    async with (
+        cluster(tmp_path, {"up": {"url": upstream.url}}, redis_server.url, shutdown_grace=5) as running,
+        aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as http,
+    ):
+        sessions = [Sessions(http, running) for _ in range(6)]
+        for number, session in enumerate(sessions):
+            await session.open(number % 3)
+            assert "result" in await session.ask(0, "resources/subscribe", {"uri": "up+shared:memo"})
+        rotation, done, sent = [0, 1, 2], False, list[str]()
+
+        async def work(number: int) -> None:
+            while not done:
+                sent.append(f"{number}-{len(sent)}")
+                params = {"name": "up__count", "arguments": {"key": sent[-1]}}
+                at = rotation[len(sent) % len(rotation)]
+                assert "result" in await sessions[number].ask(at, "tools/call", params)
+
+        with anyio.fail_after(2 * GUARD):
+            async with anyio.create_task_group() as tasks:
+                for number in range(6):
+                    tasks.start_soon(work, number)
+                for leaving in (0, 1):
+                    rotation.remove(leaving)
+                    # By then what was sent to it before has been answered.
+                    await _until(partial(_reached, sent, len(sent) + 60))
+                    running.replicas[leaving].process.terminate()
+                    await running.replicas[leaving].process.wait()
+                    await _until(partial(_reached, sent, len(sent) + 60))
+                done = True
+            for session in sessions:
+                async with session.listen(2) as stream:
+                    upstream.change("after")
+                    assert set(await updates(stream, 1)) == {"up+shared:memo"}
+    assert set(upstream.executed.values()) == {1}
+
+
+async def _until(holds: Callable[[], bool]) -> None:
+    while not holds():  # noqa: ASYNC110 what changes it has no event
+        await anyio.sleep(0.001)
+
+
+def _reached(sent: Sequence[str], goal: int) -> bool:
+    return len(sent) >= goal

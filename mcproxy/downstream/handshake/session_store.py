@@ -33,6 +33,7 @@ from mcproxy.downstream.io.shutdown import shutting_down
 from mcproxy.protocol.eras import Era
 from mcproxy.protocol.jsonrpc import INTERNAL_ERROR
 from mcproxy.protocol.methods import DEFAULT_LOG_LEVEL
+from mcproxy.sealing import label_of
 from mcproxy.settings import LimitSettings
 
 SWEEPS: Final = 4
@@ -80,7 +81,7 @@ class SessionStore:
     def __len__(self) -> int:
         return len(self._live)
 
-    def __contains__(self, id: str) -> bool:
+    def __contains__(self, id: object) -> bool:
         """Whether the session with that id lives, whosever it is."""
         return id in self._by_id
 
@@ -171,6 +172,12 @@ class SessionStore:
         self._context.metrics.sessions.labels(session.transport, _ERA, caller.version).dec()
         session.end()
         self._context.audience.leave(session)
+
+    def leave_idle(self, label: str) -> None:
+        """Leaves the sessions without a call in flight that lived first in the process with this label."""
+        for session in list(self._live.values()):
+            if not session.calls and label_of(session.id) == label:
+                self.leave(session)
 
     def expire(self) -> None:
         """Ends sessions that were unused for `session_idle`. Their ids stay good: a later request opens them again.
