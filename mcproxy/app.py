@@ -7,6 +7,7 @@ each part takes over its new settings, and what is gone drains by itself. Decide
 
 from __future__ import annotations
 
+import os
 import secrets
 import ssl
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
@@ -20,9 +21,12 @@ import structlog
 from anyio.abc import TaskGroup
 from prometheus_client.registry import Collector
 
+from mcproxy import __version__
 from mcproxy.access.audit import AuditLog
 from mcproxy.access.identity import Identity
 from mcproxy.access.refusals import Refusals
+from mcproxy.admin import control
+from mcproxy.admin.actions import Actions
 from mcproxy.admin.collectors import ListSizeCollector, UpstreamCollector
 from mcproxy.admin.health import HealthReport, Reports, reports
 from mcproxy.admin.listener import served
@@ -48,7 +52,7 @@ from mcproxy.downstream.io.context import TransportContext
 from mcproxy.gateway.gateway import Gateway
 from mcproxy.http import server as http
 from mcproxy.sealing import Sealer
-from mcproxy.service import systemd
+from mcproxy.service import control_socket, systemd
 from mcproxy.service.reloading import Reloading
 from mcproxy.service.secret_rotation import SecretRotation
 from mcproxy.service.signals import SignalAction, handle_signals
@@ -88,6 +92,10 @@ class App:
     tls: ssl.SSLContext | None = None
     """The context of HTTPS, once the gateway serves it."""
     companion: Companion = listener.alone
+    url: str | None = None
+    """The base URL that clients are served at, over HTTP."""
+    status_page: str | None = None
+    """The URL of the status page, where there is one."""
     stopping: bool = False
     """True once it was told to stop: it serves on, and is not ready for more traffic."""
 
@@ -158,6 +166,16 @@ class App:
         required = {spec.name for spec in self.settings.upstreams if spec.required and spec.enabled}
         missing = [s.name for s in self.statuses() if s.name in required and s.state not in SERVING]
         return [f"waiting for {name}" for name in sorted(missing)]
+
+    def facts(self) -> dict[str, object]:
+        """The process and what it serves, as JSON values (see `admin.control`)."""
+        return {
+            "version": __version__,
+            "pid": os.getpid(),
+            "url": None if self.url is None else self.url.rstrip("/") + self.settings.proxy.paths.mcp,
+            "status_page": self.status_page,
+            "unready": self.unready(),
+        }
 
     def reports(self) -> Reports:
         """Health and metrics, to be served beside MCP."""
@@ -238,6 +256,7 @@ async def serve_http(
     stop = anyio.Event()
 
     def ready(url: str) -> None:
+        app.url, app.status_page = url, status_page
         started(url, status_page)
         tell(f"{systemd.READY}\nSTATUS=serving {url}")
 
@@ -318,7 +337,7 @@ async def _operated(
                 assert_never(order)
 
     told_to_stop = anyio.Event()
-    async with anyio.create_task_group() as tasks:
+    async with _controlled(app, reloading), anyio.create_task_group() as tasks:
         tasks.start_soon(partial(handle_signals, act, reloads=hangup_reloads and reloading is not None))
         tasks.start_soon(wind_down)
         tasks.start_soon(systemd.keep_alive, tell, systemd.watchdog_timeout())
@@ -326,6 +345,18 @@ async def _operated(
             tasks.start_soon(reloading.run)
         yield
         tasks.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def _controlled(app: App, reloading: Reloading | None) -> AsyncIterator[None]:
+    """Answers commands of this user while entered, where there is a file of the configuration."""
+    if reloading is None or not app.settings.admin.socket:
+        yield
+        return
+    actions = Actions(lambda: app.fleet.upstreams)
+    with control_socket.bound(reloading.path) as listener:
+        async with control.served(listener, control.routes(app, actions)):
+            yield
 
 
 def _reported(app: App, identify: Authenticator) -> list[http.Route]:

@@ -17,6 +17,11 @@ AT_START: Final = 0 if sys.platform == "win32" else resource.getrlimit(resource.
 """The soft limit that this process was started with."""
 
 
+def hard_limit() -> int:
+    """The most files that this process may ever have open; 0 where the system has no such limit."""
+    return 0 if sys.platform == "win32" else resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+
+
 def raise_limit() -> None:
     """Raises the soft limit to the hard one; does nothing where the system does not allow it."""
     if sys.platform == "win32":

@@ -172,6 +172,12 @@ class UpstreamStatus:
     """Whether it has asked for input on the connection that all callers share."""
     asks_while_shared: bool = False
     """Whether it asked for input that was refused, since several principals share its connection."""
+    stderr_count: int = 0
+    """Whole lines that its children have written to stderr so far; the last of them are in `stderr`."""
+
+    def stderr_after(self, count: int) -> tuple[str, ...]:
+        """Those of the last lines that came after the first `count`."""
+        return self.stderr[max(0, count - self.stderr_count + len(self.stderr)) :] if self.stderr else ()
 
 
 class Upstream(Protocol):

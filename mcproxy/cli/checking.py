@@ -15,7 +15,7 @@ from mcproxy.upstream.link import Unreachable
 
 def check(configuration: Configuration, *, strict: bool, as_json: bool) -> int:
     """Prints what is doubtful about a valid configuration; with `strict`, that makes it invalid."""
-    warnings = [*configuration.warnings, *_missing_commands(configuration)]
+    warnings = [*configuration.warnings, *missing_commands(configuration)]
     names = [upstream.name for upstream in configuration.settings.upstreams if upstream.enabled]
     valid = not (strict and warnings)
     if as_json:
@@ -37,7 +37,7 @@ def print_warnings(warnings: Sequence[Problem]) -> None:
         print_err(f"warning: {warning}")
 
 
-def _missing_commands(configuration: Configuration) -> Iterator[Problem]:
+def missing_commands(configuration: Configuration) -> Iterator[Problem]:
     """Commands and working folders that this machine does not have."""
     doubtful = {warning.path for warning in configuration.warnings}
     for upstream in configuration.settings.upstreams:

@@ -17,7 +17,8 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from mcproxy import __version__
-from mcproxy.cli.options import Config, Json
+from mcproxy.cli.options import Config, Json, Key, Url
+from mcproxy.cli.running.commands import register as register_running
 from mcproxy.cli.runtime import ExitCode, read_configuration, read_settings, run
 from mcproxy.cli.setup.commands import register as register_setup
 from mcproxy.configuration.problems import ConfigurationError
@@ -131,14 +132,15 @@ def health(
 
 
 @commands.command("list")
-def list_(what: ListName, config: Config = None, as_json: Json = False) -> None:
+def list_(what: ListName, config: Config = None, url: Url = None, key: Key = None, as_json: Json = False) -> None:
     """List the tools, resources or prompts that clients see, or the upstreams."""
     from mcproxy.cli import calling, reports
+    from mcproxy.cli.running.through import settings_for
 
-    settings = read_settings(config)
+    configuration = read_configuration(config)
     if what is ListName.UPSTREAMS:
-        run(reports.connect(settings, as_json=as_json, strict=False))
-    run(calling.list_entries(settings, what.value, as_json=as_json))
+        run(reports.connect(configuration.settings, as_json=as_json, strict=False))
+    run(calling.list_entries(settings_for(configuration, url, key), what.value, as_json=as_json))
 
 
 @commands.command()
@@ -147,25 +149,31 @@ def call(
     arg: Annotated[list[str] | None, typer.Option("--arg", help="key=value, as often as needed.")] = None,
     json_args: JsonArguments = "{}",
     config: Config = None,
+    url: Url = None,
+    key: Key = None,
     as_json: Json = False,
 ) -> None:
     """Call a tool through the whole gateway."""
     from mcproxy.cli import calling
+    from mcproxy.cli.running.through import settings_for
 
     whole, pairs = _json_object(json_args), _pairs(arg or [])
-    run(calling.call(read_settings(config), name, pairs, whole, as_json=as_json))
+    run(calling.call(settings_for(read_configuration(config), url, key), name, pairs, whole, as_json=as_json))
 
 
 @commands.command("read")
 def read_(
     uri: Annotated[str, typer.Argument(help="The resource, as `mcproxy list resources` names it.")],
     config: Config = None,
+    url: Url = None,
+    key: Key = None,
     as_json: Json = False,
 ) -> None:
     """Read a resource through the whole gateway."""
     from mcproxy.cli import calling
+    from mcproxy.cli.running.through import settings_for
 
-    run(calling.read(read_settings(config), uri, as_json=as_json))
+    run(calling.read(settings_for(read_configuration(config), url, key), uri, as_json=as_json))
 
 
 @commands.command("lock")
@@ -210,6 +218,7 @@ def explain_(
 
 
 register_setup(commands)
+register_running(commands)
 
 
 @commands.command()

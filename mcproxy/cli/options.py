@@ -14,3 +14,7 @@ Config = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Url = Annotated[
+    str | None, typer.Option("--url", help="The endpoint of a gateway that runs. Default: that of the configuration.")
+]
+Key = Annotated[str | None, typer.Option("--key", help="The API key for it. Default: MCPROXY_KEY.")]

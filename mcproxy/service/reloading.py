@@ -65,6 +65,11 @@ class Reloading:
         return self._configuration.secrets
 
     @property
+    def path(self) -> Path:
+        """The configuration's file."""
+        return self._configuration.path
+
+    @property
     def watching(self) -> bool:
         return self._configuration.settings.proxy.watch
 

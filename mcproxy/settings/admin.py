@@ -18,5 +18,7 @@ class Admin(Section):
     """Address to listen on; other addresses than loopback need authentication."""
     role: str = "operator"
     """Role that an authenticated caller needs to see the status page."""
+    socket: bool = True
+    """Answer commands (`mcproxy status`, `restart`, `logs`, ...) of the same user on this machine, at a Unix socket."""
     max_watchers: Positive = 20
     """Pages with live calls and events that may be open at once."""

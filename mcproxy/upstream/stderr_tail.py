@@ -19,6 +19,8 @@ class StderrTail:
         self._redact = redact
         self._lines: deque[str] = deque(maxlen=LINES)
         self._partial = b""
+        self.count = 0
+        """Whole lines so far, those of children before this one included."""
 
     def feed(self, chunk: bytes) -> list[str]:
         """The lines that `chunk` completes."""
@@ -30,6 +32,7 @@ class StderrTail:
         self._partial = rest[-1][:LINE_BYTES]
         lines = [text for line in whole if (text := self._text(line))]
         self._lines.extend(lines)
+        self.count += len(lines)
         return lines
 
     def clear(self) -> None:

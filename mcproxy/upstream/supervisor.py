@@ -148,6 +148,7 @@ class Supervisor:
             bool(self._spec.credentials.forward),
             any(link.context.asks and link.context.owner is None for link in self._links()),
             any(link.context.asks_while_shared for link in self._links()),
+            self._shared_context.stderr.count,
         )
 
     async def run(self) -> None:
@@ -182,6 +183,18 @@ class Supervisor:
             self._in_flight -= 1
             if not self._in_flight and self._idle is not None:
                 self._idle.set()
+
+    def restart(self) -> None:
+        """Ends every connection, a child with it, and makes it anew at once; calls in flight fail."""
+        for link in self._links():
+            link.restart("restarted by an operator")
+        self.retry()
+
+    def retry(self) -> None:
+        """Makes an attempt to connect now, where the next one would come later."""
+        for link in self._links():
+            if link.status.state is not LinkState.IDLE:
+                link.connect_soon()
 
     def reconfigure(self, spec: UpstreamSettings) -> None:
         """Goes by settings that differ from those before in no key that takes another link."""

@@ -1,0 +1,64 @@
+"""What operators do to a gateway that runs: restart or retry an upstream, change the log level. Each is logged.
+
+The same for buttons on the status page and for commands. Authenticates nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final, Protocol
+
+import structlog
+
+from mcproxy.telemetry import logs
+
+log = structlog.get_logger()
+
+LEVELS: Final = ("debug", "info", "warning", "error", "critical")
+
+
+class Restartable(Protocol):
+    """One upstream that runs."""
+
+    def restart(self) -> None:
+        """Ends its connections, a child with them, and connects anew. Calls in flight fail."""
+
+    def retry(self) -> None:
+        """Makes an attempt to connect now, where it waits for the next one."""
+
+
+class NoSuchUpstream(Exception):
+    """No upstream of this name runs. The text says which ones do."""
+
+
+class Actions:
+    """`upstreams` returns those that run, by name."""
+
+    def __init__(self, upstreams: Callable[[], Mapping[str, Restartable]]) -> None:
+        self._upstreams = upstreams
+
+    def restart(self, name: str, by: str) -> None:
+        """Raises NoSuchUpstream."""
+        self._found(name).restart()
+        self._note(by, "restart", name)
+
+    def retry(self, name: str, by: str) -> None:
+        """Raises NoSuchUpstream."""
+        self._found(name).retry()
+        self._note(by, "retry", name)
+
+    def set_log_level(self, level: str, by: str) -> None:
+        """Raises ValueError for a level that there is not."""
+        if level not in LEVELS:
+            raise ValueError(f"should be one of {', '.join(LEVELS)}")
+        logs.set_level(level)
+        self._note(by, "log level", level)
+
+    def _found(self, name: str) -> Restartable:
+        upstreams = self._upstreams()
+        if name not in upstreams:
+            raise NoSuchUpstream(f"no server {name!r} runs here; there are {', '.join(upstreams) or 'none'}")
+        return upstreams[name]
+
+    def _note(self, by: str, action: str, subject: str) -> None:
+        log.warning("operator action", action=action, subject=subject, by=by)

@@ -1,0 +1,1 @@
+"""Commands that speak to a gateway that runs, over its control socket."""

@@ -1,0 +1,127 @@
+"""`mcproxy doctor`: what is wrong with the configuration, this machine or the gateway that runs, each with a remedy."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from mcproxy import rlimits
+from mcproxy.cli.checking import missing_commands
+from mcproxy.cli.output import print_err, print_json, print_out
+from mcproxy.cli.running.client import NotRunning, RefusedByGateway, RunningGateway
+from mcproxy.cli.running.operating import WELL
+from mcproxy.cli.runtime import ExitCode
+from mcproxy.configuration.loading import Configuration, read
+from mcproxy.configuration.problems import ConfigurationError
+from mcproxy.service import state
+from mcproxy.settings import Settings, UpstreamSettings
+
+FEW_FILES: Final = 4096
+"""Open files below which a busy gateway may run out: each client takes one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """Something wrong, and what to do about it."""
+
+    where: str
+    sentence: str
+    remedy: str = ""
+
+
+def doctor(path: Path, *, as_json: bool) -> int:
+    """Prints each diagnosis; FAILED where there is one, INPUT where the configuration is not valid."""
+    try:
+        configuration = read(path)
+    except ConfigurationError as error:
+        diagnoses = [Diagnosis("configuration", str(problem), "correct the file") for problem in error.problems]
+        code = ExitCode.INPUT
+    else:
+        diagnoses = [*_of_configuration(configuration), *_of_machine(), *_of_gateway(configuration)]
+        code = ExitCode.FAILED if diagnoses else ExitCode.OK
+    if as_json:
+        print_json([{"where": f.where, "sentence": f.sentence, "remedy": f.remedy} for f in diagnoses])
+    else:
+        for diagnosis in diagnoses:
+            print_out(f"{diagnosis.where}: {diagnosis.sentence}")
+            if diagnosis.remedy:
+                print_out(f"    {diagnosis.remedy}")
+        if not diagnoses:
+            print_out("nothing is wrong that can be seen from here")
+    return code
+
+
+def _of_configuration(configuration: Configuration) -> Iterator[Diagnosis]:
+    for warning in (*configuration.warnings, *missing_commands(configuration)):
+        yield Diagnosis("configuration", str(warning))
+
+
+def _of_machine() -> Iterator[Diagnosis]:
+    files = rlimits.hard_limit()
+    if 0 < files < FEW_FILES:
+        yield Diagnosis("machine", f"at most {files} files may be open at once", "raise the hard limit (ulimit -Hn)")
+    try:
+        folder = state.folder()
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except (OSError, RuntimeError) as error:
+        yield Diagnosis("machine", f"state cannot be kept: {error}", "set XDG_STATE_HOME to a folder of yours")
+        return
+    if not os.access(folder, os.W_OK | os.X_OK):
+        yield Diagnosis("machine", f"{folder} cannot be written", f"chown it to the user that runs mcproxy: {folder}")
+
+
+def _of_gateway(configuration: Configuration) -> Iterator[Diagnosis]:
+    try:
+        gateway = RunningGateway(configuration.path)
+        found = gateway.get("/status")
+    except (NotRunning, RefusedByGateway) as error:
+        print_err(str(error))
+        return
+    if gateway.others:
+        yield Diagnosis(
+            "gateway",
+            f"{gateway.others} more run with this configuration, each with servers of its own",
+            "connect hosts to the one at its URL: `mcproxy connect HOST`",
+        )
+    for upstream in found["upstreams"]:
+        if upstream["state"] not in WELL:
+            yield Diagnosis(
+                f"server {upstream['name']}",
+                upstream["error"] or upstream["state"],
+                _masked(_remedy(configuration.settings, upstream), configuration.secrets),
+            )
+
+
+def _masked(text: str, secrets: Collection[str]) -> str:
+    for secret in sorted(secrets, key=len, reverse=True):
+        text = text.replace(secret, "...")
+    return text
+
+
+def _remedy(settings: Settings, upstream: dict[str, Any]) -> str:
+    """The first thing to do about an upstream that is not connected, by the kind of its failure."""
+    name = shlex.quote(upstream["name"])
+    spec = next((spec for spec in settings.upstreams if spec.name == upstream["name"]), None)
+    match upstream["failure"]:
+        case "login":
+            return f"log in: mcproxy login {name}"
+        case "rejected":
+            return "compare its `url`, `type` and credentials with what its documentation says"
+        case "timeout":
+            return f"see what it waits for (mcproxy logs {name}), or raise `timeouts.connect`"
+        case "internal":
+            return "this is a fault of mcproxy: report it, with its log"
+        case _ if spec is not None and spec.command is not None:
+            return f"run it by hand: {_by_hand(spec)}"
+        case _:
+            return f"see whether it runs, then: mcproxy retry {name}"
+
+
+def _by_hand(spec: UpstreamSettings) -> str:
+    """The command of a child, without its environment, whose values may be secret."""
+    folder = f"cd {shlex.quote(spec.cwd)} && " if spec.cwd else ""
+    return folder + shlex.join([spec.command or "", *spec.args])

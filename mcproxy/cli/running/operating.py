@@ -1,0 +1,94 @@
+"""`mcproxy status`, `restart`, `retry` and `logs`: ask or order a gateway that runs, and print what it says."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from mcproxy.cli.output import print_err, print_json, print_out, print_table
+from mcproxy.cli.running.client import NotRunning, RefusedByGateway, RunningGateway, server_path
+from mcproxy.cli.runtime import ExitCode
+
+COLUMNS: Final = ("upstream", "state", "since", "transport", "version", "reconnects")
+WELL: Final = frozenset({"ready", "idle"})
+POLL: Final = 0.5
+"""Seconds between two looks at a stderr that is followed."""
+
+
+def status(configuration: Path, *, as_json: bool, now: Callable[[], float] = time.time) -> int:
+    """Prints the state of the gateway and of each upstream, trouble first; FAILED where one is not well."""
+    try:
+        found = RunningGateway(configuration).get("/status")
+    except NotRunning as error:
+        print_err(str(error))
+        return ExitCode.NOT_FOUND
+    upstreams = found["upstreams"]
+    if as_json:
+        print_json(found)
+    else:
+        where = found["url"] or "stdio"
+        print_err(f"mcproxy {found['version']}, process {found['pid']}, at {where}")
+        in_trouble = sorted(upstreams, key=lambda upstream: upstream["state"] in WELL)
+        print_table(COLUMNS, [_row(upstream, now()) for upstream in in_trouble])
+        for upstream in in_trouble:
+            if upstream["error"]:
+                print_err(f"{upstream['name']}: {upstream['error']}")
+    return ExitCode.OK if all(upstream["state"] in WELL for upstream in upstreams) else ExitCode.FAILED
+
+
+def order(configuration: Path, names: Sequence[str], what: str) -> int:
+    """Has the gateway `restart` or `retry` upstreams."""
+    return _told(configuration, lambda gateway: [gateway.post(server_path(name, what)) for name in names])
+
+
+def log_level(configuration: Path, level: str) -> int:
+    """Changes the level of the gateway's own log until it is restarted."""
+    return _told(configuration, lambda gateway: [gateway.post("/log-level", level)])
+
+
+def logs(configuration: Path, name: str, *, follow: bool, sleep: Callable[[float], None] = time.sleep) -> int:
+    """Prints the last lines of a child's stderr; with `follow`, those to come too, until interrupted."""
+
+    def read(gateway: RunningGateway) -> None:
+        seen = 0
+        while True:
+            found = gateway.get(f"{server_path(name, 'stderr')}?after={seen}")
+            for line in found["lines"]:
+                print_out(line)
+            seen = found["next"]
+            if not follow:
+                return
+            sleep(POLL)
+
+    return _told(configuration, read)
+
+
+def _told(configuration: Path, tell: Callable[[RunningGateway], object]) -> int:
+    try:
+        tell(RunningGateway(configuration))
+    except (NotRunning, RefusedByGateway) as error:
+        print_err(str(error))
+        return ExitCode.NOT_FOUND
+    except KeyboardInterrupt:
+        return ExitCode.INTERRUPTED
+    return ExitCode.OK
+
+
+def _row(upstream: Mapping[str, Any], now: float) -> tuple[str, ...]:
+    return (
+        upstream["name"],
+        upstream["state"],
+        _ago(now - upstream["since"]),
+        upstream["transport"],
+        upstream["version"] or "",
+        str(upstream["reconnects"]),
+    )
+
+
+def _ago(seconds: float) -> str:
+    for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= length:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{max(0, seconds):.0f} s"

@@ -1,0 +1,38 @@
+"""Requests by way of a gateway that runs, in place of one of the command's own that starts every server again."""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+
+from mcproxy.cli.running.client import NotRunning, RefusedByGateway, RunningGateway
+from mcproxy.configuration.loading import Configuration
+from mcproxy.settings import Proxy, Settings, UpstreamSettings
+
+KEY_VARIABLE: Final = "MCPROXY_KEY"
+"""The variable with the API key of who runs commands."""
+
+
+def settings_for(configuration: Configuration, url: str | None, key: str | None) -> Settings:
+    """The settings for a request: of a gateway whose only server is the one that runs, with its names unchanged.
+
+    Those of the configuration where none runs, or where it wants a key and there is none: then the servers are started.
+    """
+    settings = configuration.settings
+    key = key or os.environ.get(KEY_VARIABLE)
+    if url is None and (key or not settings.access.authentication.required):
+        url = _running_at(configuration)
+    if url is None:
+        return settings
+    header = settings.access.authentication.key_header
+    value = {} if key is None else {header: key} if header else {"Authorization": f"Bearer {key}"}
+    return Settings(proxy=Proxy(), upstreams=(UpstreamSettings(name="mcproxy", prefix="", url=url, headers=value),))
+
+
+def _running_at(configuration: Configuration) -> str | None:
+    """The URL of the gateway that runs with this configuration, where one serves HTTP without encryption."""
+    try:
+        url = RunningGateway(configuration.path).get("/status")["url"]
+    except (NotRunning, RefusedByGateway):
+        return None
+    return url if isinstance(url, str) and url.startswith("http://") else None

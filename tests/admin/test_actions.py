@@ -1,0 +1,47 @@
+"""What operators do to upstreams, and what they are told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from mcproxy.admin.actions import Actions, NoSuchUpstream
+from mcproxy.telemetry import logs
+
+
+@dataclass
+class FakeUpstream:
+    done: list[str] = field(default_factory=list)
+
+    def restart(self) -> None:
+        self.done.append("restart")
+
+    def retry(self) -> None:
+        self.done.append("retry")
+
+
+def test_an_upstream_is_restarted_and_retried_by_name() -> None:
+    one, other = FakeUpstream(), FakeUpstream()
+    actions = Actions(lambda: {"one": one, "other": other})
+    actions.restart("one", "me")
+    actions.retry("one", "me")
+    assert (one.done, other.done) == (["restart", "retry"], [])
+
+
+def test_an_upstream_that_does_not_run_is_refused_with_the_names_of_those_that_do() -> None:
+    actions = Actions(lambda: {"one": FakeUpstream(), "other": FakeUpstream()})
+    with pytest.raises(NoSuchUpstream, match="'on' runs here; there are one, other"):
+        actions.restart("on", "me")
+
+
+def test_the_log_level_is_changed_or_refused() -> None:
+    actions = Actions(dict)
+    before = logs.is_verbose()
+    try:
+        actions.set_log_level("debug", "me")
+        assert logs.is_verbose()
+        with pytest.raises(ValueError, match="should be one of debug"):
+            actions.set_log_level("loud", "me")
+    finally:
+        actions.set_log_level("debug" if before else "warning", "me")

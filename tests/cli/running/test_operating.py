@@ -1,0 +1,96 @@
+"""Commands for a gateway that runs, as a user runs them beside a real one."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import anyio.to_thread
+import pytest
+
+from mcproxy.cli.running.client import NotRunning, RunningGateway
+from mcproxy.cli.running.operating import order, status
+from tests.system.running import configuration, gateway
+from tests.timeouts import GUARD
+
+pytestmark = pytest.mark.anyio
+
+ROOT = Path(__file__).parents[3]
+ODD = {"command": sys.executable, "args": ["-m", "tests.system.odd_server"], "cwd": str(ROOT)}
+DYING = {"command": sys.executable, "args": ["-c", "import sys; sys.exit('no key')"], "prefix": "dying"}
+SECRET = "s3cret-s3cret-s3cret"
+
+
+@pytest.fixture(autouse=True)
+def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return iter([None])
+
+
+async def mcproxy(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "mcproxy", *arguments, "-c", str(folder / "mcproxy.json")]
+
+    def run() -> subprocess.CompletedProcess[str]:
+        return subprocess.run(command, capture_output=True, text=True, timeout=GUARD, check=False, cwd=ROOT)
+
+    return await anyio.to_thread.run_sync(run)
+
+
+async def test_a_gateway_that_runs_is_asked_told_and_used(tmp_path: Path) -> None:
+    async with gateway(tmp_path, configuration({"odd": ODD})) as running:
+        shown = await mcproxy(tmp_path, "status", "--json")
+        assert shown.returncode == 0, shown.stderr
+        found = json.loads(shown.stdout)
+        assert found["pid"] == running.process.pid
+        assert found["url"] == running.url + "/mcp"
+        assert [upstream["state"] for upstream in found["upstreams"]] == ["ready"]
+
+        since = len(running.log.entries)
+        assert (await mcproxy(tmp_path, "restart", "odd")).returncode == 0
+        with anyio.fail_after(GUARD):
+            await running.log.says(lambda entry: entry.get("event") == "upstream connected", since)
+        again = json.loads((await mcproxy(tmp_path, "status", "--json")).stdout)
+        assert again["upstreams"][0]["reconnects"] == 1
+
+        refused = await mcproxy(tmp_path, "restart", "od")
+        assert refused.returncode == 3
+        assert "there are odd" in refused.stderr
+
+        assert (await mcproxy(tmp_path, "loglevel", "debug")).returncode == 0
+        since = len(running.log.entries)
+        listed = await mcproxy(tmp_path, "list", "tools")
+        assert listed.returncode == 0, listed.stderr
+        assert "odd__" in listed.stdout, "its names are those of the gateway that runs"
+        assert not [entry for entry in running.log.entries[since:] if entry.get("event") == "upstream connected"]
+
+
+async def test_a_server_in_trouble_comes_first_with_its_reason_and_doctor_says_what_to_do(tmp_path: Path) -> None:
+    dying = {**DYING, "args": [*DYING["args"], SECRET], "env": {"KEY": SECRET}}
+    settings = configuration({"odd": ODD, "dying": dying})
+    async with gateway(tmp_path, {**settings, "mcpServers": {"odd": ODD}}) as running:
+        (tmp_path / "mcproxy.json").write_text(json.dumps(settings))
+        with anyio.fail_after(GUARD):
+            await running.log.says(lambda entry: entry.get("event") == "upstream unavailable")
+        shown = await mcproxy(tmp_path, "status")
+        assert shown.returncode == 1
+        assert shown.stdout.startswith("dying\tbacking_off")
+        assert "no key" in shown.stderr
+        assert (await mcproxy(tmp_path, "logs", "dying")).stdout == "no key\n"
+        told = await mcproxy(tmp_path, "doctor")
+        assert told.returncode == 1
+        assert "server dying: " in told.stdout
+        assert "run it by hand: " in told.stdout
+        assert SECRET not in told.stdout
+        assert (await mcproxy(tmp_path, "retry", "dying")).returncode == 0
+
+
+def test_without_a_gateway_the_way_out_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert status(tmp_path / "mcproxy.yaml", as_json=False) == 3
+    assert order(tmp_path / "mcproxy.yaml", ["a"], "restart") == 3
+    assert "start it" in capsys.readouterr().err
+    with pytest.raises(NotRunning):
+        RunningGateway(tmp_path / "mcproxy.yaml")
