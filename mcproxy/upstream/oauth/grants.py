@@ -25,6 +25,8 @@ JITTER: Final = 0.1
 """The part of a token's life by which that is earlier, at most: so that not all are refreshed at once."""
 LEEWAY: Final = 5.0
 """Seconds before its end from which on a token is not sent any more: the request takes a while."""
+SHORT: Final = 0.1
+"""The part of a token's life that is the leeway of one that lives shortly."""
 
 
 class GrantState(Enum):
@@ -133,7 +135,7 @@ class GrantLife:
 
     def token(self, now: float) -> Token | None:
         """What may be sent now."""
-        if self.grant is None or self.grant.token.is_over(now + LEEWAY):
+        if self.grant is None or self.grant.token.is_over(now + _leeway(self.grant.token)):
             return None
         return self.grant.token
 
@@ -170,3 +172,8 @@ class GrantLife:
 
     def _become(self, event: GrantEvent) -> None:
         self.state = TRANSITIONS[self.state][event]
+
+
+def _leeway(token: Token) -> float:
+    """Seconds. A token of ten seconds would else be too old to be sent before it is old enough to be renewed."""
+    return LEEWAY if token.expires_at is None else min(LEEWAY, SHORT * (token.expires_at - token.obtained_at))

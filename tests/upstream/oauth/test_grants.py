@@ -62,6 +62,14 @@ def test_a_token_is_sent_until_shortly_before_its_end() -> None:
     assert life.token(10**9) is not None
 
 
+def test_a_token_that_lives_shortly_is_renewed_before_it_is_too_old_to_be_sent() -> None:
+    life = GrantLife(jitter=0)
+    life.granted(grant(expires_at=1010))
+    assert life.token(1008) is not None
+    assert life.is_old(1008)
+    assert life.token(1009) is None
+
+
 @pytest.mark.parametrize("jitter", [0, 0.5, 1])
 def test_a_token_is_old_after_three_quarters_of_its_life_or_a_little_before(jitter: float) -> None:
     life = GrantLife(jitter)
