@@ -68,8 +68,9 @@ def _seals(settings: Settings, sealer: Sealer) -> Seals:
     if settings.proxy.grant_key == "secret":
         return sealer
     import keyring  # an extra; the settings are valid where it is installed
+    import keyring.errors
 
-    return KeyringSealer(keyring, sealer)
+    return KeyringSealer(keyring, sealer, (keyring.errors.KeyringError,))
 
 
 def subscriber_journal(settings: Settings, sealer: Sealer) -> SubscriberJournal:

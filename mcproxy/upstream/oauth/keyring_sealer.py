@@ -17,7 +17,7 @@ ENTRY: Final = "grants"
 
 
 class Keyring(Protocol):
-    """The two functions of the library `keyring` that are used. They raise what the systems behind them do."""
+    """The two functions of the library `keyring` that are used."""
 
     def get_password(self, service_name: str, username: str) -> str | None: ...
 
@@ -25,10 +25,14 @@ class Keyring(Protocol):
 
 
 class KeyringSealer:
-    """Implements `store.Seals`. `former` opens what was sealed before the keyring was chosen."""
+    """Implements `store.Seals`. `former` opens what was sealed before the keyring was chosen.
 
-    def __init__(self, keyring: Keyring, former: Sealer) -> None:
+    `failures` are the library's exceptions.
+    """
+
+    def __init__(self, keyring: Keyring, former: Sealer, failures: tuple[type[Exception], ...]) -> None:
         self._keyring = keyring
+        self._failures = (*failures, OSError)
         self._former = former
         self._sealer: Sealer | None = None
 
@@ -72,7 +76,7 @@ class KeyringSealer:
     def _made(self) -> Sealer:
         try:
             self._keyring.set_password(SERVICE, ENTRY, secrets.token_urlsafe(32))
-        except Exception as error:
+        except self._failures as error:
             raise _unusable(error) from error
         made = self._known()
         if made is None:
@@ -82,11 +86,10 @@ class KeyringSealer:
     def _asked(self) -> str | None:
         try:
             return self._keyring.get_password(SERVICE, ENTRY)
-        except Exception as error:
+        except self._failures as error:
             raise _unusable(error) from error
 
 
 def _unusable(error: Exception) -> StoreFailed:
-    """Backends raise what their systems do: the one thing to say is that none can be used."""
     why = " ".join(str(error).split())[:200] or type(error).__name__
     return StoreFailed(f"the system's keyring cannot be used ({why}): unlock it, or set proxy.grant_key to secret")

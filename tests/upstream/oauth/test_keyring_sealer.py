@@ -46,7 +46,7 @@ class FakeKeyring:
 
 
 def store(folder: Path, keyring: FakeKeyring) -> FileStore:
-    return FileStore(folder / "grants", KeyringSealer(keyring, SECRET))
+    return FileStore(folder / "grants", KeyringSealer(keyring, SECRET, (RuntimeError,)))
 
 
 def test_what_one_process_sealed_another_opens_with_the_key_of_the_keyring(tmp_path: Path) -> None:
