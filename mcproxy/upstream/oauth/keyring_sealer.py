@@ -32,7 +32,7 @@ class KeyringSealer:
 
     def __init__(self, keyring: Keyring, former: Sealer, failures: tuple[type[Exception], ...]) -> None:
         self._keyring = keyring
-        self._failures = (*failures, OSError)
+        self._failures: tuple[type[Exception], ...] = (*failures, OSError)
         self._former = former
         self._sealer: Sealer | None = None
 
