@@ -9,6 +9,7 @@ from pathlib import Path
 import anyio
 
 from tests.fuzz.chaos.run import Chaos, main, report
+from tests.processes import give_children_default_signals
 
 parser = argparse.ArgumentParser(prog="python -m tests.fuzz.chaos", description=__doc__)
 parser.add_argument("--minutes", type=float, default=10)
@@ -22,6 +23,8 @@ def progress(chaos: Chaos) -> None:
     print(report(chaos, chaos.calms[-1].second / 60), flush=True)
 
 
+# Under `nohup` a gateway that is started from here would take no SIGHUP.
+give_children_default_signals()
 done = anyio.run(lambda: main(given.minutes, given.seed, clients=given.clients, on_calm=progress))
 print(report(done, given.minutes))
 sys.exit(1 if done.ledger.findings else 0)

@@ -35,7 +35,6 @@ CALM: Final = ("calm-pipe", "calm-web")
 WATCHED: Final = ("pipe-old", "pipe-new", "calm-pipe", "web-old", "web-new", "calm-web")
 """Upstreams whose changes are awaited: those with one connection for all callers."""
 UPSTREAMS: Final = (*CHILDREN, *WEB)
-RELOADED: Final = ("configuration reloaded", "nothing changed")
 
 
 @dataclass
@@ -142,7 +141,7 @@ class Scene:
             since = len(self.running.log.entries)
             self.running.process.send_signal(signal.SIGHUP)
             with anyio.fail_after(STARTUP):
-                await self.running.log.says(lambda entry: entry.get("event") in RELOADED, since)
+                await self.running.log.says(lambda entry: "configuration reloaded" in entry.get("event", ""), since)
 
     def _settings(self) -> Json:
         child = {"command": PYTHON, "cwd": str(ROOT)}
