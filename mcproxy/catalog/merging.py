@@ -28,13 +28,13 @@ from mcproxy.protocol.jsonrpc import (
     EMPTY_OBJECT,
     InvalidMessage,
     Params,
-    nests_deeper,
     object_or_empty,
     parse_object,
     parse_text,
     raw,
 )
 from mcproxy.protocol.methods import Kind
+from mcproxy.protocol.nesting import nests_deeper
 from mcproxy.protocol.tasks import Support, extensions, shared, support, with_extensions, without_support
 from mcproxy.settings.upstream import ToolOverride
 

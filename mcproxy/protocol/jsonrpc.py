@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from itertools import accumulate, count
+from itertools import count
 from typing import Final, Literal, TypeVar
 
 import msgspec
@@ -49,7 +49,6 @@ _MANY_QUOTES: Final = 40_000
 _MANY_COMMAS: Final = 20_000
 """Commas, likewise, of a text whose arrays may take long to read."""
 
-_STRINGS: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
 _HALF_PAIR: Final = re.compile(
     rb"\\u[dD](?:[89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F][0-9a-fA-F]{2})"
     rb"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD])[c-fC-F][0-9a-fA-F]{2})"
@@ -66,9 +65,6 @@ _SCALAR: Final = rb'"(?!id")[^"\\]++"\s*+:\s*+(?:%b|-?+\d++|null)\s*+' % _STRING
 _FIRST_ID: Final = re.compile(rb"(?:\xef\xbb\xbf)?\s*+\{\s*+(?:%b,\s*+)*+%b[,}]" % (_SCALAR, _ID), re.DOTALL)
 _LAST_ID: Final = re.compile(rb",\s*+%b(?:,\s*+%b)*+\}\s*\Z" % (_ID, _SCALAR), re.DOTALL)
 _KIND: Final = re.compile(rb'"(method|result|error)"\s*+:')
-_NO_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
-_STEPS: Final = bytes(1 if byte in b"[{" else 255 for byte in range(256))
-"""By a bracket: how it changes the depth, as a signed byte."""
 
 
 class Request(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="jsonrpc", tag=VERSION):
@@ -335,18 +331,6 @@ def size_of(members: Params) -> int:
     for name, value in members.items():
         size += len(name) + len(value) + 4
     return max(2, size)
-
-
-def nests_deeper(data: bytes | Raw, levels: int) -> bool:
-    """Whether the JSON value `data` has more than so many levels of objects and arrays.
-
-    What is kept is read again, and a value that the stack has room for now may be too deep for it then.
-    """
-    text = bytes(data)
-    if text.count(b"{") + text.count(b"[") <= levels:
-        return False
-    steps = _STRINGS.sub(b"", text).translate(_STEPS, _NO_BRACKETS)
-    return max(accumulate(memoryview(steps).cast("b")), default=0) > levels
 
 
 def one_line(data: bytes) -> bytes:

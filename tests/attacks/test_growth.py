@@ -38,13 +38,13 @@ from mcproxy.protocol.jsonrpc import (
     MAX_BATCH,
     MAX_MEMBERS,
     InvalidMessage,
-    nests_deeper,
     parse,
     parse_batch,
     parse_object,
     raw,
 )
 from mcproxy.protocol.methods import Kind, Shape
+from mcproxy.protocol.nesting import nests_deeper
 from mcproxy.protocol.sse import EventDecoder
 from mcproxy.settings import Content
 from mcproxy.settings.access.policy import PolicySettings
@@ -102,6 +102,8 @@ TEXTS: dict[str, Callable[[int], bytes]] = {
     "digits": lambda n: b'{"jsonrpc":"2.0","id":' + b"9" * n + b',"method":"a"}',
     "digits after the point": lambda n: b'{"jsonrpc":"2.0","id":1.' + b"9" * n + b',"method":"a"}',
     "an array of numbers": lambda n: b"[" + b"1," * n + b"1]",
+    "pairs of brackets near the limit of depth": lambda n: b"[" * 199 + b"[]," * n + b"[]" + b"]" * 199,
+    "strings that hold brackets": lambda n: b"[" + b'"[",' * n + b"[]]",
     "an array of objects": lambda n: b"[" + b"{}," * n + b"{}]",
     "an array of strings": lambda n: b"[" + b'"",' * n + b'""]',
     "no UTF-8": lambda n: b'{"a":"' + "é".encode() * n + b'\xff"}',

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 from msgspec import Raw
 
@@ -19,7 +17,6 @@ from mcproxy.protocol.jsonrpc import (
     Response,
     encode,
     first_level,
-    nests_deeper,
     parse,
     parse_batch,
     parse_id,
@@ -149,28 +146,6 @@ def test_a_depth_bomb_is_refused_as_too_deep(bomb: bytes) -> None:
         parse_object(b'{"a":%s' % opened)
     with pytest.raises(InvalidMessage):
         parse_batch(b"[" + opened)
-
-
-@pytest.mark.parametrize(
-    ("data", "depth"),
-    [
-        (b"7", 0),
-        (b"[]", 1),
-        (b'{"a":{"b":[1,[2],{"c":[]}]}}', 5),
-        (b'["[[[[", "]]", "\\"[[[\\\\"]', 1),
-        (b"[" * 50 + b"]" * 50, 50),
-    ],
-)
-def test_nesting_is_that_of_values_and_not_of_text(data: bytes, depth: int) -> None:
-    assert not nests_deeper(data, depth)
-    assert depth == 0 or nests_deeper(data, depth - 1)
-
-
-def test_measuring_a_large_value_takes_no_longer_the_deeper_it_may_nest() -> None:
-    data = b"[" + b",".join([b"[" * 199 + b"]" * 199] * 5000) + b"]"
-    began = time.process_time()
-    assert not nests_deeper(data, 200)
-    assert time.process_time() - began < 1
 
 
 def test_the_first_level_of_an_object_is_what_would_be_read_of_it() -> None:
