@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 import re
+import unicodedata
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import reduce
@@ -27,11 +28,13 @@ from mcproxy.settings.access.audit import AuditSettings
 from mcproxy.settings.access.pins import PinSettings
 from mcproxy.settings.access.policy import EFFECTS, RulePath
 from mcproxy.settings.endpoints import NAME as ENDPOINT_NAME
-from mcproxy.settings.endpoints import key_of
+from mcproxy.settings.endpoints import is_key
 from mcproxy.settings.section import InvalidKey
 
 SIMILARITY: Final = 0.75
 """Similarity (0 to 1) from which an unknown key of a host's file is taken for a misspelt key of ours."""
+_UNSEEN: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+"""Categories of Unicode: by such characters a name passes for another one, or breaks the line that it is shown in."""
 TOP_LEVEL: Final = (*translation.SERVER_MAPS, *translation.OURS, "inputs", "$schema")
 
 M = TypeVar("M", bound=BaseModel)
@@ -63,7 +66,7 @@ class Validator:
             access = self._with_manifests(access, upstreams)
             self._refuse_forwarding(servers, upstreams, access)
             upstreams = [self._with_login_owner(servers[each.name], each, access) for each in upstreams]
-        endpoints = self._endpoints(document.members.get("endpoints", Node({})), servers)
+        endpoints = self._endpoints(document.members.get("endpoints", Node({})))
         if self.expansion.problems or proxy is None or access is None or admin is None or cluster is None:
             return None
         settings = Settings(
@@ -168,7 +171,7 @@ class Validator:
     def _audit(self, audit: AuditSettings) -> AuditSettings:
         return audit if audit.file is None else audit.model_copy(update={"file": self._absolute(audit.file)})
 
-    def _endpoints(self, node: Node, servers: Collection[str]) -> dict[str, Endpoint]:
+    def _endpoints(self, node: Node) -> dict[str, Endpoint]:
         node = without_nulls(self.expansion.apply(node))
         if node.value is not None and not isinstance(node.value, dict):
             self._problem(node, "should be a mapping from names to endpoints")
@@ -177,8 +180,6 @@ class Validator:
             endpoint = self._validated(Endpoint, selection)
             if not re.fullmatch(ENDPOINT_NAME, name):
                 self._problem(selection, f"should match {ENDPOINT_NAME}, since it is part of a path")
-            elif key_of(name) in servers:
-                self._problem(selection, f"clashes with the server {key_of(name)!r}")
             elif endpoint is not None:
                 endpoints[name] = endpoint
         return endpoints
@@ -197,6 +198,14 @@ class Validator:
             for name, server in node.members.items():
                 if not name.strip():
                     self._problem(server, "a server needs a name")
+                elif is_key(name):
+                    self._problem(server, "the name of a server must not begin with `/`, as the keys of endpoints do")
+                elif name in {".", ".."}:
+                    self._problem(
+                        server, "the name of a server must not be `.` or `..`, which URLs do not keep"
+                    )
+                elif any(unicodedata.category(letter) in _UNSEEN for letter in name):
+                    self._problem(server, "the name of a server must not hold characters that cannot be seen")
                 elif name in servers:
                     self._problem(server, "is already the name of another server")
                 elif not isinstance(server.value, dict):

@@ -153,7 +153,7 @@ class UpstreamSettings(Section):
     """One server behind the gateway: `command` (a child process over stdio) or `url` (HTTP)."""
 
     name: str
-    """The key in `mcpServers`: any text."""
+    """The key in `mcpServers`: any text that does not begin with `/`, is not `.` or `..`, and can be seen."""
     type: Literal["auto", "stdio", "http", "sse"] = "auto"
     """Transport: `stdio`, `http` (Streamable HTTP) or `sse` (HTTP+SSE).
 

@@ -267,12 +267,37 @@ def test_endpoints_are_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("/all", "must not begin with `/`"),
+        ("/", "must not begin with `/`"),
+        (".", "must not be `.` or `..`"),
+        ("..", "must not be `.` or `..`"),
+        ("a\\tb", "characters that cannot be seen"),
+        ("a\\u202eb", "characters that cannot be seen"),
+        ("a\\u200bb", "characters that cannot be seen"),
+        ("a\\u2028b", "characters that cannot be seen"),
+        ("a\\u0000", "characters that cannot be seen"),
+    ],
+)
+def test_r50_a_server_has_no_name_that_stands_for_an_endpoint_or_for_another_one(
+    tmp_path: Path, name: str, expected: str
+) -> None:
+    (problem,) = problems(tmp_path, f'mcpServers: {{"{name}": {{command: x}}}}\nendpoints: {{all: {{}}}}\n')
+    assert expected in problem
+
+
+@pytest.mark.parametrize("name", ["github.com/o/r", "@scope/server", "a b", "...", "Größe", "a?b#c", "a\\\\b"])
+def test_a_server_may_have_any_other_name(tmp_path: Path, name: str) -> None:
+    assert len(configure(tmp_path, f'mcpServers: {{"{name}": {{command: x}}}}\n').settings.upstreams) == 1
+
+
+@pytest.mark.parametrize(
     ("text", "expected"),
     [
         ("endpoints: [a]\n", "1:1: endpoints: should be a mapping from names to endpoints"),
         ("endpoints:\n  a/b: {}\n", '2:3: endpoints."a/b": should match'),
         ("endpoints:\n  a: {tolls: []}\n", '2:7: endpoints.a.tolls: unknown key; did you mean "tools"?'),
-        ("mcpServers: {/a: {command: x}}\nendpoints:\n  a: {}\n", "3:3: endpoints.a: clashes with the server '/a'"),
         ("access: {policy: {roles: {r: {deny: {}}}}}\n", "1:31: access.policy.roles.r.deny: should be a list"),
         (
             "access:\n  policy:\n    roles:\n      r:\n        allow:\n        - tool: [x]\n",
