@@ -325,7 +325,13 @@ class Client:
         match message["method"]:
             case "notifications/progress":
                 self.ledger.counts["reports of progress"] += 1
-                if call is None or {params["message"], params["progressToken"]} != {call.marker}:
+                marker = params["message"]
+                if call is None:
+                    # The connection of its call broke, and the call goes on.
+                    is_own = marker.startswith(f"{self.name}.")
+                else:
+                    is_own = marker == call.marker == params["progressToken"]
+                if not is_own:
                     self.ledger.found(Invariant.DELIVERED, f"{call or self.name} heard {params}")
             case "notifications/message":
                 self.ledger.counts["log messages"] += 1
@@ -404,7 +410,11 @@ class Client:
                 self.ledger.counts["changes of lists"] += 1
                 self.changes += 1
             case "notifications/subscriptions/acknowledged":
-                self.listening = True
+                # An upstream that is not there at the moment is left out of what is agreed on.
+                agreed = params["notifications"].get("resourceSubscriptions", ())
+                self.listening = len(agreed) == len(self.watched)
+                if not self.listening:
+                    tasks.cancel_scope.cancel()
                 if params["_meta"][META_SUBSCRIPTION] != "listen":
                     self.ledger.found(Invariant.DELIVERED, f"{self.name} heard an acknowledgement of {params}")
             case None:

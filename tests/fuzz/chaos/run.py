@@ -215,11 +215,9 @@ class Chaos:
         before = {client.name: client.updates[upstream] for client in self.clients}
         await self.harness.call_once(upstream, "touch")
         grown = await self.harness.call_once(upstream, "grow")
-        for watcher in self.clients:
-            with anyio.move_on_after(RECOVERY) as scope:
-                await watcher.hears(upstream, before[watcher.name] + 1)
-            if scope.cancelled_caught:
-                self.ledger.found(Invariant.TOLD, f"{watcher.name} heard of no change of the page of {upstream}")
+        async with anyio.create_task_group() as tasks:
+            for watcher in self.clients:
+                tasks.start_soon(self._hears, watcher, upstream, before[watcher.name] + 1)
         if not isinstance(grown, str):
             self.ledger.found(Invariant.RECOVERED, f"{upstream} does not grow: {grown}")
             return
@@ -227,6 +225,12 @@ class Chaos:
         for watcher in self.clients:
             if not await _lists(watcher, name):
                 self.ledger.found(Invariant.TOLD, f"{name} is not in the list of {watcher.name}")
+
+    async def _hears(self, watcher: Client, upstream: str, updates: int) -> None:
+        with anyio.move_on_after(RECOVERY) as scope:
+            await watcher.hears(upstream, updates)
+        if scope.cancelled_caught:
+            self.ledger.found(Invariant.TOLD, f"{watcher.name} heard of no change of the page of {upstream}")
 
     async def _measure(self, began: float) -> None:
         running = self.scene.running
