@@ -62,7 +62,7 @@ class OwnLinks(Component):
     def join(self, listener: Listener) -> None:
         brought = listener.caller.credentials
         if brought is not None:
-            self._leases.keep(brought.key, listener.caller.principal.name, self._now())
+            self._leases.keep(brought.key, listener.caller.principal.account, self._now())
 
     def leave(self, listener: Listener) -> None:
         """Ends the links of a session with the last listener that it has."""
@@ -82,19 +82,22 @@ class OwnLinks(Component):
             leases, now = self._principals, self._now()
             if self.has_principals and stack.enter_context(leases.used(principal.key, principal.name, now)):
                 self._fetcher.connect_for_principal(call.caller)
-            if brought is not None and stack.enter_context(self._leases.used(brought.key, principal.name, self._now())):
+            if brought is not None and stack.enter_context(self._leases.used(brought.key, principal.account, now)):
                 await self._fetcher.connect_with_credentials(call.caller)
             yield
 
     async def roots_changed(self, call: Call) -> Outcome:
-        """Passes `notifications/roots/list_changed` to the session's own links: a shared one has no roots (R60)."""
+        """Passes `notifications/roots/list_changed` to the session's own links (R60).
+
+        Links that several sessions use, those of a principal too, have the roots of none of them.
+        """
 
         async def tell(link: LinkKey) -> None:
             await self._upstreams[link.upstream](call)
 
         async with anyio.create_task_group() as tasks:
             for link in self._catalogue.links(call.caller):
-                if link.owner is not None and self._catalogue.is_up(link):
+                if link.owner is not None and link.owner == call.caller.session and self._catalogue.is_up(link):
                     tasks.start_soon(tell, link)
         return Complete({})
 

@@ -11,6 +11,7 @@ import pytest
 
 from mcproxy.call.calls import Call, InputRequired, Outcome
 from mcproxy.call.clients import Change, InputRequest, ListChanged, ResourceUpdated
+from mcproxy.call.identity import ANONYMOUS, Principal
 from mcproxy.call.upstreams import PushChannel, UnannouncedLists, UpstreamChanged, UpstreamEvent
 from mcproxy.gateway.component import Component
 from mcproxy.protocol.eras import LATEST
@@ -32,6 +33,23 @@ async def test_r60_changed_roots_concern_the_sessions_own_links_alone() -> None:
         assert decoded(await h.call(ROOTS_CHANGED, listener=listener)) == {}
         assert [call.caller.session for call in own.calls if call.method == ROOTS_CHANGED] == ["s1"]
         assert shared.count(ROOTS_CHANGED) == 0
+
+
+@pytest.mark.parametrize("session", ["s1", None])
+async def test_r60_changed_roots_of_one_session_do_not_concern_the_link_of_all_sessions_of_its_principal(
+    session: str | None,
+) -> None:
+    own = FakeUpstream("own")
+    own.answers[ROOTS_CHANGED] = own.answers["tools/call"] = lambda call: complete(content=[])
+    own.lists[Kind.TOOLS] = [tool("t")]
+    own.owner_of = lambda call: call.over or (None if call.caller.principal == ANONYMOUS else call.caller.principal.key)
+    async with house(own, options={"own": {"connection": "principal"}}) as h:
+        await h.ready()
+        listener = h.listener(session=session, principal=Principal("ann"))
+        decoded(await h.call("tools/call", listener=listener, name="own__t", arguments={}))
+        await quiet()
+        assert decoded(await h.call(ROOTS_CHANGED, listener=listener)) == {}
+        assert own.count(ROOTS_CHANGED) == 0
 
 
 async def test_a_link_that_was_never_made_is_not_made_for_changed_roots() -> None:
