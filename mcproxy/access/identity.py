@@ -11,6 +11,7 @@ import math
 import re
 import time
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from enum import Enum
 from typing import Final, Protocol
 
@@ -28,6 +29,8 @@ from mcproxy.settings.access.authentication import RESERVED, Authentication, Cer
 MAX_NAME: Final = 256
 MAX_ROLES: Final = 100
 
+_IPV6_CALLER: Final = 64
+"""Bits of an IPv6 address that one caller has: it chooses the others itself (RFC 4291, section 2.5.1)."""
 _BEARER: Final = re.compile(r"[Bb][Ee][Aa][Rr][Ee][Rr] +(?P<token>[A-Za-z0-9._~+/-]+=*) *")
 """RFC 6750, section 2.1; schemes are case-insensitive (RFC 9110, section 11.1)."""
 
@@ -157,7 +160,7 @@ class Identity:
         """Raises NotIdentified."""
         settings = self._settings
         if not settings.required:
-            return Identified(ANONYMOUS, settings)
+            return Identified(anonymous_from(presented.peer), settings)
         if (principal := _forwarded(presented, settings.forwarded)) is not None:
             return Identified(principal, settings)
         if (secret := self._secret(presented)) is not None:
@@ -212,6 +215,23 @@ class Identity:
         ways += ["the word of the proxy in front"] if settings.forwarded.trusted else []
         ways += ["a certificate"] if settings.certificates.enabled else []
         return ", or ".join(ways)
+
+
+def anonymous_from(peer: str | None) -> Principal:
+    """The principal of callers without authentication, with the address that tells them apart: of IPv6 its /64.
+
+    Behind a loopback address may be anybody: a reverse proxy on this machine, or all of one user's programs.
+    """
+    if peer is None:
+        return ANONYMOUS
+    address = ipaddress.ip_address(peer.partition("%")[0])
+    if address.version == 6 and address.ipv4_mapped is not None:
+        address = address.ipv4_mapped
+    if address.is_loopback:
+        return ANONYMOUS
+    if address.version == 4:
+        return replace(ANONYMOUS, address=str(address))
+    return replace(ANONYMOUS, address=str(ipaddress.ip_network((address, _IPV6_CALLER), strict=False)))
 
 
 def _forwarded(presented: Presented, settings: Forwarded) -> Principal | None:

@@ -23,11 +23,23 @@ class Principal:
     scopes: frozenset[str] = frozenset()
     attributes: tuple[tuple[str, str], ...] = ()
     """What else is known of it, by name: what a token claims, say."""
+    address: str = field(default="", compare=False)
+    """Of callers without authentication: where they call from, as far as it tells them apart."""
 
     @property
     def key(self) -> str:
         """Names the principal as the owner of links; no key of a session or of credentials is like it."""
         return _principal_key(self.name)
+
+    @property
+    def account(self) -> str:
+        """What limits for each caller count by: the name, or of callers without one their address."""
+        return f"{self.name} at {self.address}" if self.address else self.name
+
+    @property
+    def is_several(self) -> bool:
+        """Whether callers that cannot be told apart call as this principal: no limit for each caller applies."""
+        return not self.address and self.name == ANONYMOUS.name
 
     def __hash__(self) -> int:
         # With each call something is looked up by who makes it; those of one name are few.

@@ -201,9 +201,7 @@ class Validator:
                 elif is_key(name):
                     self._problem(server, "the name of a server must not begin with `/`, as the keys of endpoints do")
                 elif name in {".", ".."}:
-                    self._problem(
-                        server, "the name of a server must not be `.` or `..`, which URLs do not keep"
-                    )
+                    self._problem(server, "the name of a server must not be `.` or `..`, which URLs do not keep")
                 elif any(unicodedata.category(letter) in _UNSEEN for letter in name):
                     self._problem(server, "the name of a server must not hold characters that cannot be seen")
                 elif name in servers:

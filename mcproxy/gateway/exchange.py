@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from mcproxy.call.calls import Call, Outcome
 from mcproxy.call.clients import Change, Client, InputRequest, Listener
 from mcproxy.call.errors import McpError, Reason
-from mcproxy.call.identity import ANONYMOUS, Caller
+from mcproxy.call.identity import Caller, Principal
 from mcproxy.call.upstreams import Upstream
 from mcproxy.catalog.naming import Space
 from mcproxy.catalog.rewriting import Rewriter, marked
@@ -42,7 +42,7 @@ class UpstreamExchange:
         self._clock = clock
         self._rewriters: dict[str, Rewriter] = {}
         self._in_flight: dict[tuple[str, str], int] = {}
-        """Calls at upstreams, by the upstream and the name of the principal; of authenticated principals alone."""
+        """Calls at upstreams, by the upstream and the account of the principal."""
 
     def __call__(self, target: Target, call: Call) -> Awaitable[Outcome]:
         """The outcome of `call` at `target`.
@@ -74,7 +74,7 @@ class UpstreamExchange:
             raise McpError(INTERNAL_ERROR, sentence, reason=Reason.UNAVAILABLE)
         if call.caller.log_level is not None and call.caller.session is None:
             await self._ask_for_level(space, call.caller)
-        share = self._take_share(space, call.caller.principal.name)
+        share = self._take_share(space, call.caller.principal)
         row, began = call.row, self._clock()
         try:
             outcome = await upstream(call)
@@ -89,14 +89,14 @@ class UpstreamExchange:
             outcome = marked(outcome)
         return outcome if rewriter is None else rewriter.outcome(row.shape, outcome)
 
-    def _take_share(self, space: Space, principal: str) -> tuple[str, str] | None:
-        """Counts a call of an authenticated principal. Raises McpError where that has its share in flight.
+    def _take_share(self, space: Space, principal: Principal) -> tuple[str, str] | None:
+        """Counts a call of one caller. Raises McpError where that has its share in flight.
 
-        Anonymous callers cannot be told apart, and are no single caller: they share the whole of `max_in_flight`.
+        Callers that cannot be told apart are no single caller: they share the whole of `max_in_flight`.
         """
-        if principal == ANONYMOUS.name:
+        if principal.is_several:
             return None
-        key, most = (space.upstream, principal), space.spec.share_of_principal
+        key, most = (space.upstream, principal.account), space.spec.share_of_principal
         running = self._in_flight.get(key, 0)
         if running >= most:
             sentence = f"busy: {most} calls of yours are in flight at upstream {space.upstream!r}"

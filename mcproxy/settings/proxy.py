@@ -12,7 +12,11 @@ from mcproxy.settings.tracing import TracingSettings, is_installed
 
 
 class LimitSettings(Section):
-    """Limits on what peers can make grow (`proxy.limits`)."""
+    """Limits on what peers can make grow (`proxy.limits`).
+
+    Callers without authentication count by their address, of IPv6 by its /64; those with a loopback address have no
+    limits of their own and share the totals.
+    """
 
     max_body_bytes: Bytes = 16 * 1024 * 1024
     """The largest message that a client may send."""
@@ -23,13 +27,13 @@ class LimitSettings(Section):
     max_sessions: Positive = 10_000
     """Handshake sessions at once."""
     max_sessions_per_principal: Positive = 1000
-    """Handshake sessions of one caller at once; anonymous callers share all of `max_sessions`."""
+    """Handshake sessions of one caller at once; callers without authentication count by their address."""
     max_credentials_per_principal: Positive = 100
-    """Sets of upstream credentials that one caller uses at once; all anonymous callers count as one."""
+    """Sets of upstream credentials that one caller uses at once."""
     max_streams_per_principal: Positive = 1000
-    """Event streams that one caller keeps open at once; anonymous callers share all of `max_sessions`."""
+    """Event streams that one caller keeps open at once; all without authentication together, `max_sessions`."""
     max_subscriptions_per_principal: Positive = 10_000
-    """Resources that one caller watches at once, in all sessions and streams; all anonymous callers count as one."""
+    """Resources that one caller watches at once, in all sessions and streams."""
     max_subscription_bytes_per_principal: Bytes = 4 * 1024 * 1024
     """The same, in bytes of their URIs."""
     session_idle: Seconds = 1800
@@ -88,7 +92,7 @@ class BridgeSettings(Section):
     max_parked: Positive = 1000
     """Calls that wait for their clients' answers at once; one more fails."""
     max_parked_per_principal: Positive = 100
-    """Such calls of one caller; all anonymous callers count as one."""
+    """Such calls of one caller; callers without authentication count by their address."""
     park_ttl: Seconds = 600
     """Time that a client has to answer; then its call is cancelled."""
     max_rounds: Positive = 8

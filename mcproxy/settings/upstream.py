@@ -212,7 +212,7 @@ class UpstreamSettings(Section):
     max_in_flight: Positive = 256
     """Calls at once; one more is answered `busy`."""
     max_in_flight_per_principal: Positive | None = None
-    """Calls at once of one authenticated caller. Default: three quarters of `max_in_flight`."""
+    """Calls at once of one caller, or address without authentication. Default: three quarters of `max_in_flight`."""
     max_message_bytes: Bytes = 64 * 1024 * 1024
     """The largest message that this upstream may send; a larger one fails this upstream alone."""
     stderr_lines: Positive = 20
@@ -250,5 +250,5 @@ class UpstreamSettings(Section):
 
     @property
     def share_of_principal(self) -> int:
-        """Calls that one authenticated caller may have in flight at once."""
+        """Calls that one caller may have in flight at once."""
         return self.max_in_flight_per_principal or max(1, self.max_in_flight * 3 // 4)

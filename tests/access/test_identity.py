@@ -87,6 +87,27 @@ async def test_where_nothing_is_configured_everybody_is_anonymous() -> None:
     assert await ask({}, bearer("whatever"), ("X-Forwarded-User", "root"), peer="10.0.0.1") == ANONYMOUS
 
 
+@pytest.mark.parametrize(
+    ("peer", "account"),
+    [
+        ("203.0.113.7", "anonymous at 203.0.113.7"),
+        ("::ffff:203.0.113.7", "anonymous at 203.0.113.7"),
+        ("2001:db8:1:2:3:4:5:6", "anonymous at 2001:db8:1:2::/64"),
+        ("2001:db8:1:2:ffff::1", "anonymous at 2001:db8:1:2::/64"),
+        ("fe80::1%eth0", "anonymous at fe80::/64"),
+        ("127.0.0.1", "anonymous"),
+        ("127.8.9.10", "anonymous"),
+        ("::1", "anonymous"),
+        ("::ffff:127.0.0.1", "anonymous"),
+        (None, "anonymous"),
+    ],
+)
+async def test_callers_without_authentication_are_told_apart_by_their_address(peer: str | None, account: str) -> None:
+    principal = await ask({}, peer=peer)
+    assert (principal.name, principal.account) == ("anonymous", account)
+    assert principal.is_several == (account == "anonymous")
+
+
 @pytest.mark.parametrize("settings", [KEYS, TOKENS, PROXY, CERTIFICATES], ids=["keys", "tokens", "proxy", "cert"])
 async def test_where_anything_is_nobody_is(settings: dict[str, Any]) -> None:
     assert await fault(settings) is Fault.MISSING

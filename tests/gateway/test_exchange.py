@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import anyio
 import pytest
 
@@ -51,7 +53,22 @@ async def test_no_principal_takes_all_calls_that_an_upstream_has_in_flight(
         assert decoded(await work(h, ALICE))["structuredContent"] == {"done": True}
 
 
-async def test_anonymous_callers_are_no_single_caller() -> None:
+async def test_an_anonymous_caller_has_the_share_of_its_address() -> None:
+    async with house(working(), options={"up": {"max_in_flight": 4}}) as h, anyio.create_task_group() as tasks:
+        await h.ready()
+        h["up"].gate.shut()
+        for _ in range(3):
+            tasks.start_soon(work, h, replace(ANONYMOUS, address="203.0.113.7"))
+        await h["up"].gate.holds(3)
+        refused = await work(h, replace(ANONYMOUS, address="203.0.113.7"))
+        assert isinstance(refused, Failed)
+        assert "3 calls of yours" in error(refused).message
+        tasks.start_soon(work, h, replace(ANONYMOUS, address="203.0.113.8"))
+        await h["up"].gate.holds(4)
+        h["up"].gate.open()
+
+
+async def test_anonymous_callers_that_cannot_be_told_apart_are_no_single_caller() -> None:
     async with house(working(), options={"up": {"max_in_flight": 4}}) as h, anyio.create_task_group() as tasks:
         await h.ready()
         h["up"].gate.shut()

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from mcproxy.call.identity import ANONYMOUS, Principal
+from mcproxy.call.identity import Principal
 from mcproxy.downstream.handshake.session_ids import KEY_BYTES
 from mcproxy.downstream.handshake.session_store import SessionStore
 from mcproxy.downstream.handshake.stdio import HandshakePipe
@@ -83,12 +83,12 @@ class HttpSse:
 
     def _check_room(self, principal: Principal) -> None:
         limits = self._context.proxy.limits
-        own = sum(pipe.principal.name == principal.name for pipe in self._pipes.values())
+        own = sum(pipe.principal.account == principal.account for pipe in self._pipes.values())
         if self._draining:
             raise Refusal(503, INTERNAL_ERROR, shutting_down().message)
         if len(self._pipes) >= limits.max_sessions:
             raise Refusal(503, INTERNAL_ERROR, "too many event streams are open (limits.max_sessions)")
-        if principal != ANONYMOUS and own >= limits.max_sessions_per_principal:
+        if not principal.is_several and own >= limits.max_sessions_per_principal:
             sentence = f"all your {own} event streams are in use (limits.max_sessions_per_principal); end one"
             raise Refusal(503, INTERNAL_ERROR, sentence)
 

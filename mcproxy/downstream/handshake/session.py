@@ -88,6 +88,7 @@ class Session:
         "_idle",
         "_labelled",
         "_max_calls",
+        "account",
         "caller",
         "calls",
         "changes",
@@ -118,6 +119,8 @@ class Session:
         self.issued = issued
         self.state = SessionState.OPEN
         self.caller = caller
+        self.account = caller.principal.account
+        """Whose session it is counted as, wherever its client calls from later."""
         self.transport = transport
         self.streams = streams
         self.client_stream: ClientStream = streams.listening

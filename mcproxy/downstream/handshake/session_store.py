@@ -17,7 +17,7 @@ import anyio
 from cachetools import TTLCache
 
 from mcproxy.call.errors import McpError, Reason
-from mcproxy.call.identity import ANONYMOUS, Caller, ForwardedCredentials, Principal
+from mcproxy.call.identity import Caller, ForwardedCredentials, Principal
 from mcproxy.downstream.handshake.replay import ReplayStreams
 from mcproxy.downstream.handshake.session import Session
 from mcproxy.downstream.handshake.session_ids import (
@@ -69,7 +69,8 @@ class SessionStore:
         self._by_id: dict[str, Session] = {}
         """The same sessions by their ids: an id is unsealed once."""
         self._new_name = lambda: randomness(6).hex()
-        self._of_principal: Counter[str] = Counter()
+        self._of_account: Counter[str] = Counter()
+        """Sessions by the accounts of those that opened them."""
         # Keys of sessions that their clients ended and that must not be opened again, kept for as long as ids last.
         self._ended: TTLCache[str, None] = TTLCache(self._limits.max_sessions, self._limits.session_lifetime, clock)
         self._draining = False
@@ -165,10 +166,9 @@ class SessionStore:
         if caller.session is None or self._live.pop(caller.session, None) is None:
             return
         del self._by_id[session.id]
-        name = caller.principal.name
-        self._of_principal[name] -= 1
-        if not self._of_principal[name]:
-            del self._of_principal[name]
+        self._of_account[session.account] -= 1
+        if not self._of_account[session.account]:
+            del self._of_account[session.account]
         self._context.metrics.sessions.labels(session.transport, _ERA, caller.version).dec()
         session.end()
         self._context.audience.leave(session)
@@ -249,7 +249,7 @@ class SessionStore:
         session = Session(id, payload.issued, caller, transport, streams, self._context, self._clock())
         self._live[payload.key] = session
         self._by_id[id] = session
-        self._of_principal[principal.name] += 1
+        self._of_account[session.account] += 1
         self._context.metrics.sessions.labels(transport, _ERA, caller.version).inc()
         self._context.audience.join(session)
         if self._draining:
@@ -267,7 +267,6 @@ class SessionStore:
         limits = self._limits
         if len(self._live) >= limits.max_sessions:
             return TooManySessions("all", limits.max_sessions, "limits.max_sessions")
-        # Unauthenticated callers are all one principal, and cannot be told apart: they share the total.
-        if principal != ANONYMOUS and self._of_principal[principal.name] >= limits.max_sessions_per_principal:
+        if not principal.is_several and self._of_account[principal.account] >= limits.max_sessions_per_principal:
             return TooManySessions("all your", limits.max_sessions_per_principal, "limits.max_sessions_per_principal")
         return None

@@ -92,8 +92,10 @@ class OpenStreams:
         self._context = context
         self._wall = wall
         self._streams: set[OpenStream] = set()
-        self._of_principal: Counter[str] = Counter()
-        """By the names of principals."""
+        self._of_account: Counter[str] = Counter()
+        """By the accounts of principals."""
+        self._anonymous = 0
+        """Those of all callers without authentication."""
         self._none_open = asyncio.Event()
 
     def open(
@@ -104,9 +106,9 @@ class OpenStreams:
         adopt: Callable[[Principal], None] | None = None,
     ) -> OpenStream:
         """Counts one more, until it is closed. Raises TooManyStreams."""
-        name = identified.principal.name
         self._check_room(identified.principal)
-        self._of_principal[name] += 1
+        self._of_account[identified.principal.account] += 1
+        self._anonymous += identified.principal.name == ANONYMOUS.name
         stream = OpenStream(self, identified, identify_again, end, adopt)
         self._streams.add(stream)
         self._await_expiry(stream)
@@ -114,20 +116,19 @@ class OpenStreams:
 
     def _check_room(self, principal: Principal) -> None:
         limits = self._context.proxy.limits
-        if principal == ANONYMOUS:
-            # Unauthenticated callers are all one principal, and cannot be told apart: they share the total.
-            if self._of_principal[principal.name] >= limits.max_sessions:
-                raise TooManyStreams("all", limits.max_sessions, "max_sessions")
-        elif self._of_principal[principal.name] >= limits.max_streams_per_principal:
+        if principal.name == ANONYMOUS.name and self._anonymous >= limits.max_sessions:
+            raise TooManyStreams("all", limits.max_sessions, "max_sessions")
+        if not principal.is_several and self._of_account[principal.account] >= limits.max_streams_per_principal:
             raise TooManyStreams("all your", limits.max_streams_per_principal, "max_streams_per_principal")
 
     def discard(self, stream: OpenStream) -> None:
         """For `OpenStream.close`."""
         self._streams.discard(stream)
-        name = stream.identified.principal.name
-        self._of_principal[name] -= 1
-        if not self._of_principal[name]:
-            del self._of_principal[name]
+        principal = stream.identified.principal
+        self._of_account[principal.account] -= 1
+        if not self._of_account[principal.account]:
+            del self._of_account[principal.account]
+        self._anonymous -= principal.name == ANONYMOUS.name
         if not self._streams:
             self._none_open.set()
 

@@ -157,7 +157,7 @@ class Parking:
     def _check_room(self, parked_call: ParkedCall) -> None:
         if len(self._calls) >= self._limits.max_parked:
             raise _busy("max_parked")
-        of_principal = sum(other.principal.name == parked_call.principal.name for other in self._calls.values())
+        of_principal = sum(other.principal.account == parked_call.principal.account for other in self._calls.values())
         if of_principal >= self._limits.max_parked_per_principal:
             raise _busy("max_parked_per_principal")
 

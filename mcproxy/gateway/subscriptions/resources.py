@@ -185,7 +185,7 @@ class ResourceSubscriptions(Component):
             raise _too_many(f"{most} a session", "max_subscriptions_per_session")
         if listener not in self._listeners:
             return
-        usage = self._watchers.usage(listener.caller.principal.name)
+        usage = self._watchers.usage(listener.caller.principal.account)
         if usage.subscriptions >= limits.max_subscriptions_per_principal:
             most = limits.max_subscriptions_per_principal
             raise _too_many(f"{most} in all your sessions and streams", "max_subscriptions_per_principal")

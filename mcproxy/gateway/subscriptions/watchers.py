@@ -29,7 +29,7 @@ class Watchers:
     def __init__(self, is_client: Callable[[Listener], bool] = lambda listener: True) -> None:
         self._is_client = is_client
         self._charged: dict[Listener, str] = {}
-        """The name of the principal of each client that watches anything."""
+        """The account of the principal of each client that watches anything."""
         self._usage: dict[str, Usage] = {}
         self._watched: dict[LinkKey, dict[str, dict[tuple[Listener, str], str]]] = {}
         """By link and upstream's URI, each listener with the URI that it subscribed with: the URI that it is told."""
@@ -51,9 +51,9 @@ class Watchers:
         """How many subscriptions a listener holds."""
         return len(self._held.get(listener, ()))
 
-    def usage(self, principal: str) -> Usage:
-        """What the clients of a principal, by its name, watch together."""
-        return self._usage.get(principal) or Usage()
+    def usage(self, account: str) -> Usage:
+        """What the clients of a principal, by its account, watch together."""
+        return self._usage.get(account) or Usage()
 
     def told_uri(self, key: ResourceKey, listener: Listener, uri: str) -> str:
         """The URI that a listener is told, which subscribed with `uri`."""
@@ -72,7 +72,7 @@ class Watchers:
         self._by_canonical.setdefault(_canonical(key), {})[key] = None
         self._held.setdefault(listener, {})[key, uri] = None
         if listener in self._charged or self._is_client(listener):
-            self._charged.setdefault(listener, listener.caller.principal.name)
+            self._charged.setdefault(listener, listener.caller.principal.account)
             self._charge(listener, 1, uri)
         return True
 
@@ -125,12 +125,12 @@ class Watchers:
         return [key for keys in within for key in keys]
 
     def _charge(self, listener: Listener, number: int, uri: str) -> None:
-        name = self._charged[listener]
-        usage = self._usage.setdefault(name, Usage())
+        account = self._charged[listener]
+        usage = self._usage.setdefault(account, Usage())
         usage.subscriptions += number
         usage.size += number * len(uri)
         if not usage.subscriptions:
-            del self._usage[name]
+            del self._usage[account]
 
     def _forget(self, key: ResourceKey) -> None:
         """Lets go of a resource that no listener watches any more."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import anyio
 import pytest
@@ -269,6 +270,21 @@ def test_what_is_too_bulky_is_left_out_and_what_we_act_on_stays() -> None:
 def test_no_made_up_id_opens(id: str) -> None:
     with pytest.raises(UnknownSession):
         unseal(Sealer(b"s"), ANONYMOUS, "", id)
+
+
+async def test_r54_one_anonymous_address_takes_the_sessions_of_no_other() -> None:
+    near, far = (replace(ANONYMOUS, address=address) for address in ("203.0.113.7", "203.0.113.8"))
+    async with store(max_sessions=3, max_sessions_per_principal=2) as s:
+        first, _ = (s.sessions.open("http", near, "", OPENING) for _ in range(2))
+        with pytest.raises(TooManySessions, match="all your 2"):
+            s.sessions.open("http", near, "", OPENING)
+        s.sessions.open("http", far, "", OPENING)
+        # A client that moves to another network has its session, which counts where it was opened.
+        assert s.sessions.find(first.id, "http", far, "") is first
+        s.sessions.end(first)
+        s.sessions.open("http", near, "", OPENING)
+        with pytest.raises(TooManySessions, match=r"limits\.max_sessions\)"):
+            s.sessions.open("http", far, "", OPENING)
 
 
 async def test_r54_anonymous_callers_share_all_sessions() -> None:

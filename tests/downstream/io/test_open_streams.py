@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import anyio
 import pytest
@@ -153,6 +153,21 @@ async def test_a_stream_that_is_closed_before_its_credentials_expire_is_not_judg
         other = d.open(identified(until=1000.02))
         await d.done.wait()
         assert (d.judged, other.is_open) == (1, True)
+
+
+async def test_r54_one_anonymous_address_takes_the_streams_of_no_other() -> None:
+    near, far = (replace(ANONYMOUS, address=address) for address in ("203.0.113.7", "203.0.113.8"))
+    async with edge_of(FakeGateway(), quick(LimitSettings(max_streams_per_principal=2, max_sessions=3))) as context:
+        opened = Door(context, OpenStreams(context), identified())
+        first = opened.open(identified(near))
+        opened.open(identified(near))
+        with pytest.raises(TooManyStreams, match="all your 2"):
+            opened.open(identified(near))
+        opened.open(identified(far))
+        with pytest.raises(TooManyStreams, match="max_sessions"):
+            opened.open(identified(far))
+        first.close()
+        opened.open(identified(far))
 
 
 async def test_r54_anonymous_callers_share_all_streams() -> None:
