@@ -71,6 +71,11 @@ class Pool:
         """How many connections are idle."""
         return len(self._idle)
 
+    @property
+    def open(self) -> int:
+        """How many connections there are."""
+        return len(self._urls)
+
     def request(self, method: str, url: URL, head: bytes, body: bytes | None = None) -> Awaitable[ClientResponse]:
         """Send a request: `head` is from `write_head`.
 
@@ -113,10 +118,16 @@ class Pool:
 
     async def _connect(self, url: URL) -> ClientConnection:
         # In an empty context: a connection outlives the call that it is made for, and would hold all that is in it.
+        connecting = self._loop.create_task(self._connected(url), context=Context())
         try:
-            connection = await self._loop.create_task(self._connected(url), context=Context())
+            connection = await connecting
         except (OSError, ValueError) as error:
             raise ConnectFailed from error
+        except asyncio.CancelledError:
+            connecting.add_done_callback(_abort_made)
+            raise
+        if connection.is_closed:
+            raise ConnectFailed from ConnectionResetError("the server closed the connection as soon as it was made")
         self._urls[connection] = url
         return connection
 
@@ -163,3 +174,9 @@ class Pool:
     def _close_idle(self) -> None:
         for connection in list(self._idle):
             connection.close()
+
+
+def _abort_made(connecting: asyncio.Task[ClientConnection]) -> None:
+    """Ends a connection that was made in the same moment as the request that it was for was cancelled."""
+    if not connecting.cancelled() and connecting.exception() is None:
+        connecting.result().abort()

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime
 import gc
 import ipaddress
+import socket
 import ssl
+import struct
+import time
 import weakref
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, closing
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
+from threading import Thread
 
 import anyio
 import pytest
@@ -43,11 +48,15 @@ class Server:
         self.connections = 0
         self.ended = anyio.Event()
         """Set whenever a connection is over."""
+        self.open = 0
+        self._all_ended = anyio.Event()
         self._parts = parts
 
     async def __call__(self, stream: ByteStream) -> None:
         part = self._parts[min(self.connections, len(self._parts) - 1)]
         self.connections += 1
+        self.open += 1
+        self._all_ended = anyio.Event()
         async with stream:
             try:
                 await part(stream)
@@ -55,6 +64,14 @@ class Server:
                 return
             finally:
                 self.ended.set()
+                self.open -= 1
+                if not self.open:
+                    self._all_ended.set()
+
+    async def all_ended(self) -> None:
+        """Returns once no connection is open."""
+        while self.open:
+            await self._all_ended.wait()
 
 
 async def heard(stream: ByteStream) -> bytes:
@@ -194,6 +211,63 @@ async def test_nobody_there_is_told_as_the_system_tells_it() -> None:
     with closing(Pool(5, 10)) as pool, pytest.raises(ConnectFailed) as unreached:
         await ask(pool, url)
     assert isinstance(unreached.value.__cause__, ConnectionRefusedError)
+
+
+@contextmanager
+def resetting() -> Iterator[URL]:
+    """A server in a thread that resets each connection as soon as it is made."""
+    linger = struct.pack("ii", 1, 0)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            with suppress(OSError):
+                while True:
+                    made, _ = listener.accept()
+                    made.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+                    made.close()
+
+        thread = Thread(target=serve, daemon=True)
+        thread.start()
+        try:
+            yield URL.build(scheme="http", host="127.0.0.1", port=listener.getsockname()[1], path="/mcp")
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            thread.join(5)
+
+
+@pytest.mark.parametrize("anyio_backend", [("asyncio", {"use_uvloop": use}) for use in (False, True)])
+async def test_a_connection_that_is_reset_at_once_is_none_and_nothing_is_kept_of_it() -> None:
+    """On a loop so slow that the reset is there before the request, among others."""
+
+    loop = asyncio.get_running_loop()
+    ended: list[bool] = []
+
+    def dawdle() -> None:
+        time.sleep(0.002)
+        if not ended:
+            loop.call_soon(dawdle)
+
+    dawdle()
+    with resetting() as url, closing(Pool(5, 10)) as pool:
+        for _ in range(50):
+            await _fails(pool, url)
+        ended.append(True)
+        assert (pool.idle, pool.open) == (0, 0)
+
+
+async def test_a_request_that_is_cancelled_at_any_moment_leaves_no_connection_open() -> None:
+    server = Server(answering)
+    async with serving(server) as url:
+        with closing(Pool(5, 10)) as pool:
+            for moments in range(60):
+                asking = asyncio.create_task(ask(pool, url))
+                for _ in range(moments):
+                    await asyncio.sleep(0)
+                asking.cancel()
+                await asyncio.wait([asking])
+                pool.close()
+            with anyio.fail_after(5):
+                await server.all_ended()
 
 
 async def test_r46_connecting_takes_no_longer_than_it_may() -> None:
