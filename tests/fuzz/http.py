@@ -41,7 +41,7 @@ REPEATED: Final = 0.3
 """The part of requests that come behind the one that they were made from."""
 
 _STATUS: Final = re.compile(rb"HTTP/1\.[01] (\d{3}) ")
-_BROKEN: Final = re.compile(r"Traceback|crashed|never retrieved|unhandled", re.IGNORECASE)
+BROKEN: Final = re.compile(r"Traceback|crashed|never retrieved|unhandled", re.IGNORECASE)
 
 Chance = random.Random
 
@@ -245,7 +245,7 @@ async def fuzz(running: Gateway, seconds: float, chance: Chance, at_least: int) 
             await anyio.sleep(0.1)
     report.files = (calm, open_files(running))
     report.memory = (report.memory[0], memory(running))
-    report.findings += [f"in the log: {entry}" for entry in running.log.entries if _BROKEN.search(json.dumps(entry))]
+    report.findings += [f"in the log: {entry}" for entry in running.log.entries if BROKEN.search(json.dumps(entry))]
     return report
 
 

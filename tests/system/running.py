@@ -226,7 +226,7 @@ async def web_server(*arguments: str) -> AsyncIterator[str]:
     process = await anyio.open_process([*arguments, str(port)], stdin=None, stdout=None, stderr=None, cwd=ROOT)
     try:
         with anyio.fail_after(GUARD):
-            await _listens(port)
+            await until_listening(port)
         yield f"http://127.0.0.1:{port}/mcp"
     finally:
         with anyio.CancelScope(shield=True):
@@ -240,7 +240,7 @@ def free_port() -> int:
         return int(taken.getsockname()[1])
 
 
-async def _listens(port: int) -> None:
+async def until_listening(port: int) -> None:
     while True:
         try:
             await (await anyio.connect_tcp("127.0.0.1", port)).aclose()

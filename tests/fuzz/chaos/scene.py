@@ -18,7 +18,18 @@ from anyio.abc import Process
 from mcproxy.access.keys import digest, make
 from mcproxy.protocol.eras import Era
 from tests.processes import descendants
-from tests.system.running import PYTHON, ROOT, STARTUP, Gateway, Json, configuration, free_port, serving, write
+from tests.system.running import (
+    PYTHON,
+    ROOT,
+    STARTUP,
+    Gateway,
+    Json,
+    configuration,
+    free_port,
+    serving,
+    until_listening,
+    write,
+)
 
 PRINCIPALS: Final = ("ann", "bob", "cid")
 CHILDREN: Final = {
@@ -49,6 +60,8 @@ class WebUpstream:
     async def start(self) -> None:
         command = [PYTHON, "-m", "tests.fuzz.chaos.web", self.era.value, str(self.journal), str(self.port)]
         self.process = await anyio.open_process(command, stdin=None, stdout=None, stderr=None, cwd=ROOT)
+        with anyio.fail_after(STARTUP):
+            await until_listening(self.port)  # before, a signal that cuts connections would end it
 
     async def end(self, number: signal.Signals = signal.SIGKILL) -> None:
         if self.process is not None:
