@@ -21,7 +21,6 @@ from tests.processes import descendants
 from tests.system.running import (
     PYTHON,
     ROOT,
-    STARTUP,
     Gateway,
     Json,
     configuration,
@@ -30,6 +29,7 @@ from tests.system.running import (
     until_listening,
     write,
 )
+from tests.timeouts import GUARD
 
 PRINCIPALS: Final = ("ann", "bob", "cid")
 CHILDREN: Final = {
@@ -60,7 +60,7 @@ class WebUpstream:
     async def start(self) -> None:
         command = [PYTHON, "-m", "tests.fuzz.chaos.web", self.era.value, str(self.journal), str(self.port)]
         self.process = await anyio.open_process(command, stdin=None, stdout=None, stderr=None, cwd=ROOT)
-        with anyio.fail_after(STARTUP):
+        with anyio.fail_after(GUARD):
             await until_listening(self.port)  # before, a signal that cuts connections would end it
 
     async def end(self, number: signal.Signals = signal.SIGKILL) -> None:
@@ -99,7 +99,7 @@ class Scene:
                 await upstream.start()
             file = write(self.folder, self._settings())
             async with serving(self.folder, file) as self.running:
-                with anyio.fail_after(STARTUP):
+                with anyio.fail_after(GUARD):
                     for name in UPSTREAMS:
                         if name != "own":
                             await self.running.log.says(partial(_is_connected, name))
@@ -153,7 +153,7 @@ class Scene:
             write(self.folder, self._settings())
             since = len(self.running.log.entries)
             self.running.process.send_signal(signal.SIGHUP)
-            with anyio.fail_after(STARTUP):
+            with anyio.fail_after(GUARD):
                 await self.running.log.says(lambda entry: "configuration reloaded" in entry.get("event", ""), since)
 
     def _settings(self) -> Json:
