@@ -392,7 +392,7 @@ def _transport_context(
     settings: Settings, gateway: Gateway, feed: Feed, sealer: Sealer, metrics: Metrics, tasks: TaskGroup
 ) -> TransportContext:
     return TransportContext(
-        # Where there is no page, nobody can watch, and calls pass by no feed.
+        # Where there is no page, calls pass by no feed.
         handler=gateway.handler if settings.admin.port is None else feed.around(gateway.handler),
         audience=gateway.audience,
         proxy=settings.proxy,

@@ -139,7 +139,7 @@ class PendingRequests:
         `send` may return at once, or carry the exchange until the answer has been settled. Each report of progress
         (without its token) goes to `notify` and renews `idle`; `params` ask for it (`with_progress_token`).
         Where the wait ends without an answer, `send_cancel` (if any) gets `notifications/cancelled`.
-        `id` is minted where none is given. Raises PeerGone, RequestTimeout, and whatever `send` raises.
+        `id` is minted where none is given. Raises PeerGone, RequestTimeout, and what `send` raises.
         """
         if id is None:
             id = self.mint()

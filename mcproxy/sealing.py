@@ -92,7 +92,7 @@ class Sealer:
         return tuple(keys.digest(purpose, payload) for keys in self._keys)
 
     def open(self, purpose: str, token: str) -> bytes:
-        """The payload that was sealed for the same purpose, whatever its label. Raises Unsealable."""
+        """The payload that was sealed for the same purpose, under any label. Raises Unsealable."""
         return self._opened(purpose, token)[1]
 
     def is_outdated(self, purpose: str, token: str) -> bool:

@@ -63,7 +63,7 @@ async def test_an_answer_may_come_while_its_request_is_still_sent() -> None:
     assert (len(requests), peer.cancelled) == (0, [])
 
 
-async def test_r46_each_wait_ends_at_its_own_time_whoever_began_first() -> None:
+async def test_r46_each_wait_ends_at_its_own_time_in_any_order() -> None:
     requests, peer, ended = PendingRequests(), Peer(), []
 
     async def wait(name: str, timeouts: Timeouts) -> None:

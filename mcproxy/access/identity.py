@@ -94,7 +94,7 @@ class Identity:
     """Finds the principal of a request.
 
     `spawn` starts tasks that fetch keys of issuers. `wall` is the Unix time in seconds. `refusals` is told of refused
-    credentials, where anybody is.
+    credentials, where a principal is known.
     """
 
     def __init__(

@@ -261,7 +261,7 @@ class Limits:
         for reservation, limit in self._reservations(charge, utc // DAY, resumes):
             if not reservation.has_room(limit, now):
                 if not charge.count.kept:
-                    self._keep(charge)  # who asks again finds the same reservation
+                    self._keep(charge)  # the caller's next call finds the same reservation
                     if len(self._counts) > self._max_keys:
                         self._sweep(now, utc // DAY)
                 raise _exhausted(charge, reservation, limit, now, utc)

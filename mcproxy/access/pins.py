@@ -1,6 +1,6 @@
 """Compare definitions with those approved in the lock file (requirement R45), and describe the differences.
 
-Definitions are compared as canonical JSON, whatever white space, order and spelling of numbers they come in: RFC 8785,
+Definitions are compared as canonical JSON, without regard to white space, order and spelling of numbers: RFC 8785,
 but for whole numbers, which stand with all their digits. Sans-I/O; hides nothing itself.
 """
 

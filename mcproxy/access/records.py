@@ -44,7 +44,7 @@ _NAMES: Final = re.compile(
 )
 """Names of arguments whose values are secrets."""
 
-# RE2 takes time that grows with the text, and not with its square: whoever calls chooses what is looked at.
+# RE2 takes time that grows with the text, and not with its square: callers choose the text.
 _LOOKS: Final = re2.compile(
     r"(?is)(?:Bearer|Basic)\s+[\w.~+/=-]+"
     r"|eyJ[\w-]+\.[\w-]+(?:\.[\w-]*)*"

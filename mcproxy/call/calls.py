@@ -52,9 +52,9 @@ class CallSubject(msgspec.Struct, frozen=True):
     entry: Raw | None = None
     """Its entry in a list, where it has one."""
     decision: Decision | None = None
-    """What the policy says of it; None where that hangs on arguments, or nobody has asked yet."""
+    """The policy's decision on it; None where that depends on arguments, or was not asked for yet."""
     judge: Callable[[Params], Decision] | None = None
-    """What the policy says of it with certain arguments, where somebody has asked."""
+    """The policy's decision on it with certain arguments, where that was asked for."""
     final: Callable[[Params, Principal], Params] | None = None
     """Makes a caller's arguments those that the upstream gets, where they are others. Raises McpError."""
 
@@ -77,7 +77,7 @@ class Notes(msgspec.Struct, eq=False):
 
 
 class Call(msgspec.Struct, frozen=True):
-    """One request on its way from a client to whoever answers.
+    """One request on its way from a client to the part that answers.
 
     `params` holds no key of `_meta` that belongs to a hop (`eras.HOP_META`): the edge took them off, and the
     link sets its own. It is never changed in place: `with_params` makes the next one.

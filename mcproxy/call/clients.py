@@ -22,7 +22,7 @@ class InputRequest(msgspec.Struct, frozen=True):
 
 
 class Client(Protocol):
-    """The way back to whoever made a call, for as long as the call lasts."""
+    """The way back to the client that made a call, for as long as the call lasts."""
 
     def notify(self, method: str, params: Params) -> None:
         """Sends a progress or log message ahead of the result. Never blocks.
@@ -70,7 +70,7 @@ class ResourceUpdated:
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """A notification that is no change of state: passed once, in order, to whoever may hear it.
+    """A notification that is no change of state: passed once, in order, to each client that may hear it.
 
     Log messages (`level` set) and `elicitation/complete`.
     """

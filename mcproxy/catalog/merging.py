@@ -1,7 +1,7 @@
 """Merge what upstreams list into the view of an endpoint: entries, capabilities and instructions.
 
 A `Snapshot` is one upstream's lists, replaced whole; a `View` is computed from snapshots, in the order of the
-configuration, and compared to learn whether a client must be told. Fetches nothing and tells nobody.
+configuration, and compared to learn whether a client must be told. Fetches nothing and notifies no client.
 """
 
 from __future__ import annotations

@@ -92,7 +92,7 @@ class Space:
         return self.offers(kind, own) and self.permits(kind, own, entry)
 
     def offers(self, kind: Kind, own: str) -> bool:
-        """Whether the configuration shows it to anybody here."""
+        """Whether the configuration shows it to any caller here."""
         as_uri = kind in URI_KINDS
         if not admits(self._filter(kind), own, as_uri=as_uri):
             return False
@@ -299,7 +299,7 @@ def _parted(uri: str) -> tuple[str | None, str]:
 
 
 def _free_slug(name: str, taken: frozenset[str]) -> str:
-    """A namespace for a bare upstream: of its name, not a prefix, and no scheme that anybody uses."""
+    """A namespace for a bare upstream: of its name, not a prefix, and no registered scheme."""
     slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
     slug = f"{slug}-bare" if slug[:1].isalpha() else f"x{slug}-bare"
     while slug in taken:

@@ -68,7 +68,7 @@ def run(work: Coroutine[Any, Any, int]) -> NoReturn:
     try:
         code = anyio.run(whole, backend_options={"use_uvloop": importlib.util.find_spec("uvloop") is not None})
     except KeyboardInterrupt:
-        # A thread that waits for a line at a prompt would keep the process until somebody presses Enter.
+        # A thread that waits for a line at a prompt would keep the process until Enter is pressed.
         os._exit(ExitCode.INTERRUPTED)
     except ExceptionGroup as group:
         broken = group.subgroup(BrokenPipeError)

@@ -1,4 +1,4 @@
-"""Starting a task in a group that somebody else owns."""
+"""Starting a task in a group that another object owns."""
 
 from __future__ import annotations
 

@@ -124,7 +124,7 @@ MIN_URL_SECRET: Final = 8
 
 
 def credentials(settings: Settings) -> set[str]:
-    """Values that are secret whatever their source: credentials for upstreams, and the gateway's own key."""
+    """Values that are secret from any source: credentials for upstreams, and the gateway's own key."""
     values = set(settings.proxy.secret)
     values.update(part for part in url_credentials(settings.cluster.redis or "") if len(part) >= MIN_URL_SECRET)
     for upstream in settings.upstreams:

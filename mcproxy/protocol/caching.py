@@ -57,7 +57,7 @@ def read_hints(result: Params) -> Hints:
 def repaired_hints(result: Params) -> Params:
     """The hints of a result, where they are not as the schema has them: `ttlMs` a count, `cacheScope` one of two words.
 
-    What makes no sense is what clients may do least with: not kept at all, and shared with nobody.
+    What makes no sense is what clients may do least with: not kept at all, and not shared.
     """
     changes: Params = {}
     ttl, scope = result.get(TTL), result.get(SCOPE)

@@ -1,6 +1,6 @@
 """The table of MCP methods: who answers each, which parameter names its subject, and what may happen on the way.
 
-Routing, rewriting, policy, cache, headers and metric labels read the row; nobody compares method names.
+Routing, rewriting, policy, cache, headers and metric labels read the row; no code compares method names.
 A method without a row is unknown, and is answered so.
 """
 

@@ -47,7 +47,7 @@ def _kept(path: Path, fresh: bytes) -> bytes:
         file.write(fresh)
         file.flush()
         with suppress(FileExistsError):
-            os.link(file.name, path)  # whole or not at all, whoever else starts at this moment
+            os.link(file.name, path)  # whole or not at all, should another process start at this moment
     kept = path.read_bytes()
     if len(kept) < len(fresh):
         raise OSError(f"{path} is too short for a key: remove it")

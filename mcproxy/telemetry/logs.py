@@ -1,6 +1,6 @@
 """Logs for operators: one line to stderr for each change of state, on a console or as JSON.
 
-Secrets are taken out by value, whatever the line says and whoever wrote it (requirement R44).
+Secrets are taken out by value, from every line of every library (requirement R44).
 """
 
 from __future__ import annotations

@@ -292,7 +292,7 @@ class Metrics:
             registry=r,
         )
         self.oauth_login_wanted = Gauge(
-            "mcproxy_oauth_login_wanted", "1 while the upstream needs somebody to log in.", ("upstream",), registry=r
+            "mcproxy_oauth_login_wanted", "1 while the upstream needs a person to log in.", ("upstream",), registry=r
         )
         self.oauth_token_requests = Counter(
             "mcproxy_oauth_token_requests",

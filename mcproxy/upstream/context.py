@@ -91,7 +91,7 @@ class EraHints:
     None where neither is known: the newest is tried first then.
     """
     failures: int = 0
-    """Attempts in a row that failed, for whatever reason."""
+    """Attempts in a row that failed, for any reason."""
 
     def note_success(self, era: Era | None) -> None:
         self.expected, self.failures = era, 0
@@ -139,7 +139,7 @@ class LinkContext:
     stray_output: str = ""
     """The first line that a child wrote to its stdout and that is no message, for the reason of a failed handshake."""
     awaited: str = ""
-    """The method whose answer an attempt to connect waits for, for the error of whoever gives it up."""
+    """The method whose answer an attempt to connect waits for, for the error where it is given up."""
     redact: Redaction = field(init=False)
     """Applied to all text of a peer that an operator or a client reads in a sentence of ours (R44)."""
     stderr: StderrTail = field(init=False)

@@ -1,4 +1,4 @@
-"""The interface of a link, whatever its era and transport, and the exceptions by which it fails. Connects nothing.
+"""The interface of a link of any era and transport, and the exceptions by which it fails. Connects nothing.
 
 A link is entered, used for its teardown and left inside the one task that owns it (requirement R18): functions named
 `connected` are async context managers that give a `Link`.

@@ -222,7 +222,7 @@ async def test_the_header_of_a_stranger_takes_nothing_from_its_own_key() -> None
         [("X-Forwarded-User", "\udcff")],
     ],
 )
-async def test_a_proxy_that_names_nobody_or_two_is_refused(headers: Headers) -> None:
+async def test_a_proxy_that_names_no_user_or_two_is_refused(headers: Headers) -> None:
     assert await fault({**PROXY, **KEYS}, *headers, bearer("the-key"), peer="10.0.0.1") is Fault.MALFORMED
 
 
@@ -239,7 +239,7 @@ async def test_a_role_header_without_a_setting_gives_no_roles() -> None:
 # Certificates
 
 
-async def test_a_certificate_is_who_it_names() -> None:
+async def test_a_certificate_names_its_principal() -> None:
     names = [("common_name", "sensor"), ("dns", "a.example"), ("dns", "b.example"), ("uri", "spiffe://x/sensor")]
     assert await ask(CERTIFICATES, certificate=names) == Principal("cert:sensor", frozenset({"device"}))
     by_uri = {"certificates": {"enabled": True, "name": "uri", "prefix": ""}}
@@ -247,7 +247,7 @@ async def test_a_certificate_is_who_it_names() -> None:
 
 
 @pytest.mark.parametrize("names", [["a", "b"], ["a\nb"], ["a" * 257]])
-async def test_a_certificate_with_two_names_or_none_that_can_be_one_is_nobodys(names: list[str]) -> None:
+async def test_a_certificate_with_two_names_or_none_that_can_be_one_is_refused(names: list[str]) -> None:
     certificate = [("common_name", name) for name in names]
     assert await fault(CERTIFICATES, certificate=certificate) is Fault.INVALID
 
@@ -280,7 +280,7 @@ async def test_other_settings_count_from_the_next_request_on() -> None:
                 await identity.identify(shown)
 
 
-async def test_who_was_identified_is_vouched_for_until_a_reload_whatever_that_says() -> None:
+async def test_an_identity_stands_until_any_reload() -> None:
     async with anyio.create_task_group() as tasks:
         identity = Identity(Authentication.model_validate(KEYS), tasks.start_soon)
         found = await identity.identify(Shown([bearer("the-key")]))
@@ -290,7 +290,7 @@ async def test_who_was_identified_is_vouched_for_until_a_reload_whatever_that_sa
         assert identity.vouches(await identity.identify(Shown([bearer("the-key")])))
 
 
-async def test_who_was_identified_is_vouched_for_until_what_it_showed_expires() -> None:
+async def test_an_identity_stands_until_its_credentials_expire() -> None:
     clock = Clock(NOW)
     keys = {"keys": {"bot": [{**KEY, "expires": "2027-01-15T08:00:01Z"}]}}
     async with anyio.create_task_group() as tasks:
@@ -324,7 +324,7 @@ async def test_a_token_is_vouched_for_until_its_issuer_has_other_keys() -> None:
         assert not identity.vouches(found)
 
 
-async def test_who_asks_over_stdio_is_configured() -> None:
+async def test_the_caller_over_stdio_is_configured() -> None:
     async with anyio.create_task_group() as tasks:
         settings = Authentication.model_validate({"stdio": {"name": "me", "roles": ["dev"]}})
         assert Identity(settings, tasks.start_soon).local == Principal("me", frozenset({"dev"}))

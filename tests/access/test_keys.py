@@ -30,7 +30,7 @@ def test_a_caller_may_have_several_keys_each_with_its_roles() -> None:
     assert hers.principal.name == "ann"
 
 
-def test_the_audit_log_can_tell_a_callers_keys_apart_and_nobody_can_make_one_of_it() -> None:
+def test_the_audit_log_can_tell_a_callers_keys_apart_and_no_key_can_be_made_of_it() -> None:
     holder = KeyRing({"bot": (key_of("old"),)}).find(digest("old"))
     assert holder is not None
     assert holder.principal.attributes == (("key", hashlib.sha256(b"old").hexdigest()[:12]),)

@@ -51,7 +51,7 @@ def test_a_bucket_gives_its_burst_at_once_and_then_its_rate() -> None:
     assert admitted(bucket, ask(), 100, times=9) == 5
 
 
-def test_who_waits_as_long_as_it_was_told_gets_in() -> None:
+def test_a_caller_that_waits_as_long_as_it_was_told_gets_in() -> None:
     bucket = limits(r={"rate": "1/m"})
     bucket.admit(*ask(), 7, MIDNIGHT)
     told = refusal(bucket, ask(), 17)
@@ -145,7 +145,7 @@ def test_what_is_kept_of_callers_is_bounded_and_the_idle_are_forgotten() -> None
     assert (len(some._counts), len(some._apart)) == (1, 0)
 
 
-def test_who_is_refused_leaves_nothing_behind_and_takes_nobodys_place() -> None:
+def test_a_refused_client_leaves_nothing_behind_and_takes_no_place() -> None:
     some = limits(3, tool={"rate": "1/h", "per": ["tool"]}, caller={"rate": "1/h", "burst": 2, "per": ["principal"]})
     assert admitted(some, ask(tool="push"), 0) == 1
     assert admitted(some, ask(tool="pull"), 0) == 1

@@ -76,7 +76,7 @@ def test_roles_that_make_no_difference_make_no_standing() -> None:
     assert standing == {"reader", "ops"}
 
 
-def test_deny_wins_whoever_allows() -> None:
+def test_deny_wins_over_every_allow() -> None:
     rules = policy(
         {
             "roles": {

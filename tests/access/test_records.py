@@ -62,7 +62,7 @@ def test_times_are_told_to_the_microsecond() -> None:
     assert (found["ms"], found["upstream_ms"]) == (12.346, 200)
 
 
-def test_a_record_says_who_what_how_it_was_decided_and_how_it_went() -> None:
+def test_a_record_holds_caller_subject_decision_and_outcome() -> None:
     made = record(
         call(name="gh__push", arguments={"branch": "main"}, _meta={"traceparent": f"00-{TRACE}-{'1' * 16}-01"})
     )

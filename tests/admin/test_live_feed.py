@@ -63,7 +63,7 @@ async def test_a_failure_and_an_end_in_between_are_told_apart() -> None:
         assert [(await anext(passings)).outcome for _ in range(2)] == ["unavailable: away", "cancelled"]
 
 
-async def test_a_watcher_that_does_not_read_holds_up_nobody_and_a_bounded_amount() -> None:
+async def test_a_watcher_that_does_not_read_holds_up_no_other_and_a_bounded_amount() -> None:
     feed = Feed(2)
     handler = feed.around(fine)
     with feed.watched() as slow, feed.watched():
@@ -74,7 +74,7 @@ async def test_a_watcher_that_does_not_read_holds_up_nobody_and_a_bounded_amount
     assert not feed.is_full
 
 
-async def test_nobody_watches_and_nothing_is_kept() -> None:
+async def test_without_a_watcher_nothing_is_kept() -> None:
     feed = Feed(1)
     assert isinstance(await feed.around(fine)(call()), Complete)
     feed.on_event(Disconnected("odd", None, ""))

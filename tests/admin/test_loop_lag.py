@@ -53,7 +53,7 @@ async def test_a_beat_that_comes_early_is_not_late() -> None:
     assert await lag_after([-INTERVAL / 2]) == 0
 
 
-async def test_tasks_are_counted_when_somebody_asks() -> None:
+async def test_tasks_are_counted_when_scraped() -> None:
     registry = CollectorRegistry()
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(measure_loop_lag, Metrics(registry))

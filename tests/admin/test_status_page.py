@@ -151,7 +151,7 @@ async def test_every_page_is_there_and_says_nothing_hostile(path: str) -> None:
 
 
 @pytest.mark.parametrize("path", [*PAGES, "/ui/live/events", "/ui/servers/none"])
-async def test_whoever_may_not_look_sees_nothing(path: str) -> None:
+async def test_a_principal_that_may_not_look_sees_nothing(path: str) -> None:
     async with site(None) as ui:
         assert (await ui.get(path))[0] == 401
         assert (await ui.post("/ui/catalogue/tool?key=odd__echo", token=TOKEN))[0] == 401
@@ -193,7 +193,7 @@ async def test_a_search_finds_by_every_word() -> None:
         assert "0 found" in (await ui.get("/ui/catalogue?q=echo&kind=prompt"))[1]
 
 
-async def test_a_tool_is_called_in_the_name_of_who_looks() -> None:
+async def test_a_tool_is_called_as_the_principal_that_uses_the_page() -> None:
     alice = Principal("alice", frozenset({"operator"}))
     async with site(alice) as ui:
         status, text = await ui.post("/ui/catalogue/tool?key=odd__echo", **{"token": TOKEN, "p.text": "hello"})
@@ -236,7 +236,7 @@ async def test_events_pass_and_watchers_are_bounded() -> None:
         assert await response.content.readline() == b"\n"
 
 
-async def test_r9_the_feed_of_a_gateway_that_stops_ends_at_once_and_nobody_watches_it_any_more() -> None:
+async def test_r9_the_feed_of_a_gateway_that_stops_ends_at_once_and_admits_no_watcher() -> None:
     async with site() as ui, ui.http.get(f"{ui.url}/ui/live/events") as response:
         ui.feed.on_event(Disconnected("odd", None, "last"))
         ui.feed.close()

@@ -67,7 +67,7 @@ async def test_r54_what_a_client_declares_is_known_though_much_stands_beside_it(
         assert set(gateway.gateway.present[0].caller.capabilities) == {"sampling", "elicitation"}
 
 
-async def test_r54_nobody_subscribes_to_a_uri_without_end() -> None:
+async def test_r54_the_length_of_a_subscribed_uri_is_bounded() -> None:
     upstream = FakeUpstream("a", resources={"subscribe": True})
     upstream.answers["resources/subscribe"] = lambda call: complete()
     async with house(upstream) as h:

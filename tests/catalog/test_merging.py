@@ -168,7 +168,7 @@ def test_an_excluded_tool_collides_with_nothing() -> None:
     assert view.refused == ()
 
 
-def test_an_excluded_resource_is_nobodys() -> None:
+def test_an_excluded_resource_is_owned_by_no_upstream() -> None:
     options = {"a": {"resources": {"exclude": ["file:///secret*"]}}}
     view = view_of({"a": {Kind.RESOURCES: listing(Kind.RESOURCES, resource("file:///secret"))}}, options)
     assert keys(view, Kind.RESOURCES) == []
@@ -228,7 +228,7 @@ def test_r20_capabilities_are_the_union_with_what_the_gateway_does_itself() -> N
     }
 
 
-def test_r20_subscribing_is_offered_only_where_somebody_offers_it() -> None:
+def test_r20_subscribing_is_offered_only_where_an_upstream_offers_it() -> None:
     assert union(identity({"resources": {}})) == {"resources": {"listChanged": True}}
 
 
@@ -287,7 +287,7 @@ def test_a_handshake_settles_on_the_extensions_that_both_sides_declare() -> None
     assert agreed(offered, Caller(ANONYMOUS, V2025_11_25)) == {"tools": raw({})}
 
 
-def test_what_a_tool_says_of_tasks_is_told_to_who_may_call_it_as_one() -> None:
+def test_what_a_tool_says_of_tasks_is_shown_to_callers_that_may_call_it_as_one() -> None:
     space = layouts(settings_of({"up": {}}).upstreams, 64)[AGGREGATE].space("up")
     said = {"taskSupport": "required", "other": 1}
     optional, forbidden = {"taskSupport": "optional"}, {"taskSupport": "forbidden"}

@@ -144,7 +144,7 @@ def test_a_bare_uri_is_escaped_only_where_it_would_pass_for_anothers() -> None:
     assert bare.expose_uri("{+uri}") == "srv-bare+{+uri}"
 
 
-def test_a_namespace_that_nobody_has_is_nobodys() -> None:
+def test_a_namespace_that_no_upstream_has_leads_to_none() -> None:
     assert aggregate("gh", "git").locate("other+file:///a") is None
     assert aggregate("gh", "git").locate("file:///a") is None
     assert aggregate("gh", "git").locate("ui://other/a") is None

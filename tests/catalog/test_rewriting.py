@@ -147,7 +147,7 @@ def test_what_is_given_again_is_renamed_once_for_the_endpoint_that_shows_it() ->
     assert again.result == first_level({"contents": [{"uri": "gh+x:y", "text": "t"}], "ttlMs": 5})
 
 
-def test_what_is_given_again_comes_in_the_names_of_whoever_shows_it() -> None:
+def test_what_is_given_again_comes_in_the_names_of_each_caller() -> None:
     kept = Complete(first_level({"contents": [{"uri": "x:y"}]}), findings=ResultFindings())
     other = Rewriter(lambda uri: f"other+{uri}")
     for rewriter, prefix in ((REWRITER, "gh"), (other, "other"), (REWRITER, "gh")):

@@ -226,7 +226,7 @@ def test_a_rule_for_a_path_with_parameters_is_none_for_the_path_without() -> Non
         ("x:" + "a" * MAX_URI, f"has more than {MAX_URI} characters"),
     ],
 )
-def test_what_is_wrong_with_a_uri_that_nobody_may_use(uri: str, why: str | None) -> None:
+def test_what_is_wrong_with_a_refused_uri(uri: str, why: str | None) -> None:
     assert flaw(uri) == why
     assert why in (None, "has no scheme") or not readings(uri)
 

@@ -328,7 +328,7 @@ def test_r49_a_signal_has_a_gateway_without_a_terminal_read_its_configuration_ag
 
 
 @pytest.mark.parametrize("arguments", [("list", "tools"), ("list", "tools", "--json"), ("check", "--connect")])
-def test_output_that_nobody_reads_is_no_traceback(config: Path, arguments: tuple[str, ...]) -> None:
+def test_output_that_is_not_read_is_no_traceback(config: Path, arguments: tuple[str, ...]) -> None:
     reading, writing = os.pipe()
     os.close(reading)
     command = [sys.executable, "-m", "mcproxy", *arguments, "-c", str(config)]

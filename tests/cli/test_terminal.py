@@ -85,7 +85,7 @@ async def test_a_page_is_opened_by_the_person_alone() -> None:
     assert "page of h.example" in written(console)
 
 
-async def test_where_nobody_sits_nothing_is_declared_and_all_is_refused() -> None:
+async def test_without_a_terminal_nothing_is_declared_and_all_is_refused() -> None:
     terminal = Terminal(quiet(), None)
     assert terminal.capabilities == {}
     with pytest.raises(McpError):

@@ -11,7 +11,7 @@ from tests.timeouts import GUARD
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_notification_wakes_all_who_wait_and_none_who_come_later() -> None:
+async def test_a_notification_wakes_all_waiters_and_none_that_come_later() -> None:
     wakeup, woken = Wakeup(), list[str]()
 
     async def wait(name: str) -> None:

@@ -39,7 +39,7 @@ def test_r42_with_authentication_the_gateway_may_bind_elsewhere(tmp_path: Path, 
 
 
 @pytest.mark.parametrize("authentication", ["{}", "{keys: {}}", "{key_header: X-API-Key}", "{stdio: {name: me}}"])
-def test_r42_what_authenticates_nobody_over_http_does_not_count(tmp_path: Path, authentication: str) -> None:
+def test_r42_what_authenticates_no_caller_over_http_does_not_count(tmp_path: Path, authentication: str) -> None:
     (problem,) = problems(tmp_path, access(authentication, "{host: 0.0.0.0}"))
     assert problem.startswith("mcproxy.yaml:1:9: proxy.host: is not loopback, and callers are not authenticated")
 

@@ -186,7 +186,7 @@ async def test_r56_a_session_goes_on_while_each_replica_is_restarted(front: Fron
             assert await echoes(client)
 
 
-async def test_r51_caddy_shows_nobody_what_is_for_operators(tmp_path: Path) -> None:
+async def test_r51_caddy_shows_no_client_what_is_for_operators(tmp_path: Path) -> None:
     async with behind(caddy, tmp_path) as url, aiohttp.ClientSession() as http:
         for path, status in {"/healthz": 200, "/metrics": 404, "/readyz": 404}.items():
             async with http.get(url.removesuffix("/mcp") + path) as response:

@@ -169,7 +169,7 @@ def test_the_manifests_are_what_kubernetes_understands(version: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["mcproxy.yaml", "kubernetes/mcproxy.yaml"])
-def test_each_configuration_is_valid_and_lets_nobody_in_who_shows_nothing(name: str) -> None:
+def test_each_configuration_is_valid_and_admits_no_request_without_credentials(name: str) -> None:
     known = {"MCPROXY_SECRET": "0123456789abcdef", "MCPROXY_KEY_SHA256": "0" * 64, "GITHUB_TOKEN": "t"}
     settings = load(DEPLOY / name, known)
     assert settings.access.authentication.required

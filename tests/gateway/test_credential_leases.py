@@ -8,7 +8,7 @@ from mcproxy.call.errors import McpError
 from mcproxy.gateway.credential_leases import CredentialLeases
 
 
-def test_r39_credentials_lapse_once_nobody_used_them_for_long() -> None:
+def test_r39_credentials_lapse_once_they_were_unused_for_long() -> None:
     leases = CredentialLeases(idle=10, most_of_principal=5)
     with leases.used("k", "ann", now=0):
         pass
@@ -23,7 +23,7 @@ def test_credentials_do_not_lapse_during_a_call_however_long() -> None:
         assert leases.lapsed([], now=1000) == []
 
 
-def test_credentials_do_not_lapse_while_somebody_listens() -> None:
+def test_credentials_do_not_lapse_while_a_client_listens() -> None:
     leases = CredentialLeases(idle=10, most_of_principal=5)
     with leases.used("k", "ann", now=0):
         pass
@@ -53,7 +53,7 @@ def test_only_the_first_call_is_new_until_the_settings_change() -> None:
         assert is_new
 
 
-def test_who_listens_has_a_lease_that_lapses_as_well() -> None:
+def test_a_listener_has_a_lease_that_lapses_as_well() -> None:
     leases = CredentialLeases(idle=10, most_of_principal=1)
     leases.keep("k", "ann", now=0)
     assert leases.lapsed(["k"], now=50) == []

@@ -65,7 +65,7 @@ async def test_r39_what_was_read_with_one_set_of_credentials_is_not_given_for_an
 
 
 @pytest.mark.parametrize("method", ["resources/read", "resources/subscribe"])
-async def test_r40_who_brings_nothing_is_told_what_to_bring_and_reaches_nothing(method: str) -> None:
+async def test_r40_a_caller_without_credentials_is_told_what_to_bring_and_reaches_nothing(method: str) -> None:
     async with house(a(), options=OPTIONS) as h:
         await h.ready()
         who = caller(None, session="s")
@@ -75,7 +75,7 @@ async def test_r40_who_brings_nothing_is_told_what_to_bring_and_reaches_nothing(
         assert all(call.method != method for call in h["a"].calls)
 
 
-async def test_links_of_credentials_are_let_go_when_nobody_uses_them() -> None:
+async def test_links_of_credentials_are_let_go_when_they_are_not_used() -> None:
     async with house(a(), options=OPTIONS, limits={"session_idle": 100}) as h:
         await h.ready()
         await ask(h, "resources/read", caller("one"))

@@ -149,7 +149,7 @@ async def test_r34_what_turns_private_while_others_wait_for_it_is_the_leaders_al
         assert [await text(h, name) for name in ("alice", "bob", "carol")] == ["for alice", "for bob", "for carol"]
 
 
-async def test_r34_a_refusal_of_one_is_not_given_to_another_who_waits() -> None:
+async def test_r34_a_refusal_of_one_is_not_given_to_another_waiter() -> None:
     async with house(library(cacheScope="public")) as h:
         await h.ready()
         await text(h, "alice")

@@ -67,7 +67,7 @@ async def test_the_most_verbose_level_that_anybody_wants_is_set() -> None:
         assert levels(h["a"])[-1] == "error"
 
 
-async def test_nothing_is_set_until_somebody_names_a_level() -> None:
+async def test_nothing_is_set_until_a_client_names_a_level() -> None:
     async with house(logging()) as h:
         await h.ready()
         h.listener(level="info")
@@ -96,7 +96,7 @@ async def test_a_level_that_is_none_is_refused(level: object) -> None:
         assert listener.caller.log_level is None
 
 
-async def test_r1_an_upstream_that_does_not_answer_holds_nobody_up() -> None:
+async def test_r1_an_upstream_that_does_not_answer_holds_no_other_up() -> None:
     async with house(logging(), list_wait=0.01) as h:
         await h.ready()
         h["a"].gate.shut()

@@ -190,7 +190,7 @@ async def test_nothing_is_told_of_an_upstream_of_which_nothing_may_be_used() -> 
         assert "Our secrets." in str(decoded(await gateway.call("server/discover", principal=ADMIN)))
 
 
-async def test_who_may_use_nothing_sees_an_empty_gateway() -> None:
+async def test_a_caller_that_may_use_nothing_sees_an_empty_gateway() -> None:
     async with house(files(), access=ACCESS) as gateway, house() as empty:
         await gateway.ready()
         for method in ("server/discover", "tools/list"):
@@ -219,7 +219,7 @@ async def test_lists_that_differ_by_caller_are_private_whatever_upstreams_say() 
         assert decoded(await open_to_all.call("tools/list", version=LATEST))["cacheScope"] == "public"
 
 
-async def test_r34_what_one_caller_read_is_not_served_to_who_may_not() -> None:
+async def test_r34_what_one_caller_read_is_not_served_to_a_caller_that_may_not() -> None:
     upstream = files()
     upstream.answers["resources/read"] = lambda call: complete(contents=[], ttlMs=60_000, cacheScope="public")
     async with house(upstream, access=ACCESS) as gateway:
@@ -245,7 +245,7 @@ async def test_only_those_hear_of_a_change_who_see_it() -> None:
         assert reader.changes == []
 
 
-async def test_updates_reach_only_who_may_read_what_they_are_about() -> None:
+async def test_updates_reach_only_callers_that_may_read_what_they_are_about() -> None:
     async with house(files(), access=ACCESS) as gateway:
         await gateway.ready()
         reader, admin = gateway.listener(principal=READER), gateway.listener(principal=ADMIN)
@@ -259,7 +259,7 @@ async def test_updates_reach_only_who_may_read_what_they_are_about() -> None:
         assert reader.changes == [ResourceUpdated("files+file:///public/a")]
 
 
-async def test_notices_reach_only_who_may_use_something_of_their_upstream() -> None:
+async def test_notices_reach_only_callers_that_may_use_something_of_their_upstream() -> None:
     notice = Notice("notifications/message", {"data": raw("x")}, level="error")
     async with house(files(), hidden(), access=ACCESS) as gateway:
         await gateway.ready()
@@ -270,7 +270,7 @@ async def test_notices_reach_only_who_may_use_something_of_their_upstream() -> N
         assert reader.changes == []
 
 
-async def test_who_may_use_nothing_of_an_upstream_sets_no_level_there() -> None:
+async def test_a_caller_that_may_use_nothing_of_an_upstream_sets_no_level_there() -> None:
     upstream = hidden()
     upstream.answers["logging/setLevel"] = lambda call: complete()
     async with house(files(), upstream, access=ACCESS) as gateway:
@@ -298,7 +298,7 @@ async def test_a_change_of_policy_is_told_to_whose_view_changed_and_holds_at_onc
         assert isinstance(denied, Failed)
 
 
-async def test_what_was_missed_is_told_to_those_alone_who_may_still_read_it() -> None:
+async def test_what_was_missed_is_told_to_those_alone_that_may_still_read_it() -> None:
     async with house(files(), access=ACCESS) as gateway:
         await gateway.ready()
         listeners = [gateway.listener(principal=who) for who in (READER, ADMIN)]
@@ -324,7 +324,7 @@ async def test_a_link_of_a_session_ends_with_it_though_its_upstream_is_denied_by
         assert gateway["files"].released == ["s"]
 
 
-async def test_a_call_that_waits_for_its_client_is_not_carried_on_by_who_may_not_make_it_any_more() -> None:
+async def test_a_call_that_waits_for_its_client_is_not_carried_on_by_a_caller_that_may_not_make_it_any_more() -> None:
     upstream = Asking("files")
     upstream.lists[Kind.TOOLS] = [tool("look", **READ_ONLY)]
     async with house(upstream, access=ACCESS, bridge={"gather": 0}) as gateway:
@@ -395,7 +395,7 @@ async def test_an_endpoint_exists_for_those_alone_who_have_one_of_its_roles() ->
         assert error(await gateway.call("tools/list", endpoint="/team", principal=READER)).code == METHOD_NOT_FOUND
 
 
-async def test_the_endpoint_of_an_upstream_exists_for_who_may_use_something_of_it() -> None:
+async def test_the_endpoint_of_an_upstream_exists_for_callers_that_may_use_something_of_it() -> None:
     async with house(files(), hidden(), access=ACCESS) as gateway:
         assert gateway.gateway.exists("files", READER)
         assert not gateway.gateway.exists("hidden", READER)

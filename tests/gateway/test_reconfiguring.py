@@ -66,7 +66,7 @@ def watched(name: str) -> FakeUpstream:
     return upstream
 
 
-async def test_r49_what_compares_equal_is_not_touched_and_nobody_hears_of_it() -> None:
+async def test_r49_what_compares_equal_is_not_touched_and_not_announced() -> None:
     a = offering("a", "x")
     async with house(a) as h:
         await h.ready()
@@ -243,7 +243,7 @@ async def test_r36_a_read_that_is_under_way_is_not_kept() -> None:
         assert a.count("resources/read") == 2
 
 
-async def test_r21_who_watches_goes_on_to_where_other_settings_keep_the_link() -> None:
+async def test_r21_watchers_stay_where_other_settings_keep_the_link() -> None:
     a = watched("a")
     async with house(a) as h:
         await h.ready()
@@ -255,7 +255,7 @@ async def test_r21_who_watches_goes_on_to_where_other_settings_keep_the_link() -
         assert (a.count("resources/subscribe"), a.count("resources/unsubscribe")) == (1, 0)
 
 
-async def test_r21_who_watches_is_subscribed_anew_and_told_once_where_the_upstream_comes_back() -> None:
+async def test_r21_watchers_are_subscribed_anew_and_told_once_where_the_upstream_comes_back() -> None:
     a, successor = watched("a"), watched("a")
     async with house(a) as h:
         await h.ready()
@@ -388,7 +388,7 @@ async def test_r49_lists_are_polled_as_often_as_other_settings_say() -> None:
         await a.called("tools/list", fetched + 1)
 
 
-async def test_r53_who_waits_for_an_upstream_that_is_taken_out_is_told_that_it_is_not_there() -> None:
+async def test_r53_a_call_that_waits_for_an_upstream_that_is_taken_out_is_told_that_it_is_not_there() -> None:
     a = offering("a", "x")
     async with house(a) as h:
         a.gate.shut()

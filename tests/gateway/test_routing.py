@@ -226,7 +226,7 @@ async def test_a_method_without_a_row_is_not_found() -> None:
         assert error(await h.call("initialize")).code == -32601
 
 
-async def test_a_method_that_nobody_offers_is_not_found() -> None:
+async def test_a_method_that_no_upstream_offers_is_not_found() -> None:
     async with house(FakeUpstream("a", tools={})) as h:
         await h.ready()
         for method in ("prompts/list", "prompts/get", "completion/complete", "logging/setLevel"):

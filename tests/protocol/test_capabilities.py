@@ -9,7 +9,7 @@ from mcproxy.protocol.jsonrpc import raw
 
 
 @pytest.mark.parametrize("said", [{}, {"tools": {}}, {"tools": {"listChanged": False}}, {"tools": []}, {"tools": None}])
-def test_who_does_not_say_plainly_that_it_tells_changes_does_not(said: dict[str, object]) -> None:
+def test_a_malformed_announcement_of_changes_counts_as_none(said: dict[str, object]) -> None:
     assert not tells_changes({name: raw(value) for name, value in said.items()}, "tools")
 
 

@@ -28,7 +28,7 @@ async def test_the_service_manager_is_told_where_it_listens(tmp_path: Path, addr
 
 
 @pytest.mark.parametrize("environ", [{}, {"NOTIFY_SOCKET": ""}, {"NOTIFY_SOCKET": "/no/such/socket"}])
-async def test_where_nobody_listens_nothing_happens(environ: dict[str, str]) -> None:
+async def test_without_a_listener_nothing_happens(environ: dict[str, str]) -> None:
     notifier(environ)(READY)
 
 
@@ -54,5 +54,5 @@ async def test_the_watchdog_hears_twice_in_its_time() -> None:
     assert told == ["WATCHDOG=1"] * 3
 
 
-async def test_without_a_watchdog_nobody_says_that_the_process_lives() -> None:
+async def test_without_a_watchdog_the_service_manager_is_not_told_that_the_process_lives() -> None:
     await keep_alive(lambda state: pytest.fail(state), None)

@@ -57,7 +57,7 @@ def test_r40_what_may_not_go_on_is_refused(forward: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize("header", ["Authorization", "authorization", "X-API-Key"])
-def test_r40_what_shows_the_gateway_who_a_caller_is_goes_no_further(tmp_path: Path, header: str) -> None:
+def test_r40_what_authenticates_a_caller_to_the_gateway_goes_no_further(tmp_path: Path, header: str) -> None:
     with pytest.raises(ConfigurationError, match="cannot be forwarded"):
         loaded(tmp_path, {header: "X-Theirs"}, KEYS)
 

@@ -177,7 +177,9 @@ async def test_r39_one_value_in_the_hands_of_two_principals_makes_two_connection
 
 
 @ERAS
-async def test_r40_who_brings_none_is_told_which_header_and_never_served_as_another(tmp_path: Path, era: str) -> None:
+async def test_r40_a_caller_without_credentials_is_told_which_header_and_never_served_as_another(
+    tmp_path: Path, era: str
+) -> None:
     async with scene(tmp_path, Authorization="Bearer the-operators-own-1234") as s:
         assert await (await s.caller("alice", ALICE, era)).who() == f"Bearer {ALICE}"
         nobody = await s.caller("alice", None, era)

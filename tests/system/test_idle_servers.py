@@ -80,7 +80,7 @@ async def test_a_server_that_the_lock_knows_is_listed_without_a_start_and_starte
     assert starts(tmp_path) == before + 1
 
 
-async def test_a_server_that_nobody_calls_is_stopped_and_the_next_call_starts_it_again(tmp_path: Path) -> None:
+async def test_a_server_without_calls_is_stopped_and_the_next_call_starts_it_again(tmp_path: Path) -> None:
     server = swapper(tmp_path, start="on_demand", idle_stop="200ms")
     async with client_of(tmp_path, server) as (running, client):
         # The lock knows nothing of it: it is started once, to learn its lists.

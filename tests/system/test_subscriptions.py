@@ -163,7 +163,9 @@ def peak(running: Gateway) -> int:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="what a process takes is read from /proc")
 @pytest.mark.parametrize("era", Era)
-async def test_r23_who_listens_and_never_reads_is_disconnected_and_harms_nobody(tmp_path: Path, era: Era) -> None:
+async def test_r23_a_client_that_listens_and_never_reads_is_disconnected_and_harms_no_other(
+    tmp_path: Path, era: Era
+) -> None:
     async with talking(tmp_path) as (running, clients):
         with deaf_client(running.server("talker")) as deaf:
             await listen(running, deaf, era, LOUD)
@@ -180,7 +182,7 @@ async def test_r23_who_listens_and_never_reads_is_disconnected_and_harms_nobody(
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="what a process takes is read from /proc")
-async def test_r23_who_calls_and_never_reads_is_disconnected_and_harms_nobody(tmp_path: Path) -> None:
+async def test_r23_a_client_that_calls_and_never_reads_is_disconnected_and_harms_no_other(tmp_path: Path) -> None:
     large = modern.request(1, "tools/call", {"name": "say", "arguments": {"bytes": 4 * MIB}})
 
     async def call_and_never_read(url: str) -> None:

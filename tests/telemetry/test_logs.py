@@ -49,7 +49,7 @@ def test_what_clients_send_amiss_is_no_news_and_what_breaks_here_is() -> None:
     assert "a bug" in stream.getvalue()
 
 
-def test_a_line_that_nobody_takes_is_lost_and_breaks_nothing() -> None:
+def test_a_line_that_is_not_taken_is_lost_and_breaks_nothing() -> None:
     class Closed(io.StringIO):
         def write(self, text: str) -> int:
             raise BrokenPipeError(text)

@@ -71,7 +71,7 @@ async def harbour(*upstreams: UpstreamSettings) -> AsyncIterator[Harbour]:
     assert it.connect.alive == 0
 
 
-async def test_r49_who_stays_keeps_its_link_and_who_is_new_gets_one() -> None:
+async def test_r49_a_kept_upstream_keeps_its_link_and_a_new_one_gets_one() -> None:
     async with harbour(upstream("a"), upstream("b")) as it:
         await it.connected(2)
         a = it.fleet.upstreams["a"]
@@ -82,7 +82,7 @@ async def test_r49_who_stays_keeps_its_link_and_who_is_new_gets_one() -> None:
         assert [event.upstream for event in it.events.of(Connected)] == ["a", "b", "c"]
 
 
-async def test_r49_the_settings_of_who_stays_count_on_the_link_that_it_has() -> None:
+async def test_r49_new_settings_of_a_kept_upstream_count_on_the_link_that_it_has() -> None:
     async with harbour(upstream("a", connection="session")) as it:
         await it.connected(1)
         await it.fleet.upstreams["a"](tool("x", session="s"))
@@ -130,7 +130,7 @@ async def test_r49_a_call_that_never_ends_holds_its_upstream_no_longer_than_the_
             tasks.cancel_scope.cancel()
 
 
-async def test_r49_who_is_gone_says_nothing_more_and_is_never_revived() -> None:
+async def test_r49_a_removed_upstream_says_nothing_more_and_is_never_revived() -> None:
     hold = anyio.Event()
     async with harbour(upstream("a"), upstream("b")) as it:
         it.connect.links += [FakeLink(hold=hold), FakeLink(hold=hold)]
@@ -150,7 +150,7 @@ async def test_r49_who_is_gone_says_nothing_more_and_is_never_revived() -> None:
         assert before.status.state is LinkState.RETIRED
 
 
-async def test_r49_who_still_tries_to_connect_is_given_up_at_once() -> None:
+async def test_r49_a_removed_upstream_that_still_connects_is_given_up_at_once() -> None:
     async with harbour(upstream("a")) as it:
         it.connect.may_connect = anyio.Event()
         await anyio.wait_all_tasks_blocked()
@@ -171,7 +171,7 @@ async def test_r49_a_new_link_takes_the_place_of_the_old_one_under_the_same_name
         assert it.metrics.registry.get_sample_value("mcproxy_upstream_up", {"upstream": "a"}) == 1
 
 
-async def test_r52_the_series_of_who_came_back_under_its_name_stay() -> None:
+async def test_r52_the_series_of_an_upstream_that_came_back_under_its_name_stay() -> None:
     hold = anyio.Event()
     async with harbour(upstream("a")) as it:
         it.connect.links.append(FakeLink(hold=hold))

@@ -194,7 +194,7 @@ async def test_an_attempt_to_connect_ends_at_its_deadline_with_a_reason() -> Non
         assert "longer than 0.05 s" in it.events.of(Disconnected)[0].reason
 
 
-async def test_r46_who_gives_up_connecting_says_what_hangs() -> None:
+async def test_r46_a_timeout_of_connecting_names_the_request_that_hangs() -> None:
     spec = child("mute", timeouts=UpstreamTimeouts(connect=0.5, shutdown=0.3))
     async with running(spec, delays=lambda _: 3600) as it:
         await it.events.until(lambda: bool(it.events.of(Disconnected)))
@@ -521,7 +521,7 @@ def brought(key: str, token: str = "a-secret-token") -> Call:
     return replace(call, caller=replace(call.caller, credentials=ForwardedCredentials(key, {"x-t": token})))
 
 
-async def test_r39_calls_with_the_same_credentials_share_a_link_that_nobody_else_has() -> None:
+async def test_r39_calls_with_the_same_credentials_share_a_link_that_no_other_has() -> None:
     connect = FakeConnect(may_connect=anyio.Event())
     async with running(FORWARDING, connect=connect) as u:
         outcomes: list[Outcome] = []

@@ -1,7 +1,7 @@
 """The signing keys (JWKS) of one issuer: fetched, cached, and fetched again when old or not found.
 
-Known keys are used whatever becomes of the issuer. One fetch runs at a time, no more often than the cooldown allows,
-in a task of its own: who needs what it brings waits for it, and hanging up ends nobody else's wait. Verifies nothing.
+Known keys are used even while the issuer is down. One fetch runs at a time, no more often than the cooldown allows,
+in a task of its own: callers wait for it together, and one that hangs up ends no other's wait. Verifies nothing.
 """
 
 from __future__ import annotations

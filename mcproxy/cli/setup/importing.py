@@ -16,7 +16,7 @@ from mcproxy.configuration.loading import ENV_FILE
 
 
 def import_(sources: Sequence[str], output: Path | None) -> None:
-    """Prints or writes the configuration, and says what is left to do. Raises ConfigurationError."""
+    """Prints or writes the configuration, and says which steps remain. Raises ConfigurationError."""
     if output is None:
         imported = import_servers(sources, Path.cwd())
         print_out(imported.render().rstrip())

@@ -67,7 +67,7 @@ class Imported:
 
     @property
     def missing(self) -> dict[str, str]:
-        """The variables that somebody has to set: the host's file has no value, or one that `.env` cannot hold."""
+        """The variables that the user has to set: the host's file has no value, or one that `.env` cannot hold."""
         return {
             name: place
             for name, place in self.variables.items()
@@ -234,7 +234,7 @@ class _Writer:
         return head + self._variable(key if own else f"{self.name}_{key}", f"{self.name}: {section}.{key}", secret)
 
     def _client(self, client: dict[str, object]) -> dict[str, object]:
-        """`oauth.client`, whose secret is one whatever it looks like."""
+        """`oauth.client`, whose secret is one without regard to its form."""
         secret = client.get("secret")
         if not isinstance(secret, str) or "${" in secret:
             return client

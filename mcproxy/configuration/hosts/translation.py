@@ -64,7 +64,7 @@ LEFT_OUT: Final = {
     "timeout": "its unit differs between hosts; `timeouts` is the like here",
     **dict.fromkeys(("auth", "authProviderType", "targetAudience", "targetServiceAccount"), "`oauth` is the like here"),
 }
-"""Why an ignored key that somebody may miss is not carried over."""
+"""Why an ignored key that a user may miss is not carried over."""
 
 SANDBOX: Final = "sandboxEnabled"
 """VS Code's switch that has a server run in a sandbox."""
@@ -88,7 +88,7 @@ def is_hosts(document: Node, suffix: str) -> bool:
 
 
 def left_out(server: Node) -> list[str]:
-    """What of an entry is not carried over, a sentence for each key that somebody may miss."""
+    """What of an entry is not carried over, a sentence for each key that a user may miss."""
     return [f"`{key}` was left out: {LEFT_OUT[key]}" for key in server.members if key in LEFT_OUT]
 
 

@@ -314,7 +314,7 @@ def _hit(entry: CachedResult, now: float) -> Hit:
 
 
 def _aged(entry: CachedResult, now: float) -> Complete:
-    """The result with what is left of its `ttlMs`, so that the next cache keeps it for no longer."""
+    """The result with the rest of its `ttlMs`, so that the next cache keeps it for no longer."""
     if not entry.ttl_given or entry.fresh_until == _FOREVER:
         return entry.result
     left = int((entry.fresh_until - now) * 1000)

@@ -1,4 +1,4 @@
-"""One read at an upstream that several callers share (requirement R37).
+"""A read at an upstream that several callers share: a singleflight (requirement R37).
 
 The read goes on while any of them waits. Its outcome is shared only among callers that would have got the same: one
 that depends on who asked is for the leader alone, the caller that began the read.

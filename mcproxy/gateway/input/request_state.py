@@ -88,7 +88,7 @@ def refused(why: str) -> McpError:
 
 
 def _binding(call: Call) -> str:
-    """A digest of who asks for what. Params count by their value, however a client spells the JSON of its retry."""
+    """A digest of principal, method and params, which count by their value: a retry may spell its JSON otherwise."""
     params = {key: _canonical(value) for key, value in call.params.items() if key not in _ATTEMPT_MEMBERS}
     identity = (call.caller.principal.name, call.caller.endpoint, call.method, params)
     return hashlib.sha256(_encoder.encode(identity)).hexdigest()

@@ -77,7 +77,7 @@ class TaskIds:
             case None:
                 raise McpError(METHOD_NOT_FOUND, f"protocol version {caller.version} has no tasks")
             case Dialect.EXTENSION if offer(caller.version, caller.capabilities) is None:
-                # tasks extension, Protocol Errors: "MUST", whatever the id.
+                # tasks extension, Protocol Errors: "MUST", for any id.
                 data = {"requiredCapabilities": NEEDED}
                 raise McpError(MISSING_CLIENT_CAPABILITY, UNDECLARED, data)
             case _:

@@ -25,7 +25,7 @@ _KNOWN: Final = {
 }
 """Names that most responses have, by their usual spellings; others are decoded."""
 WITHOUT_BODY: Final = frozenset({204, 304})
-"""Statuses of responses that have no body, whatever their heads say (RFC 9110, section 15)."""
+"""Statuses of responses that have no body, even if their heads declare one (RFC 9110, section 15)."""
 
 LONGEST: Final = 4096
 """Bytes of a head that is remembered."""

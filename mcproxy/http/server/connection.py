@@ -498,7 +498,7 @@ class ServerConnection(asyncio.Protocol):
     def _respond(self, request: Request, response: Response) -> bool:
         """Writes a response. Returns whether it is the last."""
         if self._chunks is not None:
-            # Its handler crashed in the middle of a stream: the client, and whoever writes it, are told.
+            # Its handler crashed in the middle of a stream: the client, and the task that writes it, are told.
             self._chunks.disconnected()
             self.reset()
             return False

@@ -144,7 +144,7 @@ class RequestReader:
     def __init__(self, transport: RequestTransport) -> None:
         self.state = BETWEEN
         self.requests: list[Request] = []
-        """Those that wait to be handled, in order; whoever handles one takes it out."""
+        """Those that wait to be handled, in order; the handler of one takes it out."""
         self.receiving: Request | None = None
         """The request whose body is being read."""
         self.refusal: ReadingRefused | None = None

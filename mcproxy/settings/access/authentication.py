@@ -123,7 +123,7 @@ class OAuth(Section):
     keys_lifetime: Seconds = 3600
     """Time for which an issuer's keys are used before they are fetched again."""
     keys_cooldown: Seconds = 30
-    """Least time between two fetches of an issuer's keys, whatever key tokens name."""
+    """Least time between two fetches of an issuer's keys, for any key that tokens name."""
     keys_timeout: Seconds = 10
     """Time that an issuer has to respond."""
     keys_max_bytes: Bytes = 256 * 1024

@@ -33,7 +33,7 @@ COOLDOWN: Final = 5.0
 REQUESTS: Final = 2
 """Token requests that one caller waits for at the most."""
 MAX_SCOPES: Final = 256
-"""Scopes that a grant asks for at the most, whatever challenges say."""
+"""The most scopes that a grant asks for, even if challenges name more."""
 
 
 class Authorizer:
@@ -77,7 +77,7 @@ class Authorizer:
         self.on_trial = False
         """Whether the token was got because its predecessor was refused, and was not accepted yet."""
         self.awaits_login: str | None = None
-        """Why a person must log in; None where nobody must."""
+        """Why a person must log in; None where no login is needed."""
         self._over: Grant | None = None
         """The last grant that was refused, or whose token was with nothing to refresh it by."""
 

@@ -1,6 +1,6 @@
 """A login without a browser here: a code that a person enters on any device (RFC 8628), and how often to ask for it.
 
-Sans-I/O: reads the answers and says what to do next. Sends nothing, and waits for nobody.
+Sans-I/O: reads the answers and says what to do next. Sends nothing, and does not wait.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ INTERVAL: Final = 5.0
 """Seconds between two requests where the server names none, and by which `slow_down` adds to them (section 3.5)."""
 MAX_INTERVAL: Final = 60.0
 MAX_LIFE: Final = 1800.0
-"""Seconds that a code is waited for at the most, whatever the server says."""
+"""The most seconds that a code is waited for, even if the server grants more."""
 
 _SHOWABLE: Final = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]{0,62}[\x21-\x7e])?")
 """A user code that can be shown on a terminal."""

@@ -34,7 +34,7 @@ class GrantState(Enum):
     REQUESTING = "a first token is requested"
     SERVING = "the access token serves"
     REFRESHING = "a new token is requested; the old one serves until its end"
-    REFUSED = "refused for good: somebody must log in again, or mend the configuration"
+    REFUSED = "refused for good: a login is needed, or another configuration"
 
 
 class GrantEvent(Enum):
@@ -162,7 +162,7 @@ class GrantLife:
         self.reason = why
 
     def refused(self, why: str) -> None:
-        """Nothing is sent with it any more until somebody has logged in."""
+        """Nothing is sent with it any more until the next login."""
         self._become(GrantEvent.REFUSED)
         self.grant, self.reason = None, why
 

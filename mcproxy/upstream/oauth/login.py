@@ -34,7 +34,7 @@ class Login(msgspec.Struct, frozen=True):
     state: str
     verifier: str
     issuer: str
-    """Recorded before the redirect: what came back is compared with this, whatever the metadata says by then."""
+    """Recorded before the redirect: what came back is compared with this, even if the metadata differs by then."""
     requires_iss: bool
     redirect_uri: str
     client: ClientIdentity

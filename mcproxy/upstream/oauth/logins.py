@@ -85,7 +85,7 @@ class UpstreamLogins:
     def tokens(self, principal: str | None) -> Authorizer:
         """The tokens for the links of a principal; for None, those of the links that all callers share."""
         if self.is_per_principal and principal is None:
-            # The link that all callers share goes without anybody's login: its store never has a grant.
+            # The link that all callers share goes without a login: its store never has a grant.
             return Authorizer(
                 GrantKey(self._name), self.flow, MemoryStore(), self._spawn, self._metrics, clock=self._clock
             )

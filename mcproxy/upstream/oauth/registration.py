@@ -150,7 +150,7 @@ def read(answer: bytes, server: ServerMetadata, redirect_uri: str) -> ClientIden
 
 
 def _method(server: ServerMetadata, *, has_secret: bool, has_key: bool) -> str:
-    """How to authenticate where nobody said: RFC 8414 has `client_secret_basic` for a server that says nothing."""
+    """How to authenticate where it is not configured: RFC 8414 has `client_secret_basic` where metadata say nothing."""
     supported = server.token_endpoint_auth_methods_supported
     if has_key:
         return ASSERTION

@@ -203,7 +203,7 @@ class FileStore:
 
 
 def _grant_id(key: GrantKey) -> str:
-    """The key as one text, unambiguous whatever the names in it."""
+    """The key as one text, unambiguous for any names in it."""
     return msgspec.json.encode(key).decode()
 
 

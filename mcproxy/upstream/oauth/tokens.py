@@ -177,7 +177,7 @@ def _assertion(client: ClientIdentity, server: ServerMetadata, now: float) -> st
 
 
 def _algorithm(pem: str) -> str:
-    """What a private key signs with, where nobody said."""
+    """The algorithm of a private key, where none is configured."""
     match load_pem_private_key(pem.encode(), None):
         case ec.EllipticCurvePrivateKey(key_size=384):
             return "ES384"

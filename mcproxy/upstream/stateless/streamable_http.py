@@ -154,7 +154,7 @@ async def _probed(posts: _Posts, timeout: float) -> ServerIdentity:
 
 
 async def _first_answer(posts: _Posts, response: HttpResponse) -> Response | ErrorResponse:
-    """The answer to the probe, whatever the status (R76). Raises Older, PeerGone or Rejected."""
+    """The answer to the probe, with any status (R76). Raises Older, PeerGone or Rejected."""
     answers: list[Response | ErrorResponse] = []
 
     def receive(data: bytes) -> bool:

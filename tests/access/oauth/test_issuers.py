@@ -83,7 +83,7 @@ async def test_many_that_need_the_keys_at_once_are_one_fetch() -> None:
     assert len(web.asked) == 1
 
 
-async def test_who_hangs_up_ends_nobody_elses_wait() -> None:
+async def test_a_caller_that_hangs_up_ends_no_others_wait() -> None:
     web = Web({JWKS: jwks(pair())}, gate=anyio.Event())
     with anyio.fail_after(GUARD):
         async with key_set(web) as keys, anyio.create_task_group() as callers:

@@ -73,7 +73,7 @@ async def refused(check: Bench, token: str) -> str:
 
 
 @pytest.mark.parametrize("algorithm", ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "EdDSA"])
-async def test_a_token_signed_with_a_key_of_its_issuer_says_who_calls(algorithm: str) -> None:
+async def test_a_token_signed_with_a_key_of_its_issuer_names_the_caller(algorithm: str) -> None:
     key = pair(algorithm, algorithm)
     async with tokens(keys=(pair(), key)) as check:
         principal = await check(signed(key, scope="read write", roles=["dev"]))

@@ -89,7 +89,7 @@ async def test_the_same_fields_with_another_method_or_target_are_another_request
                     assert int((await connection.receive()).split()[1]) == status
 
 
-async def test_r57_a_preflight_is_answered_before_anybody_asks_who_is_there() -> None:
+async def test_r57_a_preflight_is_answered_before_authentication() -> None:
     async def nobody(request: server.Request) -> Principal:
         raise AssertionError
 
@@ -262,7 +262,7 @@ async def test_a_compressed_body_is_refused_with_what_would_do() -> None:
 
 
 @pytest.mark.parametrize("accept", ["application/json", "text/event-stream"])
-async def test_r8_r23_a_client_that_takes_nothing_is_disconnected_and_nobody_else_notices(accept: str) -> None:
+async def test_r8_r23_a_client_that_takes_nothing_is_disconnected_and_no_other_notices(accept: str) -> None:
     with anyio.fail_after(GUARD):
         async with (
             served(proxy=quick(write_timeout=0.2)) as gateway,

@@ -80,7 +80,7 @@ async def test_r41_every_method_of_every_endpoint_says_where_the_metadata_is() -
         assert gateway.gateway.calls == []
 
 
-async def test_nobody_learns_which_endpoints_there_are_before_saying_who_asks() -> None:
+async def test_endpoints_are_hidden_from_unauthenticated_callers() -> None:
     async with protected() as (gateway, issuer, client):
         answers = []
         for name in ("up", "unknown"):
@@ -227,7 +227,7 @@ async def test_a_redirect_of_the_keys_is_not_followed() -> None:
             assert response.status == 503
 
 
-async def test_nobody_unknown_has_a_body_read() -> None:
+async def test_no_body_of_an_unauthenticated_caller_is_read() -> None:
     sent = anyio.Event()
 
     async def endless() -> AsyncIterator[bytes]:
@@ -253,7 +253,7 @@ async def test_r57_a_preflight_needs_no_key() -> None:
             assert "WWW-Authenticate" in response.headers["Access-Control-Expose-Headers"]
 
 
-async def test_keys_alone_send_nobody_to_an_authorization_server() -> None:
+async def test_keys_alone_send_no_client_to_an_authorization_server() -> None:
     async with served(authentication=KEYS) as gateway, client_of(gateway) as client:
         async with client.post(initialize()) as response:
             assert response.status == 401
@@ -273,7 +273,7 @@ async def test_r44_what_is_shown_is_in_no_answer_and_no_log(secret: str, capfd: 
     assert "s3ntinel" not in "".join(capfd.readouterr())
 
 
-async def test_r42_a_reload_that_takes_authentication_out_lets_nobody_in_from_outside() -> None:
+async def test_r42_a_reload_that_takes_authentication_out_admits_no_caller_from_outside() -> None:
     async with served(authentication=KEYS) as gateway, client_of(gateway) as client:
         gateway.identity.reconfigure(Authentication())
         gateway.reconfigure(gateway.context.proxy.model_copy(update={"host": "0.0.0.0"}))

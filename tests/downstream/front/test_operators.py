@@ -66,7 +66,7 @@ async def looks(client: Client, **headers: str) -> tuple[int, str]:
         return response.status, await response.text()
 
 
-async def test_where_nobody_is_asked_everybody_on_loopback_may() -> None:
+async def test_without_authentication_every_caller_on_loopback_may() -> None:
     async with page(settings(open_to_all=True)) as client:
         assert await looks(client) == (200, "anonymous")
 
@@ -82,14 +82,14 @@ async def test_the_policy_may_give_the_role() -> None:
         assert await looks(client, Authorization=basic("mcp_rosa")) == (200, "rosa")
 
 
-async def test_who_lacks_the_role_may_not() -> None:
+async def test_a_caller_without_the_role_may_not() -> None:
     async with page(settings()) as client:
         status, text = await looks(client, Authorization=basic("mcp_paul"))
     assert (status, "admin.role" in text) == (403, True)
 
 
 @pytest.mark.parametrize("shown", [None, "Basic !", "Basic ", basic(""), basic("mcp_wrong"), "Bearer mcp_wrong"])
-async def test_who_shows_nothing_good_is_asked_for_a_password(shown: str | None) -> None:
+async def test_a_request_without_good_credentials_is_asked_for_a_password(shown: str | None) -> None:
     async with page(settings()) as client:
         headers = {} if shown is None else {"Authorization": shown}
         async with client.get("/ui", headers=headers) as response:

@@ -169,7 +169,7 @@ async def test_r9_a_call_that_outlasts_the_grace_is_answered_that_its_outcome_is
             await client.ended.wait()
 
 
-async def test_it_ends_when_nobody_reads_its_output() -> None:
+async def test_it_ends_when_its_output_is_not_read() -> None:
     with anyio.fail_after(GUARD):
         async with piped(proxy=quick(write_timeout=0.05)) as client:
             await client.open()

@@ -65,7 +65,7 @@ async def test_older_tls_than_the_minimum_is_not_spoken(
                 assert accepted
 
 
-async def test_a_clients_certificate_is_who_asks(tmp_path: Path) -> None:
+async def test_a_clients_certificate_names_the_caller(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     context = tls.context(settings(tmp_path, authority, client_ca=authority.file))
     with anyio.fail_after(GUARD):
@@ -78,7 +78,9 @@ async def test_a_clients_certificate_is_who_asks(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("shown", ["nothing", "a stranger's"])
-async def test_where_certificates_are_required_nobody_connects_without_a_good_one(tmp_path: Path, shown: str) -> None:
+async def test_where_certificates_are_required_no_client_connects_without_a_good_one(
+    tmp_path: Path, shown: str
+) -> None:
     authority, stranger = Authority(tmp_path), Authority(tmp_path, "stranger")
     files = stranger.issue("forged", "sensor-7") if shown != "nothing" else None
     context = tls.context(settings(tmp_path, authority, client_ca=authority.file))
@@ -89,7 +91,7 @@ async def test_where_certificates_are_required_nobody_connects_without_a_good_on
             assert gateway.gateway.calls == []
 
 
-async def test_where_certificates_are_optional_who_shows_none_is_nobody(tmp_path: Path) -> None:
+async def test_where_certificates_are_optional_a_client_without_one_has_no_principal(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     context = tls.context(settings(tmp_path, authority, client_ca=authority.file, client_certificate="optional"))
     with anyio.fail_after(GUARD):
@@ -118,7 +120,7 @@ async def test_new_connections_get_the_certificate_that_is_in_the_files_now(tmp_
 
 
 @pytest.mark.parametrize("broken", ["certificate", "key"])
-async def test_a_certificate_that_does_not_fit_takes_nobodys_place(tmp_path: Path, broken: str) -> None:
+async def test_a_certificate_that_does_not_fit_takes_no_place(tmp_path: Path, broken: str) -> None:
     authority = Authority(tmp_path)
     given = settings(tmp_path, authority)
     context = tls.context(given)

@@ -86,7 +86,7 @@ async def test_r39_an_id_is_good_for_its_principal_and_endpoint_alone() -> None:
             s.find(session.id, endpoint="up")
 
 
-async def test_r39_an_id_that_its_owner_has_used_is_good_for_nobody_else() -> None:
+async def test_r39_an_id_that_its_owner_has_used_is_good_for_no_other() -> None:
     async with store() as s:
         session = s.open()
         s.find(session.id)
@@ -127,7 +127,7 @@ async def test_r54_idle_sessions_go_and_busy_ones_stay() -> None:
         calling.finish(1)
 
 
-async def test_r56_an_expired_session_is_opened_again_for_who_comes_back() -> None:
+async def test_r56_an_expired_session_is_opened_again_for_its_client() -> None:
     async with store(session_idle=10) as s:
         old = s.open()
         s.clock.now += 11
@@ -148,7 +148,7 @@ async def test_r56_an_ended_session_is_not() -> None:
         assert s.gateway.left == [session]
 
 
-async def test_r56_an_ended_session_stays_so_however_many_come_and_go_whose_ids_nobody_saw() -> None:
+async def test_r56_an_ended_session_stays_so_however_many_unseen_ones_come_and_go() -> None:
     async with store(max_sessions=3) as s:
         ended = s.open()
         s.sessions.end(ended)
@@ -211,7 +211,7 @@ async def test_notices_are_filtered_by_level_as_it_is_when_they_come() -> None:
         ]
 
 
-async def test_r23_signals_to_who_does_not_listen_are_bounded() -> None:
+async def test_r23_signals_to_a_client_that_does_not_listen_are_bounded() -> None:
     async with store(max_queued_messages=10) as s:
         session = s.open()
         for number in range(1000):

@@ -58,7 +58,7 @@ def test_r23_notices_are_bounded_in_bytes_and_the_oldest_give_way() -> None:
     assert 3_000_000 < sum(len(params["data"]) for params in told) <= 4 * 1024 * 1024
 
 
-def test_a_notice_of_any_size_reaches_who_listens() -> None:
+def test_a_notice_of_any_size_reaches_its_listeners() -> None:
     changes = PendingChanges(LimitSettings())
     changes.note(Notice("notifications/message", {"data": raw("x" * 5_000_000)}))
     (notification,) = taken(changes)

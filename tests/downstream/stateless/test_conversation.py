@@ -164,7 +164,7 @@ async def test_a_client_that_says_the_same_again_is_the_same_caller() -> None:
 
 
 @pytest.mark.parametrize("change", ["principal", "scopes", "endpoint", "transport", "capabilities"])
-async def test_whoever_differs_in_anything_is_another_caller(change: str) -> None:
+async def test_a_difference_in_anything_makes_another_caller(change: str) -> None:
     one = Principal("a", scopes=frozenset({"x"}))
     who = {"principal": Principal("b"), "scopes": replace(one, scopes=frozenset())}.get(change, one)
     endpoint = "up" if change == "endpoint" else ""
@@ -248,7 +248,7 @@ async def test_a_client_that_says_other_things_with_the_same_head_is_another_cal
 
 
 @pytest.mark.parametrize("change", ["principal", "scopes", "endpoint"])
-async def test_the_same_words_with_the_head_of_somebody_else_are_another_caller(change: str) -> None:
+async def test_the_same_body_with_the_head_of_another_is_another_caller(change: str) -> None:
     ann = Principal("ann", scopes=frozenset({"x"}))
     who = {"principal": Principal("bob"), "scopes": replace(ann, scopes=frozenset())}.get(change, ann)
     endpoint = "up" if change == "endpoint" else ""

@@ -283,7 +283,7 @@ async def test_r62_a_stream_begins_where_a_notification_comes_first() -> None:
             assert result["result"]["resultType"] == "complete"
 
 
-async def test_r24_who_asks_for_no_progress_and_no_log_gets_an_answer_alone() -> None:
+async def test_r24_a_request_for_no_progress_and_no_log_gets_an_answer_alone() -> None:
     async with served(answering(chatty)) as gateway, modern_client_of(gateway) as client:
         assert (await client.result(request(1, "tools/call", TOOL)))["content"] == []
 
@@ -333,7 +333,7 @@ async def test_r55_any_accept_is_served_in_a_form_that_it_admits(accept: str, fo
         client.judge.received(got)
 
 
-async def test_r55_who_takes_json_alone_gets_the_answer_alone_however_late() -> None:
+async def test_r55_a_client_that_takes_json_alone_gets_the_answer_alone_however_late() -> None:
     async def late(call: Call) -> Outcome:
         await chatty(call)
         with anyio.move_on_after(0.05):

@@ -304,7 +304,7 @@ async def test_r54_too_many_streams_are_refused_and_room_is_made_by_leaving() ->
                 await events.message()
 
 
-async def test_who_takes_json_alone_cannot_listen() -> None:
+async def test_a_client_that_takes_json_alone_cannot_listen() -> None:
     async with (
         served() as gateway,
         modern_client_of(gateway) as client,

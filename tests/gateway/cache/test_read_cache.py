@@ -235,7 +235,7 @@ async def test_r37_concurrent_reads_are_one_read_upstream() -> None:
         assert w.metric("mcproxy_cache_reads_total", answer="miss") == 1
 
 
-async def test_r37_if_the_one_who_leads_is_cancelled_the_others_do_not_suffer() -> None:
+async def test_r37_if_the_first_caller_is_cancelled_the_others_do_not_suffer() -> None:
     async with world(Server(slow=True)) as w:
         leader, follower = w.begin(read(A)), w.begin(read(A))
         await settled()
@@ -247,7 +247,7 @@ async def test_r37_if_the_one_who_leads_is_cancelled_the_others_do_not_suffer() 
         assert w.server.reads == 1
 
 
-async def test_r25_when_nobody_waits_any_more_the_read_upstream_is_cancelled() -> None:
+async def test_r25_when_the_last_waiter_leaves_the_read_upstream_is_cancelled() -> None:
     async with world(Server(slow=True, hints=PUBLIC)) as w:
         pending = [w.begin(read(A)) for _ in range(3)]
         await settled()
@@ -352,7 +352,7 @@ async def test_a_read_that_asks_its_client_lets_the_others_go_their_own_way() ->
         assert await all_done(*pending) == ["0 for alice"] * 2
 
 
-async def test_a_request_for_input_is_for_the_one_who_led_alone() -> None:
+async def test_a_request_for_input_is_for_the_first_caller_alone() -> None:
     async with world(Server(slow=True)) as w:
         pending = [w.begin(read(A)) for _ in range(2)]
         await settled()
@@ -363,7 +363,7 @@ async def test_a_request_for_input_is_for_the_one_who_led_alone() -> None:
         assert await all_done(pending[1]) == ["0 for alice"]
 
 
-async def test_progress_goes_to_all_who_wait_and_log_messages_to_the_one_who_led() -> None:
+async def test_progress_goes_to_all_waiters_and_log_messages_to_the_first_caller() -> None:
     async with world(Server(slow=True)) as w:
         readers = [Reader(), Reader(), Reader()]
         pending = [w.begin(read(A, each)) for each in readers]
@@ -511,7 +511,7 @@ async def test_a_call_of_a_tool_forgets_nothing_where_it_is_not_configured() -> 
 
 
 @pytest.mark.parametrize("cause", ["updated", "list_changed", "lost", "tool"])
-async def test_r35_a_fetch_under_way_is_answered_but_not_kept_and_nobody_joins_it_any_more(cause: str) -> None:
+async def test_r35_a_fetch_under_way_is_answered_but_not_kept_and_not_joined_any_more(cause: str) -> None:
     async with world(Server(hints=PUBLIC, slow=True), invalidate_on_tool_calls=True) as w:
         before = [w.begin(read(A)), w.begin(read(A))]
         await settled()

@@ -357,7 +357,7 @@ async def test_r58_urls_to_visit_first_are_a_request_for_input() -> None:
     assert world.parked == 0
 
 
-async def test_r58_who_cannot_visit_urls_is_told_what_it_takes() -> None:
+async def test_r58_a_client_that_cannot_visit_urls_is_told_what_it_takes() -> None:
     async with bridged(connecting) as world:
         refusal = error(await world.call(capabilities={"elicitation": {}}))
     assert refusal.code == MISSING_CLIENT_CAPABILITY
@@ -366,7 +366,7 @@ async def test_r58_who_cannot_visit_urls_is_told_what_it_takes() -> None:
 
 
 @pytest.mark.parametrize("action", ["decline", "cancel"])
-async def test_r58_who_does_not_want_to_visit_is_not_asked_again(action: str) -> None:
+async def test_r58_a_client_that_declined_a_visit_is_not_asked_again(action: str) -> None:
     async with bridged(Tool(lambda call: _given(TO_VISIT))) as world:
         assert await world.call(inputResponses={"1": {"action": action}}) is TO_VISIT
 

@@ -179,7 +179,7 @@ async def test_the_client_learns_at_its_retry_why_the_upstream_ended_its_call() 
         assert "its call is over" in refusal(await world.retry(paused, answers_to(paused)))
 
 
-async def test_an_outcome_that_nobody_fetches_is_forgotten() -> None:
+async def test_an_outcome_that_is_never_fetched_is_forgotten() -> None:
     ending = anyio.Event()
 
     async def script(call: Call) -> Outcome:
@@ -198,7 +198,7 @@ async def test_an_outcome_that_nobody_fetches_is_forgotten() -> None:
         assert world.parked == 0
 
 
-async def test_a_gateway_that_stops_says_so_to_whoever_waits() -> None:
+async def test_a_gateway_that_stops_says_so_to_waiting_callers() -> None:
     tool = Tool(asking(roots()))
     async with bridged(tool) as world:
         paused = await world.asked()
@@ -264,9 +264,7 @@ async def _retry(world: World, paused: InputRequired) -> None:
         ({"max_parked_per_principal": 2}, "ada"),
     ],
 )
-async def test_where_there_is_no_room_the_newcomer_fails_and_nobody_else(
-    limits: dict[str, object], newcomer: str
-) -> None:
+async def test_where_there_is_no_room_the_newcomer_alone_fails(limits: dict[str, object], newcomer: str) -> None:
     tool = Tool(asking(roots(), elicitation()))
     async with bridged(tool, **limits) as world:
         parked = [await world.asked(), await world.asked()]

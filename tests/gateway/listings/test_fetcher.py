@@ -55,7 +55,7 @@ async def test_r1_a_late_arrival_fires_list_changed() -> None:
         assert h.names(Kind.TOOLS) == ["a__x", "b__y"]
 
 
-async def test_r19_a_list_that_did_not_change_is_told_to_nobody() -> None:
+async def test_r19_a_list_that_did_not_change_is_not_announced() -> None:
     async with house(offering("a", "x")) as h:
         await h.ready()
         listener = h.listener()
@@ -75,7 +75,7 @@ async def test_r19_a_change_is_told_to_those_alone_who_see_it() -> None:
         assert only_b.changes == []
 
 
-async def test_r19_a_change_of_what_is_filtered_away_is_told_to_nobody() -> None:
+async def test_r19_a_change_of_what_is_filtered_away_is_not_announced() -> None:
     async with house(offering("a", "x"), options={"a": {"tools": {"exclude": ["z*"]}}}) as h:
         await h.ready()
         listener = h.listener()
@@ -116,7 +116,7 @@ async def test_r19_what_an_upstream_would_have_told_of_is_fetched_when_it_is_hea
         assert (up.count("tools/list"), up.count("prompts/list")) == (2, 1)
 
 
-async def test_r19_serving_a_list_fetches_nothing_and_tells_nobody() -> None:
+async def test_r19_serving_a_list_fetches_and_announces_nothing() -> None:
     async with house(offering("a", "x")) as h:
         await h.ready()
         listener = h.listener()
@@ -260,7 +260,7 @@ async def test_a_list_waits_until_the_first_attempt_is_over_and_its_lists_are_kn
     assert found == ["a__x"]
 
 
-async def test_a_list_does_not_wait_for_who_is_known_to_be_away() -> None:
+async def test_a_list_does_not_wait_for_an_upstream_that_is_known_to_be_away() -> None:
     async with house(offering("a", "x"), offering("down", "y"), list_wait=60) as h:
         h["down"].disconnect()
         h["a"].connect()
@@ -274,7 +274,7 @@ async def test_a_list_does_not_wait_for_one_that_fails() -> None:
         assert await h.listed(Kind.TOOLS) == []
 
 
-async def test_r1_discover_waits_for_nobody() -> None:
+async def test_r1_discover_waits_for_no_upstream() -> None:
     async with house(offering("a", "x"), list_wait=60) as h:
         assert h["a"].state is LinkState.CONNECTING
         await h.call("server/discover")
@@ -343,7 +343,7 @@ async def test_a_list_of_a_session_waits_for_its_own_link() -> None:
         assert await h.listed(Kind.TOOLS, listener=h.listener(session="s1")) == ["own__x"]
 
 
-async def test_who_leaves_releases_its_own_links_and_nothing_of_them_is_kept() -> None:
+async def test_a_session_that_leaves_releases_its_own_links_and_nothing_of_them_is_kept() -> None:
     own = offering("own", "x")
     async with house(own, offering("other"), options=OWN_LINKS) as h:
         await h.ready()
@@ -452,7 +452,7 @@ async def test_a_list_that_is_over_is_served_as_it_is_where_its_upstream_would_s
         assert h["a"].count("tools/list") == 1
 
 
-async def test_a_list_without_any_time_is_not_fetched_for_each_who_asks() -> None:
+async def test_a_list_without_any_time_is_not_fetched_for_each_request() -> None:
     async with house(lasting(0)) as h:
         await h.ready()
         for _ in range(5):
@@ -463,7 +463,7 @@ async def test_a_list_without_any_time_is_not_fetched_for_each_who_asks() -> Non
         assert h["a"].count("tools/list") == 2
 
 
-async def test_many_who_ask_for_a_list_that_is_over_are_one_fetch() -> None:
+async def test_many_requests_for_a_list_that_is_over_are_one_fetch() -> None:
     async with house(lasting(60)) as h:
         await h.ready()
         h.clock.now += 60
@@ -494,7 +494,7 @@ async def test_a_list_that_is_over_and_cannot_be_fetched_is_served_and_not_asked
         assert h["a"].count("tools/list") == 2
 
 
-async def test_a_list_is_polled_where_its_upstream_tells_no_changes_and_who_sees_one_hears_of_it() -> None:
+async def test_a_list_is_polled_where_its_upstream_tells_no_changes_and_clients_that_see_one_are_told() -> None:
     async with house(offering("a", "x"), offering("b", "y"), options={"a": {"list_poll": 100}}) as h:
         await h.ready()
         await h.sleeper.slept(1)

@@ -135,7 +135,7 @@ async def test_r63_a_respelled_subscription_is_the_listed_resources_and_heard_as
         assert listener.changes == [ResourceUpdated("a+http://ex.com/")] * 2
 
 
-async def test_an_update_of_a_sub_resource_reaches_who_watches_what_holds_it() -> None:
+async def test_an_update_of_a_sub_resource_reaches_watchers_of_what_holds_it() -> None:
     async with house(watchable()) as h:
         await h.ready()
         folder, file = h.listener(), h.listener()
@@ -162,7 +162,7 @@ async def test_a_refusal_reaches_the_client_and_nothing_is_kept() -> None:
         assert h["a"].count(UNSUBSCRIBE) == 0
 
 
-async def test_two_who_subscribe_at_once_share_one_request_and_its_refusal() -> None:
+async def test_two_subscribers_at_once_share_one_request_and_its_refusal() -> None:
     async with house(watchable()) as h:
         await h.ready()
         h["a"].answers[SUBSCRIBE] = lambda call: failed("no")
@@ -246,7 +246,7 @@ async def test_r21_everything_is_subscribed_anew_and_told_once_when_an_upstream_
         assert len(listener.changes) == 1
 
 
-async def test_who_unsubscribes_just_as_an_upstream_is_heard_again_leaves_nothing_subscribed() -> None:
+async def test_unsubscribing_just_as_an_upstream_is_heard_again_leaves_nothing_subscribed() -> None:
     async with house(watchable()) as h:
         await h.ready()
         listener = h.listener()
@@ -377,7 +377,7 @@ async def test_r54_a_principal_holds_so_many_subscriptions_in_all_its_sessions_a
             assert decoded(await subscribe(h, one, uri)) == {}
 
 
-async def test_who_cannot_hear_or_has_left_subscribes_to_nothing() -> None:
+async def test_a_client_that_cannot_hear_or_has_left_subscribes_to_nothing() -> None:
     async with house(watchable()) as h:
         await h.ready()
         assert error(await h.call(SUBSCRIBE, uri="a+file:///x")).code == -32600
@@ -483,7 +483,7 @@ async def test_an_update_means_the_resource_itself_else_its_other_spellings_else
     assert meant(watchers, "http://hostess/a") == set()
 
 
-async def test_an_update_of_what_has_too_long_a_name_reaches_who_watches_what_holds_it() -> None:
+async def test_an_update_of_what_has_too_long_a_name_reaches_watchers_of_what_holds_it() -> None:
     async with house(watchable()) as h:
         await h.ready()
         listener = h.listener()
@@ -492,7 +492,7 @@ async def test_an_update_of_what_has_too_long_a_name_reaches_who_watches_what_ho
         assert listener.changes == [ResourceUpdated("a+file:///dir")]
 
 
-async def test_r1_a_storm_of_updates_that_nobody_watches_costs_little_however_much_is_watched() -> None:
+async def test_r1_a_storm_of_unwatched_updates_costs_little_however_much_is_watched() -> None:
     watchers = watching(*(f"file:///{number}" for number in range(10_000)))
     begun = time.process_time()
     for number in range(200):

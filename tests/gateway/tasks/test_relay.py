@@ -298,7 +298,7 @@ async def ids(h: House, listener: FakeListener | None = None, **params: object) 
     return [task["taskId"] for task in tasks]
 
 
-async def test_the_list_holds_the_callers_tasks_of_all_upstreams_and_nobody_elses() -> None:
+async def test_the_list_holds_the_callers_tasks_of_all_upstreams_and_no_others() -> None:
     no_list = core("c", requests={"tools": {"call": {}}})
     async with house(core("a"), core("b"), no_list) as h:
         await h.ready()
@@ -311,7 +311,7 @@ async def test_the_list_holds_the_callers_tasks_of_all_upstreams_and_nobody_else
         assert no_list.count("tasks/list") == 0
 
 
-async def test_who_is_known_by_name_finds_its_tasks_in_each_of_its_sessions() -> None:
+async def test_an_authenticated_caller_finds_its_tasks_in_each_of_its_sessions() -> None:
     async with house(core()) as h:
         await h.ready()
         caller = Caller(Principal("ann"), LATEST_HANDSHAKE)
@@ -384,7 +384,7 @@ async def test_what_is_asked_while_it_is_waited_for_says_nothing_of_the_task() -
     assert up.answered == {"action": "accept", "_meta": related("1")}
 
 
-async def test_r25_who_stops_waiting_cancels_the_task() -> None:
+async def test_r25_a_caller_that_stops_waiting_cancels_the_task() -> None:
     async with house(core(support="required")) as h:
         await h.ready()
         up = h["a"]
@@ -413,7 +413,7 @@ async def test_a_tool_without_tasks_cannot_be_called_as_one_and_who_has_none_is_
         assert sent(plain, "tools/call") == {"name": "quick"}
 
 
-async def test_who_has_no_tasks_has_no_methods_about_them() -> None:
+async def test_a_server_without_tasks_has_no_methods_about_them() -> None:
     async with house(core()) as h:
         await h.ready()
         id = await create(h)
@@ -557,7 +557,7 @@ async def test_an_upstream_that_refuses_to_tell_leaves_nothing_agreed() -> None:
         assert heard(listener) == []
 
 
-async def test_who_has_no_stream_listens_for_nothing() -> None:
+async def test_a_client_without_a_stream_listens_for_nothing() -> None:
     async with house(announcing()) as h:
         await h.ready()
         named = {"taskIds": [await made(h)]}
@@ -579,7 +579,7 @@ names = st.text(min_size=1, max_size=8)
 
 
 @given(own=st.text(), owner=st.none() | st.just("s"), names=st.tuples(names, names), tampered=st.integers(0))
-def test_an_id_opens_for_whom_it_was_sealed_and_for_nobody_else(
+def test_an_id_opens_for_the_caller_that_it_was_sealed_for_and_for_no_other(
     own: str, owner: str | None, names: tuple[str, str], tampered: int
 ) -> None:
     connection = "session" if owner else "shared"

@@ -260,7 +260,7 @@ async def test_r25_cancelling_an_exchange_closes_its_connection() -> None:
     assert (bench.transport.ended, bench.lost) == ("aborted", 1)
 
 
-async def test_r25_who_is_cancelled_once_all_has_come_ends_no_exchange_of_another() -> None:
+async def test_r25_a_request_cancelled_once_all_has_come_ends_no_exchange_of_another() -> None:
     bench, answers = Bench(), list[bytes]()
 
     async def ask() -> None:
@@ -304,7 +304,7 @@ async def test_an_answer_that_is_released_early_and_does_not_end_is_given_up() -
     assert (bench.freed, bench.lost, bench.transport.ended) == (0, 1, "aborted")
 
 
-async def test_r23_a_body_that_nobody_takes_makes_its_server_wait() -> None:
+async def test_r23_a_body_that_is_not_taken_makes_its_server_wait() -> None:
     bench = Bench()
     answer = await bench.answer(b"HTTP/1.1 200 OK\r\nContent-Length: 10000000\r\n\r\n", b"x" * MAX_UNREAD)
     assert bench.transport.reading
@@ -314,7 +314,7 @@ async def test_r23_a_body_that_nobody_takes_makes_its_server_wait() -> None:
     assert bench.transport.reading
 
 
-async def test_r23_a_connection_is_free_when_all_has_come_and_reads_on_whatever_nobody_took_of_it() -> None:
+async def test_r23_a_connection_is_free_when_all_has_come_and_reads_on_even_if_its_body_was_not_taken() -> None:
     bench = Bench()
     size = 2 * MAX_UNREAD
     answer = await bench.answer(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % size, b"x" * (size - 1))

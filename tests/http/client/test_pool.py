@@ -205,7 +205,7 @@ async def _fails(pool: Pool, url: URL) -> None:
         await ask(pool, url)
 
 
-async def test_nobody_there_is_told_as_the_system_tells_it() -> None:
+async def test_a_refused_connection_is_reported_in_the_systems_words() -> None:
     async with serving(Server(answering)) as url:
         pass
     with closing(Pool(5, 10)) as pool, pytest.raises(ConnectFailed) as unreached:

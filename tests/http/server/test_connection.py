@@ -78,7 +78,7 @@ async def test_a_body_in_chunks_is_put_together_and_its_trailers_are_no_headers(
     assert seen == ["", ""]
 
 
-async def test_a_client_that_waits_for_an_invitation_gets_one_once_somebody_reads() -> None:
+async def test_a_client_that_waits_for_an_invitation_gets_one_once_its_body_is_read() -> None:
     request = post(b"body", b"Expect: 100-continue")
     async with visiting() as visitor:
         await visitor.say(request[:-4])
@@ -158,7 +158,7 @@ async def test_r8_a_connection_on_which_too_many_requests_wait_is_ended() -> Non
         assert 0 < answers.count(b"GET /x ") <= MAX_WAITING + 1
 
 
-async def test_r8_what_nobody_reads_yet_is_not_taken_without_end() -> None:
+async def test_r8_an_unread_body_is_not_taken_without_end() -> None:
     much = 50 * 1024 * 1024
     go_on = anyio.Event()
     sent = 0
@@ -401,7 +401,7 @@ async def test_a_connection_whose_stream_went_on_without_its_handler_serves_agai
             assert await visitor.chunk() == b""
 
 
-async def test_what_waited_for_the_end_of_a_stream_is_not_served_in_the_name_of_who_ended_it() -> None:
+async def test_what_waited_for_the_end_of_a_stream_is_not_served_as_the_caller_that_ended_it() -> None:
     begun: list[http.Chunks] = []
     names: list[str] = []
 

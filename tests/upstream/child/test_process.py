@@ -202,7 +202,7 @@ async def test_r16_junk_is_skipped_and_counted() -> None:
         assert it.count("mcproxy_upstream_junk_total", upstream="kid") == 2
 
 
-async def test_r1_a_child_that_never_stops_babbling_slows_nobody_else_down() -> None:
+async def test_r1_a_child_that_never_stops_babbling_slows_no_other_down() -> None:
     async with running(child()) as it, running(child()) as other:
         await other.upstream(tool("echo"))
         assert value(await it.upstream(tool("babble"))) == "blah"
@@ -390,7 +390,7 @@ async def test_r11_nothing_of_its_session_is_left_after_a_sigkill_of_the_reaper(
         await gone(kin)
 
 
-async def test_a_child_that_stops_reading_is_given_up_and_blocks_nobody_else() -> None:
+async def test_a_child_that_stops_reading_is_given_up_and_blocks_no_other() -> None:
     spec = child(timeouts=UpstreamTimeouts(connect=GUARD, idle=2, total=GUARD, shutdown=0.2))
     async with running(spec, delays=lambda _: 3600) as it, running(child()) as other:
         assert value(await it.upstream(tool("stop reading"))) == "bye"
@@ -419,7 +419,7 @@ async def test_what_a_child_announces_is_published() -> None:
     assert changes[2].method == "notifications/odd"
 
 
-async def test_r26_what_may_be_of_a_call_reaches_nobody_else() -> None:
+async def test_r26_what_may_be_of_a_call_reaches_no_other_client() -> None:
     one, two = FakeClient(), FakeClient()
     odd = {"method": "notifications/odd", "params": {"a": 1}}
     async with running(child()) as it:
@@ -519,7 +519,7 @@ async def test_a_question_of_no_known_method_is_unknown() -> None:
     assert reply["error"]["code"] == -32601
 
 
-async def test_a_ping_is_answered_whoever_is_there() -> None:
+async def test_a_ping_of_an_upstream_is_answered_without_its_client() -> None:
     async with running(child()) as it:
         reply = value(await it.upstream(tool("ask", {"key": "q", "method": "ping"})))
     assert reply["result"] == {}

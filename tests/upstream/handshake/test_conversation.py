@@ -73,7 +73,7 @@ async def wired(session: SessionOwner | None = None, **timeouts: float) -> Async
             yield wire
 
 
-async def test_r26_a_question_of_a_task_goes_to_who_waits_for_its_result_on_whatever_stream_it_comes() -> None:
+async def test_r26_a_question_of_a_task_goes_to_the_client_that_waits_for_its_result_on_any_stream() -> None:
     """tasks, Input Required Status: clients "SHOULD expect messages to be delivered on any SSE stream"."""
     owner, other = answering({"action": "decline"}), FakeClient()
     async with wired() as wire, anyio.create_task_group() as tasks:
@@ -91,7 +91,7 @@ async def test_r26_a_question_of_a_task_goes_to_who_waits_for_its_result_on_what
             wire.says(id=id, result={})
 
 
-async def test_r26_a_question_of_a_task_whose_result_nobody_waits_for_is_refused() -> None:
+async def test_r26_a_question_of_a_task_whose_result_is_not_awaited_is_refused() -> None:
     other = FakeClient()
     async with wired() as wire, anyio.create_task_group() as tasks:
         tasks.start_soon(wire.conversation, tool("busy", client=other))
@@ -112,7 +112,7 @@ async def test_the_state_of_a_task_is_published_by_its_id() -> None:
         assert (changed.id, changed.method, decoded(raw(changed.params))) == ("1", "notifications/tasks/status", STATUS)
 
 
-async def test_r46_who_waits_for_the_result_of_a_task_outlasts_the_idle_time() -> None:
+async def test_r46_a_wait_for_the_result_of_a_task_outlasts_the_idle_time() -> None:
     async with wired(idle=0.01) as wire, anyio.create_task_group() as tasks:
         outcomes: list[object] = []
 

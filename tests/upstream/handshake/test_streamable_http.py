@@ -340,7 +340,7 @@ async def test_r25_cancelling_closes_the_stream_and_tells_the_server_which() -> 
     assert cancelled["params"]["requestId"] == call["id"]
 
 
-async def test_r26_a_question_on_a_calls_own_stream_goes_to_its_client_whoever_else_calls() -> None:
+async def test_r26_a_question_on_a_calls_own_stream_goes_to_its_client_among_other_callers() -> None:
     async def ask(server: FakeStreamable, http: web.Request, message: Message) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await response.prepare(http)

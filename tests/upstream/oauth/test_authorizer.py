@@ -82,7 +82,7 @@ async def sent(here: Running) -> str:
     return token.access
 
 
-async def test_before_the_server_has_asked_nothing_is_sent_and_nobody_is_asked() -> None:
+async def test_before_the_server_has_asked_nothing_is_sent_and_no_client_is_asked() -> None:
     async with running(ITSELF) as here:
         assert await here.it.credential() is None
         assert here.server.token_requests == []
@@ -147,7 +147,7 @@ async def test_r65_a_caller_that_is_cancelled_loses_no_grant() -> None:
         assert stored.token.refresh == "refresh-token-2"
 
 
-async def test_r65_while_the_authorization_server_is_out_a_valid_token_serves_and_nobody_asks_on_and_on() -> None:
+async def test_r65_while_the_authorization_server_is_out_a_valid_token_serves_and_requests_are_spaced() -> None:
     async with running(PERSON, life=100) as here:
         await here.log_in()
         here.now += 80

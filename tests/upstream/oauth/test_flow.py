@@ -194,7 +194,7 @@ async def test_a_login_by_code_that_is_denied_stores_nothing() -> None:
     assert store.all() == []
 
 
-async def test_a_published_document_is_who_the_gateway_is_where_the_server_takes_such() -> None:
+async def test_a_published_document_identifies_the_gateway_where_the_server_takes_such() -> None:
     url = "https://gateway.example/oauth/client.json"
     async with authorization(takes_documents=True) as server:
         it = flow(server, MemoryStore())

@@ -57,7 +57,7 @@ def test_what_one_process_sealed_another_opens_with_the_key_of_the_keyring(tmp_p
     assert "refresh" not in str(keyring.held), "what is stored stays in the file"
 
 
-def test_without_the_keyring_the_file_opens_to_nobody(tmp_path: Path) -> None:
+def test_without_the_keyring_the_file_does_not_open(tmp_path: Path) -> None:
     store(tmp_path, FakeKeyring()).save(GRANT)
     with pytest.raises(StoreFailed, match="under another key"):
         FileStore(tmp_path / "grants", SECRET).load(GrantKey("up"))

@@ -117,7 +117,7 @@ async def test_r67_a_login_that_ran_out_takes_no_link_down_and_so_no_tool_away()
         assert len(server.resource_requests) == asked + 1, "one request told that the login ran out"
 
 
-async def test_r44_a_token_that_the_server_quotes_reaches_nobody() -> None:
+async def test_r44_a_token_that_the_server_quotes_reaches_no_client() -> None:
     async with authorization(quotes_token=True) as server, linked(server, MemoryStore(), ITSELF) as upstream:
         message = failure(await upstream(tool("any"))).error.message
     assert "access-token" not in message

@@ -54,7 +54,7 @@ def test_the_browser_is_sent_with_pkce_state_and_resource() -> None:
     assert 43 <= len(login.verifier) <= 128
 
 
-def test_who_wants_to_stay_logged_in_asks_for_consent() -> None:
+def test_a_login_that_is_to_last_asks_for_consent() -> None:
     asked = parse_qs(urlsplit(authorization_url(begun(scopes=("offline_access",)), SERVER)).query)
     assert asked["prompt"] == ["consent"]
 

@@ -99,7 +99,7 @@ def test_a_registration_says_of_what_kind_the_application_is(redirect: str, kind
     assert "refresh_token" in str(wanted["grant_types"])
 
 
-def test_a_server_that_registers_nobody_is_told_of_with_the_redirect_to_register() -> None:
+def test_a_server_without_registration_is_reported_with_the_redirect_to_register() -> None:
     with pytest.raises(CannotRegister, match=r"oauth\.client\.id") as failed:
         request(server(), WEB, ())
     assert WEB in str(failed.value)

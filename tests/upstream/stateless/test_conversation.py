@@ -474,7 +474,7 @@ async def test_tasks_of_another_revision_are_not_declared() -> None:
     assert new == extensions
 
 
-async def test_changes_are_listened_to_as_who_knows_tasks_where_the_server_does() -> None:
+async def test_the_listen_stream_declares_tasks_where_the_server_does() -> None:
     tasks: dict[str, object] = {"extensions": {"io.modelcontextprotocol/tasks": {}}}
     server = FakeStateless(capabilities={**EVERYTHING, **tasks})
     async with linked(server) as it:

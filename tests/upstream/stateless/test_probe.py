@@ -40,7 +40,7 @@ def test_a_server_that_says_no_name_is_no_less_stateless() -> None:
     assert identity(answered(supportedVersions=["2026-07-28"], capabilities={})).info is None
 
 
-def test_the_question_declares_no_capability_for_nobody_could_be_asked() -> None:
+def test_the_probe_declares_no_capability_since_no_client_could_be_asked() -> None:
     meta = decoded(QUESTION.params["_meta"])
     assert meta["io.modelcontextprotocol/clientCapabilities"] == {}
     assert meta["io.modelcontextprotocol/clientInfo"]["name"] == "mcproxy"

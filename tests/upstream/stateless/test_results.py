@@ -75,7 +75,7 @@ def test_an_unknown_type_of_result_passes_only_where_an_extension_is_shared() ->
     assert passed == Complete(first_level({"resultType": "odd", "value": "1"}))
 
 
-def test_a_task_answers_only_who_shares_the_extension_of_tasks_and_only_what_may_become_one() -> None:
+def test_a_task_answers_only_clients_with_the_extension_of_tasks_and_only_what_may_become_one() -> None:
     task = {"resultType": "task", "taskId": "1"}
     assert read({EXTENSION}, **task) == Complete(first_level(task))
     with pytest.raises(Malformed, match="task"):
