@@ -167,6 +167,11 @@ class App:
         missing = [s.name for s in self.statuses() if s.name in required and s.state not in SERVING]
         return [f"waiting for {name}" for name in sorted(missing)]
 
+    @property
+    def actions(self) -> Actions:
+        """What operators may do."""
+        return Actions(lambda: self.fleet.upstreams, self.audit.note)
+
     def facts(self) -> dict[str, object]:
         """The process and what it serves, as JSON values (see `admin.control`)."""
         return {
@@ -293,7 +298,7 @@ async def _status_page(app: App, reloading: Reloading | None) -> AsyncIterator[s
     known = frozenset if reloading is None else lambda: reloading.secrets
     pages = Pages(app, figures, known, token=secrets.token_urlsafe())
     operators = Operators(app.context, app.identity, lambda: app.settings)
-    page = StatusPage(pages, app.feed, operators)
+    page = StatusPage(pages, app.feed, operators, app.actions)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(figures.run)
         async with served(admin.host, admin.port, page.routes(), app.reports(), operators.check_host) as url:
@@ -353,9 +358,8 @@ async def _controlled(app: App, reloading: Reloading | None) -> AsyncIterator[No
     if reloading is None or not app.settings.admin.socket:
         yield
         return
-    actions = Actions(lambda: app.fleet.upstreams)
     with control_socket.bound(reloading.path) as listener:
-        async with control.served(listener, control.routes(app, actions)):
+        async with control.served(listener, control.routes(app, app.actions)):
             yield
 
 

@@ -20,6 +20,7 @@ import structlog
 
 from mcproxy.access.grant_records import GrantRecord
 from mcproxy.access.journal import Journal
+from mcproxy.access.operator_records import OperatorRecord
 from mcproxy.access.records import AuditRecord, Lines, Record
 from mcproxy.access.refusals import RefusedCredentials
 from mcproxy.call.errors import McpError, Reason
@@ -105,7 +106,7 @@ class AuditLog:
             return
         self._enqueue(record)
 
-    def note(self, record: RefusedCredentials | GrantRecord) -> None:
+    def note(self, record: RefusedCredentials | GrantRecord | OperatorRecord) -> None:
         """A record that belongs to no call. Never blocks: where there is no room it is lost, and takes no call's."""
         if not self.on:
             return

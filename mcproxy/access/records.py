@@ -1,4 +1,4 @@
-"""Audit records: what is kept of a call, of refused credentials or of a login at an upstream, and its line of JSON.
+"""Audit records: what is kept of a call, refused credentials, a login at an upstream or an operator; its line of JSON.
 
 Writes no file. A line holds no secret (requirement R44): arguments are hashed, or shown without values whose name or
 look is that of a secret; URIs lose their user and the values of their query. A line is ASCII, and no text of a peer can
@@ -21,6 +21,7 @@ import re2
 from msgspec import Raw
 
 from mcproxy.access.grant_records import GrantRecord
+from mcproxy.access.operator_records import OperatorRecord
 from mcproxy.access.refusals import RefusedCredentials
 from mcproxy.call.calls import Call, CallSubject, Decision, Failed, Outcome
 from mcproxy.call.identity import Caller
@@ -62,6 +63,9 @@ REFUSED: Final = "credentials refused"
 """The `event` of a record that is of no call."""
 OAUTH: Final = "oauth"
 """How the `event` of a record begins that is of a login at an upstream."""
+
+OPERATOR: Final = "operator"
+"""How the `event` of a record begins that is of what an operator did."""
 
 _FRACTIONS: Final = tuple(f".{thousandth:03}+00:00" for thousandth in range(1000))
 """Ends of a time, by its milliseconds."""
@@ -105,7 +109,7 @@ class Record(msgspec.Struct, frozen=True):
     arguments: Raw | None = None
 
 
-AuditRecord = Record | RefusedCredentials | GrantRecord
+AuditRecord = Record | RefusedCredentials | GrantRecord | OperatorRecord
 
 
 class Digests:
@@ -228,6 +232,15 @@ class _OfGrant(msgspec.Struct, omit_defaults=True, kw_only=True):
     why: str | None = None
 
 
+class _OfOperator(msgspec.Struct, kw_only=True):
+    """What is written of what an operator did."""
+
+    time: str
+    event: str
+    principal: str
+    subject: str
+
+
 class Lines:
     """Encodes records as lines. What many records have in common, caller and subject, is encoded once and remembered.
 
@@ -247,6 +260,8 @@ class Lines:
                 return b"{%b}\n" % _members(self._of_refusal(record))
             case GrantRecord():
                 return b"{%b}\n" % _members(self._of_grant(record))
+            case OperatorRecord():
+                return b"{%b}\n" % _members(self._of_operator(record))
             case Record():
                 return self._of_call(record)
 
@@ -296,6 +311,14 @@ class Lines:
             why=None if record.why is None else self._clean(record.why),
         )
 
+    def _of_operator(self, record: OperatorRecord) -> _OfOperator:
+        return _OfOperator(
+            time=_moment(record.at),
+            event=f"{OPERATOR} {record.action}",
+            principal=self._clean(record.principal),
+            subject=self._clean(record.subject),
+        )
+
     def _of_caller(
         self, name: str, roles: frozenset[str], session: str | None, client: bytes, version: str, endpoint: str
     ) -> bytes:
@@ -322,7 +345,7 @@ class Lines:
         )
 
 
-def _members(part: _Own | _Who | _What | _Refused | _OfGrant) -> bytes:
+def _members(part: _Own | _Who | _What | _Refused | _OfGrant | _OfOperator) -> bytes:
     """The members of its JSON, in nothing but what is printed as it is."""
     try:
         data = _encoder.encode(part)

@@ -1,15 +1,17 @@
-"""What operators do to a gateway that runs: restart or retry an upstream, change the log level. Each is logged.
+"""What operators do to a gateway that runs: restart or retry an upstream, change the log level.
 
-The same for buttons on the status page and for commands. Authenticates nobody.
+Each is logged and audited; the same for buttons on the status page and for commands. Authenticates nobody.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
 import structlog
 
+from mcproxy.access.operator_records import OperatorRecord, RecordAction
 from mcproxy.telemetry import logs
 
 log = structlog.get_logger()
@@ -32,10 +34,17 @@ class NoSuchUpstream(Exception):
 
 
 class Actions:
-    """`upstreams` returns those that run, by name."""
+    """`upstreams` returns those that run, by name; `record` keeps who did what, and `clock` says when."""
 
-    def __init__(self, upstreams: Callable[[], Mapping[str, Restartable]]) -> None:
+    def __init__(
+        self,
+        upstreams: Callable[[], Mapping[str, Restartable]],
+        record: RecordAction,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
         self._upstreams = upstreams
+        self._record = record
+        self._clock = clock
 
     def restart(self, name: str, by: str) -> None:
         """Raises NoSuchUpstream."""
@@ -62,3 +71,4 @@ class Actions:
 
     def _note(self, by: str, action: str, subject: str) -> None:
         log.warning("operator action", action=action, subject=subject, by=by)
+        self._record(OperatorRecord(self._clock(), by, action, subject))

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
+from urllib.parse import quote
 
 import msgspec
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -120,6 +121,7 @@ class Pages:
         loader = PackageLoader("mcproxy.admin")
         self._templates = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True)
         self._templates.filters |= {"seconds": _seconds, "bytes": _bytes, "share": _share, "client": _client}
+        self._templates.filters["segment"] = _segment
 
     def fleet(self) -> str:
         cards = self._cards()
@@ -133,6 +135,7 @@ class Pages:
         view, metrics = self.gateway.catalogue(), self.gateway.metrics
         return self._page(
             "upstream",
+            token=self.token,
             card=card,
             items=[item for item in self._items() if item.shown.upstream == name],
             renamed=[one for one in view.renamed if one.upstream == name],
@@ -255,6 +258,11 @@ def _client(info: bytes | None) -> str:
     """Name and version of a client, from its `clientInfo`."""
     found = _decoded(info) if info else {}
     return f"{found.get('name', '')} {found.get('version', '')}".strip()[:100] or "–"
+
+
+def _segment(text: str) -> str:
+    """A name as one segment of a path: it may hold a slash."""
+    return quote(text, safe="")
 
 
 def _seconds(value: float | None) -> str:

@@ -10,12 +10,14 @@ from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass, field
 from importlib import resources
 from typing import Final
+from urllib.parse import quote
 
 import anyio
 from aiohttp import web
 from msgspec import Raw
 
 from mcproxy import __version__
+from mcproxy.admin.actions import Actions, NoSuchUpstream
 from mcproxy.admin.live_feed import Feed
 from mcproxy.admin.pages import CatalogueRow, Pages, TryResult
 from mcproxy.admin.tool_form import InvalidInput, arguments
@@ -80,6 +82,7 @@ class StatusPage:
     pages: Pages
     feed: Feed
     admit: Admit
+    actions: Actions
     admitted_for: float = 1.0
     """Seconds after which the live feed asks again whether its reader may still watch."""
 
@@ -89,6 +92,8 @@ class StatusPage:
             web.get("/ui", self._fleet),
             web.get("/ui/", self._home),
             web.get("/ui/servers/{name}", self._upstream),
+            web.post("/ui/servers/{name}/restart", self._restart),
+            web.post("/ui/servers/{name}/retry", self._retry),
             web.get("/ui/catalogue", self._catalogue),
             web.get("/ui/catalogue/{noun}", self._entry),
             web.post("/ui/catalogue/{noun}", self._try),
@@ -110,6 +115,29 @@ class StatusPage:
         await self.admit(request)
         return self._found(self.pages.upstream(request.match_info["name"]))
 
+    async def _restart(self, request: web.Request) -> web.Response:
+        return await self._act(request, self.actions.restart)
+
+    async def _retry(self, request: web.Request) -> web.Response:
+        return await self._act(request, self.actions.retry)
+
+    async def _act(self, request: web.Request, act: Callable[[str, str], None]) -> web.Response:
+        principal = await self.admit(request)
+        await self._form(request)
+        name = request.match_info["name"]
+        try:
+            act(name, principal.name)
+        except NoSuchUpstream:
+            return self._found(None)
+        raise web.HTTPSeeOther(f"/ui/servers/{quote(name, safe='')}")
+
+    async def _form(self, request: web.Request) -> dict[str, str]:
+        """The fields of a form of ours. Raises web.HTTPForbidden: a page of another origin cannot read the token."""
+        form = {name: value for name, value in (await request.post()).items() if isinstance(value, str)}
+        if form.get("token") != self.pages.token:
+            raise web.HTTPForbidden(text="the form is from another site, or from before a restart: reload the page\n")
+        return form
+
     async def _catalogue(self, request: web.Request) -> web.Response:
         await self.admit(request)
         return _html(self.pages.catalogue(request.query.get("q", "")[:200], request.query.get("kind", "")))
@@ -120,10 +148,7 @@ class StatusPage:
 
     async def _try(self, request: web.Request) -> web.Response:
         principal = await self.admit(request)
-        form = {name: value for name, value in (await request.post()).items() if isinstance(value, str)}
-        if form.get("token") != self.pages.token:
-            # A page of another origin can submit a form here, and cannot read the token.
-            raise web.HTTPForbidden(text="the form is from another site, or from before a restart: reload the page\n")
+        form = await self._form(request)
         # Prefixed, so that a parameter may have any name, `token` too.
         filled = {name.removeprefix(PARAMETER): value for name, value in form.items() if name.startswith(PARAMETER)}
         noun, key = request.match_info["noun"], request.query.get("key", "")

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from mcproxy.access.operator_records import OperatorRecord
 from mcproxy.admin.actions import Actions, NoSuchUpstream
 from mcproxy.telemetry import logs
 
@@ -23,20 +24,22 @@ class FakeUpstream:
 
 def test_an_upstream_is_restarted_and_retried_by_name() -> None:
     one, other = FakeUpstream(), FakeUpstream()
-    actions = Actions(lambda: {"one": one, "other": other})
+    recorded: list[OperatorRecord] = []
+    actions = Actions(lambda: {"one": one, "other": other}, recorded.append, lambda: 5.0)
     actions.restart("one", "me")
     actions.retry("one", "me")
+    assert recorded == [OperatorRecord(5.0, "me", "restart", "one"), OperatorRecord(5.0, "me", "retry", "one")]
     assert (one.done, other.done) == (["restart", "retry"], [])
 
 
 def test_an_upstream_that_does_not_run_is_refused_with_the_names_of_those_that_do() -> None:
-    actions = Actions(lambda: {"one": FakeUpstream(), "other": FakeUpstream()})
+    actions = Actions(lambda: {"one": FakeUpstream(), "other": FakeUpstream()}, lambda _: None)
     with pytest.raises(NoSuchUpstream, match="'on' runs here; there are one, other"):
         actions.restart("on", "me")
 
 
 def test_the_log_level_is_changed_or_refused() -> None:
-    actions = Actions(dict)
+    actions = Actions(dict, lambda _: None)
     before = logs.is_verbose()
     try:
         actions.set_log_level("debug", "me")

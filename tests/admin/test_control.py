@@ -39,7 +39,7 @@ async def asked(folder: Path, gateway: FakeGateway) -> AsyncIterator[aiohttp.Cli
         listener.bind(path)
         listener.listen()
         async with (
-            served(listener, routes(gateway, Actions(lambda: {"a/b": gateway.upstream}))),
+            served(listener, routes(gateway, Actions(lambda: {"a/b": gateway.upstream}, lambda _: None))),
             aiohttp.ClientSession("http://gateway", connector=aiohttp.UnixConnector(path)) as client,
         ):
             yield client

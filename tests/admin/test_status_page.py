@@ -12,6 +12,8 @@ import pytest
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
+from mcproxy.access.operator_records import OperatorRecord
+from mcproxy.admin.actions import Actions
 from mcproxy.admin.health import reports
 from mcproxy.admin.listener import served
 from mcproxy.admin.live_feed import Feed
@@ -29,6 +31,7 @@ from mcproxy.protocol.jsonrpc import ErrorObject, first_level, raw
 from mcproxy.protocol.methods import Kind
 from mcproxy.settings import Settings
 from mcproxy.telemetry.metrics import Metrics
+from tests.admin.test_actions import FakeUpstream
 
 pytestmark = pytest.mark.anyio
 
@@ -58,6 +61,8 @@ class FakeGateway:
     )
     metrics: Metrics = field(default_factory=lambda: Metrics(CollectorRegistry()))
     calls: list[Call] = field(default_factory=list)
+    upstream: FakeUpstream = field(default_factory=FakeUpstream)
+    recorded: list[OperatorRecord] = field(default_factory=list)
     outcome: Outcome = field(
         default_factory=lambda: Complete(first_level({"content": [{"type": "text", "text": HOSTILE}]}))
     )
@@ -122,6 +127,7 @@ async def site(
         Pages(gateway, CallStatistics(gateway.metrics), frozenset, TOKEN),
         feed,
         admit or admit_principal,
+        Actions(lambda: {"odd": gateway.upstream}, gateway.recorded.append, lambda: 5.0),
         admitted_for=0,
     )
     async with served("127.0.0.1", 0, page.routes()) as url, aiohttp.ClientSession() as http:
@@ -295,3 +301,26 @@ async def test_a_parameter_may_have_the_name_of_a_field_of_ours(name: str) -> No
         (call,) = ui.gateway.calls
     assert status == 200
     assert bytes(call.params["arguments"]) == f'{{"{name}":"mine"}}'.encode()
+
+
+async def test_a_button_restarts_a_server_and_says_who_did_it() -> None:
+    async with site(Principal("ops")) as page:
+        _, text = await page.get("/ui/servers/odd")
+        assert 'formaction="/ui/servers/odd/restart"' in text
+        status, text = await page.post("/ui/servers/odd/restart", token=TOKEN)
+        assert (status, "odd" in text) == (200, True), "back at the page of the server"
+        await page.post("/ui/servers/odd/retry", token=TOKEN)
+        assert page.gateway.upstream.done == ["restart", "retry"]
+        assert page.gateway.recorded == [
+            OperatorRecord(5.0, "ops", "restart", "odd"),
+            OperatorRecord(5.0, "ops", "retry", "odd"),
+        ]
+
+
+async def test_r42_a_button_of_another_site_does_nothing() -> None:
+    async with site() as page:
+        assert (await page.post("/ui/servers/odd/restart"))[0] == 403
+        assert (await page.post("/ui/servers/odd/restart", token="guessed"))[0] == 403
+        assert (await page.get("/ui/servers/odd/restart"))[0] == 405, "a link cannot do it"
+        assert (await page.post("/ui/servers/none/restart", token=TOKEN))[0] == 404
+        assert page.gateway.upstream.done == []

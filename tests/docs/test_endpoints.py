@@ -8,6 +8,7 @@ from typing import Any, cast
 import pytest
 
 from mcproxy.access.identity import Identity
+from mcproxy.admin.actions import Actions
 from mcproxy.admin.health import reports
 from mcproxy.admin.status_page import StatusPage
 from mcproxy.downstream.front import client_document, oauth_metadata
@@ -48,5 +49,5 @@ async def test_every_route_for_operators_is_documented() -> None:
 
 
 def test_every_route_of_the_status_page_is_documented() -> None:
-    routes = StatusPage(UNUSED, UNUSED, UNUSED).routes()
+    routes = StatusPage(UNUSED, UNUSED, UNUSED, Actions(dict, lambda _: None)).routes()
     assert documented("The status page") == {(route.method, route.path) for route in routes}
