@@ -96,6 +96,10 @@ class App:
     """The base URL that clients are served at, over HTTP."""
     status_page: str | None = None
     """The URL of the status page, where there is one."""
+    reload: Callable[[], None] | None = None
+    """Has the configuration read again, once it is watched."""
+    hear_reload: Callable[[Difference], None] | None = None
+    """Is told of each reload that was applied."""
     stopping: bool = False
     """True once it was told to stop: it serves on, and is not ready for more traffic."""
 
@@ -119,7 +123,14 @@ class App:
         if changed - {"upstreams"} or forwarded != self.context.forwarded:
             self.context.reconfigure(self.settings.proxy, forwarded)
         self._renew_certificate()
+        if self.hear_reload is not None:
+            self.hear_reload(difference)
         return difference
+
+    def ask_reload(self) -> None:
+        """Has the configuration read again, if it may change while the gateway runs."""
+        if self.reload is not None:
+            self.reload()
 
     def _renew_certificate(self) -> None:
         """Reads the certificate anew: most reloads are for one that was replaced in its place."""
@@ -221,13 +232,13 @@ async def running(
         identity = Identity(settings.access.authentication, tasks.start_soon, refusals=refusals)
         app = App(settings, metrics, context, gateway, fleet, identity, audit, feed, rotation)
         with _scraped(metrics, UpstreamCollector(app.statuses), ListSizeCollector(app.views)):
-            async with _companion(app) as app.companion:
+            async with _companion(app, sinks) as app.companion:
                 yield app
         tasks.cancel_scope.cancel()
 
 
 @asynccontextmanager
-async def _companion(app: App) -> AsyncIterator[Companion]:
+async def _companion(app: App, sinks: list[EventSink]) -> AsyncIterator[Companion]:
     """What takes part in serving HTTP: the other replicas, where there are any."""
     if app.settings.cluster.redis is None:
         yield listener.alone
@@ -235,7 +246,9 @@ async def _companion(app: App) -> AsyncIterator[Companion]:
     # What it imports is an extra.
     from mcproxy.cluster.replica import joined
 
-    async with joined(lambda: app.settings, app.context, app.gateway.subscriptions, app.identity) as replica:
+    async with joined(lambda: app.settings, app.context, app.gateway, app.identity, app.ask_reload) as replica:
+        sinks.append(replica.on_event)
+        app.hear_reload = replica.reloaded
         yield replica
 
 
@@ -266,6 +279,7 @@ async def serve_http(
         tell(f"{systemd.READY}\nSTATUS=serving {url}")
 
     identify = Authenticator(app.context, app.identity)
+    app.reload = None if reloading is None else reloading.ask
     app.tls = tls.context(app.settings.proxy.tls)
     app.identity.prepare()
     async with (

@@ -155,8 +155,8 @@ _Account = tuple[str, frozenset[str], str, str | None]
 class Limits:
     """`now` is steady, in seconds; `utc` is the Unix time."""
 
-    def __init__(self, rates: RateLimits, ledger: Ledger | None = None) -> None:
-        self._ledger = ledger
+    def __init__(self, rates: RateLimits) -> None:
+        self._ledger: Ledger | None = None
         self._counts: OrderedDict[CounterKey, _Count] = OrderedDict()
         """In the order of their last use."""
         self._apart: dict[CounterKey, _Count] = {}
@@ -177,6 +177,10 @@ class Limits:
 
     def __bool__(self) -> bool:
         return bool(self._rules)
+
+    def share(self, ledger: Ledger) -> None:
+        """Shares all counts with other processes from now on; to be said once, before the first call."""
+        self._ledger = ledger
 
     @property
     def is_shared(self) -> bool:

@@ -66,7 +66,9 @@ class SessionRecords:
         on_loss: Literal["reopen", "404"],
         tasks: TaskGroup,
         metrics: Metrics,
+        tell_ended: Callable[[str], None],
     ) -> None:
+        self._tell_ended = tell_ended
         self._store = store
         self._sealer = sealer
         self._uris = uris
@@ -91,6 +93,7 @@ class SessionRecords:
 
     def end(self, key: str) -> None:
         self._note(key, None)
+        self._tell_ended(key)
         self._tasks.start_soon(self._save, key)
 
     def is_lost(self, key: str) -> bool:
@@ -175,7 +178,7 @@ class SessionRecords:
         except StoreUnavailable:
             self._metrics.cluster_store_failures.inc()
             return False
-        if self._unsaved.get(key) is listener:
+        if key in self._unsaved and self._unsaved[key] is listener:
             del self._unsaved[key]
         return True
 

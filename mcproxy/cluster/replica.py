@@ -16,12 +16,17 @@ from anyio.abc import TaskGroup
 
 from mcproxy import __version__
 from mcproxy.access.identity import Identified, Identity
+from mcproxy.access.reservations import Ledger
 from mcproxy.call.calls import Call, Outcome
 from mcproxy.call.clients import Listener
 from mcproxy.call.identity import ForwardedCredentials, Principal
+from mcproxy.call.upstreams import UpstreamEvent
 from mcproxy.cluster.envelope import Envelopes
+from mcproxy.cluster.events import ClusterEvents, SessionEnded, StaleAccess, StaleReads
 from mcproxy.cluster.forwarding import Forwarding
 from mcproxy.cluster.hop import Hops
+from mcproxy.cluster.invalidation import Invalidation, Memories
+from mcproxy.cluster.ledger import SharedLedger
 from mcproxy.cluster.listener import InternalListener
 from mcproxy.cluster.members import HEARTBEATS, Member, Members
 from mcproxy.cluster.records import SessionRecords
@@ -35,19 +40,31 @@ from mcproxy.downstream.io.request_head import HeadHandler, RequestHead, read_he
 from mcproxy.downstream.io.responses import Refusal, refused
 from mcproxy.http import server as http
 from mcproxy.settings import ClusterTls, Settings
+from mcproxy.settings.differences import Difference
 
 LINGER: Final = 1.5
 """Heartbeats for which a replica that shuts down still answers the others, when its own clients have gone."""
 
 
-class SharedGateway(Protocol):
-    """What a replica needs of the gateway (`gateway.subscriptions.resources`)."""
+class SharedSubscriptions(Protocol):
+    """What a replica needs of the subscriptions of clients (`gateway.subscriptions.resources`)."""
 
     def uris(self, listener: Listener) -> Sequence[str]:
         """The resources that a listener watches, in its own names."""
 
     def subscribe(self, call: Call) -> Awaitable[Outcome]:
         """Raises McpError."""
+
+
+class SharedGateway(Memories, Protocol):
+    """What a replica needs of the gateway (`gateway.gateway.Gateway`)."""
+
+    @property
+    def subscriptions(self) -> SharedSubscriptions: ...
+
+    def share_limits(self, ledger: Ledger) -> None: ...
+
+    def tell_writes(self, tell: Callable[[str], None]) -> None: ...
 
 
 class Replica:
@@ -58,10 +75,11 @@ class Replica:
         settings: Callable[[], Settings],
         store: Store,
         context: TransportContext,
-        subscriptions: SharedGateway,
+        gateway: SharedGateway,
         identity: Identity,
         tasks: TaskGroup,
         hops: Hops,
+        reload: Callable[[], None],
     ) -> None:
         sealer, metrics, cluster = context.sealer, context.metrics, settings().cluster
         self._settings = settings
@@ -73,16 +91,20 @@ class Replica:
         self._hops = hops
         self._described: tuple[Settings, Member] | None = None
         self.members = Members(store, sealer, self._describe, cluster.member_ttl, metrics, self._give_back)
+        self._ledger = SharedLedger(store, sealer.label, self._live)
+        invalidation = Invalidation(gateway, self._judge_again, reload, self._forget_session)
+        self._events = ClusterEvents(store, sealer, invalidation, metrics)
         self._records = SessionRecords(
             store,
             sealer,
-            subscriptions.uris,
-            subscriptions.subscribe,
+            gateway.subscriptions.uris,
+            gateway.subscriptions.subscribe,
             self._end_session,
             lambda: context.proxy.limits.session_lifetime,
             cluster.on_loss,
             tasks,
             metrics,
+            lambda key: self._events.tell(SessionEnded(key)),
         )
         envelopes = Envelopes(sealer)
         self._forwarding = Forwarding(
@@ -97,6 +119,17 @@ class Replica:
         self._listener = InternalListener(envelopes, self._serve, lambda: context.proxy)
         context.subscribers = self._records
         context.handler = self._records.recorded(context.handler)
+        gateway.share_limits(self._ledger)
+        gateway.tell_writes(lambda upstream: self._events.tell(StaleReads(upstream)))
+
+    def on_event(self, event: UpstreamEvent) -> None:
+        """Takes note of what happened upstream. Never blocks."""
+        self._events.on_event(event)
+
+    def reloaded(self, difference: Difference) -> None:
+        """Another configuration is in force. Never blocks."""
+        if difference.access:
+            self._events.tell(StaleAccess())
 
     # downstream.front.app.Companion
 
@@ -117,6 +150,8 @@ class Replica:
             await self.members.announce()
             tasks.start_soon(self.members.run)
             tasks.start_soon(self._records.run, cluster.member_ttl / HEARTBEATS)
+            tasks.start_soon(self._events.run)
+            tasks.start_soon(self._ledger.run)
             try:
                 yield
             finally:
@@ -183,6 +218,16 @@ class Replica:
         if label == self._context.sealer.label:
             self._forwarding.doubt()
 
+    def _live(self) -> list[str]:
+        return [member.label for member in self.members.all()]
+
+    def _judge_again(self) -> None:
+        self._context.reconfigure(self._context.proxy, self._context.forwarded)
+
+    def _forget_session(self, key: str) -> None:
+        if self._app is not None:
+            self._app.sessions.forget(key)
+
     def _end_session(self, listener: Listener) -> None:
         assert self._app is not None
         if isinstance(listener, Session):
@@ -191,14 +236,21 @@ class Replica:
 
 @asynccontextmanager
 async def joined(
-    settings: Callable[[], Settings], context: TransportContext, subscriptions: SharedGateway, identity: Identity
+    settings: Callable[[], Settings],
+    context: TransportContext,
+    gateway: SharedGateway,
+    identity: Identity,
+    reload: Callable[[], None],
 ) -> AsyncIterator[Replica]:
-    """A replica of the cluster that `settings` name, which joins once it serves HTTP. Raises OSError."""
+    """A replica of the cluster that `settings` name, which joins once it serves HTTP. Raises OSError.
+
+    `reload` has the configuration read again.
+    """
     cluster = settings().cluster
     assert cluster.redis is not None
     async with connected(cluster.redis, cluster.timeout) as store, anyio.create_task_group() as tasks:
         with closing(Hops(context.metrics, _client_tls(cluster.tls))) as hops:
-            yield Replica(settings, store, context, subscriptions, identity, tasks, hops)
+            yield Replica(settings, store, context, gateway, identity, tasks, hops, reload)
         tasks.cancel_scope.cancel()
 
 

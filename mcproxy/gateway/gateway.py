@@ -6,7 +6,7 @@ Everything here is wiring. What happens to a call is in `pipeline` and `routing`
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
 import anyio
@@ -74,7 +74,6 @@ class Gateway:
         audit: AuditLog | None = None,
         traces: Traces | None = None,
         login_pages: LoginPages | None = None,
-        ledger: Ledger | None = None,
     ) -> None:
         self._metrics = metrics
         self._sealer = sealer
@@ -83,7 +82,7 @@ class Gateway:
         self._traces = traces
         self._supervised = dict(upstreams)
         self.audit = audit or AuditLog(settings.access.audit, metrics)
-        self._limits = Limits(settings.access.limits, ledger)
+        self._limits = Limits(settings.access.limits)
         self._catalogue = catalogue = Catalogue(*rules_of(settings))
         self._task_ids = task_ids = TaskIds(catalogue, sealer)
         self._task_registry = TaskRegistry(settings.proxy.limits.max_tasks_per_session)
@@ -184,6 +183,28 @@ class Gateway:
         kind = type(event.change) if isinstance(event, UpstreamChanged) else type(event)
         for tell in self._hearers.get(kind, ()):
             tell(event)
+
+    def share_limits(self, ledger: Ledger) -> None:
+        """Shares the counts of limits with other processes; to be said once, before the first call."""
+        self._limits.share(ledger)
+        self._handler = self._built(self._settings)
+
+    def take_note(self, change: UpstreamChanged) -> None:
+        """Goes by a change that another process heard of: what is remembered is made anew. Tells clients nothing.
+
+        A subscription's changes are told by the upstream over this process's own links.
+        """
+        for component in (self._cache, self._fetcher):
+            if type(change.change) in component.heeds:
+                component.on_event(change)
+
+    def forget_reads(self, upstream: str | None = None) -> None:
+        """Forgets what was read of an upstream, or of all."""
+        self._cache.forget(upstream)
+
+    def tell_writes(self, tell: Callable[[str], None]) -> None:
+        """Has `tell` hear of each upstream whose resources a call may have changed."""
+        self._cache.on_write = tell
 
     @property
     def audience(self) -> Audience:

@@ -339,6 +339,12 @@ class Metrics:
         self.cluster_store_failures = Counter(
             "mcproxy_cluster_store_failures", "Operations of the shared store that failed.", registry=r
         )
+        self.cluster_events = Counter(
+            "mcproxy_cluster_events",
+            "Events told to other replicas, heard of them, and gaps: events that were missed.",
+            ("what",),
+            registry=r,
+        )
         self.audit_records = Counter("mcproxy_audit_records", "Audit records written.", registry=r)
         self.audit_lost = Counter("mcproxy_audit_lost", "Audit records lost.", registry=r)
         self.audit_failing = Gauge(

@@ -47,11 +47,12 @@ async def cluster(
     *,
     size: int = 3,
     more: Json | None = None,
+    access: Json | None = None,
     ends_well: bool = True,
     **proxy: object,
 ) -> AsyncIterator[Cluster]:
     """Replicas that know each other, behind nginx."""
-    settings = replica_settings(upstreams, redis, more, **proxy)
+    settings = {**replica_settings(upstreams, redis, more, **proxy), "access": access or {}}
     async with AsyncExitStack() as stack:
         replicas = [
             await stack.enter_async_context(replica(folder / f"replica{number}", settings, ends_well=ends_well))

@@ -6,8 +6,9 @@ The numbers are exact, or have the bound that the documentation gives: one chunk
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import anyio
 import pytest
@@ -20,6 +21,9 @@ from mcproxy.cluster.store.protocol import Argument, Script, ScriptResult, Store
 from mcproxy.cluster.store.redis_store import connected
 from mcproxy.settings.access.limits import RateLimits
 from tests.cluster.conftest import RedisServer
+from tests.cluster.replicas import cluster
+from tests.fakes.clients.raw import RawClient, over_http
+from tests.system.running import PYTHON, ROOT
 
 pytestmark = pytest.mark.anyio
 
@@ -77,7 +81,9 @@ async def replicas(
 
 def replica(store: Store, name: str, live: Callable[[], Sequence[str]], **rule: object) -> Replica:
     ledger = SharedLedger(store, name, live, anyio.current_time)
-    return Replica(Limits(RateLimits.model_validate({"rules": {"rule": rule}}), ledger), ledger)
+    limits = Limits(RateLimits.model_validate({"rules": {"rule": rule}}))
+    limits.share(ledger)
+    return Replica(limits, ledger)
 
 
 async def alternating(replicas: Sequence[Replica], calls: int, utc: float = NOON) -> int:
@@ -304,3 +310,44 @@ async def test_a_redis_that_lost_its_counts_is_told_them_again(redis_server: Red
         for each in three:
             await each.settled()
         assert 90 <= count + await alternating(three, 300) <= 150 + 3 * 3
+
+
+# Three gateways behind nginx, as their users run them.
+
+
+async def through_nginx(folder: Path, redis: str, rule: dict[str, object], calls: int) -> int:
+    """How many of so many calls get in that nginx deals out to three gateways."""
+    server = {"command": PYTHON, "args": ["-I", "-S", PID], "era": "legacy"}
+    access = {"limits": {"rules": {"rule": {**rule, "tools": ["who"]}}}}
+    async with cluster(folder, {"a": server}, redis, access=access) as three, AsyncExitStack() as stack:
+        admitted: list[bool] = []
+
+        async def call(client: RawClient) -> None:
+            admitted.extend(["result" in await client.call("a__who") for _ in range(calls // CLIENTS)])
+
+        clients = [await stack.enter_async_context(over_http(f"{three.url}/mcp")) for _ in range(CLIENTS)]
+        for client in clients:
+            await client.initialize()
+        async with anyio.create_task_group() as tasks:
+            for client in clients:
+                tasks.start_soon(call, client)
+        assert len(admitted) == calls
+        return sum(admitted)
+
+
+CLIENTS = 6
+PID = str(ROOT / "tests" / "fakes" / "servers" / "pid.py")
+
+
+async def test_three_gateways_admit_1000_of_an_exact_daily_quota_of_1000(
+    redis_server: RedisServer, tmp_path: Path
+) -> None:
+    await redis_server.start()
+    assert await through_nginx(tmp_path, redis_server.url, {"daily": 1000, "exact": True}, 1200) == 1000
+
+
+async def test_three_gateways_admit_1000_of_a_leased_quota_and_a_chunk_each_at_most(
+    redis_server: RedisServer, tmp_path: Path
+) -> None:
+    await redis_server.start()
+    assert 1000 - 3 <= await through_nginx(tmp_path, redis_server.url, {"daily": 1000}, 1200) <= 1000 + 3 * 10

@@ -24,6 +24,7 @@ from mcproxy.protocol.jsonrpc import parse_text, raw
 from mcproxy.protocol.methods import METHODS, SET_LEVEL, SUBSCRIBE, UNSUBSCRIBE
 from mcproxy.sealing import Sealer
 from mcproxy.telemetry.metrics import Metrics
+from tests.timeouts import GUARD
 
 pytestmark = pytest.mark.anyio
 
@@ -71,6 +72,8 @@ class Replica:
     watched: dict[object, list[str]] = field(default_factory=dict)
     refuses: bool = False
     ended: list[object] = field(default_factory=list)
+    told: list[str] = field(default_factory=list)
+    """Sessions of whose end other replicas were told."""
 
     async def subscribe(self, call: Call) -> Outcome:
         if self.refuses:
@@ -112,6 +115,7 @@ async def replica(store: LocalStore, on_loss: Literal["reopen", "404"] = "reopen
             on_loss,
             tasks,
             Metrics(),
+            lambda key: made.told.append(key),
         )
         made = Replica(records)
         yield made
@@ -201,3 +205,35 @@ async def test_a_session_whose_subscriptions_cannot_be_restored_is_ended() -> No
         second.refuses = True
         again = await reopened(second)
         assert second.ended == [again]
+
+
+async def test_a_session_that_ended_while_its_end_was_being_written_ends_once() -> None:
+    """As a drain does: two writes of the same end overlap, and the one that is over first has nothing left to write."""
+    store = Slow()
+    async with replica(store) as at:
+        at.records.end("k")
+        at.records.end("k")
+        await store.written(2)
+        assert at.told == ["k", "k"]
+        assert await reopened(at) is None
+
+
+class Slow(LocalStore):
+    """A store whose writes end only once others have begun."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._begun = 0
+        self._ended = 0
+
+    async def put(self, key: str, value: bytes, ttl: float) -> None:
+        self._begun += 1
+        while self._begun < 2:
+            await anyio.lowlevel.checkpoint()
+        await super().put(key, value, ttl)
+        self._ended += 1
+
+    async def written(self, times: int) -> None:
+        with anyio.fail_after(GUARD):
+            while self._ended < times:
+                await anyio.lowlevel.checkpoint()

@@ -160,6 +160,12 @@ class SessionStore:
         self._context.subscribers.end(session.caller.session)
         self.leave(session)
 
+    def forget(self, key: str) -> None:
+        """Ends the session with that key, which another process ended; it is not opened again. Idempotent."""
+        self._ended[key] = None
+        if (session := self._live.get(key)) is not None:
+            self.leave(session)
+
     def leave(self, session: Session) -> None:
         """Ends a session without remembering that it ended: its id can open it again. Idempotent."""
         caller = session.caller

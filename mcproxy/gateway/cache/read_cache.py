@@ -71,6 +71,8 @@ class Cause(Enum):
     UNHEARD = "unheard"
     RETIRED = "retired"
     TOOL_CALL = "tool_call"
+    ELSEWHERE = "elsewhere"
+    """Another process heard or did what makes them doubtful."""
     RELOAD = "reload"
 
 
@@ -123,6 +125,8 @@ class ReadCache(Component):
         self._now = now
         self._subscriptions: WatchTable | None = None
         self._tasks: asyncio.TaskGroup | None = None
+        self.on_write: Callable[[str], None] = _unheard
+        """Is told the upstream whose tool was called and may have written."""
         self.upstreams: dict[str, Upstream] = {}
         self._wrap(upstreams)
 
@@ -160,6 +164,13 @@ class ReadCache(Component):
     def invalidate(self, key: ResourceKey) -> None:
         """Forgets what was read of a resource that may have changed without its upstream saying so."""
         self.on_event(UpstreamChanged(key.link.upstream, key.link.owner, ResourceUpdated(key.uri)))
+
+    def forget(self, upstream: str | None) -> None:
+        """Forgets what was read of an upstream, or (None) of all: it may have changed unheard."""
+        for name, policy in self._policies.items():
+            if upstream in {None, name}:
+                self._count(name, Cause.ELSEWHERE)
+                policy.changed()
 
     def _wrap(self, upstreams: Mapping[str, Upstream]) -> None:
         self.upstreams.clear()
@@ -285,6 +296,7 @@ class ReadCache(Component):
             if policy is not None:
                 self._count(upstream.name, Cause.TOOL_CALL)
                 policy.changed()
+                self.on_write(upstream.name)
 
     def _may_write(self, name: str, call: Call, row: Method) -> bool:
         assert row.subject_key is not None
@@ -311,6 +323,10 @@ class ReadCache(Component):
     def _counted(self, name: str, hit: Hit) -> Outcome:
         self._metrics.cache_reads.labels(name, "stale" if hit.stale else "hit").inc()
         return hit.result
+
+
+def _unheard(upstream: str) -> None:
+    return
 
 
 def _enabled(settings: Settings) -> dict[str, UpstreamSettings]:

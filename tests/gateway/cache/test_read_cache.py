@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import anyio
 import pytest
 from msgspec import Raw
@@ -919,6 +921,31 @@ async def test_a_tool_is_read_only_where_the_upstream_lists_it_so() -> None:
             await h.call("tools/call", name=f"fs__{tool_name}")
             await h.call("resources/read", uri=f"fs+{A}")
             assert upstream.count("resources/read") == reads
+
+
+async def test_what_another_process_heard_or_did_forgets_reads_and_is_told_to_no_client() -> None:
+    upstream, writes = counting(FakeUpstream("fs")), list[str]()
+    upstream.lists[Kind.TOOLS] = [{"name": "write"}]
+    async with house(upstream, options={"fs": {"cache": {"ttl": MINUTE, "invalidate_on_tool_calls": True}}}) as h:
+        await h.ready()
+        h.gateway.tell_writes(writes.append)
+        listener = h.listener()
+        await h.call("resources/subscribe", listener=listener, uri=f"fs+{A}")
+        forgetting: tuple[Callable[[], None], ...] = (
+            lambda: h.gateway.take_note(UpstreamChanged("fs", None, ResourceUpdated(A))),
+            lambda: h.gateway.take_note(UpstreamChanged("fs", None, ListChanged(Kind.RESOURCES))),
+            lambda: h.gateway.forget_reads("another"),
+            lambda: h.gateway.forget_reads("fs"),
+            lambda: h.gateway.forget_reads(),
+        )
+        for forget, reads in zip(forgetting, (1, 2, 3, 3, 4), strict=True):
+            await h.call("resources/read", uri=f"fs+{A}")
+            assert upstream.count("resources/read") == reads
+            forget()
+        assert listener.changes == []
+        assert writes == []
+        await h.call("tools/call", name="fs__write")
+        assert writes == ["fs"]
 
 
 async def test_a_crash_below_a_read_fails_that_read_and_nothing_else() -> None:

@@ -1,0 +1,204 @@
+"""The stream of cluster events: what one replica knows that makes what others remember out of date.
+
+Entries are numbered without gaps. A replica that missed some forgets all that it remembers; so does one that finds that
+the stream was lost. What a replica tells, it never hears. Reading and writing go on where they were once a store that
+was away is back; what is to be told waits until then, and what there is too much of is told as a gap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, Protocol
+
+import anyio
+import msgspec
+import structlog
+
+from mcproxy.call.clients import ListChanged, ResourceUpdated
+from mcproxy.call.upstreams import UpstreamChanged, UpstreamEvent
+from mcproxy.cluster.store.protocol import Store, StoreUnavailable, StreamEntry, StreamPosition, follows
+from mcproxy.concurrency.wakeup import Wakeup
+from mcproxy.protocol.methods import Kind
+from mcproxy.sealing import Sealer, Unsealable
+from mcproxy.telemetry.metrics import Metrics
+
+STREAM: Final = "events"
+KEPT: Final = 10_000
+"""Entries of the stream that the store keeps."""
+MAX_PENDING: Final = 1000
+"""Events of this replica that wait to be told; where there are more, all that others remember counts as stale."""
+READ_WAIT: Final = 5.0
+"""Seconds that one read waits for the next entry."""
+PACE: Final = 0.005
+"""Seconds between two entries of this replica, so that many events are one."""
+AWAY: Final = 0.5
+"""Seconds until a store that failed is asked again."""
+
+_PURPOSE: Final = "cluster events"
+
+log = structlog.get_logger()
+
+
+class StaleResource(msgspec.Struct, frozen=True, tag=True):
+    """An upstream reported that a resource changed."""
+
+    upstream: str
+    uri: str
+
+
+class StaleList(msgspec.Struct, frozen=True, tag=True):
+    """An upstream reported that a list changed."""
+
+    upstream: str
+    kind: str
+
+
+class StaleReads(msgspec.Struct, frozen=True, tag=True):
+    """A call may have changed any resource of an upstream."""
+
+    upstream: str
+
+
+class StaleAccess(msgspec.Struct, frozen=True, tag=True):
+    """A replica put another configuration in force: who may do what, or what is approved, may have changed."""
+
+
+class StaleAll(msgspec.Struct, frozen=True, tag=True):
+    """Events were lost before they could be told."""
+
+
+class SessionEnded(msgspec.Struct, frozen=True, tag=True):
+    """A client ended its session; `key` is the session's."""
+
+    key: str
+
+
+ClusterEvent = StaleResource | StaleList | StaleReads | StaleAccess | StaleAll | SessionEnded
+
+
+class _Told(msgspec.Struct, frozen=True, array_like=True):
+    origin: str
+    """The label of the replica that tells it."""
+    events: list[ClusterEvent]
+
+
+class Hearer(Protocol):
+    """Goes by what other replicas tell."""
+
+    def on_cluster_event(self, event: ClusterEvent) -> None:
+        """Never blocks."""
+
+    def on_gap(self) -> None:
+        """Events were missed: all that is remembered may be out of date. Never blocks."""
+
+
+_decoder: Final = msgspec.json.Decoder(_Told)
+
+
+class ClusterEvents:
+    """Tells the other replicas, and has `hearer` hear what they tell."""
+
+    def __init__(self, store: Store, sealer: Sealer, hearer: Hearer, metrics: Metrics) -> None:
+        self._store = store
+        self._sealer = sealer
+        self._hearer = hearer
+        self._metrics = metrics
+        self._pending: dict[ClusterEvent, None] = {}
+        self._told = Wakeup()
+        self._position: StreamPosition | None = None
+        """Of the last entry that was read; None before the first look."""
+
+    def on_event(self, event: UpstreamEvent) -> None:
+        """Tells what an upstream announced over a link that all callers share: others may have heard nothing."""
+        if isinstance(event, UpstreamChanged) and event.owner is None:
+            match event.change:
+                case ResourceUpdated(uri=uri):
+                    self.tell(StaleResource(event.upstream, uri))
+                case ListChanged(kind=kind):
+                    self.tell(StaleList(event.upstream, kind.value))
+                case _:
+                    pass
+
+    def tell(self, event: ClusterEvent) -> None:
+        """Never blocks. The same event again, before it was told, is one."""
+        if len(self._pending) >= MAX_PENDING and event not in self._pending:
+            self._pending, event = {}, StaleAll()
+        self._pending[event] = None
+        self._told.notify_all()
+
+    async def run(self) -> None:
+        """Tells and hears until cancelled."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._write)
+            tasks.start_soon(self._read)
+
+    async def _write(self) -> None:
+        while True:
+            while not self._pending:
+                await self._told.wait()
+            events, self._pending = list(self._pending), {}
+            told = msgspec.json.encode(_Told(self._sealer.label, events))
+            try:
+                await self._store.append(STREAM, self._sealer.seal(_PURPOSE, told).encode(), KEPT)
+            except StoreUnavailable:
+                self._again(events)
+                await anyio.sleep(AWAY)
+                continue
+            self._metrics.cluster_events.labels("told").inc(len(events))
+            await anyio.sleep(PACE)
+
+    def _again(self, events: Iterable[ClusterEvent]) -> None:
+        later, self._pending = self._pending, dict.fromkeys(events)
+        for event in later:
+            self.tell(event)
+
+    async def _read(self) -> None:
+        while True:
+            try:
+                await self._resume()
+                while True:
+                    assert self._position is not None
+                    for entry in await self._store.read(STREAM, self._position, READ_WAIT):
+                        self._take(entry)
+            except StoreUnavailable:
+                await anyio.sleep(AWAY)
+
+    async def _resume(self) -> None:
+        """Goes on after the last entry that was read, if the stream is still the one that it was."""
+        end = await self._store.end(STREAM)
+        if self._position is None:
+            self._position = end
+        elif end.epoch != self._position.epoch or end.number < self._position.number:
+            self._miss()
+            self._position = end
+
+    def _take(self, entry: StreamEntry) -> None:
+        assert self._position is not None
+        if not follows(self._position, entry.position):
+            self._miss()
+        self._position = entry.position
+        try:
+            told = _decoder.decode(self._sealer.open(_PURPOSE, entry.value.decode()))
+        except (Unsealable, msgspec.MsgspecError, UnicodeDecodeError):
+            log.warning("a cluster event was not sealed with our secret: counted as a gap")
+            self._miss()
+            return
+        if told.origin == self._sealer.label:
+            return
+        self._metrics.cluster_events.labels("heard").inc(len(told.events))
+        for event in told.events:
+            if isinstance(event, StaleAll):
+                self._miss()
+            else:
+                self._hearer.on_cluster_event(event)
+
+    def _miss(self) -> None:
+        self._metrics.cluster_events.labels("gap").inc()
+        self._hearer.on_gap()
+
+
+def upstream_change(event: StaleResource | StaleList) -> UpstreamChanged:
+    """What another replica heard of an upstream, as this one would have heard it."""
+    if isinstance(event, StaleResource):
+        return UpstreamChanged(event.upstream, None, ResourceUpdated(event.uri))
+    return UpstreamChanged(event.upstream, None, ListChanged(Kind(event.kind)))

@@ -1,0 +1,66 @@
+"""What this replica forgets or looks up again when another one tells that it may be out of date."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol, assert_never
+
+from mcproxy.call.upstreams import UpstreamChanged
+from mcproxy.cluster.events import (
+    ClusterEvent,
+    SessionEnded,
+    StaleAccess,
+    StaleAll,
+    StaleList,
+    StaleReads,
+    StaleResource,
+    upstream_change,
+)
+
+
+class Memories(Protocol):
+    """What the gateway remembers of upstreams (`gateway.gateway.Gateway`)."""
+
+    def take_note(self, change: UpstreamChanged) -> None: ...
+
+    def forget_reads(self, upstream: str | None = None) -> None: ...
+
+
+class Invalidation:
+    """Implements `events.Hearer`.
+
+    `judge_again` has all streams, and the senders of requests, judged again. `reload` reads the configuration again.
+    """
+
+    def __init__(
+        self,
+        memories: Memories,
+        judge_again: Callable[[], None],
+        reload: Callable[[], None],
+        forget_session: Callable[[str], None],
+    ) -> None:
+        self._memories = memories
+        self._judge_again = judge_again
+        self._reload = reload
+        self._forget_session = forget_session
+
+    def on_cluster_event(self, event: ClusterEvent) -> None:
+        match event:
+            case StaleResource() | StaleList():
+                self._memories.take_note(upstream_change(event))
+            case StaleReads(upstream=upstream):
+                self._memories.forget_reads(upstream)
+            case StaleAccess():
+                self._reload()
+                self._judge_again()
+            case SessionEnded(key=key):
+                self._forget_session(key)
+            case StaleAll():
+                self.on_gap()
+            case _:
+                assert_never(event)
+
+    def on_gap(self) -> None:
+        self._memories.forget_reads()
+        self._reload()
+        self._judge_again()

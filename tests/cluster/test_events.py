@@ -1,0 +1,213 @@
+"""What one replica tells and the others hear, in both stores, and what they do where some of it was lost."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import anyio
+import pytest
+from prometheus_client import CollectorRegistry
+
+from mcproxy.call.clients import ListChanged, Notice, ResourceUpdated
+from mcproxy.call.upstreams import Disconnected, UpstreamChanged
+from mcproxy.cluster.events import (
+    MAX_PENDING,
+    STREAM,
+    ClusterEvent,
+    ClusterEvents,
+    SessionEnded,
+    StaleAccess,
+    StaleList,
+    StaleReads,
+    StaleResource,
+    upstream_change,
+)
+from mcproxy.cluster.store.local import LocalStore
+from mcproxy.cluster.store.protocol import Store, StoreUnavailable
+from mcproxy.cluster.store.redis_store import connected
+from mcproxy.concurrency.wakeup import Wakeup
+from mcproxy.protocol.methods import Kind
+from mcproxy.sealing import Sealer
+from mcproxy.telemetry.metrics import Metrics
+from tests.cluster.conftest import RedisServer
+
+pytestmark = pytest.mark.anyio
+
+MARKER = "marker "
+
+
+@pytest.fixture(params=["memory", "redis"])
+def store(request: pytest.FixtureRequest) -> Store:
+    if request.param == "memory":
+        return LocalStore()
+    found: Store = request.getfixturevalue("redis_store")
+    return found
+
+
+@dataclass
+class Hearing:
+    """Implements `Hearer`: keeps what it hears."""
+
+    heard: list[ClusterEvent] = field(default_factory=list)
+    gaps: int = 0
+    markers: int = 0
+    _news: Wakeup = field(default_factory=Wakeup)
+
+    def on_cluster_event(self, event: ClusterEvent) -> None:
+        if isinstance(event, SessionEnded) and event.key.startswith(MARKER):
+            self.markers += 1
+        else:
+            self.heard.append(event)
+        self._news.notify_all()
+
+    def on_gap(self) -> None:
+        self.gaps += 1
+        self._news.notify_all()
+
+    async def until(self, condition: Callable[[Hearing], bool]) -> None:
+        with anyio.fail_after(10):
+            while not condition(self):
+                await self._news.wait()
+
+    async def hears(self, event: ClusterEvent) -> None:
+        await self.until(lambda it: event in it.heard)
+
+
+@dataclass
+class Replica:
+    events: ClusterEvents
+    hearing: Hearing
+
+
+def replica(store: Store, label: str, secret: bytes = b"secret") -> Replica:
+    hearing = Hearing()
+    sealer = Sealer(secret, label=label)
+    return Replica(ClusterEvents(store, sealer, hearing, Metrics(CollectorRegistry())), hearing)
+
+
+@asynccontextmanager
+async def replicas(store: Store, many: int = 3) -> AsyncIterator[list[Replica]]:
+    made = [replica(store, f"r{number}") for number in range(many)]
+    async with anyio.create_task_group() as tasks:
+        for each in made:
+            tasks.start_soon(each.events.run)
+        await listening(made)
+        yield made
+        tasks.cancel_scope.cancel()
+
+
+async def listening(made: Sequence[Replica]) -> None:
+    """Returns once all hear each other. The markers that this takes are kept apart from what is heard later."""
+    with anyio.fail_after(10):
+        while not all(each.hearing.markers for each in made):
+            for teller in made[:2]:
+                teller.events.tell(SessionEnded(f"{MARKER}{anyio.current_time()}"))
+            await anyio.lowlevel.checkpoint()
+
+
+async def test_what_an_upstream_announced_is_heard_by_the_others_once_and_not_by_its_teller(store: Store) -> None:
+    async with replicas(store) as three:
+        told = three[0].events
+        told.on_event(UpstreamChanged("up", None, ResourceUpdated("memo:a")))
+        told.on_event(UpstreamChanged("up", None, ListChanged(Kind.TOOLS)))
+        told.tell(StaleReads("up"))
+        last = SessionEnded("last")
+        told.tell(last)
+        for other in three[1:]:
+            await other.hearing.hears(last)
+            expected = [StaleResource("up", "memo:a"), StaleList("up", "tools"), StaleReads("up"), last]
+            assert other.hearing.heard == expected
+        answer = SessionEnded("answer")
+        three[1].events.tell(answer)
+        await three[0].hearing.hears(answer)
+        assert three[0].hearing.heard == [answer]
+        assert [each.hearing.gaps for each in three] == [0, 0, 0]
+
+
+async def test_the_same_event_many_times_at_once_is_one(store: Store) -> None:
+    async with replicas(store) as three:
+        for _ in range(100):
+            three[0].events.tell(StaleResource("up", "memo:a"))
+        three[0].events.tell(StaleAccess())
+        await three[1].hearing.hears(StaleAccess())
+        assert three[1].hearing.heard == [StaleResource("up", "memo:a"), StaleAccess()]
+
+
+async def test_what_concerns_one_caller_or_one_connection_is_not_told() -> None:
+    store = LocalStore()
+    async with replicas(store) as three:
+        told = three[0].events
+        told.on_event(UpstreamChanged("up", "session", ResourceUpdated("memo:a")))
+        told.on_event(UpstreamChanged("up", None, Notice("notifications/message", {})))
+        told.on_event(Disconnected("up", None, "gone"))
+        told.tell(StaleAccess())
+        await three[1].hearing.hears(StaleAccess())
+        assert three[1].hearing.heard == [StaleAccess()]
+
+
+async def test_more_than_can_wait_to_be_told_is_a_gap_for_the_others() -> None:
+    async with replicas(LocalStore()) as three:
+        for number in range(MAX_PENDING + 1):
+            three[0].events.tell(StaleResource("up", f"memo:{number}"))
+        three[0].events.tell(SessionEnded("last"))
+        await three[1].hearing.hears(SessionEnded("last"))
+        assert three[1].hearing.gaps == 1
+        assert len(three[1].hearing.heard) < MAX_PENDING / 2
+
+
+async def test_an_entry_that_another_secret_sealed_is_a_gap_and_told_to_nobody() -> None:
+    store = LocalStore()
+    async with replicas(store) as three:
+        forged = replica(store, "forger", secret=b"another")
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(forged.events.run)
+            forged.events.tell(SessionEnded("victim"))
+            for each in three:
+                await each.hearing.until(lambda it: it.gaps == 1)
+                assert each.hearing.heard == []
+            tasks.cancel_scope.cancel()
+
+
+async def test_entries_that_are_not_kept_any_more_are_a_gap(redis_store: Store) -> None:
+    async with replicas(redis_store) as three:
+        position = await redis_store.end(STREAM)
+        late = replica(redis_store, "late")
+        late.events._position = position
+        for number in range(400):
+            three[0].events.tell(SessionEnded(f"{number}"))
+            await redis_store.append(STREAM, b"not ours", 1)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(late.events.run)
+            await late.hearing.until(lambda it: it.gaps > 0)
+            tasks.cancel_scope.cancel()
+
+
+async def test_a_redis_that_is_away_delays_what_is_told_and_one_that_lost_the_stream_is_a_gap(
+    redis_server: RedisServer,
+) -> None:
+    await redis_server.start()
+    async with connected(redis_server.url, 1.0) as store, replicas(store) as three:
+        redis_server.stop()
+        with pytest.raises(StoreUnavailable):
+            await store.end(STREAM)
+        three[0].events.tell(SessionEnded("while it is away"))
+        await redis_server.start()
+        for other in three[1:]:
+            await other.hearing.hears(SessionEnded("while it is away"))
+            assert other.hearing.gaps == 1
+            assert other.hearing.heard.count(SessionEnded("while it is away")) == 1
+
+
+@pytest.mark.parametrize(
+    ("event", "change"),
+    [
+        (StaleResource("up", "memo:a"), ResourceUpdated("memo:a")),
+        (StaleList("up", "resources"), ListChanged(Kind.RESOURCES)),
+    ],
+)
+def test_what_is_heard_is_the_change_that_was_told(
+    event: StaleResource | StaleList, change: ResourceUpdated | ListChanged
+) -> None:
+    assert upstream_change(event) == UpstreamChanged("up", None, change)
