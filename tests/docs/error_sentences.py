@@ -2,7 +2,8 @@
 
 A sentence is a text with a space in it that is an argument of an exception of ours, of one of `VALUES`, or of a
 function with a parameter of `PARAMETERS`; there or by way of a local variable. In `settings`, where pydantic wants
-them, ValueError counts as well.
+them, ValueError counts as well; in `configuration`, a text that stands last in what a generator yields, or that a
+function called a `fault` returns.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from tests.docs.diagrams import ROOT
 
 ANYTHING: Final = "…"
 
-VALUES: Final = frozenset({"ErrorObject", "Problem", "__init__"})
+VALUES: Final = frozenset({"ErrorObject", "Finding", "Problem", "__init__"})
 """What is no exception, and made with a sentence all the same; and what an exception says of itself."""
 
 PARAMETERS: Final = frozenset({"sentence", "why", "reason"})
@@ -46,7 +47,10 @@ def sentences(package: Path = ROOT / "mcproxy") -> Mapping[str, list[str]]:
         module = path.relative_to(package).as_posix()
         shown = errors | {"ValueError"} if module.startswith("settings/") else errors
         for function in (node for node in ast.walk(tree) if isinstance(node, (*_FUNCTIONS, ast.Module))):
-            for sentence in _in(function, shown, _assigned(tree.body)):
+            said = [*_in(function, shown, _assigned(tree.body))]
+            if module.startswith("configuration/"):
+                said += _given_back(function)
+            for sentence in said:
                 if module not in found[sentence]:
                     found[sentence].append(module)
     return found
@@ -86,6 +90,30 @@ def _in(function: ast.AST, errors: Set[str], constants: Mapping[str, list[ast.ex
                 for text in _texts(argument, local):
                     if " " in text.strip(f" {ANYTHING}:") and text not in FRAGMENTS:
                         yield text
+
+
+def _given_back(function: ast.AST) -> Iterator[str]:
+    """The sentences that a function yields, each last in a tuple, or returns if its name says that it finds a fault."""
+    own = list(_own_nodes(function))
+    local = _assigned(own)
+    for node in own:
+        match node:
+            case ast.Yield(value=ast.Tuple(elts=[_, *_, last])):
+                yield from _sentences_of(last, local)
+            case ast.Return(value=ast.Tuple(elts=[_, *_, last])) if "fault" in str(getattr(function, "name", "")):
+                yield from _sentences_of(last, local)
+            case ast.Return(value=ast.expr() as value) if "fault" in str(getattr(function, "name", "")):
+                yield from _sentences_of(value, local)
+            case _:
+                pass
+
+
+def _sentences_of(node: ast.expr, local: Mapping[str, list[ast.expr]]) -> Iterator[str]:
+    match node:
+        case ast.Call(func=ast.Attribute(value=template, attr="format")):
+            yield from (text.replace("{}", ANYTHING) for text in _texts(template, local))
+        case _:
+            yield from (text for text in _texts(node, local) if " " in text.strip(f" {ANYTHING}:"))
 
 
 def _assigned(nodes: Iterable[ast.AST]) -> dict[str, list[ast.expr]]:

@@ -52,3 +52,14 @@ def test_a_sentence_is_found_with_its_values_left_out(tmp_path: Path) -> None:
         "it is so": ["one.py"],
         "it is not so": ["one.py"],
     }
+
+
+def test_a_sentence_that_a_check_of_the_configuration_yields_or_returns_is_found(tmp_path: Path) -> None:
+    (tmp_path / "configuration").mkdir()
+    (tmp_path / "configuration" / "one.py").write_text(
+        "def checks(node):\n    yield node, 'needs a url'\n"
+        "    sentence = 'is no {} at all'\n    yield node, sentence.format(1)\n"
+        "def url_fault(text):\n    return 'should name a host' if text else None\n"
+        "def title(text):\n    return 'no error at all'\n"
+    )
+    assert sentences(tmp_path).keys() == {"needs a url", "is no … at all", "should name a host"}
