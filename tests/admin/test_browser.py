@@ -15,7 +15,7 @@ from playwright.async_api import Page, async_playwright
 from mcproxy.call.upstreams import Disconnected
 from tests.admin.test_status_page import PAGES, Site, site
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(600)]  # a busy machine takes minutes to draw nine pages
 
 AXE = Path(__file__).parent / "node/node_modules/axe-core/axe.min.js"
 
