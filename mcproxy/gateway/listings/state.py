@@ -238,7 +238,8 @@ class Catalogue:
     def parts(self, caller: Caller, kind: Kind) -> list[Freshness]:
         """The freshness of each upstream's part of what `caller` sees; upstreams without such a list have no part."""
         spaces = self.layout(caller).spaces
-        sources = [self._source(space.upstream, caller.owners, kind) for space in spaces]
+        owners = self._owners(caller)
+        sources = [self._source(space.upstream, owners, kind) for space in spaces]
         return [
             NOT_LISTED if source is None else self.freshness(source, kind)
             for source in sources
