@@ -51,6 +51,11 @@ from mcproxy.downstream.front.operators import Operators, for_operators
 from mcproxy.downstream.io.context import TransportContext
 from mcproxy.gateway.gateway import Gateway
 from mcproxy.http import server as http
+from mcproxy.login.links import ConnectLinks
+from mcproxy.login.routes import LoginRoutes
+from mcproxy.login.sign_in import SignIn
+from mcproxy.login.site import GatewaySite, serving_alone
+from mcproxy.login.visits import Visits
 from mcproxy.sealing import Sealer
 from mcproxy.service import control_socket, systemd
 from mcproxy.service.reloading import Reloading
@@ -89,6 +94,9 @@ class App:
     audit: AuditLog
     feed: Feed
     rotation: SecretRotation
+    site: GatewaySite
+    """Where people log in to upstreams."""
+    login: LoginRoutes
     tls: ssl.SSLContext | None = None
     """The context of HTTPS, once the gateway serves it."""
     companion: Companion = listener.alone
@@ -106,7 +114,7 @@ class App:
     def reconfigure(self, settings: Settings) -> Difference:
         """Puts other settings in force, in one step (R49); what needs a restart stays as it was. Never blocks."""
         before, difference = self.settings, diff(self.settings, settings)
-        self.settings = in_force(before, settings)
+        self.settings = self.site.settings = in_force(before, settings)
         changed = changed_sections(before, self.settings)
         self.rotation.reconfigure(self.settings)
         # Before the gateway, which is given the upstreams that there are then.
@@ -219,7 +227,11 @@ async def running(
     audit = AuditLog(settings.access.audit, metrics, credentials(settings))
     fleet = Fleet(settings, publish, metrics, gateway_id, grants, audit.note)
     traces = _traces(settings.proxy, sealer)
-    gateway = Gateway(settings, fleet.upstreams, metrics, sealer, gateway_id, audit=audit, traces=traces)
+    links = ConnectLinks(sealer)
+    site = GatewaySite(settings, fleet.logins, links)
+    gateway = Gateway(
+        settings, fleet.upstreams, metrics, sealer, gateway_id, audit=audit, traces=traces, login_pages=site
+    )
     sinks.insert(0, gateway.on_event)
     async with _exported(traces, settings.proxy), audit.running(), anyio.create_task_group() as tasks:
         context = _transport_context(settings, gateway, feed, sealer, metrics, tasks)
@@ -230,7 +242,9 @@ async def running(
         tasks.start_soon(measure_loop_lag, metrics)
         refusals = Refusals(metrics, audit.note)
         identity = Identity(settings.access.authentication, tasks.start_soon, refusals=refusals)
-        app = App(settings, metrics, context, gateway, fleet, identity, audit, feed, rotation)
+        authenticator = Authenticator(context, identity)
+        login = LoginRoutes(site, links, Visits(sealer), identity, SignIn(identity, grants), authenticator)
+        app = App(settings, metrics, context, gateway, fleet, identity, audit, feed, rotation, site, login)
         with _scraped(metrics, UpstreamCollector(app.statuses), ListSizeCollector(app.views)):
             async with _companion(app, sinks) as app.companion:
                 yield app
@@ -275,6 +289,7 @@ async def serve_http(
 
     def ready(url: str) -> None:
         app.url, app.status_page = url, status_page
+        app.site.listening_url = url
         started(url, status_page)
         tell(f"{systemd.READY}\nSTATUS=serving {url}")
 
@@ -295,6 +310,7 @@ async def serve_http(
                 *_reported(app, identify),
                 *metadata.routes(app.context, app.identity),
                 *client_document.routes(app.context, registration.DOCUMENT_PATH, registration.document),
+                *app.login.routes(),
             ],
             tls=app.tls,
             companion=app.companion,
@@ -323,8 +339,19 @@ async def _status_page(app: App, reloading: Reloading | None) -> AsyncIterator[s
 async def serve_stdio(app: App, *, reloading: Reloading | None = None) -> None:
     """Serves the client at stdin and stdout until it closes stdin (R12), or SIGTERM or SIGINT; then drains (R9)."""
     stop = anyio.Event()
-    async with _operated(app, stop, reloading, systemd.not_notified, hangup_reloads=False):
+    async with _operated(app, stop, reloading, systemd.not_notified, hangup_reloads=False), _personal_pages(app):
         await stdio.serve_stdio(app.context, stop=stop, principal=app.identity.local)
+
+
+@asynccontextmanager
+async def _personal_pages(app: App) -> AsyncIterator[None]:
+    """Serves the login pages on loopback, for the person whose machine this is, where any upstream needs them."""
+    app.site.is_personal = True
+    if not any(spec.oauth is not None and spec.enabled for spec in app.settings.upstreams):
+        yield
+        return
+    async with serving_alone(app.login.routes()) as app.site.listening_url:
+        yield
 
 
 @asynccontextmanager

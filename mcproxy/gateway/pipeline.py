@@ -16,7 +16,7 @@ import structlog
 from mcproxy.access.audit import AuditLog
 from mcproxy.access.limits import Exceeded, Limits
 from mcproxy.access.records import Digests, End, recorded, trace_id
-from mcproxy.call.calls import Call, Complete, Failed, Handler, InputRequired, Label, Outcome, Stage
+from mcproxy.call.calls import Call, Complete, Failed, Handler, InputRequired, Label, LoginRequired, Outcome, Stage
 from mcproxy.call.errors import McpError, Party, Reason
 from mcproxy.call.upstreams import Upstream
 from mcproxy.gateway.resolving.call_subjects import CallSubjects
@@ -158,6 +158,8 @@ def contained(handler: Handler) -> Handler:
     async def containing(call: Call) -> Outcome:
         try:
             return await handler(call)
+        except LoginRequired as refusal:
+            return refusal.failed
         except McpError as refusal:
             party = Party.UPSTREAM if refusal.reason is Reason.UNAVAILABLE else Party.CLIENT
             return Failed(refusal.error(), party, refusal.reason)

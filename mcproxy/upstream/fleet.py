@@ -19,6 +19,7 @@ from mcproxy.settings.differences import Difference
 from mcproxy.telemetry.metrics import Metrics
 from mcproxy.upstream.connect import connected
 from mcproxy.upstream.link import Connect
+from mcproxy.upstream.oauth.logins import UpstreamLogins
 from mcproxy.upstream.oauth.store import GrantStore
 from mcproxy.upstream.supervisor import ConnectionSlots, Supervisor
 
@@ -45,6 +46,11 @@ class Fleet:
         self._slots = ConnectionSlots(settings.proxy.limits.max_connections_total)
         self._tasks: TaskGroup | None = None
         self.upstreams = self._upstreams(settings, {})
+
+    def logins(self, name: str) -> UpstreamLogins | None:
+        """The logins of an upstream; None where there is none of that name with `oauth`."""
+        upstream = self.upstreams.get(name)
+        return None if upstream is None else upstream.logins
 
     async def run(self) -> None:
         """Runs all upstreams until cancelled."""

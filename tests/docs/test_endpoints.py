@@ -13,6 +13,7 @@ from mcproxy.admin.health import reports
 from mcproxy.admin.status_page import StatusPage
 from mcproxy.downstream.front import client_document, oauth_metadata
 from mcproxy.downstream.front.app import HttpApp, anonymous
+from mcproxy.login.routes import LoginRoutes
 from mcproxy.settings.access.authentication import Authentication
 from mcproxy.upstream.oauth import registration
 from tests.docs.diagrams import ROOT
@@ -38,6 +39,7 @@ async def test_every_route_for_clients_is_documented() -> None:
             *HttpApp(context, anonymous)._routes(),
             *oauth_metadata.routes(context, identity),
             *client_document.routes(context, registration.DOCUMENT_PATH, registration.document),
+            *LoginRoutes(UNUSED, UNUSED, UNUSED, identity, UNUSED).routes(),
         ]
         assert documented("For clients") == {(route.method, route.path) for route in routes}
 

@@ -24,6 +24,7 @@ RESULTS: Final[dict[str, Json]] = {
         "ttlMs": 1000,
         "cacheScope": "private",
     },
+    "tools/list": {"tools": [{"name": "work", "inputSchema": {"type": "object"}}], "ttlMs": 0, "cacheScope": "private"},
     "tools/call": {"content": [], "structuredContent": {"value": "done"}},
 }
 """What the resource answers, by method: a server of 2026-07-28 with one tool."""

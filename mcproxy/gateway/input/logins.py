@@ -61,7 +61,7 @@ class LoginPages(Protocol):
     def url(self, need: LoginNeed, caller: Caller) -> str | None:
         """The link for `caller`; None where there is no page, or this caller may not log in."""
 
-    def opened(self, url: str) -> bool:
+    async def opened(self, need: LoginNeed, url: str) -> bool:
         """Whether a browser could be opened at that link on this machine: it is the caller's own, over stdio."""
 
 
@@ -71,7 +71,7 @@ class NoPages:
     def url(self, need: LoginNeed, caller: Caller) -> str | None:
         return None
 
-    def opened(self, url: str) -> bool:
+    async def opened(self, need: LoginNeed, url: str) -> bool:
         return False
 
 
@@ -154,7 +154,7 @@ class LoginRequests(Component):
         url = self._pages.url(need, call.caller)
         if url is None:
             return failed if need.why else self._told(call, need, f"An operator has to log in to {need.upstream}.")
-        if self._pages.opened(url) and await self._made(call, need, RETRY_WAIT):
+        if await self._pages.opened(need, url) and await self._made(call, need, RETRY_WAIT):
             return await self._ended(call, again)
         return self._told(call, need, _message(need))
 

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, AwareDatetime, Field, IPvAnyNetwork, model_validator
 
 from mcproxy.settings.loopback import is_loopback
+from mcproxy.settings.oauth import OAuthClient
 from mcproxy.settings.section import Bytes, InvalidKey, Positive, Seconds, SecondsOrNone, Section
 
 RESERVED: Final = "anonymous"
@@ -96,6 +97,8 @@ class Issuer(Section):
     """Roles of all its callers, beside those in their tokens."""
     leeway: SecondsOrNone = 30
     """Allowed difference between its clock and the gateway's."""
+    client: OAuthClient = OAuthClient()
+    """The gateway as it knows it, for people who sign in on the page where they log in to upstreams (`oauth`)."""
 
 
 class OAuth(Section):
@@ -108,7 +111,8 @@ class OAuth(Section):
     the endpoint; `jwks_url: URL`, by default from its metadata; `algorithms: [RS256, ...]`; `prefix: 'oidc:'` before
     its callers' names; `name_claim: sub`, `roles_claim: roles` (`realm_access.roles` descends into objects),
     `scopes_claim: scope`, `attribute_claims: []` for the audit log; `roles: []` of all its callers; `leeway: 30`
-    seconds between its clock and the gateway's.
+    seconds between its clock and the gateway's; `client: {id, secret}`, the gateway as it knows it, for people who sign
+    in on the page where they log in to upstreams.
     """
     required_scopes: tuple[Scope, ...] = ()
     """Scopes that every token must have."""

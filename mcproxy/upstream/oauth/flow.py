@@ -144,6 +144,10 @@ class OAuthFlow:
                 raise EndpointFailed(f"{url} answered HTTP {answer.status}")
         return None
 
+    async def server(self, issuer: str) -> ServerMetadata:
+        """The metadata of an issuer that an operator named."""
+        return await self._server_metadata(issuer, assumes=False)
+
     async def _server_metadata(self, issuer: str, *, assumes: bool) -> ServerMetadata:
         """`assumes` endpoints by default where an issuer publishes no metadata (2025-03-26, authorization)."""
         tried = metadata.server_metadata_urls(issuer)
@@ -178,10 +182,14 @@ class OAuthFlow:
     ) -> Grant:
         """The grant, stored as that of `principal`, else as the gateway's own."""
         with self._recorded(GrantAction.LOGIN, principal, begun.issuer) as brought:
-            code = login.code_of(begun, redirected)
-            token = await self._token(tokens.code_exchange(begun, code), begun.client, server)
+            token = await self.redeem(begun, server, redirected)
             brought.append(await self._logged_in(principal, begun, server, token))
         return brought[0]
+
+    async def redeem(self, begun: Login, server: ServerMetadata, redirected: Mapping[str, str]) -> Token:
+        """The token for the code that a redirect brought; nothing is stored."""
+        code = login.code_of(begun, redirected)
+        return await self._token(tokens.code_exchange(begun, code), begun.client, server)
 
     async def begin_device_login(self, found: Discovered, document_url: str | None = None) -> DeviceLogin:
         """A login by a code that a person enters on any device, and what the person is shown."""
@@ -336,6 +344,7 @@ class OAuthFlow:
         """A new grant, stored. `id` is that of a login; those that the gateway gets for itself have none."""
         before = await anyio.to_thread.run_sync(self._store.load, GrantKey(self.upstream, principal))
         generation = 1 if before is None else before.generation + 1
+        token = msgspec.structs.replace(token, identity=None)
         grant = Grant(
             self.upstream, self._url, resource, server.issuer, client, scopes, token, generation, principal, id
         )

@@ -118,7 +118,7 @@ class Grant(msgspec.Struct, frozen=True):
         refresh, subject = token.refresh or self.token.refresh, token.subject or self.token.subject
         return msgspec.structs.replace(
             self,
-            token=msgspec.structs.replace(token, refresh=refresh, subject=subject),
+            token=msgspec.structs.replace(token, refresh=refresh, subject=subject, identity=None),
             generation=self.generation + 1,
         )
 

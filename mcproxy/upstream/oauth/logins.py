@@ -75,6 +75,8 @@ class UpstreamLogins:
         self._clock = clock
         self.flow = OAuthFlow(spec.name, spec.url, spec.oauth, self._store, record, clock=clock)
         self.is_per_principal = spec.oauth.per == "principal"
+        self.is_for_people = spec.oauth.grant == "authorization_code"
+        """Whether a person logs in; else the gateway gets its tokens by itself."""
         self._authorizers: dict[str, Authorizer] = {}
         self._awaited: dict[str, str] = {}
         """Why each principal must log in."""
@@ -123,7 +125,13 @@ class UpstreamLogins:
             for name, it in self._authorizers.items()
         ]
 
-    async def issuer(self, principal: str) -> Discovered:
+    def issuer(self, principal: str) -> str | None:
+        """The authorization server that is configured; else that of the last login of which anything is known."""
+        authorizer = self._authorizers.get(principal)
+        grant = None if authorizer is None else authorizer.grant
+        return self.flow.settings.issuer or (None if grant is None else grant.issuer)
+
+    async def discover(self, principal: str) -> Discovered:
         """Where a principal would log in, and what for. Raises as `OAuthFlow` does."""
         authorizer = self._authorizers.get(principal)
         held = await anyio.to_thread.run_sync(self._store.load, GrantKey(self._name, principal))

@@ -48,6 +48,8 @@ class Token(msgspec.Struct, frozen=True):
     """What was granted; None where it is what was asked for."""
     subject: str | None = None
     """Who logged in, by the identity token that came along; None without one."""
+    identity: str | None = None
+    """The identity token that came along (OpenID Connect), which is not stored."""
 
     def __repr__(self) -> str:
         return f"Token(expires_at={self.expires_at})"
@@ -216,8 +218,9 @@ def read(status: int, body: bytes, content_type: str, now: float, *, kind: str =
         life = _seconds(answer.expires_in)
         scopes = None if answer.scope is None else tuple(answer.scope.split())
         expires_at = None if life is None else now + life
+        identity = answer.id_token
         return Token(
-            answer.access_token, expires_at, now, answer.refresh_token or None, scopes, _subject(answer.id_token)
+            answer.access_token, expires_at, now, answer.refresh_token or None, scopes, _subject(identity), identity
         )
     refusal = None if answer is None else _refusal(status, answer)
     if refusal is not None:

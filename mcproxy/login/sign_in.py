@@ -1,0 +1,96 @@
+"""Sign in at an issuer of the gateway's callers: an authorization code with PKCE, for a token that names the principal.
+
+The token is verified as those of callers are (`access.identity`), so that it is the same principal by the same rules.
+It is used for that alone, and kept nowhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from mcproxy.access.identity import Identity, NotIdentified
+from mcproxy.call.identity import Principal
+from mcproxy.settings.access.authentication import Issuer
+from mcproxy.settings.oauth import OAuthSettings
+from mcproxy.upstream.oauth.flow import Discovered, OAuthFlow
+from mcproxy.upstream.oauth.login import Login
+from mcproxy.upstream.oauth.store import GrantStore
+
+_OPENID: Final = "openid"
+
+
+class StartedSignIn(NamedTuple):
+    """A person at the issuer: what must be known when the redirect comes."""
+
+    issuer: Issuer
+    login: Login
+    found: Discovered
+    url: str
+    """Where the person's browser is sent."""
+
+
+@dataclass(frozen=True)
+class ShownCredential:
+    """A key or token that a visitor showed (implements `access.identity.Presented`)."""
+
+    secret: str
+    audience: Callable[[str], bool]
+    resource: str
+    peer: str | None = None
+
+    def header(self, name: str) -> Sequence[str]:
+        return (f"Bearer {self.secret}",) if name == "Authorization" else ()
+
+    def certificate(self) -> Collection[tuple[str, str]]:
+        return ()
+
+    def is_audience(self, audience: str) -> bool:
+        return self.audience(audience)
+
+
+class SignIn:
+    """`resource` is the gateway's own URL, the audience of the token."""
+
+    def __init__(self, identity: Identity, store: GrantStore) -> None:
+        self._identity = identity
+        self._store = store
+
+    async def begin(self, issuer: Issuer, resource: str, redirect_uri: str, document_url: str | None) -> StartedSignIn:
+        """Raises as `OAuthFlow` does."""
+        flow = self._flow(issuer, resource)
+        server = await flow.server(issuer.issuer)
+        scopes = self._identity.settings.oauth.required_scopes
+        if _OPENID in (server.scopes_supported or ()):
+            scopes = tuple(dict.fromkeys((*scopes, _OPENID)))
+        found = Discovered(server, scopes, resource)
+        login, url = await flow.begin_login(found, redirect_uri, document_url)
+        return StartedSignIn(issuer, login, found, url)
+
+    async def finish(self, started: StartedSignIn, redirected: Mapping[str, str]) -> Principal:
+        """Who signed in. Raises NotIdentified, and as `OAuthFlow` does."""
+        resource = started.found.resource
+        flow = self._flow(started.issuer, resource)
+        token = await flow.redeem(started.login, started.found.server, redirected)
+        try:
+            return await self.principal(token.access, resource)
+        except NotIdentified:
+            if token.identity is None:
+                raise
+        # Some issuers' access tokens are opaque, or for themselves. An identity token is for the client that asked.
+        client = started.login.client.id
+        shown = ShownCredential(token.identity, lambda audience: audience == client, resource)
+        return (await self._identity.identify(shown)).principal
+
+    async def principal(self, secret: str, resource: str) -> Principal:
+        """Whose key or token that is. Raises NotIdentified."""
+
+        def is_audience(audience: str) -> bool:
+            return audience.removesuffix("/") == resource
+
+        return (await self._identity.identify(ShownCredential(secret, is_audience, resource))).principal
+
+    def _flow(self, issuer: Issuer, resource: str) -> OAuthFlow:
+        settings = OAuthSettings(issuer=issuer.issuer, client=issuer.client)
+        return OAuthFlow("", resource, settings, self._store)

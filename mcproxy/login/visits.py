@@ -1,0 +1,139 @@
+"""Visitors of the login pages: the session that a cookie carries, and logins that are under way at an issuer.
+
+Sans-I/O. A session is sealed in the cookie, and nothing is stored for it; a login under way is kept under its `state`,
+which is random, given out after consent alone, taken out once, and good with the cookie of the same session alone
+(security best practices, "OAuth State Parameter Validation").
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from http.cookies import CookieError, SimpleCookie
+from typing import Final, Generic, TypeVar
+
+import msgspec
+
+from mcproxy.login.links import ConnectLink
+from mcproxy.sealing import Sealer, Unsealable
+
+SESSION_LIFE: Final = 900.0
+"""Seconds for which a visitor stays who it showed to be."""
+LOGIN_LIFE: Final = 600.0
+"""Seconds that a person has at an authorization server."""
+MAX_LOGINS: Final = 1000
+"""Logins under way; of more, the oldest are forgotten."""
+MAX_LOGINS_OF_SESSION: Final = 8
+_SESSION: Final = "login session"
+_FORM: Final = "login form"
+
+S = TypeVar("S")
+
+
+class VisitorSession(msgspec.Struct, frozen=True, array_like=True):
+    """A visitor, as its cookie says."""
+
+    id: str
+    principal: str | None
+    """Who it showed to be; None before it did."""
+    expires: float
+    is_operator: bool = False
+    """Whether it may log in for all callers, where it has shown who it is."""
+
+
+class Visitor(Enum):
+    """What a visitor is to a link."""
+
+    UNKNOWN = "has not shown who it is"
+    EXPECTED = "is whom the link is for"
+    STRANGER = "is somebody else"
+
+
+class Visits:
+    """`is_secure` says whether the pages are reached by https, so that the cookie is bound to the host (`__Host-`)."""
+
+    def __init__(self, sealer: Sealer, clock: Callable[[], float] = time.time) -> None:
+        self._sealer = sealer
+        self._clock = clock
+
+    def session(self, cookies: str, *, is_secure: bool) -> VisitorSession | None:
+        """The session of a request by its Cookie header; None where there is none that is good."""
+        try:
+            value = SimpleCookie(cookies).get(_cookie_name(is_secure=is_secure))
+            opened = self._sealer.open(_SESSION, value.value if value else "")
+            session = msgspec.json.decode(opened, type=VisitorSession)
+        except (CookieError, Unsealable, msgspec.DecodeError):
+            return None
+        return session if session.expires > self._clock() else None
+
+    def begin(self, principal: str | None = None, *, is_operator: bool = False) -> VisitorSession:
+        """A new session: as well when a visitor has shown who it is, so that nobody can plant one."""
+        return VisitorSession(secrets.token_urlsafe(16), principal, self._clock() + SESSION_LIFE, is_operator)
+
+    def cookie(self, session: VisitorSession, *, is_secure: bool) -> str:
+        """The Set-Cookie header. It is sent along when the authorization server redirects back, hence Lax."""
+        sealed = self._sealer.seal(_SESSION, msgspec.json.encode(session))
+        secure = "; Secure" if is_secure else ""
+        name = _cookie_name(is_secure=is_secure)
+        return f"{name}={sealed}; Path=/; HttpOnly; SameSite=Lax; Max-Age={SESSION_LIFE:.0f}{secure}"
+
+    def form_token(self, session: VisitorSession, page: str) -> str:
+        """What a form of `page` carries, which a page of another site cannot know."""
+        return self._sealer.digest(_FORM, f"{session.id} {page}".encode())
+
+    def is_own_form(self, session: VisitorSession, page: str, token: str) -> bool:
+        return hmac.compare_digest(self.form_token(session, page).encode(), token.encode())
+
+
+def visitor(link: ConnectLink, principal: str | None, *, is_operator: bool) -> Visitor:
+    """What the principal that a visitor showed to be is to a link; the gateway's own login is for operators."""
+    if principal is None:
+        return Visitor.UNKNOWN
+    expected = is_operator if not link.principal else principal == link.principal
+    return Visitor.EXPECTED if expected else Visitor.STRANGER
+
+
+@dataclass(frozen=True, slots=True)
+class _UnderWay(Generic[S]):
+    session: str
+    expires: float
+    step: S
+
+
+class LoginsUnderWay(Generic[S]):
+    """By `state`. What belongs to each is the caller's."""
+
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        self._clock = clock
+        self._logins: dict[str, _UnderWay[S]] = {}
+
+    def __len__(self) -> int:
+        return len(self._logins)
+
+    def add(self, state: str, session: VisitorSession, step: S) -> None:
+        now = self._clock()
+        for old in [state for state, login in self._logins.items() if login.expires <= now]:
+            del self._logins[old]
+        of_session = [old for old, login in self._logins.items() if login.session == session.id]
+        if len(of_session) >= MAX_LOGINS_OF_SESSION:
+            del self._logins[of_session[0]]
+        if len(self._logins) >= MAX_LOGINS:
+            del self._logins[next(iter(self._logins))]
+        self._logins[state] = _UnderWay(session.id, now + LOGIN_LIFE, step)
+
+    def take(self, redirected: Mapping[str, str], session: VisitorSession | None) -> S | None:
+        """What belongs to the `state` of a redirect, once; None where it is not known, or of another session."""
+        login = self._logins.get(redirected.get("state", ""))
+        if login is None or session is None or login.session != session.id:
+            return None
+        del self._logins[redirected["state"]]
+        return login.step if login.expires > self._clock() else None
+
+
+def _cookie_name(*, is_secure: bool) -> str:
+    """`__Host-` binds a cookie to the very host, and needs https (RFC 6265bis, section 4.1.3.2)."""
+    return "__Host-mcproxy-login" if is_secure else "mcproxy-login"
