@@ -28,7 +28,7 @@ commands = typer.Typer(
     help="One endpoint in front of many Model Context Protocol servers.",
     epilog="Exit codes: 0 success; 1 the request failed; 2 the command line or a file is wrong; 3 nothing found.",
     no_args_is_help=True,
-    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     rich_markup_mode="rich" if sys.stdout.isatty() else None,
     pretty_exceptions_enable=False,
 )

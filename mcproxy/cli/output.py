@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from rich.console import Console
 from rich.table import Table
@@ -16,7 +16,7 @@ from rich.text import Text
 
 from mcproxy import __version__
 from mcproxy.cli.terminal import printable
-from mcproxy.settings import Paths, Settings
+from mcproxy.settings import Settings
 
 
 def stderr() -> Console:
@@ -53,32 +53,51 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 
 def banner(url: str, settings: Settings, status_page: str | None = None) -> str:
-    """The gateway's URLs, and what to paste into hosts to connect them."""
+    """The gateway's URLs, and how hosts are connected to it."""
     base = url.rstrip("/")
     endpoint = base + settings.proxy.paths.mcp
-    server = {"name": "mcproxy", "type": "http", "url": endpoint}
+    header = key_header(settings)
+    server = {"url": endpoint, **({"headers": {header[0]: f"{header[1]}${{env:MCPROXY_KEY}}"}} if header else {})}
+    with_key = f' --header "{header[0]}: {header[1]}$MCPROXY_KEY"' if header else ""
     return "\n".join(
         (
             f"mcproxy {__version__}: {sum(upstream.enabled for upstream in settings.upstreams)} upstreams",
-            *(f"  {what:<17} {base}{path}" for what, path in _endpoints(settings.proxy.paths)),
+            *(f"  {what:<17} {base}{path}" for what, path in _endpoints(settings)),
             *([f"  {'status page':<17} {status_page}"] if status_page else []),
             "",
-            f"Claude Code  claude mcp add --transport http mcproxy {endpoint}",
-            f"Cursor       {json.dumps({'mcpServers': {'mcproxy': {'url': endpoint}}})}",
-            f"VS Code      code --add-mcp {shlex.quote(json.dumps(server))}",
+            "mcproxy connect HOST writes a host's own file. By hand:",
+            f"Claude Code  claude mcp add --transport http mcproxy {endpoint}{with_key}",
+            f"Cursor       {json.dumps({'mcpServers': {'mcproxy': server}})}",
+            f"VS Code      code --add-mcp {shlex.quote(json.dumps({'name': 'mcproxy', 'type': 'http', **server}))}",
             "",
         )
     )
+
+
+def stdio_hint(command: Sequence[str]) -> str:
+    """What a person sees who starts by hand what a host should start."""
+    program, *args = command
+    server = {"mcpServers": {"mcproxy": {"command": program, "args": args}}}
+    return f"a host starts this, and speaks MCP at stdin; `mcproxy connect HOST` tells it to, or:\n{json.dumps(server)}"
+
+
+def key_header(settings: Settings) -> tuple[str, str] | None:
+    """The header of callers' API keys and what stands before the key in it; None where keys are off."""
+    authentication = settings.access.authentication
+    if not authentication.keys:
+        return None
+    return (authentication.key_header, "") if authentication.key_header else ("Authorization", "Bearer ")
 
 
 def _stdout() -> Console:
     return Console(highlight=False)
 
 
-def _endpoints(paths: Paths) -> tuple[tuple[str, str], ...]:
-    return (
-        ("Streamable HTTP", paths.mcp),
-        ("HTTP+SSE", paths.sse),
-        ("one upstream", f"{paths.servers}/NAME{paths.mcp}"),
-        ("metrics", paths.metrics),
-    )
+def _endpoints(settings: Settings) -> Iterator[tuple[str, str]]:
+    paths = settings.proxy.paths
+    yield "Streamable HTTP", paths.mcp
+    for name in settings.endpoints:
+        yield f"  {name}"[:17], f"{paths.mcp}/{name}"
+    yield "HTTP+SSE", paths.sse
+    yield "one upstream", f"{paths.servers}/NAME{paths.mcp}"
+    yield "metrics", paths.metrics

@@ -6,7 +6,9 @@ Imported by every command, `--version` too: what takes long to import is importe
 from __future__ import annotations
 
 import os
-from collections.abc import Coroutine
+import shutil
+import sys
+from collections.abc import Coroutine, Sequence
 from enum import IntEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -83,3 +85,9 @@ def first_of(group: BaseExceptionGroup[BaseException]) -> BaseException:
     """The first exception of a group that is no group itself."""
     inner = group.exceptions[0]
     return first_of(inner) if isinstance(inner, BaseExceptionGroup) else inner
+
+
+def own_command() -> Sequence[str]:
+    """How this program is started from anywhere: hosts know nothing of the folder or the PATH of this shell."""
+    found = shutil.which(sys.argv[0]) or shutil.which("mcproxy")
+    return [os.path.abspath(found)] if found else [sys.executable, "-m", "mcproxy"]

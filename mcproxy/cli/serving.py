@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import errno
 import gc
+import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -14,8 +15,8 @@ import structlog
 
 from mcproxy import rlimits
 from mcproxy.app import App, running, serve_http, serve_stdio
-from mcproxy.cli.output import banner, print_err, stderr
-from mcproxy.cli.runtime import ExitCode, first_of, run, set_up_logs
+from mcproxy.cli.output import banner, print_err, stderr, stdio_hint
+from mcproxy.cli.runtime import ExitCode, first_of, own_command, run, set_up_logs
 from mcproxy.configuration.loading import Configuration, read
 from mcproxy.service import systemd
 from mcproxy.service.reloading import Reloading, log_warnings
@@ -36,6 +37,8 @@ def serve(path: Path, *, over_stdio: bool, port: int | None) -> NoReturn:
     set_up_logs(configuration)
     log_warnings(configuration)
     rlimits.raise_limit()
+    if over_stdio and sys.stdin.isatty():
+        print_err(stdio_hint([*own_command(), "serve", "--stdio", "--config", str(path.absolute())]))
     run((_serve_stdio if over_stdio else _serve_http)(configuration, load))
 
 

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
-import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -15,7 +12,7 @@ import msgspec
 
 from mcproxy.cli.health import listening_at
 from mcproxy.cli.output import print_err
-from mcproxy.cli.runtime import ExitCode
+from mcproxy.cli.runtime import ExitCode, own_command
 from mcproxy.cli.setup.files import agreed, read, write
 from mcproxy.configuration.hosts.connecting import CannotConnect, Connection, Program, Running, connect, entry
 from mcproxy.configuration.hosts.locations import ALIASES, HOSTS, Host, Machine
@@ -84,12 +81,6 @@ def running_at(configuration: Configuration) -> str | None:
     proxy = configuration.settings.proxy
     base = listening_at(proxy)
     return None if base is None else (proxy.public_url or base).rstrip("/") + proxy.paths.mcp
-
-
-def own_command() -> Sequence[str]:
-    """How this program is started from anywhere: hosts know nothing of the folder or the PATH of this shell."""
-    found = shutil.which(sys.argv[0]) or shutil.which("mcproxy")
-    return [os.path.abspath(found)] if found else [sys.executable, "-m", "mcproxy"]
 
 
 def put(file: HostFile, name: str, gateway: Program | Running, *, yes: bool, dry_run: bool) -> int:

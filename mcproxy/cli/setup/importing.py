@@ -55,6 +55,7 @@ def summary(imported: Imported, output: Path | None) -> list[str]:
 
 def _write_new(path: Path, text: str) -> None:
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("x", encoding="utf-8") as file:
             file.write(text)
     except OSError as error:

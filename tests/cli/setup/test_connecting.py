@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from pathlib import Path
 
 import pytest
@@ -152,15 +151,3 @@ def test_a_file_that_is_no_json_is_left_alone(cursor: Path, capsys: pytest.Captu
     assert code("connect", "cursor", "--yes") == 2
     assert "mcp.json:1:" in capsys.readouterr().err
     assert cursor.read_text() == '{"mcpServers": '
-
-
-def test_the_command_is_found_from_anywhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from mcproxy.cli.setup.connecting import own_command
-
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(sys, "argv", ["-m"])
-    assert own_command() == [sys.executable, "-m", "mcproxy"]
-    program = tmp_path / "mcproxy"
-    program.write_text("#!/bin/sh\n")
-    program.chmod(0o755)
-    assert own_command() == [str(program)]

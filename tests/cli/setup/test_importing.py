@@ -63,6 +63,11 @@ def test_a_server_that_wants_a_login_comes_with_the_command_for_it() -> None:
     assert said[-1] == "  mcproxy login 'a b'"
 
 
+def test_the_folder_of_the_new_file_is_made(host: Path, tmp_path: Path) -> None:
+    assert code("import", host, "-o", tmp_path / "new" / "folder" / "mcproxy.yaml") == 0
+    assert (tmp_path / "new" / "folder" / ".env").exists()
+
+
 def test_a_source_that_is_not_there_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     assert code("import", "/no/such/file.json") == 2
     assert "/no/such/file.json" in capsys.readouterr().err
