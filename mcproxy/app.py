@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import secrets
 import ssl
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -32,7 +32,7 @@ from mcproxy.admin.health import HealthReport, Reports, reports
 from mcproxy.admin.listener import served
 from mcproxy.admin.live_feed import Feed
 from mcproxy.admin.loop_lag import measure_loop_lag
-from mcproxy.admin.pages import Pages
+from mcproxy.admin.pages import Pages, ReplicaRow
 from mcproxy.admin.statistics import CallStatistics
 from mcproxy.admin.status_page import StatusPage
 from mcproxy.call.calls import Handler
@@ -108,6 +108,8 @@ class App:
     """Has the configuration read again, once it is watched."""
     hear_reload: Callable[[Difference], None] | None = None
     """Is told of each reload that was applied."""
+    replicas: Callable[[], Sequence[ReplicaRow]] = tuple
+    """The replicas of the cluster, this one first; none where there is no cluster."""
     stopping: bool = False
     """True once it was told to stop: it serves on, and is not ready for more traffic."""
 
@@ -263,6 +265,7 @@ async def _companion(app: App, sinks: list[EventSink]) -> AsyncIterator[Companio
     async with joined(lambda: app.settings, app.context, app.gateway, app.identity, app.ask_reload) as replica:
         sinks.append(replica.on_event)
         app.hear_reload = replica.reloaded
+        app.replicas = replica.replicas
         yield replica
 
 

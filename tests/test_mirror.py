@@ -15,6 +15,7 @@ SCENARIOS: Final = {
     "admin/test_browser.py": "the status page in a real browser",
     "configuration/test_authentication.py": "one section of a configuration through all that reads it",
     "configuration/test_headers_command.py": "one key of a configuration, ours and a host's",
+    "cluster/test_sdk.py": "the official SDKs through nginx and three replicas",
     "configuration/test_cluster.py": "one section of a configuration through all that reads it",
     "configuration/test_oauth.py": "one section of a configuration through all that reads it",
     "downstream/test_sdk.py": "the official SDK's clients, over each transport",

@@ -51,6 +51,20 @@ class GatewayView(Protocol):
     def waiting(self) -> Sequence[RefusedEntry]:
         """Definitions that await approval."""
 
+    def replicas(self) -> Sequence[ReplicaRow]:
+        """The replicas of the cluster, the one that answers first; none where there is no cluster."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaRow:
+    """One replica of the cluster. `differs` says in what it differs from the one that answers."""
+
+    label: str
+    address: str
+    version: str
+    state: str
+    differs: Sequence[str] = ()
+
 
 @dataclass(frozen=True, slots=True)
 class UpstreamCard:
@@ -125,7 +139,8 @@ class Pages:
 
     def fleet(self) -> str:
         cards = self._cards()
-        return self._page("fleet", cards=cards, ready=sum(card.is_ready for card in cards), now=self._now())
+        ready, replicas = sum(card.is_ready for card in cards), self.gateway.replicas()
+        return self._page("fleet", cards=cards, ready=ready, now=self._now(), replicas=replicas)
 
     def upstream(self, name: str) -> str | None:
         """The page of one upstream; None if it does not exist."""

@@ -160,7 +160,7 @@ class Forwarding:
                 if member is None and not is_own:
                     raise UnknownOutcome
                 return member
-            case HomeKind.STREAM | HomeKind.TASK:
+            case HomeKind.STREAM | HomeKind.TASK | HomeKind.RESULT:
                 return member
             case HomeKind.NOTHING:
                 return self._members.owner(request.target) if self._draining else None

@@ -12,12 +12,13 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
+from mcproxy.gateway.results.kept import SCHEME as RESULT_SCHEME
 from mcproxy.sealing import label_of
 
 _SESSION_PARAMETER: Final = "session_id"
 """Of the URL that clients of 2024-11-05 post to."""
-_MARKS: Final = (b'"requestState"', b'"taskId')
-"""One of these is in every body that names a parked call or a task."""
+_MARKS: Final = (b'"requestState"', b'"taskId', f'"{RESULT_SCHEME}:'.encode())
+"""One of these is in every body that names a parked call, a task or a kept result."""
 
 
 class HomeKind(Enum):
@@ -28,6 +29,7 @@ class HomeKind(Enum):
     STREAM = "a session of 2024-11-05, which ends with its stream"
     PARKED = "a call that waits for its client"
     TASK = "a task"
+    RESULT = "a large result of which a part was shown"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +48,7 @@ class _Params(msgspec.Struct):
     state: str | None = msgspec.field(default=None, name="requestState")
     task: str | None = msgspec.field(default=None, name="taskId")
     tasks: list[str] = msgspec.field(default=[], name="taskIds")
+    uri: str = ""
     notifications: _Listened | None = None
 
 
@@ -76,7 +79,7 @@ def names_stream(target: str) -> bool:
 
 
 def names_something(body: bytes) -> bool:
-    """Whether a body may name a parked call or a task."""
+    """Whether a body may name something that lives in one process."""
     return any(mark in body for mark in _MARKS)
 
 
@@ -101,6 +104,9 @@ def body_home(body: bytes) -> Home:
     for task in (params.task, *params.tasks, *listened):
         if task is not None and label_of(task):
             return Home(HomeKind.TASK, task, label_of(task))
+    scheme, _, token = params.uri.partition(":")
+    if scheme == RESULT_SCHEME and label_of(token):
+        return Home(HomeKind.RESULT, params.uri, label_of(token))
     return NOWHERE
 
 

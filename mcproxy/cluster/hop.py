@@ -59,13 +59,14 @@ class Hops:
         self._pools: dict[str, tuple[Pool, URL, bytes]] = {}
         """By address: its connections, its URL, and the head of every request."""
 
-    def keep_only(self, addresses: frozenset[str]) -> None:
-        """Closes the connections to others."""
-        for address in self._pools.keys() - addresses:
+    def forget(self, address: str) -> None:
+        """Breaks every connection to a replica that is gone: what still waits for an answer gets none."""
+        if address in self._pools:
             self._pools.pop(address)[0].close()
 
     def close(self) -> None:
-        self.keep_only(frozenset())
+        for address in list(self._pools):
+            self.forget(address)
 
     async def send(self, address: str, token: bytes, body: bytes) -> ClientResponse:
         """The response once its head has come. Raises ReplicaUnreachable, Moved, EnvelopeRefused and Lost."""

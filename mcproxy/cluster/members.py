@@ -28,6 +28,7 @@ ABSENCES: Final = 3
 """Announcements in a row that did not return a member: a store that lost its data returns few at first."""
 GROUP: Final = "members"
 
+_COMPARED: Final = ("configuration", "lock", "version")
 _PURPOSE: Final = "cluster member"
 
 log = structlog.get_logger()
@@ -53,11 +54,17 @@ def chosen(key: str, labels: Iterable[str]) -> str:
     return max(labels, key=lambda label: hashlib.blake2b(f"{label}\0{key}".encode(), digest_size=8).digest())
 
 
+def differences(one: Member, other: Member) -> list[str]:
+    """In what two replicas differ that should agree."""
+    return [what for what in _COMPARED if getattr(one, what) != getattr(other, what)]
+
+
 class Members:
     """`describe` tells what this replica is now. `clock` is monotonic, in seconds.
 
     `on_return` is called with the label of a member that came, or comes again: what was adopted from it is its own. It
     is called with this replica's own label after it was frozen for so long that others may have taken it for dead.
+    `on_gone` is called with a member that is dead or has left.
     """
 
     def __init__(
@@ -67,7 +74,8 @@ class Members:
         describe: Callable[[], Member],
         ttl: float,
         metrics: Metrics,
-        on_return: Callable[[str], None] = lambda label: None,
+        on_return: Callable[[str], None],
+        on_gone: Callable[[Member], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._store = store
@@ -77,6 +85,7 @@ class Members:
         self._metrics = metrics
         self._clock = clock
         self._on_return = on_return
+        self._on_gone = on_gone
         self._leaving = False
         self._attempted = clock()
         """When this replica was last awake to announce itself, whether the store was there or not."""
@@ -178,7 +187,8 @@ class Members:
         for label in before - present:
             self._absences[label] += 1
             if self._known[label].is_leaving or self._absences[label] >= ABSENCES:
-                del self._known[label], self._absences[label]
+                self._on_gone(self._known.pop(label))
+                del self._absences[label]
                 self._unreachable.pop(label, None)
                 log.info("a replica is gone", replica=label)
         for label in present - before - {own.label}:
@@ -190,24 +200,23 @@ class Members:
     def _compare(self, own: Member) -> None:
         """An operator's mistake, or the middle of a rollout: callers see other tools at each replica."""
         others = [member for label, member in self._known.items() if label != own.label]
-        differing = {
-            what: sum(getattr(member, what) != getattr(own, what) for member in others)
-            for what in ("configuration", "lock", "version")
-        }
-        for what, count in differing.items():
+        counts = Counter(what for member in others for what in differences(own, member))
+        for what in _COMPARED:
+            count = counts[what]
             self._metrics.cluster_mismatches.labels(what).set(count)
-        now = frozenset(what for what, count in differing.items() if count)
+        now = frozenset(counts)
         if now - self._mismatches:
             log.warning("replicas differ", what=sorted(now))
         self._mismatches = now
 
     def _count(self) -> None:
         others = [member for label, member in self._known.items() if label != self.own.label]
-        states = Counter(self._state(member) for member in [self.own, *others])
+        states = Counter(self.state(member) for member in [self.own, *others])
         for state in ("live", "leaving", "unreachable"):
             self._metrics.cluster_members.labels(state).set(states[state])
 
-    def _state(self, member: Member) -> str:
+    def state(self, member: Member) -> str:
+        """`live`, `leaving` or `unreachable`."""
         if self._is_unreachable(member.label):
             return "unreachable"
         return "leaving" if member.is_leaving else "live"

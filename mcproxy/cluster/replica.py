@@ -17,6 +17,7 @@ from anyio.abc import TaskGroup
 from mcproxy import __version__
 from mcproxy.access.identity import Identified, Identity
 from mcproxy.access.reservations import Ledger
+from mcproxy.admin.pages import ReplicaRow
 from mcproxy.call.calls import Call, Outcome
 from mcproxy.call.clients import Listener
 from mcproxy.call.identity import ForwardedCredentials, Principal
@@ -28,7 +29,7 @@ from mcproxy.cluster.hop import Hops
 from mcproxy.cluster.invalidation import Invalidation, Memories
 from mcproxy.cluster.ledger import SharedLedger
 from mcproxy.cluster.listener import InternalListener
-from mcproxy.cluster.members import HEARTBEATS, Member, Members
+from mcproxy.cluster.members import HEARTBEATS, Member, Members, differences
 from mcproxy.cluster.records import SessionRecords
 from mcproxy.cluster.store.protocol import Store
 from mcproxy.cluster.store.redis_store import connected
@@ -90,7 +91,15 @@ class Replica:
         self._address = ""
         self._hops = hops
         self._described: tuple[Settings, Member] | None = None
-        self.members = Members(store, sealer, self._describe, cluster.member_ttl, metrics, self._give_back)
+        self.members = Members(
+            store,
+            sealer,
+            self._describe,
+            cluster.member_ttl,
+            metrics,
+            self._give_back,
+            lambda member: hops.forget(member.address),
+        )
         self._ledger = SharedLedger(store, sealer.label, self._live)
         invalidation = Invalidation(gateway, self._judge_again, reload, self._forget_session)
         self._events = ClusterEvents(store, sealer, invalidation, metrics)
@@ -165,6 +174,13 @@ class Replica:
         self._forwarding.drain()
         self._listener.drain()
         self._tasks.start_soon(self.members.leave)
+
+    def replicas(self) -> Sequence[ReplicaRow]:
+        own, *others = self.members.all()
+        return [
+            ReplicaRow(one.label, one.address, one.version, self.members.state(one), differences(own, one))
+            for one in (own, *others)
+        ]
 
     def _describe(self) -> Member:
         settings = self._settings()

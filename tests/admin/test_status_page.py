@@ -17,7 +17,7 @@ from mcproxy.admin.actions import Actions
 from mcproxy.admin.health import reports
 from mcproxy.admin.listener import served
 from mcproxy.admin.live_feed import Feed
-from mcproxy.admin.pages import Pages
+from mcproxy.admin.pages import Pages, ReplicaRow
 from mcproxy.admin.statistics import CallStatistics
 from mcproxy.admin.status_page import Admit, StatusPage
 from mcproxy.call.calls import Call, Complete, Failed, Handler, Outcome
@@ -63,6 +63,7 @@ class FakeGateway:
     calls: list[Call] = field(default_factory=list)
     upstream: FakeUpstream = field(default_factory=FakeUpstream)
     recorded: list[OperatorRecord] = field(default_factory=list)
+    cluster: list[ReplicaRow] = field(default_factory=list)
     outcome: Outcome = field(
         default_factory=lambda: Complete(first_level({"content": [{"type": "text", "text": HOSTILE}]}))
     )
@@ -91,6 +92,9 @@ class FakeGateway:
 
     def listeners(self) -> Sequence[Listener]:
         return []
+
+    def replicas(self) -> Sequence[ReplicaRow]:
+        return self.cluster
 
     def waiting(self) -> Sequence[RefusedEntry]:
         return [RefusedEntry("odd", Kind.TOOLS, HOSTILE, "its description changed")]
@@ -191,6 +195,20 @@ async def test_the_fleet_tells_why_an_upstream_is_not_there() -> None:
     assert "backing off" in text
     assert "last words" in text
     assert "0 of 1" in text
+
+
+async def test_the_fleet_shows_the_replicas_and_which_of_them_answers() -> None:
+    async with site() as ui:
+        assert "Replicas" not in (await ui.get("/ui"))[1]
+        ui.gateway.cluster = [
+            ReplicaRow("a1", "http://10.0.0.1:8100", "1", "live"),
+            ReplicaRow("b2", "http://10.0.0.2:8100", "1", "unreachable", ["configuration"]),
+        ]
+        _status, text = await ui.get("/ui")
+    assert "this page is of a1" in text
+    assert "http://10.0.0.2:8100" in text
+    assert "unreachable" in text
+    assert "It differs in configuration." in text
 
 
 async def test_a_search_finds_by_every_word() -> None:

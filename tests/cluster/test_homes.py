@@ -42,9 +42,11 @@ def test_a_stream_of_2024_11_05_lives_where_the_label_in_its_url_says() -> None:
         ({"taskId": "b2.sealed"}, Home(HomeKind.TASK, "b2.sealed", "b2")),
         ({"notifications": {"taskIds": ["sealed", "b2.sealed"]}}, Home(HomeKind.TASK, "b2.sealed", "b2")),
         ({"taskId": "sealed"}, NOWHERE),
+        ({"uri": "mcproxy-result:c3.sealed/0-9"}, Home(HomeKind.RESULT, "mcproxy-result:c3.sealed/0-9", "c3")),
+        ({"uri": "mcproxy-result:sealed"}, NOWHERE),
     ],
 )
-def test_a_body_names_a_parked_call_or_a_task(params: dict[str, object], home: Home) -> None:
+def test_a_body_names_a_parked_call_a_task_or_a_kept_result(params: dict[str, object], home: Home) -> None:
     assert names_something(body(**params))
     assert body_home(body(**params)) == home
 

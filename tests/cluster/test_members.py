@@ -46,11 +46,13 @@ class Replicas:
         self.metrics = Metrics()
         self.returned: list[str] = []
         """What replicas heard of those that came, or came again."""
+        self.gone: list[Member] = []
 
     def add(self, label: str, secret: bytes = b"secret", configuration: str = "same") -> Members:
         member = Member(label, f"http://{label}", "1", configuration, "lock")
         sealer = Sealer(secret, label=label)
-        return Members(self.store, sealer, lambda: member, 5, self.metrics, self.returned.append, self.clock)
+        heard = self.returned.append, self.gone.append
+        return Members(self.store, sealer, lambda: member, 5, self.metrics, *heard, self.clock)
 
     def gauge(self, name: str, **labels: str) -> float | None:
         return self.metrics.registry.get_sample_value(name, labels)
@@ -82,6 +84,7 @@ async def test_a_member_that_is_not_announced_any_more_is_dead_after_some_absenc
         assert a.find("b") is not None
         await a.announce()
     assert a.find("b") is None
+    assert [member.label for member in replicas.gone] == ["b"]
 
 
 async def test_a_member_that_is_leaving_is_gone_when_it_withdraws_and_takes_nothing_new_before(
