@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 import anyio
 import anyio.from_thread
+import anyio.lowlevel
 import pytest
 import structlog.testing
 
@@ -79,7 +80,15 @@ class Desk:
         with anyio.fail_after(GUARD):
             while len(self.disk.lines) < count:
                 await self.disk.wrote.wait()
-        await quiet()
+            # The thread has written; the loop is still to hear of it.
+            while (self.metric("records_total") or 0) < count:
+                await anyio.lowlevel.checkpoint()
+
+    async def healed(self) -> None:
+        """Returns once the file is written again: calls then begin without waiting, whose patience is short here."""
+        with anyio.fail_after(GUARD):
+            while self.metric("failing"):
+                await anyio.lowlevel.checkpoint()
 
 
 def a_record(subject: str) -> Record:
@@ -163,6 +172,7 @@ async def test_closed_a_full_disk_loses_nothing_and_refuses_calls_before_they_be
         assert refused.value.reason is Reason.UNAVAILABLE
         d.disk.full = False
         d.sleeper.wake()
+        await d.healed()
         await d.note("and this")
         await d.written(2)
         assert d.disk.subjects == ["kept", "and this"]
