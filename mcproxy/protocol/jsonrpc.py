@@ -205,7 +205,7 @@ def _read_closely(data: bytes | Raw) -> Message:
         bytes(data).decode()
         envelope = _envelope.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        if _is_json(data):
+        if is_json(data):
             raise InvalidMessage(INVALID_REQUEST, "a message must be a JSON object") from error
         id = _legible_id(bytes(data))
         is_answer = id is not None and not reads_as_call(bytes(data))
@@ -464,7 +464,8 @@ def _decoded(text: bytes, type: type[_T], hook: Callable[[type, object], object]
         raise
 
 
-def _is_json(data: bytes | Raw) -> bool:
+def is_json(data: bytes | Raw) -> bool:
+    """Whether it is one value of valid JSON."""
     try:
         msgspec.json.decode(data, type=Raw)
         bytes(data).decode()

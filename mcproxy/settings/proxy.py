@@ -42,8 +42,8 @@ class LimitSettings(Section):
     """Age after which a session id is unknown, however much it is used."""
     max_calls_per_session: Positive = 256
     """Calls of one session at once."""
-    max_batch: Positive = 100
-    """Messages in one JSON-RPC batch (revision 2025-03-26)."""
+    max_batch: Annotated[int, Field(gt=0, le=1000)] = 100
+    """Messages in one JSON-RPC batch (revision 2025-03-26), at most 1000."""
     max_subscriptions_per_session: Positive = 1000
     """Resources that one session may be subscribed to."""
     max_tasks_per_session: Positive = 1000

@@ -10,7 +10,7 @@ from typing import Final
 import re2
 from msgspec import Raw
 
-from mcproxy.protocol.jsonrpc import parse_text, raw
+from mcproxy.protocol.jsonrpc import is_json, parse_text, raw
 from mcproxy.settings import UpstreamSettings
 from mcproxy.settings.url_secrets import url_secrets
 
@@ -20,7 +20,9 @@ MAX_ADDED: Final = 8
 """Secrets that were added later, as tokens are, and are still looked for; more where the last came all at once."""
 _MASK = "[redacted]"
 MAX_REPLACED: Final = 65_536
-"""Bytes of JSON in which single strings are replaced. Of more, all is left out where a secret is in it."""
+"""Bytes of JSON that is read string by string, which takes a second for each MiB; more is searched as it is written."""
+MAX_TIMES: Final = 1000
+"""Secrets that are replaced one by one in larger JSON; of JSON with more of them nothing is left."""
 _JSON_WORD: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|-?[0-9][0-9.eE+-]*')
 """A string or a number, in JSON that is valid."""
 
@@ -55,14 +57,21 @@ class Redaction:
     def in_json(self, data: Raw) -> Raw:
         """`data` without the secrets, however its strings are escaped; all else of it byte for byte.
 
-        Where it is longer than MAX_REPLACED and has a secret in it, nothing of it is left but a string that says so:
-        replacing word by word takes a second for each MiB.
+        Where it is longer than MAX_REPLACED, nothing is left but a string that says so, if very many secrets are in it,
+        or one that is no part of a string.
         """
         if not (self.secrets or self.added):
             return data
         if len(data) > MAX_REPLACED:
-            return raw(_MASK) if self._escaped().search(bytes(data)) else data
+            return self._in_large_json(data)
         return Raw(_JSON_WORD.sub(self._word, bytes(data)))
+
+    def _in_large_json(self, data: Raw) -> Raw:
+        masked, times = self._escaped().subn(_MASK.encode(), bytes(data), MAX_TIMES + 1)
+        if not times:
+            return data
+        # A number without its digits, or a backslash without what it escaped, is no JSON.
+        return Raw(masked) if times <= MAX_TIMES and is_json(masked) else raw(_MASK)
 
     def _escaped(self) -> re2._Regexp:
         """Finds each secret in JSON, whichever of its characters are escaped."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
+import aiohttp
 import anyio
 import pytest
 
@@ -56,6 +57,18 @@ async def test_r9_an_idle_gateway_ends_at_once_with_its_children(tmp_path: Path,
             running.process.send_signal(number)
             assert await running.process.wait() == 0
         assert survivors(children, within=0) == []
+
+
+async def test_r9_sigterm_ends_the_live_feed_of_the_status_page_at_once(tmp_path: Path) -> None:
+    settings = {**configuration({"odd": ODD}, shutdown_grace=3600), "admin": {"port": 0}}
+    async with gateway(tmp_path, settings) as running, aiohttp.ClientSession() as http:
+        serving = await running.log.says(lambda entry: "status_page" in entry)
+        with anyio.fail_after(GUARD):
+            async with http.get(f"{serving['status_page']}/live/events") as response:
+                assert response.status == 200
+                running.process.terminate()
+                await response.content.read()
+            assert await running.process.wait() == 0
 
 
 async def test_r9_a_call_in_flight_is_answered_before_the_gateway_ends(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import pytest
 from msgspec import Raw
 
 from mcproxy.settings import UpstreamSettings
-from mcproxy.upstream.redaction import MAX_REPLACED, Redaction
+from mcproxy.upstream.redaction import MAX_REPLACED, MAX_TIMES, Redaction
 
 SPEC = UpstreamSettings(
     name="r",
@@ -48,9 +48,25 @@ def test_ordinary_words_stay() -> None:
     "written",
     ["bearer-123", "bearer\\u002d123", "\\u0062earer-123", "b\\u0065arer\\u002D123", "pass\\/word", "query secret"],
 )
-def test_r78_of_large_json_with_a_secret_in_it_nothing_is_left(written: str) -> None:
+def test_r78_secrets_are_redacted_in_large_json_which_stays_json(written: str) -> None:
     redact, much = Redaction.of(SPEC), ', 1, "a"' * MAX_REPLACED
-    assert bytes(redact.in_json(Raw(f'["{written}"{much}]'.encode()))) == b'"[redacted]"'
-    assert bytes(redact.in_json(Raw(f"[0{much}, 12345678]".encode()))) == b'"[redacted]"'
+    said = Raw(f'[{{"key {written}": "say {written}!"}}{much}]'.encode())
+    assert bytes(redact.in_json(said)) == f'[{{"key [redacted]": "say [redacted]!"}}{much}]'.encode()
     other = Raw(f'["{written[:-1]}"{much}]'.encode())
     assert redact.in_json(other) is other
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "[0{much}, 12345678]",
+        '["\\\\\\nbearer-123"{much}]',
+        "[{secrets}0{much}]",
+    ],
+    ids=["a number", "a part of an escape", "very many"],
+)
+def test_r78_of_large_json_nothing_is_left_where_its_secrets_cannot_be_replaced_one_by_one(said: str) -> None:
+    redact = Redaction.of(SPEC.model_copy(update={"env": {"PIN": "12345678", "KEY": "nbearer-123"}}))
+    much, secrets = ', 1, "a"' * MAX_REPLACED, '"bearer-123",' * (MAX_TIMES + 1)
+    text = said.replace("{much}", much).replace("{secrets}", secrets).encode()
+    assert bytes(redact.in_json(Raw(text))) == b'"[redacted]"'
