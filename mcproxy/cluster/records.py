@@ -96,7 +96,7 @@ class SessionRecords:
         self._tell_ended(key)
         self._tasks.start_soon(self._save, key)
 
-    def is_lost(self, key: str) -> bool:
+    def is_lost(self, key: str, issued: int) -> bool:
         return key in self._fetched and self._fetched[key] is None
 
     def reopened(self, key: str, listener: Listener) -> None:

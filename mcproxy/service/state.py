@@ -80,5 +80,6 @@ def subscriber_journal(settings: Settings, sealer: Sealer) -> SubscriberJournal:
     except RuntimeError:
         path = None
     journal = SubscriberJournal(path, lambda key: sealer.digests("subscriber", key.encode()))
-    journal.load(time.time() - settings.proxy.limits.session_lifetime)
+    now = time.time()
+    journal.load(now - settings.proxy.limits.session_lifetime, now)
     return journal

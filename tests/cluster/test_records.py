@@ -125,7 +125,7 @@ async def replica(store: LocalStore, on_loss: Literal["reopen", "404"] = "reopen
 async def reopened(at: Replica, key: str = "k") -> FakeSession | None:
     """The session, opened again at another replica; None where it is refused."""
     async with at.records.fetched(key):
-        if at.records.is_lost(key):
+        if at.records.is_lost(key, 0):
             return None
         again = session(key)
         at.records.reopened(key, again)

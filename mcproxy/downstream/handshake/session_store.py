@@ -144,7 +144,7 @@ class SessionStore:
         live = self._live.get(payload.key)
         if live is not None:
             return live
-        if self._context.subscribers.is_lost(payload.key):
+        if self._context.subscribers.is_lost(payload.key, payload.issued):
             raise UnknownSession
         session = self._enter(id, transport, principal, endpoint, payload, credentials)
         self._context.subscribers.reopened(payload.key, session)

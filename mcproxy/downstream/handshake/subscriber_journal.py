@@ -1,7 +1,8 @@
 """A file of the sessions that subscribed to resources, so that a restarted gateway does not open them without.
 
 A session is opened again from its id alone, which cannot tell of subscriptions: a session that had some is refused
-instead (404), so that its client initializes anew and subscribes again. Holds no URI, and of a session a digest alone.
+instead (404), so that its client initializes anew and subscribes again. Where there is no file to tell from, every
+session of before this process began is refused. Holds no URI, and of a session a digest alone.
 """
 
 from __future__ import annotations
@@ -32,9 +33,16 @@ class SubscriberJournal:
         self._digests = digests
         self._earlier: frozenset[str] = frozenset()
         """Digests of sessions that subscribed before this process began."""
+        self._unknown_before = 0.0
+        """When the sessions began of which nothing is known: a Unix time in seconds."""
 
-    def load(self, issued_after: float) -> None:
-        """Reads the file, and rewrites it without sessions whose ids are too old. A Unix time in seconds."""
+    def load(self, issued_after: float, now: float) -> None:
+        """Reads the file, and rewrites it without sessions whose ids are too old. Unix times in seconds."""
+        self._load(issued_after)
+        if self._path is None:
+            self._unknown_before = now
+
+    def _load(self, issued_after: float) -> None:
         if self._path is None:
             return
         try:
@@ -66,7 +74,10 @@ class SubscriberJournal:
     def reopened(self, key: str, listener: Listener) -> None:
         """Nothing is written: only sessions without subscriptions are opened again."""
 
-    def is_lost(self, key: str) -> bool:
+    def is_lost(self, key: str, issued: int) -> bool:
+        # Sessions are issued at whole seconds: one of the second in which this process began may be its own.
+        if issued < int(self._unknown_before):
+            return True
         return bool(self._earlier) and not self._earlier.isdisjoint(self._digests(key))
 
     def _give_up(self, error: Exception) -> None:

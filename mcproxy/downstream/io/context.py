@@ -30,8 +30,11 @@ class Subscribers(Protocol):
     def end(self, key: str) -> None:
         """A session has ended, and may not be opened again."""
 
-    def is_lost(self, key: str) -> bool:
-        """Whether a session may not be opened again: it ended, or would lack the subscriptions that it had."""
+    def is_lost(self, key: str, issued: int) -> bool:
+        """Whether a session may not be opened again: it ended, or would lack the subscriptions that it had.
+
+        `issued` is when its id was issued, a Unix time in seconds.
+        """
 
     def reopened(self, key: str, listener: Listener) -> None:
         """A session that this process did not have was opened again from its id."""
@@ -46,7 +49,7 @@ class _NotKept:
     def end(self, key: str) -> None:
         return
 
-    def is_lost(self, key: str) -> bool:
+    def is_lost(self, key: str, issued: int) -> bool:
         return False
 
     def reopened(self, key: str, listener: Listener) -> None:

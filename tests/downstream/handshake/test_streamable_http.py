@@ -576,7 +576,7 @@ async def test_a_session_with_an_open_stream_is_not_idle() -> None:
 async def test_r56_a_restart_opens_sessions_again_but_for_those_that_had_subscriptions(tmp_path: Path) -> None:
     def journal() -> SubscriberJournal:
         kept = SubscriberJournal(tmp_path / "subscribers", lambda key: [key])
-        kept.load(issued_after=0)
+        kept.load(issued_after=0, now=0)
         return kept
 
     async with served() as first, client_of(first) as plain, client_of(first) as subscribed:
