@@ -22,7 +22,7 @@ from mcproxy.call.calls import Call, Complete, Failed, Handler, Outcome
 from mcproxy.call.clients import Listener, ResourceUpdated
 from mcproxy.call.errors import McpError
 from mcproxy.cluster.store.protocol import Store, StoreUnavailable
-from mcproxy.downstream.handshake.conversation import NoClient
+from mcproxy.downstream.handshake.client_requests import NoClient
 from mcproxy.downstream.handshake.streamable_http import TRANSPORT
 from mcproxy.protocol.jsonrpc import raw
 from mcproxy.protocol.methods import DEFAULT_LOG_LEVEL, METHODS, SET_LEVEL, SUBSCRIBE, UNSUBSCRIBE

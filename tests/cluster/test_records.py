@@ -19,7 +19,7 @@ from mcproxy.call.identity import ANONYMOUS, Caller
 from mcproxy.cluster.records import SessionRecords
 from mcproxy.cluster.store.local import LocalStore
 from mcproxy.cluster.store.protocol import StoreUnavailable
-from mcproxy.downstream.handshake.conversation import NoClient
+from mcproxy.downstream.handshake.client_requests import NoClient
 from mcproxy.protocol.jsonrpc import parse_text, raw
 from mcproxy.protocol.methods import METHODS, SET_LEVEL, SUBSCRIBE, UNSUBSCRIBE
 from mcproxy.sealing import Sealer

@@ -20,6 +20,7 @@ from mcproxy.protocol.jsonrpc import (
     INVALID_REQUEST,
     ErrorResponse,
     Message,
+    Params,
     RequestId,
     Response,
     raw,
@@ -71,3 +72,13 @@ def check_declared(caller: Caller, request: InputRequest) -> None:
     if missing:
         sentence = f"the client cannot answer {request.method}: it did not declare {named(missing)}"
         raise McpError(INVALID_REQUEST, sentence)
+
+
+class NoClient:
+    """The way back of a notification, or of a session being opened: there is none."""
+
+    def notify(self, method: str, params: Params) -> None:
+        return
+
+    async def ask(self, request: InputRequest) -> Raw:
+        raise McpError(INVALID_REQUEST, f"{request.method} outside of a client's request")

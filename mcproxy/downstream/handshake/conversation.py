@@ -17,6 +17,7 @@ from mcproxy.call.calls import Call, Complete, Failed, InputRequired, Outcome
 from mcproxy.call.clients import InputRequest
 from mcproxy.call.errors import McpError
 from mcproxy.call.identity import ForwardedCredentials, Principal
+from mcproxy.downstream.handshake.client_requests import NoClient
 from mcproxy.downstream.handshake.session import Session, SessionState
 from mcproxy.downstream.handshake.session_ids import Handshake, bounded
 from mcproxy.downstream.handshake.session_store import SessionStore
@@ -250,16 +251,6 @@ def _take_progress(session: Session, params: Params) -> None:
 
 _OWN_NOTIFICATIONS: Final[dict[str, Callable[[Session, Params], None]]] = {CANCELLED: _cancel, PROGRESS: _take_progress}
 """Notifications that concern the session alone, and are no calls."""
-
-
-class NoClient:
-    """The way back of a notification, or of a session being opened: there is none."""
-
-    def notify(self, method: str, params: Params) -> None:
-        return
-
-    async def ask(self, request: InputRequest) -> Raw:
-        raise McpError(INVALID_REQUEST, f"{request.method} outside of a client's request")
 
 
 class _SessionClient(msgspec.Struct, eq=False):
