@@ -16,8 +16,11 @@ from typing import Final
 import anyio
 from cachetools import TTLCache
 
+from mcproxy.call.calls import Call, Complete
+from mcproxy.call.clients import ListChanged
 from mcproxy.call.errors import McpError, Reason
 from mcproxy.call.identity import Caller, ForwardedCredentials, Principal
+from mcproxy.downstream.handshake.client_requests import NoClient
 from mcproxy.downstream.handshake.replay import ReplayStreams
 from mcproxy.downstream.handshake.session import Session
 from mcproxy.downstream.handshake.session_ids import (
@@ -30,9 +33,10 @@ from mcproxy.downstream.handshake.session_ids import (
 )
 from mcproxy.downstream.io.context import TransportContext
 from mcproxy.downstream.io.shutdown import shutting_down
+from mcproxy.protocol.capabilities import tells_changes
 from mcproxy.protocol.eras import Era
-from mcproxy.protocol.jsonrpc import INTERNAL_ERROR
-from mcproxy.protocol.methods import DEFAULT_LOG_LEVEL
+from mcproxy.protocol.jsonrpc import EMPTY_OBJECT, INTERNAL_ERROR, object_or_empty
+from mcproxy.protocol.methods import DEFAULT_LOG_LEVEL, DISCOVER, METHODS, Kind
 from mcproxy.sealing import label_of
 from mcproxy.settings import LimitSettings
 
@@ -148,7 +152,21 @@ class SessionStore:
             raise UnknownSession
         session = self._enter(id, transport, principal, endpoint, payload, credentials)
         self._context.subscribers.reopened(payload.key, session)
+        self._context.tasks.start_soon(self._tell_lists, session)
         return session
+
+    async def _tell_lists(self, session: Session) -> None:
+        """R21: tells the client of a session that was opened again to fetch the lists whose changes are announced.
+
+        They may have changed while there was no session to tell.
+        """
+        outcome = await self._context.handler(Call(METHODS[DISCOVER], {}, session.caller, NoClient(), session))
+        if not isinstance(outcome, Complete):
+            return
+        capabilities = object_or_empty(outcome.result.get("capabilities", EMPTY_OBJECT))
+        for kind in Kind:
+            if tells_changes(capabilities, kind.capability):
+                session.signal(ListChanged(kind))
 
     def _is_too_old(self, issued: int) -> bool:
         return self._wall() - issued > self._context.proxy.limits.session_lifetime

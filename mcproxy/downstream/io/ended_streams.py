@@ -1,7 +1,7 @@
-"""Which resources a client watched on a stream that ended a short while ago: updates may have come since.
+"""Which resources and lists a client watched on a stream that ended a short while ago: they may have changed since.
 
 A client that watches one of them again missed what came between the end of that stream and the acknowledgement of the
-next, and is sent one `updated` (requirement R21). Keeps hashes alone, and a bounded number of them.
+next, and is sent one notification (requirement R21). Keeps hashes alone, and a bounded number of them.
 """
 
 from __future__ import annotations
@@ -18,27 +18,32 @@ from mcproxy.call.identity import Caller
 GAP: Final = 300.0
 """Seconds within which a stream counts as the continuation of one that ended."""
 MAX_KEPT: Final = 20_000
-"""Resources of ended streams that are remembered; the oldest are dropped."""
+"""Resources and lists of ended streams that are remembered; the oldest are dropped."""
 
 
 class EndedStreams:
     """`clock` is monotonic, in seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._ended: TTLCache[int, None] = TTLCache(MAX_KEPT, GAP, clock)
+        self._ended: TTLCache[int, int] = TTLCache(MAX_KEPT, GAP, clock)
+        """How many streams have ended that watched it, and are not continued: several clients may say the same of
+        themselves."""
 
     @staticmethod
-    def keys(caller: Caller, uris: Iterable[str]) -> array[int]:
-        """Of the resources that a client watches, in their order: eight bytes each."""
+    def keys(caller: Caller, names: Iterable[str]) -> array[int]:
+        """Of the URIs and flags that a client's stream is for, in their order: eight bytes each."""
         info = b"" if caller.info is None else bytes(caller.info)
         client = caller.principal.name, caller.endpoint, info
-        return array("q", [hash((client, uri)) for uri in uris])
+        return array("q", [hash((client, name)) for name in names])
 
     def note(self, keys: array[int]) -> None:
         """A stream that watched these has ended."""
         for key in keys:
-            self._ended[key] = None
+            self._ended[key] = self._ended.get(key, 0) + 1
 
     def missed(self, key: int) -> bool:
-        """Whether a client's stream that watched this resource ended, and none has continued it. Asked once."""
-        return self._ended.pop(key, self) is None
+        """Whether a client's stream that watched this ended, and none has continued it. Asked once by each stream."""
+        left = self._ended.pop(key, 0) - 1
+        if left > 0:
+            self._ended[key] = left
+        return left >= 0

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from array import array
 from dataclasses import dataclass
+from itertools import compress
 from typing import Final, Protocol, assert_never
 
 import anyio
@@ -166,7 +167,7 @@ class Subscription:
         self._changes = PendingChanges(context.proxy.limits)
         self._filter = SubscriptionFilter()
         self._watched = array("q")
-        """The keys of its resources in `ended_streams`, once it is acknowledged."""
+        """The keys of its lists and resources in `ended_streams`, once it is acknowledged."""
         self.acknowledged = False
         """Whether it was acknowledged, and has not ended."""
         self._closing: McpError | None = None
@@ -225,18 +226,22 @@ class Subscription:
         self.acknowledged = True
         honoured = {"notifications": raw(self._filter.members())}
         self._outlet.send(Notification(ACKNOWLEDGED, with_meta(honoured, self._tag)))
-        self._note_missed(self._filter.uris)
+        self._note_missed(self._filter)
         # The gateway keeps the URIs, and sends updates of these alone: here it matters only whether there are any.
         self._filter = SubscriptionFilter(self._filter.flags, self._filter.uris[:1], self._filter.tasks)
         self._outlet.notify_writer()
 
-    def _note_missed(self, uris: tuple[str, ...]) -> None:
-        """R21: what a stream before this one watched may have been updated while there was none."""
+    def _note_missed(self, agreed: SubscriptionFilter) -> None:
+        """R21: what a stream before this one watched may have changed while there was none."""
         ended = self._context.ended_streams
-        self._watched = ended.keys(self.caller, uris)
-        for key, uri in zip(self._watched, uris, strict=True):
-            if ended.missed(key):
-                self._changes.note(ResourceUpdated(uri))
+        flags = sorted(agreed.flags)
+        self._watched = ended.keys(self.caller, (*flags, *agreed.uris))
+        missed = [ended.missed(key) for key in self._watched]
+        for flag in compress(flags, missed):
+            for kind in LISTEN_FLAGS[flag]:
+                self._changes.note(ListChanged(kind))
+        for uri in compress(agreed.uris, missed[len(flags) :]):
+            self._changes.note(ResourceUpdated(uri))
 
     def close(self, refusal: McpError | None = None) -> None:
         """Ends the stream with its closing result (subscriptions, "Graceful Closure").

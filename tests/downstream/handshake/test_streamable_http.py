@@ -472,6 +472,20 @@ async def test_r56_a_session_outlives_a_restart_under_the_same_secret() -> None:
             assert response.status == 404
 
 
+async def test_r21_a_session_that_is_opened_again_is_told_to_fetch_the_lists_that_may_have_changed() -> None:
+    with anyio.fail_after(GUARD):
+        async with served() as before, client_of(before) as client:
+            await client.open()
+            headers = dict(client.headers)
+        async with served() as after, client_of(after) as client:
+            client.headers = headers
+            assert "result" in await client.ask(request(1, "ping"))
+            async with client.listen() as events:
+                assert (await events.message())["method"] == "notifications/tools/list_changed"
+                after.gateway.present[0].signal(ResourceUpdated("x:1"))
+                assert (await events.message())["method"] == "notifications/resources/updated"
+
+
 async def by_header(request: Request) -> Principal:
     return Principal(request.fields.get("x-user", "nobody"))
 

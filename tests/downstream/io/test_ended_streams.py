@@ -20,6 +20,14 @@ def test_what_an_ended_stream_watched_was_missed_once() -> None:
     assert [ended.missed(one), ended.missed(other), ended.missed(one)] == [True, False, False]
 
 
+def test_each_of_several_clients_that_say_the_same_of_themselves_missed_what_its_stream_watched() -> None:
+    ended = EndedStreams()
+    (key,) = EndedStreams.keys(ANN, ["x:1"])
+    for _ in range(2):
+        ended.note(EndedStreams.keys(ANN, ["x:1"]))
+    assert [ended.missed(key) for _ in range(3)] == [True, True, False]
+
+
 @pytest.mark.parametrize(
     "other",
     [

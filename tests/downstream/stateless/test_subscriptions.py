@@ -398,6 +398,19 @@ async def test_r54_a_stream_goes_on_without_a_task_and_ends_with_its_connection(
             assert gateway.gateway.present == []
 
 
+async def test_r21_a_list_whose_changes_were_awaited_before_is_told_as_changed_when_they_are_again() -> None:
+    with anyio.fail_after(GUARD):
+        async with served() as gateway, modern_client_of(gateway) as client:
+            for number in (1, 2):
+                wanted = {"toolsListChanged": True, "resourceSubscriptions": ["a://b"]}
+                async with client.stream(listen(wanted, number)) as events:
+                    assert (await events.message())["method"] == "notifications/subscriptions/acknowledged"
+                    if number == 2:
+                        told = [(await events.message())["method"] for _ in range(2)]
+                        assert told == ["notifications/tools/list_changed", "notifications/resources/updated"]
+                await gateway.gateway.emptied_of(number)
+
+
 async def test_r21_what_was_watched_before_is_told_as_updated_when_it_is_watched_again() -> None:
     with anyio.fail_after(GUARD):
         async with served() as gateway, modern_client_of(gateway) as client:
