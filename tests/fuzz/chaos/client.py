@@ -349,9 +349,18 @@ class Client:
             self.ledger.found(Invariant.DELIVERED, f"{self.name} heard {kind} of {marker}")
 
     async def _answer(self, question: Json) -> None:
-        result = {"action": "accept", "content": {"marker": question["params"]["message"]}}
-        with suppress(Refused, aiohttp.ClientError, AssertionError):
+        marker = question["params"]["message"]
+        result = {"action": "accept", "content": {"marker": marker}}
+        try:
             await self._say({"id": question["id"], "result": result})
+        except (Refused, aiohttp.ClientError, AssertionError) as error:
+            # A key that was revoked meanwhile gives no answers; the call goes on without one.
+            self._left.add(marker)
+            self.ledger.counts["answers to questions that were refused"] += 1
+            if not self.ledger.is_disturbed(self.principal, self.ledger.clock() - 1):
+                self.ledger.found(
+                    Invariant.ANSWERED, f"{self.name} could not answer the question of {marker}: {error!r}"
+                )
 
     async def _listen(self) -> None:
         """Keeps a stream for changes open, with a subscription to each watched page."""
