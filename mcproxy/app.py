@@ -118,7 +118,8 @@ class App:
         before, difference = self.settings, diff(self.settings, settings)
         self.settings = self.site.settings = in_force(before, settings)
         changed = changed_sections(before, self.settings)
-        self.rotation.reconfigure(self.settings)
+        if "proxy" in changed:
+            self.rotation.reconfigure(self.settings)
         # Before the gateway, which is given the upstreams that there are then.
         self.fleet.reconfigure(self.settings, difference)
         # Before the gateway, whose pipeline has a stage for the audit only where it is on.
