@@ -131,8 +131,10 @@ class App:
             self.identity.reconfigure(self.settings.access.authentication)
         # After identity: open streams are judged by it again.
         forwarded = _forwarded(self.settings)
-        if changed - {"upstreams"} or forwarded != self.context.forwarded:
-            self.context.reconfigure(self.settings.proxy, forwarded)
+        exchanges = _exchanges_tokens(self.settings)
+        is_other = (forwarded, exchanges) != (self.context.forwarded, self.context.exchanges_tokens)
+        if changed - {"upstreams"} or is_other:
+            self.context.reconfigure(self.settings.proxy, forwarded, exchanges_tokens=exchanges)
         self._renew_certificate()
         if self.hear_reload is not None:
             self.hear_reload(difference)
@@ -450,6 +452,7 @@ def _transport_context(
         exists=gateway.exists,
         tasks=tasks,
         forwarded=_forwarded(settings),
+        exchanges_tokens=_exchanges_tokens(settings),
         mirrored=gateway.mirrored,
         subscribers=subscriber_journal(settings, sealer),
     )
@@ -459,3 +462,8 @@ def _forwarded(settings: Settings) -> frozenset[str]:
     """The headers of clients that go on to upstreams which are enabled."""
     specs = [spec for spec in settings.upstreams if spec.enabled]
     return frozenset(header.lower() for spec in specs for header in spec.credentials.forward)
+
+
+def _exchanges_tokens(settings: Settings) -> bool:
+    """Whether an upstream that is enabled has callers' own tokens exchanged for its own."""
+    return any(spec.enabled and spec.oauth is not None and spec.oauth.exchanges for spec in settings.upstreams)

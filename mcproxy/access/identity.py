@@ -234,6 +234,12 @@ def anonymous_from(peer: str | None) -> Principal:
     return replace(ANONYMOUS, address=str(ipaddress.ip_network((address, _IPV6_CALLER), strict=False)))
 
 
+def bearer_token(authorization: str | None) -> str | None:
+    """The key or token of an `Authorization` header; None where it holds none."""
+    bearer = _BEARER.fullmatch(authorization or "")
+    return None if bearer is None else bearer["token"]
+
+
 def _forwarded(presented: Presented, settings: Forwarded) -> Principal | None:
     """The principal that a trusted proxy names; None if the peer is none, or names no caller. Raises NotIdentified."""
     if not (settings.trusted and _is_trusted(presented.peer, settings)):

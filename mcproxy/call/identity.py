@@ -74,6 +74,11 @@ class ForwardedCredentials:
     """The same for the same principal and values, and tells neither: whose links are that are made with them."""
     headers: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
     """Values by the names of headers in lower case. Secret (R44)."""
+    inbound_token: str | None = field(default=None, repr=False)
+    """The token by which the caller authenticated here, where upstreams have it exchanged for their own. Secret.
+
+    It is in no key, since it changes often, and goes to no upstream.
+    """
 
 
 class Caller(msgspec.Struct, frozen=True):

@@ -270,7 +270,10 @@ class Validator:
         oauth = upstream.oauth
         if oauth is None:
             return upstream
-        is_own = oauth.grant == "authorization_code" and access.authentication.required
+        is_own = oauth.exchanges or (oauth.grant == "authorization_code" and access.authentication.required)
+        if oauth.exchanges and not access.authentication.oauth.issuers:
+            node = follow(server, ("oauth",))
+            self._problem(node, "exchanges the tokens of callers, which need access.authentication.oauth.issuers")
         per = oauth.per or ("principal" if is_own else "gateway")
         connection = upstream.connection
         if per == "principal":

@@ -54,15 +54,21 @@ class EnterpriseSettings(Section):
     """The identity provider."""
     client: OAuthClient = OAuthClient()
     """The gateway as the identity provider knows it."""
-    id_token_file: str
-    """A file with the identity token, read anew for each token request."""
+    id_token_file: str | None = None
+    """A file with the identity token, read anew for each token request. Default: the caller's own, by which it
+    authenticated to the gateway.
+    """
 
 
 class OAuthSettings(Section):
     """How the gateway gets tokens for an upstream. `oauth: {}` finds everything out."""
 
-    grant: Literal["authorization_code", "client_credentials", "enterprise", "workload"] = "authorization_code"
-    """`authorization_code`: a person logs in once. The others need no person: the gateway asks for itself."""
+    grant: Literal["authorization_code", "client_credentials", "token_exchange", "enterprise", "workload"] = (
+        "authorization_code"
+    )
+    """`authorization_code`: a person logs in once. `token_exchange`: the token by which a caller authenticated here is
+    exchanged at `issuer` for one of its own (RFC 8693). With the others the gateway asks for itself.
+    """
     per: Literal["principal", "gateway"] | None = None
     """`principal`: each caller logs in for itself; `gateway`: one login serves every caller.
 
@@ -81,10 +87,21 @@ class OAuthSettings(Section):
     workload: WorkloadSettings | None = None
     """Of grant `workload`."""
 
+    @property
+    def exchanges(self) -> bool:
+        """Whether the tokens by which callers authenticate here are exchanged."""
+        is_own = self.enterprise is not None and self.enterprise.id_token_file is None
+        return self.grant == "token_exchange" or is_own
+
     @model_validator(mode="after")
     def _the_grant_has_what_it_needs(self) -> OAuthSettings:
         if self.grant == "client_credentials" and not (self.client.id and (self.client.secret or self.client.key)):
             raise ValueError("grant client_credentials needs client: {id: ..., secret: ...} or {id: ..., key: ...}")
+        if self.grant == "token_exchange" and self.issuer is None:
+            # Whoever is sent callers' tokens is named by the operator, and by no upstream.
+            raise ValueError("grant token_exchange needs issuer: where callers' tokens are exchanged")
+        if self.exchanges and self.per == "gateway":
+            raise ValueError("exchanges each caller's own token: `per: gateway` has no meaning")
         for grant, section in (("enterprise", self.enterprise), ("workload", self.workload)):
             if (self.grant == grant) != (section is not None):
                 raise ValueError(f"grant {grant} and the key `{grant}` go together")

@@ -232,6 +232,8 @@ class Supervisor:
     def _link_for(self, call: Call) -> ReconnectingLink | Failed:
         if self._one_for_all and call.over is None:
             return self._shared
+        if self.logins is not None and self.logins.exchanges:
+            self.logins.bring(call.caller)
         key = call.over or owner(self._spec, call.caller)
         if key is None and self._spec.credentials.forward and call.row.answerer is Answerer.UPSTREAM:
             # R39: what lists for everybody answers no caller; the gateway refused before, naming the header.

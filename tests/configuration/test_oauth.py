@@ -42,6 +42,10 @@ def test_a_hosts_block_is_read_as_ours(tmp_path: Path) -> None:
         (server("{grant: workload}"), "go together"),
         (server("{workload: {token_file: /x}}"), "go together"),
         (server("{client: {secret: s}}"), "no id"),
+        (server("{grant: token_exchange}"), "needs issuer"),
+        (server("{grant: token_exchange, issuer: 'https://as.example', per: gateway}"), "per: gateway"),
+        (server("{grant: token_exchange, issuer: 'https://as.example'}"), "access.authentication.oauth.issuers"),
+        (server("{grant: enterprise, enterprise: {issuer: 'https://idp.example'}}"), "authentication.oauth.issuers"),
         (server("{client: {id: me, secret: s, key: k}}"), "both a secret and a key"),
         (server("{scopes: ['two words']}"), "scopes"),
     ],
@@ -69,3 +73,10 @@ def test_a_login_of_each_principal_has_a_connection_of_each_principal(tmp_path: 
     [problem] = problems(tmp_path, KEYS + server("{}", f", connection: {connection}"))
     assert "each principal has a connection" in problem
     assert upstream(tmp_path, KEYS + server("{}", ", connection: principal")).has_own_logins
+
+
+def test_exchanged_tokens_are_each_callers_own(tmp_path: Path) -> None:
+    issuers = "access: {authentication: {oauth: {issuers: [{issuer: 'https://login.example'}]}}}\n"
+    web = upstream(tmp_path, issuers + server("{grant: token_exchange, issuer: 'https://as.example'}"))
+    assert web.oauth is not None
+    assert (web.oauth.per, web.connection) == ("principal", "principal")

@@ -55,6 +55,8 @@ class Authorization:
     """Whether a tool's error holds what the request carried."""
     subject: str | None = None
     """Who logs in, as identity tokens name them; None for none."""
+    refused_subjects: set[str] = field(default_factory=set)
+    """Tokens that it exchanges for none."""
     quotes_form: bool = False
     """Whether the refusal of a refresh holds what was asked with."""
     takes_documents: bool = False
@@ -131,6 +133,8 @@ class Authorization:
                 return web.json_response({"error": "invalid_grant", **quoted}, status=400)
             if self.rotates:
                 self._refresh_tokens.discard(form["refresh_token"])
+        if form.get("subject_token") in self.refused_subjects:
+            return web.json_response({"error": "invalid_request"}, status=400)
         if form["grant_type"].endswith("device_code") and self.device_answers:
             error = self.device_answers.pop(0)
             if error is not None:

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 import anyio
 
-from mcproxy.access.identity import Identified
+from mcproxy.access.identity import Identified, bearer_token
 from mcproxy.call.errors import McpError
 from mcproxy.call.identity import AGGREGATE, ANONYMOUS, ForwardedCredentials
 from mcproxy.downstream.front.origin import admits_host, admits_origin, cors_headers, preflight_headers
@@ -283,7 +283,8 @@ class HttpApp:
             # As it was when the checks began: a reload meanwhile makes the head invalid.
             generation, cors = self._context.generation, request.response_fields
             found = await self._identify(request)
-            credentials = forwarded_credentials(self._context, found.principal, request.fields)
+            token = None if found.token is None else bearer_token(request.fields.get("authorization"))
+            credentials = forwarded_credentials(self._context, found.principal, request.fields, token)
             headers = read_headers(request.fields)
             head = RequestHead(
                 handler, _endpoint(path), headers, cors, found, found.principal, self._identify.again, credentials

@@ -71,6 +71,8 @@ class TransportContext:
     """Owns the tasks of handshake calls, which outlive the connections that they came by."""
     forwarded: frozenset[str] = frozenset()
     """Request headers, in lower case, whose values go on to upstreams (`credentials.forward`)."""
+    exchanges_tokens: bool = False
+    """Whether an upstream has callers' own tokens exchanged for its own (`oauth.grant: token_exchange`)."""
     traced: bool = False
     """Whether calls are recorded as spans, so that `traceparent` is read."""
     mirrored: Callable[[Caller, str], Sequence[MirroredParameter]] = lambda caller, tool: ()
@@ -93,8 +95,8 @@ class TransportContext:
         self.keep_alive = KeepAlive(lambda: self.proxy.keep_alive)
         self.stream_deadlines = Deadlines(lambda: self.proxy.stream_after)
 
-    def reconfigure(self, proxy: Proxy, forwarded: frozenset[str]) -> None:
+    def reconfigure(self, proxy: Proxy, forwarded: frozenset[str], *, exchanges_tokens: bool = False) -> None:
         """Goes by other settings from the next request on."""
-        self.proxy, self.forwarded = proxy, forwarded
+        self.proxy, self.forwarded, self.exchanges_tokens = proxy, forwarded, exchanges_tokens
         self.generation = object()
         self.reloaded.notify_all()

@@ -111,11 +111,12 @@ def read_headers(fields: http.Headers) -> RequestHeaders:
 
 
 def forwarded_credentials(
-    context: TransportContext, principal: Principal, fields: http.Headers
+    context: TransportContext, principal: Principal, fields: http.Headers, inbound_token: str | None = None
 ) -> ForwardedCredentials | None:
     """The credentials for upstreams in the headers that settings name (`credentials.forward`), and in no others (R40).
 
-    None where there are none. Raises Refusal where a header came twice. Their values are never logged (R44).
+    With them goes the token that the caller was identified by, where upstreams have it exchanged. None where there are
+    none. Raises Refusal where a header came twice. Their values are never logged (R44).
     """
     found: dict[str, str] = {}
     for name in context.forwarded:
@@ -124,7 +125,8 @@ def forwarded_credentials(
             raise Refusal(400, INVALID_REQUEST, f"the header {name} came twice")
         if values and values[0]:
             found[name] = values[0]
-    if not found:
+    token = inbound_token if context.exchanges_tokens else None
+    if not found and token is None:
         return None
     named = msgspec.json.encode([principal.name, sorted(found.items())])
-    return ForwardedCredentials(context.sealer.digest("credentials", named), found)
+    return ForwardedCredentials(context.sealer.digest("credentials", named), found, token)

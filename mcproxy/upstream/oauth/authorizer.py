@@ -40,6 +40,7 @@ class Authorizer:
     """Tokens of one grant. `spawn` owns the requests, which outlive their callers.
 
     `on_change` is called, at once, when a login is awaited, or no more; and when there is another grant or token.
+    `inbound_token` gives the latest token by which the principal authenticated to the gateway.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class Authorizer:
         spawn: Spawn,
         metrics: Metrics,
         on_change: Callable[[Authorizer], None] = lambda it: None,
+        inbound_token: Callable[[], str | None] = lambda: None,
         *,
         clock: Callable[[], float] = time.time,
         chance: Callable[[], float] = random.random,
@@ -61,6 +63,7 @@ class Authorizer:
         self._spawn = spawn
         self._metrics = metrics
         self._on_change = on_change
+        self._inbound_token = inbound_token
         self._clock = clock
         self._life = GrantLife(chance())
         self._challenge: BearerChallenge | None = None
@@ -168,6 +171,12 @@ class Authorizer:
         """The token that was on trial serves."""
         self.on_trial = False
 
+    def retry(self) -> None:
+        """What was refused may be asked for again: its caller brought another token."""
+        if self._life.state is GrantState.REFUSED:
+            self._life.discarded()
+        self._cools_until = 0.0
+
     def _refuse(self, why: str) -> None:
         self._over = self._life.grant or self._over
         self._life.refused(why)
@@ -243,9 +252,8 @@ class Authorizer:
                 renewed = await self._flow.refresh(grant)
             else:
                 earlier = (*(() if grant is None else grant.scopes), *sorted(self._lacking))
-                renewed = await self._flow.request_token(
-                    await self._flow.discover(self._challenge, earlier), self._key.principal
-                )
+                found = await self._flow.discover(self._challenge, earlier)
+                renewed = await self._flow.request_token(found, self._key.principal, self._inbound_token())
         except PASSING as error:
             self._life.unavailable(str(error))
             self._metrics.oauth_token_requests.labels(self._name, "unavailable").inc()

@@ -15,7 +15,7 @@ import msgspec
 
 from mcproxy.access.grant_records import GrantAction, GrantOutcome, GrantRecord, RecordGrant, unrecorded
 from mcproxy.concurrency.clock import Sleep
-from mcproxy.settings.oauth import OAuthSettings
+from mcproxy.settings.oauth import EnterpriseSettings, OAuthSettings
 from mcproxy.upstream.oauth import device, login, metadata, registration, tokens
 from mcproxy.upstream.oauth.challenge import BearerChallenge, bearer_challenge
 from mcproxy.upstream.oauth.device import DeviceLogin
@@ -236,29 +236,39 @@ class OAuthFlow:
         self._made.append(id)
         return await self._granted(principal, begun.client, server, begun.scopes, begun.resource, token, id)
 
-    async def request_token(self, found: Discovered, principal: str = "") -> Grant:
-        """A token for the gateway itself, without a person (`client_credentials`, `workload`); the grant is stored."""
+    async def request_token(self, found: Discovered, principal: str = "", inbound_token: str | None = None) -> Grant:
+        """A token without a person, for the gateway itself or in exchange for a caller's; the grant is stored."""
         with self._recorded(GrantAction.REQUEST, principal, found.server.issuer) as brought:
             client = registration.configured(self.settings.client, found.server) or ClientIdentity("")
-            assertion = await self._assertion(found)
-            if assertion is None:
-                form = tokens.client_credentials(found.resource, found.scopes)
-            else:
-                form = tokens.by_assertion(assertion, found.resource, found.scopes)
-            token = await self._token(form, client, found.server)
+            token = await self._token(await self._form(found, inbound_token), client, found.server)
             brought.append(await self._granted(principal, client, found.server, found.scopes, found.resource, token))
         return brought[0]
 
-    async def _assertion(self, found: Discovered) -> str | None:
-        """The assertion that is the grant, with `workload` and `enterprise`; None for `client_credentials`."""
-        settings = self.settings
+    async def _form(self, found: Discovered, inbound_token: str | None) -> TokenForm:
+        """The token request of a grant that needs no person."""
+        settings, resource, scopes = self.settings, found.resource, found.scopes
+        if settings.grant == "token_exchange":
+            return tokens.token_exchange(_brought(inbound_token), resource, scopes)
         if settings.workload is not None:
-            return await _file(settings.workload.token_file, "oauth.workload.token_file")
-        if settings.enterprise is None:
-            return None
-        provider = await self._server_metadata(settings.enterprise.issuer, assumes=False)
-        client = registration.configured(settings.enterprise.client, provider) or ClientIdentity("")
-        id_token = await _file(settings.enterprise.id_token_file, "oauth.enterprise.id_token_file")
+            assertion = await _file(settings.workload.token_file, "oauth.workload.token_file")
+            return tokens.by_assertion(assertion, resource, scopes)
+        if settings.enterprise is not None:
+            assertion = await self._enterprise_assertion(settings.enterprise, found, inbound_token)
+            return tokens.by_assertion(assertion, resource, scopes)
+        return tokens.client_credentials(resource, scopes)
+
+    async def _enterprise_assertion(
+        self, settings: EnterpriseSettings, found: Discovered, inbound_token: str | None
+    ) -> str:
+        """The assertion (ID-JAG) that the identity provider gives for an identity token."""
+        if settings.id_token_file is not None:
+            id_token = await _file(settings.id_token_file, "oauth.enterprise.id_token_file")
+        else:
+            id_token = _brought(inbound_token)
+            if not tokens.is_identity_token(id_token, settings.issuer):
+                raise LoginFailed(f"the caller authenticated with no identity token of {settings.issuer}")
+        provider = await self._server_metadata(settings.issuer, assumes=False)
+        client = registration.configured(settings.client, provider) or ClientIdentity("")
         form = tokens.identity_exchange(id_token, found.server.issuer, found.resource, found.scopes)
         exchanged = await self._token(form, client, provider, kind="n_a")
         return exchanged.access
@@ -350,6 +360,13 @@ class OAuthFlow:
         )
         await anyio.to_thread.run_sync(self._store.save, grant)
         return grant
+
+
+def _brought(inbound_token: str | None) -> str:
+    """Raises LoginFailed for callers that authenticated with none."""
+    if inbound_token is None:
+        raise LoginFailed("the caller authenticated with no token that could be exchanged: it needs one of an issuer")
+    return inbound_token
 
 
 async def _file(path: str, key: str) -> str:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import anyio
 import anyio.to_thread
 import structlog
 
 from mcproxy.access.grant_records import RecordGrant, unrecorded
+from mcproxy.call.identity import Caller
 from mcproxy.concurrency.spawn import Spawn
 from mcproxy.settings import UpstreamSettings
 from mcproxy.telemetry.metrics import Metrics
@@ -68,7 +69,12 @@ class UpstreamLogins:
         assert spec.url is not None, "the configuration allows `oauth` with a url alone"
         assert spec.oauth is not None, "there are logins for upstreams with `oauth` alone"
         self._name = spec.name
-        self._store = store or MemoryStore()
+        # What is got in exchange for a caller's token is kept as long as the caller's links, and on no disk.
+        self._store = MemoryStore() if store is None or spec.oauth.exchanges else store
+        self.exchanges: Final = spec.oauth.exchanges
+        """Whether tokens that callers bring are exchanged."""
+        self._inbound_tokens: dict[str, str] = {}
+        """The latest token that each principal authenticated with; of those with links."""
         self._spawn = spawn
         self._metrics = metrics
         self._on_login = on_login
@@ -100,12 +106,26 @@ class UpstreamLogins:
                 self._spawn,
                 self._metrics,
                 self._changed,
+                lambda: self._inbound_tokens.get(name),
                 clock=self._clock,
             )
         return self._authorizers[name]
 
+    def bring(self, caller: Caller) -> None:
+        """Exchanges the token that `caller` authenticated with from now on, where its link needs one."""
+        token = None if caller.credentials is None else caller.credentials.inbound_token
+        name = caller.principal.name
+        if token is None or self._inbound_tokens.get(name) == token:
+            return
+        self._inbound_tokens[name] = token
+        if (authorizer := self._authorizers.get(name)) is not None:
+            authorizer.retry()
+
     def release(self, principal: str) -> None:
         """Keeps no tokens of a principal in memory any more: it has no link left."""
+        if self.exchanges:
+            self._inbound_tokens.pop(principal, None)
+            self._store.delete(GrantKey(self._name, principal))
         if self.is_per_principal and (authorizer := self._authorizers.pop(principal, None)) is not None:
             self._awaited.pop(principal, None)
             self._logged_in.pop(authorizer.key.principal, None)

@@ -20,6 +20,7 @@ from mcproxy.upstream.oauth.registration import ClientIdentity
 ASSERTION_TYPE: Final = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 TOKEN_EXCHANGE: Final = "urn:ietf:params:oauth:grant-type:token-exchange"
 ID_JAG: Final = "urn:ietf:params:oauth:token-type:id-jag"
+ACCESS_TOKEN: Final = "urn:ietf:params:oauth:token-type:access_token"
 ID_TOKEN: Final = "urn:ietf:params:oauth:token-type:id_token"
 JWT_BEARER: Final = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 ASSERTION_LIFE: Final = 300
@@ -27,6 +28,8 @@ ASSERTION_LIFE: Final = 300
 MAX_REASON: Final = 300
 """Characters of an authorization server's own words that are kept."""
 
+MIN_CONCEALED: Final = 8
+"""Characters; shorter secrets occur in ordinary text."""
 MAX_SUBJECT: Final = 256
 """Characters of the name of who logged in."""
 
@@ -120,6 +123,29 @@ def identity_exchange(id_token: str, audience: str, resource: str, scopes: tuple
     return _scoped(form, scopes)
 
 
+def token_exchange(inbound_token: str, resource: str, scopes: tuple[str, ...]) -> TokenForm:
+    """A caller's token for one of the same caller at `resource` (RFC 8693, section 2.1)."""
+    form = {
+        "grant_type": TOKEN_EXCHANGE,
+        "requested_token_type": ACCESS_TOKEN,
+        "subject_token": inbound_token,
+        "subject_token_type": ACCESS_TOKEN,
+        "resource": resource,
+    }
+    return _scoped(form, scopes)
+
+
+def is_identity_token(token: str, issuer: str) -> bool:
+    """Whether a token that was verified is an identity token of `issuer`, and no access token (RFC 9068, section 4)."""
+    try:
+        header = jwt.get_unverified_header(token)
+        claims = jwt.decode(token, options={"verify_signature": False})
+    except (jwt.PyJWTError, ValueError, RecursionError):
+        return False
+    kind = str(header.get("typ", "JWT")).lower().removeprefix("application/")
+    return kind == "jwt" and claims.get("iss") == issuer
+
+
 def _scoped(form: TokenForm, scopes: tuple[str, ...]) -> TokenForm:
     return {**form, "scope": " ".join(scopes)} if scopes else form
 
@@ -131,7 +157,7 @@ _SECRET_FIELDS: Final = ("refresh_token", "code", "code_verifier", "device_code"
 def concealed(words: str, form: TokenForm, client: ClientIdentity) -> str:
     """An authorization server's own words without what the request held that is secret (requirement R44)."""
     for secret in (*(form.get(field) for field in _SECRET_FIELDS), client.secret):
-        if secret:
+        if secret and len(secret) >= MIN_CONCEALED:
             words = words.replace(secret, "[redacted]")
     return words
 

@@ -82,3 +82,18 @@ async def test_a_forwarded_header_that_came_twice_is_refused() -> None:
         context.reconfigure(quick(), frozenset({"x-token"}))
         with pytest.raises(Refusal):
             forwarded_credentials(context, ANN, Headers.of([("X-Token", "secret"), ("x-token", "other")]))
+
+
+async def test_the_token_of_a_caller_is_brought_where_it_is_exchanged_and_in_no_key() -> None:
+    async with edge_of(FakeGateway()) as context:
+        assert forwarded_credentials(context, ANN, Headers.of([]), "inbound") is None
+        context.reconfigure(quick(), frozenset(), exchanges_tokens=True)
+        before = forwarded_credentials(context, ANN, Headers.of([]), "inbound")
+        after = forwarded_credentials(context, ANN, Headers.of([]), "renewed")
+        assert before is not None
+        assert after is not None
+        assert (before.inbound_token, after.inbound_token) == ("inbound", "renewed")
+        assert before.key == after.key
+        assert before != after, "a session goes by the latest"
+        assert "inbound" not in repr(before).replace("inbound_token", "")
+        assert forwarded_credentials(context, ANN, Headers.of([])) is None

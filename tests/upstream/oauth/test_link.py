@@ -8,8 +8,12 @@ from typing import Any
 
 import anyio
 import pytest
+from msgspec.structs import replace
 
+from mcproxy.call.calls import Call
+from mcproxy.call.identity import Caller, ForwardedCredentials, Principal
 from mcproxy.call.upstreams import LinkState
+from mcproxy.protocol.eras import LATEST
 from mcproxy.settings import Proxy, UpstreamSettings
 from mcproxy.settings.oauth import OAuthClient, OAuthSettings
 from mcproxy.telemetry.metrics import Metrics
@@ -140,3 +144,97 @@ async def test_further_scopes_are_named_in_the_error_of_the_one_call() -> None:
             assert "mcproxy login web --scope write" in failure(await upstream(tool("any"))).error.message
             server.needed_scopes = ""
             assert value(await upstream(tool("any"))) == "done"
+
+
+def called_by(name: str, inbound_token: str | None) -> Call:
+    """A call of a principal that authenticated with a token, or by other means."""
+    brought = None if inbound_token is None else ForwardedCredentials(f"of {name}", {}, inbound_token)
+    return replace(tool("any"), caller=Caller(Principal(name), LATEST, credentials=brought))
+
+
+def exchanging(server: Authorization, **more: Any) -> OAuthSettings:
+    client = OAuthClient(id="me", secret="s")
+    return OAuthSettings(grant="token_exchange", issuer=server.origin, client=client, per="principal", **more)
+
+
+async def test_a_callers_token_is_exchanged_once_for_one_of_its_own_and_goes_to_no_upstream() -> None:
+    async with (
+        authorization() as server,
+        linked(server, MemoryStore(), exchanging(server), connection="principal") as upstream,
+    ):
+        for _ in range(3):
+            for name in ("ann", "bob"):
+                assert value(await upstream(called_by(name, f"inbound-token-of-{name}"))) == "done"
+    exchanges = [form for form in server.token_requests if "subject_token" in form]
+    assert [form["subject_token"] for form in exchanges] == ["inbound-token-of-ann", "inbound-token-of-bob"]
+    assert {form["resource"] for form in exchanges} == {server.url}
+    assert {form["subject_token_type"] for form in exchanges} == {"urn:ietf:params:oauth:token-type:access_token"}
+    assert "inbound-token" not in str(server.resource_requests)
+    assert len(set(server.resource_requests) - {None}) == 2, "each caller has a token of its own"
+
+
+async def test_r64_another_token_of_the_same_caller_changes_no_link() -> None:
+    async with (
+        authorization() as server,
+        linked(server, MemoryStore(), exchanging(server), connection="principal") as upstream,
+    ):
+        for number in range(5):
+            assert value(await upstream(called_by("ann", f"inbound-token-{number}"))) == "done"
+            server.valid.clear()
+    exchanges = [form["subject_token"] for form in server.token_requests if "subject_token" in form]
+    assert exchanges == [f"inbound-token-{number}" for number in range(5)]
+    assert server.served.count("server/discover") == 1
+
+
+async def test_r66_calls_at_once_of_one_caller_are_one_exchange() -> None:
+    done: list[Any] = []
+    async with (
+        authorization() as server,
+        linked(server, MemoryStore(), exchanging(server), connection="principal") as upstream,
+    ):
+
+        async def call() -> None:
+            done.append(value(await upstream(called_by("ann", "inbound-token"))))
+
+        async with anyio.create_task_group() as calls:
+            for _ in range(20):
+                calls.start_soon(call)
+    assert done == ["done"] * 20
+    assert len([form for form in server.token_requests if "subject_token" in form]) == 1
+
+
+async def test_what_is_got_in_exchange_is_stored_nowhere_and_forgotten_with_the_link() -> None:
+    store = MemoryStore()
+    async with (
+        authorization() as server,
+        linked(server, store, exchanging(server), connection="principal") as upstream,
+    ):
+        await upstream(called_by("ann", "inbound-token"))
+        assert store.all() == []
+        upstream.release(Principal("ann").key)
+        await upstream(called_by("ann", "inbound-token"))
+    assert len([form for form in server.token_requests if "subject_token" in form]) == 2
+
+
+async def test_a_refused_exchange_is_not_asked_for_again_until_another_token_comes() -> None:
+    async with (
+        authorization(refused_subjects={"old-inbound-token"}) as server,
+        linked(server, MemoryStore(), exchanging(server), connection="principal") as upstream,
+    ):
+        for _ in range(3):
+            message = failure(await upstream(called_by("ann", "old-inbound-token"))).error.message
+            assert "invalid_request" in message
+            assert "inbound-token" not in message
+        refused = [form for form in server.token_requests if form.get("subject_token") == "old-inbound-token"]
+        assert len(refused) == 1
+        assert value(await upstream(called_by("ann", "new-inbound-token"))) == "done"
+
+
+async def test_a_caller_without_a_token_is_told_what_it_lacks() -> None:
+    async with (
+        authorization() as server,
+        linked(server, MemoryStore(), exchanging(server), connection="principal") as upstream,
+    ):
+        message = failure(await upstream(called_by("ann", None))).error.message
+    assert "the caller authenticated with no token that could be exchanged" in message
+    assert [form for form in server.token_requests if "subject_token" in form] == []
