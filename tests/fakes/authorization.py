@@ -55,6 +55,14 @@ class Authorization:
     """Whether a tool's error holds what the request carried."""
     subject: str | None = None
     """Who logs in, as identity tokens name them; None for none."""
+    prefix: str = ""
+    """What its tokens begin with."""
+    metadata: Json = field(default_factory=dict)
+    """What its metadata says instead of the truth."""
+    together: int = 0
+    """Calls that the resource holds back until so many are there at once."""
+    redeems_first: bool = False
+    """Whether a token request that is held back has been carried out before."""
     refused_subjects: set[str] = field(default_factory=set)
     """Tokens that it exchanges for none."""
     quotes_form: bool = False
@@ -71,6 +79,10 @@ class Authorization:
     _numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
     _refresh_tokens: set[str] = field(default_factory=set)
     _scopes: str = ""
+    _news: anyio.Event = field(default_factory=anyio.Event)
+    _inside: int = 0
+    """Calls that are held back."""
+    _all_inside: anyio.Event = field(default_factory=anyio.Event)
 
     @property
     def url(self) -> str:
@@ -107,6 +119,7 @@ class Authorization:
                 "scopes_supported": ["read", "write", "offline_access"],
                 "authorization_response_iss_parameter_supported": True,
                 "client_id_metadata_document_supported": self.takes_documents,
+                **self.metadata,
             }
         )
 
@@ -123,8 +136,11 @@ class Authorization:
     async def _token(self, request: web.Request) -> web.Response:
         form = dict(parse_qsl(await request.text()))
         self.token_requests.append(form)
-        if self.hold is not None:
+        self._news.set()
+        if self.hold is not None and not self.redeems_first:
             await self.hold.wait()
+            if request.transport is None or request.transport.is_closing():
+                return web.Response(status=503)  # who asked has gone before anything was done
         if self.outage is not None:
             return web.Response(status=self.outage, text="busy")
         if form["grant_type"] == "refresh_token":
@@ -139,7 +155,16 @@ class Authorization:
             error = self.device_answers.pop(0)
             if error is not None:
                 return web.json_response({"error": error}, status=400)
-        return web.json_response(self.granted(form.get("scope")))
+        granted = self.granted(form.get("scope"))
+        if self.hold is not None:
+            await self.hold.wait()
+        return web.json_response(granted)
+
+    async def asked(self, count: int) -> None:
+        """Returns once there were so many token requests."""
+        while len(self.token_requests) < count:
+            self._news = anyio.Event()
+            await self._news.wait()
 
     async def _device(self, request: web.Request) -> web.Response:
         self.device_requests.append(dict(parse_qsl(await request.text())))
@@ -160,7 +185,7 @@ class Authorization:
     def granted(self, scope: str | None = None) -> Json:
         """A new token, as an answer has it."""
         number = next(self._numbers)
-        access = f"access-token-{number}"
+        access = f"{self.prefix}access-token-{number}"
         self.valid.add(access)
         answer: Json = {"access_token": access, "token_type": "Bearer", "scope": scope or self._scopes}
         if self.subject is not None:
@@ -168,7 +193,7 @@ class Authorization:
         if self.life is not None:
             answer["expires_in"] = self.life
         if self.gives_refresh:
-            refresh = f"refresh-token-{number}"
+            refresh = f"{self.prefix}refresh-token-{number}"
             self._refresh_tokens.add(refresh)
             answer["refresh_token"] = refresh
         return answer
@@ -188,6 +213,11 @@ class Authorization:
             return web.Response(status=403, headers={"WWW-Authenticate": challenge})
         message = await request.json()
         self.served.append(message["method"])
+        if self.together and message["method"] == "tools/call":
+            self._inside += 1
+            if self._inside == self.together:
+                self._all_inside.set()
+            await self._all_inside.wait()
         if self.quotes_token and message["method"] == "tools/call":
             return web.json_response({"jsonrpc": "2.0", "id": message["id"], "error": {"code": 1, "message": header}})
         result = {"resultType": "complete", **RESULTS[message["method"]]}

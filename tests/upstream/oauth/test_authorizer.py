@@ -18,7 +18,7 @@ from mcproxy.telemetry.metrics import Metrics
 from mcproxy.upstream.link import LoginNeeded, Rejected
 from mcproxy.upstream.oauth.authorizer import COOLDOWN, STORE_LOOKS, Authorizer
 from mcproxy.upstream.oauth.flow import OAuthFlow
-from mcproxy.upstream.oauth.grants import Grant, GrantKey, GrantState
+from mcproxy.upstream.oauth.grants import LEEWAY, Grant, GrantKey, GrantState
 from mcproxy.upstream.oauth.store import MemoryStore
 from tests.fakes.authorization import Authorization, authorization, follow
 from tests.timeouts import GUARD
@@ -161,6 +161,26 @@ async def test_r65_while_the_authorization_server_is_out_a_valid_token_serves_an
         assert await sent(here) == "access-token-1"
         await here.settled()
         assert await sent(here) == "access-token-2"
+
+
+async def test_r65_a_minute_without_the_authorization_server_costs_no_grant_and_few_requests() -> None:
+    async with running(PERSON, life=100) as here:
+        await here.log_in()
+        here.now += 76
+        here.server.outage = 503
+        for second in range(60):
+            if second < 100 - 76 - LEEWAY:
+                assert await sent(here) == "access-token-1"
+            else:
+                with pytest.raises(Rejected, match="503"):
+                    await here.it.credential()
+            await here.settled()
+            here.now += 1
+        assert len(here.server.token_requests) <= 2 + 60 / COOLDOWN
+        here.server.outage = None
+        here.now += COOLDOWN
+        assert await sent(here) == "access-token-2"
+        assert here.it.awaits_login is None
 
 
 async def test_r65_an_expired_token_in_an_outage_is_an_error_that_passes() -> None:

@@ -74,22 +74,6 @@ async def test_r64_a_new_token_changes_no_link() -> None:
     assert server.served.count("server/discover") == 1
 
 
-async def test_calls_at_once_whose_token_was_refused_make_one_token_request() -> None:
-    done: list[Any] = []
-    async with authorization() as server, linked(server, MemoryStore(), ITSELF) as upstream:
-        await upstream(tool("any"))
-        server.valid.clear()
-
-        async def call() -> None:
-            done.append(value(await upstream(tool("any"))))
-
-        async with anyio.create_task_group() as calls:
-            for _ in range(20):
-                calls.start_soon(call)
-    assert done == ["done"] * 20
-    assert len(server.token_requests) == 2
-
-
 async def test_r67_a_call_that_needs_a_login_says_how_to_log_in_and_goes_on_afterwards() -> None:
     store = MemoryStore()
     async with authorization() as server, linked(server, store, OAuthSettings()) as upstream:
@@ -238,3 +222,47 @@ async def test_a_caller_without_a_token_is_told_what_it_lacks() -> None:
         message = failure(await upstream(called_by("ann", None))).error.message
     assert "the caller authenticated with no token that could be exchanged" in message
     assert [form for form in server.token_requests if "subject_token" in form] == []
+
+
+async def test_r66_ten_calls_at_once_are_inside_of_the_server_together() -> None:
+    async with (
+        authorization(together=10) as server,
+        linked(server, MemoryStore(), ITSELF) as upstream,
+        anyio.create_task_group() as calls,
+    ):
+        for _ in range(10):
+            calls.start_soon(upstream, tool("any"))
+    assert server.served.count("tools/call") == 10, "each was held back until all were there"
+    assert len(server.token_requests) == 1
+
+
+async def test_r66_while_a_token_is_got_for_one_caller_the_others_go_on() -> None:
+    async with (
+        authorization() as server,
+        linked(server, MemoryStore(), exchanging(server), connection="principal") as upstream,
+    ):
+        assert value(await upstream(called_by("ann", "inbound-token-of-ann"))) == "done"
+        before = len(server.token_requests)
+        server.hold = anyio.Event()
+        async with anyio.create_task_group() as calls:
+            calls.start_soon(upstream, called_by("bob", "inbound-token-of-bob"))
+            await server.asked(before + 1)
+            assert value(await upstream(called_by("ann", "inbound-token-of-ann"))) == "done"
+            server.hold.set()
+
+
+async def test_r65_a_hundred_calls_at_the_moment_of_expiry_make_one_token_request() -> None:
+    done: list[Any] = []
+    async with authorization() as server, linked(server, MemoryStore(), ITSELF) as upstream:
+        await upstream(tool("any"))
+        server.valid.clear()
+
+        async def call() -> None:
+            done.append(value(await upstream(tool("any"))))
+
+        async with anyio.create_task_group() as calls:
+            for _ in range(100):
+                calls.start_soon(call)
+    assert done == ["done"] * 100
+    assert len(server.token_requests) == 2
+    assert server.served.count("tools/call") == 101, "each ran once"
