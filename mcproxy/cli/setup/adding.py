@@ -22,9 +22,20 @@ from mcproxy.configuration.editing import TextEdit, put, remove
 from mcproxy.configuration.expansion import parse_env_file
 from mcproxy.configuration.hosts.importing import Imported, without_secrets
 from mcproxy.configuration.hosts.translation import SERVER_MAPS
-from mcproxy.configuration.loading import ENV_FILE, FILE_NAMES, Configuration, find, interpret, user_folder
+from mcproxy.configuration.loading import (
+    ENV_FILE,
+    FILE_NAMES,
+    Configuration,
+    find,
+    interpret,
+    read_document,
+    user_folder,
+)
+from mcproxy.configuration.packages.bundle import SUFFIXES, unpacked
+from mcproxy.configuration.packages.server_json import server_of
 from mcproxy.configuration.problems import ConfigurationError, Problem
 from mcproxy.configuration.references import suggestion
+from mcproxy.service.state import folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +160,11 @@ def _file(config: Path | None) -> _ConfigurationFile:
 def _server(target: Sequence[str], env: Sequence[str], headers: Sequence[str]) -> dict[str, object]:
     """An entry of `mcpServers` from the command line."""
     command, *arguments = target
+    if not arguments and not (env or headers):
+        if command.endswith(SUFFIXES):
+            return unpacked(Path(command), folder() / "bundles")
+        if command.endswith(".json"):
+            return server_of(read_document(Path(command)).plain, command)
     if "://" in command and not arguments:
         if env:
             raise typer.BadParameter("is for a command; a URL takes --header", param_hint="--env")

@@ -79,7 +79,9 @@ def _import(
 
 def _add(
     name: Annotated[str, typer.Argument(help="The server's name.")],
-    target: Annotated[list[str], typer.Argument(help="A URL, or `--` and a command with its arguments.")],
+    target: Annotated[
+        list[str], typer.Argument(help="A URL; `--` and a command; a server.json of the registry; or a bundle (.mcpb).")
+    ],
     config: Config = None,
     env: Annotated[
         list[str] | None, typer.Option("--env", help="NAME=value for a command, as often as needed.")
