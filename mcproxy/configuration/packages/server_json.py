@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from mcproxy.configuration.problems import ConfigurationError, Problem
 
-Json = Mapping[str, Any]
+JsonObject = Mapping[str, Any]
 
 _PLACEHOLDER: Final = re.compile(r"\{([A-Za-z_][\w-]*)\}")
 _REMOTES: Final = {"streamable-http": "http", "sse": "sse"}
@@ -33,13 +33,15 @@ def server_of(document: object, file: str) -> dict[str, object]:
     raise ConfigurationError([Problem(file, sentence)])
 
 
-def _remote(remote: Json) -> dict[str, object]:
+def _remote(remote: JsonObject) -> dict[str, object]:
     headers = {str(header["name"]): _value(header) for header in _inputs(remote.get("headers"))}
     found: dict[str, object] = {"url": _with_variables(remote["url"]), "type": _REMOTES[remote["type"]]}
     return {**found, "headers": headers} if headers else found
 
 
-def _package(package: Json, start: Callable[[str, str, Sequence[str], Sequence[str]], list[str]]) -> dict[str, object]:
+def _package(
+    package: JsonObject, start: Callable[[str, str, Sequence[str], Sequence[str]], list[str]]
+) -> dict[str, object]:
     variables = {str(variable["name"]): _value(variable) for variable in _inputs(package.get("environmentVariables"))}
     runtime = _arguments(package.get("runtimeArguments"))
     command, *arguments = start(str(package["identifier"]), str(package.get("version", "")), runtime, list(variables))
@@ -81,13 +83,13 @@ def _arguments(inputs: object) -> list[str]:
     return words
 
 
-def _inputs(inputs: object) -> list[Json]:
+def _inputs(inputs: object) -> list[JsonObject]:
     """Variables and headers that have a value, must have one, or are secrets that somebody may want to set."""
     named = [found for found in _objects(inputs) if isinstance(found.get("name"), str)]
     return [found for found in named if {"value", "default"} & found.keys() or found.get("isRequired") is True]
 
 
-def _value(found: Json) -> str:
+def _value(found: JsonObject) -> str:
     """A fixed value with its variables, the default, or a variable named as it is."""
     if "value" in found:
         return _with_variables(str(found["value"]))
@@ -104,5 +106,5 @@ def _variable(name: str) -> str:
     return re.sub(r"\W+", "_", name, flags=re.ASCII).strip("_").upper() or "VALUE"
 
 
-def _objects(found: object) -> list[Json]:
+def _objects(found: object) -> list[JsonObject]:
     return [item for item in found if isinstance(item, Mapping)] if isinstance(found, list) else []
