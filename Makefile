@@ -36,7 +36,7 @@ help:
 
 run: $(RUNTIME) $(SERVERS)
 	@echo "the command is $(BIN)/mcproxy; to have it as mcproxy: export PATH=\"$(CURDIR)/$(BIN):\$$PATH\""
-	$(BIN)/mcproxy serve --config config/demo.yaml
+	$(BIN)/python config/notes_server.py 8002 $(BIN)/mcproxy serve --config config/demo.yaml
 
 check: $(DEVELOPMENT)
 	$(BIN)/ruff check
