@@ -59,6 +59,8 @@ class Authorization:
     """What its tokens begin with."""
     metadata: Json = field(default_factory=dict)
     """What its metadata says instead of the truth."""
+    delay: float = 0
+    """Seconds that a call takes; for measurements."""
     together: int = 0
     """Calls that the resource holds back until so many are there at once."""
     redeems_first: bool = False
@@ -213,6 +215,8 @@ class Authorization:
             return web.Response(status=403, headers={"WWW-Authenticate": challenge})
         message = await request.json()
         self.served.append(message["method"])
+        if self.delay and message["method"] == "tools/call":
+            await anyio.sleep(self.delay)
         if self.together and message["method"] == "tools/call":
             self._inside += 1
             if self._inside == self.together:
