@@ -128,6 +128,11 @@ class HeadersCommand:
             self._failure = f"headers_command: {error}"
             self._cool()
             log.warning("a headers_command failed", upstream=self._spec.name, why=str(error))
+        except Exception as bug:
+            # No program of an operator's, and no bug of ours, may take the other upstreams down (R1).
+            log.exception("a headers_command failed unexpectedly", upstream=self._spec.name)
+            self._failure = f"headers_command: an internal error: {type(bug).__name__}"
+            self._cool()
         else:
             self._failure = self._cools_until = None
             if printed != self._printed:

@@ -232,8 +232,6 @@ class Supervisor:
     def _link_for(self, call: Call) -> ReconnectingLink | Failed:
         if self._one_for_all and call.over is None:
             return self._shared
-        if self.logins is not None and self.logins.exchanges:
-            self.logins.bring(call.caller)
         key = call.over or owner(self._spec, call.caller)
         if key is None and self._spec.credentials.forward and call.row.answerer is Answerer.UPSTREAM:
             # R39: what lists for everybody answers no caller; the gateway refused before, naming the header.
@@ -241,6 +239,7 @@ class Supervisor:
         if key is None:
             return self._shared
         if key in self._owned:
+            self._bring(call.caller)
             return self._owned[key]
         own = call.caller.credentials
         credentials = own if own is not None and own.key == key and self._spec.credentials.forward else None
@@ -257,9 +256,15 @@ class Supervisor:
         session = SessionOwner(call.caller.capabilities, call.listener) if is_session else None
         principal = call.caller.principal.name
         link = self._owned[key] = self._new_link(self._new_context(key, session, credentials, principal))
+        self._bring(call.caller)
         if self._tasks is not None:
             self._tasks.start_soon(self._run_owned, link)
         return link
+
+    def _bring(self, caller: Caller) -> None:
+        """Has the token that a caller with a link brought exchanged, where that is how the upstream is called."""
+        if self.logins is not None and self.logins.exchanges:
+            self.logins.bring(caller)
 
     def _may_own(self, call: Call, key: str) -> bool:
         """Whether `call` may make the link of `key`: its session's, while the session lasts, or its principal's."""

@@ -147,6 +147,14 @@ async def test_r44_a_command_that_fails_is_said_and_not_quoted_and_run_again_aft
         assert await here.sent() == "Bearer printed-token-2"
 
 
+async def test_r1_a_command_that_cannot_be_passed_to_the_system_harms_this_upstream_alone(tmp_path: Path) -> None:
+    async with running(tmp_path) as here:
+        here.spec = here.spec.model_copy(update={"headers_command": (sys.executable, "a\0b")})
+        it = HeadersCommand(here.spec, here.tasks.start_soon, clock=lambda: here.now)
+        with pytest.raises(Rejected, match="an internal error: ValueError"):
+            await it.credential()
+
+
 @asynccontextmanager
 async def linked(server: Authorization, folder: Path) -> AsyncIterator[Supervisor]:
     async with running(folder) as here:

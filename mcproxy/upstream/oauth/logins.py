@@ -121,6 +121,11 @@ class UpstreamLogins:
         if (authorizer := self._authorizers.get(name)) is not None:
             authorizer.retry()
 
+    @property
+    def remembered(self) -> int:
+        """How many callers' own tokens are kept."""
+        return len(self._inbound_tokens)
+
     def release(self, principal: str) -> None:
         """Keeps no tokens of a principal in memory any more: it has no link left."""
         if self.exchanges:

@@ -266,3 +266,15 @@ async def test_r65_a_hundred_calls_at_the_moment_of_expiry_make_one_token_reques
     assert done == ["done"] * 100
     assert len(server.token_requests) == 2
     assert server.served.count("tools/call") == 101, "each ran once"
+
+
+async def test_no_token_is_remembered_of_callers_that_get_no_link() -> None:
+    settings = {"connection": "principal", "max_connections": 1}
+    async with authorization() as server, linked(server, MemoryStore(), exchanging(server), **settings) as upstream:
+        assert value(await upstream(called_by("ann", "inbound-token-of-ann"))) == "done"
+        for number in range(5):
+            assert "max_connections" in failure(await upstream(called_by(f"user-{number}", "token"))).error.message
+        assert upstream.logins is not None
+        assert [status.principal for status in upstream.logins.statuses()] == ["ann"]
+        upstream.logins.bring(called_by("ann", "inbound-token-of-ann").caller)
+        assert upstream.logins.remembered == 1
