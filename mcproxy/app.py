@@ -38,7 +38,7 @@ from mcproxy.admin.status_page import StatusPage
 from mcproxy.call.calls import Handler
 from mcproxy.call.clients import Audience, Listener
 from mcproxy.call.identity import AGGREGATE
-from mcproxy.call.upstreams import SERVING, UpstreamEvent, UpstreamStatus
+from mcproxy.call.upstreams import SERVING, LinkFailure, UpstreamEvent, UpstreamStatus
 from mcproxy.catalog.merging import View
 from mcproxy.catalog.naming import RefusedEntry
 from mcproxy.configuration.loading import credentials
@@ -188,7 +188,7 @@ class App:
         if self.stopping:
             return ["stopping"]
         required = {spec.name for spec in self.settings.upstreams if spec.required and spec.enabled}
-        missing = [s.name for s in self.statuses() if s.name in required and s.state not in SERVING]
+        missing = [status.name for status in self.statuses() if status.name in required and not _serves(status)]
         return [f"waiting for {name}" for name in sorted(missing)]
 
     @property
@@ -209,6 +209,11 @@ class App:
     def reports(self) -> Reports:
         """Health and metrics, to be served beside MCP."""
         return reports(self.metrics, self.unready, metrics_path=self.settings.proxy.paths.metrics)
+
+
+def _serves(status: UpstreamStatus) -> bool:
+    """Whether an upstream can be used. One that waits for a login can be by those who log in, through this gateway."""
+    return status.state in SERVING or status.failure is LinkFailure.LOGIN
 
 
 @asynccontextmanager

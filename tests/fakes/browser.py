@@ -68,10 +68,13 @@ class Browser:
             return await _page(response)
 
     async def submit(self, page: Page, step: str, **fields: str) -> Page:
-        """Sends the form of `page` for a step, with further fields, as a browser does."""
-        data = {**page.form(step), **fields}
-        origin = {"Origin": str(URL(page.url).origin())}
-        async with self._http.post(URL(page.url, encoded=True), data=data, headers=origin) as response:
+        """Sends the form of `page` for a step, with further fields."""
+        return await self.post(page.url, {**page.form(step), **fields})
+
+    async def post(self, url: str, form: dict[str, str], origin: str | None = None) -> Page:
+        """Sends a form, as a browser does from a page of `origin`: the very site, where none is given."""
+        headers = {"Origin": origin or str(URL(url).origin())}
+        async with self._http.post(URL(url, encoded=True), data=form, headers=headers) as response:
             return await _page(response)
 
     async def consent(self, page: Page) -> Page:

@@ -17,6 +17,7 @@ from typing import Final, Protocol
 
 import anyio
 import msgspec
+import structlog
 from msgspec import Raw
 
 from mcproxy.call.calls import Call, Complete, Failed, LoginNeed, Outcome
@@ -40,6 +41,8 @@ from mcproxy.protocol.jsonrpc import (
     raw,
 )
 from mcproxy.protocol.methods import ELICITATION_COMPLETE, PROGRESS, Subject
+
+log = structlog.get_logger()
 
 QUESTION: Final = "mcproxy/login"
 """The key of the question among the requests for input of a result."""
@@ -132,6 +135,7 @@ class LoginRequests(Component):
         asked = InputRequest(ASK, {**asked.params, "elicitationId": raw(id)})
         call.notes.asked = True
         self._note(id, need, call.listener)
+        log.info("a login is asked for", upstream=need.upstream, principal=call.caller.principal.name)
         try:
             answer = await call.client.ask(asked)
         except McpError:

@@ -11,8 +11,9 @@ import pytest
 from msgspec.structs import replace
 
 from mcproxy.call.calls import Call
+from mcproxy.call.errors import Reason
 from mcproxy.call.identity import Caller, ForwardedCredentials, Principal
-from mcproxy.call.upstreams import LinkState
+from mcproxy.call.upstreams import LinkFailure, LinkState
 from mcproxy.protocol.eras import LATEST
 from mcproxy.settings import Proxy, UpstreamSettings
 from mcproxy.settings.oauth import OAuthClient, OAuthSettings
@@ -42,11 +43,11 @@ async def linked(
             tasks.cancel_scope.cancel()
 
 
-async def log_in(server: Authorization, store: MemoryStore) -> None:
+async def log_in(server: Authorization, store: MemoryStore, principal: str = "") -> None:
     flow = OAuthFlow("web", server.url, OAuthSettings(), store)
     found = await flow.discover(await flow.challenge())
     login, url = await flow.begin_login(found, "http://127.0.0.1:1/callback")
-    await flow.finish_login(login, found.server, await follow(url))
+    await flow.finish_login(login, found.server, await follow(url), principal)
 
 
 async def test_the_gateway_gets_its_token_and_calls_with_it() -> None:
@@ -103,6 +104,49 @@ async def test_r67_a_login_that_ran_out_takes_no_link_down_and_so_no_tool_away()
             assert upstream.status.state is LinkState.READY
             assert upstream.status.reconnects == 0
         assert len(server.resource_requests) == asked + 1, "one request told that the login ran out"
+
+
+def made_by(name: str) -> Call:
+    call = tool("any")
+    return replace(call, caller=replace(call.caller, principal=Principal(name)))
+
+
+async def test_r64_a_hundred_tokens_of_one_principal_change_no_link_of_its_own() -> None:
+    store = MemoryStore()
+    own = OAuthSettings(per="principal")
+    async with authorization() as server:
+        await log_in(server, store, "ann")
+        async with linked(server, store, own, connection="principal") as upstream:
+            for number in range(1, 101):
+                assert value(await upstream(made_by("ann"))) == "done"
+                assert server.resource_requests[-1] == f"Bearer access-token-{number}"
+                server.valid.clear()
+            assert failure(await upstream(made_by("bob"))).reason is Reason.LOGIN_NEEDED
+    assert server.served.count("server/discover") == 1
+    assert len({form["refresh_token"] for form in server.token_requests if "refresh_token" in form}) == 99
+
+
+async def test_r39_the_link_that_all_share_never_has_anybodys_login() -> None:
+    store = MemoryStore()
+    async with authorization() as server:
+        await log_in(server, store)
+        await log_in(server, store, "ann")
+        async with linked(server, store, OAuthSettings(per="principal"), connection="principal") as upstream:
+            assert value(await upstream(made_by("ann"))) == "done"
+            assert upstream.status.failure is LinkFailure.LOGIN
+
+
+async def test_another_login_of_a_principal_ends_the_connection_of_the_one_before() -> None:
+    store = MemoryStore()
+    async with authorization() as server:
+        await log_in(server, store, "ann")
+        async with linked(server, store, OAuthSettings(per="principal"), connection="principal") as upstream:
+            assert value(await upstream(made_by("ann"))) == "done"
+            await log_in(server, store, "ann")
+            assert upstream.logins is not None
+            await upstream.logins.tokens("ann").look_at_store()
+            assert value(await upstream(made_by("ann"))) == "done"
+    assert server.served.count("server/discover") == 2
 
 
 async def test_r44_a_token_that_the_server_quotes_reaches_no_client() -> None:
