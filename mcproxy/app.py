@@ -339,7 +339,7 @@ async def _status_page(app: App, reloading: Reloading | None) -> AsyncIterator[s
     known = frozenset if reloading is None else lambda: reloading.secrets
     pages = Pages(app, figures, known, token=secrets.token_urlsafe())
     operators = Operators(app.context, app.identity, lambda: app.settings)
-    page = StatusPage(pages, app.feed, operators, app.actions)
+    page = StatusPage(pages, app.feed, operators, app.actions, app.site.operators_url)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(figures.run)
         async with served(admin.host, admin.port, page.routes(), app.reports(), operators.check_host) as url:

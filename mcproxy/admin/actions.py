@@ -28,6 +28,9 @@ class Restartable(Protocol):
     def retry(self) -> None:
         """Makes an attempt to connect now, where it waits for the next one."""
 
+    async def forget_login(self) -> None:
+        """Takes the gateway's own grant back at its authorization server, and forgets it."""
+
 
 class NoSuchUpstream(Exception):
     """No upstream of this name runs. The text says which ones do."""
@@ -55,6 +58,12 @@ class Actions:
         """Raises NoSuchUpstream."""
         self._found(name).retry()
         self._note(by, "retry", name)
+
+    async def forget_login(self, name: str, by: str) -> None:
+        """Raises NoSuchUpstream. A grant that the authorization server cannot be told of is forgotten even so."""
+        upstream = self._found(name)
+        self._note(by, "forget login", name)
+        await upstream.forget_login()
 
     def set_log_level(self, level: str, by: str) -> None:
         """Raises ValueError for a level that there is not."""

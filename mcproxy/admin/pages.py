@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any, Protocol
 from urllib.parse import quote
 
@@ -134,8 +135,14 @@ class Pages:
     def __post_init__(self) -> None:
         loader = PackageLoader("mcproxy.admin")
         self._templates = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True)
-        self._templates.filters |= {"seconds": _seconds, "bytes": _bytes, "share": _share, "client": _client}
-        self._templates.filters["segment"] = _segment
+        self._templates.filters |= {
+            "seconds": _seconds,
+            "bytes": _bytes,
+            "share": _share,
+            "client": _client,
+            "moment": _moment,
+        }
+        self._templates.filters |= {"segment": _segment, "moment": _moment}
 
     def fleet(self) -> str:
         cards = self._cards()
@@ -296,6 +303,10 @@ def _seconds(value: float | None) -> str:
             return f"{value / 3600:.0f} h"
         case _:
             return f"{value / 86400:.0f} d"
+
+
+def _moment(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).isoformat(sep=" ", timespec="seconds")
 
 
 def _bytes(value: float) -> str:

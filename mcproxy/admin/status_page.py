@@ -83,6 +83,8 @@ class StatusPage:
     feed: Feed
     admit: Admit
     actions: Actions
+    login_url: Callable[[str], str | None] = lambda _name: None
+    """The link by which an operator logs in to an upstream for all callers; None where there is none."""
     admitted_for: float = 1.0
     """Seconds after which the live feed asks again whether its reader may still watch."""
 
@@ -94,6 +96,8 @@ class StatusPage:
             web.get("/ui/servers/{name}", self._upstream),
             web.post("/ui/servers/{name}/restart", self._restart),
             web.post("/ui/servers/{name}/retry", self._retry),
+            web.get("/ui/servers/{name}/login", self._login),
+            web.post("/ui/servers/{name}/forget-login", self._forget_login),
             web.get("/ui/catalogue", self._catalogue),
             web.get("/ui/catalogue/{noun}", self._entry),
             web.post("/ui/catalogue/{noun}", self._try),
@@ -120,6 +124,24 @@ class StatusPage:
 
     async def _retry(self, request: web.Request) -> web.Response:
         return await self._act(request, self.actions.retry)
+
+    async def _login(self, request: web.Request) -> web.Response:
+        """Leads to the page where an operator logs in for all callers; it asks for proof and consent itself."""
+        await self.admit(request)
+        url = self.login_url(request.match_info["name"])
+        if url is None:
+            return self._found(None)
+        raise web.HTTPSeeOther(url)
+
+    async def _forget_login(self, request: web.Request) -> web.Response:
+        principal = await self.admit(request)
+        await self._form(request)
+        name = request.match_info["name"]
+        try:
+            await self.actions.forget_login(name, principal.name)
+        except NoSuchUpstream:
+            return self._found(None)
+        raise web.HTTPSeeOther(f"/ui/servers/{quote(name, safe='')}")
 
     async def _act(self, request: web.Request, act: Callable[[str, str], None]) -> web.Response:
         principal = await self.admit(request)

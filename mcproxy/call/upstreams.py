@@ -150,6 +150,26 @@ class LinkFailure(Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class LoginStatus:
+    """The logins of an upstream with `oauth`. Times are Unix times in seconds."""
+
+    is_per_principal: bool
+    is_for_people: bool
+    """Whether a person logs in; else the gateway gets its tokens by itself."""
+    state: str
+    """The state of the gateway's own grant, as a phrase; empty with a login of each principal."""
+    issuers: tuple[str, ...]
+    expires_at: float | None
+    """When the next of the tokens in use ends."""
+    reason: str | None
+    """Why a token was refused or could not be had, the last time."""
+    logged_in: int
+    """Principals whose login is in use; of the gateway's own login, 0 or 1."""
+    awaited: int
+    """Those that have to log in."""
+
+
+@dataclass(frozen=True, slots=True)
 class UpstreamStatus:
     """One upstream as an operator sees it. `since` is a Unix time in seconds."""
 
@@ -174,6 +194,8 @@ class UpstreamStatus:
     """Whether it asked for input that was refused, since several principals share its connection."""
     stderr_count: int = 0
     """Whole lines that its children have written to stderr so far; the last of them are in `stderr`."""
+    login: LoginStatus | None = None
+    """Its logins, where people log in to it or the gateway does (`oauth`)."""
 
     def stderr_after(self, count: int) -> tuple[str, ...]:
         """Those of the last lines that came after the first `count`."""

@@ -82,6 +82,13 @@ class GatewaySite:
             return None
         return base + self._links.path(need.upstream, principal, logins.issuer(principal))
 
+    def operators_url(self, upstream: str) -> str | None:
+        """The link by which an operator logs in for all callers, where one login serves them."""
+        base, logins = self.base_url, self.logins(upstream)
+        if base is None or logins is None or logins.is_per_principal or not logins.is_for_people:
+            return None
+        return base + self._links.path(upstream, "", logins.issuer(""))
+
     async def opened(self, need: LoginNeed, url: str) -> bool:
         """Whether a browser is open at such a link on this machine, or was a short while ago."""
         if not self.is_personal or not has_display():

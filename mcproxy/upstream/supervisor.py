@@ -149,6 +149,7 @@ class Supervisor:
             any(link.context.asks and link.context.owner is None for link in self._links()),
             any(link.context.asks_while_shared for link in self._links()),
             self._shared_context.stderr.count,
+            login=None if self.logins is None else self.logins.status,
         )
 
     async def run(self) -> None:
@@ -215,6 +216,11 @@ class Supervisor:
         self._metrics.upstream_up.labels(self.name).set(0)
         for link in self._links():
             link.drain()
+
+    async def forget_login(self) -> None:
+        """Takes the gateway's own grant back at its authorization server, and forgets it."""
+        if self.logins is not None and not self.logins.is_per_principal:
+            await self.logins.forget_own()
 
     def release(self, owner: str) -> None:
         link = self._owned.pop(owner, None)

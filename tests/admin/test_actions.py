@@ -21,6 +21,9 @@ class FakeUpstream:
     def retry(self) -> None:
         self.done.append("retry")
 
+    async def forget_login(self) -> None:
+        self.done.append("forget login")
+
 
 def test_an_upstream_is_restarted_and_retried_by_name() -> None:
     one, other = FakeUpstream(), FakeUpstream()

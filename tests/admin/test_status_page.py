@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import aiohttp
 import pytest
@@ -24,7 +24,7 @@ from mcproxy.call.calls import Call, Complete, Failed, Handler, Outcome
 from mcproxy.call.clients import Listener
 from mcproxy.call.errors import Party, Reason
 from mcproxy.call.identity import AGGREGATE, ANONYMOUS, Principal
-from mcproxy.call.upstreams import Disconnected, LinkState, UpstreamStatus
+from mcproxy.call.upstreams import Disconnected, LinkState, LoginStatus, UpstreamStatus
 from mcproxy.catalog.merging import View, expose, merge, read_listing
 from mcproxy.catalog.naming import RefusedEntry, layouts
 from mcproxy.protocol.jsonrpc import ErrorObject, first_level, raw
@@ -63,6 +63,7 @@ class FakeGateway:
     calls: list[Call] = field(default_factory=list)
     upstream: FakeUpstream = field(default_factory=FakeUpstream)
     recorded: list[OperatorRecord] = field(default_factory=list)
+    login: LoginStatus | None = None
     cluster: list[ReplicaRow] = field(default_factory=list)
     outcome: Outcome = field(
         default_factory=lambda: Complete(first_level({"content": [{"type": "text", "text": HOSTILE}]}))
@@ -79,7 +80,15 @@ class FakeGateway:
 
     def statuses(self) -> list[UpstreamStatus]:
         return [
-            UpstreamStatus("odd", LinkState.BACKING_OFF, 1.0, "stdio", error=HOSTILE, stderr=(HOSTILE, "last words"))
+            UpstreamStatus(
+                "odd",
+                LinkState.BACKING_OFF,
+                1.0,
+                "stdio",
+                error=HOSTILE,
+                stderr=(HOSTILE, "last words"),
+                login=self.login,
+            )
         ]
 
     def catalogue(self, endpoint: str = AGGREGATE) -> View:
@@ -132,6 +141,7 @@ async def site(
         feed,
         admit or admit_principal,
         Actions(lambda: {"odd": gateway.upstream}, gateway.recorded.append, lambda: 5.0),
+        lambda name: f"https://gateway.example/connect/{name}",
         admitted_for=0,
     )
     async with served("127.0.0.1", 0, page.routes()) as url, aiohttp.ClientSession() as http:
@@ -333,6 +343,42 @@ async def test_a_button_restarts_a_server_and_says_who_did_it() -> None:
             OperatorRecord(5.0, "ops", "restart", "odd"),
             OperatorRecord(5.0, "ops", "retry", "odd"),
         ]
+
+
+LOGIN = LoginStatus(
+    is_per_principal=False,
+    is_for_people=True,
+    state="the access token serves",
+    issuers=("https://as.example",),
+    expires_at=1_800_000_000.0,
+    reason=HOSTILE,
+    logged_in=1,
+    awaited=0,
+)
+
+
+async def test_a_servers_login_is_shown_made_and_forgotten() -> None:
+    async with site(Principal("ops"), FakeGateway(login=LOGIN)) as page:
+        _, text = await page.get("/ui/servers/odd")
+        assert "the access token serves" in text
+        assert "https://as.example" in text
+        assert "2027-01-15 08:00:00+00:00" in text
+        assert HOSTILE not in text
+        async with page.http.get(f"{page.url}/ui/servers/odd/login", allow_redirects=False) as response:
+            assert (response.status, response.headers["Location"]) == (303, "https://gateway.example/connect/odd")
+        assert (await page.post("/ui/servers/odd/forget-login"))[0] == 403
+        assert (await page.post("/ui/servers/odd/forget-login", token=TOKEN))[0] == 200
+        assert page.gateway.upstream.done == ["forget login"]
+        assert page.gateway.recorded == [OperatorRecord(5.0, "ops", "forget login", "odd")]
+
+
+async def test_the_logins_of_principals_are_counted_and_none_is_made_for_them() -> None:
+    own = replace(LOGIN, is_per_principal=True, logged_in=7, awaited=2)
+    async with site(gateway=FakeGateway(login=own)) as page:
+        _, text = await page.get("/ui/servers/odd")
+    assert "7 logged in" in text
+    assert "forget-login" not in text
+    assert "/login" not in text
 
 
 async def test_r42_a_button_of_another_site_does_nothing() -> None:

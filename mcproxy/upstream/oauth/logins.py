@@ -16,15 +16,19 @@ import structlog
 
 from mcproxy.access.grant_records import RecordGrant, unrecorded
 from mcproxy.call.identity import Caller
+from mcproxy.call.upstreams import LoginStatus
 from mcproxy.concurrency.spawn import Spawn
 from mcproxy.settings import UpstreamSettings
 from mcproxy.telemetry.metrics import Metrics
 from mcproxy.upstream.link import Rejected
 from mcproxy.upstream.oauth.authorizer import STORE_LOOKS, Authorizer
+from mcproxy.upstream.oauth.endpoints import EndpointFailed
 from mcproxy.upstream.oauth.flow import Discovered, OAuthFlow
 from mcproxy.upstream.oauth.grants import Grant, GrantKey, GrantState
 from mcproxy.upstream.oauth.login import Login
-from mcproxy.upstream.oauth.store import GrantStore, MemoryStore
+from mcproxy.upstream.oauth.metadata import InvalidMetadata
+from mcproxy.upstream.oauth.store import GrantStore, MemoryStore, StoreFailed
+from mcproxy.upstream.oauth.tokens import TokenRefused
 
 log = structlog.get_logger()
 
@@ -150,6 +154,22 @@ class UpstreamLogins:
             for name, it in self._authorizers.items()
         ]
 
+    @property
+    def status(self) -> LoginStatus:
+        """The logins as operators see them."""
+        grants = self.statuses()
+        ends = [grant.expires_at for grant in grants if grant.expires_at is not None]
+        return LoginStatus(
+            self.is_per_principal,
+            self.is_for_people,
+            "" if self.is_per_principal else self.tokens(None).state.value,
+            tuple(sorted({grant.issuer for grant in grants if grant.issuer is not None})),
+            min(ends, default=None),
+            next((grant.reason for grant in grants if grant.reason is not None), None),
+            sum(grant.issuer is not None for grant in grants),
+            sum(grant.awaits_login for grant in grants),
+        )
+
     def issuer(self, principal: str) -> str | None:
         """The authorization server that is configured; else that of the last login of which anything is known."""
         authorizer = self._authorizers.get(principal)
@@ -190,6 +210,13 @@ class UpstreamLogins:
         finally:
             await self._take_over(principal)
         return True
+
+    async def forget_own(self) -> None:
+        """As `forget`, of the gateway's own grant, whatever its authorization server says to that."""
+        try:
+            await self.forget("")
+        except (EndpointFailed, InvalidMetadata, StoreFailed, TokenRefused) as error:
+            log.warning("a grant could not be taken back", upstream=self._name, why=str(error))
 
     async def _take_over(self, principal: str) -> None:
         authorizer = self._authorizers.get(principal)
