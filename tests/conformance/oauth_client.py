@@ -10,27 +10,35 @@ import json
 import os
 import sys
 import urllib.request
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import anyio
+import mcp_types as types
 from mcp import Client
+from mcp.client.session import ClientRequestContext
 from mcp.shared.exceptions import MCPError
 
 from mcproxy.cli.access import grants
 from mcproxy.cli.runtime import ExitCode
 from mcproxy.configuration.loading import read
 from tests.conformance.client import calls_of
-from tests.system.running import configuration, gateway
+from tests.fakes.browser import Browser, browser
+from tests.system.running import configuration, gateway, serving, write
 from tests.timeouts import GUARD
 
 Json = dict[str, Any]
 
 ERA = "MCPROXY_CLIENT_ERA"
 """The variable that says how our client speaks: `legacy`, or `auto` for the newest that the gateway speaks."""
+THROUGH = "MCPROXY_LOGIN_THROUGH"
+"""The variable that says how the person logs in: by the `command`, or on the `page` whose link the client shows."""
 LOGINS = 3
 """How often somebody would log in for one thing."""
+LOGIN_TOOL = "login"
+"""The gateway's own tool, at an upstream without a prefix."""
 PUBLISHED = "https://conformance-test.local/client-metadata.json"
 """Where the suite takes the client's metadata document to be."""
 
@@ -104,6 +112,41 @@ async def use(client: Client, person: Person, context: Json) -> None:
                 await anyio.sleep(1.1)  # the gateway looks at what was stored once a second
 
 
+class Visitor:
+    """A person who opens each link that the client is asked to open, and logs in there."""
+
+    def __init__(self, browser: Browser) -> None:
+        self._browser = browser
+        self._left = LOGINS
+
+    async def __call__(self, context: ClientRequestContext, params: types.ElicitRequestParams) -> types.ElicitResult:
+        assert isinstance(params, types.ElicitRequestURLParams)
+        self._left -= 1
+        if self._left < 0:
+            return types.ElicitResult(action="decline")
+        page = await self._browser.open(params.url)
+        if page.status == 200:
+            page = await self._browser.consent(page)
+        print("the login ended at:", page.title, file=sys.stderr)
+        return types.ElicitResult(action="accept" if page.status == 200 else "cancel")
+
+
+async def use_by_page(url: str, context: Json) -> None:
+    """Calls every tool; a login is made where the client is asked for one."""
+    async with browser() as person, Client(url, mode=os.environ[ERA], elicitation_callback=Visitor(person)) as client:
+        tools = (await client.list_tools()).tools
+        if any(tool.name == LOGIN_TOOL for tool in tools):
+            with suppress(MCPError):
+                await client.call_tool(LOGIN_TOOL, {})
+            with anyio.move_on_after(30):
+                while any(tool.name == LOGIN_TOOL for tool in tools):
+                    await anyio.sleep(0.1)
+                    tools = (await client.list_tools()).tools
+        for call in calls_of([tool for tool in tools if tool.name != LOGIN_TOOL], context):
+            with suppress(MCPError):
+                await client.call_tool(call["name"], call["arguments"])
+
+
 async def main(url: str) -> None:
     context: Json = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT", "{}"))
     context.setdefault("name", os.environ.get("MCP_CONFORMANCE_SCENARIO", ""))
@@ -113,6 +156,10 @@ async def main(url: str) -> None:
         settings = configuration({"suite": {"url": url, "prefix": "", "oauth": oauth_of(context, folder)}})
         config = folder / "login.json"
         config.write_text(json.dumps(settings))
+        if os.environ.get(THROUGH) == "page":
+            async with serving(folder, write(folder, settings)) as running:
+                await use_by_page(f"{running.url}/mcp", context)
+            return
         person = Person(config)
         if not await person.login():
             return

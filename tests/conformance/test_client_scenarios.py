@@ -15,7 +15,7 @@ import pytest
 from anyio.abc import SocketStream
 
 from tests.conformance.client import use_all
-from tests.conformance.oauth_client import ERA
+from tests.conformance.oauth_client import ERA, THROUGH
 from tests.conformance.test_suite import HERE, NODE, need
 from tests.system.running import PYTHON, ROOT, Gateway, Json, configuration, gateway
 
@@ -126,6 +126,30 @@ async def test_r69_the_suite_finds_nothing_wrong_with_logins(
     code = await run(
         LOGIN_COMMAND, f"auth/{scenario}", version, era, tmp_path, *(["--force"] * (scenario in EXTENSIONS))
     )
+    assert [check for check in checks(tmp_path) if check["status"] not in PASSED] == []
+    assert any(check["status"] == "SUCCESS" for check in checks(tmp_path))
+    assert code == 0
+
+
+@pytest.mark.parametrize(
+    ("scenario", "version", "era"),
+    [
+        pytest.param(
+            *case,
+            id="-".join(case),
+            marks=pytest.mark.skipif(
+                not os.environ.get("CI") and case[0] not in WITHOUT_CI, reason="CI runs all scenarios of OAuth"
+            ),
+        )
+        for case in AUTHORIZATION
+        if case[0] not in EXTENSIONS
+    ],
+)
+async def test_the_suite_finds_nothing_wrong_with_logins_on_the_gateways_own_page(
+    scenario: str, version: str, era: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(THROUGH, "page")
+    code = await run(LOGIN_COMMAND, f"auth/{scenario}", version, era, tmp_path)
     assert [check for check in checks(tmp_path) if check["status"] not in PASSED] == []
     assert any(check["status"] == "SUCCESS" for check in checks(tmp_path))
     assert code == 0
