@@ -1,0 +1,51 @@
+"""The benchmark of retrieval: its measure, its two reference rankers, and its table."""
+
+from __future__ import annotations
+
+import pytest
+
+from mcproxy.catalog.ranking import ToolText
+from tests.bench.collections import Collection, Query
+from tests.bench.retrieval import DEPTHS, RANKERS, halves, hits, table
+
+TOOLS = [
+    ToolText("git_log", description="Shows the history of commits."),
+    ToolText("remove_file", description="Deletes a file for good."),
+    ToolText("forecast", description="Weather of the coming days.", upstream="meteo"),
+]
+NAMES = [tool.name for tool in TOOLS]
+
+
+@pytest.mark.parametrize("ranker", RANKERS)
+@pytest.mark.parametrize(("query", "best"), [("commits", 0), ("deletes a file", 1), ("weather, please!", 2)])
+def test_each_ranker_finds_a_tool_by_its_own_words(ranker: str, query: str, best: int) -> None:
+    assert RANKERS[ranker](TOOLS)(query, 1) == [best]
+
+
+@pytest.mark.parametrize("ranker", RANKERS)
+def test_no_ranker_finds_a_tool_by_no_word(ranker: str) -> None:
+    assert RANKERS[ranker](TOOLS)('"!', 5) == []
+
+
+def test_hits_are_the_share_of_the_right_tools_that_fit() -> None:
+    queries = [Query("a", frozenset({"git_log"})), Query("b", frozenset({"git_log", "forecast"}))]
+
+    def first_two(query: str, limit: int) -> list[int]:
+        return [0, 1][:limit]
+
+    assert hits(first_two, NAMES, queries, 2) == 0.75
+    assert hits(first_two, NAMES, queries, 1) == 1
+    assert hits(first_two, NAMES, [], 1) == 0
+
+
+def test_each_query_is_in_one_half() -> None:
+    queries = [Query(f"query {number}", frozenset()) for number in range(50)]
+    split = halves(Collection({}, queries))
+    assert sorted(query.text for half in split.values() for query in half) == sorted(query.text for query in queries)
+
+
+def test_without_clones_the_table_says_what_is_not_there() -> None:
+    lines = list(table([]))
+    assert lines[0].count("|") == 5 + len(RANKERS) * len(DEPTHS)
+    assert all("not there" in line for line in lines[2:])
+    assert {line.count("|") for line in lines} == {lines[0].count("|")}
