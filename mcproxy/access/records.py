@@ -107,6 +107,8 @@ class Record(msgspec.Struct, frozen=True):
     size_out: int
     arguments_hash: str | None = None
     arguments: Raw | None = None
+    via: str | None = None
+    """The tool of the gateway's own that the call was made through."""
 
 
 AuditRecord = Record | RefusedCredentials | GrantRecord | OperatorRecord
@@ -143,6 +145,7 @@ def recorded(
         size_out=size,
         arguments_hash=None if given is None else digests.arguments(given),
         # Without the copy a short text would keep the whole message that it came in.
+        via=notes.via,
         arguments=given.copy() if arguments == "redacted" and given is not None and len(given) <= MAX_SHOWN else None,
     )
 
@@ -186,6 +189,7 @@ class _Own(msgspec.Struct, omit_defaults=True, kw_only=True):
     upstream_ms: float
     bytes_in: int
     bytes_out: int
+    via: str | None = None
     arguments_hash: str | None = None
     arguments: object = None
 
@@ -277,6 +281,7 @@ class Lines:
             upstream_ms=round(record.upstream_seconds * 1_000_000) / 1000,
             bytes_in=record.size_in,
             bytes_out=record.size_out,
+            via=record.via,
             arguments_hash=record.arguments_hash,
             arguments=None if record.arguments is None else _shown(record.arguments, self._clean, self._hides),
         )

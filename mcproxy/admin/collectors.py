@@ -73,19 +73,28 @@ class ListSizeCollector(Collector):
         self._views = views
 
     def describe(self) -> Iterator[Metric]:
-        yield _list_sizes()
+        yield from _list_sizes()
 
     def collect(self) -> Iterator[Metric]:
-        family = _list_sizes()
+        sizes, unlisted = families = _list_sizes()
         for path, view in self._views():
             for kind, entries in view.lists.items():
-                family.add_metric([path, kind.value], sum(len(shown.entry) for shown in entries))
-        yield family
+                sizes.add_metric([path, kind.value], sum(len(shown.entry) for shown in entries))
+            if view.layout.search is not None:
+                unlisted.add_metric([path], sum(len(shown.entry) for shown in view.unlisted))
+        yield from families
 
 
-def _list_sizes() -> GaugeMetricFamily:
-    return GaugeMetricFamily(
-        "mcproxy_view_bytes",
-        "Bytes of the entries that an endpoint shows to a caller without restrictions; about four are a token.",
-        labels=("endpoint", "kind"),
+def _list_sizes() -> tuple[GaugeMetricFamily, GaugeMetricFamily]:
+    return (
+        GaugeMetricFamily(
+            "mcproxy_view_bytes",
+            "Bytes of the entries that an endpoint shows to a caller without restrictions; about four are a token.",
+            labels=("endpoint", "kind"),
+        ),
+        GaugeMetricFamily(
+            "mcproxy_view_unlisted_bytes",
+            "Bytes of the tools that an endpoint leaves to be found by search; without it they would be listed.",
+            labels=("endpoint",),
+        ),
     )

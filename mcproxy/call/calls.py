@@ -74,6 +74,8 @@ class Notes(msgspec.Struct, eq=False):
     """The upstream and the tool or prompt that it went to, in its caller's names; None before it was found."""
     subject: CallSubject | None = None
     """What it is about, once that was found in its caller's view."""
+    via: str | None = None
+    """The tool of the gateway's own that it was made through (`gateway.search.indirect_calls`)."""
 
 
 class Call(msgspec.Struct, frozen=True):

@@ -142,6 +142,8 @@ class View:
     instructions: str | None = None
     renamed: tuple[Renamed, ...] = ()
     refused: tuple[RefusedEntry, ...] = ()
+    unlisted: tuple[Shown, ...] = ()
+    """Tools that are found by search, and called like those that are listed (`search_view`)."""
     _pages: dict[tuple[Kind, int, int], Raw] = field(default_factory=dict, init=False, repr=False, compare=False)
     _found: dict[str, tuple[Space, str]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
@@ -202,9 +204,11 @@ class View:
 
     @cached_property
     def _by_key(self) -> dict[Kind, dict[str, Shown]]:
-        return {
+        found = {
             kind: {shown.key: shown for shown in entries if not shown.is_login} for kind, entries in self.lists.items()
         }
+        found[Kind.TOOLS].update((shown.key, shown) for shown in self.unlisted)
+        return found
 
     @cached_property
     def _refused_templates(self) -> set[tuple[str, str]]:

@@ -24,8 +24,12 @@ from mcproxy.settings import NameFilter, UpstreamSettings
 from mcproxy.settings.endpoints import Endpoint, key_of
 
 SEPARATOR: Final = "__"
+GATEWAY: Final = ""
+"""Stands in place of an upstream's name where an entry is the gateway's own; no upstream is called so."""
 _ILLEGAL: Final = re.compile(r"[^a-zA-Z0-9_-]")
 _HASH_DIGITS: Final = 8
+MAX_NAME: Final = 64
+"""Characters of the gateway's own names, of which none is longer."""
 _UI: Final = "ui://"
 
 Permits = Callable[[Kind, str, Raw | None], bool]
@@ -134,6 +138,10 @@ class Space:
         return any(f"{literal}/".startswith(start) for start in claimed)
 
 
+_OWN_SPACE: Final = Space(UpstreamSettings(name=GATEWAY, prefix=""), "", "", frozenset(), MAX_NAME)
+"""The names of the gateway's own entries."""
+
+
 @dataclass(frozen=True)
 class Layout:
     """What one endpoint shows: upstreams in the order of the configuration, each with its names there."""
@@ -142,6 +150,8 @@ class Layout:
     spaces: tuple[Space, ...]
     roles: tuple[str, ...] = ()
     """Roles of which a caller needs one to see the endpoint; every caller sees it where there are none."""
+    search: Endpoint | None = None
+    """The endpoint's settings, where its tools are found by search and not listed."""
 
     def restricted(self, permits: Mapping[str, Permits]) -> Layout:
         """The layout for callers who may use only the upstreams named, and of them what `permits` says."""
@@ -166,7 +176,7 @@ class Layout:
 
     @cached_property
     def _by_upstream(self) -> dict[str, Space]:
-        return {space.upstream: space for space in self.spaces}
+        return {GATEWAY: _OWN_SPACE, **{space.upstream: space for space in self.spaces}}
 
     @cached_property
     def _by_slug(self) -> dict[str, Space]:
@@ -226,7 +236,8 @@ def layouts(
 
 def _selected(key: str, endpoint: Endpoint, spaces: Iterable[Space]) -> Layout:
     chosen = [space for space in spaces if any(fnmatchcase(space.upstream, glob) for glob in endpoint.upstreams)]
-    return Layout(key, tuple(replace(space, endpoint=endpoint) for space in chosen), endpoint.roles)
+    search = endpoint if endpoint.discovery == "search" else None
+    return Layout(key, tuple(replace(space, endpoint=endpoint) for space in chosen), endpoint.roles, search)
 
 
 def name_table(space: Space, kind: Kind, names: Iterable[str]) -> NameTable:

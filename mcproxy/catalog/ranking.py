@@ -57,20 +57,20 @@ _SATURATION: Final = 1.2
 """BM25's k1: a word that comes ten times counts little more than one that comes thrice."""
 
 
-class Field(NamedTuple):
+class FieldWeight(NamedTuple):
     """A field's weight, and how much its length counts against it (BM25's b)."""
 
     weight: float
     length: float
 
 
-FIELDS: Final[tuple[Field, ...]] = (
-    Field(3.8, 0.6),
-    Field(2.0, 0.3),
-    Field(0.75, 0.3),
-    Field(0.3, 0.3),
-    Field(0.6, 0.8),
-    Field(1.0, 0.5),
+FIELDS: Final[tuple[FieldWeight, ...]] = (
+    FieldWeight(3.8, 0.6),
+    FieldWeight(2.0, 0.3),
+    FieldWeight(0.75, 0.3),
+    FieldWeight(0.3, 0.3),
+    FieldWeight(0.6, 0.8),
+    FieldWeight(1.0, 0.5),
 )
 """Those of a `ToolText`, in its order. Tuned by `tests.bench.retrieval` on the half of the queries that is for that."""
 

@@ -13,15 +13,16 @@ import msgspec
 from msgspec import Raw
 from msgspec.structs import replace
 
-from mcproxy.call.calls import Call, Outcome
+from mcproxy.call.calls import Call, Handler, Outcome
 from mcproxy.call.clients import Change, Client, InputRequest, Listener
 from mcproxy.call.errors import McpError, Reason
 from mcproxy.call.identity import Caller, Principal
 from mcproxy.call.upstreams import Upstream
-from mcproxy.catalog.naming import Space
+from mcproxy.catalog.naming import GATEWAY, Space
 from mcproxy.catalog.rewriting import Rewriter, marked
 from mcproxy.gateway.resolving.targets import Target
-from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, Params
+from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, METHOD_NOT_FOUND, Params
+from mcproxy.protocol.methods import Subject
 from mcproxy.telemetry.metrics import Metrics
 
 AskForLevel = Callable[[Space, Caller], Awaitable[None]]
@@ -34,10 +35,13 @@ class UpstreamExchange:
         upstreams: Mapping[str, Upstream],
         metrics: Metrics,
         ask_for_level: AskForLevel,
+        own: Mapping[Subject, Handler],
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._upstreams = upstreams
         self._ask_for_level = ask_for_level
+        self._own = own
+        """The gateway's answers about entries of its own."""
         self._metrics = metrics
         self._clock = clock
         self._rewriters: dict[str, Rewriter] = {}
@@ -69,6 +73,8 @@ class UpstreamExchange:
     async def _send(self, space: Space, call: Call, rewriter: Rewriter | None) -> Outcome:
         name = space.upstream
         upstream = self._upstreams.get(name)
+        if upstream is None and name == GATEWAY:
+            return await self._answer(call)
         if upstream is None:
             sentence = f"upstream {name!r} is no longer configured"
             raise McpError(INTERNAL_ERROR, sentence, reason=Reason.UNAVAILABLE)
@@ -88,6 +94,12 @@ class UpstreamExchange:
         if row.may_fail:
             outcome = marked(outcome)
         return outcome if rewriter is None else rewriter.outcome(row.shape, outcome)
+
+    async def _answer(self, call: Call) -> Outcome:
+        own = None if call.row.subject is None else self._own.get(call.row.subject)
+        if own is None:
+            raise McpError(METHOD_NOT_FOUND, f"Method not found: {call.method}: the gateway does not answer it here")
+        return await own(call)
 
     def _take_share(self, space: Space, principal: Principal) -> tuple[str, str] | None:
         """Counts a call of one caller. Raises McpError where that has its share in flight.

@@ -15,7 +15,7 @@ from mcproxy.call.errors import McpError
 from mcproxy.call.identity import AGGREGATE, Caller
 from mcproxy.call.upstreams import Upstream
 from mcproxy.catalog.arguments import ArgumentRules
-from mcproxy.catalog.naming import Layout, Space
+from mcproxy.catalog.naming import GATEWAY, Layout, Space
 from mcproxy.gateway.listings.keys import LinkKey
 from mcproxy.gateway.listings.state import Catalogue
 from mcproxy.protocol.jsonrpc import Params, raw
@@ -98,6 +98,9 @@ class _Walk:
         if found is None:
             yield from (self._upstream(space) for space in self._owners(layout, kind, subject))
             yield Step("name", False, f"{subject!r} is not listed, as far as is known")
+            return
+        if found.space.upstream == GATEWAY:
+            yield Step("name", True, "an entry of the gateway's own, for all callers of the endpoint")
             return
         yield self._upstream(found.space)
         yield _filter(found.space, kind, found.own)

@@ -42,6 +42,8 @@ from mcproxy.gateway.resolving.targets import Resolver
 from mcproxy.gateway.resolving.task_ids import TaskIds
 from mcproxy.gateway.results.limiting import ResultLimits
 from mcproxy.gateway.routing import Router
+from mcproxy.gateway.search.answers import ToolSearch
+from mcproxy.gateway.search.indirect_calls import IndirectCalls
 from mcproxy.gateway.subscriptions.resources import ResourceSubscriptions
 from mcproxy.gateway.tasks.lists import TaskLists
 from mcproxy.gateway.tasks.registry import TaskRegistry
@@ -50,12 +52,23 @@ from mcproxy.gateway.tasks.subscriptions import TaskSubscriptions
 from mcproxy.protocol.eras import LATEST
 from mcproxy.protocol.headers import MirroredParameter
 from mcproxy.protocol.jsonrpc import Params
-from mcproxy.protocol.methods import DISCOVER, LISTEN, METHODS, ROOTS_CHANGED, SET_LEVEL, SUBSCRIBE, UNSUBSCRIBE, Kind
+from mcproxy.protocol.methods import (
+    DISCOVER,
+    LISTEN,
+    METHODS,
+    ROOTS_CHANGED,
+    SET_LEVEL,
+    SUBSCRIBE,
+    UNSUBSCRIBE,
+    Kind,
+    Subject,
+)
 from mcproxy.protocol.tasks import TASK_LIST
 from mcproxy.sealing import Sealer
 from mcproxy.settings import Settings
 from mcproxy.settings.access.pins import Approved
 from mcproxy.settings.differences import changed_sections
+from mcproxy.settings.endpoints import key_of
 from mcproxy.telemetry.metrics import Metrics
 
 
@@ -106,7 +119,9 @@ class Gateway:
         )
         self._cache.watch_through(self.subscriptions)
         self._log_levels = LogLevels(catalogue, self._upstreams, listeners, settings.proxy.list_wait)
-        self._exchange = UpstreamExchange(self._upstreams, metrics, self._log_levels.ask_for)
+        self._search = ToolSearch(catalogue, self._fetcher, settings, metrics, now)
+        own: Mapping[Subject, Handler] = {Subject.TOOL: self._search.answer}
+        self._exchange = UpstreamExchange(self._upstreams, metrics, self._log_levels.ask_for, own)
         self._tasks = TaskRelay(catalogue, task_ids, self._task_registry, listeners, self._exchange)
         self._task_subscriptions = TaskSubscriptions(
             catalogue, task_ids, self._task_registry, listeners, self._upstreams
@@ -134,6 +149,7 @@ class Gateway:
             self._bridge,
             self._result_limits,
             self._approvals,
+            self._search,
             self._own_links,  # last: nothing is asked over a session's links any more when they end
         )
         self._hearers: Final = {
@@ -175,7 +191,7 @@ class Gateway:
                 component.reconfigure(change)
         if "access" in changed:
             self._limits.reconfigure(settings.access.limits)
-        if changed & {"access", "proxy"}:
+        if changed & {"access", "proxy", "endpoints"}:
             self._handler = self._built(settings)
 
     def on_event(self, event: UpstreamEvent) -> None:
@@ -280,15 +296,19 @@ class Gateway:
         """The pipeline that goes by `settings`."""
         self._metrics.calls.subjects.most = settings.proxy.limits.max_metric_subjects
         answers = self._answers(settings)
+        searched = [key_of(name) for name, endpoint in settings.endpoints.items() if endpoint.discovery == "search"]
+        indirect = IndirectCalls(searched, self._catalogue, self._resolver, self._search.note_called)
         router = Router(self._catalogue, self._resolver, answers, self._tasks, self._exchange)
         return build(
             router,
             metrics=self._metrics,
             label=self._resolver.label,
+            unwrapped=indirect.unwrapped,
             traced=traced(self._traces, self._resolver.label),
             audited=audited(self.audit, self._unrestricted_subject_of.judged, self._sealer.digest),
             limited=limited(self._limits, self.subject_of, self._bridge.resumes, self._metrics),
             bridged=self._bridge.bridged,
+            checked=indirect.checked,
             limited_results=self._result_limits.limited_results,
         )
 

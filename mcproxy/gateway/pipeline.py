@@ -50,14 +50,17 @@ def build(
     *,
     metrics: Metrics,
     label: Label,
+    unwrapped: Stage,
     traced: Stage,
     audited: Stage,
     limited: Stage,
     bridged: Stage,
+    checked: Stage,
     limited_results: Stage,
 ) -> Handler:
     """The whole pipeline, outermost stage first."""
-    stages = [traced, attributed, counted(metrics, label), audited, contained, limited, bridged, limited_results]
+    around = [unwrapped, traced, attributed, counted(metrics, label), audited, contained]
+    stages = [*around, limited, bridged, checked, limited_results]
     return stack(stages, route)
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from mcproxy.settings.access.policy import Selection
+from mcproxy.settings.section import Glob, InvalidKey, Positive, Section
 
 MARK: Final = "/"
 """Precedes the name in an endpoint's key, so that it is no upstream's name."""
@@ -15,11 +16,32 @@ NAME: Final = "[a-z0-9][a-z0-9_-]{0,63}"
 EndpointName = Annotated[str, Field(pattern=f"^{NAME}$")]
 
 
+class SearchSettings(Section):
+    """What a search of tools gives (`endpoints.NAME.search`)."""
+
+    results: Annotated[int, Field(gt=0, le=50)] = 10
+    """Tools that a search gives, where the model asks for no other number."""
+    max_tokens: Positive = 1500
+    """Tokens of one search's result, estimated as bytes by four; further tools are left out, and counted."""
+
+
 class Endpoint(Selection):
     """A named selection of the upstreams' entries, served at `/mcp/NAME` and `/sse/NAME`."""
 
     roles: tuple[str, ...] = ()
     """Roles of which a caller needs one to see that the endpoint exists; none: every caller sees it."""
+    discovery: Literal["list", "search"] = "list"
+    """`search`: tools are not listed; five tools of the gateway's own find, describe and call them."""
+    pinned: tuple[Glob, ...] = ()
+    """With `discovery: search`: globs of the tools that are listed all the same, by the names that callers see."""
+    search: SearchSettings = SearchSettings()
+    """With `discovery: search`: what a search gives."""
+
+    @model_validator(mode="after")
+    def _searches_where_it_pins(self) -> Endpoint:
+        if self.pinned and self.discovery != "search":
+            raise InvalidKey("all tools are listed: pinned needs discovery: search", "pinned")
+        return self
 
 
 def key_of(name: str) -> str:

@@ -47,6 +47,9 @@ class Settings(Section):
 
     Each is shown to callers that have one of its roles, or to all callers: {support: {upstreams: [tickets, wiki],
     tools: [search_*], resources: ['*'], prompts: [], roles: [agent]}}
+
+    With `discovery: search` its tools are found by search: {agent: {discovery: search, pinned: [git__status],
+    search: {results: 10, max_tokens: 1500}}}
     """
     admin: Admin = Admin()
     """The operators' listener: status page, health and metrics. Operators authenticate where callers do."""

@@ -276,6 +276,12 @@ class Metrics:
         self.kept_result_bytes = Gauge(
             "mcproxy_kept_result_bytes", "Bytes of whole results whose callers were shown a part.", registry=r
         )
+        self.searches = Counter(
+            "mcproxy_searches",
+            "Searches of tools that are over, by what followed: a call of a tool that was found (called), or none.",
+            ("followed",),
+            registry=r,
+        )
         self.limited = Counter(
             "mcproxy_limited", "Calls refused by a limit of access.limits.", ("upstream", "limit"), registry=r
         )

@@ -10,11 +10,13 @@ from mcproxy.admin.collectors import ListSizeCollector, UpstreamCollector
 from mcproxy.call.upstreams import LinkFailure, LinkState, ServerIdentity, UpstreamStatus
 from mcproxy.catalog.merging import View, expose, merge, read_listing
 from mcproxy.catalog.naming import layouts
+from mcproxy.catalog.search_view import searchable
 from mcproxy.protocol.eras import LATEST, Era
 from mcproxy.protocol.jsonrpc import raw
 from mcproxy.protocol.methods import Kind
-from mcproxy.settings import UpstreamSettings
+from mcproxy.settings import Endpoint, UpstreamSettings
 
+UNLISTED = "mcproxy_view_unlisted_bytes"
 TAKES = "mcproxy_upstream_takes_credentials"
 READY = UpstreamStatus("git", LinkState.READY, 0, "stdio", ServerIdentity(Era.STATELESS, LATEST, {}))
 LOST = UpstreamStatus(
@@ -82,7 +84,18 @@ def test_r52_the_bytes_of_each_list_are_those_that_callers_are_sent() -> None:
     assert registry.get_sample_value("mcproxy_view_bytes", {"endpoint": "/mcp", "kind": "tools"}) is None
 
 
-def view() -> View:
-    layout = layouts([UpstreamSettings(name="odd", prefix="odd", command="x")], 64)[""]
+def test_r52_the_bytes_that_search_saves_are_those_of_the_tools_that_are_not_listed() -> None:
+    searched = searchable(view(discovery="search", pinned=["odd__*"]), LATEST)
+    saving = searchable(view(discovery="search"), LATEST)
+    registry = CollectorRegistry()
+    registry.register(ListSizeCollector(lambda: [("/mcp/all", searched), ("/mcp/none", saving), ("/mcp", view())]))
+    sizes = [registry.get_sample_value(UNLISTED, {"endpoint": path}) for path in ("/mcp/all", "/mcp/none", "/mcp")]
+    assert sizes == [0, sum(len(shown.entry) for shown in saving.unlisted), None]
+    assert sizes[1] == sum(len(shown.entry) for shown in view().lists[Kind.TOOLS])
+
+
+def view(**endpoint: object) -> View:
+    endpoints = {"agent": Endpoint.model_validate(endpoint)}
+    layout = layouts([UpstreamSettings(name="odd", prefix="odd", command="x")], 64, endpoints)["/agent"]
     tools = expose(layout.space("odd"), Kind.TOOLS, read_listing("odd", Kind.TOOLS, map(raw, TOOLS)))
     return merge(layout, {"odd": None}, {"odd": {Kind.TOOLS: tools}})

@@ -15,7 +15,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 import anyio
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from msgspec import structs
@@ -31,9 +31,13 @@ from tests.fakes.upstream import FakeListener, FakeUpstream, House, complete, de
 from tests.timeouts import GUARD
 
 UPSTREAMS = ["a", "b"]
-ENDPOINTS = ["", "a", "b", "/part"]
+ENDPOINTS = ["", "a", "b", "/part", "/found"]
 HINTS = [{}, {"readOnlyHint": True}, {"destructiveHint": False}]
 TOOLS = {f"t{number}": hints for number, hints in enumerate(HINTS)}
+DESCRIPTIONS = {"t0": "Reads the common page.", "t1": "Reads a rare page of the book.", "t2": "Writes a common page."}
+QUERIES = ["common page", "rare book", "reads writes", "a", "b t0", "t1 t2"]
+"""Words that tools share: how rare each is, and so the order of what is found, is for each caller to see."""
+CALLERS = ["call_read", "call_write", "call_destructive"]
 PROMPTS = ["p0", "p1"]
 RESOURCES = ["x:/open/1", "x:/open/2", "x:/shut/1"]
 TEMPLATES = ["x:/open/{name}", "x:/{+path}"]
@@ -48,6 +52,7 @@ SPELLINGS = {
 }
 """Other ways to write a URI, and what it leads to."""
 ARGUMENTS: list[dict[str, object]] = [{}, {"k": 1}, {"k": 2}]
+OPEN: dict[str, Any] = {"default": "allow", "principals": {}}
 EVERYTHING = Principal("root", roles=frozenset({"root"}))
 
 
@@ -159,7 +164,11 @@ def upstream(name: str, model: Model | None) -> FakeUpstream:
     made = FakeUpstream(name)
     if model is None or model.reaches(name):
         made.identity = replace(made.identity, instructions=f"How to use {name}.")
-    made.lists[Kind.TOOLS] = [{"name": t, "annotations": hints} for t, hints in TOOLS.items() if has("tools", t)]
+    made.lists[Kind.TOOLS] = [
+        {"name": t, "description": DESCRIPTIONS[t], "annotations": hints}
+        for t, hints in TOOLS.items()
+        if has("tools", t)
+    ]
     made.lists[Kind.PROMPTS] = [{"name": p} for p in PROMPTS if has("prompts", p)]
     made.lists[Kind.RESOURCES] = [{"uri": uri, "name": "r"} for uri in RESOURCES if has("resources", uri)]
     made.lists[Kind.TEMPLATES] = [{"uriTemplate": t, "name": "t"} for t in TEMPLATES if has("resources", t)]
@@ -177,7 +186,8 @@ async def standing(policy: dict[str, Any], part: dict[str, Any], model: Model | 
     root: dict[str, Any] = {"root": {"allow": [{}]}}
     access = {"policy": {**policy, "roles": {**policy["roles"], **root}}}
     made = [upstream(name, model) for name in UPSTREAMS]
-    async with house(*made, access=access, endpoints={"part": part}, naming={"page_size": 2}) as gateway:
+    endpoints = {"part": part, "found": {**part, "discovery": "search", "pinned": ["*t0"]}}
+    async with house(*made, access=access, endpoints=endpoints, naming={"page_size": 2}) as gateway:
         await gateway.ready()
         yield gateway
 
@@ -210,6 +220,7 @@ class Witness:
             seen += await self.pages(kind)
         for name, arguments in ((n, a) for n in names([*TOOLS, "nil"]) for a in ARGUMENTS):
             seen.append(plain(await self.call("tools/call", name=name, arguments=arguments)))
+        seen += await self.searched()
         for name in names([*PROMPTS, "nil"]):
             seen.append(plain(await self.call("prompts/get", name=name)))
             seen.append(plain(await self.call("completion/complete", ref={"type": "ref/prompt", "name": name})))
@@ -218,6 +229,17 @@ class Witness:
             seen.append(plain(await self.call("resources/subscribe", uri=uri)))
             seen.append(plain(await self.call("completion/complete", ref={"type": "ref/resource", "uri": uri})))
         seen.append([self.gateway.gateway.exists(endpoint, self.caller.principal) for endpoint in ENDPOINTS])
+        return seen
+
+    async def searched(self) -> list[object]:
+        """All that the gateway's own tools tell, where they are."""
+        calls = [self.call("tools/call", name="find_tools", arguments={"query": query}) for query in QUERIES]
+        seen: list[object] = [plain(await call) for call in calls]
+        for name in names([*TOOLS, "nil"]):
+            seen.append(plain(await self.call("tools/call", name="describe_tools", arguments={"names": [name]})))
+            for caller, arguments in ((caller, a) for caller in CALLERS for a in ARGUMENTS):
+                given = {"name": name, "arguments": arguments}
+                seen.append(plain(await self.call("tools/call", name=caller, arguments=given)))
         return seen
 
     async def pages(self, kind: Kind) -> list[object]:
@@ -341,6 +363,18 @@ def test_r38_what_is_denied_is_as_if_it_did_not_exist(
     policy: dict[str, Any], part: dict[str, Any], principal: Principal, endpoint: str, version: str, stale: bool
 ) -> None:
     asyncio.run(compared(policy, part, principal, endpoint, version, stale))
+
+
+@hypothesis_settings(max_examples=examples(40))
+@given(policies, principals, st.sampled_from([LATEST, LATEST_HANDSHAKE]))
+@example({**OPEN, "roles": {"everyone": {"deny": [{"upstreams": ["*"], "tools": ["t1"]}]}}}, Principal("bob"), LATEST)
+@example({**OPEN, "roles": {"everyone": {"deny": [{"upstreams": ["b"], "tools": ["*"]}]}}}, Principal("bob"), LATEST)
+def test_r38_what_is_denied_is_not_found_and_makes_no_difference_to_what_is(
+    policy: dict[str, Any], principal: Principal, version: str
+) -> None:
+    """At the endpoint with search, which shows everything: what is found, in which order, described and called."""
+    whole = {"upstreams": ["*"], "tools": None, "resources": None, "prompts": None, "roles": []}
+    asyncio.run(compared(policy, whole, principal, "/found", version, stale=False))
 
 
 @hypothesis_settings(max_examples=examples(40))

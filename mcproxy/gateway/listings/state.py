@@ -36,7 +36,8 @@ from mcproxy.catalog.merging import (
     relayed,
     with_login,
 )
-from mcproxy.catalog.naming import Layout, RefusedEntry, Space, layouts
+from mcproxy.catalog.naming import GATEWAY, Layout, RefusedEntry, Space, layouts
+from mcproxy.catalog.search_view import searchable
 from mcproxy.catalog.uri_matching import matcher, readings
 from mcproxy.gateway.listings.keys import LinkKey
 from mcproxy.gateway.listings.routes import ExposedRoute, RouteTable
@@ -383,6 +384,8 @@ class Catalogue:
     def _route(
         self, layout: Layout, roles: RoleSet, owners: tuple[str, ...], version: str, kind: Kind, shown: Shown
     ) -> ExposedRoute:
+        if shown.upstream == GATEWAY:
+            return _own_route(layout.space(GATEWAY), kind, shown)
         verdict = self._policy.verdict(roles, _item(shown.upstream, kind, shown.own, shown.entry))
         space, link = layout.space(shown.upstream), self._known(shown.upstream, owners)
         has_tasks = link is not None and self.tasks(link, version) is not None
@@ -449,7 +452,8 @@ class Catalogue:
             if not self._awaiting_login.isdisjoint(_preferred(space.upstream, owners)):
                 tools = exposures[space.upstream].get(Kind.TOOLS, Exposure())
                 exposures[space.upstream][Kind.TOOLS] = with_login(space, tools)
-        return merge(layout, identities, exposures)
+        view = merge(layout, identities, exposures)
+        return view if layout.search is None else searchable(view, version)
 
     def _relayed(self, link: LinkKey | None, version: str) -> ServerIdentity | None:
         identity = None if link is None else self.identity(link)
@@ -466,6 +470,21 @@ class Catalogue:
     def _source(self, upstream: str, owners: tuple[str, ...], kind: Kind) -> LinkKey | None:
         """The link whose list counts: the owner's, else the shared one; None where neither's is known."""
         return next((link for link in _preferred(upstream, owners) if self.listing(link, kind) is not None), None)
+
+
+def _own_route(space: Space, kind: Kind, shown: Shown) -> ExposedRoute:
+    """The route of a tool of the gateway's own, of which no policy speaks."""
+    return ExposedRoute(
+        space=space,
+        shown=shown,
+        subject=CallSubject(GATEWAY, kind, shown.own, shown.entry, Decision(allowed=True)),
+        own=raw(shown.own),
+        label=(GATEWAY, shown.key),
+        repeatable=False,
+        has_tasks=False,
+        deferred=False,
+        looks_at_arguments=False,
+    )
 
 
 def _preferred(upstream: str, owners: tuple[str, ...]) -> list[LinkKey]:

@@ -271,6 +271,11 @@ def _unknown(kind: Kind, name: str, reason: Reason) -> McpError:
     return McpError(INVALID_PARAMS, f"Unknown {_NOUNS[kind]}: {name}", {"name": name}, reason=reason)
 
 
+def unknown_tool(name: str) -> McpError:
+    """What a caller is told of a tool that does not exist, and of one that is not for models."""
+    return _unknown(Kind.TOOLS, name, Reason.PROTOCOL_ERROR)
+
+
 def _unusable(uri: str, why: str) -> McpError:
     """The refusal of a URI that is unusable; one that is too long is not repeated."""
     if len(uri) > MAX_URI:

@@ -137,7 +137,8 @@ class ResultLimits(Component):
 
     def _entry(self, call: Call, upstream: str, own: str) -> Params:
         """The tool's entry as its caller sees it."""
-        shown: tuple[Shown, ...] = self._catalogue.view(call.caller).lists[Kind.TOOLS]
+        view = self._catalogue.view(call.caller)
+        shown: tuple[Shown, ...] = (*view.lists[Kind.TOOLS], *view.unlisted)
         found = (each.entry for each in shown if each.upstream == upstream and each.own == own)
         return object_or_empty(next(found, Raw(b"{}")))
 

@@ -1,0 +1,92 @@
+"""Say what is plainly wrong with a tool call's arguments, by the first level of the tool's input schema.
+
+Finds nothing wrong with arguments that are valid (JSON Schema 2020-12), and not all that is wrong with others: what
+lies deeper is for the server to judge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+from msgspec import Raw
+
+from mcproxy.catalog.signatures import abridged
+from mcproxy.protocol.jsonrpc import Params
+
+MAX_FLAWS: Final = 10
+"""Flaws that are told at once."""
+MAX_SHOWN: Final = 80
+"""Characters of a parameter's name that are told."""
+
+
+class _InputSchema(msgspec.Struct):
+    properties: dict[str, Any] = {}
+    required: list[Any] = []
+    patterns: dict[str, Any] = msgspec.field(default={}, name="patternProperties")
+    others: Any = msgspec.field(default=True, name="additionalProperties")
+
+
+_schema = msgspec.json.Decoder(_InputSchema)
+
+
+def flaws(schema: Raw, arguments: Params) -> list[str]:
+    """Phrases, one for each flaw; a schema that cannot be read finds none."""
+    try:
+        known = _schema.decode(schema)
+    except (msgspec.MsgspecError, RecursionError):
+        return []
+    found = [*_missing(known, arguments), *_unknown(known, arguments), *_mistyped(known, arguments)]
+    return found[:MAX_FLAWS]
+
+
+def _missing(known: _InputSchema, arguments: Params) -> Iterator[str]:
+    for name in known.required:
+        if isinstance(name, str) and name not in arguments:
+            yield f"{_named(name)} is required"
+
+
+def _unknown(known: _InputSchema, arguments: Params) -> Iterator[str]:
+    if known.others is not False or known.patterns:
+        return
+    for name in arguments:
+        if name not in known.properties:
+            yield f"{_named(name)} is not a parameter"
+
+
+def _mistyped(known: _InputSchema, arguments: Params) -> Iterator[str]:
+    for name, value in arguments.items():
+        schema = known.properties.get(name)
+        kinds = schema.get("type") if isinstance(schema, dict) else None
+        wanted = [kinds] if isinstance(kinds, str) else kinds
+        if not isinstance(wanted, list) or not all(kind in _HAS_TYPE for kind in wanted):
+            continue
+        if not any(_HAS_TYPE[kind](value) for kind in wanted):
+            yield f"{_named(name)} must be of type {' or '.join(wanted)}"
+
+
+def _named(name: str) -> str:
+    return repr(abridged(name, MAX_SHOWN))
+
+
+def _is_integer(value: Raw) -> bool:
+    try:
+        number = msgspec.json.decode(value)
+    except (msgspec.MsgspecError, OverflowError):
+        return bytes(value)[:1] in _DIGITS  # a number that is too large to be read
+    return isinstance(number, int | float) and not isinstance(number, bool) and float(number).is_integer()
+
+
+_DIGITS: Final = {bytes([byte]) for byte in b"-0123456789"}
+
+_HAS_TYPE: Final[Mapping[str, Callable[[Raw], bool]]] = {
+    "string": lambda value: bytes(value)[:1] == b'"',
+    "object": lambda value: bytes(value)[:1] == b"{",
+    "array": lambda value: bytes(value)[:1] == b"[",
+    "boolean": lambda value: bytes(value) in (b"true", b"false"),
+    "null": lambda value: bytes(value) == b"null",
+    "number": lambda value: bytes(value)[:1] in _DIGITS,
+    "integer": _is_integer,
+}
+"""Whether a JSON value is of a type, by the name that JSON Schema has for it."""

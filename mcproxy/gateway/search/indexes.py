@@ -1,0 +1,76 @@
+"""The search index of each view, made when it is first asked for. Bounded by tools; knows no caller.
+
+An index counts words in the tools of one view alone: what a caller may not use changes nothing that it finds (R38).
+The words of one tool are counted once, for all views that show it alike.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from typing import Final, NamedTuple
+
+import anyio
+from cachetools import LRUCache
+
+from mcproxy.catalog.merging import Shown, View
+from mcproxy.catalog.ranking import ToolIndex, ToolText, terms_of
+from mcproxy.catalog.search_view import found_by_search
+from mcproxy.catalog.signatures import summary
+
+MAX_TOOLS: Final = 20_000
+"""Tools of all indexes that are kept; the least recently used index goes first."""
+SLICE: Final = 25
+"""Tools whose words are counted before other calls have their turn: some two milliseconds."""
+
+
+class SearchableView(NamedTuple):
+    """The tools of a view that a search finds, and their index."""
+
+    view: View
+    tools: tuple[Shown, ...]
+    words: ToolIndex
+
+
+class SearchIndexes:
+    def __init__(self, max_tools: int = MAX_TOOLS) -> None:
+        self._kept: LRUCache[int, SearchableView] = LRUCache(max_tools, getsizeof=_size)
+        """By the identity of the view, which each keeps alive."""
+        self._terms: LRUCache[bytes, tuple[Counter[str], ...]] = LRUCache(max_tools)
+
+    async def of(self, view: View) -> SearchableView:
+        found = self._kept.get(id(view))
+        if found is None:
+            found = await self._made(view)
+            if _size(found) <= self._kept.maxsize:
+                self._kept[id(view)] = found
+        return found
+
+    async def _made(self, view: View) -> SearchableView:
+        tools = found_by_search(view)
+        terms = []
+        for position, shown in enumerate(tools):
+            if position % SLICE == 0:
+                await anyio.lowlevel.checkpoint()
+            terms.append(self._terms_of(shown))
+        return SearchableView(view, tools, ToolIndex(terms))
+
+    def _terms_of(self, shown: Shown) -> tuple[Counter[str], ...]:
+        names = f"{shown.upstream}\n{shown.own}\n".encode(errors="surrogatepass")
+        digest = hashlib.blake2b(names + bytes(shown.entry), digest_size=16).digest()
+        terms = self._terms.get(digest)
+        if terms is None:
+            terms = self._terms[digest] = terms_of(text_of(shown))
+        return terms
+
+
+def text_of(shown: Shown) -> ToolText:
+    """A tool's words as its callers see them."""
+    tool = summary(shown.entry)
+    about = [schema.get("description") for schema in tool.properties.values() if isinstance(schema, dict)]
+    described = " ".join(text for text in about if isinstance(text, str))
+    return ToolText(shown.own, tool.title, tool.description, " ".join(tool.properties), described, shown.upstream)
+
+
+def _size(found: SearchableView) -> int:
+    return max(1, len(found.tools))

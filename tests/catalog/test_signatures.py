@@ -1,0 +1,83 @@
+"""Tools in one line: parameters with their types, required ones first, and what a server wrote, kept short."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import Raw
+
+from mcproxy.catalog.signatures import MAX_PARAMETERS, MAX_SUMMARY, abridged, signature, summary
+from mcproxy.protocol.jsonrpc import raw
+
+
+def line(name: str = "t", description: object = None, **schema: object) -> str:
+    return signature(name, raw({"name": name, "description": description, "inputSchema": schema}))
+
+
+def test_required_parameters_come_first_and_others_have_a_mark() -> None:
+    properties = {"limit": {"type": "integer"}, "repo": {"type": "string"}}
+    assert line("git__log", "Shows commits.", properties=properties, required=["repo"]) == (
+        "git__log(repo: str, limit?: int) - Shows commits."
+    )
+
+
+@pytest.mark.parametrize(
+    ("schema", "shown"),
+    [
+        ({"type": "number"}, "float"),
+        ({"type": "boolean"}, "bool"),
+        ({"type": "object"}, "object"),
+        ({"type": "array"}, "list"),
+        ({"type": "array", "items": {"type": "string"}}, "list[str]"),
+        ({"type": ["string", "null"]}, "str|null"),
+        ({"enum": ["asc", "desc"]}, '"asc"|"desc"'),
+        ({"type": "string", "enum": ["x" * 100]}, "str"),
+        ({"type": "unheard of"}, "any"),
+        ({}, "any"),
+        (True, "any"),
+    ],
+)
+def test_types_are_those_that_models_know_best(schema: object, shown: str) -> None:
+    assert line(properties={"p": schema}, required=["p"]) == f"t(p: {shown})"
+
+
+def test_of_many_parameters_the_first_are_named() -> None:
+    shown = line(properties={f"p{number}": {} for number in range(MAX_PARAMETERS + 1)})
+    assert shown.count("any") == MAX_PARAMETERS
+    assert shown.endswith(", ...)")
+
+
+def test_a_title_stands_for_a_description_that_is_not_there() -> None:
+    assert signature("t", raw({"title": "A title"})) == "t() - A title"
+
+
+def test_a_long_description_ends_with_a_sentence_or_a_word() -> None:
+    assert line(
+        description="One sentence that says a lot. " + "and more " * 50
+    ) == "t() - One sentence that says a lot."[:0] + (
+        "t() - " + abridged("One sentence that says a lot. " + "and more " * 50, MAX_SUMMARY)
+    )
+    assert abridged("A sentence of forty characters in a text. " + "word " * 50, 60) == (
+        "A sentence of forty characters in a text."
+    )
+    assert abridged("word " * 50, 12) == "word word ..."
+
+
+@pytest.mark.parametrize(
+    "entry", [b"[]", b'{"name": 5}', b'{"inputSchema": 5}', b'{"inputSchema": {"properties": []}}']
+)
+def test_a_malformed_entry_is_a_name_without_more(entry: bytes) -> None:
+    assert signature("t", Raw(entry)) == "t()"
+
+
+def test_what_is_malformed_counts_as_absent() -> None:
+    tool = summary(raw({"title": 5, "description": [], "inputSchema": {"properties": {"a": 1}, "required": ["a", 5]}}))
+    assert (tool.title, tool.description, tool.required) == ("", "", frozenset({"a"}))
+
+
+@given(st.text(), st.dictionaries(st.text(), st.text()))
+def test_nothing_that_a_server_writes_leaves_its_line(description: str, properties: dict[str, str]) -> None:
+    shown = line(description=description, properties=properties)
+    assert len(shown.splitlines()) == 1
+    assert all(char.isprintable() for char in shown)

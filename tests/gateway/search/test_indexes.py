@@ -1,0 +1,63 @@
+"""The indexes of views: one for each, exact, and bounded by tools."""
+
+from __future__ import annotations
+
+import pytest
+
+from mcproxy.catalog.merging import Shown, View
+from mcproxy.catalog.naming import Layout
+from mcproxy.catalog.ranking import Ranked, ToolIndex, ToolText, terms_of
+from mcproxy.gateway.search.indexes import SLICE, SearchIndexes, text_of
+from mcproxy.protocol.jsonrpc import raw
+from mcproxy.protocol.methods import Kind
+from tests.fakes.upstream import tool
+
+pytestmark = pytest.mark.anyio
+
+LAYOUT = Layout("/agent", ())
+
+
+def view(*names: str) -> View:
+    shown = tuple(Shown(f"git__{name}", "git", name, raw(tool(f"git__{name}"))) for name in names)
+    return View(LAYOUT, dict.fromkeys(Kind, ()), {}, unlisted=shown)
+
+
+async def test_the_index_of_a_view_is_made_once() -> None:
+    indexes, asked = SearchIndexes(), view("log", "push")
+    assert await indexes.of(asked) is await indexes.of(asked)
+
+
+async def test_an_index_counts_the_tools_of_its_view_alone() -> None:
+    indexes, one, other = SearchIndexes(), view("log"), view("log", "log_all", "log_some")
+    await indexes.of(other)
+    assert (await indexes.of(one)).words.search("log", 5) == alone("log").search("log", 5)
+
+
+def alone(name: str) -> ToolIndex:
+    return ToolIndex([terms_of(ToolText(name, upstream="git"))])
+
+
+async def test_a_view_of_many_tools_is_indexed_in_slices() -> None:
+    names = [f"tool_{number}" for number in range(3 * SLICE)]
+    found = await SearchIndexes().of(view(*names))
+    assert [ranked.position for ranked in found.words.search("74", 5)] == [74]
+
+
+async def test_the_least_recently_used_index_goes_when_there_are_too_many_tools() -> None:
+    indexes, one, other = SearchIndexes(3), view("a", "b"), view("c", "d")
+    first = await indexes.of(one)
+    await indexes.of(other)
+    assert await indexes.of(one) is not first
+
+
+async def test_a_view_with_more_tools_than_are_kept_is_searched_all_the_same() -> None:
+    found = await SearchIndexes(1).of(view("log", "push"))
+    assert [type(ranked) for ranked in found.words.search("push", 5)] == [Ranked]
+
+
+async def test_the_words_of_a_tool_are_those_that_its_callers_see() -> None:
+    properties = {"repo": {"type": "string", "description": "Where."}, "limit": {}}
+    entry = tool("git__log", title="Log", description="Shows.", inputSchema={"properties": properties})
+    assert text_of(Shown("git__log", "git", "log", raw(entry))) == ToolText(
+        "log", "Log", "Shows.", "repo limit", "Where.", "git"
+    )
