@@ -217,6 +217,22 @@ def explain_(
     run(explain(settings, caller, endpoint, method, subject, arguments, as_json=as_json))
 
 
+@commands.command("usage")
+def usage_(
+    by: Annotated[
+        str, typer.Option(help="Columns: principal, tool, upstream, method, endpoint, client, outcome, day.")
+    ] = "principal,tool",
+    since: Annotated[str | None, typer.Option(help="How far back, such as 7d or 12h; everything if not given.")] = None,
+    file: Annotated[str | None, typer.Option(help="The audit log; default: the configured one.")] = None,
+    config: Config = None,
+    as_json: Json = False,
+) -> None:
+    """Sum up the audit log: calls, errors, denials, bytes and estimated tokens, and tools that were never called."""
+    from mcproxy.cli.access.usage import usage
+
+    raise typer.Exit(usage(read_settings(config), by=by, since=since, file=file, as_json=as_json))
+
+
 register_setup(commands)
 register_running(commands)
 

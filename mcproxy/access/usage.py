@@ -1,0 +1,165 @@
+"""Sum up the audit log: calls, errors, denials and bytes, by any of its columns. Streams the files; writes none.
+
+Every line of a call counts in exactly one row, so that the rows add up to the whole log, to the byte. Lines that cannot
+be read are counted, and never guessed at.
+"""
+
+from __future__ import annotations
+
+import gzip
+import re
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+TOKEN: Final = 4
+"""Bytes of a token, as an estimate."""
+MAX_ROWS: Final = 100_000
+"""Rows that are kept apart; callers choose some of the names that make them. Further ones share one."""
+MAX_LINE: Final = 4 * 1024 * 1024
+"""Bytes of a line; of a longer one the rest counts as lines that cannot be read."""
+REMAINDER: Final = "(others)"
+NONE: Final = "-"
+"""Stands where a line says nothing of a column."""
+
+_TOOL_CALL: Final = "tools/call"
+_FINE: Final = frozenset({"ok", "input_required"})
+_DENIED: Final = "denied"
+
+
+class AuditLine(msgspec.Struct):
+    """What is read of a line; see `records`."""
+
+    time: str
+    outcome: str | None = None
+    bytes_in: int = 0
+    bytes_out: int = 0
+    principal: str = NONE
+    client: str = NONE
+    endpoint: str = NONE
+    method: str = NONE
+    upstream: str = NONE
+    subject: str = NONE
+    event: str | None = None
+
+    @property
+    def tool(self) -> str:
+        """The upstream and its own name of the tool that was called."""
+        return f"{self.upstream}/{self.subject}" if self.method == _TOOL_CALL else NONE
+
+
+COLUMNS: Final[Mapping[str, Callable[[AuditLine], str]]] = {
+    "principal": lambda line: line.principal,
+    "tool": lambda line: line.tool,
+    "upstream": lambda line: line.upstream,
+    "method": lambda line: line.method,
+    "endpoint": lambda line: line.endpoint,
+    "client": lambda line: line.client,
+    "outcome": lambda line: line.outcome or NONE,
+    "day": lambda line: line.time[:10],
+}
+
+_line = msgspec.json.Decoder(AuditLine)
+
+
+@dataclass(slots=True)
+class UsageTotals:
+    """What the calls of one row add up to; errors are all calls that failed but for those that were denied."""
+
+    calls: int = 0
+    errors: int = 0
+    denials: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0
+
+    @property
+    def tokens(self) -> int:
+        """An estimate of what a model wrote and read."""
+        return -(-(self.bytes_in + self.bytes_out) // TOKEN)
+
+    def add(self, line: AuditLine) -> None:
+        self.calls += 1
+        self.denials += line.outcome == _DENIED
+        self.errors += line.outcome not in _FINE and line.outcome != _DENIED
+        self.bytes_in += line.bytes_in
+        self.bytes_out += line.bytes_out
+
+
+@dataclass(slots=True)
+class UsageReport:
+    """`by` are names of COLUMNS; lines before `since`, a Unix time, are left out."""
+
+    by: Sequence[str]
+    since: float | None = None
+    rows: dict[tuple[str, ...], UsageTotals] = field(default_factory=dict)
+    total: UsageTotals = field(default_factory=UsageTotals)
+    called: set[tuple[str, str]] = field(default_factory=set)
+    """The tools that were called, by upstream and its own name."""
+    unreadable: int = 0
+    _begin: str = field(init=False, default="")
+
+    def __post_init__(self) -> None:
+        if self.since is not None:
+            self._begin = datetime.fromtimestamp(self.since, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+
+    def add(self, text: bytes) -> None:
+        """Counts one line; of other events than calls none."""
+        try:
+            line = _line.decode(text)
+        except (msgspec.MsgspecError, RecursionError):
+            self.unreadable += 1
+            return
+        if line.event is not None or line.time < self._begin:
+            return
+        key = tuple(COLUMNS[column](line) for column in self.by)
+        row = self.rows.get(key)
+        if row is None:
+            if len(self.rows) >= MAX_ROWS:
+                key = (REMAINDER,) * len(self.by)
+            row = self.rows.setdefault(key, UsageTotals())
+        row.add(line)
+        self.total.add(line)
+        if line.method == _TOOL_CALL and len(self.called) < MAX_ROWS:
+            self.called.add((line.upstream, line.subject))
+
+    def most_used(self) -> list[tuple[tuple[str, ...], UsageTotals]]:
+        """All rows, those with the most calls first."""
+        return sorted(self.rows.items(), key=lambda row: (-row[1].calls, row[0]))
+
+
+def read_usage(file: Path, by: Sequence[str], since: float | None = None) -> UsageReport:
+    """The usage in an audit log and its rotated files. Raises OSError where one of them cannot be read."""
+    report = UsageReport(by, since)
+    for part in audit_files(file, since):
+        for text in lines(part, report):
+            report.add(text)
+    return report
+
+
+def audit_files(file: Path, since: float | None = None) -> list[Path]:
+    """An audit log and what was rotated away of it, compressed or not; without files that ended before `since`."""
+    name = re.compile(re.escape(file.name) + r"([.-][\w.-]+)?")
+    found = [path for path in sorted(file.parent.glob(f"{file.name}*")) if name.fullmatch(path.name)]
+    return [path for path in found if path.is_file() and (since is None or path.stat().st_mtime >= since)]
+
+
+def lines(file: Path, report: UsageReport) -> Iterator[bytes]:
+    """The lines of one file, without its empty ones; a compressed file that is cut short ends there."""
+    with gzip.open(file, "rb") if file.suffix == ".gz" else file.open("rb") as stream:
+        try:
+            while text := stream.readline(MAX_LINE):
+                if text.strip():
+                    yield text
+        except (EOFError, gzip.BadGzipFile, zlib.error):
+            report.unreadable += 1
+
+
+def never_called(report: UsageReport, offered: Iterable[tuple[str, str, int]]) -> list[tuple[str, str, int]]:
+    """Of tools (upstream, own name, bytes of the definition) those that nobody called, the largest first."""
+    idle = [tool for tool in offered if (tool[0], tool[1]) not in report.called]
+    return sorted(idle, key=lambda tool: (-tool[2], tool[:2]))
