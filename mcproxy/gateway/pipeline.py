@@ -20,7 +20,7 @@ from mcproxy.call.calls import Call, Complete, Failed, Handler, InputRequired, L
 from mcproxy.call.errors import McpError, Party, Reason
 from mcproxy.call.upstreams import Upstream
 from mcproxy.gateway.resolving.call_subjects import CallSubjects
-from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, LIMIT_EXCEEDED, ErrorObject
+from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, LIMIT_EXCEEDED, ErrorObject, size_of
 from mcproxy.protocol.methods import Kind
 from mcproxy.sealing import Digest
 from mcproxy.telemetry.logs import about
@@ -104,6 +104,7 @@ def counted(metrics: Metrics, label: Label, clock: Callable[[], float] = time.pe
     def stage(handler: Handler) -> Handler:
         async def counting(call: Call) -> Outcome:
             began, outcome_label = clock(), _CANCELLED
+            outcome: Outcome | None = None
             calls.running += 1
             try:
                 outcome = await handler(call)
@@ -117,6 +118,8 @@ def counted(metrics: Metrics, label: Label, clock: Callable[[], float] = time.pe
                 seconds, notes = clock() - began, call.notes
                 own = seconds - notes.upstream_seconds if notes.upstream_seconds and not notes.asked else None
                 account.count(outcome_label, seconds, own, notes.trace)
+                if call.row.may_fail and type(outcome) is Complete:
+                    account.observe_size(size_of(outcome.result))
 
         return counting
 

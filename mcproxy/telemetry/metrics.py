@@ -23,6 +23,8 @@ OTHER: Final = "other"
 
 _SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 
+_BYTES: Final = (256, 2**10, 2**12, 2**14, 2**16, 2**18, 2**20, 2**22)
+
 _OWN_SECONDS: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5)
 
 
@@ -51,7 +53,7 @@ class Subjects:
 class Account:
     """Counters and histograms of the calls of one method to one subject of one upstream."""
 
-    __slots__ = ("_duration", "_labels", "_outcomes", "_own", "_own_duration", "_requests")
+    __slots__ = ("_duration", "_labels", "_outcomes", "_own", "_own_duration", "_requests", "_size", "_sizes")
 
     def __init__(
         self,
@@ -59,8 +61,11 @@ class Account:
         requests: Tally[FastCounter],
         duration: FastHistogram,
         own: Tally[FastHistogram],
+        sizes: Tally[FastHistogram],
     ) -> None:
         self._labels = labels
+        self._sizes = sizes
+        self._size: FastHistogram | None = None
         self._requests = requests
         self._outcomes: dict[str, FastCounter] = {}
         self._duration = duration
@@ -83,17 +88,30 @@ class Account:
             self._own_duration = self._own.labels(self._labels[0])
         self._own_duration.observe(own if own > 0 else 0.0, trace)
 
+    def observe_size(self, size: int) -> None:
+        """Notes the bytes of a tool's result."""
+        if self._size is None:
+            self._size = self._sizes.labels(self._labels[0], self._labels[2])
+        self._size.observe(size)
+
 
 class Calls:
     """Accounts by upstream, method and subject. Ask for one when a call is over: `forget` may drop it before."""
 
-    def __init__(self, requests: Tally[FastCounter], duration: Tally[FastHistogram], own: Tally[FastHistogram]) -> None:
+    def __init__(
+        self,
+        requests: Tally[FastCounter],
+        duration: Tally[FastHistogram],
+        own: Tally[FastHistogram],
+        sizes: Tally[FastHistogram],
+    ) -> None:
         self.subjects: Final = Subjects(1000)
         self.running = 0
         """Calls without an outcome yet."""
         self._requests = requests
         self._duration = duration
         self._own = own
+        self._sizes = sizes
         self._accounts: dict[tuple[str, str, str], Account] = {}
 
     def account(self, upstream: str, method: str, subject: str) -> Account:
@@ -104,7 +122,7 @@ class Calls:
         labels = upstream, method, self.subjects.label(upstream, subject)
         if labels not in self._accounts:
             duration = self._duration.labels(upstream, method)
-            self._accounts[labels] = Account(labels, self._requests, duration, self._own)
+            self._accounts[labels] = Account(labels, self._requests, duration, self._own, self._sizes)
         return self._accounts[labels]
 
     def forget(self, upstream: str) -> None:
@@ -137,9 +155,15 @@ class Metrics:
             ("upstream",),
             _OWN_SECONDS,
         )
-        for tally in (self.requests, self.duration, self.upstream_duration, self.own_duration):
+        self.result_bytes = histogram(
+            "mcproxy_result_bytes",
+            "Bytes of the results of tools, as callers are sent them; about four are a token.",
+            ("upstream", "subject"),
+            _BYTES,
+        )
+        for tally in (self.requests, self.duration, self.upstream_duration, self.own_duration, self.result_bytes):
             r.register(tally)
-        self.calls = Calls(self.requests, self.duration, self.own_duration)
+        self.calls = Calls(self.requests, self.duration, self.own_duration, self.result_bytes)
         self.in_flight = Gauge("mcproxy_requests_in_flight", "Calls without an outcome yet.", registry=r)
         self.in_flight.set_function(lambda: self.calls.running)
         self.upstream_up = Gauge(

@@ -82,3 +82,17 @@ def test_the_times_of_calls_have_an_example_where_there_is_a_trace() -> None:
     (with_example,) = [line for line in encode(metrics.registry).decode().splitlines() if " # " in line]
     assert with_example.startswith('mcproxy_request_duration_seconds_bucket{le="0.5",')
     assert '# {trace_id="0af7651916cd43dd8448eb211c80319c"} 0.3' in with_example
+
+
+def test_r52_the_sizes_of_results_are_those_of_known_tools_and_go_with_their_upstream() -> None:
+    metrics = Metrics()
+    metrics.calls.subjects.most = 1
+    for subject, size in (("echo", 100), ("echo", 5000), ("another", 7)):
+        metrics.calls.account("git", "tools/call", subject).observe_size(size)
+    sums = {
+        subject: metrics.registry.get_sample_value("mcproxy_result_bytes_sum", {"upstream": "git", "subject": subject})
+        for subject in ("echo", OTHER)
+    }
+    assert sums == {"echo": 5100, OTHER: 7}
+    metrics.forget("git")
+    assert metrics.registry.get_sample_value("mcproxy_result_bytes_sum", {"upstream": "git", "subject": "echo"}) is None

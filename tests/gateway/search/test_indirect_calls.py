@@ -158,6 +158,10 @@ async def test_limits_and_metrics_count_the_tool_once() -> None:
             for outcome in ("ok", "rate_limited")
         }
         assert counted == {"ok": 1, "rate_limited": 1}
+        sizes = gateway.metrics.registry.get_sample_value(
+            "mcproxy_result_bytes_count", {"upstream": "git", "subject": "git__log"}
+        )
+        assert sizes == 1
 
 
 async def test_an_endpoint_that_a_reload_lets_search_has_its_callers_at_once() -> None:
