@@ -18,7 +18,8 @@ from mcproxy.call.identity import Caller
 from mcproxy.call.upstreams import ServerIdentity
 from mcproxy.catalog.arguments import INPUT_SCHEMA, ArgumentRules, UnsupportedSchema, overridden
 from mcproxy.catalog.freshness import Freshness
-from mcproxy.catalog.naming import Layout, NameTable, RefusedEntry, Renamed, Space, name_table, to_all
+from mcproxy.catalog.instructions import INSTRUCTIONS_URI, JoinedInstructions, joined
+from mcproxy.catalog.naming import GATEWAY, Layout, NameTable, RefusedEntry, Renamed, Space, name_table, to_all
 from mcproxy.catalog.rewriting import Rewriter
 from mcproxy.catalog.uri_matching import flaw
 from mcproxy.catalog.uris import MAX_URI, canonical
@@ -35,11 +36,17 @@ from mcproxy.protocol.jsonrpc import (
 )
 from mcproxy.protocol.methods import Kind
 from mcproxy.protocol.nesting import nests_deeper
-from mcproxy.protocol.tasks import Support, extensions, shared, support, with_extensions, without_support
+from mcproxy.protocol.tasks import EXTENSION, Support, extensions, shared, support, with_extensions, without_support
 from mcproxy.settings.upstream import ToolOverride
 
 OUTPUT_SCHEMA: Final = "outputSchema"
 _NAMED: Final = frozenset({Kind.TOOLS, Kind.PROMPTS})
+
+WITHOUT_METHODS: Final = frozenset({EXTENSION, "io.modelcontextprotocol/ui"})
+"""Extensions that work with several servers behind an endpoint: tasks, which are routed by their ids, and MCP Apps,
+which has no messages of its own."""
+WITH_METHODS: Final = frozenset({"io.modelcontextprotocol/skills"})
+"""Extensions of which it is known that they need methods that do not pass: they are offered by no endpoint."""
 
 _DELIVERED: Final[dict[str, dict[str, object]]] = {
     "tools": {"listChanged": True},
@@ -140,6 +147,8 @@ class View:
     lists: Mapping[Kind, tuple[Shown, ...]]
     capabilities: Params
     instructions: str | None = None
+    whole_instructions: str | None = None
+    """Where `instructions` are cut: the text of the resource that has them in full."""
     renamed: tuple[Renamed, ...] = ()
     refused: tuple[RefusedEntry, ...] = ()
     unlisted: tuple[Shown, ...] = ()
@@ -312,16 +321,23 @@ def merge(
     layout: Layout,
     identities: Mapping[str, ServerIdentity | None],
     exposures: Mapping[str, Mapping[Kind, Exposure]],
+    max_instructions: int = 2000,
 ) -> View:
-    """The view of an endpoint from what each upstream in it is and lists, by the upstream's name."""
+    """The view of an endpoint from what each upstream in it is and lists, by the upstream's name.
+
+    `max_instructions` are characters of instructions, where there are those of several upstreams.
+    """
     known = [(space.upstream, identities.get(space.upstream)) for space in layout.spaces]
+    instructions = _instructions(layout, known, max_instructions)
     parts = [exposures.get(space.upstream, {}) for space in layout.spaces]
     lists = [exposure for part in parts for exposure in part.values()]
+    offered = capabilities([identity for _, identity in known], kept_results=_keeps_results(layout))
     return View(
         layout=layout,
-        lists={kind: tuple(_distinct(_permitted(layout, parts, kind))) for kind in Kind},
-        capabilities=capabilities([identity for _, identity in known], kept_results=_keeps_results(layout)),
-        instructions=_instructions(layout, known),
+        lists={kind: tuple(_distinct(_listed(layout, parts, kind, instructions))) for kind in Kind},
+        capabilities=_working(layout, offered, instructions),
+        instructions=instructions.shown,
+        whole_instructions=instructions.whole,
         renamed=tuple(chain.from_iterable(exposure.renamed for exposure in lists)),
         refused=tuple(chain.from_iterable(exposure.refused for exposure in lists)),
     )
@@ -380,11 +396,25 @@ def _offered(identity: ServerIdentity | None) -> Iterator[tuple[str, Mapping[str
         yield "completions", {}
 
 
-def _instructions(layout: Layout, known: Sequence[tuple[str, ServerIdentity | None]]) -> str | None:
+def _instructions(
+    layout: Layout, known: Sequence[tuple[str, ServerIdentity | None]], max_characters: int
+) -> JoinedInstructions:
+    """Those of one server as it gave them; those of several joined."""
     told = [(name, identity.instructions) for name, identity in known if identity and identity.instructions]
     if all(space.transparent for space in layout.spaces):
-        return told[0][1] if told else None
-    return "\n\n".join(f"## {name}\n\n{text}" for name, text in told) or None
+        return JoinedInstructions(told[0][1] if told else None)
+    return joined([space.upstream for space in layout.spaces], told, max_characters)
+
+
+def _working(layout: Layout, offered: Params, instructions: JoinedInstructions) -> Params:
+    """Of what upstreams offer what works here: an extension that the gateway does not know needs one upstream alone."""
+    known = extensions(offered).keys()
+    usable = WITHOUT_METHODS if len(layout.spaces) > 1 else known - WITH_METHODS
+    if not known <= usable:
+        offered = with_extensions(offered, usable)
+    if instructions.whole is not None and "resources" not in offered:
+        offered = {**offered, "resources": raw(_DELIVERED["resources"])}
+    return offered
 
 
 def _flaw(kind: Kind, key: str, item: Raw) -> str | None:
@@ -440,6 +470,23 @@ def _permitted(layout: Layout, parts: Iterable[Mapping[Kind, Exposure]], kind: K
             yield shown
         else:
             yield tuple(entry for entry in shown if entry.is_login or space.permits(kind, entry.own, entry.entry))
+
+
+def _listed(
+    layout: Layout, parts: Iterable[Mapping[Kind, Exposure]], kind: Kind, instructions: JoinedInstructions
+) -> Iterator[tuple[Shown, ...]]:
+    """The entries that a caller may use; among resources first the gateway's own."""
+    if kind is Kind.RESOURCES and instructions.whole is not None:
+        entry = {
+            "uri": INSTRUCTIONS_URI,
+            "name": "instructions",
+            "title": "Instructions of all servers",
+            "description": "How to use each of the servers behind this gateway, in its own words and in full.",
+            "mimeType": "text/markdown",
+            "size": len(instructions.whole.encode()),
+        }
+        yield (Shown(INSTRUCTIONS_URI, GATEWAY, INSTRUCTIONS_URI, raw(entry)),)
+    yield from _permitted(layout, parts, kind)
 
 
 def _distinct(parts: Iterable[tuple[Shown, ...]]) -> Iterator[Shown]:

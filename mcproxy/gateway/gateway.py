@@ -14,11 +14,12 @@ import anyio
 from mcproxy.access.audit import AuditLog
 from mcproxy.access.limits import Limits
 from mcproxy.access.reservations import Ledger
-from mcproxy.call.calls import Call, Failed, Handler, Outcome
+from mcproxy.call.calls import Call, Complete, Failed, Handler, Outcome
 from mcproxy.call.clients import Audience, Listener
 from mcproxy.call.errors import McpError, Party
 from mcproxy.call.identity import AGGREGATE, ANONYMOUS, Caller, Principal
 from mcproxy.call.upstreams import Disconnected, Retired, Upstream, UpstreamChanged, UpstreamEvent
+from mcproxy.catalog.instructions import INSTRUCTIONS_URI
 from mcproxy.catalog.merging import View
 from mcproxy.catalog.naming import RefusedEntry
 from mcproxy.concurrency.clock import Clock, Sleep
@@ -51,7 +52,7 @@ from mcproxy.gateway.tasks.relay import TaskRelay
 from mcproxy.gateway.tasks.subscriptions import TaskSubscriptions
 from mcproxy.protocol.eras import LATEST
 from mcproxy.protocol.headers import MirroredParameter
-from mcproxy.protocol.jsonrpc import Params
+from mcproxy.protocol.jsonrpc import Params, first_level
 from mcproxy.protocol.methods import (
     DISCOVER,
     LISTEN,
@@ -120,7 +121,7 @@ class Gateway:
         self._cache.watch_through(self.subscriptions)
         self._log_levels = LogLevels(catalogue, self._upstreams, listeners, settings.proxy.list_wait)
         self._search = ToolSearch(catalogue, self._fetcher, settings, metrics, now)
-        own: Mapping[Subject, Handler] = {Subject.TOOL: self._search.answer}
+        own: Mapping[Subject, Handler] = {Subject.TOOL: self._search.answer, Subject.RESOURCE: self._read_own}
         self._exchange = UpstreamExchange(self._upstreams, metrics, self._log_levels.ask_for, own)
         self._tasks = TaskRelay(catalogue, task_ids, self._task_registry, listeners, self._exchange)
         self._task_subscriptions = TaskSubscriptions(
@@ -291,6 +292,12 @@ class Gateway:
             stays = returns and link.owner is None
             lost = Disconnected(name, None, "its configuration changed") if stays else Retired(name, link.owner)
             self.on_event(lost)
+
+    async def _read_own(self, call: Call) -> Outcome:
+        """The resource of the gateway's own: the instructions of all servers that the caller sees, in full."""
+        text = self._catalogue.view(call.caller).whole_instructions
+        contents = {"uri": INSTRUCTIONS_URI, "mimeType": "text/markdown", "text": text}
+        return Complete(first_level({"contents": [contents]}))
 
     def _built(self, settings: Settings) -> Handler:
         """The pipeline that goes by `settings`."""

@@ -107,6 +107,16 @@ class BridgeSettings(Section):
     """Time to wait for further questions of an upstream, so that they are asked together."""
 
 
+class InstructionSettings(Section):
+    """The instructions of several servers, joined for one host (`proxy.instructions`)."""
+
+    max_characters: Annotated[int, Field(ge=256)] = 2000
+    """Characters of them at most: hosts cut at 2048, some at 512.
+
+    Longer ones are cut to a fair share for each server, after a directory of all servers, and are a resource in full.
+    """
+
+
 class Naming(Section):
     """Names and pages in the lists that callers see (`proxy.naming`)."""
 
@@ -246,6 +256,8 @@ class Proxy(Section):
     """
     limits: LimitSettings = LimitSettings()
     """Limits on what peers can make grow."""
+    instructions: InstructionSettings = InstructionSettings()
+    """The instructions of several servers, joined for one host."""
     naming: Naming = Naming()
     """Names and pages in the lists that callers see."""
     cache: CacheLimits = CacheLimits()

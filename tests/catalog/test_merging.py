@@ -333,3 +333,19 @@ def test_r1_an_entry_nested_too_deeply_is_dropped_and_reported() -> None:
     read = read_listing("up", Kind.TOOLS, [fine, deep])
     assert [entry.key for entry in read.entries] == ["fine"]
     assert [(refused.name, refused.why) for refused in read.refused] == [("deep", "it nests deeper than 200 levels")]
+
+
+@pytest.mark.parametrize(
+    ("upstreams", "left"),
+    [
+        (["a"], {"io.modelcontextprotocol/ui": {}, "io.modelcontextprotocol/tasks": {}, "io.x/novel": {}}),
+        (["a", "b"], {"io.modelcontextprotocol/ui": {}, "io.modelcontextprotocol/tasks": {}}),
+    ],
+)
+def test_an_extension_is_offered_only_where_it_works(upstreams: list[str], left: dict[str, object]) -> None:
+    """One that the gateway does not know, with one upstream alone; skills, whose methods do not pass, nowhere."""
+    names = ("ui", "tasks", "skills")
+    offered: dict[str, object] = {**{f"io.modelcontextprotocol/{name}": {} for name in names}, "io.x/novel": {}}
+    layout = layouts(settings_of({name: {} for name in upstreams}).upstreams, 64)[""]
+    found = merge(layout, dict.fromkeys(upstreams, identity({"extensions": offered})), {}).capabilities
+    assert msgspec.json.decode(found["extensions"]) == left

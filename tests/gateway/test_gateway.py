@@ -4,21 +4,23 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import get_args
 
 import anyio
 import pytest
 
-from mcproxy.call.calls import Call, InputRequired, Outcome
+from mcproxy.call.calls import Call, Complete, InputRequired, Outcome
 from mcproxy.call.clients import Change, InputRequest, ListChanged, ResourceUpdated
 from mcproxy.call.identity import ANONYMOUS, Principal
 from mcproxy.call.upstreams import PushChannel, UnannouncedLists, UpstreamChanged, UpstreamEvent
+from mcproxy.catalog.instructions import INSTRUCTIONS_URI
 from mcproxy.gateway.component import Component
-from mcproxy.protocol.eras import LATEST
-from mcproxy.protocol.jsonrpc import LIMIT_EXCEEDED, raw
+from mcproxy.protocol.eras import LATEST, LATEST_HANDSHAKE
+from mcproxy.protocol.jsonrpc import LIMIT_EXCEEDED, METHOD_NOT_FOUND, raw
 from mcproxy.protocol.methods import ROOTS_CHANGED, Kind
 from mcproxy.settings import Settings
-from tests.fakes.upstream import FakeUpstream, House, complete, decoded, error, house, quiet, tool
+from tests.fakes.upstream import FakeUpstream, House, complete, decoded, error, house, quiet, resource, tool
 
 pytestmark = pytest.mark.anyio
 
@@ -171,3 +173,58 @@ def test_every_kind_of_upstream_event_is_heeded_and_every_section_that_component
 def test_a_component_declares_what_it_overrides_the_method_for(method: str, declared: str) -> None:
     for component in Component.__subclasses__():
         assert (method in vars(component)) == bool(getattr(component, declared)), component.__name__
+
+
+def told(name: str, text: str) -> FakeUpstream:
+    upstream = FakeUpstream(name)
+    upstream.identity = replace(upstream.identity, instructions=text)
+    return upstream
+
+
+@pytest.mark.parametrize("version", [LATEST, LATEST_HANDSHAKE])
+async def test_instructions_that_are_cut_are_a_resource_in_full(version: str) -> None:
+    long = "Mind the gap. " * 100
+    async with house(told("git", long), told("wiki", long), FakeUpstream("silent")) as gateway:
+        await gateway.ready()
+        shown = decoded(await gateway.call("server/discover", version=version))["instructions"]
+        assert isinstance(shown, str)
+        assert len(shown) <= 2000
+        assert shown.startswith("Servers behind this gateway: git, wiki, silent. The resource mcproxy://instructions")
+        assert await gateway.listed(Kind.RESOURCES, version=version) == [INSTRUCTIONS_URI]
+        read = decoded(await gateway.call("resources/read", version=version, uri=INSTRUCTIONS_URI))
+        text = f"## git\n\n{long}\n\n## wiki\n\n{long}"
+        assert read["contents"] == [{"uri": INSTRUCTIONS_URI, "mimeType": "text/markdown", "text": text}]
+        assert gateway["git"].count("resources/read") == 0
+
+
+async def test_a_resource_of_the_gateways_own_can_be_subscribed_to_and_completes_nothing() -> None:
+    long = "Mind the gap. " * 100
+    async with house(told("git", long), told("wiki", long)) as gateway:
+        await gateway.ready()
+        listener = gateway.listener(session="s")
+        assert isinstance(await gateway.call("resources/subscribe", listener=listener, uri=INSTRUCTIONS_URI), Complete)
+        assert isinstance(
+            await gateway.call("resources/unsubscribe", listener=listener, uri=INSTRUCTIONS_URI), Complete
+        )
+        ref = {"type": "ref/resource", "uri": INSTRUCTIONS_URI}
+        outcome = await gateway.call("completion/complete", ref=ref, argument={"name": "a", "value": ""})
+        assert error(outcome).code == METHOD_NOT_FOUND
+
+
+async def test_an_upstreams_own_resource_of_that_uri_gives_way_to_the_gateways() -> None:
+    long = "Mind the gap. " * 100
+    bare = told("git", long)
+    bare.lists[Kind.RESOURCES] = [resource(INSTRUCTIONS_URI)]
+    async with house(bare, told("wiki", long), options={"git": {"prefix": ""}}) as gateway:
+        await gateway.ready()
+        assert isinstance(await gateway.call("resources/read", uri=INSTRUCTIONS_URI), Complete)
+        assert bare.count("resources/read") == 0
+
+
+async def test_instructions_that_fit_need_no_resource() -> None:
+    async with house(told("git", "Be kind."), told("wiki", "Read first.")) as gateway:
+        await gateway.ready()
+        assert await gateway.listed(Kind.RESOURCES) == []
+        assert error(await gateway.call("resources/read", uri=INSTRUCTIONS_URI)).message.startswith(
+            "Resource not found"
+        )

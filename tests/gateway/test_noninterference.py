@@ -23,6 +23,7 @@ from msgspec import structs
 from mcproxy.call.calls import Call, Complete, Failed, Outcome
 from mcproxy.call.clients import Change, Notice, ResourceUpdated
 from mcproxy.call.identity import Caller, Principal
+from mcproxy.catalog.instructions import INSTRUCTIONS_URI
 from mcproxy.protocol.eras import LATEST, LATEST_HANDSHAKE
 from mcproxy.protocol.jsonrpc import raw
 from mcproxy.protocol.methods import LOG_MESSAGE, Kind, row_of
@@ -163,7 +164,7 @@ def upstream(name: str, model: Model | None) -> FakeUpstream:
 
     made = FakeUpstream(name)
     if model is None or model.reaches(name):
-        made.identity = replace(made.identity, instructions=f"How to use {name}.")
+        made.identity = replace(made.identity, instructions=f"How to use {name}. " * 80)
     made.lists[Kind.TOOLS] = [
         {"name": t, "description": DESCRIPTIONS[t], "annotations": hints}
         for t, hints in TOOLS.items()
@@ -224,7 +225,7 @@ class Witness:
         for name in names([*PROMPTS, "nil"]):
             seen.append(plain(await self.call("prompts/get", name=name)))
             seen.append(plain(await self.call("completion/complete", ref={"type": "ref/prompt", "name": name})))
-        for uri in uris([*RESOURCES, *UNLISTED, *SPELLINGS, *TEMPLATES]):
+        for uri in [INSTRUCTIONS_URI, *uris([*RESOURCES, *UNLISTED, *SPELLINGS, *TEMPLATES])]:
             seen.append(plain(await self.call("resources/read", uri=uri)))
             seen.append(plain(await self.call("resources/subscribe", uri=uri)))
             seen.append(plain(await self.call("completion/complete", ref={"type": "ref/resource", "uri": uri})))

@@ -62,6 +62,7 @@ class CatalogueRules(NamedTuple):
     policy: Policy
     max_views: int
     pins: Pins
+    max_instructions: int
 
 
 def rules_of(settings: Settings) -> CatalogueRules:
@@ -71,13 +72,21 @@ def rules_of(settings: Settings) -> CatalogueRules:
         Policy(settings.access.policy, readings=readings, matcher=matcher, others=other_roles),
         settings.access.policy.max_views,
         Pins(settings.access.pins),
+        settings.proxy.instructions.max_characters,
     )
 
 
 class Catalogue:
     """Keeps the lists of the upstreams in `layouts` alone, and at most `max_views` views and tables of routes."""
 
-    def __init__(self, layouts: Mapping[str, Layout], policy: Policy, max_views: int, pins: Pins = UNPINNED) -> None:
+    def __init__(
+        self,
+        layouts: Mapping[str, Layout],
+        policy: Policy,
+        max_views: int,
+        pins: Pins = UNPINNED,
+        max_instructions: int = 2000,
+    ) -> None:
         self._layouts = layouts
         self._pins = pins
         self._policy = policy
@@ -90,6 +99,7 @@ class Catalogue:
         self._awaiting_login: set[LinkKey] = set()
         self._vetted: dict[tuple[LinkKey, Kind], tuple[Listing, Listing, tuple[RefusedEntry, ...]]] = {}
         self._exposures: dict[tuple[str, LinkKey, Kind, bool, bool], tuple[Listing, Exposure]] = {}
+        self._max_instructions = max_instructions
         self._max_views = max_views
         self._route_tables: OrderedDict[RouteTableKey, RouteTable] = OrderedDict()
         """The most recently used last."""
@@ -98,13 +108,21 @@ class Catalogue:
         self._views: LRUCache[ViewKey, View] = LRUCache(max_views)
         self._restricted: LRUCache[tuple[str, RoleSet], Layout] = LRUCache(max_views)
 
-    def reconfigure(self, layouts: Mapping[str, Layout], policy: Policy, max_views: int, pins: Pins = UNPINNED) -> None:
+    def reconfigure(
+        self,
+        layouts: Mapping[str, Layout],
+        policy: Policy,
+        max_views: int,
+        pins: Pins = UNPINNED,
+        max_instructions: int = 2000,
+    ) -> None:
         """Goes by other rules from now on. Links of upstreams that are gone are to be retired before."""
         self._layouts = layouts
         self._policy = policy
         self._pins = pins
         self._vetted.clear()
         self._exposures.clear()
+        self._max_instructions = max_instructions
         self._max_views = max_views
         self._latest = None
         self._route_tables.clear()
@@ -452,7 +470,7 @@ class Catalogue:
             if not self._awaiting_login.isdisjoint(_preferred(space.upstream, owners)):
                 tools = exposures[space.upstream].get(Kind.TOOLS, Exposure())
                 exposures[space.upstream][Kind.TOOLS] = with_login(space, tools)
-        view = merge(layout, identities, exposures)
+        view = merge(layout, identities, exposures, self._max_instructions)
         return view if layout.search is None else searchable(view, version)
 
     def _relayed(self, link: LinkKey | None, version: str) -> ServerIdentity | None:

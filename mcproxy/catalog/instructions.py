@@ -1,0 +1,73 @@
+"""Join the instructions of several servers within a budget, so that hosts which cut long texts lose no server.
+
+A directory comes first, which names the servers within 512 characters; then each server has a fair share of the rest:
+what one does not need, others get. What is cut is a resource of the gateway's own in full.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+INSTRUCTIONS_URI: Final = "mcproxy://instructions"
+DIRECTORY: Final = 512
+"""Characters within which the directory ends: some hosts read no more."""
+CUT: Final = " [...]"
+
+_WHERE: Final = f"The resource {INSTRUCTIONS_URI} has their instructions in full."
+
+
+class JoinedInstructions(NamedTuple):
+    shown: str | None
+    whole: str | None = None
+    """All of them, where those that are shown are cut."""
+
+
+def joined(servers: Sequence[str], told: Sequence[tuple[str, str]], most: int) -> JoinedInstructions:
+    """What servers tell (`told`, by their names) in `most` characters; `servers` are all that the caller sees."""
+    if not told:
+        return JoinedInstructions(None)
+    whole = "\n\n".join(_section(name, text) for name, text in told)
+    if len(whole) <= min(most, DIRECTORY):
+        return JoinedInstructions(whole)
+    directory = _directory(servers, "", DIRECTORY)
+    if len(directory) + 2 + len(whole) <= most:
+        return JoinedInstructions(f"{directory}\n\n{whole}")
+    directory = _directory(servers, f" {_WHERE}", min(DIRECTORY, most))
+    headings = sum(len(_section(name, "")) + 2 for name, _ in told)
+    lengths = shares([len(text) for _, text in told], most - len(directory) - headings)
+    parts = [_section(name, _cut(text, length)) for (name, text), length in zip(told, lengths, strict=True) if length]
+    return JoinedInstructions("\n\n".join([directory, *parts]), whole)
+
+
+def shares(wanted: Sequence[int], room: int) -> list[int]:
+    """How much of `room` each gets: as much as it wants, or what is left by turns; what one leaves, others get."""
+    given = [0] * len(wanted)
+    left = max(0, room)
+    by_size = sorted(range(len(wanted)), key=lambda index: wanted[index])
+    for turn, index in enumerate(by_size):
+        given[index] = min(wanted[index], left // (len(wanted) - turn))
+        left -= given[index]
+    return given
+
+
+def _section(name: str, text: str) -> str:
+    return f"## {name}\n\n{text}"
+
+
+def _directory(servers: Sequence[str], end: str, most: int) -> str:
+    """Names as many servers as `most` characters have room for, in order, and counts the others."""
+    for count in range(len(servers), 0, -1):
+        others = f" and {len(servers) - count} more" if count < len(servers) else ""
+        line = f"Servers behind this gateway: {', '.join(servers[:count])}{others}.{end}"
+        if len(line) <= most:
+            return line
+    return f"{len(servers)} servers are behind this gateway.{end}"[:most]
+
+
+def _cut(text: str, length: int) -> str:
+    if len(text) <= length:
+        return text
+    if length <= len(CUT):
+        return CUT.strip()[:length]
+    return text[: length - len(CUT)].rpartition(" ")[0].rstrip() + CUT
