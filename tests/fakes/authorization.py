@@ -158,6 +158,8 @@ class Authorization:
             if error is not None:
                 return web.json_response({"error": error}, status=400)
         granted = self.granted(form.get("scope"))
+        if form.get("requested_token_type", "").endswith(":id-jag"):
+            granted["token_type"] = "N_A"  # RFC 8693, section 2.2.1: no token that requests carry
         if self.hold is not None:
             await self.hold.wait()
         return web.json_response(granted)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import jwt
 import pytest
 
 from mcproxy.access.grant_records import GrantAction, GrantOutcome, GrantRecord, RecordGrant, unrecorded
-from mcproxy.settings.oauth import OAuthClient, OAuthSettings
+from mcproxy.settings.oauth import EnterpriseSettings, OAuthClient, OAuthSettings
 from mcproxy.upstream.oauth.endpoints import EndpointFailed, Endpoints
 from mcproxy.upstream.oauth.flow import OAuthFlow
 from mcproxy.upstream.oauth.grants import Grant, GrantKey
@@ -260,3 +261,35 @@ async def test_r44_an_authorization_server_that_quotes_the_request_is_not_quoted
     for said in (str(refused.value), str(records[-1])):
         assert "refresh-token" not in said
         assert "[redacted]" in said
+
+
+def identity(server: Authorization, issuer: str | None = None, kind: str = "JWT") -> str:
+    """A token of the identity provider, which stands at the same origin as the authorization server."""
+    return jwt.encode({"iss": issuer or server.origin, "sub": "ann"}, "0" * 32, "HS256", {"typ": kind})
+
+
+async def test_a_callers_own_identity_token_is_what_the_enterprise_grant_begins_with() -> None:
+    async with authorization() as server:
+        it = flow(server, MemoryStore(), enterprise(server))
+        token = identity(server)
+        await it.request_token(await it.discover(None), "ann", token)
+    exchange, grant = server.token_requests
+    assert exchange["subject_token"] == token
+    assert exchange["subject_token_type"] == "urn:ietf:params:oauth:token-type:id_token"
+    assert exchange["audience"] == server.origin
+    assert grant["assertion"] == "access-token-1"
+
+
+async def test_what_is_no_identity_token_of_the_provider_goes_nowhere() -> None:
+    async with authorization() as server:
+        it = flow(server, MemoryStore(), enterprise(server))
+        found = await it.discover(None)
+        for token in (identity(server, "https://other.example"), identity(server, kind="at+jwt"), "opaque", None):
+            with pytest.raises(LoginFailed, match="the caller authenticated with no"):
+                await it.request_token(found, "ann", token)
+    assert server.token_requests == []
+
+
+def enterprise(server: Authorization) -> OAuthSettings:
+    provider = EnterpriseSettings(issuer=server.origin, client=OAuthClient(id="me"))
+    return OAuthSettings(grant="enterprise", enterprise=provider, per="principal")
