@@ -16,7 +16,7 @@ import structlog
 
 from mcproxy.call.clients import ListChanged, ResourceUpdated
 from mcproxy.call.upstreams import UpstreamChanged, UpstreamEvent
-from mcproxy.cluster.store.protocol import Store, StoreUnavailable, StreamEntry, StreamPosition, follows
+from mcproxy.cluster.store.protocol import START, Store, StoreUnavailable, StreamEntry, StreamPosition, follows
 from mcproxy.concurrency.wakeup import Wakeup
 from mcproxy.protocol.methods import Kind
 from mcproxy.sealing import Sealer, Unsealable
@@ -168,7 +168,7 @@ class ClusterEvents:
         end = await self._store.end(STREAM)
         if self._position is None:
             self._position = end
-        elif end.epoch != self._position.epoch or end.number < self._position.number:
+        elif end == START or end.epoch != self._position.epoch or end.number < self._position.number:
             self._miss()
             self._position = end
 

@@ -29,6 +29,7 @@ class Memories(Protocol):
 class Invalidation:
     """Implements `events.Hearer`.
 
+    `write_again` writes the records of sessions again: a store that lost events may have lost those as well.
     `judge_again` has all streams, and the senders of requests, judged again. `reload` reads the configuration again.
     """
 
@@ -38,11 +39,13 @@ class Invalidation:
         judge_again: Callable[[], None],
         reload: Callable[[], None],
         forget_session: Callable[[str], None],
+        write_again: Callable[[], None],
     ) -> None:
         self._memories = memories
         self._judge_again = judge_again
         self._reload = reload
         self._forget_session = forget_session
+        self._write_again = write_again
 
     def on_cluster_event(self, event: ClusterEvent) -> None:
         match event:
@@ -61,6 +64,7 @@ class Invalidation:
                 assert_never(event)
 
     def on_gap(self) -> None:
+        self._write_again()
         self._memories.forget_reads()
         self._reload()
         self._judge_again()

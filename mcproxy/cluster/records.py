@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import Final, Literal
 
@@ -150,6 +150,12 @@ class SessionRecords:
             if not self._awaited[key]:
                 del self._awaited[key], self._fetched[key]
 
+    def write_again(self, remembered: Iterable[tuple[str, Listener | None]]) -> None:
+        """Writes the records of these sessions soon: the store lost its data. None stands for one that has ended."""
+        for key, listener in remembered:
+            if listener is None or (key not in self._restoring and self._record(listener) != SessionRecord()):
+                self._note(key, listener)
+
     async def run(self, pause: float) -> None:
         """Writes what could not be written, every `pause` seconds, until cancelled."""
         while True:
@@ -168,10 +174,7 @@ class SessionRecords:
         if key not in self._unsaved:
             return True
         listener = self._unsaved[key]
-        if listener is None:
-            record = SessionRecord(has_ended=True)
-        else:
-            record = SessionRecord(list(self._uris(listener)), listener.caller.log_level or DEFAULT_LOG_LEVEL)
+        record = SessionRecord(has_ended=True) if listener is None else self._record(listener)
         sealed = self._sealer.seal(_PURPOSE, msgspec.json.encode([key, record])).encode()
         try:
             await self._store.put(self._names(key)[0], sealed, self._lifetime())
@@ -181,6 +184,9 @@ class SessionRecords:
         if key in self._unsaved and self._unsaved[key] is listener:
             del self._unsaved[key]
         return True
+
+    def _record(self, listener: Listener) -> SessionRecord:
+        return SessionRecord(list(self._uris(listener)), listener.caller.log_level or DEFAULT_LOG_LEVEL)
 
     async def _read(self, key: str) -> SessionRecord | None:
         """What is known of a session; None where it has ended, or nothing can be found out."""

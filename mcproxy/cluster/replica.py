@@ -101,7 +101,7 @@ class Replica:
             lambda member: hops.forget(member.address),
         )
         self._ledger = SharedLedger(store, sealer.label, self._live)
-        invalidation = Invalidation(gateway, self._judge_again, reload, self._forget_session)
+        invalidation = Invalidation(gateway, self._judge_again, reload, self._forget_session, self._write_again)
         self._events = ClusterEvents(store, sealer, invalidation, metrics)
         self._records = SessionRecords(
             store,
@@ -239,6 +239,10 @@ class Replica:
 
     def _judge_again(self) -> None:
         self._context.reconfigure(self._context.proxy, self._context.forwarded)
+
+    def _write_again(self) -> None:
+        if self._app is not None:
+            self._records.write_again(self._app.sessions.remembered())
 
     def _forget_session(self, key: str) -> None:
         if self._app is not None:

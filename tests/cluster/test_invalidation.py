@@ -46,7 +46,11 @@ class Remembering:
 
     def hearer(self) -> Invalidation:
         return Invalidation(
-            self, lambda: self.told.append("judge"), lambda: self.told.append("reload"), self.told.append
+            self,
+            lambda: self.told.append("judge"),
+            lambda: self.told.append("reload"),
+            self.told.append,
+            lambda: self.told.append("write"),
         )
 
 
@@ -57,7 +61,7 @@ class Remembering:
         (StaleList("up", "tools"), [UpstreamChanged("up", None, ListChanged(Kind.TOOLS))]),
         (StaleReads("up"), ["forget up"]),
         (StaleAccess(), ["reload", "judge"]),
-        (StaleAll(), ["forget None", "reload", "judge"]),
+        (StaleAll(), ["write", "forget None", "reload", "judge"]),
         (SessionEnded("key"), ["key"]),
     ],
 )
@@ -70,7 +74,7 @@ def test_each_event_makes_what_it_concerns_be_looked_up_again(event: ClusterEven
 def test_after_a_gap_all_counts_as_out_of_date() -> None:
     memories = Remembering()
     memories.hearer().on_gap()
-    assert memories.told == ["forget None", "reload", "judge"]
+    assert memories.told == ["write", "forget None", "reload", "judge"]
 
 
 @pytest.fixture

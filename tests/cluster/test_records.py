@@ -207,6 +207,28 @@ async def test_a_session_whose_subscriptions_cannot_be_restored_is_ended() -> No
         assert second.ended == [again]
 
 
+async def test_after_a_store_lost_its_data_what_sessions_need_is_written_again() -> None:
+    store = LocalStore()
+    async with replica(store) as at:
+        watching, idle = session("k"), session("idle")
+        at.watched[watching] = ["up+memo:a"]
+        at.records.write_again([("k", watching), ("idle", idle), ("ended", None)])
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(at.records.run, 0.001)
+            with anyio.fail_after(GUARD):
+                while len(store._keys) < 2:
+                    await anyio.lowlevel.checkpoint()
+            tasks.cancel_scope.cancel()
+    async with replica(store) as other:
+        assert await reopened(other, "ended") is None
+        again = await reopened(other)
+        assert again is not None
+        with anyio.fail_after(GUARD):
+            while not other.watched.get(again):
+                await anyio.lowlevel.checkpoint()
+        assert len(store._keys) == 2, "a session that changed nothing needs no record"
+
+
 async def test_a_session_that_ended_while_its_end_was_being_written_ends_once() -> None:
     """As a drain does: two writes of the same end overlap, and the one that is over first has nothing left to write."""
     store = Slow()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final
 
 import anyio
@@ -196,6 +196,11 @@ class SessionStore:
         self._context.metrics.sessions.labels(session.transport, _ERA, caller.version).dec()
         session.end()
         self._context.audience.leave(session)
+
+    def remembered(self) -> Iterator[tuple[str, Session | None]]:
+        """Each live session by its key, and None for each that has ended."""
+        yield from self._live.items()
+        yield from dict.fromkeys(self._ended).items()
 
     def leave_idle(self, label: str) -> None:
         """Leaves the sessions without a call in flight that lived first in the process with this label."""
