@@ -33,12 +33,13 @@ def run(*arguments: object) -> str:
 
 
 def manifest(name: str) -> Any:
-    return yaml.safe_load((MANIFESTS / f"{name}.yaml").read_text())
+    """The first document of a file."""
+    return next(yaml.safe_load_all((MANIFESTS / f"{name}.yaml").read_text()))
 
 
 @pytest.mark.parametrize("path", documents(DEPLOY), ids=lambda path: str(path.relative_to(DEPLOY)))
 def test_every_document_is_yaml(path: Path) -> None:
-    assert yaml.safe_load(path.read_text())
+    assert all(yaml.safe_load_all(path.read_text()))
 
 
 def test_each_alarm_goes_off_for_what_it_is_for() -> None:
@@ -87,6 +88,8 @@ def test_everything_selects_the_pods() -> None:
     assert manifest("service")["spec"]["selector"] == labels
     assert manifest("disruption")["spec"]["selector"]["matchLabels"] == labels
     assert manifest("network")["spec"]["podSelector"]["matchLabels"] == labels
+    assert manifest("replicas")["spec"]["selector"] == labels
+    assert manifest("autoscaler")["spec"]["scaleTargetRef"]["name"] == manifest("deployment")["metadata"]["name"]
     assert manifest("monitor")["spec"]["selector"]["matchLabels"] == manifest("service")["metadata"]["labels"]
 
 
@@ -144,11 +147,11 @@ def test_the_image_asks_the_gateway_by_its_own_configuration_and_can_trace() -> 
     assert "\nopentelemetry-exporter-otlp-proto-http==" in locked
 
 
-@pytest.fixture
-def unit(tmp_path: Path) -> Path:
+@pytest.fixture(params=["mcproxy", "mcproxy@"])
+def unit(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """With a program that is there."""
-    file = tmp_path / "mcproxy.service"
-    text = (DEPLOY / "systemd/mcproxy.service").read_text()
+    file = tmp_path / f"{request.param}.service"
+    text = (DEPLOY / f"systemd/{request.param}.service").read_text()
     file.write_text(text.replace("/opt/mcproxy/bin/mcproxy", "/bin/true"))
     return file
 
@@ -157,8 +160,9 @@ def test_the_images_are_built_as_they_should_be() -> None:
     run(need("hadolint"), DEPLOY / "Dockerfile")
 
 
-def test_the_services_are_what_compose_understands() -> None:
-    run(need("check-jsonschema"), "--builtin-schema", "vendor.compose-spec", DEPLOY / "compose.yaml")
+@pytest.mark.parametrize("name", ["compose.yaml", "replicas/compose.yaml"])
+def test_the_services_are_what_compose_understands(name: str) -> None:
+    run(need("check-jsonschema"), "--builtin-schema", "vendor.compose-spec", DEPLOY / name)
 
 
 @pytest.mark.parametrize("version", ["1.30", "1.37"])
@@ -168,10 +172,66 @@ def test_the_manifests_are_what_kubernetes_understands(version: str) -> None:
     run(need("kubernetes-validate"), "--strict", "--kubernetes-version", version, *manifests)
 
 
-@pytest.mark.parametrize("name", ["mcproxy.yaml", "kubernetes/mcproxy.yaml"])
+KNOWN = {
+    "MCPROXY_SECRET": "0123456789abcdef",
+    "MCPROXY_KEY_SHA256": "0" * 64,
+    "GITHUB_TOKEN": "t",
+    "POD_IP": "10.0.0.7",
+    "HOSTNAME": "replica",
+}
+
+
+def test_replicas_in_kubernetes_reach_each_other_and_valkey_and_no_other_pod_does() -> None:
+    settings = load(DEPLOY / "kubernetes/mcproxy.yaml", KNOWN)
+    (container,) = manifest("deployment")["spec"]["template"]["spec"]["containers"]
+    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+    assert settings.cluster.address == ("0.0.0.0", ports["replicas"])
+    assert settings.cluster.advertise == f"http://10.0.0.7:{ports['replicas']}"
+    assert {"fieldRef": {"fieldPath": "status.podIP"}} in [entry.get("valueFrom") for entry in container["env"]]
+    headless = manifest("replicas")["spec"]
+    assert (headless["clusterIP"], headless["ports"][0]["targetPort"]) == ("None", "replicas")
+    service, valkey, policy = yaml.safe_load_all((MANIFESTS / "valkey.yaml").read_text())
+    assert settings.cluster.redis == f"redis://{service['metadata']['name']}:{service['spec']['ports'][0]['port']}/0"
+    assert policy["spec"]["podSelector"]["matchLabels"] == valkey["spec"]["template"]["metadata"]["labels"]
+    callers = [source for rule in policy["spec"]["ingress"] for source in rule["from"]]
+    assert callers == [{"podSelector": manifest("deployment")["spec"]["selector"]}]
+    admitted = [rule for rule in manifest("network")["spec"]["ingress"] if {"port": "replicas"} in rule["ports"]]
+    assert [rule["from"] for rule in admitted] == [callers]
+    assert "sessionAffinity" not in manifest("service")["spec"]
+
+
+def test_the_composed_replicas_share_valkey_and_no_client_reaches_what_is_between_them() -> None:
+    composed = yaml.safe_load((DEPLOY / "replicas/compose.yaml").read_text())
+    services, settings = composed["services"], load(DEPLOY / "replicas/mcproxy.yaml", KNOWN)
+    assert services["mcproxy"]["deploy"]["replicas"] == 3
+    assert settings.cluster.redis == "redis://valkey:6379/0"
+    assert settings.cluster.advertise == f"http://replica:{settings.cluster.address[1]}"
+    assert composed["networks"]["inside"]["internal"]
+    assert services["valkey"]["networks"] == ["inside"]
+    assert "inside" not in services["nginx"]["networks"]
+    assert [name for name, service in services.items() if "ports" in service] == ["nginx"]
+    assert f"server mcproxy:{settings.proxy.port} " in (DEPLOY / "replicas/nginx.conf").read_text()
+
+
+def test_each_replica_of_the_template_unit_has_ports_of_its_own(tmp_path: Path) -> None:
+    ours, template = ((DEPLOY / f"systemd/{name}.service").read_text() for name in ("mcproxy", "mcproxy@"))
+    (line,) = re.findall(r"^Environment=(MCPROXY_PORT=.*)$", template, re.MULTILINE)
+    sample = "\n".join(text.removeprefix("#   ") for text in template.splitlines() if text.startswith("#   "))
+    file = tmp_path / "mcproxy.yaml"
+    file.write_text(f"{sample}\n")
+    taken: list[int | None] = []
+    for number in range(1, 10):
+        named = dict(part.split("=") for part in line.replace("%i", str(number)).split())
+        settings = load(file, {**KNOWN, **named})
+        taken += [settings.proxy.port, settings.cluster.address[1], settings.admin.port]
+    assert len(set(taken)) == 27
+    hardening = [text for text in ours.partition("CapabilityBoundingSet")[2].splitlines() if "=" in text]
+    assert [text for text in hardening if text not in template] == []
+
+
+@pytest.mark.parametrize("name", ["mcproxy.yaml", "kubernetes/mcproxy.yaml", "replicas/mcproxy.yaml"])
 def test_each_configuration_is_valid_and_admits_no_request_without_credentials(name: str) -> None:
-    known = {"MCPROXY_SECRET": "0123456789abcdef", "MCPROXY_KEY_SHA256": "0" * 64, "GITHUB_TOKEN": "t"}
-    settings = load(DEPLOY / name, known)
+    settings = load(DEPLOY / name, KNOWN)
     assert settings.access.authentication.required
     assert not settings.proxy.insecure
 
@@ -185,12 +245,11 @@ def test_what_the_readme_says_of_access_is_a_valid_configuration(tmp_path: Path)
 
 
 def test_prometheus_scrapes_the_operators_listener_which_asks_for_no_key() -> None:
-    known = {"MCPROXY_SECRET": "0123456789abcdef", "MCPROXY_KEY_SHA256": "0" * 64, "GITHUB_TOKEN": "t"}
     (job,) = yaml.safe_load((DEPLOY / "prometheus/prometheus.yml").read_text())["scrape_configs"]
-    composed = load(DEPLOY / "mcproxy.yaml", known)
+    composed = load(DEPLOY / "mcproxy.yaml", KNOWN)
     assert job["static_configs"] == [{"targets": [f"mcproxy:{composed.admin.port}"]}]
     assert "mcproxy" in composed.proxy.allowed_hosts
-    deployed = load(DEPLOY / "kubernetes/mcproxy.yaml", known)
+    deployed = load(DEPLOY / "kubernetes/mcproxy.yaml", KNOWN)
     (container,) = manifest("deployment")["spec"]["template"]["spec"]["containers"]
     (scraped,) = manifest("monitor")["spec"]["endpoints"]
     ports = {port["name"]: port["targetPort"] for port in manifest("service")["spec"]["ports"]}
