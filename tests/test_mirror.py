@@ -13,6 +13,7 @@ PACKAGE = TESTS.parent / "mcproxy"
 
 SCENARIOS: Final = {
     "admin/test_browser.py": "the status page in a real browser",
+    "cluster/test_redis_away.py": "three gateways while Redis is away",
     "configuration/test_authentication.py": "one section of a configuration through all that reads it",
     "configuration/test_headers_command.py": "one key of a configuration, ours and a host's",
     "cluster/test_sdk.py": "the official SDKs through nginx and three replicas",
