@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import anyio
+from msgspec.structs import replace
 
 from mcproxy.call.calls import Call
 from mcproxy.protocol.jsonrpc import RequestId, parse_text
@@ -73,10 +74,22 @@ class CallsInFlight:
             self.principal, self._is_shared = None, True
 
     def end(self, request: RequestId) -> None:
-        """A call ended here; it is not forgotten yet where the server has not answered it."""
+        """A call ended here; where the server has not answered it, it is remembered for a while, without its params."""
         call = self._calls.pop(request, None)
-        if call is not None and call.row.may_ask:
-            self._given_up[request] = (call, self._clock() + LINGER)
+        if self._is_shared:
+            self._given_up.clear()
+        elif call is not None and call.row.may_ask:
+            now = self._clock()
+            self._forget_expired(now)
+            self._given_up[request] = (replace(call, params={}), now + LINGER)
+
+    def _forget_expired(self, now: float) -> None:
+        """They stand in the order in which they were given up, and so of their expiry."""
+        while self._given_up:
+            oldest = next(iter(self._given_up))
+            if self._given_up[oldest][1] > now:
+                return
+            del self._given_up[oldest]
 
     def answered(self, id: RequestId | None) -> None:
         """The server answered a call: it causes nothing more."""
@@ -107,8 +120,7 @@ class CallsInFlight:
         """
         if self._is_shared:
             return SharedByPrincipals()
-        now = self._clock()
-        self._given_up = {id: entry for id, entry in self._given_up.items() if entry[1] > now}
+        self._forget_expired(self._clock())
         in_flight = {id: call for id, call in self._calls.items() if call.row.may_ask}
         suspects = {id: call for id, call in in_flight.items() if not is_asking(id)} or in_flight
         departed = [call for call, _ in self._given_up.values()]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from weakref import ref
+
+from msgspec import Raw
 from msgspec.structs import replace
 
 from mcproxy.call.calls import Call
@@ -122,3 +125,36 @@ def test_an_abandoned_call_that_asks_does_not_hold_up_the_others_of_its_principa
     assert calls.on_shared_stream(lambda id: id == 1) == Attributed(other, (2,))
     calls.answered(2)
     assert calls.on_shared_stream(lambda id: id == 1) == Attributed(parked, (1,))
+
+
+def given_up(calls: CallsInFlight, id: int, call: Call) -> ref[object]:
+    """A weak reference to the client of a call that began, and ended without an answer of its server."""
+    calls.begin(id, call)
+    calls.end(id)
+    return ref(call.client)
+
+
+def test_r54_a_call_that_its_server_never_answers_is_forgotten_in_time() -> None:
+    now = 0.0
+    calls = CallsInFlight(lambda: now)
+    first = given_up(calls, 1, tool("a"))
+    assert first() is not None
+    now = LINGER + 1
+    given_up(calls, 2, tool("a"))
+    assert first() is None
+
+
+def test_r54_of_a_call_that_was_given_up_its_arguments_are_not_kept() -> None:
+    calls, arguments = CallsInFlight(lambda: 0), bytearray(1000)
+    held = memoryview(arguments)
+    call = tool("a")
+    given_up(calls, 1, replace(call, params={**call.params, "arguments": Raw(held)}))
+    del held
+    arguments.append(0)  # which a view that is held prevents
+
+
+def test_r54_on_a_link_of_several_principals_no_call_that_was_given_up_is_kept() -> None:
+    calls = CallsInFlight(lambda: 0)
+    first = given_up(calls, 1, of_principal("ann", tool("a")))
+    second = given_up(calls, 2, of_principal("bob", tool("a")))
+    assert (first(), second()) == (None, None)
