@@ -39,6 +39,11 @@ _WEB_SCHEMES: Final = frozenset({"http", "https", "ws", "wss", "ftp"})
 _WEB: Final = re.compile(r"(https?|wss?|ftp):/*", re.IGNORECASE)
 _PORTS: Final = {"http": ":80", "ws": ":80", "https": ":443", "wss": ":443", "ftp": ":21"}
 
+_PORT: Final = re.compile(r":[0-9*?]*\Z")
+"""The port of a URI's authority, or of a glob's."""
+_MAX_DECODINGS: Final = 3
+"""How often an authority may be percent-encoded."""
+
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 _UNICODE_ESCAPE: Final = re.compile(r"%u[0-9a-fA-F]{4}", re.IGNORECASE)
 _DELIMITER: Final = re.compile(r"(%(?:2F|3F|23|5C))", re.IGNORECASE)
@@ -264,17 +269,32 @@ def _heads(parts: _Parts) -> Iterator[str]:
     if authority is None:
         yield f"{scheme}:" if scheme else ""
         return
-    decoded = unquote(authority)
-    names = [authority, decoded]
-    if not decoded.isascii():
-        names.append(_mapped(decoded))
-    for name in names:
-        for host in (name, name.rpartition("@")[2]):
+    for name in _names(authority):
+        hosts = [name, name.rpartition("@")[2]]
+        if scheme not in _WEB_SCHEMES:
+            # To `urlsplit(uri).hostname` a port is none of the name; on the web it is another server's.
+            hosts.append(_PORT.sub("", hosts[-1]))
+        for host in dict.fromkeys(hosts):
             yield f"{scheme}://{_host(scheme, host)}"
             if scheme in _WEB_SCHEMES and (address := _address(_host(scheme, host))) is not None:
                 yield f"{scheme}://{address}"
     if scheme == "file":
         yield "file://"
+
+
+def _names(authority: str) -> list[str]:
+    """An authority as written, and as it is after each decoding; a backslash ends it as a slash does.
+
+    Raises _Unreadable where it was encoded more than _MAX_DECODINGS times.
+    """
+    names = [authority]
+    while (decoded := unquote(names[-1])) != names[-1]:
+        if len(names) > _MAX_DECODINGS:
+            raise _Unreadable("has a host that is percent-encoded again and again")
+        names.append(decoded)
+    if not names[-1].isascii():
+        names.append(_mapped(names[-1]))
+    return [name.replace("\\", "/") for name in names]
 
 
 def _host(scheme: str, authority: str) -> str:
@@ -324,9 +344,11 @@ def _structured(scheme: str, authority: str, rest: str) -> Iterator[str]:
     elif not rest and scheme in _WEB_SCHEMES:
         rest = "/"
     host = "" if scheme == "file" and authority.lower() == "localhost" else _host(scheme, authority)
-    begin = [*_tokens(scheme, "[^:/?#]"), *map(re.escape, "://")]
-    for spelling in _glob_spellings(rest):
-        yield from _expressions("", [*begin, *_tokens(_unquoted_glob(host), "[^/?#]")], spelling)
+    hosts = [host] if scheme in _WEB_SCHEMES else dict.fromkeys((host, _PORT.sub("", host)))
+    for each in hosts:
+        head = [*_tokens(scheme, "[^:/?#]"), *map(re.escape, "://"), *_tokens(_unquoted_glob(each), "[^/?#]")]
+        for spelling in _glob_spellings(rest):
+            yield from _expressions("", head, spelling)
     if scheme in _WEB_SCHEMES:
         return
     folder = "" if scheme == "file" and authority.lower() == "localhost" else authority
@@ -340,6 +362,11 @@ def _opaque(scheme: str, rest: str) -> Iterator[str]:
     scheme = scheme.lower()
     if scheme == "file":
         yield from _structured(scheme, "", rest if rest.startswith("/") else f"/{rest}")
+        return
+    if scheme in _WEB_SCHEMES and rest.strip("*/"):
+        # A web URL without `//` is read as one with it: what stands first is its host, which no `*` leaves.
+        authority, slash, path = rest.lstrip("/").partition("/")
+        yield from _structured(scheme, authority, slash + path)
         return
     head = [*map(re.escape, scheme), ":"]
     for spelling in _glob_spellings(rest):

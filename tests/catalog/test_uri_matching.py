@@ -127,6 +127,16 @@ def test_no_spelling_leads_past_a_denied_folder(uri: str) -> None:
         ("notes://*/public/*", "notes://a/b/public/x"),
         ("notes://%2A/public/*", "notes://a/public/x"),
         ("file:///a%2A/*", "file:///ab/c"),
+        ("https://*.good.example/*", "https://evil%5c.good.example/x"),
+        ("https://*.good.example/*", "https://evil%252f.good.example/x"),
+        ("https://*.good.example/*", "https://evil%255c.good.example/x"),
+        ("https://*.good.example/*", "https://evil%2525252f.good.example/x"),
+        ("https:*.good.example/*", "https://evil/x.good.example/"),
+        ("https:*.good.example/*", "https:evil/x.good.example/"),
+        ("https:/*.good.example/*", "https://evil/x.good.example/"),
+        ("https:*.good.example/*", "https://evil?.good.example/"),
+        ("https:*good.example/*", "https://evil/good.example/"),
+        ("postgres://db:5432/*", "postgres://db:5433/x"),
     ],
 )
 def test_a_wildcard_stays_in_its_part_of_the_uri(glob: str, uri: str) -> None:
@@ -137,6 +147,9 @@ def test_a_wildcard_stays_in_its_part_of_the_uri(glob: str, uri: str) -> None:
     ("glob", "uri"),
     [
         ("notes://public/*", "notes://public/a/b/c.md"),
+        ("https:*.good.example/*", "https://a.good.example/x"),
+        ("https:*", "https://a.example/x/y"),
+        ("postgres://db:5432/*", "postgres://db:5432/x"),
         ("notes://public/*", "notes://public/a b;v=1?q=/x#y"),
         ("notes://public/*", "notes://public/a/../b"),
         ("notes://Public/*", "notes://Public/a"),
