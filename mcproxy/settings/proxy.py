@@ -104,7 +104,7 @@ class BridgeSettings(Section):
     max_kept_bytes: Bytes = 1024 * 1024
     """Bytes of those messages; the last message is kept whatever its size."""
     gather: SecondsOrNone = 0.02
-    """Time to wait for further questions of an upstream, so that they are asked together."""
+    """Time to wait after each question of an upstream for a further one, so that they are asked together."""
 
 
 class InstructionSettings(Section):

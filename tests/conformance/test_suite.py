@@ -48,7 +48,7 @@ IMPOSSIBLE: Final[dict[tuple[str, str], dict[str, str]]] = {
 BY_CHANCE: Final[dict[tuple[str, str], dict[str, str]]] = {
     ("2026-07-28", "legacy"): {
         "input-required-result-multiple-input-requests": "wants all questions in one result; before 2026-07-28 "
-        "they come one by one, and those that have come by the time of the result are in it",
+        "they come one by one, nothing says how many there will be, and a pause longer than `bridge.gather` ends the wait",
     }
 }
 """Scenarios that pass or not by when the upstream's messages come, and why."""

@@ -194,6 +194,11 @@ class ParkedCall:
             question.settle(McpError(INVALID_REQUEST, "the call that this was asked for is over"))
         self._questions.clear()
 
+    @property
+    def asked(self) -> int:
+        """How many questions the upstream has asked."""
+        return self._asked
+
     def abandon(self) -> None:
         """Cancels the call upstream, if it is not over. Idempotent."""
         if ParkedCallEvent.ABANDONED not in TRANSITIONS.get(self.state, {}):

@@ -27,6 +27,9 @@ from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, ErrorObject
 from mcproxy.protocol.methods import INPUT_CAPABILITIES
 from mcproxy.telemetry.metrics import Metrics
 
+MAX_GATHERED: Final = 10
+"""How often the arrival of a further question prolongs the wait for more."""
+
 AsksByResults = Callable[[Call], bool]
 """Whether the upstream of a call is known to ask for input in its results alone: then it cannot ask while it runs."""
 
@@ -133,8 +136,7 @@ class Parking:
                 if parked_call.state is not ParkedCallState.ASKING:
                     await parked_call.changed()
                     continue
-                # Questions that an upstream asks together arrive one by one, and go to the client in one answer.
-                await self._sleep(self._limits.gather)
+                await self._gather(parked_call)
                 if parked_call.state is ParkedCallState.ASKING:
                     pause = self._park(parked_call)
                     return pause
@@ -142,6 +144,17 @@ class Parking:
         finally:
             if pause is None:
                 self._end(parked_call)
+
+    async def _gather(self, parked_call: ParkedCall) -> None:
+        """Waits until no further question comes for `gather` seconds: those asked together go into one answer.
+
+        They arrive one by one, and before 2026-07-28 nothing says how many there will be.
+        """
+        for _ in range(MAX_GATHERED):
+            asked = parked_call.asked
+            await self._sleep(self._limits.gather)
+            if parked_call.asked == asked:
+                return
 
     def _park(self, parked_call: ParkedCall) -> Pause:
         if parked_call.id is None:

@@ -14,6 +14,7 @@ from mcproxy.call.calls import Call, Complete, InputRequired, Outcome
 from mcproxy.call.clients import InputRequest
 from mcproxy.call.errors import McpError, Reason
 from mcproxy.gateway.input.bridge import InputBridge
+from mcproxy.gateway.input.parking import MAX_GATHERED
 from mcproxy.protocol.eras import LATEST, LATEST_HANDSHAKE
 from mcproxy.protocol.jsonrpc import (
     INTERNAL_ERROR,
@@ -178,6 +179,25 @@ async def test_r58_a_stateless_client_answers_what_an_older_upstream_asks() -> N
         assert list(paused.requests.values()) == [elicitation()]
         assert answers_in(await world.retry(paused, answers_to(paused))) == [ACCEPTED]
     assert tool.runs == 1
+
+
+@pytest.mark.parametrize("number", [3, MAX_GATHERED])
+async def test_questions_that_follow_each_other_closely_go_into_one_answer(number: int) -> None:
+    async def script(call: Call) -> Outcome:
+        async def ask(index: int) -> None:
+            for _ in range(index):
+                await world.time.sleep(world.limits.gather / 2)
+            await call.client.ask(elicitation())
+
+        async with anyio.create_task_group() as tasks:
+            for index in range(number):
+                tasks.start_soon(ask, index)
+        return complete()
+
+    async with bridged(script) as world:
+        paused = await world.asked()
+        assert len(paused.requests) == number
+        assert isinstance(await world.retry(paused, answers_to(paused)), Complete)
 
 
 async def test_a_question_is_valid_on_the_wire() -> None:
