@@ -48,7 +48,7 @@ IMPOSSIBLE: Final[dict[tuple[str, str], dict[str, str]]] = {
 BY_CHANCE: Final[dict[tuple[str, str], dict[str, str]]] = {
     ("2026-07-28", "legacy"): {
         "input-required-result-multiple-input-requests": "wants all questions in one result; before 2026-07-28 "
-        "they come one by one, nothing says how many there will be, and a pause longer than `bridge.gather` ends the wait",
+        "they come one by one, nothing says how many there will be, and after a longer pause they are two results",
     }
 }
 """Scenarios that pass or not by when the upstream's messages come, and why."""
