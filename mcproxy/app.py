@@ -108,6 +108,8 @@ class App:
     """Has the configuration read again, once it is watched."""
     hear_reload: Callable[[Difference], None] | None = None
     """Is told of each reload that was applied."""
+    awaited: Callable[[], Sequence[str]] = tuple
+    """What the cluster still waits for before this replica should get traffic, as sentences."""
     replicas: Callable[[], Sequence[ReplicaRow]] = tuple
     """The replicas of the cluster, this one first; none where there is no cluster."""
     stopping: bool = False
@@ -189,7 +191,7 @@ class App:
             return ["stopping"]
         required = {spec.name for spec in self.settings.upstreams if spec.required and spec.enabled}
         missing = [status.name for status in self.statuses() if status.name in required and not _serves(status)]
-        return [f"waiting for {name}" for name in sorted(missing)]
+        return [*(f"waiting for {name}" for name in sorted(missing)), *self.awaited()]
 
     @property
     def actions(self) -> Actions:
@@ -273,7 +275,7 @@ async def _companion(app: App, sinks: list[EventSink]) -> AsyncIterator[Companio
     async with joined(lambda: app.settings, app.context, app.gateway, app.identity, app.ask_reload) as replica:
         sinks.append(replica.on_event)
         app.hear_reload = replica.reloaded
-        app.replicas = replica.replicas
+        app.replicas, app.awaited = replica.replicas, replica.unready
         yield replica
 
 

@@ -145,6 +145,8 @@ class Forwarding:
                     self._members.note_leaving(member.label)
         except UnknownOutcome as unknown:
             return _refused(unknown, body)
+        if home.label not in {"", self._label} and not self._members.are_known:
+            return _refused(_not_taken(), body)
         if home.kind is HomeKind.SESSION and not self.is_certain(home.key):
             async with self._adopting(home.key, head):
                 return await handler(request, head)
@@ -157,7 +159,7 @@ class Forwarding:
             case HomeKind.SESSION:
                 return self._session_destination(home, request, body)
             case HomeKind.PARKED:
-                if member is None and not is_own:
+                if member is None and not is_own and self._members.are_known:
                     raise UnknownOutcome
                 return member
             case HomeKind.STREAM | HomeKind.TASK | HomeKind.RESULT:

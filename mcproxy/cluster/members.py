@@ -95,6 +95,8 @@ class Members:
         """Labels of those that refused a connection, and until when that counts."""
         self._mismatches: frozenset[str] = frozenset()
         self._store_is_away = False
+        self.are_known = False
+        """Whether this replica has ever heard who the others are; before, it cannot tell who is dead."""
 
     @property
     def own(self) -> Member:
@@ -155,7 +157,7 @@ class Members:
             return
         if self._store_is_away:
             log.info("the shared store is back")
-        self._store_is_away = False
+        self._store_is_away, self.are_known = False, True
         self._take(list(filter(None, map(self._opened, found.values()))))
 
     async def leave(self) -> None:

@@ -175,6 +175,10 @@ class Replica:
         self._listener.drain()
         self._tasks.start_soon(self.members.leave)
 
+    def unready(self) -> Sequence[str]:
+        """Why this replica should get no traffic yet, as sentences."""
+        return () if self.members.are_known else ("waiting for the store that the replicas share",)
+
     def replicas(self) -> Sequence[ReplicaRow]:
         own, *others = self.members.all()
         return [

@@ -157,6 +157,18 @@ async def test_the_members_known_last_count_while_the_store_is_away(replicas: Re
     assert a.find("b") is not None
 
 
+async def test_a_replica_that_never_reached_the_store_cannot_tell_who_is_dead(replicas: Replicas) -> None:
+    a = replicas.add("a")
+    replicas.store.is_away = True
+    await a.announce()
+    assert not a.are_known
+    replicas.store.is_away = False
+    await a.announce()
+    replicas.store.is_away = True
+    await a.announce()
+    assert a.are_known
+
+
 async def test_a_store_that_lost_its_data_kills_nobody(replicas: Replicas) -> None:
     a, b = replicas.add("a"), replicas.add("b")
     await b.announce()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import signal
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,9 @@ import pytest
 from mcproxy.protocol.eras import LATEST
 from mcproxy.sealing import label_of
 from tests.cluster.conftest import RedisServer
-from tests.cluster.replicas import Cluster, cluster
+from tests.cluster.replicas import Cluster, cluster, knows, replica, replica_settings
 from tests.cluster.upstream import SharedUpstream, shared_upstream
+from tests.fakes.certificates import Authority
 from tests.fakes.clients.raw import over_http
 from tests.timeouts import GUARD
 
@@ -425,3 +426,112 @@ async def _until(holds: Callable[[], bool]) -> None:
 
 def _reached(sent: Sequence[str], goal: int) -> bool:
     return len(sent) >= goal
+
+
+async def test_a_session_of_2024_11_05_is_posted_to_through_another_replica(three: Cluster) -> None:
+    async with aiohttp.ClientSession() as http:
+        base = [one.url for one in three.replicas]
+        async with http.get(f"{base[0]}/sse", headers={"Accept": "text/event-stream"}) as stream:
+            with anyio.fail_after(GUARD):
+                while not (line := await stream.content.readline()).startswith(b"data: "):
+                    assert line
+            path = line.removeprefix(b"data: ").strip().decode()
+            params = {
+                "protocolVersion": "2024-11-05",
+                "capabilities": {},
+                "clientInfo": {"name": "raw", "version": "1"},
+            }
+            requests: list[Json] = [
+                {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params},
+                {"jsonrpc": "2.0", "method": "notifications/initialized"},
+                {"jsonrpc": "2.0", "id": 1, "method": "ping"},
+            ]
+            for at, message in enumerate(requests):
+                async with http.post(base[at] + path, json=message) as response:
+                    assert response.status == 202
+            assert [message["id"] for message in await messages(stream, 2)] == [0, 1]
+
+
+async def test_each_replica_tells_its_own_stateless_streams_of_a_change_once(
+    three: Cluster, upstream: SharedUpstream
+) -> None:
+    async with aiohttp.ClientSession() as http, AsyncExitStack() as stack:
+        streams = []
+        for at in range(3):
+            params = {"_meta": META, "notifications": {"resourceSubscriptions": ["up+shared:memo"]}}
+            message = {"jsonrpc": "2.0", "id": 1, "method": "subscriptions/listen", "params": params}
+            headers = {
+                "Accept": "application/json, text/event-stream",
+                "MCP-Protocol-Version": LATEST,
+                "Mcp-Method": "subscriptions/listen",
+            }
+            listening = http.post(f"{three.replicas[at].url}/mcp", json=message, headers=headers)
+            streams.append(await stack.enter_async_context(listening))
+            assert "acknowledged" in (await messages(streams[-1], 1))[0]["method"]
+        with anyio.fail_after(GUARD):
+            await upstream.wait_subscribed(3)
+        for number in range(2):
+            upstream.change(f"{number}")
+            for stream in streams:
+                assert await updates(stream, 1) == ["up+shared:memo"]
+
+
+async def test_each_replica_shows_its_hops_and_the_members(three: Cluster) -> None:
+    async with aiohttp.ClientSession() as http:
+        client = Sessions(http, three)
+        await client.open(0)
+        assert "result" in await client.ask(1, "ping")
+        async with http.get(f"{three.replicas[1].url}/metrics") as response:
+            shown = await response.text()
+    assert 'mcproxy_cluster_hops_total{outcome="answered"} 1.0' in shown
+    assert 'mcproxy_cluster_members{state="live"} 3.0' in shown
+    assert "mcproxy_cluster_hop_seconds_count 1.0" in shown
+
+
+async def test_replicas_speak_mutual_tls_where_they_have_certificates(
+    redis_server: RedisServer, upstream: SharedUpstream, tmp_path: Path
+) -> None:
+    await redis_server.start()
+    authority = Authority(tmp_path)
+    files = authority.issue("replica", "replica")
+    tls = {"certificate": files.certificate, "key": files.key, "ca": authority.file}
+    settings = {"up": {"url": upstream.url}}
+    async with (
+        cluster(tmp_path, settings, redis_server.url, size=2, more={"tls": tls}) as two,
+        aiohttp.ClientSession() as http,
+    ):
+        client = Sessions(http, two)
+        await client.open(0)
+        assert "result" in await client.ask(1, "ping")
+        came = await two.replicas[1].log.says(lambda entry: entry.get("event") == "a replica came")
+        assert came["address"].startswith("https://")
+        with pytest.raises(aiohttp.ClientError):
+            # TLS 1.3 refuses a client without a certificate after its handshake, with the first byte read.
+            async with http.post(came["address"], data=b"x", ssl=authority.client()) as response:
+                await response.read()
+
+
+async def test_a_replica_that_starts_while_redis_is_away_is_not_ready_and_takes_no_session_for_dead(
+    redis_server: RedisServer, upstream: SharedUpstream, tmp_path: Path
+) -> None:
+    await redis_server.start()
+    upstreams = {"up": {"url": upstream.url}}
+    async with AsyncExitStack() as stack:
+        home = await stack.enter_async_context(cluster(tmp_path, upstreams, redis_server.url, size=1))
+        http = await stack.enter_async_context(aiohttp.ClientSession())
+        client = Sessions(http, home)
+        await client.open(0)
+        redis_server.stop()
+        settings = replica_settings(upstreams, redis_server.url)
+        late = await stack.enter_async_context(replica(tmp_path / "late", settings))
+        client.urls.append(f"{late.url}/mcp")
+        async with http.get(f"{late.url}/readyz") as response:
+            assert (response.status, await response.text()) == (503, "waiting for the store that the replicas share\n")
+        async with client.post(1, {"id": 1, "method": "ping"}) as response:
+            assert response.status == 503
+            assert "nothing was executed" in (await response.json())["error"]["message"]
+        await redis_server.start()
+        await knows(late, 1)
+        assert "result" in await client.ask(1, "ping")
+        async with http.get(f"{late.url}/readyz") as response:
+            assert response.status == 200

@@ -69,9 +69,7 @@ class StatelessHttp:
         check_accept(accepted)
         try:
             admitted = admit_over_http(self._context, incoming, request.fields, head)
-            if REQUEST_STATE not in admitted.params:
-                # A call that is parked here can be resumed nowhere else.
-                self._check_open()
+            self._check_open(admitted)
             if request.is_disconnected:
                 # Its client left while it was identified: nothing would end its call any more (R25).
                 return _at_once(http.Response(202))
@@ -124,8 +122,9 @@ class StatelessHttp:
             opened.close()
             subscription.end()
 
-    def _check_open(self) -> None:
-        if self._draining:
+    def _check_open(self, admitted: Admitted) -> None:
+        # A call that is parked here can be resumed nowhere else.
+        if self._draining and REQUEST_STATE not in admitted.params:
             raise shutting_down()
 
     def _check_room(self) -> None:
