@@ -24,6 +24,7 @@ from mcproxy.cluster.homes import (
     body_home,
     names_something,
     names_stream,
+    opens_stream,
     session_home,
     stream_home,
 )
@@ -199,7 +200,7 @@ class Forwarding:
         if response is None:
             # Its client hung up, which the other replica has seen by now.
             return http.Response(202)
-        judged = partial(self._judged, request, head) if request.method == "GET" else None
+        judged = partial(self._judged, request, head) if opens_stream(request.method, body) else None
         return await brought_back(request, response, judged)
 
     def _judged(self, request: http.Request, head: RequestHead, end: Callable[[], None]) -> Callable[[], None]:

@@ -19,6 +19,8 @@ _SESSION_PARAMETER: Final = "session_id"
 """Of the URL that clients of 2024-11-05 post to."""
 _MARKS: Final = (b'"requestState"', b'"taskId', f'"{RESULT_SCHEME}:'.encode())
 """One of these is in every body that names a parked call, a task or a kept result."""
+_LISTENED: Final = b'"taskIds"'
+"""In the body of every stateless request for a stream that has a home."""
 
 
 class HomeKind(Enum):
@@ -81,6 +83,11 @@ def names_stream(target: str) -> bool:
 def names_something(body: bytes) -> bool:
     """Whether a body may name something that lives in one process."""
     return any(mark in body for mark in _MARKS)
+
+
+def opens_stream(method: str, body: bytes) -> bool:
+    """Whether a request that is sent on opens a stream of changes, in either era, and not one that answers a call."""
+    return method == "GET" or _LISTENED in body
 
 
 def stream_home(target: str) -> Home:

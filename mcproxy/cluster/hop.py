@@ -116,11 +116,13 @@ async def _streamed(
     ends: Callable[[Callable[[], None]], Callable[[], None]] | None,
 ) -> http.Answered:
     with TaskCancelScope() as scope:
-        closed = _nothing if ends is None else ends(scope.cancel)
-        ready = asyncio.Event()
-        chunks = request.start_stream(response.head.status, fields)
-        chunks.ready, chunks.on_disconnect = ready.set, scope.cancel
+        closed: Callable[[], None] = _nothing
         try:
+            if ends is not None:
+                closed = ends(scope.cancel)
+            ready = asyncio.Event()
+            chunks = request.start_stream(response.head.status, fields)
+            chunks.ready, chunks.on_disconnect = ready.set, scope.cancel
             if request.is_disconnected:
                 return http.Streamed()
             chunks.write(b"")

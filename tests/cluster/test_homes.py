@@ -14,6 +14,7 @@ from mcproxy.cluster.homes import (
     body_home,
     names_something,
     names_stream,
+    opens_stream,
     session_home,
     stream_home,
 )
@@ -58,6 +59,13 @@ def test_a_body_names_a_parked_call_a_task_or_a_kept_result(params: dict[str, ob
 def test_a_body_that_cannot_be_read_names_nothing(text: bytes) -> None:
     assert body_home(text) == NOWHERE
     assert answered_label(text) in {None, ""}
+
+
+def test_streams_of_changes_are_told_from_those_that_answer_calls() -> None:
+    assert opens_stream("GET", b"")
+    assert opens_stream("POST", body(notifications={"taskIds": ["a1.sealed"]}))
+    assert not opens_stream("POST", body(taskId="a1.sealed"))
+    assert not opens_stream("DELETE", b"")
 
 
 def test_an_ordinary_body_names_nothing() -> None:
