@@ -89,7 +89,11 @@ def test_an_envelope_is_refused_by_another_replica_beside_another_body_and_under
     replica("b", clock).open(token, b"body")
 
 
-@pytest.mark.parametrize("token", [b"", b"\xff", b"AAAA", Sealer(b"secret").seal("cluster envelope", b"[]").encode()])
+SEALED_BY_ANOTHER_HAND = Sealer(b"secret").seal("cluster envelope", b"[]").encode()
+TOKENS = {"empty": b"", "no text": b"\xff", "too short": b"AAAA", "of another secret": SEALED_BY_ANOTHER_HAND}
+
+
+@pytest.mark.parametrize("token", TOKENS.values(), ids=TOKENS.keys())
 def test_what_no_replica_sealed_is_refused(token: bytes, clock: Clock) -> None:
     with pytest.raises(RefusedEnvelope):
         replica("b", clock).open(token, b"body")
