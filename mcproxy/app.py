@@ -32,12 +32,12 @@ from mcproxy.admin.health import HealthReport, Reports, reports
 from mcproxy.admin.listener import served
 from mcproxy.admin.live_feed import Feed
 from mcproxy.admin.loop_lag import measure_loop_lag
-from mcproxy.admin.pages import Pages, ReplicaRow
+from mcproxy.admin.pages import Pages, ReplicaRow, WaitingCall
 from mcproxy.admin.statistics import CallStatistics
 from mcproxy.admin.status_page import StatusPage
 from mcproxy.call.calls import Handler
 from mcproxy.call.clients import Audience, Listener
-from mcproxy.call.identity import AGGREGATE
+from mcproxy.call.identity import AGGREGATE, Principal
 from mcproxy.call.upstreams import SERVING, LinkFailure, UpstreamEvent, UpstreamStatus
 from mcproxy.catalog.merging import View
 from mcproxy.catalog.naming import RefusedEntry
@@ -180,6 +180,12 @@ class App:
 
     def waiting(self) -> list[RefusedEntry]:
         return self.gateway.unapproved()
+
+    def waiting_calls(self) -> Sequence[WaitingCall]:
+        return self.gateway.approvals.waiting()
+
+    def decide(self, id: str, operator: Principal, *, approve: bool) -> bool:
+        return self.gateway.approvals.decide(id, operator, approve=approve)
 
     async def settled(self) -> None:
         """Returns when every upstream's first attempt is over and the lists of those that connected are known."""

@@ -22,7 +22,7 @@ from mcproxy.call.identity import Principal
 from mcproxy.protocol.jsonrpc import Params
 from mcproxy.protocol.methods import URI_KINDS, Kind
 from mcproxy.settings.access import policy as settings
-from mcproxy.settings.access.policy import EFFECTS, EVERYONE
+from mcproxy.settings.access.policy import EFFECTS, EVERYONE, Approver
 
 MAX_TEXT: Final = 4096
 """Characters of an argument that a pattern is held against."""
@@ -61,6 +61,7 @@ class Holds(Enum):
 _YES, _NO, _UNCLEAR = Holds
 
 _NUMBERS: Final = (int, float)
+_STRICTNESS: Final[tuple[Approver | None, ...]] = (None, "caller", "operator")
 
 Test = Callable[[object], Holds]
 Match = Callable[[str], object]
@@ -77,6 +78,7 @@ class _PolicyRule:
     read_only: bool | None
     destructive: bool | None
     tests: Mapping[str, Test]
+    approve: Approver | None = None
 
     def covers(self, kind: Kind) -> bool:
         """Whether the rule applies to every entry of a kind, unconditionally."""
@@ -109,19 +111,31 @@ class Verdict:
         for rule in self.deny:
             if rule.denies(arguments):
                 return Decision(False, rule.name)
-        for rule in self.allow:
-            if rule.allows(arguments):
-                return Decision(True, rule.name)
-        return self.default
+        return self._allowed(lambda rule: rule.allows(arguments))
 
     def at_best(self) -> Decision:
         """The decision for the most favourable arguments."""
         for rule in self.deny:
             if not rule.tests:
                 return Decision(False, rule.name)
+        return self._allowed(lambda rule: True)
+
+    def may_need_approval(self) -> bool:
+        """Whether some arguments need a person's approval."""
+        return any(rule.approve is not None for rule in self.allow)
+
+    def _allowed(self, allows: Callable[[_PolicyRule], bool]) -> Decision:
+        """By the first rule of each role that allows; of several roles, by the one that asks least for approval."""
+        first: dict[str, _PolicyRule] = {}
         for rule in self.allow:
-            return Decision(True, rule.name)
-        return self.default
+            if rule.name.role not in first and allows(rule):
+                if rule.approve is None:
+                    return Decision(True, rule.name)
+                first[rule.name.role] = rule
+        if not first:
+            return self.default
+        rule = min(first.values(), key=lambda rule: _STRICTNESS.index(rule.approve))
+        return Decision(True, rule.name, rule.approve)
 
     def unconditional(self) -> Decision | None:
         """The decision, if it is the same for all arguments; else None."""
@@ -227,6 +241,7 @@ def _compiled(policy: settings.PolicySettings, role: str, matcher: Matcher) -> I
                 rule.read_only,
                 rule.destructive,
                 {argument: _compile(condition) for argument, condition in rule.arguments.items()},
+                rule.approve,
             )
 
 

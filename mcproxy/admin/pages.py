@@ -18,6 +18,7 @@ from mcproxy.admin.statistics import CallCounts, CallStatistics
 from mcproxy.admin.tool_form import Field, fields
 from mcproxy.call.calls import Handler
 from mcproxy.call.clients import Listener
+from mcproxy.call.identity import Principal
 from mcproxy.call.upstreams import SERVING, UpstreamStatus
 from mcproxy.catalog.merging import Shown, View
 from mcproxy.catalog.naming import RefusedEntry
@@ -29,6 +30,29 @@ MAX_FOUND = 500
 """Entries of the catalogue on one page; a search finds further ones."""
 
 NOUNS = {Kind.TOOLS: "tool", Kind.RESOURCES: "resource", Kind.TEMPLATES: "template", Kind.PROMPTS: "prompt"}
+
+
+class WaitingCall(Protocol):
+    """A call that waits for an operator."""
+
+    @property
+    def id(self) -> str: ...
+
+    @property
+    def principal(self) -> str: ...
+
+    @property
+    def upstream(self) -> str: ...
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def shown_arguments(self) -> str: ...
+
+    @property
+    def expires(self) -> float:
+        """A Unix time in seconds."""
 
 
 class GatewayView(Protocol):
@@ -54,6 +78,12 @@ class GatewayView(Protocol):
 
     def replicas(self) -> Sequence[ReplicaRow]:
         """The replicas of the cluster, the one that answers first; none where there is no cluster."""
+
+    def waiting_calls(self) -> Sequence[WaitingCall]:
+        """Calls that wait for an operator's approval."""
+
+    def decide(self, id: str, operator: Principal, *, approve: bool) -> bool:
+        """An operator's decision on such a call; False where it waits no more, or is the operator's own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +247,10 @@ class Pages:
         return self._page(
             "configuration", text=masked(self.gateway.settings, self.secrets()), waiting=self.gateway.waiting()
         )
+
+    def approvals(self, done: bool | None = None) -> str:
+        """The calls that wait for an operator; `done` says whether the decision that was just made counted."""
+        return self._page("approvals", waiting=self.gateway.waiting_calls(), token=self.token, done=done)
 
     def missing(self) -> str:
         return self._page("missing")

@@ -103,6 +103,8 @@ class StatusPage:
             web.post("/ui/catalogue/{noun}", self._try),
             web.get("/ui/live", self._live),
             web.get("/ui/live/events", self._events),
+            web.get("/ui/approvals", self._approvals),
+            web.post("/ui/approvals", self._decide),
             web.get("/ui/sessions", self._sessions),
             web.get("/ui/configuration", self._configuration),
             web.get("/ui/static/{file}", self._static),
@@ -179,6 +181,19 @@ class StatusPage:
             return self._found(None)
         answer = await self._answer(item, principal, filled)
         return self._found(self.pages.entry(noun, key, filled=filled, answer=answer))
+
+    async def _approvals(self, request: web.Request) -> web.Response:
+        await self.admit(request)
+        return _html(self.pages.approvals())
+
+    async def _decide(self, request: web.Request) -> web.Response:
+        principal = await self.admit(request)
+        form = await self._form(request)
+        decision = form.get("decision")
+        if decision not in {"allow", "deny"}:
+            raise web.HTTPBadRequest(text="decision must be allow or deny\n")
+        done = self.pages.gateway.decide(form.get("id", ""), principal, approve=decision == "allow")
+        return _html(self.pages.approvals(done))
 
     async def _answer(self, item: CatalogueRow, principal: Principal, filled: dict[str, str]) -> TryResult:
         params: Params = {item.kind.key: raw(item.shown.key)}

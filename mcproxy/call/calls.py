@@ -14,7 +14,7 @@ from mcproxy.call.errors import McpError, Party, Reason
 from mcproxy.call.identity import Caller, LinkOwner, Principal
 from mcproxy.protocol.jsonrpc import ErrorObject, Params, RequestId
 from mcproxy.protocol.methods import Kind, Method
-from mcproxy.settings.access.policy import Effect
+from mcproxy.settings.access.policy import Approver, Effect
 
 
 class RuleName(msgspec.Struct, frozen=True):
@@ -38,6 +38,8 @@ class Decision(msgspec.Struct, frozen=True):
     allowed: bool
     rule: RuleName | None = None
     """None where no rule spoke of it, and the default decided."""
+    approve: Approver | None = None
+    """Who has to approve a call that is allowed; None where nobody has."""
 
 
 class CallSubject(msgspec.Struct, frozen=True):
@@ -76,6 +78,8 @@ class Notes(msgspec.Struct, eq=False):
     """What it is about, once that was found in its caller's view."""
     via: str | None = None
     """The tool of the gateway's own that it was made through (`gateway.search.indirect_calls`)."""
+    approval: str | None = None
+    """As in `InputRequired`, of the round before."""
 
 
 class Call(msgspec.Struct, frozen=True):
@@ -138,6 +142,8 @@ class InputRequired(msgspec.Struct, frozen=True):
     state: str | None
     result: Params
     """The whole result as given, for what else it holds."""
+    approval: str | None = None
+    """By which the next round goes on as approved, where a person approved this call."""
 
 
 class LoginNeed(msgspec.Struct, frozen=True):

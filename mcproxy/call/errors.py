@@ -34,6 +34,10 @@ class Reason(Enum):
     RATE_LIMITED = "rate_limited"
     """A limit of the gateway's own (`access.limits`)."""
     UNAVAILABLE = "unavailable"
+    APPROVAL_DENIED = "approval_denied"
+    APPROVAL_EXPIRED = "approval_expired"
+    APPROVAL_WITHDRAWN = "approval_withdrawn"
+    """Nobody could be asked, the caller dismissed the question, or the policy changed meanwhile."""
     LOGIN_NEEDED = "login_needed"
     """A person has to log in at the upstream first."""
 

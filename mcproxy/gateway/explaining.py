@@ -178,4 +178,6 @@ def _filter(space: Space, kind: Kind, own: str) -> Step:
 
 def _reason(decision: Decision) -> str:
     verb = "allowed" if decision.allowed else "denied"
+    if decision.approve is not None:
+        verb += f", once {'its caller' if decision.approve == 'caller' else 'an operator'} approves each call,"
     return f"{verb} by {decision.rule or 'default: no rule speaks of it'}"

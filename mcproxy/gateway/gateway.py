@@ -23,6 +23,7 @@ from mcproxy.catalog.instructions import INSTRUCTIONS_URI
 from mcproxy.catalog.merging import View
 from mcproxy.catalog.naming import RefusedEntry
 from mcproxy.concurrency.clock import Clock, Sleep
+from mcproxy.gateway.approval.approving import CallApprovals, webhook_of
 from mcproxy.gateway.cache.read_cache import ReadCache, annotated_in
 from mcproxy.gateway.component import Component, Reconfiguration
 from mcproxy.gateway.exchange import UpstreamExchange
@@ -137,6 +138,7 @@ class Gateway:
             awaits_login=catalogue.awaits_login,
             pages=login_pages,
         )
+        self.approvals = CallApprovals(settings, catalogue, metrics, webhook_of)
         self._result_limits = ResultLimits(settings, catalogue, task_ids, sealer, metrics, now)
         self._approvals = Approvals(catalogue, upstreams, metrics)
         self._components: Final[tuple[Component, ...]] = (
@@ -148,6 +150,7 @@ class Gateway:
             self._tasks,
             self._task_subscriptions,
             self._bridge,
+            self.approvals,
             self._result_limits,
             self._approvals,
             self._search,
@@ -186,13 +189,14 @@ class Gateway:
         if upstreams != self._supervised:
             changed |= {"upstreams"}
         self._settings, self._supervised = settings, dict(upstreams)
+        limited = self._result_limits.is_on
         change = Reconfiguration(settings, self._wrapped(settings, upstreams), kept)
         for component in self._components:
             if changed & component.goes_by:
                 component.reconfigure(change)
         if "access" in changed:
             self._limits.reconfigure(settings.access.limits)
-        if changed & {"access", "proxy", "endpoints"}:
+        if changed & {"access", "proxy", "endpoints"} or self._result_limits.is_on != limited:
             self._handler = self._built(settings)
 
     def on_event(self, event: UpstreamEvent) -> None:
@@ -316,6 +320,7 @@ class Gateway:
             limited=limited(self._limits, self.subject_of, self._bridge.resumes, self._metrics),
             bridged=self._bridge.bridged,
             checked=indirect.checked,
+            approved=self.approvals.approved,
             limited_results=self._result_limits.limited_results,
         )
 

@@ -56,11 +56,12 @@ def build(
     limited: Stage,
     bridged: Stage,
     checked: Stage,
+    approved: Stage,
     limited_results: Stage,
 ) -> Handler:
     """The whole pipeline, outermost stage first."""
     around = [unwrapped, traced, attributed, counted(metrics, label), audited, contained]
-    stages = [*around, limited, bridged, checked, limited_results]
+    stages = [*around, limited, bridged, checked, approved, limited_results]
     return stack(stages, route)
 
 

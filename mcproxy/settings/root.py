@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
+from mcproxy.settings.access.approvals import ApprovalSettings
 from mcproxy.settings.access.audit import AuditSettings
 from mcproxy.settings.access.authentication import Authentication
 from mcproxy.settings.access.limits import RateLimits
@@ -27,6 +28,8 @@ class Access(Section):
     """
     policy: PolicySettings = PolicySettings()
     """Who may use what. What a caller is denied does not exist for it."""
+    approvals: ApprovalSettings = ApprovalSettings()
+    """Calls that wait for a person: how long, how many, and how operators learn of them. The policy says which."""
     limits: RateLimits = RateLimits()
     """How much callers may use. A call counts towards every limit that covers it, and needs room in each."""
     audit: AuditSettings = AuditSettings()

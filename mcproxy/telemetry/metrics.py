@@ -291,6 +291,13 @@ class Metrics:
             ("how",),
             registry=r,
         )
+        self.approvals = Counter(
+            "mcproxy_approvals",
+            "Calls that waited for approval, by who was asked and what came of it.",
+            ("approver", "outcome"),
+            registry=r,
+        )
+        self.approvals_waiting = Gauge("mcproxy_approvals_waiting", "Calls that wait for approval.", registry=r)
         self.large_results = Counter(
             "mcproxy_large_results",
             "Results over their limit: shortened; with structured content that passed whole; unkept, and passed whole.",

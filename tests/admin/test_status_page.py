@@ -51,6 +51,18 @@ TOOL = {
 
 
 @dataclass
+class FakeWaitingCall:
+    """With hostile things in all that a caller or a server chose."""
+
+    id: str = "one"
+    principal: str = HOSTILE
+    upstream: str = HOSTILE
+    name: str = HOSTILE
+    shown_arguments: str = HOSTILE
+    expires: float = 7.0
+
+
+@dataclass
 class FakeGateway:
     """One upstream, with hostile things in all that it says."""
 
@@ -65,6 +77,8 @@ class FakeGateway:
     recorded: list[OperatorRecord] = field(default_factory=list)
     login: LoginStatus | None = None
     cluster: list[ReplicaRow] = field(default_factory=list)
+    waits: list[FakeWaitingCall] = field(default_factory=lambda: [FakeWaitingCall()])
+    decided: list[tuple[str, bool]] = field(default_factory=list)
     outcome: Outcome = field(
         default_factory=lambda: Complete(first_level({"content": [{"type": "text", "text": HOSTILE}]}))
     )
@@ -107,6 +121,13 @@ class FakeGateway:
 
     def waiting(self) -> Sequence[RefusedEntry]:
         return [RefusedEntry("odd", Kind.TOOLS, HOSTILE, "its description changed")]
+
+    def waiting_calls(self) -> Sequence[FakeWaitingCall]:
+        return self.waits
+
+    def decide(self, id: str, operator: Principal, *, approve: bool) -> bool:
+        self.decided.append((id, approve))
+        return any(call.id == id for call in self.waits)
 
 
 @dataclass
@@ -156,6 +177,7 @@ PAGES = [
     "/ui/catalogue/tool?key=odd__echo",
     "/ui/catalogue/resource?key=odd%2Bodd:memo",
     "/ui/live",
+    "/ui/approvals",
     "/ui/sessions",
     "/ui/configuration",
 ]
@@ -318,6 +340,17 @@ async def test_r42_nothing_is_served_under_a_foreign_host(path: str) -> None:
         http.get(url + path) as response,
     ):
         assert response.status == 421
+
+
+async def test_an_operator_decides_on_a_call_that_waits() -> None:
+    async with site() as ui:
+        status, text = await ui.post("/ui/approvals", token=TOKEN, id="one", decision="allow")
+        assert (status, "Decided." in text) == (200, True)
+        _status, text = await ui.post("/ui/approvals", token=TOKEN, id="gone", decision="deny")
+        assert "waits no more" in text
+        assert (await ui.post("/ui/approvals", token="guessed", id="one", decision="allow"))[0] == 403
+        assert (await ui.post("/ui/approvals", token=TOKEN, id="one", decision="maybe"))[0] == 400
+        assert ui.gateway.decided == [("one", True), ("gone", False)]
 
 
 @pytest.mark.parametrize("name", ["token", "key", "p.token"])

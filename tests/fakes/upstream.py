@@ -28,6 +28,7 @@ from mcproxy.call.upstreams import (
     UpstreamEvent,
     UpstreamStatus,
 )
+from mcproxy.concurrency.clock import Sleep
 from mcproxy.gateway.gateway import Gateway
 from mcproxy.gateway.pipeline import Traces
 from mcproxy.protocol.eras import LATEST_HANDSHAKE, Era
@@ -352,6 +353,7 @@ async def house(
     access: object = None,
     endpoints: object = None,
     traces: Traces | None = None,
+    sleep: Sleep | None = None,
     **proxy: object,
 ) -> AsyncIterator[House]:
     """Runs a gateway in front of `upstreams`; `options` are their settings, by name."""
@@ -360,7 +362,7 @@ async def house(
     settings = settings_of(specs, access, endpoints, **proxy)
     by_name = {upstream.name: upstream for upstream in upstreams}
     metrics, sleeper, clock = Metrics(), Sleeper(), Clock()
-    gateway = Gateway(settings, by_name, metrics, Sealer(b"secret"), sleep=sleeper, now=clock, traces=traces)
+    gateway = Gateway(settings, by_name, metrics, Sealer(b"secret"), sleep=sleep or sleeper, now=clock, traces=traces)
     for upstream in upstreams:
         upstream.on_event = gateway.on_event
     async with anyio.create_task_group() as tasks:

@@ -233,16 +233,18 @@ class InputBridge(Component):
         """A retry with its upstream's own state. Raises McpError."""
         if await self._resolver.owner(call) != relayed.upstream:
             raise refused("is of another server than the one that answers now: make the call again, without it")
-        return call.with_params({**call.params, REQUEST_STATE: raw(relayed.state)})
+        call.notes.approval = relayed.approval
+        rest = {key: value for key, value in call.params.items() if key != REQUEST_STATE}
+        return call.with_params(rest if relayed.state is None else {**rest, REQUEST_STATE: raw(relayed.state)})
 
     async def _relay(self, call: Call, required: InputRequired) -> Outcome:
         """An upstream's own request for input, with its state, if it gave one, sealed inside ours."""
         missing = _missing(call, required)
         if missing:
             return undeclared(missing)
-        if required.state is None:
+        if required.state is None and required.approval is None:
             return required
-        continuation = Relayed(await self._resolver.owner(call), required.state)
+        continuation = Relayed(await self._resolver.owner(call), required.state, required.approval)
         state = self._states.issue(call, continuation, self._clock() + self._limits.park_ttl)
         return replace(required, state=state, result={**required.result, REQUEST_STATE: raw(state)})
 

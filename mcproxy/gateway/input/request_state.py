@@ -27,7 +27,10 @@ class Relayed(msgspec.Struct, frozen=True, tag=True):
     """The retry is sent to `upstream`, with the state that this one gave."""
 
     upstream: str
-    state: str
+    state: str | None
+    """None where it gave none, and the state is the gateway's alone."""
+    approval: str | None = None
+    """As in `InputRequired`."""
 
 
 class Parked(msgspec.Struct, frozen=True, tag=True):

@@ -38,7 +38,7 @@ async def with_input(
         else:
             await sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE)
-        call.notes.asked = True
+        call.notes.asked, call.notes.approval = True, required.approval
         answers = await _answers(call, required.requests, mint)
         outcome = await handler(call.with_params(_retry(call.params, required, answers)))
         if not isinstance(outcome, InputRequired):

@@ -34,6 +34,8 @@ class ExposedRoute:
     """Whether its upstream and the caller have the same kind of tasks."""
     deferred: bool
     """Whether a task may be the answer to a call that asked for none."""
+    may_need_approval: bool
+    """Whether the policy wants a person to approve some calls."""
     looks_at_arguments: bool
     """Whether the policy, or an override of the settings, has to see the arguments of each call."""
 

@@ -418,6 +418,7 @@ class Catalogue:
             repeatable=kind is Kind.TOOLS and is_repeatable(shown.entry),
             has_tasks=has_tasks,
             deferred=dialect(version) is not Dialect.CORE if has_tasks else shown.task_support is Support.REQUIRED,
+            may_need_approval=verdict.may_need_approval(),
             looks_at_arguments=kind is Kind.TOOLS and (decision is None or final is not None),
         )
 
@@ -501,6 +502,7 @@ def _own_route(space: Space, kind: Kind, shown: Shown) -> ExposedRoute:
         repeatable=False,
         has_tasks=False,
         deferred=False,
+        may_need_approval=False,
         looks_at_arguments=False,
     )
 

@@ -129,7 +129,10 @@ class Resolver:
                 pass
 
     def asks_by_results(self, call: Call) -> bool:
-        """Whether the link that a call will go over is known, and of the era that asks by results alone."""
+        """Whether the link that a call will go over is known, and of the era that asks by results alone.
+
+        False where the gateway itself may ask for its caller's approval.
+        """
         row = call.row
         if row.subject_key is None:
             return False
@@ -137,6 +140,8 @@ class Resolver:
         match row.subject:
             case Subject.TOOL | Subject.PROMPT:
                 route = self._catalogue.routes(call.caller).find(row.named_in, subject) if row.named_in else None
+                if route is not None and route.may_need_approval:
+                    return False
                 space = None if route is None else route.space
             case Subject.RESOURCE:
                 found = self._catalogue.view(call.caller).resource(subject)

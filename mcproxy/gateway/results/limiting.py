@@ -66,6 +66,8 @@ class SizeVerdict(Enum):
 class ResultLimits(Component):
     """`limited_results` is its stage."""
 
+    goes_by = frozenset({"proxy", "upstreams"})
+
     def __init__(
         self,
         settings: Settings,
@@ -95,7 +97,12 @@ class ResultLimits(Component):
                 return self._limited(call, outcome)
             return outcome
 
-        return limiting if self._specs else handler
+        return limiting if self.is_on else handler
+
+    @property
+    def is_on(self) -> bool:
+        """Whether any upstream has a limit."""
+        return bool(self._specs)
 
     def _limited(self, call: Call, outcome: Complete) -> Complete:
         if call.row.shape is not Shape.TASK:

@@ -27,6 +27,8 @@ _QUIET.log_errors = False
 
 Effect = Literal["allow", "deny"]
 EFFECTS: Final[tuple[Effect, ...]] = ("deny", "allow")
+Approver = Literal["caller", "operator"]
+"""Who has to approve a call before it is sent."""
 
 RulePath = tuple[str, Effect, int]
 """The place of a rule: role, list, and index in the list."""
@@ -110,9 +112,18 @@ class Rule(Selection):
     That is so of a value whose type none of the wanted ones has: servers take "true" for true and " 7 " for 7.
     """
 
+    approve: Approver | None = None
+    """Of a rule that allows: who has to approve each call. The caller, by a form of its client; or an operator, on the
+    status page or by the webhook of `access.approvals`. Such a rule covers tools alone.
+
+    In one role the first rule that allows a call counts; of several roles, the one that asks least.
+    """
+
     @property
     def conditional(self) -> bool:
-        return self.read_only is not None or self.destructive is not None or bool(self.arguments)
+        """Whether it covers tools alone."""
+        conditions = self.read_only, self.destructive, self.approve
+        return any(condition is not None for condition in conditions) or bool(self.arguments)
 
     @model_validator(mode="after")
     def _conditions_are_for_tools(self) -> Rule:
@@ -132,6 +143,13 @@ class Role(Section):
     deny: tuple[Rule, ...] = ()
     """Rules that deny; they override every `allow`."""
 
+    @model_validator(mode="after")
+    def _denials_need_no_approval(self) -> Role:
+        for index, rule in enumerate(self.deny):
+            if rule.approve is not None:
+                raise InvalidKey("is for a rule that allows", "deny", index, "approve")
+        return self
+
     def rules(self, effect: Effect) -> tuple[Rule, ...]:
         return self.allow if effect == "allow" else self.deny
 
@@ -148,7 +166,8 @@ class PolicySettings(Section):
     ['*']}; with none of the last three it covers everything of its upstreams. For tools it may require annotations,
     {read_only: true, destructive: false}, and values of arguments: {tools: [query], arguments: {limit: {at_most: 100},
     table: {one_of: [a, b]}, sql: {matches: 'SELECT .*'}, mode: {equals: dry}}}.
-    A rule that denies also applies to a value of another type than the wanted ones: servers take "7" for 7.
+    A rule that denies also applies to a value of another type than the wanted ones: servers take "7" for 7. A rule that
+    allows may want a person to approve each call: {tools: ['rm_*'], approve: caller}, or `approve: operator`.
 
     Globs of URIs: `notes://public/*` is everything below, `https://*.example/*` every host in the domain, since a
     wildcard in the scheme or the host matches no `/`, and `notes:*` or `notes://*` everything of the scheme. A glob
@@ -164,6 +183,11 @@ class PolicySettings(Section):
     """Decisions that are kept; the least recently used go first."""
 
     _places: Mapping[RulePath, str] = PrivateAttr(default_factory=dict)
+
+    @property
+    def approves(self) -> bool:
+        """Whether any call needs approval."""
+        return any(rule.approve is not None for role in self.roles.values() for rule in role.allow)
 
     @property
     def allows_by_default(self) -> bool:

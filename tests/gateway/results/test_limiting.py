@@ -11,6 +11,7 @@ from mcproxy.call.identity import Principal
 from mcproxy.protocol.eras import LATEST, LATEST_HANDSHAKE, V2025_03_26
 from mcproxy.protocol.jsonrpc import size_of
 from mcproxy.protocol.methods import Kind
+from mcproxy.settings.upstream import ResultLimit
 from tests.fakes.upstream import FakeUpstream, House, complete, decoded, error, house, quiet, tool
 
 pytestmark = pytest.mark.anyio
@@ -165,6 +166,16 @@ async def test_the_result_of_a_task_has_the_limit_of_its_tool() -> None:
         made: Any = decoded(await h.call("tools/call", listener=listener, name="up__get", task={}))
         result = decoded(await h.call("tasks/result", listener=listener, taskId=made["task"]["taskId"]))
         assert size_of({}) < len(str(result)) < LIMIT + 1500
+
+
+async def test_a_limit_that_a_reload_brings_or_takes_away_is_in_force_at_once() -> None:
+    async with house(server({"content": [text(LONG)]})) as h:
+        await ready(h)
+        (spec,) = h.settings.upstreams
+        for limit, blocks in ((LIMIT, 2), (None, 1)):
+            limited = spec.model_copy(update={"results": ResultLimit(max_bytes=limit)})
+            h.gateway.reconfigure(h.settings.model_copy(update={"upstreams": (limited,)}), dict(h.upstreams))
+            assert len((await got(h))["content"]) == blocks
 
 
 async def test_without_a_limit_there_is_no_stage() -> None:

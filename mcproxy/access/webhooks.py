@@ -1,0 +1,96 @@
+"""Requests to a service of the operator's, signed so that it knows who sends them (Standard Webhooks 1.0).
+
+Follows no redirect, reads no more than it may, and takes nothing for an answer but a JSON object with status 200.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import secrets
+import time
+from collections.abc import Callable
+from typing import Final
+
+import aiohttp
+import anyio
+
+from mcproxy import __version__
+from mcproxy.access.oauth.addresses import PublicResolver
+from mcproxy.protocol.jsonrpc import InvalidMessage, Params, parse_object, raw
+from mcproxy.settings.access.webhook import WebhookSettings
+
+NOTHING_TO_SAY: Final = frozenset({202, 204})
+"""Statuses of a service that takes note and decides nothing."""
+
+
+class WebhookFailed(Exception):
+    """The service was not reached, or gave no answer that counts. The text says why, for operators."""
+
+
+class SignedWebhook:
+    """One service; `clock` gives Unix time in seconds."""
+
+    def __init__(self, settings: WebhookSettings, clock: Callable[[], float] = time.time) -> None:
+        self.settings: Final = settings
+        self._clock = clock
+        self._http: aiohttp.ClientSession | None = None
+        self._slots = anyio.Semaphore(settings.max_concurrent)
+
+    async def __call__(self, payload: Params) -> Params:
+        """Its answer; empty where it has nothing to say. Raises WebhookFailed."""
+        body = bytes(raw(payload))
+        if len(body) > self.settings.max_bytes:
+            raise WebhookFailed(f"the request would have more than {self.settings.max_bytes} bytes (max_bytes)")
+        try:
+            with anyio.fail_after(self.settings.timeout):
+                async with self._slots:
+                    return await self._post(body)
+        except TimeoutError as error:
+            raise WebhookFailed(f"no answer in {self.settings.timeout:g} s (timeout)") from error
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            raise WebhookFailed(f"{type(error).__name__}: {error}") from error
+
+    async def aclose(self) -> None:
+        """Closes its connections; a later request opens others."""
+        if self._http is not None:
+            http, self._http = self._http, None
+            await http.close()
+
+    async def _post(self, body: bytes) -> Params:
+        headers = {"Content-Type": "application/json", **signature(self.settings.secret, body, self._clock())}
+        async with self._session().post(
+            self.settings.url, data=body, headers=headers, allow_redirects=False
+        ) as response:
+            if response.status in NOTHING_TO_SAY:
+                return {}
+            if response.status != 200:
+                raise WebhookFailed(f"it answered HTTP {response.status}")
+            answer = b""
+            async for chunk in response.content.iter_any():
+                answer += chunk
+                if len(answer) > self.settings.max_bytes:
+                    raise WebhookFailed(f"its answer has more than {self.settings.max_bytes} bytes (max_bytes)")
+        try:
+            return parse_object(answer)
+        except InvalidMessage as error:
+            raise WebhookFailed("its answer is no JSON object") from error
+
+    def _session(self) -> aiohttp.ClientSession:
+        if self._http is None:
+            connector = aiohttp.TCPConnector(resolver=PublicResolver() if self.settings.public else None)
+            self._http = aiohttp.ClientSession(
+                connector=connector,
+                headers={"Accept": "application/json", "User-Agent": f"mcproxy/{__version__}"},
+                cookie_jar=aiohttp.DummyCookieJar(),
+            )
+        return self._http
+
+
+def signature(secret: str, body: bytes, now: float, id: str | None = None) -> dict[str, str]:
+    """The headers that sign a request: its id, its Unix time in seconds, and both with the body under the secret."""
+    id, timestamp = id or f"msg_{secrets.token_urlsafe(18)}", str(int(now))
+    digest = hmac.new(secret.encode(), f"{id}.{timestamp}.".encode() + body, hashlib.sha256).digest()
+    signed = base64.b64encode(digest).decode()
+    return {"webhook-id": id, "webhook-timestamp": timestamp, "webhook-signature": f"v1,{signed}"}

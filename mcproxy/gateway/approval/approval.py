@@ -1,0 +1,179 @@
+"""One approval of one call: its states as a table, what it is bound to, and the form that a caller is shown.
+
+Bound to the caller, the upstream, the tool, the arguments and the generation of the policy; used once, by the call that
+waits for it. Asks nobody itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final
+
+import anyio
+import msgspec
+from msgspec import Raw
+
+from mcproxy.call.clients import InputRequest
+from mcproxy.protocol.jsonrpc import Params, first_level
+from mcproxy.settings.access.policy import Approver
+
+MAX_SHOWN: Final = 2000
+"""Characters of the arguments that a person is shown."""
+APPROVE: Final = "approve"
+"""The field of the form."""
+
+
+class ApprovalState(Enum):
+    """How far an approval has come."""
+
+    WAITING = "waits for the answer of a person"
+    APPROVED = "approved, and not used yet"
+    USED = "used, by the call that it was for"
+    REFUSED = "not given, or void by now; the last event says why"
+
+
+class ApprovalEvent(Enum):
+    """What happens to an approval."""
+
+    APPROVED = "a person approved"
+    DENIED = "a person denied"
+    TIMED_OUT = "the time for an answer is over"
+    GIVEN_UP = "its caller went, or dismissed the question"
+    OUTDATED = "the policy, or the tool, is another by now"
+    SPENT = "the call is sent"
+
+
+_State, _Event = ApprovalState, ApprovalEvent
+TRANSITIONS: Final[Mapping[ApprovalState, Mapping[ApprovalEvent, ApprovalState]]] = {
+    _State.WAITING: {
+        _Event.APPROVED: _State.APPROVED,
+        _Event.DENIED: _State.REFUSED,
+        _Event.TIMED_OUT: _State.REFUSED,
+        _Event.GIVEN_UP: _State.REFUSED,
+    },
+    _State.APPROVED: {
+        _Event.SPENT: _State.USED,
+        _Event.OUTDATED: _State.REFUSED,
+    },
+}
+OUTCOMES: Final = {
+    _Event.SPENT: "used",
+    _Event.DENIED: "denied",
+    _Event.TIMED_OUT: "expired",
+    _Event.GIVEN_UP: "withdrawn",
+    _Event.OUTDATED: "withdrawn",
+}
+"""What came of an approval, by the event that ended it; a label of metrics."""
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalSubject:
+    """What an approval is for: it is good for nothing else."""
+
+    principal: str
+    upstream: str
+    tool: str
+    """The upstream's own name of it."""
+    arguments: str
+    """A digest of the arguments that the upstream gets."""
+    entry: str
+    """A digest of the tool's definition."""
+    generation: int
+    """Counts the configurations that were in force."""
+
+
+class _Form(msgspec.Struct):
+    action: str
+    content: dict[str, Raw] = {}
+
+
+_forms = msgspec.json.Decoder(_Form)
+
+
+@dataclass(eq=False, slots=True)
+class Approval:
+    """`name` is the tool as its caller knows it."""
+
+    id: str
+    subject: ApprovalSubject
+    approver: Approver
+    name: str
+    arguments: Raw
+    asked_at: float
+    """A Unix time in seconds."""
+    expires: float
+    """Likewise."""
+    state: ApprovalState = ApprovalState.WAITING
+    last: ApprovalEvent | None = None
+    """The event that led there."""
+    decided: anyio.Event = field(default_factory=anyio.Event)
+
+    def move(self, event: ApprovalEvent) -> bool:
+        """Takes an event; False, and nothing, where its state has no such edge: somebody else was faster."""
+        after = TRANSITIONS.get(self.state, {}).get(event)
+        if after is None:
+            return False
+        self.state, self.last = after, event
+        self.decided.set()
+        return True
+
+    @property
+    def outcome(self) -> str:
+        """What came of it, once it is over."""
+        assert self.last is not None
+        return OUTCOMES[self.last]
+
+    @property
+    def principal(self) -> str:
+        return self.subject.principal
+
+    @property
+    def upstream(self) -> str:
+        return self.subject.upstream
+
+    @property
+    def shown_arguments(self) -> str:
+        """The arguments, as a person reads them."""
+        text = bytes(self.arguments).decode(errors="replace")
+        return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]} ... ({len(text)} characters)"
+
+    @property
+    def question(self) -> InputRequest:
+        """The form by which a caller is asked (elicitation/create)."""
+        message = (
+            f"Approve this call? The tool {self.name} of the server {self.subject.upstream} would be called with: "
+            f"{self.shown_arguments}"
+        )
+        field = {"type": "boolean", "title": "Approve this call", "description": "Made once, with these arguments."}
+        schema = {"type": "object", "properties": {APPROVE: field}, "required": [APPROVE]}
+        return InputRequest("elicitation/create", first_level({"message": message, "requestedSchema": schema}))
+
+
+def event_of(answer: Raw) -> ApprovalEvent:
+    """What a caller's answer to the form means: nothing but a plain yes approves."""
+    try:
+        form = _forms.decode(answer)
+    except msgspec.MsgspecError:
+        return ApprovalEvent.GIVEN_UP
+    if form.action == "accept":
+        approved = bytes(form.content.get(APPROVE, b"")) == b"true"
+        return ApprovalEvent.APPROVED if approved else ApprovalEvent.DENIED
+    return ApprovalEvent.DENIED if form.action == "decline" else ApprovalEvent.GIVEN_UP
+
+
+def payload(approval: Approval) -> Params:
+    """What the webhook of operators is told."""
+    subject = approval.subject
+    return first_level(
+        {
+            "type": "approval",
+            "id": approval.id,
+            "principal": subject.principal,
+            "upstream": subject.upstream,
+            "tool": subject.tool,
+            "arguments": approval.arguments,
+            "expires": approval.expires,
+        }
+    )

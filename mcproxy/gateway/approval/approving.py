@@ -1,0 +1,282 @@
+"""Has a person approve calls, where the policy says so (`approve` of an allow rule): the caller, or an operator.
+
+A stage inside the bridge: the caller is asked through the call's own client, so that a call of a stateless client is
+parked like any that asks for input. An operator decides on the status page or by the webhook, never over the caller's
+connection. The call that waits is the one that is sent: nothing is made again from what a client says.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import time
+from collections.abc import Callable
+from typing import Final, Protocol
+
+import anyio
+import structlog
+from msgspec.structs import replace
+
+from mcproxy.access.webhooks import SignedWebhook, WebhookFailed
+from mcproxy.call.calls import Call, Failed, Handler, InputRequired, Outcome
+from mcproxy.call.errors import McpError, Party, Reason
+from mcproxy.call.identity import ANONYMOUS, Principal
+from mcproxy.gateway.approval.approval import (
+    Approval,
+    ApprovalEvent,
+    ApprovalState,
+    ApprovalSubject,
+    event_of,
+    payload,
+)
+from mcproxy.gateway.component import Component, Reconfiguration
+from mcproxy.gateway.listings.routes import ExposedRoute
+from mcproxy.gateway.listings.state import Catalogue
+from mcproxy.protocol.eras import STATELESS_VERSIONS
+from mcproxy.protocol.inputs import missing_capabilities, named
+from mcproxy.protocol.jsonrpc import (
+    INTERNAL_ERROR,
+    INVALID_REQUEST,
+    MISSING_CLIENT_CAPABILITY,
+    ErrorObject,
+    InvalidMessage,
+    Params,
+    object_or_empty,
+    parse_object,
+    parse_text,
+    raw,
+)
+from mcproxy.protocol.methods import Kind, Subject
+from mcproxy.settings import Settings
+from mcproxy.settings.access.approvals import ApprovalSettings
+from mcproxy.settings.access.policy import Approver
+from mcproxy.telemetry.metrics import Metrics
+
+log = structlog.get_logger()
+
+_NO: Final = {
+    "denied": (Reason.APPROVAL_DENIED, "this call was not approved: a person denied it"),
+    "expired": (Reason.APPROVAL_EXPIRED, "this call was not approved: nobody answered in time"),
+    "withdrawn": (
+        Reason.APPROVAL_WITHDRAWN,
+        "this call was not approved: the question was dismissed, or the configuration changed; call again",
+    ),
+}
+
+
+class Webhook(Protocol):
+    """Tells an operator's service something, and returns its answer (`access.webhooks`)."""
+
+    async def __call__(self, payload: Params) -> Params:
+        """Raises WebhookFailed."""
+
+    async def aclose(self) -> None: ...
+
+
+def webhook_of(settings: ApprovalSettings) -> Webhook | None:
+    """The webhook of the settings; None where none is configured."""
+    return None if settings.webhook is None else SignedWebhook(settings.webhook)
+
+
+class CallApprovals(Component):
+    """`approved` is its stage. `webhook` makes that of the settings, if there is one."""
+
+    goes_by = frozenset({"access"})
+
+    def __init__(
+        self,
+        settings: Settings,
+        catalogue: Catalogue,
+        metrics: Metrics,
+        webhook: Callable[[ApprovalSettings], Webhook | None],
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._settings = settings.access.approvals
+        self._is_needed = settings.access.policy.approves
+        self._catalogue = catalogue
+        self._metrics = metrics
+        self._make_webhook = webhook
+        self._webhook = webhook(self._settings)
+        self._clock = clock
+        self._generation = 0
+        self._waiting: dict[str, Approval] = {}
+        self._rounds: dict[str, tuple[ApprovalSubject, float]] = {}
+        """Calls that were approved, and whose upstream asked for input: each is continued once, until it expires."""
+        metrics.approvals_waiting.set_function(self._waiting.__len__)
+
+    def reconfigure(self, change: Reconfiguration) -> None:
+        """An approval that is under way is void: what is asked for may be decided otherwise by now."""
+        self._settings = change.settings.access.approvals
+        self._is_needed = change.settings.access.policy.approves
+        # The connections of the one before are closed once it is collected; calls may still wait for its answers.
+        self._webhook = self._make_webhook(self._settings)
+        self._generation += 1
+        self._rounds.clear()
+
+    def approved(self, handler: Handler) -> Handler:
+        async def approving(call: Call) -> Outcome:
+            if call.row.subject is not Subject.TOOL:
+                return await handler(call)
+            route = self._route(call)
+            if route is None or not route.may_need_approval:
+                return await handler(call)
+            arguments = self._arguments(route, call)
+            decision = route.subject.decision or (route.subject.judge(arguments) if route.subject.judge else None)
+            if decision is None or not decision.allowed or decision.approve is None:
+                return await handler(call)
+            subject = self._subject(route, call, arguments)
+            if not self._continues(call, subject):
+                refusal = await self._ask(self._new(subject, decision.approve, route, arguments), call)
+                if refusal is not None:
+                    return refusal
+            outcome = await handler(call)
+            if isinstance(outcome, InputRequired):
+                return replace(outcome, approval=self._keep_round(subject))
+            return outcome
+
+        return approving if self._is_needed else handler
+
+    async def run(self) -> None:
+        try:
+            await anyio.sleep_forever()
+        finally:
+            if self._webhook is not None:
+                with anyio.CancelScope(shield=True):
+                    await self._webhook.aclose()
+
+    def waiting(self) -> list[Approval]:
+        """Those that an operator has to decide, the oldest first."""
+        return [approval for approval in self._waiting.values() if approval.approver == "operator"]
+
+    def decide(self, id: str, operator: Principal, *, approve: bool) -> bool:
+        """An operator's decision; False where nothing waits for it, or it is the operator's own call."""
+        approval = self._waiting.get(id)
+        if approval is None or approval.approver != "operator":
+            return False
+        if operator != ANONYMOUS and operator.name == approval.subject.principal:
+            return False
+        log.info("an operator decided", approval=id, operator=operator.name, approved=approve)
+        return approval.move(ApprovalEvent.APPROVED if approve else ApprovalEvent.DENIED)
+
+    def _route(self, call: Call) -> ExposedRoute | None:
+        name = parse_text(call.params.get("name", b""))
+        return None if name is None else self._catalogue.routes(call.caller).find(Kind.TOOLS, name)
+
+    def _arguments(self, route: ExposedRoute, call: Call) -> Params:
+        """Those that the upstream gets, by which the policy decides. Raises McpError where callers may not send them.
+
+        What is no object is judged as none: the router refuses it.
+        """
+        try:
+            arguments = parse_object(call.params.get("arguments", b"{}"))
+        except InvalidMessage:
+            arguments = {}
+        final = route.subject.final
+        return arguments if final is None else final(arguments, call.caller.principal)
+
+    def _subject(self, route: ExposedRoute, call: Call, arguments: Params) -> ApprovalSubject:
+        return ApprovalSubject(
+            call.caller.principal.name,
+            route.shown.upstream,
+            route.shown.own,
+            _digest(bytes(raw(arguments))),
+            _digest(bytes(route.shown.entry)),
+            self._generation,
+        )
+
+    def _new(self, subject: ApprovalSubject, approver: Approver, route: ExposedRoute, arguments: Params) -> Approval:
+        """Raises McpError where too many wait."""
+        limits = self._settings
+        of_caller = sum(other.subject.principal == subject.principal for other in self._waiting.values())
+        if len(self._waiting) >= limits.max_waiting or of_caller >= limits.max_waiting_per_principal:
+            sentence = "busy: too many calls wait for approval (access.approvals.max_waiting)"
+            raise McpError(INTERNAL_ERROR, sentence, reason=Reason.UNAVAILABLE)
+        now = self._clock()
+        id = secrets.token_urlsafe(12)
+        return Approval(id, subject, approver, route.shown.key, raw(arguments), now, now + limits.timeout)
+
+    async def _ask(self, approval: Approval, call: Call) -> Failed | None:
+        """Waits for the decision; None where the call may be sent, now and once. Raises McpError."""
+        if approval.approver == "caller":
+            _check_askable(call)
+        self._waiting[approval.id] = approval
+        try:
+            with anyio.move_on_after(self._settings.timeout):
+                await (self._ask_caller if approval.approver == "caller" else self._ask_operator)(approval, call)
+            approval.move(ApprovalEvent.TIMED_OUT)
+        finally:
+            # Cancelled: its caller is gone, or did not answer a parked call in time.
+            approval.move(ApprovalEvent.GIVEN_UP)
+            del self._waiting[approval.id]
+            if approval.state is ApprovalState.APPROVED:
+                approval.move(ApprovalEvent.SPENT if self._holds(approval, call) else ApprovalEvent.OUTDATED)
+            self._metrics.approvals.labels(approval.approver, approval.outcome).inc()
+        if approval.state is ApprovalState.USED:
+            return None
+        reason, sentence = _NO[approval.outcome]
+        return Failed(ErrorObject(INVALID_REQUEST, sentence), Party.CLIENT, reason)
+
+    async def _ask_caller(self, approval: Approval, call: Call) -> None:
+        call.notes.asked = True
+        try:
+            answer = await call.client.ask(approval.question)
+        except McpError:
+            approval.move(ApprovalEvent.GIVEN_UP)
+        else:
+            approval.move(event_of(answer))
+
+    async def _ask_operator(self, approval: Approval, call: Call) -> None:
+        log.info("a call waits for an operator", approval=approval.id, upstream=approval.subject.upstream)
+        async with anyio.create_task_group() as tasks:
+            if self._webhook is not None:
+                tasks.start_soon(self._tell, self._webhook, approval)
+            await approval.decided.wait()
+            tasks.cancel_scope.cancel()
+
+    async def _tell(self, webhook: Webhook, approval: Approval) -> None:
+        """Tells the webhook, whose answer may decide; without one, an operator does so on the status page."""
+        try:
+            answer = await webhook(payload(approval))
+        except WebhookFailed as failed:
+            log.warning("the webhook for approvals failed", why=str(failed))
+            return
+        decision = parse_text(answer.get("decision", b""))
+        events = {"allow": ApprovalEvent.APPROVED, "deny": ApprovalEvent.DENIED}
+        if decision in events:
+            approval.move(events[decision])
+
+    def _holds(self, approval: Approval, call: Call) -> bool:
+        """Whether the call would still be the one that was approved, after all that happened meanwhile."""
+        route = self._route(call)
+        if route is None:
+            return False
+        return self._subject(route, call, object_or_empty(approval.arguments)) == approval.subject
+
+    def _keep_round(self, subject: ApprovalSubject) -> str:
+        now = self._clock()
+        self._rounds = {id: kept for id, kept in self._rounds.items() if kept[1] > now}
+        while len(self._rounds) >= self._settings.max_waiting:
+            del self._rounds[next(iter(self._rounds))]
+        id = secrets.token_urlsafe(12)
+        self._rounds[id] = subject, now + self._settings.timeout
+        return id
+
+    def _continues(self, call: Call, subject: ApprovalSubject) -> bool:
+        """Whether a call brings the input that an approved call asked for: each may do so once."""
+        kept = self._rounds.pop(call.notes.approval, None) if call.notes.approval is not None else None
+        return kept is not None and kept[0] == subject and kept[1] > self._clock()
+
+
+def _check_askable(call: Call) -> None:
+    """Raises McpError where the caller's client cannot show a form."""
+    missing = missing_capabilities(call.caller.capabilities, "elicitation/create", {})
+    if not missing:
+        return
+    sentence = f"this call needs its caller's approval, and the client cannot ask: it did not declare {named(missing)}"
+    stateless = call.caller.version in STATELESS_VERSIONS
+    code = MISSING_CLIENT_CAPABILITY if stateless else INVALID_REQUEST
+    raise McpError(code, sentence, {"requiredCapabilities": missing}, reason=Reason.APPROVAL_WITHDRAWN)
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()

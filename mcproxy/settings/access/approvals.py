@@ -1,0 +1,25 @@
+"""Settings of approvals (`access.approvals`): how long calls wait for a person, how many may, and how operators learn.
+
+Which calls need approval is said by the policy: `approve` of an allow rule.
+"""
+
+from __future__ import annotations
+
+from mcproxy.settings.access.webhook import WebhookSettings
+from mcproxy.settings.section import Positive, Seconds, Section
+
+
+class ApprovalSettings(Section):
+    """Calls that wait for a person (`access.approvals`); `approve` in an allow rule says which."""
+
+    timeout: Seconds = 300
+    """Time that a person has to answer; then the call is refused. To be less than `proxy.bridge.park_ttl`."""
+    max_waiting: Positive = 1000
+    """Calls that wait at once; one more is refused."""
+    max_waiting_per_principal: Positive = 20
+    """Such calls of one caller; all anonymous callers count as one."""
+    webhook: WebhookSettings | None = None
+    """Told of each call that waits for an operator: {url: https://ops.example/approve, secret: ...}.
+
+    It may decide by its answer, {"decision": "allow"} or {"decision": "deny"}; else operators do, on the status page.
+    """

@@ -1,0 +1,397 @@
+"""The twin of `mcproxy.gateway.approval.approving`, through all of the gateway and in both eras."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+import pytest
+from msgspec import Raw
+
+from mcproxy.call.calls import Complete, Failed, InputRequired, Outcome
+from mcproxy.call.clients import InputRequest
+from mcproxy.call.errors import McpError, Reason
+from mcproxy.call.identity import ANONYMOUS, Caller, Principal
+from mcproxy.protocol.eras import LATEST, LATEST_HANDSHAKE, Era
+from mcproxy.protocol.jsonrpc import INVALID_REQUEST, MISSING_CLIENT_CAPABILITY, first_level, raw
+from mcproxy.protocol.methods import Kind
+from mcproxy.settings.access.approvals import ApprovalSettings
+from tests.fakes.upstream import FakeClient, FakeUpstream, House, complete, decoded, error, house, quiet, tool
+
+pytestmark = pytest.mark.anyio
+
+YES = {"action": "accept", "content": {"approve": True}}
+NO = {"action": "decline"}
+FORMS = {"elicitation": raw({})}
+ALICE, OLGA = Principal("alice"), Principal("olga")
+
+
+def policy(*rules: dict[str, object], **roles: object) -> dict[str, object]:
+    return {"policy": {"roles": {"everyone": {"allow": [*rules, {"tools": ["*"]}]}, **roles}}}
+
+
+CALLERS: dict[str, object] = {"tools": ["rm"], "approve": "caller"}
+OPERATORS: dict[str, object] = {"tools": ["rm"], "approve": "operator"}
+BY_CALLER, BY_OPERATOR = policy(CALLERS), policy(OPERATORS)
+
+
+@asynccontextmanager
+async def gateway(access: object = BY_CALLER, up: FakeUpstream | None = None) -> AsyncIterator[House]:
+    up = up or FakeUpstream("up", tools={})
+    up.lists[Kind.TOOLS] = [tool("rm"), tool("ls")]
+    up.answers.setdefault("tools/call", lambda call: complete(content=[]))
+    async with house(up, access=access, sleep=anyio.sleep) as h:
+        await h.ready()
+        await quiet()
+        yield h
+
+
+async def rm(h: House, *, version: str = LATEST, name: str = "up__rm", **params: Any) -> Outcome:
+    params = {"arguments": {"path": "/a"}, "capabilities": FORMS, "principal": ALICE, **params}
+    return await h.call("tools/call", version=version, name=name, **params)
+
+
+async def paused(h: House, **params: Any) -> InputRequired:
+    outcome = await rm(h, **params)
+    assert isinstance(outcome, InputRequired), outcome
+    return outcome
+
+
+def retry(required: InputRequired, answer: object = YES) -> dict[str, Any]:
+    return {"requestState": required.state, "inputResponses": dict.fromkeys(required.requests, answer)}
+
+
+def counted(h: House, approver: str, outcome: str) -> float:
+    labels = {"approver": approver, "outcome": outcome}
+    return h.metrics.registry.get_sample_value("mcproxy_approvals_total", labels) or 0
+
+
+def ran(h: House) -> int:
+    return h["up"].count("tools/call")
+
+
+def failed_for(outcome: Outcome) -> Reason:
+    assert isinstance(outcome, Failed), outcome
+    return outcome.reason
+
+
+# A caller of either era
+
+
+async def test_a_stateless_caller_is_asked_by_a_result_and_its_retry_runs_the_call_once() -> None:
+    async with gateway() as h:
+        asked = await paused(h)
+        ((_, request),) = asked.requests.items()
+        assert request.method == "elicitation/create"
+        assert 'The tool up__rm of the server up would be called with: {"path":"/a"}' in bytes(
+            request.params["message"]
+        ).decode().replace("\\", "")
+        assert ran(h) == 0
+        assert decoded(await rm(h, **retry(asked))) == {"content": []}
+        assert ran(h) == 1
+        assert counted(h, "caller", "used") == 1
+
+
+async def test_a_handshake_caller_is_asked_while_its_call_lasts() -> None:
+    async with gateway() as h:
+        client = FakeClient(answer=YES)
+        assert decoded(await rm(h, version=LATEST_HANDSHAKE, client=client)) == {"content": []}
+        assert [request.method for request in client.asked] == ["elicitation/create"]
+        assert ran(h) == 1
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason", "outcome"),
+    [
+        (NO, Reason.APPROVAL_DENIED, "denied"),
+        ({"action": "accept", "content": {"approve": False}}, Reason.APPROVAL_DENIED, "denied"),
+        ({"action": "cancel"}, Reason.APPROVAL_WITHDRAWN, "withdrawn"),
+    ],
+)
+async def test_what_is_denied_and_what_is_dismissed_are_told_apart_and_nothing_runs(
+    answer: object, reason: Reason, outcome: str
+) -> None:
+    async with gateway() as h:
+        results = [
+            await rm(h, **retry(await paused(h), answer)),
+            await rm(h, version=LATEST_HANDSHAKE, client=FakeClient(answer=answer)),
+        ]
+        assert [failed_for(result) for result in results] == [reason, reason]
+        assert ran(h) == 0
+        assert counted(h, "caller", outcome) == 2
+
+
+@pytest.mark.parametrize(
+    ("version", "code"), [(LATEST, MISSING_CLIENT_CAPABILITY), (LATEST_HANDSHAKE, INVALID_REQUEST)]
+)
+async def test_a_client_that_cannot_show_a_form_is_refused_with_the_reason(version: str, code: int) -> None:
+    async with gateway() as h:
+        refusal = error(await rm(h, version=version, capabilities={}))
+        assert refusal.code == code
+        assert refusal.message == (
+            "this call needs its caller's approval, and the client cannot ask: it did not declare elicitation"
+        )
+        assert ran(h) == 0
+
+
+async def test_other_tools_and_rules_without_approval_are_called_as_ever() -> None:
+    async with gateway() as h:
+        assert decoded(await rm(h, name="up__ls", capabilities={})) == {"content": []}
+        assert counted(h, "caller", "used") == 0
+
+
+# Never twice
+
+
+async def test_an_answer_that_is_replayed_runs_nothing() -> None:
+    async with gateway() as h:
+        asked = await paused(h)
+        await rm(h, **retry(asked))
+        assert "was used before" in error(await rm(h, **retry(asked))).message
+        assert ran(h) == 1
+
+
+async def test_of_answers_that_race_one_runs_the_call() -> None:
+    async with gateway() as h:
+        asked = await paused(h)
+        outcomes: list[Outcome] = []
+
+        async def answer() -> None:
+            outcomes.append(await rm(h, **retry(asked)))
+
+        async with anyio.create_task_group() as tasks:
+            for _ in range(5):
+                tasks.start_soon(answer)
+        assert sorted(type(outcome).__name__ for outcome in outcomes) == ["Complete", *["Failed"] * 4]
+        assert ran(h) == 1
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"arguments": {"path": "/b"}},
+        {"name": "up__ls"},
+        {"principal": Principal("mallory")},
+        {"arguments": {"path": "/a", "force": True}},
+    ],
+    ids=["another value", "another tool", "another caller", "one more argument"],
+)
+async def test_an_approval_is_for_the_very_call_that_was_asked_about(changed: dict[str, Any]) -> None:
+    async with gateway() as h:
+        asked = await paused(h)
+        assert "was given for another request" in error(await rm(h, **retry(asked), **changed)).message
+        assert ran(h) == 0
+
+
+async def test_an_approval_that_comes_after_the_policy_changed_is_void() -> None:
+    async with gateway() as h:
+        asked = await paused(h)
+        approvals = ApprovalSettings(timeout=299)
+        access = h.settings.access.model_copy(update={"approvals": approvals})
+        h.gateway.reconfigure(h.settings.model_copy(update={"access": access}), dict(h.upstreams))
+        assert failed_for(await rm(h, **retry(asked))) is Reason.APPROVAL_WITHDRAWN
+        assert ran(h) == 0
+
+
+async def test_an_approval_of_a_tool_that_became_another_meanwhile_is_void() -> None:
+    async with gateway() as h:
+        asked = await paused(h)
+        h["up"].list_changed(Kind.TOOLS, [tool("rm", description="Something else."), tool("ls")])
+        await quiet()
+        assert failed_for(await rm(h, **retry(asked))) is Reason.APPROVAL_WITHDRAWN
+        assert ran(h) == 0
+
+
+class SilentClient(FakeClient):
+    """Never answers."""
+
+    async def ask(self, request: InputRequest) -> Raw:
+        await anyio.sleep_forever()
+        raise AssertionError
+
+
+async def test_an_approval_that_nobody_gives_in_time_expires_and_a_late_answer_runs_nothing() -> None:
+    access = {**BY_CALLER, "approvals": {"timeout": 0.05}}
+    async with gateway(access) as h:
+        outcome = await rm(h, version=LATEST_HANDSHAKE, client=SilentClient())
+        assert failed_for(outcome) is Reason.APPROVAL_EXPIRED
+        asked = await paused(h)
+        await anyio.sleep(0.2)
+        assert counted(h, "caller", "expired") == 2
+        assert failed_for(await rm(h, **retry(asked))) is Reason.APPROVAL_EXPIRED
+        assert ran(h) == 0
+
+
+class RefusingClient(FakeClient):
+    async def ask(self, request: InputRequest) -> Raw:
+        raise McpError(INVALID_REQUEST, "gone")
+
+
+async def test_a_client_that_is_gone_or_refuses_to_ask_withdraws_the_call() -> None:
+    async with gateway() as h:
+        outcome = await rm(h, version=LATEST_HANDSHAKE, client=RefusingClient())
+        assert failed_for(outcome) is Reason.APPROVAL_WITHDRAWN
+        with anyio.move_on_after(0.05):
+            await rm(h, version=LATEST_HANDSHAKE, client=SilentClient())
+        assert counted(h, "caller", "withdrawn") == 2
+        assert ran(h) == 0
+
+
+async def test_calls_that_wait_are_bounded_for_each_caller() -> None:
+    async with gateway({**BY_CALLER, "approvals": {"max_waiting_per_principal": 1}}) as h:
+        await paused(h)
+        assert "too many calls wait for approval" in error(await rm(h)).message
+        await paused(h, principal=OLGA)
+
+
+# An upstream that asks for input itself
+
+
+def asking_upstream() -> FakeUpstream:
+    """Of the stateless era: asks for a name, and answers once it has one."""
+    up = FakeUpstream("up", tools={})
+    up.identity = type(up.identity)(Era.STATELESS, LATEST, up.identity.capabilities)
+
+    def answer(call: Any) -> Outcome:
+        if "inputResponses" in call.params:
+            return complete(content=[], state=call.params.get("requestState"))
+        question = InputRequest("elicitation/create", first_level({"message": "Name?", "requestedSchema": {}}))
+        shown = {"resultType": "input_required", "inputRequests": {"name": {"method": question.method}}}
+        return InputRequired({"name": question}, None, first_level(shown))
+
+    up.answers["tools/call"] = answer
+    return up
+
+
+async def test_a_call_that_was_approved_goes_on_with_its_input_and_is_not_asked_about_again() -> None:
+    async with gateway(up=asking_upstream()) as h:
+        named = await rm(h, **retry(await paused(h)))
+        assert isinstance(named, InputRequired)
+        assert list(named.requests) == ["name"]
+        answer = retry(named, {"action": "accept", "content": {"name": "Ada"}})
+        assert isinstance(await rm(h, **answer), Complete)
+        assert ran(h) == 2
+        # The same input again is another call: it is asked about, and runs nothing by itself.
+        again = await rm(h, **answer)
+        assert isinstance(again, InputRequired)
+        assert list(again.requests) != ["name"]
+        assert ran(h) == 2
+
+
+async def test_a_handshake_caller_approves_once_however_often_the_upstream_asks() -> None:
+    async with gateway(up=asking_upstream()) as h:
+        client = FakeClient(answer=YES)
+        assert isinstance(await rm(h, version=LATEST_HANDSHAKE, client=client), Complete)
+        assert len(client.asked) == 2
+        assert ran(h) == 2
+
+
+# Operators
+
+
+@asynccontextmanager
+async def waiting_for_an_operator(h: House, **call: Any) -> AsyncIterator[list[Outcome]]:
+    outcomes: list[Outcome] = []
+
+    async def make() -> None:
+        outcomes.append(await rm(h, capabilities={}, **call))
+
+    with anyio.fail_after(5):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(make)
+            while not h.gateway.approvals.waiting():
+                await anyio.lowlevel.checkpoint()
+            yield outcomes
+
+
+@pytest.mark.parametrize("version", [LATEST, LATEST_HANDSHAKE])
+async def test_an_operator_approves_and_the_caller_is_asked_nothing(version: str) -> None:
+    async with gateway(BY_OPERATOR) as h:
+        client = FakeClient()
+        async with waiting_for_an_operator(h, version=version, client=client) as outcomes:
+            (waiting,) = h.gateway.approvals.waiting()
+            assert (waiting.principal, waiting.upstream, waiting.name) == ("alice", "up", "up__rm")
+            assert h.gateway.approvals.decide(waiting.id, OLGA, approve=True)
+            assert not h.gateway.approvals.decide(waiting.id, OLGA, approve=False)
+        assert isinstance(outcomes[0], Complete)
+        assert client.asked == []
+        assert counted(h, "operator", "used") == 1
+        assert not h.gateway.approvals.decide(waiting.id, OLGA, approve=True)
+
+
+async def test_an_operator_denies() -> None:
+    async with gateway(BY_OPERATOR) as h:
+        async with waiting_for_an_operator(h) as outcomes:
+            (waiting,) = h.gateway.approvals.waiting()
+            assert h.gateway.approvals.decide(waiting.id, OLGA, approve=False)
+        assert failed_for(outcomes[0]) is Reason.APPROVAL_DENIED
+        assert ran(h) == 0
+
+
+async def test_nobody_approves_a_call_of_their_own() -> None:
+    async with gateway(BY_OPERATOR) as h, waiting_for_an_operator(h) as outcomes:
+        (waiting,) = h.gateway.approvals.waiting()
+        assert not h.gateway.approvals.decide(waiting.id, ALICE, approve=True)
+        assert outcomes == []
+        assert h.gateway.approvals.decide(waiting.id, OLGA, approve=False)
+
+
+async def test_a_call_that_waits_for_its_caller_is_none_of_an_operators() -> None:
+    async with gateway() as h:
+        await paused(h)
+        assert h.gateway.approvals.waiting() == []
+
+
+# Rules
+
+
+@pytest.mark.parametrize(
+    ("access", "approver"),
+    [
+        (policy({"tools": ["rm"], "approve": "caller", "arguments": {"path": {"equals": "/a"}}}), "its caller"),
+        (policy({"tools": ["rm"], "approve": "caller", "arguments": {"path": {"equals": "/b"}}}), None),
+        (
+            policy({"tools": ["rm"], "approve": "operator"}, staff={"allow": [{"tools": ["rm"], "approve": "caller"}]}),
+            "its caller",
+        ),
+        (policy({"tools": ["rm"], "approve": "operator"}, staff={"allow": [{}]}), None),
+        (policy({"tools": ["rm"], "approve": "operator"}), "an operator"),
+        (
+            {
+                "policy": {
+                    "default": "allow",
+                    "roles": {"everyone": {"allow": [{"tools": ["rm"], "approve": "caller"}]}},
+                }
+            },
+            "its caller",
+        ),
+    ],
+    ids=["arguments match", "arguments differ", "least of roles", "a role without", "first of a role", "default allow"],
+)
+async def test_who_approves_is_the_first_rule_of_a_role_and_the_least_of_several(
+    access: dict[str, object], approver: str | None
+) -> None:
+    async with gateway(access) as h:
+        caller = Caller(Principal("alice", frozenset({"staff"})), LATEST)
+        found = h.gateway.explain(caller, Kind.TOOLS, "up__rm", {"path": raw("/a")})
+        assert found.allowed
+        why = found.steps[-1].why
+        assert (f"once {approver} approves each call" in why) if approver else ("approves" not in why)
+
+
+async def test_a_caller_that_is_denied_is_asked_nothing() -> None:
+    access = policy({"tools": ["rm"], "approve": "caller"}, staff={"deny": [{"tools": ["rm"]}]})
+    async with gateway(access) as h:
+        outcome = await rm(h, principal=Principal("alice", frozenset({"staff"})))
+        assert error(outcome).message == "Unknown tool: up__rm"
+
+
+async def test_anonymous_operators_and_callers_on_loopback_are_told_apart_by_their_channels() -> None:
+    async with gateway(BY_OPERATOR) as h:
+        async with waiting_for_an_operator(h, principal=ANONYMOUS) as outcomes:
+            (waiting,) = h.gateway.approvals.waiting()
+            assert h.gateway.approvals.decide(waiting.id, ANONYMOUS, approve=True)
+        assert isinstance(outcomes[0], Complete)
