@@ -13,6 +13,7 @@ from mcproxy.app import running
 from mcproxy.call.upstreams import Connected, LinkState, UpstreamEvent, UpstreamStatus
 from mcproxy.catalog.merging import View
 from mcproxy.catalog.naming import SEPARATOR
+from mcproxy.cli.access.lock import findings
 from mcproxy.cli.output import print_err, print_json, print_table
 from mcproxy.cli.runtime import ExitCode
 from mcproxy.protocol.methods import Kind
@@ -44,6 +45,8 @@ class UpstreamReport:
     """Entries that are hidden from callers, with the reason."""
     asks: bool = False
     """Whether it asked for input (sampling, elicitation, roots) on the connection that all callers share."""
+    findings: tuple[str, ...] = ()
+    """What a person should look at in its definitions, each with where and why."""
 
 
 def reports(
@@ -103,6 +106,7 @@ def remarks(report: UpstreamReport) -> list[str]:
             if report.asks
             else []
         ),
+        *(f"look at this: {finding}" for finding in report.findings),
         *(f"{report.name}: {name} is exposed as {exposed}" for name, exposed in report.renamed.items()),
         *(f"{report.name}: {name or 'an entry'} is hidden: {why}" for name, why in report.refused.items()),
     ]
@@ -123,6 +127,9 @@ async def connect(settings: Settings, *, as_json: bool, strict: bool) -> int:
         await app.settled()
         prefixes = {spec.name: spec.prefix for spec in settings.upstreams}
         found = reports(app.statuses(), app.catalogue(), latencies, prefixes)
+        scanned = findings(settings, app.gateway.offered())
+    told = {report.name: tuple(str(one) for one in scanned if one.upstream == report.name) for report in found}
+    found = [dataclasses.replace(report, findings=told[report.name]) for report in found]
     if as_json:
         print_json([dataclasses.asdict(report) for report in found])
     else:

@@ -6,6 +6,7 @@ Connects to every upstream and calls nothing. What was approved of an upstream t
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
@@ -13,12 +14,13 @@ from pathlib import Path
 import typer
 
 from mcproxy.access.pins import differences
+from mcproxy.access.scanning import DefinitionFinding, scan
 from mcproxy.app import running
 from mcproxy.cli.output import print_err, print_out
 from mcproxy.cli.runtime import ExitCode
 from mcproxy.configuration.lock import FILE_NAME, read, render
 from mcproxy.settings import Settings
-from mcproxy.settings.access.pins import Lock, PinSettings
+from mcproxy.settings.access.pins import Approved, Lock, PinSettings
 
 
 class LockMode(Enum):
@@ -34,6 +36,8 @@ class Offered:
 
     lock: Lock
     silent: tuple[str, ...]
+    findings: tuple[DefinitionFinding, ...] = ()
+    """What a person should look at before approving it."""
 
 
 async def lock(settings: Settings, folder: Path, mode: LockMode) -> int:
@@ -47,6 +51,8 @@ async def lock(settings: Settings, folder: Path, mode: LockMode) -> int:
     changes = list(differences(before, found.lock))
     for change in changes:
         print_out(change)
+    for finding in found.findings:
+        print_err(f"look at this: {finding}")
     for name in found.silent:
         print_err(f"{name}: could not be asked; what was approved of it is kept")
     if mode is LockMode.WRITE:
@@ -70,7 +76,14 @@ async def offered(settings: Settings, before: Lock) -> Offered:
         for name, approved in now.items()
         if approved is not None
     }
-    return Offered({**kept, **known}, tuple(name for name, approved in now.items() if approved is None))
+    silent = tuple(name for name, approved in now.items() if approved is None)
+    return Offered({**kept, **known}, silent, tuple(findings(settings, now)))
+
+
+def findings(settings: Settings, offered: Mapping[str, Approved | None]) -> list[DefinitionFinding]:
+    """What a scan of all definitions finds, where upstreams answered."""
+    known = {name: approved for name, approved in offered.items() if approved is not None}
+    return scan(known, {spec.name: spec.prefix for spec in settings.upstreams})
 
 
 def _write(path: Path, text: str) -> None:

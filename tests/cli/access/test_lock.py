@@ -15,6 +15,7 @@ from mcproxy.call.calls import Call, Failed, Outcome
 from mcproxy.call.clients import ListChanged
 from mcproxy.call.identity import ANONYMOUS, Caller
 from mcproxy.cli.access.lock import LockMode, lock
+from mcproxy.cli.reports import connect
 from mcproxy.cli.runtime import ExitCode
 from mcproxy.configuration.loading import load
 from mcproxy.configuration.lock import read
@@ -62,6 +63,20 @@ async def call(app: App, method: str, **params: object) -> Outcome:
         return await app.handler(
             Call(row_of(method), {key: raw(value) for key, value in params.items()}, caller, FakeClient())
         )
+
+
+async def test_what_a_person_should_look_at_is_printed_with_where_and_why(
+    config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (config.parent / "kind").write_text(json.dumps(EVIL))
+    assert await done(config, LockMode.WRITE)
+    assert "look at this: up: tool 'push': description: names files that hold secrets" in capsys.readouterr().err
+    await connect(load(config, {}), as_json=True, strict=True)
+    out = capsys.readouterr().out
+    (report,) = json.loads(out[out.rindex("\n[") :])
+    assert report["findings"][0].startswith("up: tool 'push': description: names files that hold secrets")
+    await connect(load(config, {}), as_json=False, strict=True)
+    assert "look at this: up: tool 'push'" in capsys.readouterr().err
 
 
 async def test_r45_a_real_server_that_changes_a_tool_loses_it_until_it_is_as_it_was(config: Path) -> None:
