@@ -23,7 +23,7 @@ from msgspec import Raw
 from mcproxy.access.grant_records import GrantRecord
 from mcproxy.access.operator_records import OperatorRecord
 from mcproxy.access.refusals import RefusedCredentials
-from mcproxy.call.calls import Call, CallSubject, Decision, Failed, Outcome
+from mcproxy.call.calls import Call, CallSubject, Decision, Failed, HookVerdict, Outcome
 from mcproxy.call.identity import Caller
 from mcproxy.protocol.envelope import META
 from mcproxy.protocol.jsonrpc import InvalidMessage, RequestId, parse_object, parse_text, size_of
@@ -109,6 +109,8 @@ class Record(msgspec.Struct, frozen=True):
     arguments: Raw | None = None
     via: str | None = None
     """The tool of the gateway's own that the call was made through."""
+    verdicts: tuple[HookVerdict, ...] = ()
+    """What hooks said of it."""
 
 
 AuditRecord = Record | RefusedCredentials | GrantRecord | OperatorRecord
@@ -143,6 +145,7 @@ def recorded(
         upstream_seconds=notes.upstream_seconds,
         size_in=sum(map(len, params.values())),
         size_out=size,
+        verdicts=notes.verdicts,
         arguments_hash=None if given is None else digests.arguments(given),
         # Without the copy a short text would keep the whole message that it came in.
         via=notes.via,
@@ -192,6 +195,7 @@ class _Own(msgspec.Struct, omit_defaults=True, kw_only=True):
     via: str | None = None
     arguments_hash: str | None = None
     arguments: object = None
+    hooks: list[str] | None = None
 
 
 class _Who(msgspec.Struct, omit_defaults=True, kw_only=True):
@@ -284,6 +288,7 @@ class Lines:
             via=record.via,
             arguments_hash=record.arguments_hash,
             arguments=None if record.arguments is None else _shown(record.arguments, self._clean, self._hides),
+            hooks=[self._clean(_said_by_hook(verdict)) for verdict in record.verdicts] or None,
         )
         principal, client = caller.principal, b"" if caller.info is None else bytes(caller.info)
         # What is remembered is limited in bytes as well: no text of a peer is longer than what is looked at.
@@ -348,6 +353,11 @@ class Lines:
                 rule=None if decision is None or decision.rule is None else str(decision.rule),
             )
         )
+
+
+def _said_by_hook(verdict: HookVerdict) -> str:
+    reason = f": {verdict.reason}" if verdict.reason else ""
+    return f"{verdict.phase}, {verdict.mode}: {verdict.decision}{reason}"
 
 
 def _members(part: _Own | _Who | _What | _Refused | _OfGrant | _OfOperator) -> bytes:

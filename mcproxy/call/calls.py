@@ -61,6 +61,16 @@ class CallSubject(msgspec.Struct, frozen=True):
     """Makes a caller's arguments those that the upstream gets, where they are others. Raises McpError."""
 
 
+class HookVerdict(msgspec.Struct, frozen=True):
+    """What a hook said of a call (`access.hooks`)."""
+
+    phase: str
+    mode: str
+    decision: str
+    """`allow`, `deny`, `change`, or `failed`."""
+    reason: str = ""
+
+
 class Notes(msgspec.Struct, eq=False):
     """What is found out about a call on its way, for those who count it and write it down."""
 
@@ -80,6 +90,8 @@ class Notes(msgspec.Struct, eq=False):
     """The tool of the gateway's own that it was made through (`gateway.search.indirect_calls`)."""
     approval: str | None = None
     """As in `InputRequired`, of the round before."""
+    verdicts: tuple[HookVerdict, ...] = ()
+    """What hooks said of it, in order."""
 
 
 class Call(msgspec.Struct, frozen=True):

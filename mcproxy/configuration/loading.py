@@ -127,6 +127,7 @@ def credentials(settings: Settings) -> set[str]:
     """Values that are secret from any source: credentials for upstreams, and the gateway's own key."""
     values = set(settings.proxy.secret)
     values.update(part for part in url_credentials(settings.cluster.redis or "") if len(part) >= MIN_URL_SECRET)
+    values.update(hook.secret for hook in settings.access.hooks)
     if settings.access.approvals.webhook is not None:
         values.add(settings.access.approvals.webhook.secret)
     for upstream in settings.upstreams:

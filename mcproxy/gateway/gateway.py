@@ -28,6 +28,7 @@ from mcproxy.gateway.cache.read_cache import ReadCache, annotated_in
 from mcproxy.gateway.component import Component, Reconfiguration
 from mcproxy.gateway.exchange import UpstreamExchange
 from mcproxy.gateway.explaining import Explanation, explain
+from mcproxy.gateway.hooks import CallHooks
 from mcproxy.gateway.input.bridge import InputBridge
 from mcproxy.gateway.input.logins import LoginPages
 from mcproxy.gateway.listings.approvals import Approvals, VettedUpstream
@@ -139,6 +140,7 @@ class Gateway:
             pages=login_pages,
         )
         self.approvals = CallApprovals(settings, catalogue, metrics, webhook_of)
+        self._hooks = CallHooks(settings, self.subject_of, metrics)
         self._result_limits = ResultLimits(settings, catalogue, task_ids, sealer, metrics, now)
         self._approvals = Approvals(catalogue, upstreams, metrics)
         self._components: Final[tuple[Component, ...]] = (
@@ -152,6 +154,7 @@ class Gateway:
             self._bridge,
             self.approvals,
             self._result_limits,
+            self._hooks,
             self._approvals,
             self._search,
             self._own_links,  # last: nothing is asked over a session's links any more when they end
@@ -320,8 +323,10 @@ class Gateway:
             limited=limited(self._limits, self.subject_of, self._bridge.resumes, self._metrics),
             bridged=self._bridge.bridged,
             checked=indirect.checked,
+            hooked_before=self._hooks.before,
             approved=self.approvals.approved,
             limited_results=self._result_limits.limited_results,
+            hooked_after=self._hooks.after,
         )
 
     def _answers(self, settings: Settings) -> dict[str, Handler]:

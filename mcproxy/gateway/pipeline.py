@@ -56,12 +56,14 @@ def build(
     limited: Stage,
     bridged: Stage,
     checked: Stage,
+    hooked_before: Stage,
     approved: Stage,
     limited_results: Stage,
+    hooked_after: Stage,
 ) -> Handler:
     """The whole pipeline, outermost stage first."""
     around = [unwrapped, traced, attributed, counted(metrics, label), audited, contained]
-    stages = [*around, limited, bridged, checked, approved, limited_results]
+    stages = [*around, limited, bridged, checked, hooked_before, approved, limited_results, hooked_after]
     return stack(stages, route)
 
 

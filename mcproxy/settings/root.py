@@ -7,6 +7,7 @@ from pydantic import Field
 from mcproxy.settings.access.approvals import ApprovalSettings
 from mcproxy.settings.access.audit import AuditSettings
 from mcproxy.settings.access.authentication import Authentication
+from mcproxy.settings.access.hooks import HookSettings
 from mcproxy.settings.access.limits import RateLimits
 from mcproxy.settings.access.pins import PinSettings
 from mcproxy.settings.access.policy import PolicySettings
@@ -28,6 +29,10 @@ class Access(Section):
     """
     policy: PolicySettings = PolicySettings()
     """Who may use what. What a caller is denied does not exist for it."""
+    hooks: tuple[HookSettings, ...] = ()
+    """Services that are asked about calls or results, each with the rules of a webhook: {on: [tools/call], tools:
+    ['rm_*'], url: https://ops.example/check, secret: ..., phase: before, mode: enforce, timeout: 2s, fail: closed}.
+    """
     approvals: ApprovalSettings = ApprovalSettings()
     """Calls that wait for a person: how long, how many, and how operators learn of them. The policy says which."""
     limits: RateLimits = RateLimits()

@@ -297,6 +297,12 @@ class Metrics:
             ("approver", "outcome"),
             registry=r,
         )
+        self.hooks = Counter(
+            "mcproxy_hooks",
+            "Questions to hooks, by phase and mode, and what they decided, or that they failed.",
+            ("phase", "mode", "decision"),
+            registry=r,
+        )
         self.approvals_waiting = Gauge("mcproxy_approvals_waiting", "Calls that wait for approval.", registry=r)
         self.large_results = Counter(
             "mcproxy_large_results",

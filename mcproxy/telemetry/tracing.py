@@ -85,6 +85,9 @@ class Tracing:
                         return outcome
                     finally:
                         _name(span, call, *label(call))
+                        if call.notes.verdicts:
+                            said = [f"{one.phase} {one.mode} {one.decision}" for one in call.notes.verdicts]
+                            span.set_attribute("mcproxy.hooks", said)
                         _conclude(span, outcome)
 
             return serving

@@ -1,0 +1,211 @@
+"""Hooks: services of the operator's that are asked about calls before they are sent, or about their results.
+
+Two stages of the pipeline, each absent where no hook has its phase. A call that a hook changed goes through policy,
+overrides and approval like any other. Asks only about calls that the policy allows; keeps nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Final
+
+import anyio
+import structlog
+from msgspec import Raw
+from msgspec.structs import replace
+
+from mcproxy.access.webhooks import SignedWebhook, WebhookFailed
+from mcproxy.call.calls import Call, CallSubject, Complete, Failed, Handler, HookVerdict, Outcome
+from mcproxy.call.errors import McpError, Party, Reason
+from mcproxy.gateway.component import Component, Reconfiguration
+from mcproxy.gateway.resolving.call_subjects import CallSubjects
+from mcproxy.protocol.jsonrpc import (
+    INTERNAL_ERROR,
+    INVALID_REQUEST,
+    ErrorObject,
+    InvalidMessage,
+    Params,
+    first_level,
+    is_object,
+    object_or_empty,
+    parse_object,
+    parse_text,
+    raw,
+)
+from mcproxy.protocol.methods import Kind
+from mcproxy.settings import Settings
+from mcproxy.settings.access.hooks import HookSettings
+from mcproxy.telemetry.metrics import Metrics
+
+log = structlog.get_logger()
+
+MAX_REASON: Final = 500
+"""Characters of a service's reason that are told."""
+
+_ARGUMENTS: Final = "arguments"
+_KINDS: Final = {"tools/call": Kind.TOOLS, "prompts/get": Kind.PROMPTS, "resources/read": Kind.RESOURCES}
+_MEMBERS: Final = frozenset({"content", "structuredContent", "isError", "messages", "contents", "description"})
+"""The members of a result that a hook may replace; it sees the others as they are."""
+
+
+@dataclass(frozen=True)
+class _Hook:
+    settings: HookSettings
+    webhook: SignedWebhook
+
+    def concerns(self, method: str, subject: CallSubject) -> bool:
+        settings = self.settings
+        return (
+            method in settings.on
+            and any(fnmatchcase(subject.upstream, glob) for glob in settings.upstreams)
+            and any(fnmatchcase(subject.own, glob) for glob in settings.globs(_KINDS[method]))
+        )
+
+
+class CallHooks(Component):
+    """`before` and `after` are its stages. `subject_of` finds what a call is about, as far as its caller may use it."""
+
+    goes_by = frozenset({"access"})
+
+    def __init__(self, settings: Settings, subject_of: CallSubjects, metrics: Metrics) -> None:
+        self._subject_of = subject_of
+        self._metrics = metrics
+        self._hooks: tuple[_Hook, ...] = ()
+        self._take(settings)
+
+    def reconfigure(self, change: Reconfiguration) -> None:
+        self._take(change.settings)
+
+    def _take(self, settings: Settings) -> None:
+        """A hook whose settings are the same keeps its connections."""
+        known = {hook.settings: hook for hook in self._hooks}
+        wanted = settings.access.hooks
+        self._hooks = tuple(known.get(each) or _Hook(each, SignedWebhook(each)) for each in wanted)
+
+    async def run(self) -> None:
+        try:
+            await anyio.sleep_forever()
+        finally:
+            with anyio.CancelScope(shield=True):
+                for hook in self._hooks:
+                    await hook.webhook.aclose()
+
+    def before(self, handler: Handler) -> Handler:
+        hooks = self._of("before")
+
+        async def asking_before(call: Call) -> Outcome:
+            for hook, subject in self._concerned(hooks, call):
+                verdict, body = await self._ask(hook, call, _told(hook, call, subject))
+                if verdict == "deny":
+                    return _denied(call)
+                if verdict == "change":
+                    call = call.with_params({**call.params, _ARGUMENTS: body[_ARGUMENTS]})
+            return await handler(call)
+
+        return asking_before if hooks else handler
+
+    def after(self, handler: Handler) -> Handler:
+        hooks = self._of("after")
+
+        async def asking_after(call: Call) -> Outcome:
+            outcome = await handler(call)
+            if not isinstance(outcome, Complete):
+                return outcome
+            for hook, subject in self._concerned(hooks, call):
+                payload = {**_told(hook, call, subject), "result": raw(outcome.result)}
+                verdict, body = await self._ask(hook, call, payload)
+                if verdict == "deny":
+                    return _denied(call)
+                if verdict == "change":
+                    result = parse_object(body["result"])
+                    kept = {key: value for key, value in outcome.result.items() if key not in _MEMBERS}
+                    changed = {key: value for key, value in result.items() if key in _MEMBERS}
+                    is_error = bytes(changed.get("isError", b"")) == b"true"
+                    outcome = replace(outcome, result={**kept, **changed}, is_error=is_error, findings=None)
+            return outcome
+
+        return asking_after if hooks else handler
+
+    def _of(self, phase: str) -> tuple[_Hook, ...]:
+        return tuple(hook for hook in self._hooks if hook.settings.phase == phase)
+
+    def _concerned(self, hooks: Iterable[_Hook], call: Call) -> list[tuple[_Hook, CallSubject]]:
+        """The hooks that have to be asked about a call; none where the policy denies it, or it is about nothing."""
+        if call.row.name not in _KINDS:
+            return []
+        subject = self._subject_of(call)
+        if not subject.upstream or subject.kind is None:
+            return []
+        found = [(hook, subject) for hook in hooks if hook.concerns(call.row.name, subject)]
+        if not found or subject.judge is None or subject.decision is not None:
+            return found
+        try:
+            arguments = object_or_empty(call.params.get(_ARGUMENTS, b"{}"))
+            final = arguments if subject.final is None else subject.final(arguments, call.caller.principal)
+        except McpError:
+            return []
+        return found if subject.judge(final).allowed else []
+
+    async def _ask(self, hook: _Hook, call: Call, payload: Params) -> tuple[str, Params]:
+        """The decision that counts, and what it comes with. Raises McpError where the service failed, and `fail` says
+        that calls are refused then."""
+        settings, reason, body = hook.settings, "", {}
+        try:
+            answer = await hook.webhook(payload)
+            decision = parse_text(answer.get("decision", b'"allow"')) or ""
+            reason = (parse_text(answer.get("reason", b'""')) or "")[:MAX_REASON]
+            body = _body(decision, answer, settings)
+        except WebhookFailed as failed:
+            decision = "failed"
+            log.warning("a hook failed", url=settings.url, why=str(failed), fail=settings.fail)
+        self._metrics.hooks.labels(settings.phase, settings.mode, decision).inc()
+        call.notes.verdicts = (*call.notes.verdicts, HookVerdict(settings.phase, settings.mode, decision, reason))
+        if settings.mode == "audit":
+            return "allow", {}
+        if decision == "failed" and settings.fail == "closed":
+            sentence = "a check that every such call needs could not be made; try again later"
+            raise McpError(INTERNAL_ERROR, sentence, reason=Reason.UNAVAILABLE)
+        return ("allow", {}) if decision == "failed" else (decision, body)
+
+
+def _told(hook: _Hook, call: Call, subject: CallSubject) -> Params:
+    """What a service is told of a call."""
+    principal = call.caller.principal
+    told = first_level(
+        {
+            "type": hook.settings.phase,
+            "method": call.row.name,
+            "upstream": subject.upstream,
+            "subject": subject.own,
+            "principal": principal.name,
+            "roles": sorted(principal.roles),
+            "endpoint": call.caller.endpoint,
+        }
+    )
+    return {**told, _ARGUMENTS: call.params[_ARGUMENTS]} if _ARGUMENTS in call.params else told
+
+
+def _body(decision: str, answer: Params, settings: HookSettings) -> Params:
+    """What a decision comes with. Raises WebhookFailed where it is none of the three, or lacks what it needs."""
+    if decision not in {"allow", "deny", "change"}:
+        raise WebhookFailed("its decision is not allow, deny or change")
+    if decision != "change":
+        return {}
+    member = _ARGUMENTS if settings.phase == "before" else "result"
+    try:
+        body = parse_object(answer.get("body", Raw(b"null")))
+    except InvalidMessage as error:
+        raise WebhookFailed("its decision is change, and it has no body") from error
+    if member not in body or not is_object(body[member]):
+        raise WebhookFailed(f"its decision is change, and its body has no object {member!r}")
+    if settings.phase == "before" and "resources/read" in settings.on:
+        raise WebhookFailed("its decision is change, and a read has no arguments")
+    return body
+
+
+def _denied(call: Call) -> Failed:
+    said = call.notes.verdicts[-1].reason
+    sentence = f"this call was denied by a check of the gateway{f': {said}' if said else ''}"
+    return Failed(ErrorObject(INVALID_REQUEST, sentence), Party.GATEWAY, Reason.DENIED)

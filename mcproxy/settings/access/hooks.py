@@ -1,0 +1,23 @@
+"""Settings of hooks (`access.hooks`): services of the operator's that see calls or their results, and may stop them."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from mcproxy.settings.access.policy import Selection
+from mcproxy.settings.access.webhook import WebhookSettings
+
+HookedMethod = Literal["tools/call", "prompts/get", "resources/read"]
+
+
+class HookSettings(Selection, WebhookSettings):
+    """A service that is asked about calls of what it selects, by the upstreams' own names."""
+
+    on: tuple[HookedMethod, ...] = ("tools/call",)
+    """The methods whose calls it is asked about."""
+    phase: Literal["before", "after"] = "before"
+    """`before`: it gets the call; `after`: it gets the result as well."""
+    mode: Literal["enforce", "audit"] = "enforce"
+    """`audit`: its answers are written down, and do nothing else."""
+    fail: Literal["closed", "open"] = "closed"
+    """What becomes of a call if the service fails: it is refused, or goes on."""

@@ -1,0 +1,200 @@
+"""The twin of `mcproxy.gateway.hooks`, through all of the gateway and in front of a real service on loopback."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from aiohttp import web
+
+from mcproxy.call.calls import Outcome
+from mcproxy.call.errors import Reason
+from mcproxy.call.identity import Principal
+from mcproxy.protocol.eras import LATEST, LATEST_HANDSHAKE
+from mcproxy.protocol.methods import Kind
+from tests.fakes.upstream import FakeUpstream, House, complete, decoded, error, house, quiet, tool
+
+pytestmark = pytest.mark.anyio
+
+SECRET = "sixteen characters or more"
+ALICE = Principal("alice")
+
+
+@dataclass
+class Service:
+    """Answers as the test says, and remembers what it was told."""
+
+    url: str = ""
+    answer: Callable[[Any], object] = lambda told: {"decision": "allow"}
+    told: list[Any] = field(default_factory=list)
+
+    async def handle(self, request: web.Request) -> web.Response:
+        self.told.append(await request.json())
+        return web.json_response(self.answer(self.told[-1]))
+
+
+@asynccontextmanager
+async def service() -> AsyncIterator[Service]:
+    it = Service()
+    app = web.Application()
+    app.router.add_post("/", it.handle)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    it.url = f"http://127.0.0.1:{runner.addresses[0][1]}/"
+    try:
+        with anyio.fail_after(20):
+            yield it
+    finally:
+        await runner.cleanup()
+
+
+@asynccontextmanager
+async def gateway(*hooks: dict[str, object], **access: object) -> AsyncIterator[House]:
+    up = FakeUpstream("up")
+    up.lists[Kind.TOOLS] = [tool("rm"), tool("ls")]
+    up.answers["tools/call"] = lambda call: complete(content=[{"type": "text", "text": "secret"}], _meta={"k": 1})
+    options = [{"secret": SECRET, "timeout": 5, **hook} for hook in hooks]
+    async with house(up, access={**access, "hooks": options}) as h:
+        await h.ready()
+        await quiet()
+        yield h
+
+
+async def rm(h: House, version: str = LATEST, name: str = "up__rm", **arguments: object) -> Outcome:
+    return await h.call(
+        "tools/call", version=version, name=name, principal=ALICE, arguments={"path": "/a", **arguments}
+    )
+
+
+def sent(h: House) -> list[Any]:
+    return [json.loads(bytes(call.params["arguments"])) for call in h["up"].calls if call.method == "tools/call"]
+
+
+@pytest.mark.parametrize("version", [LATEST, LATEST_HANDSHAKE])
+async def test_a_hook_is_told_of_the_calls_that_it_selects_and_of_no_other(version: str) -> None:
+    async with service() as it, gateway({"url": it.url, "tools": ["rm"]}) as h:
+        await rm(h, version)
+        await rm(h, version, name="up__ls")
+        await h.call("tools/list", version=version)
+        assert it.told == [
+            {
+                "type": "before", "method": "tools/call", "upstream": "up", "subject": "rm", "principal": "alice",
+                "roles": [], "endpoint": "", "arguments": {"path": "/a"},
+            }
+        ]  # fmt: skip
+        assert len(sent(h)) == 2
+
+
+async def test_a_call_that_a_hook_denies_is_not_sent_and_its_caller_is_told_the_reason() -> None:
+    async with service() as it, gateway({"url": it.url}) as h:
+        it.answer = lambda told: {"decision": "deny", "reason": "not today"}
+        refusal = error(await rm(h))
+        assert refusal.message == "this call was denied by a check of the gateway: not today"
+        assert sent(h) == []
+
+
+async def test_a_call_that_a_hook_changed_is_judged_by_the_policy_again() -> None:
+    rules = [{"tools": ["rm"], "arguments": {"path": {"matches": "/a.*"}}}]
+    policy = {"roles": {"everyone": {"allow": rules}}}
+    async with service() as it, gateway({"url": it.url}, policy=policy) as h:
+        it.answer = lambda told: {"decision": "change", "body": {"arguments": {"path": "/a/safe"}}}
+        await rm(h)
+        it.answer = lambda told: {"decision": "change", "body": {"arguments": {"path": "/etc"}}}
+        assert error(await rm(h)).message == "Unknown tool: up__rm"
+        assert sent(h) == [{"path": "/a/safe"}]
+
+
+async def test_a_call_that_the_policy_denies_is_told_to_no_hook() -> None:
+    rules = [{"tools": ["rm"], "arguments": {"path": {"equals": "/b"}}}]
+    async with service() as it, gateway({"url": it.url}, policy={"roles": {"everyone": {"allow": rules}}}) as h:
+        assert error(await rm(h)).message == "Unknown tool: up__rm"
+        assert error(await rm(h, name="up__ls")).message == "Unknown tool: up__ls"
+        assert error(await rm(h, name="up__none")).message == "Unknown tool: up__none"
+        assert it.told == []
+
+
+async def test_a_hook_after_a_call_sees_its_result_and_may_change_or_withhold_it() -> None:
+    async with service() as it, gateway({"url": it.url, "phase": "after"}) as h:
+        it.answer = lambda told: {"decision": "change", "body": {"result": {"content": [], "_meta": {}, "x": 1}}}
+        assert decoded(await rm(h)) == {"content": [], "_meta": {"k": 1}}
+        assert it.told[0]["result"]["content"] == [{"type": "text", "text": "secret"}]
+        it.answer = lambda told: {"decision": "deny"}
+        assert error(await rm(h)).message == "this call was denied by a check of the gateway"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"decision": "perhaps"},
+        {"decision": "change"},
+        {"decision": "change", "body": {}},
+        {"decision": "change", "body": {"arguments": []}},
+        [],
+    ],
+)
+async def test_an_answer_that_makes_no_sense_is_a_failure(answer: object) -> None:
+    async with service() as it, gateway({"url": it.url}) as h:
+        it.answer = lambda told: answer
+        assert "could not be made; try again later" in error(await rm(h)).message
+        assert sent(h) == []
+
+
+@pytest.mark.parametrize(("fail", "runs"), [("closed", 0), ("open", 1)])
+async def test_a_service_that_is_away_stops_calls_or_does_not_as_the_settings_say(fail: str, runs: int) -> None:
+    async with gateway({"url": "http://127.0.0.1:1/", "fail": fail}) as h:
+        outcome = await rm(h)
+        assert len(sent(h)) == runs
+        if not runs:
+            assert getattr(outcome, "reason", None) is Reason.UNAVAILABLE
+
+
+@pytest.mark.parametrize("decision", ["deny", "change", "perhaps"])
+async def test_in_audit_mode_an_answer_is_counted_and_does_nothing(decision: str) -> None:
+    async with service() as it, gateway({"url": it.url, "mode": "audit"}) as h:
+        it.answer = lambda told: {"decision": decision, "body": {"arguments": {"path": "/b"}}}
+        await rm(h)
+        assert sent(h) == [{"path": "/a"}]
+        labels = {"phase": "before", "mode": "audit", "decision": "failed" if decision == "perhaps" else decision}
+        assert h.metrics.registry.get_sample_value("mcproxy_hooks_total", labels) == 1
+
+
+async def test_prompts_and_reads_can_be_selected_too() -> None:
+    hook = {"on": ["prompts/get", "resources/read"], "prompts": ["ask"], "resources": ["file:///a*"]}
+    async with service() as it, gateway({"url": it.url, **hook}) as h:
+        up = h["up"]
+        up.answers["prompts/get"] = lambda call: complete(messages=[])
+        up.answers["resources/read"] = lambda call: complete(contents=[])
+        up.list_changed(Kind.PROMPTS, [{"name": "ask"}])
+        await quiet()
+        await h.call("prompts/get", name="up__ask")
+        await h.call("resources/read", uri="up+file:///a/b")
+        await h.call("resources/read", uri="up+file:///b")
+        await rm(h)
+        assert [(told["method"], told["subject"]) for told in it.told] == [
+            ("prompts/get", "ask"),
+            ("resources/read", "file:///a/b"),
+        ]
+
+
+async def test_what_hooks_said_is_in_the_audit(tmp_path: Path) -> None:
+    file = tmp_path / "audit.jsonl"
+    async with service() as it, gateway({"url": it.url}, audit={"file": str(file)}) as h:
+        it.answer = lambda told: {"decision": "deny", "reason": "not today"}
+        async with h.gateway.audit.running():
+            await rm(h)
+    record = json.loads(file.read_text().splitlines()[-1])
+    assert record["hooks"] == ["before, enforce: deny: not today"]
+
+
+async def test_without_a_hook_of_a_phase_there_is_no_stage() -> None:
+    async with gateway() as h:
+        handler = h.gateway._hooks
+        assert handler.before(h.gateway.handler) == h.gateway.handler
+        assert handler.after(h.gateway.handler) == h.gateway.handler
