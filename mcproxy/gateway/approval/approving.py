@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
 
 import anyio
@@ -79,7 +79,10 @@ def webhook_of(settings: ApprovalSettings) -> Webhook | None:
 
 
 class CallApprovals(Component):
-    """`approved` is its stage. `webhook` makes that of the settings, if there is one."""
+    """`approved` is its stage. `find_late` learns the list that a tool is in which is not known; it raises McpError.
+
+    `webhook` makes that of the settings, if there is one.
+    """
 
     goes_by = frozenset({"access"})
 
@@ -88,13 +91,15 @@ class CallApprovals(Component):
         settings: Settings,
         catalogue: Catalogue,
         metrics: Metrics,
-        webhook: Callable[[ApprovalSettings], Webhook | None],
+        find_late: Callable[[Call], Awaitable[object]],
+        webhook: Callable[[ApprovalSettings], Webhook | None] = webhook_of,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._settings = settings.access.approvals
         self._is_needed = settings.access.policy.approves
         self._catalogue = catalogue
         self._metrics = metrics
+        self._find_late = find_late
         self._make_webhook = webhook
         self._webhook = webhook(self._settings)
         self._clock = clock
@@ -118,6 +123,10 @@ class CallApprovals(Component):
             if call.row.subject is not Subject.TOOL:
                 return await handler(call)
             route = self._route(call)
+            if route is None:
+                # Not listed yet: its upstream is asked for its list, as the router would, which needs no approval.
+                await self._find_late(call)
+                route = self._route(call)
             if route is None or not route.may_need_approval:
                 return await handler(call)
             arguments = self._arguments(route, call)

@@ -143,6 +143,26 @@ async def test_other_tools_and_rules_without_approval_are_called_as_ever() -> No
         assert counted(h, "caller", "used") == 0
 
 
+@pytest.mark.parametrize("access", [BY_CALLER, BY_OPERATOR], ids=["caller", "operator"])
+async def test_a_tool_whose_list_is_not_known_yet_needs_approval_all_the_same(access: dict[str, object]) -> None:
+    up = FakeUpstream("up", tools={})
+    up.lists[Kind.TOOLS] = [tool("rm")]
+    up.answers["tools/call"] = lambda call: complete(content=[])
+    async with house(up, access=access, sleep=anyio.sleep) as h:
+        if access is BY_CALLER:
+            client = FakeClient(answer=NO)
+            outcome = await rm(h, version=LATEST_HANDSHAKE, client=client)
+            assert len(client.asked) == 1
+        else:
+            async with waiting_for_an_operator(h) as outcomes:
+                (waiting,) = h.gateway.approvals.waiting()
+                assert h.gateway.approvals.decide(waiting.id, OLGA, approve=False)
+            (outcome,) = outcomes
+        assert failed_for(outcome) is Reason.APPROVAL_DENIED
+        assert ran(h) == 0
+        assert error(await rm(h, name="up__none")).message == "Unknown tool: up__none"
+
+
 # Never twice
 
 
