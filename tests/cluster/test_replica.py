@@ -124,7 +124,8 @@ async def messages(stream: aiohttp.ClientResponse, many: int) -> list[Json]:
         while len(found) < many:
             line = await stream.content.readline()
             assert line, "the stream ended"
-            if line.startswith(b"data: {"):
+            # A list that has just become known at a replica is announced as well.
+            if line.startswith(b"data: {") and b"list_changed" not in line:
                 found.append(json.loads(line.removeprefix(b"data: ")))
     return found
 
