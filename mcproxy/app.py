@@ -344,8 +344,13 @@ async def _status_page(app: App, reloading: Reloading | None) -> AsyncIterator[s
         yield None
         return
     figures = CallStatistics(app.metrics)
-    known = frozenset if reloading is None else lambda: reloading.secrets
-    pages = Pages(app, figures, known, token=secrets.token_urlsafe())
+    pages = Pages(
+        app,
+        figures,
+        (lambda: frozenset()) if reloading is None else lambda: reloading.secrets,
+        (lambda: None) if reloading is None else lambda: reloading.refused,
+        token=secrets.token_urlsafe(),
+    )
     operators = Operators(app.context, app.identity, lambda: app.settings)
     page = StatusPage(pages, app.feed, operators, app.actions, app.site.operators_url)
     async with anyio.create_task_group() as tasks:

@@ -22,12 +22,17 @@ from mcproxy.call.identity import Principal
 from mcproxy.call.upstreams import SERVING, UpstreamStatus
 from mcproxy.catalog.merging import Shown, View
 from mcproxy.catalog.naming import RefusedEntry
+from mcproxy.configuration.problems import RefusedReload
 from mcproxy.protocol.methods import Kind
 from mcproxy.settings import Settings
+from mcproxy.telemetry.logs import masking, shortened
 from mcproxy.telemetry.metrics import Metrics
 
 MAX_FOUND = 500
 """Entries of the catalogue on one page; a search finds further ones."""
+
+MAX_PROBLEMS = 20
+"""Problems of a refused configuration in the banner."""
 
 NOUNS = {Kind.TOOLS: "tool", Kind.RESOURCES: "resource", Kind.TEMPLATES: "template", Kind.PROMPTS: "prompt"}
 
@@ -98,6 +103,16 @@ class ReplicaRow:
 
 
 @dataclass(frozen=True, slots=True)
+class ReloadBanner:
+    """What every page says of a reload that was refused: since when, and its problems, of which `further` are left
+    out."""
+
+    since: float
+    problems: Sequence[str]
+    further: int
+
+
+@dataclass(frozen=True, slots=True)
 class UpstreamCard:
     """One upstream in the fleet's table."""
 
@@ -159,6 +174,8 @@ class Pages:
     figures: CallStatistics
     secrets: Callable[[], Collection[str]]
     """Secrets of the configuration in force, masked on every page."""
+    refused_reload: Callable[[], RefusedReload | None]
+    """The reload that was refused; None where the latest was applied."""
     token: str
     _templates: Environment = field(init=False)
 
@@ -175,7 +192,7 @@ class Pages:
         self._templates.filters |= {"segment": _segment, "moment": _moment}
 
     def fleet(self) -> str:
-        cards = self._cards()
+        cards = sorted(self._cards(), key=lambda card: card.is_ready)
         ready, replicas = sum(card.is_ready for card in cards), self.gateway.replicas()
         return self._page("fleet", cards=cards, ready=ready, now=self._now(), replicas=replicas)
 
@@ -260,8 +277,20 @@ class Pages:
 
     def _page(self, template: str, **values: object) -> str:
         return self._templates.get_template(f"{template}.html").render(
-            page=template, name=self.gateway.settings.proxy.name, version=__version__, **values
+            page=template,
+            name=self.gateway.settings.proxy.name,
+            version=__version__,
+            banner=self._banner(),
+            **values,
         )
+
+    def _banner(self) -> ReloadBanner | None:
+        refused = self.refused_reload()
+        if refused is None:
+            return None
+        mask = masking(self.secrets())
+        shown = tuple(shortened(mask(str(problem))) for problem in refused.problems[:MAX_PROBLEMS])
+        return ReloadBanner(refused.since, shown, len(refused.problems) - len(shown))
 
     def _now(self) -> dict[str, float]:
         metrics = self.gateway.metrics

@@ -38,6 +38,15 @@ class Problem:
         return ": ".join(filter(None, (where, dotted(self.path), self.sentence)))
 
 
+@dataclass(frozen=True, slots=True)
+class RefusedReload:
+    """A configuration that was read and not put in force. `since` is the Unix time, in seconds, of the first refusal
+    after the configuration in force was last confirmed; `problems` are those of the latest."""
+
+    since: float
+    problems: tuple[Problem, ...]
+
+
 class ConfigurationError(Exception):
     """Every problem of a configuration, in the order of the file.
 

@@ -16,7 +16,7 @@ import anyio.to_thread
 import structlog
 
 from mcproxy.configuration.loading import Configuration
-from mcproxy.configuration.problems import ConfigurationError
+from mcproxy.configuration.problems import ConfigurationError, RefusedReload
 from mcproxy.service import systemd
 from mcproxy.settings import Settings
 from mcproxy.settings.differences import Difference
@@ -56,6 +56,8 @@ class Reloading:
         self._clock = clock
         self._asked = anyio.Event()
         self._read_at = stamps(self._files)
+        self.refused: RefusedReload | None = None
+        """The reload that was refused; None after one that was applied."""
         metrics.config_generation.set(1)
         self._succeeded()
 
@@ -118,6 +120,8 @@ class Reloading:
         self._metrics.config_last_reload_successful.set(0)
         for problem in error.problems:
             log.error("the configuration is invalid and was not applied", problem=str(problem))
+        since = self._clock() if self.refused is None else self.refused.since
+        self.refused = RefusedReload(since, tuple(error.problems))
 
     def _applied(self, difference: Difference) -> None:
         self._metrics.config_reloads.labels("applied").inc()
@@ -127,6 +131,7 @@ class Reloading:
         log_difference(difference)
 
     def _succeeded(self) -> None:
+        self.refused = None
         self._metrics.config_last_reload_successful.set(1)
         self._metrics.config_last_reload_success.set(self._clock())
 

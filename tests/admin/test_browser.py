@@ -13,11 +13,14 @@ import pytest
 from playwright.async_api import Page, async_playwright
 
 from mcproxy.call.upstreams import Disconnected
+from mcproxy.configuration.problems import Place, Problem, RefusedReload
 from tests.admin.test_status_page import PAGES, Site, site
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(600)]  # a busy machine takes minutes to draw nine pages
 
 AXE = Path(__file__).parent / "node/node_modules/axe-core/axe.min.js"
+
+REFUSED = RefusedReload(1_800_000_000.0, (Problem("/etc/" + 60 * "long" + ".yaml", "unknown key", Place(12, 3)),))
 
 Scheme = Literal["light", "dark"]
 
@@ -49,6 +52,7 @@ async def browsing(scheme: Scheme = "light", width: int = 1200) -> AsyncIterator
 async def test_every_page_is_accessible_and_breaks_no_rule_of_its_policy(scheme: Scheme) -> None:
     async with browsing(scheme) as (ui, page):
         complaints: list[str] = []
+        ui.gateway.refused_reload = REFUSED
         page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
         page.on("pageerror", lambda error: complaints.append(str(error)))
         for path in PAGES:
@@ -63,6 +67,7 @@ async def test_every_page_is_accessible_and_breaks_no_rule_of_its_policy(scheme:
 
 async def test_nothing_of_a_page_is_wider_than_a_phone() -> None:
     async with browsing(width=390) as (ui, page):
+        ui.gateway.refused_reload = REFUSED
         for path in PAGES:
             await page.goto(ui.url + path)
             assert (path, await page.evaluate("document.documentElement.scrollWidth")) == (path, 390)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -17,7 +18,7 @@ from mcproxy.admin.actions import Actions
 from mcproxy.admin.health import reports
 from mcproxy.admin.listener import served
 from mcproxy.admin.live_feed import Feed
-from mcproxy.admin.pages import Pages, ReplicaRow
+from mcproxy.admin.pages import MAX_PROBLEMS, Pages, ReplicaRow
 from mcproxy.admin.statistics import CallStatistics
 from mcproxy.admin.status_page import Admit, StatusPage
 from mcproxy.call.calls import Call, Complete, Failed, Handler, Outcome
@@ -27,6 +28,7 @@ from mcproxy.call.identity import AGGREGATE, ANONYMOUS, Principal
 from mcproxy.call.upstreams import Disconnected, LinkState, LoginStatus, UpstreamStatus
 from mcproxy.catalog.merging import View, expose, merge, read_listing
 from mcproxy.catalog.naming import RefusedEntry, layouts
+from mcproxy.configuration.problems import Place, Problem, RefusedReload
 from mcproxy.protocol.jsonrpc import ErrorObject, first_level, raw
 from mcproxy.protocol.methods import Kind
 from mcproxy.settings import Settings
@@ -37,6 +39,7 @@ pytestmark = pytest.mark.anyio
 
 HOSTILE = "<script>alert(1)</script>\"'&"
 TOKEN = "the token of the page"
+SECRET = "s3cret-s3cret"
 TOOL = {
     "name": "echo",
     "description": f"Says {HOSTILE}",
@@ -68,10 +71,11 @@ class FakeGateway:
 
     settings: Settings = field(
         default_factory=lambda: Settings.model_validate(
-            {"upstreams": [{"name": "odd", "prefix": "odd", "command": "x", "env": {"KEY": "s3cret-s3cret"}}]}
+            {"upstreams": [{"name": "odd", "prefix": "odd", "command": "x", "env": {"KEY": SECRET}}]}
         )
     )
     metrics: Metrics = field(default_factory=lambda: Metrics(CollectorRegistry()))
+    figures: CallStatistics = field(init=False)
     calls: list[Call] = field(default_factory=list)
     upstream: FakeUpstream = field(default_factory=FakeUpstream)
     recorded: list[OperatorRecord] = field(default_factory=list)
@@ -79,9 +83,15 @@ class FakeGateway:
     cluster: list[ReplicaRow] = field(default_factory=list)
     waits: list[FakeWaitingCall] = field(default_factory=lambda: [FakeWaitingCall()])
     decided: list[tuple[str, bool]] = field(default_factory=list)
+    refused_reload: RefusedReload | None = None
+    further: list[UpstreamStatus] = field(default_factory=list)
+    """Statuses of further upstreams, in front of that of the one."""
     outcome: Outcome = field(
         default_factory=lambda: Complete(first_level({"content": [{"type": "text", "text": HOSTILE}]}))
     )
+
+    def __post_init__(self) -> None:
+        self.figures = CallStatistics(self.metrics)
 
     @property
     def handler(self) -> Handler:
@@ -94,6 +104,7 @@ class FakeGateway:
 
     def statuses(self) -> list[UpstreamStatus]:
         return [
+            *self.further,
             UpstreamStatus(
                 "odd",
                 LinkState.BACKING_OFF,
@@ -102,7 +113,7 @@ class FakeGateway:
                 error=HOSTILE,
                 stderr=(HOSTILE, "last words"),
                 login=self.login,
-            )
+            ),
         ]
 
     def catalogue(self, endpoint: str = AGGREGATE) -> View:
@@ -158,7 +169,7 @@ async def site(
     gateway = gateway or FakeGateway()
     feed = Feed(1)
     page = StatusPage(
-        Pages(gateway, CallStatistics(gateway.metrics), frozenset, TOKEN),
+        Pages(gateway, gateway.figures, lambda: {SECRET}, lambda: gateway.refused_reload, TOKEN),
         feed,
         admit or admit_principal,
         Actions(lambda: {"odd": gateway.upstream}, gateway.recorded.append, lambda: 5.0),
@@ -189,7 +200,7 @@ async def test_every_page_is_there_and_says_nothing_hostile(path: str) -> None:
         status, text = await ui.get(path)
     assert status == 200
     assert "<script>alert" not in text
-    assert "s3cret-s3cret" not in text
+    assert SECRET not in text
 
 
 @pytest.mark.parametrize("path", [*PAGES, "/ui/live/events", "/ui/servers/none"])
@@ -227,6 +238,32 @@ async def test_the_fleet_tells_why_an_upstream_is_not_there() -> None:
     assert "backing off" in text
     assert "last words" in text
     assert "0 of 1" in text
+
+
+async def test_the_fleet_has_servers_in_trouble_first_and_keeps_the_order_of_the_others() -> None:
+    names = ["fine", "resting", "starting", "ready"]
+    states = [LinkState.READY, LinkState.IDLE, LinkState.CONNECTING, LinkState.READY]
+    further = [UpstreamStatus(name, state, 1.0, "stdio") for name, state in zip(names, states, strict=True)]
+    async with site(gateway=FakeGateway(further=further)) as ui:
+        _status, text = await ui.get("/ui")
+    shown = re.findall(r'<th scope="row"><a href="/ui/servers/(\w+)"', text)
+    assert shown == ["starting", "odd", "fine", "resting", "ready"]
+
+
+@pytest.mark.parametrize("path", PAGES)
+async def test_every_page_has_a_banner_while_a_reload_is_refused(path: str) -> None:
+    problem = Problem("/etc/mcproxy.yaml", f"{HOSTILE} holds {SECRET}", Place(12, 3), ("upstreams", 0))
+    async with site() as ui:
+        assert "not in force" not in (await ui.get(path))[1]
+        ui.gateway.refused_reload = RefusedReload(1_800_000_000.0, (problem,) * (MAX_PROBLEMS + 2))
+        _status, text = await ui.get(path)
+        assert "not in force" in text
+        assert "2027-01-15 08:00:00+00:00" in text
+        assert text.count("/etc/mcproxy.yaml:12:3: upstreams.0: &lt;script&gt;") == MAX_PROBLEMS
+        assert "2 further" in text
+        assert SECRET not in text
+        ui.gateway.refused_reload = None
+        assert "not in force" not in (await ui.get(path))[1]
 
 
 async def test_the_fleet_shows_the_replicas_and_which_of_them_answers() -> None:

@@ -35,6 +35,7 @@ class Watched:
     reloading: Reloading | None = None
     told: list[str] = field(default_factory=list)
     readings: int = 0
+    now: float = 7.0
     _news: anyio.Event = field(default_factory=anyio.Event)
 
     def write(self, text: str) -> None:
@@ -77,7 +78,7 @@ async def watched(path: Path) -> AsyncIterator[Watched]:
     configuration = read(path, {})
     it = Watched(path, Metrics(), configuration.settings)
     it.reloading = Reloading(
-        configuration, it.load, it.apply, it.metrics, notify=it.tell, poll_interval=LOOK, clock=lambda: 7.0
+        configuration, it.load, it.apply, it.metrics, notify=it.tell, poll_interval=LOOK, clock=lambda: it.now
     )
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(it.reloading.run)
@@ -152,6 +153,28 @@ async def test_r49_an_invalid_file_changes_nothing_and_is_counted(config: Path) 
         assert it.count("mcproxy_config_last_reload_successful") == 1
         assert it.count("mcproxy_config_last_reload_success_timestamp_seconds") == 7
         assert it.count("mcproxy_config_generation") == 2
+
+
+async def test_a_refused_reload_is_known_until_one_is_applied(config: Path) -> None:
+    async with watched(config) as it:
+        assert it.reloading is not None
+        assert it.reloading.refused is None
+        it.write('{"mcpServers": {"a": {"comand": "run"}}, "proxy": {}}')
+        await it.until(lambda: it.readings == 1)
+        refused = it.reloading.refused
+        assert refused is not None
+        assert refused.since == 7
+        assert any("comand" in str(problem) and problem.place for problem in refused.problems)
+        it.now = 8.0
+        it.write('{"mcpServers": {"a": {"commnd": "run"}}, "proxy": {}}')
+        await it.until(lambda: it.readings == 2)
+        again = it.reloading.refused
+        assert again is not None
+        assert again.since == refused.since
+        assert any("commnd" in str(problem) for problem in again.problems)
+        it.write(text("a"))
+        await it.until(lambda: it.readings == 3)
+        assert it.reloading.refused is None
 
 
 async def test_r49_a_file_that_was_missing_heals_the_configuration_when_it_comes(tmp_path: Path) -> None:
