@@ -1,8 +1,9 @@
 """The log level that each upstream is asked for: the most verbose that a client wants (2025-11-25, logging).
 
 Clients are spared what is too verbose for them where it is handed out. An upstream is asked for nothing until a client
-names a level: without one "the server MAY decide". Once it was asked, it is asked for what is wanted from then on: no
-level outlives the session that named it, or silences a stateless client, which names its level in each call.
+names a level, for its session or, in the stateless era, in a call: without one "the server MAY decide", and some decide
+to log nothing. Once it was asked, it is asked for what is wanted from then on: no level outlives the session that named
+it, or silences a stateless client.
 """
 
 from __future__ import annotations
@@ -75,10 +76,15 @@ class LogLevels(Component):
         return Complete({})
 
     async def ask_for(self, space: Space, caller: Caller) -> None:
-        """Has an upstream that was asked for a level log as a stateless call wants, before it is sent the call."""
+        """Has an upstream log as a stateless call wants, before it is sent the call.
+
+        One that agreed to no level, or has none, is asked again only for a more verbose one.
+        """
         link, level = self._catalogue.link(space, caller), caller.log_level
-        sent = self._sent.get(link)
-        if level is None or sent is None or level not in LOG_LEVELS or is_audible(level, sent):
+        if level is None or level not in LOG_LEVELS:
+            return
+        asked = self._sent.get(link) or self._of_calls.get(link)
+        if asked is not None and is_audible(level, asked):
             return
         if self._catalogue.era(link) is Era.STATELESS:
             return  # it hears the level with the call
@@ -122,7 +128,7 @@ class LogLevels(Component):
         if identity is None or METHODS[SET_LEVEL].capability not in identity.capabilities:
             return None
         served = self._listeners.served_by(link)
-        if self._named.isdisjoint(served) and link not in self._sent:
+        if self._named.isdisjoint(served) and link not in self._sent and link not in self._of_calls:
             return None
         levels = [listener.caller.log_level for listener in served]
         levels.append(self._of_calls.get(link))

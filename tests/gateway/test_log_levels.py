@@ -127,15 +127,56 @@ async def log(h: House, level: str | None) -> Outcome:
         return await h.gateway.handler(Call(row_of("tools/call"), {"name": raw("a__run")}, caller, FakeClient()))
 
 
-async def test_the_level_of_a_session_silences_no_stateless_client() -> None:
-    upstream = FakeUpstream("a", logging={}, tools={})
+def running(**capabilities: object) -> FakeUpstream:
+    upstream = FakeUpstream("a", tools={}, **capabilities)
     upstream.answers[SET_LEVEL] = lambda call: complete()
     upstream.lists[Kind.TOOLS] = [tool("run")]
     upstream.answers["tools/call"] = lambda call: complete(content=[])
+    return upstream
+
+
+async def test_a_server_that_logs_nothing_unasked_is_asked_for_the_level_of_a_stateless_call() -> None:
+    upstream = running(logging={})
     async with house(upstream) as h:
         await h.ready()
         await log(h, "debug")
-        assert levels(upstream) == []  # no level is in force: the server decides
+        await log(h, "debug")
+        await log(h, "error")
+        assert levels(upstream) == ["debug"]
+        assert [call.method for call in upstream.calls][-4:] == [SET_LEVEL, *["tools/call"] * 3]
+
+
+async def test_the_level_of_a_stateless_call_silences_no_client_that_names_none() -> None:
+    upstream = running(logging={})
+    async with house(upstream) as h:
+        await h.ready()
+        h.listener()
+        await log(h, "error")
+        assert levels(upstream) == ["info"]
+
+
+async def test_a_server_that_takes_no_level_is_asked_once_by_stateless_calls() -> None:
+    upstream = running(logging={})
+    upstream.answers[SET_LEVEL] = lambda call: failed("no")
+    async with house(upstream) as h:
+        await h.ready()
+        for _ in range(3):
+            await log(h, "info")
+        assert levels(upstream) == ["info"]
+
+
+async def test_a_server_without_logging_is_asked_for_no_level() -> None:
+    upstream = running()
+    async with house(upstream) as h:
+        await h.ready()
+        await log(h, "info")
+        assert levels(upstream) == []
+
+
+async def test_the_level_of_a_session_silences_no_stateless_client() -> None:
+    upstream = running(logging={})
+    async with house(upstream) as h:
+        await h.ready()
         await set_level(h, h.listener(), "error")
         await log(h, "critical")
         await log(h, None)
