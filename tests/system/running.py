@@ -34,6 +34,7 @@ PYTHON = sys.executable
 SERVERS = ROOT / ".cache" / "servers" / "bin"
 SDK1 = ROOT / ".cache" / "sdk1" / "bin" / "python"
 NODE = ROOT / "tests" / "system" / "node"
+GO = ROOT / ".cache" / "go"
 ODD_SERVER = [PYTHON, str(Path(__file__).with_name("odd_server.py"))]
 
 CLIENTS: dict[str, list[str]] = {
@@ -41,8 +42,9 @@ CLIENTS: dict[str, list[str]] = {
     "python2": [PYTHON, "-W", "ignore", "-m", "tests.fakes.clients.python2"],
     "typescript1": ["node", str(NODE / "typescript1.mjs")],
     "typescript2": ["node", str(NODE / "typescript2.mjs")],
+    "go": [str(GO / "official"), "play"],
 }
-"""The official SDKs as programs that play scripts; see `tests.fakes.clients`."""
+"""The SDKs as programs that play scripts; see `tests.fakes.clients`."""
 
 MAX_TRANSCRIPT = 2**28
 
@@ -60,9 +62,18 @@ def npm_server(name: str, *arguments: str) -> list[str]:
 
 def need_npm() -> None:
     """Skips a test that needs npm's packages where they are not set up; in CI that is a failure."""
-    missing = None if shutil.which("npm") else "npm is not installed"
-    if missing is None and not (NODE / "node_modules" / "installed.stamp").exists():
-        missing = "the npm packages are not set up: run `make test`"
+    _need("npm", NODE / "node_modules" / "installed.stamp", "the npm packages are not set up")
+
+
+def need_go() -> None:
+    """Skips a test that needs the Go SDKs' programs where they are not built; in CI that is a failure."""
+    _need("go", GO / "installed.stamp", "the Go programs are not built")
+
+
+def _need(tool: str, stamp: Path, otherwise: str) -> None:
+    missing = None if shutil.which(tool) else f"{tool} is not installed"
+    if missing is None and not stamp.exists():
+        missing = f"{otherwise}: run `make test`"
     if missing is not None:
         (pytest.fail if os.environ.get("CI") else pytest.skip)(missing)
 

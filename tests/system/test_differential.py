@@ -1,6 +1,6 @@
 """The same client does the same things to a server and, through the gateway, to the same server: it sees no difference.
 
-Four SDKs, as they are published, play one script for each server: directly, and over every transport and endpoint
+Five SDKs, as they are published, play one script for each server: directly, and over every transport and endpoint
 that the gateway offers. Their transcripts must be equal, and every message that the gateway sent is judged.
 """
 
@@ -31,6 +31,7 @@ from tests.system.running import (
     command,
     configuration,
     gateway,
+    need_go,
     need_npm,
     write,
 )
@@ -62,12 +63,14 @@ WAYS: dict[str, Way] = {
 }
 THOROUGHLY = {"odd", "everything"}
 """Servers that are met over every way; the others over one, since what they add is their own answers."""
+IMPOSSIBLE = {("odd", "go"): "it takes an empty cursor for the end of a list, and so sees one page of the odd server"}
+"""By server and client: why the pair is not played."""
 CASES = [
     pytest.param(server, client, way, id=f"{server}-{client}-{way}")
     for server in SCRIPTS
     for client in CLIENTS
     for way in WAYS
-    if server in THOROUGHLY or way == "alone"
+    if (server in THOROUGHLY or way == "alone") and (server, client) not in IMPOSSIBLE
 ]
 
 
@@ -87,6 +90,8 @@ async def stage(anyio_backend: str, tmp_path_factory: pytest.TempPathFactory) ->
 async def test_a_client_sees_no_difference(server: str, client: str, way: str, stage: Stage) -> None:
     if SCRIPTS[server].npm or client in TYPESCRIPT:
         need_npm()
+    if client == "go":
+        need_go()
     play = Play(stage, server, client)
     direct = await play.directly()
     through = await (play.over_stdio(way) if WAYS[way].transport is None else play.over_network(way))
