@@ -33,6 +33,7 @@ from mcproxy.settings.section import parse_quantity
 from tests.deploy.metrics_table import HEAD as METRICS_HEAD
 from tests.deploy.metrics_table import rows as metric_rows
 from tests.docs.diagrams import ROOT, diagram, state_machines, states_of, table_of
+from tests.system import works_with
 
 BLOCK: Final = re.compile(r"(<!-- generated: ([\w-]+)(?: ([^\n]*?))? -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 DOCS: Final = ROOT / "docs"
@@ -291,6 +292,11 @@ def metrics(_: str) -> str:
     return "| name | type | labels | meaning |\n" + METRICS_HEAD + "\n".join(metric_rows())
 
 
+def works_with_table(_: str) -> str:
+    """Which SDKs' clients and servers the matrix of the system tests played with each other."""
+    return works_with.table()
+
+
 # What holds the requirements.
 
 
@@ -449,4 +455,5 @@ BLOCKS: Final[dict[str, Callable[[str], str]]] = {
     "rooms": rooms,
     "way": way,
     "ways": ways,
+    "works-with": works_with_table,
 }
