@@ -13,8 +13,9 @@ import msgspec
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from mcproxy import __version__
+from mcproxy.admin.charts import charts, duration_text, sparkline
 from mcproxy.admin.masking import masked
-from mcproxy.admin.statistics import CallCounts, CallStatistics
+from mcproxy.admin.statistics import FLEET, CallCounts, CallStatistics, Minute
 from mcproxy.admin.tool_form import Field, fields
 from mcproxy.call.calls import Handler
 from mcproxy.call.clients import Listener
@@ -120,6 +121,17 @@ class UpstreamCard:
     recent: CallCounts
     total: CallCounts
     offers: dict[str, int]
+    minutes: Sequence[Minute]
+
+    @property
+    def sparkline(self) -> str:
+        """The calls of the last hour as SVG, safe in a page."""
+        return sparkline(self.minutes, self.status.name)
+
+    @property
+    def charts(self) -> str:
+        """The last hour as pictures and a table, safe in a page."""
+        return charts(self.minutes, self.status.name)
 
     @property
     def state(self) -> str:
@@ -183,7 +195,7 @@ class Pages:
         loader = PackageLoader("mcproxy.admin")
         self._templates = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True)
         self._templates.filters |= {
-            "seconds": _seconds,
+            "seconds": duration_text,
             "bytes": _bytes,
             "share": _share,
             "client": _client,
@@ -194,7 +206,8 @@ class Pages:
     def fleet(self) -> str:
         cards = sorted(self._cards(), key=lambda card: card.is_ready)
         ready, replicas = sum(card.is_ready for card in cards), self.gateway.replicas()
-        return self._page("fleet", cards=cards, ready=ready, now=self._now(), replicas=replicas)
+        drawn = charts(self.figures.minutes()[FLEET], "All servers")
+        return self._page("fleet", cards=cards, ready=ready, now=self._now(), replicas=replicas, charts=drawn)
 
     def upstream(self, name: str) -> str | None:
         """The page of one upstream; None if it does not exist."""
@@ -302,6 +315,7 @@ class Pages:
 
     def _cards(self) -> list[UpstreamCard]:
         recent, total, view = self.figures.recent(), self.figures.total(), self.gateway.catalogue()
+        minutes = self.figures.minutes()
         offers: dict[str, dict[str, int]] = {}
         for kind, entries in view.lists.items():
             for shown in entries:
@@ -313,6 +327,7 @@ class Pages:
                 recent.get(status.name, CallCounts()),
                 total.get(status.name, CallCounts()),
                 offers.get(status.name, {}),
+                minutes.get(status.name, ()),
             )
             for status in self.gateway.statuses()
         ]
@@ -348,24 +363,6 @@ def _client(info: bytes | None) -> str:
 def _segment(text: str) -> str:
     """A name as one segment of a path: it may hold a slash."""
     return quote(text, safe="")
-
-
-def _seconds(value: float | None) -> str:
-    match value:
-        case None:
-            return "–"
-        case _ if value < 0.001:
-            return f"{value * 1e6:.0f} µs"
-        case _ if value < 1:
-            return f"{value * 1e3:.0f} ms"
-        case _ if value < 120:
-            return f"{value:.1f} s"
-        case _ if value < 7200:
-            return f"{value / 60:.0f} min"
-        case _ if value < 172_800:
-            return f"{value / 3600:.0f} h"
-        case _:
-            return f"{value / 86400:.0f} d"
 
 
 def _moment(at: float) -> str:

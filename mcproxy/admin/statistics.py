@@ -1,7 +1,11 @@
-"""Calls, failures and durations per upstream over the last five minutes, from the Prometheus metrics."""
+"""Calls, failures, durations and reconnects per upstream, of the last five minutes and of the last hour by minutes.
+
+From the Prometheus metrics. What is kept is bounded by the upstreams of the configuration.
+"""
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -18,6 +22,12 @@ WINDOW: Final = 300.0
 PERIOD: Final = 10.0
 """Seconds between two samples."""
 
+MINUTES: Final = 60
+"""Minutes that are kept of each upstream, the present one among them."""
+
+FLEET: Final = ""
+"""Stands for all upstreams together, none of which has this name."""
+
 FAILURES: Final = frozenset({"unavailable", "timeout", "protocol_error"})
 """Outcomes that are neither the caller's fault nor a tool's own error."""
 
@@ -30,10 +40,26 @@ class CallCounts:
     failures: float = 0
     buckets: Mapping[float, float] = field(default_factory=dict)
     """Cumulative number of calls by upper bound of their duration, in seconds."""
+    reconnects: float = 0
 
     def since(self, before: CallCounts) -> CallCounts:
+        """What came after `before`: everything, where the counters began anew with the upstream."""
+        if self.calls < before.calls or self.reconnects < before.reconnects:
+            return self
         buckets = {bound: count - before.buckets.get(bound, 0) for bound, count in self.buckets.items()}
-        return CallCounts(self.calls - before.calls, self.failures - before.failures, buckets)
+        return CallCounts(
+            self.calls - before.calls, self.failures - before.failures, buckets, self.reconnects - before.reconnects
+        )
+
+    def plus(self, other: CallCounts) -> CallCounts:
+        """Both together. The bounds of their durations are the same, where they have any."""
+        bounds = {*self.buckets, *other.buckets}
+        return CallCounts(
+            self.calls + other.calls,
+            self.failures + other.failures,
+            {bound: self.buckets.get(bound, 0) + other.buckets.get(bound, 0) for bound in bounds},
+            self.reconnects + other.reconnects,
+        )
 
     def quantile(self, part: float) -> float | None:
         """A quantile of durations in seconds (`part`: 0 to 1), interpolated in its bucket; None without calls."""
@@ -51,18 +77,74 @@ class CallCounts:
         return floor
 
 
-class CallStatistics:
-    """Samples of the last WINDOW seconds, so that the page shows the present and not the past week."""
+@dataclass(frozen=True, slots=True)
+class Minute:
+    """The calls of one minute. `number` tells minutes apart and grows by one; durations are in seconds.
 
-    def __init__(self, metrics: Metrics) -> None:
+    `p50` and `p99` are None without calls.
+    """
+
+    number: int
+    calls: float = 0
+    failures: float = 0
+    p50: float | None = None
+    p99: float | None = None
+    reconnects: float = 0
+
+
+class CallStatistics:
+    """Samples of the last WINDOW seconds, so that the page shows the present and not the past week.
+
+    Of the last hour it keeps a ring of minutes for each upstream, and one for all together. `clock` gives seconds that
+    never go back.
+    """
+
+    def __init__(self, metrics: Metrics, clock: Callable[[], float] = time.monotonic) -> None:
         self._metrics = metrics
+        self._clock = clock
+        self._number = self._present()
+        self._at_start: dict[str, CallCounts] = {}
+        """The counts when the present minute began."""
+        self._minutes: dict[str, deque[Minute]] = {}
         self._samples: deque[dict[str, CallCounts]] = deque(maxlen=int(WINDOW / PERIOD))
 
     async def run(self, sleep: Callable[[float], Awaitable[None]] = anyio.sleep) -> None:
         """Takes a sample every PERIOD until cancelled."""
         while True:
-            self._samples.append(self.total())
+            self.sample()
             await sleep(PERIOD)
+
+    def sample(self) -> None:
+        """Takes one sample, and ends the minute if it is over. Forgets upstreams that have no metrics any more."""
+        total = self.total()
+        self._samples.append(total)
+        self._minutes = {name: ring for name, ring in self._minutes.items() if name in total or name == FLEET}
+        self._at_start = {name: counts for name, counts in self._at_start.items() if name in total}
+        if self._present() > self._number:
+            for name, minute in self._running(total).items():
+                self._minutes.setdefault(name, deque(maxlen=MINUTES - 1)).append(minute)
+            self._number, self._at_start = self._present(), total
+
+    def minutes(self) -> dict[str, list[Minute]]:
+        """The last hour by upstream and for FLEET, oldest minute first; the last one is still running."""
+        return {
+            name: [*(past for past in self._minutes.get(name, ()) if past.number > self._number - MINUTES), minute]
+            for name, minute in self._running(self.total()).items()
+        }
+
+    def _running(self, total: Mapping[str, CallCounts]) -> dict[str, Minute]:
+        counts = {name: count.since(self._at_start.get(name, CallCounts())) for name, count in total.items()}
+        fleet = CallCounts()
+        for count in counts.values():
+            fleet = fleet.plus(count)
+        return {name: self._minute(count) for name, count in {**counts, FLEET: fleet}.items()}
+
+    def _minute(self, counts: CallCounts) -> Minute:
+        p50, p99 = counts.quantile(0.5), counts.quantile(0.99)
+        return Minute(self._number, counts.calls, counts.failures, p50, p99, counts.reconnects)
+
+    def _present(self) -> int:
+        return int(self._clock() // 60)
 
     def total(self) -> dict[str, CallCounts]:
         """Counts by upstream, since the start."""
@@ -78,9 +160,10 @@ class CallStatistics:
             counts = buckets.setdefault(labels["upstream"], {})
             bound = float(labels["le"])
             counts[bound] = counts.get(bound, 0) + value
+        reconnects = self.by(self._metrics.reconnects, "upstream")
         return {
-            name: CallCounts(count, failures.get(name, 0), buckets.get(name, {}))
-            for name, count in calls.items()
+            name: CallCounts(calls.get(name, 0), failures.get(name, 0), buckets.get(name, {}), reconnects.get(name, 0))
+            for name in {**reconnects, **calls}
             if name
         }
 

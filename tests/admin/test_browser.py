@@ -14,7 +14,7 @@ from playwright.async_api import Page, async_playwright
 
 from mcproxy.call.upstreams import Disconnected
 from mcproxy.configuration.problems import Place, Problem, RefusedReload
-from tests.admin.test_status_page import PAGES, Site, site
+from tests.admin.test_status_page import PAGES, Site, make_calls, site
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(600)]  # a busy machine takes minutes to draw nine pages
 
@@ -53,10 +53,12 @@ async def test_every_page_is_accessible_and_breaks_no_rule_of_its_policy(scheme:
     async with browsing(scheme) as (ui, page):
         complaints: list[str] = []
         ui.gateway.refused_reload = REFUSED
+        make_calls(ui.gateway)
         page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
         page.on("pageerror", lambda error: complaints.append(str(error)))
         for path in PAGES:
             await page.goto(ui.url + path)
+            await page.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
             # Evaluated by the debugger, which the page's policy does not bind.
             await page.evaluate(AXE.read_text())
             found: dict[str, Any] = await page.evaluate("axe.run()")
@@ -68,8 +70,10 @@ async def test_every_page_is_accessible_and_breaks_no_rule_of_its_policy(scheme:
 async def test_nothing_of_a_page_is_wider_than_a_phone() -> None:
     async with browsing(width=390) as (ui, page):
         ui.gateway.refused_reload = REFUSED
+        make_calls(ui.gateway)
         for path in PAGES:
             await page.goto(ui.url + path)
+            await page.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
             assert (path, await page.evaluate("document.documentElement.scrollWidth")) == (path, 390)
 
 
@@ -106,3 +110,14 @@ async def test_a_page_that_is_looked_at_renews_itself() -> None:
         ui.gateway.metrics.requests.labels("odd", "tools/call", "echo", "ok").inc(7)
         await page.clock.run_for(6000)
         await page.get_by_role("cell", name="7", exact=True).wait_for()
+
+
+async def test_an_open_table_stays_open_when_the_page_renews_itself() -> None:
+    async with browsing() as (ui, page):
+        await page.clock.install()
+        await page.goto(f"{ui.url}/ui")
+        await page.get_by_text("The last hour as a table").click()
+        await page.evaluate("document.activeElement.blur()")
+        make_calls(ui.gateway)
+        await page.clock.run_for(6000)
+        await page.locator("#minutes[open] td").first.wait_for()

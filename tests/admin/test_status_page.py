@@ -141,6 +141,16 @@ class FakeGateway:
         return any(call.id == id for call in self.waits)
 
 
+def make_calls(gateway: FakeGateway) -> None:
+    """Counts calls, failures and a reconnect of the one upstream."""
+    metrics = gateway.metrics
+    metrics.requests.labels("odd", "tools/call", "echo", "ok").inc(90)
+    metrics.requests.labels("odd", "tools/call", "echo", "timeout").inc(3)
+    for seconds in (0.02,) * 90 + (3.0,) * 3:
+        metrics.duration.labels("odd", "tools/call").observe(seconds)
+    metrics.reconnects.labels("odd").inc()
+
+
 @dataclass
 class Site:
     gateway: FakeGateway
@@ -264,6 +274,19 @@ async def test_every_page_has_a_banner_while_a_reload_is_refused(path: str) -> N
         assert SECRET not in text
         ui.gateway.refused_reload = None
         assert "not in force" not in (await ui.get(path))[1]
+
+
+@pytest.mark.parametrize("path", ["/ui", "/ui/servers/odd"])
+async def test_the_last_hour_is_drawn_and_told_without_a_script(path: str) -> None:
+    async with site() as ui:
+        make_calls(ui.gateway)
+        _status, text = await ui.get(path)
+    subject = "odd" if "odd" in path else "All servers"
+    assert f'aria-label="{subject}: 93 calls in the last hour, at most 93 in a minute, 1 reconnect"' in text
+    assert f'aria-label="{subject}: 3 failed in the last hour, at most 3 in a minute"' in text
+    assert ("odd: 93 calls in the last hour, at most 93 in a minute, 1 reconnect, 3 failed" in text) == (path == "/ui")
+    assert "The last hour as a table" in text
+    assert "style=" not in text
 
 
 async def test_the_fleet_shows_the_replicas_and_which_of_them_answers() -> None:

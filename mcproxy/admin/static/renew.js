@@ -24,6 +24,7 @@ async function renew() {
     if (!response.ok) return;
     const fresh = new DOMParser().parseFromString(await response.text(), "text/html").querySelector("main");
     dress(fresh);
+    main.querySelectorAll("details[open][id]").forEach((open) => { fresh.querySelector(`#${open.id}`)?.setAttribute("open", ""); });
     main.replaceChildren(...fresh.childNodes);
   } catch {
     // The gateway cannot be reached: the last state stays.
