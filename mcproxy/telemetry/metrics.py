@@ -335,7 +335,10 @@ class Metrics:
             registry=r,
         )
         self.oauth_login_wanted = Gauge(
-            "mcproxy_oauth_login_wanted", "1 while the upstream needs a person to log in.", ("upstream",), registry=r
+            "mcproxy_oauth_login_wanted",
+            "Principals who must log in to the upstream.",
+            ("upstream",),
+            registry=r,
         )
         self.oauth_token_requests = Counter(
             "mcproxy_oauth_token_requests",

@@ -262,6 +262,7 @@ def entered_each_time(tracer: Tracer, carry_out: Callable[[], None]) -> Files:
 
 def measure() -> dict[str, list[str]]:
     """The files that each case enters, by its name. Runs a gateway in this thread, which takes its signals."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # ignored under nohup, and then by the gateway too
     tracer, log = Tracer(), Log()
     found: dict[str, list[str]] = {}
     stateless, handshake = McpServer(stateless=True), McpServer(stateless=False)
