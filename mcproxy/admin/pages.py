@@ -170,6 +170,17 @@ class CatalogueRow:
 
 
 @dataclass(frozen=True, slots=True)
+class CatalogueGroup:
+    """The entries of one upstream that were found: `count` in all, of which the page shows `items`."""
+
+    upstream: str
+    count: int
+    items: Sequence[CatalogueRow]
+    has_page: bool
+    """Whether it is a server of the configuration: the gateway has entries of its own."""
+
+
+@dataclass(frozen=True, slots=True)
 class TryResult:
     """The result of a call made from the page."""
 
@@ -236,8 +247,9 @@ class Pages:
             query=query,
             kind=kind,
             nouns=list(NOUNS.values()),
-            items=found[:MAX_FOUND],
+            groups=self._grouped(found),
             count=len(found),
+            limit=MAX_FOUND,
             renamed=view.renamed,
             refused=view.refused,
         )
@@ -343,6 +355,19 @@ class Pages:
     def _items(self) -> list[CatalogueRow]:
         view = self.gateway.catalogue()
         return [CatalogueRow(kind, shown, _decoded(shown.entry)) for kind in Kind for shown in view.lists[kind]]
+
+    def _grouped(self, found: Iterable[CatalogueRow]) -> list[CatalogueGroup]:
+        """By upstream, in the order of the configuration; MAX_FOUND entries are shown."""
+        servers = [status.name for status in self.gateway.statuses()]
+        by_upstream: dict[str, list[CatalogueRow]] = {name: [] for name in servers}
+        for item in found:
+            by_upstream.setdefault(item.shown.upstream, []).append(item)
+        groups, left = list[CatalogueGroup](), MAX_FOUND
+        for name, items in by_upstream.items():
+            if items:
+                groups.append(CatalogueGroup(name, len(items), items[:left], name in servers))
+                left -= len(groups[-1].items)
+        return groups
 
     def _fields(self, item: CatalogueRow) -> list[Field]:
         schema = item.entry.get("inputSchema")

@@ -18,7 +18,7 @@ from mcproxy.admin.actions import Actions
 from mcproxy.admin.health import reports
 from mcproxy.admin.listener import served
 from mcproxy.admin.live_feed import Feed
-from mcproxy.admin.pages import MAX_PROBLEMS, Pages, ReplicaRow
+from mcproxy.admin.pages import MAX_FOUND, MAX_PROBLEMS, Pages, ReplicaRow
 from mcproxy.admin.statistics import CallStatistics
 from mcproxy.admin.status_page import Admit, StatusPage
 from mcproxy.call.calls import Call, Complete, Failed, Handler, Outcome
@@ -26,7 +26,7 @@ from mcproxy.call.clients import Listener
 from mcproxy.call.errors import Party, Reason
 from mcproxy.call.identity import AGGREGATE, ANONYMOUS, Principal
 from mcproxy.call.upstreams import Disconnected, LinkState, LoginStatus, UpstreamStatus
-from mcproxy.catalog.merging import View, expose, merge, read_listing
+from mcproxy.catalog.merging import Shown, View, expose, merge, read_listing
 from mcproxy.catalog.naming import RefusedEntry, layouts
 from mcproxy.configuration.problems import Place, Problem, RefusedReload
 from mcproxy.protocol.jsonrpc import ErrorObject, first_level, raw
@@ -86,6 +86,8 @@ class FakeGateway:
     refused_reload: RefusedReload | None = None
     further: list[UpstreamStatus] = field(default_factory=list)
     """Statuses of further upstreams, in front of that of the one."""
+    listed: dict[str, int] = field(default_factory=dict)
+    """How many tools further upstreams list."""
     outcome: Outcome = field(
         default_factory=lambda: Complete(first_level({"content": [{"type": "text", "text": HOSTILE}]}))
     )
@@ -122,7 +124,13 @@ class FakeGateway:
         tools = read_listing("odd", Kind.TOOLS, [raw(TOOL), raw({**TOOL, "name": HOSTILE}), raw(7)])
         resources = read_listing("odd", Kind.RESOURCES, [raw({"uri": "odd:memo", "name": HOSTILE})])
         lists = {Kind.TOOLS: expose(space, Kind.TOOLS, tools), Kind.RESOURCES: expose(space, Kind.RESOURCES, resources)}
-        return merge(layout, {"odd": None}, {"odd": lists})
+        view = merge(layout, {"odd": None}, {"odd": lists})
+        more = tuple(
+            Shown(f"{name}__{index}", name, str(index), raw({"name": f"{name}__{index}"}))
+            for name, count in self.listed.items()
+            for index in range(count)
+        )
+        return replace(view, lists={**view.lists, Kind.TOOLS: (*view.lists[Kind.TOOLS], *more)})
 
     def listeners(self) -> Sequence[Listener]:
         return []
@@ -307,6 +315,33 @@ async def test_a_search_finds_by_every_word() -> None:
     async with site() as ui:
         assert "1 found" in (await ui.get("/ui/catalogue?q=ECHO+says&kind=tool"))[1]
         assert "0 found" in (await ui.get("/ui/catalogue?q=echo&kind=prompt"))[1]
+
+
+async def test_the_catalogue_is_grouped_by_server_in_the_order_of_the_configuration() -> None:
+    listed = {"late": 1, "early": 2}
+    further = [UpstreamStatus(name, LinkState.READY, 1.0, "stdio") for name in ("early", "empty", "late")]
+    async with site(gateway=FakeGateway(further=further, listed=listed)) as ui:
+        _status, text = await ui.get("/ui/catalogue?kind=tool")
+        assert re.findall(r'<h2 id="server\d"><a href="/ui/servers/(\w+)">\w+</a> <small>(\d) found', text) == [
+            ("early", "2"),
+            ("late", "1"),
+            ("odd", "2"),
+        ]
+        ui.gateway.listed = {"late": 1, "mcproxy": 1}
+        _status, text = await ui.get("/ui/catalogue?q=mcproxy")
+        assert "/ui/servers/mcproxy" not in text, "the gateway itself has no such page"
+        _status, text = await ui.get("/ui/catalogue?q=late")
+        assert "1 found" in text
+        assert "/ui/servers/odd" not in text
+
+
+async def test_a_large_catalogue_is_shown_in_part_and_counted_whole() -> None:
+    many = MAX_FOUND + 3
+    async with site(gateway=FakeGateway(listed={"many": many})) as ui:
+        _status, text = await ui.get("/ui/catalogue")
+    assert f"{many + 3} found, the first {MAX_FOUND} shown" in text
+    assert text.count('<a href="/ui/catalogue/') == MAX_FOUND
+    assert f"<small>{many} found" in text
 
 
 async def test_a_tool_is_called_as_the_principal_that_uses_the_page() -> None:
