@@ -38,7 +38,7 @@ def test_an_hour_without_minutes_is_an_empty_chart_that_says_so() -> None:
         "a: no durations in the last hour",
     ]
     assert "No calls and no reconnects." in drawn
-    assert elements(sparkline([], "a"), "rect") == []
+    assert elements(sparkline([], "a"), "path", "calls") == []
 
 
 def test_one_minute_is_at_the_right_end_and_its_durations_are_dots() -> None:
@@ -88,8 +88,16 @@ def test_reconnects_are_marks_under_the_axis_of_each_picture() -> None:
 
 
 def test_a_failure_among_many_calls_is_still_seen() -> None:
-    (failures,) = elements(sparkline([Minute(1, 100_000, 1)], "a"), "rect", "failures")
-    assert float(failures.get("height", "")) >= 1
+    (bar,) = elements(charts([Minute(1, 100_000, 1)], "a"), "rect", "failures")
+    (stroke,) = elements(sparkline([Minute(1, 100_000, 1)], "a"), "path", "failures")
+    assert float(bar.get("height", "")) >= 1
+    foot, top = map(float, stroke.get("d", "").split()[1].split("V"))
+    assert foot - top >= 1
+
+
+def test_a_small_picture_is_small_in_bytes_too() -> None:
+    busy = [Minute(number, 50 + number % 7, number % 3, 0.1, 0.2, 0) for number in range(MINUTES)]
+    assert len(sparkline(busy, "a")) < 2500, "two hundred of them are a page that is read every five seconds"
 
 
 def test_the_slowest_is_above_the_fastest() -> None:
