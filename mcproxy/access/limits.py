@@ -95,7 +95,7 @@ class _Count(msgspec.Struct):
         return not any(reservation.waiting or reservation.closed_until > now for reservation in reserved)
 
 
-class _Charge(msgspec.Struct):
+class _AppliedLimit(msgspec.Struct):
     """One limit as it applies to calls by one caller to one tool, with its counter."""
 
     key: CounterKey
@@ -121,7 +121,7 @@ class _Charge(msgspec.Struct):
         if self.rate is not None:
             yield Measure.RATE, self.burst
 
-    def part(self, members: int) -> _Charge:
+    def part(self, members: int) -> _AppliedLimit:
         """The same of one of so many processes."""
         return msgspec.structs.replace(
             self,
@@ -135,21 +135,21 @@ class _Charge(msgspec.Struct):
 class Admission(msgspec.Struct, frozen=True):
     """The counters that a running call occupies until it is released."""
 
-    running: tuple[_Charge, ...] = ()
+    running: tuple[_AppliedLimit, ...] = ()
 
 
 _NOTHING: Final = Admission()
 
 
-class _Bill(msgspec.Struct, frozen=True):
+class _AppliedLimits(msgspec.Struct, frozen=True):
     """All limits that apply to calls by one caller to one tool."""
 
-    charges: tuple[_Charge, ...]
+    limits: tuple[_AppliedLimit, ...]
     grant: Admission
 
 
-_Account = tuple[str, frozenset[str], str, str | None]
-"""The caller's name and roles, the upstream and the tool: what a bill hangs on."""
+_CallKey = tuple[str, frozenset[str], str, str | None]
+"""The caller's name and roles, the upstream and the tool: what decides which limits apply."""
 
 
 class Limits:
@@ -170,7 +170,7 @@ class Limits:
         """Applies other limits from now on. Counters of a limit of the same name are kept."""
         self._max_keys = rates.max_keys
         self._rules = [_LimitRule(name, limit, *_patterns(limit)) for name, limit in rates.rules.items()]
-        self._bills: OrderedDict[_Account, _Bill] = OrderedDict()
+        self._applied: OrderedDict[_CallKey, _AppliedLimits] = OrderedDict()
         for count in (*self._counts.values(), *self._apart.values()):
             for reservation in (count.reserved or {}).values():
                 reservation.limit = 0  # the next call says what it is now
@@ -222,57 +222,57 @@ class Limits:
         `upstream` is empty where it is for none in particular; `tool` is its upstream's own name of it.
         """
         day, ledger = utc // DAY, self._ledger
-        account = (caller.name, caller.roles, upstream, tool)
-        bill = self._bills.get(account) or self._billed(account, caller)
-        for charge in bill.charges:
-            if not charge.count.kept:
-                charge.count = self._count(charge.key)
+        call_key = (caller.name, caller.roles, upstream, tool)
+        found = self._applied.get(call_key) or self._limits_of(call_key, caller)
+        for applied in found.limits:
+            if not applied.count.kept:
+                applied.count = self._count(applied.key)
             if ledger is None:
-                _check(charge, now, utc, day, resumes)
+                _check(applied, now, utc, day, resumes)
             else:
-                self._check_shared(ledger, charge, now, utc, resumes)
-        for charge in bill.charges:
-            if charge.count.kept:
-                self._counts.move_to_end(charge.key)
+                self._check_shared(ledger, applied, now, utc, resumes)
+        for applied in found.limits:
+            if applied.count.kept:
+                self._counts.move_to_end(applied.key)
             else:
-                self._keep(charge)
+                self._keep(applied)
             if ledger is None:
-                _take(charge, now, day, resumes)
+                _take(applied, now, day, resumes)
             else:
-                self._take_shared(ledger, charge, now, day, resumes)
+                self._take_shared(ledger, applied, now, day, resumes)
         if now - self._swept >= SWEEP or len(self._counts) > self._max_keys:
             self._sweep(now, day)
-        return _NOTHING if resumes else bill.grant
+        return _NOTHING if resumes else found.grant
 
     def release(self, grant: Admission) -> None:
-        for charge in grant.running:
-            count = charge.count
+        for applied in grant.running:
+            count = applied.count
             count.running -= 1
             if self._ledger is not None:
                 self._give_back(self._ledger, count)
             if not count.running and not count.kept:
-                del self._apart[charge.key]
+                del self._apart[applied.key]
                 self._end_reservations(count)
 
-    def _check_shared(self, ledger: Ledger, charge: _Charge, now: float, utc: float, resumes: bool) -> None:
+    def _check_shared(self, ledger: Ledger, applied: _AppliedLimit, now: float, utc: float, resumes: bool) -> None:
         """Raises Exceeded."""
         if ledger.is_away:
-            if charge.fail == "closed":
-                raise Exceeded(charge.limit, "what other replicas counted cannot be known at the moment", ANY_MOMENT)
-            _check(charge.part(ledger.members), now, utc, utc // DAY, resumes)
+            if applied.fail == "closed":
+                raise Exceeded(applied.limit, "what other replicas counted cannot be known at the moment", ANY_MOMENT)
+            _check(applied.part(ledger.members), now, utc, utc // DAY, resumes)
             return
-        _check(charge, now, utc, utc // DAY, resumes)
-        for reservation, limit in self._reservations(charge, utc // DAY, resumes):
+        _check(applied, now, utc, utc // DAY, resumes)
+        for reservation, limit in self._reservations(applied, utc // DAY, resumes):
             if not reservation.has_room(limit, now):
-                if not charge.count.kept:
-                    self._keep(charge)  # the caller's next call finds the same reservation
+                if not applied.count.kept:
+                    self._keep(applied)  # the caller's next call finds the same reservation
                     if len(self._counts) > self._max_keys:
                         self._sweep(now, utc // DAY)
-                raise _exhausted(charge, reservation, limit, now, utc)
+                raise _exhausted(applied, reservation, limit, now, utc)
 
-    def _take_shared(self, ledger: Ledger, charge: _Charge, now: float, day: float, resumes: bool) -> None:
-        _take(charge.part(ledger.members) if ledger.is_away else charge, now, day, resumes)
-        for reservation, _ in self._reservations(charge, day, resumes):
+    def _take_shared(self, ledger: Ledger, applied: _AppliedLimit, now: float, day: float, resumes: bool) -> None:
+        _take(applied.part(ledger.members) if ledger.is_away else applied, now, day, resumes)
+        for reservation, _ in self._reservations(applied, day, resumes):
             reservation.used += 1
             if reservation.is_wanting:
                 ledger.ask(reservation)
@@ -285,21 +285,21 @@ class Limits:
             if reservation.is_wanting:
                 ledger.ask(reservation)
 
-    def _reservations(self, charge: _Charge, day: float, resumes: bool) -> list[tuple[Reservation, int]]:
+    def _reservations(self, applied: _AppliedLimit, day: float, resumes: bool) -> list[tuple[Reservation, int]]:
         """What this process has reserved of the counts that a call takes from, each with the limit for its caller."""
-        reserved = charge.count.reserved
+        reserved = applied.count.reserved
         if reserved is None:
-            reserved = charge.count.reserved = {}
+            reserved = applied.count.reserved = {}
         found: list[tuple[Reservation, int]] = []
-        for measure, limit in charge.measures:
+        for measure, limit in applied.measures:
             if resumes and measure is Measure.AT_ONCE:
                 continue
             window = day if measure is Measure.DAILY else 0
             reservation = reserved.get(measure)
             if reservation is None or reservation.window != window:
-                reservation = reserved[measure] = self._renewed(reservation, charge.key, measure, window)
+                reservation = reserved[measure] = self._renewed(reservation, applied.key, measure, window)
             if limit > reservation.limit:
-                reservation.set_limit(limit, charge.rate or 0, exact=charge.exact)
+                reservation.set_limit(limit, applied.rate or 0, exact=applied.exact)
             found.append((reservation, limit))
         return found
 
@@ -319,26 +319,26 @@ class Limits:
         reservation.is_over = True
         self._ledger.ask(reservation)
 
-    def _billed(self, account: _Account, caller: Principal) -> _Bill:
-        _, _, upstream, tool = account
+    def _limits_of(self, call_key: _CallKey, caller: Principal) -> _AppliedLimits:
+        _, _, upstream, tool = call_key
         rules = [rule for rule in self._rules if rule.concerns(upstream, tool)]
-        charges = tuple(
-            _charge(rule.key(caller, upstream, tool), rule.allowance(caller.roles), rule.limit) for rule in rules
+        limits = tuple(
+            _applied_limit(rule.key(caller, upstream, tool), rule.allowance(caller.roles), rule.limit) for rule in rules
         )
-        bill = _Bill(charges, Admission(tuple(charge for charge in charges if charge.at_once is not None)))
-        self._bills[account] = bill
-        if len(self._bills) > self._max_keys:
-            self._bills.popitem(last=False)
-        return bill
+        running = Admission(tuple(applied for applied in limits if applied.at_once is not None))
+        found = self._applied[call_key] = _AppliedLimits(limits, running)
+        if len(self._applied) > self._max_keys:
+            self._applied.popitem(last=False)
+        return found
 
     def _count(self, key: CounterKey) -> _Count:
         """The counter of a key. A new one is not kept yet: a refused call leaves nothing behind."""
         return self._counts.get(key) or self._apart.get(key) or _Count()
 
-    def _keep(self, charge: _Charge) -> None:
-        self._apart.pop(charge.key, None)
-        self._counts[charge.key] = charge.count
-        charge.count.kept = True
+    def _keep(self, applied: _AppliedLimit) -> None:
+        self._apart.pop(applied.key, None)
+        self._counts[applied.key] = applied.count
+        applied.count.kept = True
 
     def _sweep(self, now: float, day: float) -> None:
         """Drops idle counters, and the least recently used ones beyond the limit."""
@@ -352,58 +352,58 @@ class Limits:
                 self._end_reservations(count)
 
 
-def _charge(key: CounterKey, allowed: Allowance, limit: RateLimit) -> _Charge:
+def _applied_limit(key: CounterKey, allowed: Allowance, limit: RateLimit) -> _AppliedLimit:
     burst = 0 if allowed.rate is None else _burst(allowed)
-    return _Charge(key, _Count(), allowed.at_once, allowed.daily, allowed.rate, burst, limit.exact, limit.fail)
+    return _AppliedLimit(key, _Count(), allowed.at_once, allowed.daily, allowed.rate, burst, limit.exact, limit.fail)
 
 
-def _check(charge: _Charge, now: float, utc: float, day: float, resumes: bool) -> None:
+def _check(applied: _AppliedLimit, now: float, utc: float, day: float, resumes: bool) -> None:
     """Raises Exceeded."""
-    count, at_once, daily, rate, burst = charge.count, charge.at_once, charge.daily, charge.rate, charge.burst
+    count, at_once, daily, rate, burst = applied.count, applied.at_once, applied.daily, applied.rate, applied.burst
     if at_once is not None and count.running >= at_once and not resumes:
-        raise _exceeded(charge, Measure.AT_ONCE, ANY_MOMENT)
+        raise _exceeded(applied, Measure.AT_ONCE, ANY_MOMENT)
     if daily is not None and count.today >= daily and count.day == day:
-        raise _exceeded(charge, Measure.DAILY, DAY - utc % DAY)
+        raise _exceeded(applied, Measure.DAILY, DAY - utc % DAY)
     # How long until the bucket holds a call.
     if rate is not None and (wait := count.full_at - now - (burst - 1) / rate) > 0:
-        raise _exceeded(charge, Measure.RATE, wait)
+        raise _exceeded(applied, Measure.RATE, wait)
 
 
-def _exceeded(charge: _Charge, measure: Measure, wait: float) -> Exceeded:
+def _exceeded(applied: _AppliedLimit, measure: Measure, wait: float) -> Exceeded:
     match measure:
         case Measure.AT_ONCE:
-            return Exceeded(charge.limit, f"at most {charge.at_once} calls at once", wait)
+            return Exceeded(applied.limit, f"at most {applied.at_once} calls at once", wait)
         case Measure.DAILY:
-            return Exceeded(charge.limit, f"at most {charge.daily} calls a day (UTC)", wait)
+            return Exceeded(applied.limit, f"at most {applied.daily} calls a day (UTC)", wait)
         case Measure.RATE:
-            assert charge.rate is not None
-            return Exceeded(charge.limit, f"at most {charge.burst} calls at a time, and {_said(charge.rate)}", wait)
+            assert applied.rate is not None
+            return Exceeded(applied.limit, f"at most {applied.burst} calls at a time, and {_said(applied.rate)}", wait)
         case _:
             assert_never(measure)
 
 
-def _exhausted(charge: _Charge, reservation: Reservation, limit: int, now: float, utc: float) -> Exceeded:
+def _exhausted(applied: _AppliedLimit, reservation: Reservation, limit: int, now: float, utc: float) -> Exceeded:
     """This process has reserved no more."""
     match reservation.measure:
         case Measure.DAILY:
             wait = DAY - utc % DAY
         case Measure.RATE:
-            assert charge.rate is not None
-            wait = max(reservation.closed_until - now, 1 / charge.rate)
+            assert applied.rate is not None
+            wait = max(reservation.closed_until - now, 1 / applied.rate)
         case Measure.AT_ONCE:
             wait = ANY_MOMENT
         case _:
             assert_never(reservation.measure)
-    exceeded = _exceeded(charge, reservation.measure, wait)
+    exceeded = _exceeded(applied, reservation.measure, wait)
     exceeded.lacking = reservation if reservation.is_open(limit, now) else None
     return exceeded
 
 
-def _take(charge: _Charge, now: float, day: float, resumes: bool) -> None:
-    count, rate = charge.count, charge.rate
-    if charge.at_once is not None and not resumes:
+def _take(applied: _AppliedLimit, now: float, day: float, resumes: bool) -> None:
+    count, rate = applied.count, applied.rate
+    if applied.at_once is not None and not resumes:
         count.running += 1
-    if charge.daily is not None:
+    if applied.daily is not None:
         count.today = count.today + 1 if count.day == day else 1
         count.day = day
     if rate is not None:
