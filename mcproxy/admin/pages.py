@@ -264,6 +264,7 @@ class Pages:
         return self._page(
             "entry",
             item=item,
+            has_page=any(status.name == item.shown.upstream for status in self.gateway.statuses()),
             fields=self._fields(item),
             filled=filled or {},
             answer=answer,

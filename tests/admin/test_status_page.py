@@ -516,3 +516,15 @@ async def test_r42_a_button_of_another_site_does_nothing() -> None:
         assert (await page.get("/ui/servers/odd/restart"))[0] == 405, "a link cannot do it"
         assert (await page.post("/ui/servers/none/restart", token=TOKEN))[0] == 404
         assert page.gateway.upstream.done == []
+
+
+async def test_an_approval_says_until_when_it_can_be_given() -> None:
+    async with site() as ui:
+        _, text = await ui.get("/ui/approvals")
+    assert "1970-01-01 00:00:07" in text
+
+
+async def test_an_entry_leads_to_the_server_that_has_it() -> None:
+    async with site() as ui:
+        _, text = await ui.get("/ui/catalogue/tool?key=odd__echo")
+    assert '<a href="/ui/servers/odd">odd</a>' in text
