@@ -22,18 +22,18 @@ from anyio.abc import TaskGroup
 from prometheus_client.registry import Collector
 
 from mcproxy import __version__
-from mcproxy.access.audit import AuditLog
+from mcproxy.access.audit.audit_log import AuditLog
 from mcproxy.access.identity import Identity
 from mcproxy.access.refusals import Refusals
 from mcproxy.admin import control
 from mcproxy.admin.actions import Actions
-from mcproxy.admin.collectors import ListSizeCollector, UpstreamCollector
 from mcproxy.admin.health import HealthReport, Reports, reports
 from mcproxy.admin.listener import served
 from mcproxy.admin.live_feed import Feed
-from mcproxy.admin.loop_lag import measure_loop_lag
+from mcproxy.admin.measures.collectors import ListSizeCollector, UpstreamCollector
+from mcproxy.admin.measures.loop_lag import measure_loop_lag
+from mcproxy.admin.measures.statistics import CallStatistics
 from mcproxy.admin.pages import Pages, ReplicaRow, WaitingCall
-from mcproxy.admin.statistics import CallStatistics
 from mcproxy.admin.status_page import StatusPage
 from mcproxy.call.calls import Handler
 from mcproxy.call.clients import Audience, Listener

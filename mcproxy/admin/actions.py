@@ -11,7 +11,7 @@ from typing import Final, Protocol
 
 import structlog
 
-from mcproxy.access.operator_records import OperatorRecord, RecordAction
+from mcproxy.access.audit.operator_records import OperatorRecord, RecordAction
 from mcproxy.telemetry import logs
 
 log = structlog.get_logger()

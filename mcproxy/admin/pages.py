@@ -13,9 +13,9 @@ import msgspec
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from mcproxy import __version__
-from mcproxy.admin.charts import charts, duration_text, sparkline
 from mcproxy.admin.masking import masked
-from mcproxy.admin.statistics import FLEET, CallCounts, CallStatistics, Minute
+from mcproxy.admin.measures.charts import charts, duration_text, sparkline
+from mcproxy.admin.measures.statistics import FLEET, CallCounts, CallStatistics, Minute
 from mcproxy.admin.tool_form import Field, fields
 from mcproxy.call.calls import Handler
 from mcproxy.call.clients import Listener

@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Raw
 
-from mcproxy.catalog.signatures import abridged
+from mcproxy.catalog.search.signatures import abridged
 from mcproxy.protocol.jsonrpc import Params
 
 MAX_FLAWS: Final = 10

@@ -18,7 +18,7 @@ from msgspec import Raw
 from mcproxy.call.errors import McpError, Reason
 from mcproxy.call.identity import Principal
 from mcproxy.protocol.jsonrpc import INVALID_PARAMS, Params, raw
-from mcproxy.settings.upstream import ArgumentOverride
+from mcproxy.settings.upstreams.upstream import ArgumentOverride
 
 INPUT_SCHEMA: Final = "inputSchema"
 

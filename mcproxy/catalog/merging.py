@@ -37,7 +37,7 @@ from mcproxy.protocol.jsonrpc import (
 from mcproxy.protocol.methods import Kind
 from mcproxy.protocol.nesting import nests_deeper
 from mcproxy.protocol.tasks import EXTENSION, Support, extensions, shared, support, with_extensions, without_support
-from mcproxy.settings.upstream import ToolOverride
+from mcproxy.settings.upstreams.upstream import ToolOverride
 
 OUTPUT_SCHEMA: Final = "outputSchema"
 _NAMED: Final = frozenset({Kind.TOOLS, Kind.PROMPTS})

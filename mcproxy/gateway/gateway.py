@@ -11,7 +11,7 @@ from typing import Final
 
 import anyio
 
-from mcproxy.access.audit import AuditLog
+from mcproxy.access.audit.audit_log import AuditLog
 from mcproxy.access.limits import Limits
 from mcproxy.access.reservations import Ledger
 from mcproxy.call.calls import Call, Complete, Failed, Handler, Outcome

@@ -13,9 +13,9 @@ from typing import Final, Protocol, assert_never
 
 import structlog
 
-from mcproxy.access.audit import AuditLog
+from mcproxy.access.audit.audit_log import AuditLog
+from mcproxy.access.audit.records import Digests, End, recorded, trace_id
 from mcproxy.access.limits import Exceeded, Limits
-from mcproxy.access.records import Digests, End, recorded, trace_id
 from mcproxy.call.calls import Call, Complete, Failed, Handler, InputRequired, Label, LoginRequired, Outcome, Stage
 from mcproxy.call.errors import McpError, Party, Reason
 from mcproxy.call.upstreams import Upstream

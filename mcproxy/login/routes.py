@@ -29,7 +29,7 @@ from mcproxy.upstream.oauth.login import LoginFailed
 from mcproxy.upstream.oauth.logins import StartedLogin, UpstreamLogins
 from mcproxy.upstream.oauth.metadata import InvalidMetadata
 from mcproxy.upstream.oauth.registration import CALLBACK_PATH, CannotRegister, document_url
-from mcproxy.upstream.oauth.store import StoreFailed
+from mcproxy.upstream.oauth.storage.store import StoreFailed
 from mcproxy.upstream.oauth.tokens import TokenRefused, TokenUnavailable
 
 log = structlog.get_logger()

@@ -13,10 +13,10 @@ from typing import Final, NamedTuple
 from mcproxy.access.identity import Identity, NotIdentified
 from mcproxy.call.identity import Principal
 from mcproxy.settings.access.authentication import Issuer
-from mcproxy.settings.oauth import OAuthSettings
+from mcproxy.settings.upstreams.oauth import OAuthSettings
 from mcproxy.upstream.oauth.flow import Discovered, OAuthFlow
 from mcproxy.upstream.oauth.login import Login
-from mcproxy.upstream.oauth.store import GrantStore
+from mcproxy.upstream.oauth.storage.store import GrantStore
 
 _OPENID: Final = "openid"
 

@@ -13,7 +13,7 @@ from mcproxy.concurrency.wakeup import Wakeup
 from mcproxy.sealing import Sealer
 from mcproxy.service.state import secret_keys
 from mcproxy.settings import Settings
-from mcproxy.upstream.oauth.store import GrantStore, StoreFailed
+from mcproxy.upstream.oauth.storage.store import GrantStore, StoreFailed
 
 log = structlog.get_logger()
 

@@ -14,8 +14,8 @@ import structlog
 from mcproxy.downstream.handshake.subscriber_journal import SubscriberJournal
 from mcproxy.sealing import Sealer
 from mcproxy.settings import Settings
-from mcproxy.upstream.oauth.keyring_sealer import KeyringSealer
-from mcproxy.upstream.oauth.store import FileStore, GrantStore, MemoryStore, Seals
+from mcproxy.upstream.oauth.storage.keyring_sealer import KeyringSealer
+from mcproxy.upstream.oauth.storage.store import FileStore, GrantStore, MemoryStore, Seals
 
 log = structlog.get_logger()
 

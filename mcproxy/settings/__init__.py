@@ -18,7 +18,7 @@ from mcproxy.settings.proxy import (
 )
 from mcproxy.settings.root import Access, Settings
 from mcproxy.settings.section import Bytes, Glob, Positive, Prefix, Seconds, SecondsOrNone, Section, parse_quantity
-from mcproxy.settings.upstream import (
+from mcproxy.settings.upstreams.upstream import (
     Content,
     NameFilter,
     ToolFilter,

@@ -16,7 +16,7 @@ from mcproxy.settings.cluster import Cluster
 from mcproxy.settings.endpoints import Endpoint, EndpointName
 from mcproxy.settings.proxy import Proxy
 from mcproxy.settings.section import Section
-from mcproxy.settings.upstream import UpstreamSettings
+from mcproxy.settings.upstreams.upstream import UpstreamSettings
 
 
 class Access(Section):

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 import anyio
 from anyio.abc import TaskGroup
 
-from mcproxy.access.grant_records import RecordGrant, unrecorded
+from mcproxy.access.audit.grant_records import RecordGrant, unrecorded
 from mcproxy.call.upstreams import UpstreamEvent
 from mcproxy.settings import Settings
 from mcproxy.settings.access.pins import Approved
@@ -20,7 +20,7 @@ from mcproxy.telemetry.metrics import Metrics
 from mcproxy.upstream.connect import connected
 from mcproxy.upstream.link import Connect
 from mcproxy.upstream.oauth.logins import UpstreamLogins
-from mcproxy.upstream.oauth.store import GrantStore
+from mcproxy.upstream.oauth.storage.store import GrantStore
 from mcproxy.upstream.supervisor import ConnectionSlots, Supervisor
 
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 import anyio
 from anyio.abc import TaskGroup
 
-from mcproxy.access.grant_records import RecordGrant, unrecorded
+from mcproxy.access.audit.grant_records import RecordGrant, unrecorded
 from mcproxy.call.calls import Call, Failed, Outcome
 from mcproxy.call.clients import Change
 from mcproxy.call.errors import Party, Reason
@@ -46,7 +46,7 @@ from mcproxy.upstream.headers_command import HeadersCommand
 from mcproxy.upstream.idling import NEVER_IDLE, Idling, Recorded
 from mcproxy.upstream.link import Connect, Unreachable, task_group
 from mcproxy.upstream.oauth.logins import UpstreamLogins
-from mcproxy.upstream.oauth.store import GrantStore
+from mcproxy.upstream.oauth.storage.store import GrantStore
 from mcproxy.upstream.reconnecting import ReconnectingLink
 
 _ASKABLE: Final = frozenset(INPUT_CAPABILITIES.values())

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from mcproxy.access.operator_records import OperatorRecord
+from mcproxy.access.audit.operator_records import OperatorRecord
 from mcproxy.admin.actions import Actions, NoSuchUpstream
 from mcproxy.telemetry import logs
 

@@ -13,13 +13,13 @@ import pytest
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
-from mcproxy.access.operator_records import OperatorRecord
+from mcproxy.access.audit.operator_records import OperatorRecord
 from mcproxy.admin.actions import Actions
 from mcproxy.admin.health import reports
 from mcproxy.admin.listener import served
 from mcproxy.admin.live_feed import Feed
+from mcproxy.admin.measures.statistics import CallStatistics
 from mcproxy.admin.pages import MAX_FOUND, MAX_PROBLEMS, Pages, ReplicaRow
-from mcproxy.admin.statistics import CallStatistics
 from mcproxy.admin.status_page import Admit, StatusPage
 from mcproxy.call.calls import Call, Complete, Failed, Handler, Outcome
 from mcproxy.call.clients import Listener

@@ -23,8 +23,8 @@ import pytest
 from msgspec import Raw
 
 import mcproxy
+from mcproxy.access.audit.records import MAX_READ, cleaning
 from mcproxy.access.policy import Policy, PolicyItem
-from mcproxy.access.records import MAX_READ, cleaning
 from mcproxy.call.calls import Complete
 from mcproxy.call.identity import ANONYMOUS
 from mcproxy.catalog.contents import fault

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from mcproxy.catalog.ranking import ToolText
+from mcproxy.catalog.search.ranking import ToolText
 
 Read = Callable[[str], str]
 """The text of a file of the collection's repository, by its path."""

@@ -15,7 +15,7 @@ from math import log
 from pathlib import Path
 from typing import Final
 
-from mcproxy.catalog.ranking import ToolIndex, ToolText, terms_of
+from mcproxy.catalog.search.ranking import ToolIndex, ToolText, terms_of
 from tests.bench.collections import SOURCES, Collection, Query
 
 Search = Callable[[str, int], list[int]]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mcproxy.catalog.ranking import ToolText
+from mcproxy.catalog.search.ranking import ToolText
 from tests.bench.collections import SOURCES, Collection, Query, Read, Source, livemcp, metatool, sealtools, toolalpaca
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mcproxy.catalog.ranking import ToolText
+from mcproxy.catalog.search.ranking import ToolText
 from tests.bench.collections import Collection, Query
 from tests.bench.retrieval import DEPTHS, RANKERS, halves, hits, table
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import anyio
 
-from mcproxy.access.usage import TOKEN
+from mcproxy.access.audit.usage import TOKEN
 from mcproxy.call.calls import Complete
 from mcproxy.protocol.eras import LATEST
 from mcproxy.protocol.jsonrpc import size_of

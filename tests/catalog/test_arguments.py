@@ -15,7 +15,7 @@ from mcproxy.call.errors import McpError, Reason
 from mcproxy.call.identity import Principal
 from mcproxy.catalog.arguments import ArgumentRules, UnsupportedSchema, overridden
 from mcproxy.protocol.jsonrpc import Params, raw
-from mcproxy.settings.upstream import ArgumentOverride
+from mcproxy.settings.upstreams.upstream import ArgumentOverride
 
 ALICE = Principal("alice", attributes=(("team", "red"), ("path", "../etc")))
 NAMES = ("path", "verbose", "q", "limit", "deep")

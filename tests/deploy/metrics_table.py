@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from prometheus_client import Metric
 
-from mcproxy.admin.collectors import ListSizeCollector, UpstreamCollector
+from mcproxy.admin.measures.collectors import ListSizeCollector, UpstreamCollector
 from mcproxy.telemetry.fast_metrics import Tally
 from mcproxy.telemetry.metrics import Metrics
 from tests.deploy.needs import DEPLOY

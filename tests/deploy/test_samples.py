@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from mcproxy.admin.collectors import ListSizeCollector, UpstreamCollector
+from mcproxy.admin.measures.collectors import ListSizeCollector, UpstreamCollector
 from mcproxy.configuration.loading import load
 from mcproxy.settings import Proxy
 from mcproxy.telemetry.metrics import Metrics

@@ -39,7 +39,7 @@ UNCHANGED: Final = 4
 """Repetitions in a row that enter nothing less than those before."""
 SETTLE: Final = 0.1
 """Seconds without a file that was not entered before: then what follows an answer is over."""
-CLOCKWORK: Final = frozenset({"admin/loop_lag.py"})
+CLOCKWORK: Final = frozenset({"admin/measures/loop_lag.py"})
 """What runs several times a second, whatever else happens."""
 STATELESS: Final = "2026-07-28"
 PREFIX: Final = "io.modelcontextprotocol"

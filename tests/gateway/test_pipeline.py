@@ -10,7 +10,7 @@ import pytest
 import structlog.testing
 from msgspec.structs import replace
 
-from mcproxy.access.audit import AuditLog
+from mcproxy.access.audit.audit_log import AuditLog
 from mcproxy.call.calls import Call, CallSubject, Complete, Failed, Handler, InputRequired, Notes, Outcome, Stage
 from mcproxy.call.errors import McpError, Party, Reason
 from mcproxy.call.identity import ANONYMOUS, Caller, Principal

@@ -19,7 +19,7 @@ from mcproxy.sealing import Sealer, Unsealable
 from mcproxy.service.secret_rotation import SecretRotation
 from mcproxy.settings import Settings
 from mcproxy.upstream.oauth.grants import GrantKey
-from mcproxy.upstream.oauth.store import FileStore, MemoryStore
+from mcproxy.upstream.oauth.storage.store import FileStore, MemoryStore
 from tests.system.running import PYTHON, ROOT, Gateway, Json, configuration, free_port, gateway, write
 from tests.upstream.oauth.test_grants import grant
 

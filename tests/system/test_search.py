@@ -14,7 +14,7 @@ from typing import Final
 
 import pytest
 
-from mcproxy.catalog.own_tools import SCHEMAS
+from mcproxy.catalog.search.own_tools import SCHEMAS
 from tests.system.running import Clients, Json, configuration, gateway, need_npm
 from tests.system.scripts import ANSWERS, call
 from tests.system.test_matrix import MODES, PLAYERS, Cell, Player, upstream

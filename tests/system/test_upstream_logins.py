@@ -21,9 +21,9 @@ import pytest
 from aiohttp import web
 
 from mcproxy.sealing import Sealer
-from mcproxy.settings.oauth import OAuthSettings
+from mcproxy.settings.upstreams.oauth import OAuthSettings
 from mcproxy.upstream.oauth.flow import OAuthFlow
-from mcproxy.upstream.oauth.store import FileStore
+from mcproxy.upstream.oauth.storage.store import FileStore
 from tests.downstream.modern import headers_of, request
 from tests.fakes.authorization import Authorization, authorization, follow
 from tests.fakes.issuer import issuing

@@ -33,7 +33,7 @@ from mcproxy.upstream.oauth.grants import Grant, GrantKey
 from mcproxy.upstream.oauth.login import LoginFailed
 from mcproxy.upstream.oauth.metadata import InvalidMetadata
 from mcproxy.upstream.oauth.registration import CannotRegister
-from mcproxy.upstream.oauth.store import GrantStore, StoreFailed
+from mcproxy.upstream.oauth.storage.store import GrantStore, StoreFailed
 from mcproxy.upstream.oauth.tokens import TokenRefused, TokenUnavailable
 
 LOGIN_TIMEOUT: Final = 600.0

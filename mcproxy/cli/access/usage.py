@@ -10,7 +10,7 @@ from typing import Final
 
 from msgspec import Raw
 
-from mcproxy.access.usage import COLUMNS, UsageReport, UsageTotals, never_called, read_usage
+from mcproxy.access.audit.usage import COLUMNS, UsageReport, UsageTotals, never_called, read_usage
 from mcproxy.cli.output import print_err, print_json, print_table
 from mcproxy.cli.runtime import ExitCode
 from mcproxy.configuration import lock

@@ -37,7 +37,7 @@ from mcproxy.catalog.merging import (
     with_login,
 )
 from mcproxy.catalog.naming import GATEWAY, Layout, RefusedEntry, Space, layouts
-from mcproxy.catalog.search_view import searchable
+from mcproxy.catalog.search.search_view import searchable
 from mcproxy.catalog.uri_matching import matcher, readings
 from mcproxy.gateway.listings.keys import LinkKey
 from mcproxy.gateway.listings.routes import ExposedRoute, RouteTable

@@ -17,8 +17,8 @@ from mcproxy.call.calls import Call, Complete, Outcome
 from mcproxy.call.errors import McpError
 from mcproxy.catalog.argument_flaws import flaws
 from mcproxy.catalog.merging import Shown
-from mcproxy.catalog.own_tools import DESCRIBE, FIND, MAX_DESCRIBED, MAX_FOUND, SCHEMAS, effect_of
-from mcproxy.catalog.signatures import signature
+from mcproxy.catalog.search.own_tools import DESCRIBE, FIND, MAX_DESCRIBED, MAX_FOUND, SCHEMAS, effect_of
+from mcproxy.catalog.search.signatures import signature
 from mcproxy.concurrency.clock import Clock
 from mcproxy.gateway.component import Component, Reconfiguration
 from mcproxy.gateway.listings.fetcher import ListFetcher

@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, AwareDatetime, Field, IPvAnyNetwork, model_validator
 
 from mcproxy.settings.loopback import is_loopback
-from mcproxy.settings.oauth import OAuthClient
 from mcproxy.settings.section import Bytes, InvalidKey, Positive, Seconds, SecondsOrNone, Section
+from mcproxy.settings.upstreams.oauth import OAuthClient
 
 RESERVED: Final = "anonymous"
 """The name of every caller that is not authenticated."""

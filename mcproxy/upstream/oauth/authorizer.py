@@ -14,14 +14,14 @@ import anyio
 import anyio.to_thread
 import structlog
 
-from mcproxy.access.grant_records import GrantAction
+from mcproxy.access.audit.grant_records import GrantAction
 from mcproxy.concurrency.spawn import Spawn
 from mcproxy.telemetry.metrics import Metrics
 from mcproxy.upstream.link import LoginNeeded, Rejected
 from mcproxy.upstream.oauth.challenge import BearerChallenge, bearer_challenge
 from mcproxy.upstream.oauth.flow import DECISIVE, PASSING, OAuthFlow
 from mcproxy.upstream.oauth.grants import Grant, GrantKey, GrantLife, GrantState
-from mcproxy.upstream.oauth.store import GrantStore, StoreFailed
+from mcproxy.upstream.oauth.storage.store import GrantStore, StoreFailed
 from mcproxy.upstream.oauth.tokens import Token
 
 log = structlog.get_logger()

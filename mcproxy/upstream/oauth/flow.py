@@ -13,9 +13,9 @@ from typing import Final, NamedTuple
 import anyio.to_thread
 import msgspec
 
-from mcproxy.access.grant_records import GrantAction, GrantOutcome, GrantRecord, RecordGrant, unrecorded
+from mcproxy.access.audit.grant_records import GrantAction, GrantOutcome, GrantRecord, RecordGrant, unrecorded
 from mcproxy.concurrency.clock import Sleep
-from mcproxy.settings.oauth import EnterpriseSettings, OAuthSettings
+from mcproxy.settings.upstreams.oauth import EnterpriseSettings, OAuthSettings
 from mcproxy.upstream.oauth import device, login, metadata, registration, tokens
 from mcproxy.upstream.oauth.challenge import BearerChallenge, bearer_challenge
 from mcproxy.upstream.oauth.device import DeviceLogin
@@ -24,7 +24,7 @@ from mcproxy.upstream.oauth.grants import Grant, GrantKey
 from mcproxy.upstream.oauth.login import Login, LoginFailed
 from mcproxy.upstream.oauth.metadata import InvalidMetadata, ServerMetadata
 from mcproxy.upstream.oauth.registration import CannotRegister, ClientIdentity
-from mcproxy.upstream.oauth.store import GrantStore, StoreFailed
+from mcproxy.upstream.oauth.storage.store import GrantStore, StoreFailed
 from mcproxy.upstream.oauth.tokens import Token, TokenForm, TokenRefused, TokenUnavailable
 
 PASSING: Final = (EndpointFailed, TokenUnavailable, StoreFailed)

@@ -14,7 +14,7 @@ import anyio
 import anyio.to_thread
 import structlog
 
-from mcproxy.access.grant_records import RecordGrant, unrecorded
+from mcproxy.access.audit.grant_records import RecordGrant, unrecorded
 from mcproxy.call.identity import Caller
 from mcproxy.call.upstreams import LoginStatus
 from mcproxy.concurrency.spawn import Spawn
@@ -27,7 +27,7 @@ from mcproxy.upstream.oauth.flow import Discovered, OAuthFlow
 from mcproxy.upstream.oauth.grants import Grant, GrantKey, GrantState
 from mcproxy.upstream.oauth.login import Login
 from mcproxy.upstream.oauth.metadata import InvalidMetadata
-from mcproxy.upstream.oauth.store import GrantStore, MemoryStore, StoreFailed
+from mcproxy.upstream.oauth.storage.store import GrantStore, MemoryStore, StoreFailed
 from mcproxy.upstream.oauth.tokens import TokenRefused
 
 log = structlog.get_logger()

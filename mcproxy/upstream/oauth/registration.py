@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from mcproxy.settings.oauth import OAuthClient
+from mcproxy.settings.upstreams.oauth import OAuthClient
 from mcproxy.upstream.oauth.metadata import ServerMetadata
 
 NAME: Final = "mcproxy"

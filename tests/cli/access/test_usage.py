@@ -10,7 +10,7 @@ import pytest
 from mcproxy.cli.access.usage import usage
 from mcproxy.cli.runtime import ExitCode
 from mcproxy.settings import Settings
-from tests.access.test_usage import line
+from tests.access.audit.test_usage import line
 
 LOCK = {
     "lockfile": 1,

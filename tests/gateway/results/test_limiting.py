@@ -11,7 +11,7 @@ from mcproxy.call.identity import Principal
 from mcproxy.protocol.eras import LATEST, LATEST_HANDSHAKE, V2025_03_26
 from mcproxy.protocol.jsonrpc import size_of
 from mcproxy.protocol.methods import Kind
-from mcproxy.settings.upstream import ResultLimit
+from mcproxy.settings.upstreams.upstream import ResultLimit
 from tests.fakes.upstream import FakeUpstream, House, complete, decoded, error, house, quiet, tool
 
 pytestmark = pytest.mark.anyio

@@ -6,7 +6,7 @@ import pytest
 
 from mcproxy.catalog.merging import Shown, View
 from mcproxy.catalog.naming import Layout
-from mcproxy.catalog.ranking import Ranked, ToolIndex, ToolText, terms_of
+from mcproxy.catalog.search.ranking import Ranked, ToolIndex, ToolText, terms_of
 from mcproxy.gateway.search.indexes import SLICE, SearchIndexes, text_of
 from mcproxy.protocol.jsonrpc import raw
 from mcproxy.protocol.methods import Kind

@@ -10,7 +10,7 @@ import anyio
 import msgspec
 import pytest
 
-from mcproxy.access.audit import AuditLog
+from mcproxy.access.audit.audit_log import AuditLog
 from mcproxy.call.calls import Call, Complete, InputRequired, Outcome
 from mcproxy.call.clients import InputRequest
 from mcproxy.call.identity import Caller, Principal

@@ -11,7 +11,7 @@ import time
 import anyio
 
 from mcproxy.settings import Proxy, UpstreamSettings
-from mcproxy.settings.oauth import OAuthClient, OAuthSettings
+from mcproxy.settings.upstreams.oauth import OAuthClient, OAuthSettings
 from mcproxy.telemetry.metrics import Metrics
 from mcproxy.upstream.supervisor import Supervisor
 from tests.fakes.authorization import authorization

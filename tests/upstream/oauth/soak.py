@@ -24,9 +24,9 @@ import msgspec
 
 from mcproxy.protocol.eras import LATEST
 from mcproxy.sealing import Sealer
-from mcproxy.settings.oauth import OAuthSettings
+from mcproxy.settings.upstreams.oauth import OAuthSettings
 from mcproxy.upstream.oauth.flow import OAuthFlow
-from mcproxy.upstream.oauth.store import FileStore, GrantStore
+from mcproxy.upstream.oauth.storage.store import FileStore, GrantStore
 from tests.system.running import Gateway, serving, write
 from tests.upstream.oauth.provider import Provider, log_in, provider
 

@@ -12,14 +12,14 @@ import msgspec
 import pytest
 from anyio.abc import TaskGroup
 
-from mcproxy.access.grant_records import GrantAction, GrantRecord
-from mcproxy.settings.oauth import OAuthClient, OAuthSettings
+from mcproxy.access.audit.grant_records import GrantAction, GrantRecord
+from mcproxy.settings.upstreams.oauth import OAuthClient, OAuthSettings
 from mcproxy.telemetry.metrics import Metrics
 from mcproxy.upstream.link import LoginNeeded, Rejected
 from mcproxy.upstream.oauth.authorizer import COOLDOWN, STORE_LOOKS, Authorizer
 from mcproxy.upstream.oauth.flow import OAuthFlow
 from mcproxy.upstream.oauth.grants import LEEWAY, Grant, GrantKey, GrantState
-from mcproxy.upstream.oauth.store import MemoryStore
+from mcproxy.upstream.oauth.storage.store import MemoryStore
 from tests.fakes.authorization import Authorization, authorization, follow
 from tests.timeouts import GUARD
 from tests.upstream.oauth.test_grants import grant

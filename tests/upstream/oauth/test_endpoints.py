@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from mcproxy.settings.oauth import OAuthClient, OAuthSettings
+from mcproxy.settings.upstreams.oauth import OAuthClient, OAuthSettings
 from mcproxy.upstream.oauth.challenge import BearerChallenge
 from mcproxy.upstream.oauth.endpoints import EndpointFailed, Endpoints
 from mcproxy.upstream.oauth.flow import OAuthFlow
-from mcproxy.upstream.oauth.store import MemoryStore
+from mcproxy.upstream.oauth.storage.store import MemoryStore
 from mcproxy.upstream.oauth.tokens import TokenUnavailable
 from tests.fakes.authorization import authorization
 

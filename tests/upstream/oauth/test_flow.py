@@ -5,13 +5,13 @@ from __future__ import annotations
 import jwt
 import pytest
 
-from mcproxy.access.grant_records import GrantAction, GrantOutcome, GrantRecord, RecordGrant, unrecorded
-from mcproxy.settings.oauth import EnterpriseSettings, OAuthClient, OAuthSettings
+from mcproxy.access.audit.grant_records import GrantAction, GrantOutcome, GrantRecord, RecordGrant, unrecorded
+from mcproxy.settings.upstreams.oauth import EnterpriseSettings, OAuthClient, OAuthSettings
 from mcproxy.upstream.oauth.endpoints import EndpointFailed, Endpoints
 from mcproxy.upstream.oauth.flow import OAuthFlow
 from mcproxy.upstream.oauth.grants import Grant, GrantKey
 from mcproxy.upstream.oauth.login import LoginFailed
-from mcproxy.upstream.oauth.store import GrantStore, MemoryStore
+from mcproxy.upstream.oauth.storage.store import GrantStore, MemoryStore
 from mcproxy.upstream.oauth.tokens import TokenRefused, TokenUnavailable
 from tests.fakes.authorization import Authorization, authorization, follow
 

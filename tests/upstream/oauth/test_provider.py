@@ -7,11 +7,11 @@ import pytest
 
 from mcproxy.downstream.front import client_document
 from mcproxy.settings import Proxy
-from mcproxy.settings.oauth import OAuthSettings
+from mcproxy.settings.upstreams.oauth import OAuthSettings
 from mcproxy.upstream.oauth import registration
 from mcproxy.upstream.oauth.device import DEVICE_CODE
 from mcproxy.upstream.oauth.flow import OAuthFlow
-from mcproxy.upstream.oauth.store import MemoryStore
+from mcproxy.upstream.oauth.storage.store import MemoryStore
 from mcproxy.upstream.oauth.tokens import TokenRefused
 from tests.fakes.gateway import FakeGateway, edge_of, served
 from tests.timeouts import GUARD

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from mcproxy.settings.oauth import OAuthClient
+from mcproxy.settings.upstreams.oauth import OAuthClient
 from mcproxy.upstream.oauth.metadata import ServerMetadata
 from mcproxy.upstream.oauth.registration import (
     NO_REDIRECT,

@@ -1,4 +1,4 @@
-"""The twin of `mcproxy.settings.forwarding`; and what a file may not forward (R40)."""
+"""The twin of `mcproxy.settings.upstreams.forwarding`; and what a file may not forward (R40)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from mcproxy.configuration.loading import load
 from mcproxy.configuration.problems import ConfigurationError
 from mcproxy.settings import Settings
-from mcproxy.settings.forwarding import CredentialSettings
+from mcproxy.settings.upstreams.forwarding import CredentialSettings
 
 KEYS = {"authentication": {"keys": {"ann": [{"sha256": "0" * 64}]}, "key_header": "X-API-Key"}}
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcproxy.access.usage import COLUMNS, MAX_ROWS, REMAINDER, UsageReport, audit_files, never_called, read_usage
+from mcproxy.access.audit.usage import COLUMNS, MAX_ROWS, REMAINDER, UsageReport, audit_files, never_called, read_usage
 
 NOON = "2026-11-22T12:00:00.000+00:00"
 AT_NOON = 1795348800.0

@@ -20,8 +20,8 @@ import msgspec
 import re2
 from msgspec import Raw
 
-from mcproxy.access.grant_records import GrantRecord
-from mcproxy.access.operator_records import OperatorRecord
+from mcproxy.access.audit.grant_records import GrantRecord
+from mcproxy.access.audit.operator_records import OperatorRecord
 from mcproxy.access.refusals import RefusedCredentials
 from mcproxy.call.calls import Call, CallSubject, Decision, Failed, HookVerdict, Outcome
 from mcproxy.call.identity import Caller

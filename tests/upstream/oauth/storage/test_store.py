@@ -12,7 +12,7 @@ import pytest
 from mcproxy.sealing import Sealer
 from mcproxy.upstream.oauth.grants import GrantKey
 from mcproxy.upstream.oauth.registration import ClientIdentity
-from mcproxy.upstream.oauth.store import FileStore, GrantStore, MemoryStore, StoreFailed
+from mcproxy.upstream.oauth.storage.store import FileStore, GrantStore, MemoryStore, StoreFailed
 from tests.upstream.oauth.test_grants import grant
 
 SEALER = Sealer(b"secret")

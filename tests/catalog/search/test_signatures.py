@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from mcproxy.catalog.signatures import MAX_PARAMETERS, MAX_SUMMARY, abridged, signature, summary
+from mcproxy.catalog.search.signatures import MAX_PARAMETERS, MAX_SUMMARY, abridged, signature, summary
 from mcproxy.protocol.jsonrpc import raw
 
 

@@ -10,7 +10,7 @@ import secrets
 from typing import Final, Protocol
 
 from mcproxy.sealing import Sealer, Unsealable
-from mcproxy.upstream.oauth.store import StoreFailed
+from mcproxy.upstream.oauth.storage.store import StoreFailed
 
 SERVICE: Final = "mcproxy"
 ENTRY: Final = "grants"

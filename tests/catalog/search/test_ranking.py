@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcproxy.catalog.ranking import MAX_TEXT, Ranked, ToolIndex, ToolText, stems, terms_of
+from mcproxy.catalog.search.ranking import MAX_TEXT, Ranked, ToolIndex, ToolText, stems, terms_of
 
 TOOLS = {
     "log": ToolText("git_log", description="Shows the history of commits.", parameters="repo limit"),

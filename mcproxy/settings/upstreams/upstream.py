@@ -6,9 +6,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue, WithJsonSchema, model_validator
 
-from mcproxy.settings.forwarding import CredentialSettings
-from mcproxy.settings.oauth import OAuthSettings
 from mcproxy.settings.section import Bytes, Glob, InvalidKey, Positive, Prefix, Seconds, SecondsOrNone, Section
+from mcproxy.settings.upstreams.forwarding import CredentialSettings
+from mcproxy.settings.upstreams.oauth import OAuthSettings
 
 AnyJson = Annotated[JsonValue, WithJsonSchema({})]
 

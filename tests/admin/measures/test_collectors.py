@@ -1,4 +1,4 @@
-"""The twin of `mcproxy.admin.collectors`."""
+"""The twin of `mcproxy.admin.measures.collectors`."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from dataclasses import replace
 
 from prometheus_client import CollectorRegistry
 
-from mcproxy.admin.collectors import ListSizeCollector, UpstreamCollector
+from mcproxy.admin.measures.collectors import ListSizeCollector, UpstreamCollector
 from mcproxy.call.upstreams import LinkFailure, LinkState, ServerIdentity, UpstreamStatus
 from mcproxy.catalog.merging import View, expose, merge, read_listing
 from mcproxy.catalog.naming import layouts
-from mcproxy.catalog.search_view import searchable
+from mcproxy.catalog.search.search_view import searchable
 from mcproxy.protocol.eras import LATEST, Era
 from mcproxy.protocol.jsonrpc import raw
 from mcproxy.protocol.methods import Kind

@@ -1,4 +1,4 @@
-"""The twin of `mcproxy.access.journal`."""
+"""The twin of `mcproxy.access.audit.journal`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from mcproxy.access.journal import Journal
+from mcproxy.access.audit.journal import Journal
 
 
 def test_what_is_appended_stands_at_the_end_for_the_owner_alone(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The twin of `mcproxy.access.records`."""
+"""The twin of `mcproxy.access.audit.records`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from mcproxy.access.records import MAX_READ, MAX_SHOWN, MAX_TEXT, Digests, End, Lines, Record, recorded, trace_id
+from mcproxy.access.audit.records import MAX_READ, MAX_SHOWN, MAX_TEXT, Digests, End, Lines, Record, recorded, trace_id
 from mcproxy.call.calls import Call, CallSubject, Complete, Decision, Failed, RuleName
 from mcproxy.call.errors import Party, Reason
 from mcproxy.call.identity import Caller, Principal

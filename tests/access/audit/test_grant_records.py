@@ -1,11 +1,11 @@
-"""The twin of `mcproxy.access.grant_records`: what the audit's lines say of logins at upstreams."""
+"""The twin of `mcproxy.access.audit.grant_records`: what the audit's lines say of logins at upstreams."""
 
 from __future__ import annotations
 
 import json
 
-from mcproxy.access.grant_records import GrantAction, GrantOutcome, GrantRecord
-from mcproxy.access.records import Lines
+from mcproxy.access.audit.grant_records import GrantAction, GrantOutcome, GrantRecord
+from mcproxy.access.audit.records import Lines
 
 
 def line(record: GrantRecord) -> dict[str, object]:

@@ -16,7 +16,7 @@ from msgspec import Raw
 
 from mcproxy.catalog.merging import Shown, View
 from mcproxy.catalog.naming import GATEWAY, RefusedEntry
-from mcproxy.catalog.own_tools import SCHEMAS, own_tools
+from mcproxy.catalog.search.own_tools import SCHEMAS, own_tools
 from mcproxy.protocol.jsonrpc import may_hold, raw
 from mcproxy.protocol.methods import Kind
 from mcproxy.protocol.tasks import Dialect, dialect, offer, takes_tool_calls

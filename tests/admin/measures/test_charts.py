@@ -7,8 +7,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from mcproxy.admin.charts import LEFT, SLOT, WIDTH, charts, count_text, duration_text, sparkline
-from mcproxy.admin.statistics import MINUTES, Minute
+from mcproxy.admin.measures.charts import LEFT, SLOT, WIDTH, charts, count_text, duration_text, sparkline
+from mcproxy.admin.measures.statistics import MINUTES, Minute
 
 HOSTILE = "<script>alert(1)</script>\"'&"
 

@@ -9,7 +9,7 @@ import anyio.lowlevel
 import pytest
 from prometheus_client import CollectorRegistry
 
-from mcproxy.admin.loop_lag import INTERVAL, KEPT, measure_loop_lag
+from mcproxy.admin.measures.loop_lag import INTERVAL, KEPT, measure_loop_lag
 from mcproxy.telemetry.metrics import Metrics
 
 pytestmark = pytest.mark.anyio

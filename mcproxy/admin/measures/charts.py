@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Final
 
-from mcproxy.admin.statistics import MINUTES, Minute
+from mcproxy.admin.measures.statistics import MINUTES, Minute
 
 WIDTH: Final = 320.0
 LEFT: Final = 44.0

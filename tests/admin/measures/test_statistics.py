@@ -7,7 +7,7 @@ import anyio.lowlevel
 import pytest
 from prometheus_client import CollectorRegistry
 
-from mcproxy.admin.statistics import FLEET, MINUTES, PERIOD, WINDOW, CallStatistics, Minute
+from mcproxy.admin.measures.statistics import FLEET, MINUTES, PERIOD, WINDOW, CallStatistics, Minute
 from mcproxy.telemetry.metrics import Metrics
 
 pytestmark = pytest.mark.anyio

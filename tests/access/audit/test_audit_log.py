@@ -1,4 +1,4 @@
-"""The twin of `mcproxy.access.audit`."""
+"""The twin of `mcproxy.access.audit.audit_log`."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import anyio.lowlevel
 import pytest
 import structlog.testing
 
-from mcproxy.access.audit import MOST_AT_ONCE, AuditLog
-from mcproxy.access.records import Digests, End, Record, recorded
+from mcproxy.access.audit.audit_log import MOST_AT_ONCE, AuditLog
+from mcproxy.access.audit.records import Digests, End, Record, recorded
 from mcproxy.access.refusals import RefusalReason, RefusedCredentials
 from mcproxy.call.calls import Call, CallSubject
 from mcproxy.call.errors import McpError, Reason

@@ -18,10 +18,10 @@ import anyio
 import anyio.to_thread
 import structlog
 
-from mcproxy.access.grant_records import GrantRecord
-from mcproxy.access.journal import Journal
-from mcproxy.access.operator_records import OperatorRecord
-from mcproxy.access.records import AuditRecord, Lines, Record
+from mcproxy.access.audit.grant_records import GrantRecord
+from mcproxy.access.audit.journal import Journal
+from mcproxy.access.audit.operator_records import OperatorRecord
+from mcproxy.access.audit.records import AuditRecord, Lines, Record
 from mcproxy.access.refusals import RefusedCredentials
 from mcproxy.call.errors import McpError, Reason
 from mcproxy.protocol.jsonrpc import INTERNAL_ERROR

@@ -5,7 +5,7 @@ from __future__ import annotations
 import jsonschema  # type: ignore[import-untyped]  # it has no types
 import pytest
 
-from mcproxy.catalog.own_tools import CALLERS, MAX_SERVERS, SCHEMAS, ToolEffect, effect_of, own_tools
+from mcproxy.catalog.search.own_tools import CALLERS, MAX_SERVERS, SCHEMAS, ToolEffect, effect_of, own_tools
 from mcproxy.protocol.jsonrpc import raw
 from tests.fakes.upstream import decoded
 

@@ -1,4 +1,4 @@
-"""The twin of `mcproxy.upstream.oauth.keyring_sealer`: grants sealed under a key that a keyring keeps."""
+"""The twin of `mcproxy.upstream.oauth.storage.keyring_sealer`: grants sealed under a key that a keyring keeps."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import pytest
 
 from mcproxy.sealing import Sealer
 from mcproxy.upstream.oauth.grants import Grant, GrantKey
-from mcproxy.upstream.oauth.keyring_sealer import KeyringSealer
 from mcproxy.upstream.oauth.registration import ClientIdentity
-from mcproxy.upstream.oauth.store import FileStore, StoreFailed
+from mcproxy.upstream.oauth.storage.keyring_sealer import KeyringSealer
+from mcproxy.upstream.oauth.storage.store import FileStore, StoreFailed
 from mcproxy.upstream.oauth.tokens import Token
 
 SECRET = Sealer(b"the gateway's own secret")
