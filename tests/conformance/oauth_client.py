@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import urllib.request
 from contextlib import suppress
@@ -90,26 +91,39 @@ class Person:
 
 async def use(client: Client, person: Person, context: Json) -> None:
     """Calls every tool; logs in again where a call says that it needs it."""
-    tools = (await client.list_tools()).tools
+    tools = await listed(client)
     if not tools and await person.login():
         with anyio.fail_after(GUARD):
             while not tools:
                 await anyio.sleep(0.5)
-                tools = (await client.list_tools()).tools
+                tools = await listed(client)
     for call in calls_of(tools, context):
-        while True:
-            try:
-                await client.call_tool(call["name"], call["arguments"])
-                break
-            except MCPError as error:
-                said = str(error)
-                print("refused:", said, file=sys.stderr)
-                if "mcproxy login" not in said:
-                    break
-                words = said.partition("mcproxy login suite")[2].partition("`")[0].split()
-                if not await person.login(*words[1::2]):
-                    return
-                await anyio.sleep(1.1)  # the gateway looks at what was stored once a second
+        while (scopes := await refused(client, call)) is not None:
+            if not await person.login(*scopes):
+                return
+            await anyio.sleep(1.1)  # the gateway looks at what was stored once a second
+
+
+async def listed(client: Client) -> list[types.Tool]:
+    """The server's own tools, without the gateway's for a login."""
+    return [tool for tool in (await client.list_tools()).tools if tool.name != LOGIN_TOOL]
+
+
+async def refused(client: Client, call: Json) -> list[str] | None:
+    """The further scopes of the login that a call wants; None where it wants none."""
+    try:
+        result = await client.call_tool(call["name"], call["arguments"])
+    except MCPError as error:
+        said = str(error)
+    else:
+        texts = [block.text for block in result.content if isinstance(block, types.TextContent)]
+        said = " ".join(texts) if result.is_error else ""
+    if said:
+        print("refused:", said, file=sys.stderr)
+    if "wants you to log in" not in said and "mcproxy login" not in said:
+        return None
+    wanted = re.search(r"further scopes for this: (.*?)(?:\. Open this link|: run |\.?$)", said)
+    return [] if wanted is None else wanted[1].split()
 
 
 class Visitor:
@@ -135,10 +149,12 @@ async def use_by_page(url: str, context: Json) -> None:
     """Calls every tool; a login is made where the client is asked for one."""
     async with browser() as person, Client(url, mode=os.environ[ERA], elicitation_callback=Visitor(person)) as client:
         tools = (await client.list_tools()).tools
-        if any(tool.name == LOGIN_TOOL for tool in tools):
+        for _ in range(LOGINS):
+            if all(tool.name != LOGIN_TOOL for tool in tools):
+                break
             with suppress(MCPError):
                 await client.call_tool(LOGIN_TOOL, {})
-            with anyio.move_on_after(30):
+            with anyio.move_on_after(5):
                 while any(tool.name == LOGIN_TOOL for tool in tools):
                     await anyio.sleep(0.1)
                     tools = (await client.list_tools()).tools

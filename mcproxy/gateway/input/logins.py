@@ -26,7 +26,6 @@ from mcproxy.call.errors import McpError, Party, Reason
 from mcproxy.call.identity import Caller
 from mcproxy.call.upstreams import LoginAwaited, UpstreamEvent
 from mcproxy.concurrency.clock import Sleep
-from mcproxy.concurrency.wakeup import Wakeup
 from mcproxy.gateway.component import Component
 from mcproxy.gateway.listings.keys import LinkKey
 from mcproxy.protocol.eras import STATELESS_VERSIONS, V2025_11_25
@@ -98,14 +97,16 @@ class LoginRequests(Component):
         self._awaits = awaits
         self._sleep = sleep
         self._mint = mint
-        self._changed = Wakeup()
+        self._waiting: dict[LinkKey, set[anyio.Event]] = {}
+        """Calls that wait for a login, by the link that wants it: set once it is made, whatever is wanted after it."""
         self._open: dict[str, tuple[LinkKey, Listener]] = {}
         """The links and clients of elicitations that are not complete, by their ids."""
 
     def on_event(self, event: UpstreamEvent) -> None:
         match event:
             case LoginAwaited(upstream=upstream, owner=owner, awaited=False):
-                self._changed.notify_all()
+                for waiting in self._waiting.get(LinkKey(upstream, owner), ()):
+                    waiting.set()
                 for id in [id for id, (link, _) in self._open.items() if link == LinkKey(upstream, owner)]:
                     _, listener = self._open.pop(id)
                     listener.signal(Notice(ELICITATION_COMPLETE, {"elicitationId": raw(id)}))
@@ -188,14 +189,22 @@ class LoginRequests(Component):
 
     async def _made(self, call: Call, need: LoginNeed, seconds: float | None) -> bool:
         """Whether the login was made, in so many seconds; progress tells the client meanwhile that its call lives."""
-        link = LinkKey(need.upstream, need.owner)
-        with anyio.move_on_after(seconds) as waiting:
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(self._keep_alive, call, need)
-                while self._awaits(link):
-                    await self._changed.wait()
-                tasks.cancel_scope.cancel()
-        return not waiting.cancelled_caught
+        link, made = LinkKey(need.upstream, need.owner), anyio.Event()
+        if not self._awaits(link):
+            return True
+        waiting = self._waiting.setdefault(link, set())
+        waiting.add(made)
+        try:
+            with anyio.move_on_after(seconds):
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(self._keep_alive, call, need)
+                    await made.wait()
+                    tasks.cancel_scope.cancel()
+        finally:
+            waiting.discard(made)
+            if not waiting:
+                self._waiting.pop(link, None)
+        return made.is_set()
 
     async def _keep_alive(self, call: Call, need: LoginNeed) -> None:
         step = 0
