@@ -196,7 +196,7 @@ async def test_a_redis_that_is_away_delays_what_is_told_and_one_that_lost_the_st
         await redis_server.start()
         for other in three[1:]:
             await other.hearing.hears(SessionEnded("while it is away"))
-            assert other.hearing.gaps == 1
+            assert other.hearing.gaps >= 1
             assert other.hearing.heard.count(SessionEnded("while it is away")) == 1
 
 

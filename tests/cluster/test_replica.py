@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import signal
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -24,6 +25,8 @@ from tests.fakes.clients.raw import over_http
 from tests.timeouts import GUARD
 
 pytestmark = pytest.mark.anyio
+
+IDS = itertools.count(1000)
 Json = dict[str, Any]
 META: Json = {
     "io.modelcontextprotocol/protocolVersion": LATEST,
@@ -70,7 +73,9 @@ class Sessions:
     def post(self, at: int, message: Json) -> Any:
         return self._http.post(self.urls[at], json={"jsonrpc": "2.0", **message}, headers=self.headers)
 
-    async def ask(self, at: int, method: str, params: Json | None = None, id: int = 1) -> Json:
+    async def ask(self, at: int, method: str, params: Json | None = None, id: int | None = None) -> Json:
+        # No id twice: a request to a replica that was frozen may be in flight still.
+        id = next(IDS) if id is None else id
         async with self.post(at, {"id": id, "method": method, "params": params or {}}) as response:
             assert response.status == 200, await response.text()
             answer: Json = await response.json()
