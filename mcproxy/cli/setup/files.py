@@ -6,6 +6,7 @@ import difflib
 import os
 import sys
 import tempfile
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -50,17 +51,26 @@ def write(path: Path, text: str, mode: int = 0o600) -> None:
 
 def agreed(path: Path, before: str, after: str, *, yes: bool, dry_run: bool) -> bool:
     """Shows what changes in a file, and asks whether it may be written."""
-    # Without the lines around a change: a neighbour's line may hold a token.
-    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), str(path), str(path), n=0, lineterm="")
-    for line in lines:
-        if not line.startswith("@@"):
-            print_out(line)
+    for line in _preview(path, before, after):
+        print_out(line)
     if yes or dry_run:
         return not dry_run
     if not sys.stdin.isatty():
         print_err("nothing was written: add --yes to write it")
         return False
     return typer.confirm("Write it?", default=True, err=True)
+
+
+def _preview(path: Path, before: str, after: str) -> Iterator[str]:
+    """The lines that differ, and none around them: a neighbour's line may hold a token."""
+    # The last neighbour gets a comma when something is put behind it: no change that people need to see.
+    old, new = ([line.rstrip().rstrip(",") for line in text.splitlines()] for text in (before, after))
+    lines = (before.splitlines(), after.splitlines())
+    yield from (f"--- {path}", f"+++ {path}")
+    for kind, start, end, put, last in difflib.SequenceMatcher(None, old, new).get_opcodes():
+        if kind != "equal":
+            yield from (f"-{line}" for line in lines[0][start:end])
+            yield from (f"+{line}" for line in lines[1][put:last])
 
 
 def _problem(path: Path, sentence: str) -> ConfigurationError:
