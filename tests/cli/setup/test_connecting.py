@@ -10,6 +10,7 @@ import pytest
 
 from mcproxy.cli.commands import main
 from mcproxy.configuration.hosts.locations import HOSTS, Machine
+from tests.configuration.hosts.examples import EXAMPLES, lay_out
 
 ORIGINAL = '{\n  // mine\n  "mcpServers": {\n    "gh": {"env": {"TOKEN": "ghp_secret"}},\n  }\n}\n'
 
@@ -52,6 +53,23 @@ def test_each_host_is_connected_from_an_empty_home_and_left_as_it_was(home: Path
     assert [path for path in sorted(home.rglob("*")) if path.is_file()] == [path for path in before if path.is_file()]
 
 
+@pytest.mark.parametrize("ending", [b"\n", b"\r\n"], ids=["lf", "crlf"])
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_the_documented_file_of_each_host_is_as_it_was_to_the_byte_after_undo(
+    home: Path, name: str, ending: bytes
+) -> None:
+    example = lay_out(name, home)
+    example.write_bytes(example.read_bytes().replace(b"\n", ending))
+    example.chmod(0o640)
+    before = {path: (path.read_bytes(), path.stat().st_mode) for path in home.rglob("*") if path.is_file()}
+    assert code("connect", name, "--yes") == 0
+    path = Machine.this().user_file(HOSTS[name])
+    assert b"mcproxy.yaml" in path.read_bytes()
+    assert code("connect", name, "--undo", "--yes") == 0
+    after = {path: (path.read_bytes(), path.stat().st_mode) for path in home.rglob("*") if path.is_file()}
+    assert after == before
+
+
 def test_a_file_is_as_it_was_to_the_byte_after_undo(cursor: Path, capsys: pytest.CaptureFixture[str]) -> None:
     cursor.chmod(0o640)
     assert code("connect", "cursor", "--yes") == 0
@@ -60,6 +78,20 @@ def test_a_file_is_as_it_was_to_the_byte_after_undo(cursor: Path, capsys: pytest
     assert cursor.read_text() == ORIGINAL
     assert cursor.stat().st_mode & 0o777 == 0o640
     assert "ghp_secret" not in "".join(capsys.readouterr()), "the preview shows what changes, and no neighbour"
+
+
+@pytest.mark.parametrize("ending", ["", ","])
+def test_the_preview_shows_no_neighbour_that_only_gets_a_comma_or_loses_it(
+    cursor: Path, capsys: pytest.CaptureFixture[str], ending: str
+) -> None:
+    neighbour = f'"gh": {{"env": {{"TOKEN": "ghp_secret"}}}}{ending}'
+    cursor.write_text('{"mcpServers": {\n' + neighbour + "\n}}\n")
+    assert code("connect", "cursor", "--yes") == 0
+    assert code("connect", "cursor", "--undo", "--yes") == 0
+    told = capsys.readouterr()
+    assert '+    "mcproxy": {' in told.out
+    assert '-    "mcproxy": {' in told.out
+    assert "ghp_secret" not in told.out + told.err
 
 
 def test_the_record_of_a_change_is_for_its_owner_alone(home: Path, cursor: Path) -> None:

@@ -8,74 +8,12 @@ import pytest
 
 from mcproxy.configuration.documents import parse
 from mcproxy.configuration.hosts.dialects import host_servers
+from tests.configuration.hosts.examples import CODEX, CONTINUE, GOOSE, OPENCODE, ZED
 
-CODEX = """
-model = "gpt-5"
-[mcp_servers.context7]
-command = "npx"
-args = ["-y", "@upstash/context7-mcp"]
-env_vars = ["LOCAL_TOKEN"]
-startup_timeout_sec = 20
-enabled_tools = ["open"]
-[mcp_servers.context7.env]
-MY_ENV_VAR = "MY_ENV_VALUE"
-[mcp_servers.figma]
-url = "https://mcp.figma.com/mcp"
-bearer_token_env_var = "FIGMA_OAUTH_TOKEN"
-http_headers = { "X-Figma-Region" = "us-east-1" }
-env_http_headers = { "X-Team" = "TEAM" }
-tool_timeout_sec = 45
-"""
-ZED = """{
-  // comments are allowed
-  "theme": "One Dark",
-  "context_servers": {
-    "local": {"source": "custom", "command": "some-command", "args": ["a"], "env": {}},
-    "old": {"command": {"path": "node", "args": ["x.js"], "env": {"A": "b"}}},
-    "remote": {"url": "https://x.example/mcp", "headers": {"Authorization": "Bearer t"}},
-    "mcp-server-github": {"source": "extension", "settings": {"github_personal_access_token": "t"}},
-  },
-}"""
-GOOSE = """
-GOOSE_PROVIDER: openai
-extensions:
-  developer: {type: builtin, name: developer, enabled: true, bundled: true}
-  github:
-    name: GitHub
-    cmd: npx
-    args: [-y, "@modelcontextprotocol/server-github"]
-    enabled: true
-    envs: {"LOG": "1"}
-    env_keys: [GITHUB_PERSONAL_ACCESS_TOKEN]
-    type: stdio
-    timeout: 300
-  remote: {type: streamable_http, uri: "https://x.example/mcp", enabled: false, name: remote, timeout: 300}
-"""
-OPENCODE = """{
-  "$schema": "https://opencode.ai/config.json",
-  "mcp": {
-    "local": {"type": "local", "command": ["npx", "-y", "my-mcp"], "enabled": true, "environment": {"A": "{env:B}"}},
-    "remote": {"type": "remote", "url": "https://x.example", "headers": {"Authorization": "Bearer {env:KEY}"}},
-  },
-}"""
-CONTINUE = """
-name: mine
-mcpServers:
-  - name: My MCP Server
-    command: uvx
-    args: [mcp-server-sqlite, --db-path, ./test.db]
-    env: {KEY: "${{ secrets.KEY }}"}
-  - name: Remote
-    type: streamable-http
-    url: https://x.example/mcp
-    requestOptions: {headers: {X-A: b}}
-"""
 VSCODE_SETTINGS = """{
   "editor.fontSize": 12,
   "mcp": {"inputs": [], "servers": {"fetch": {"command": "uvx", "args": ["mcp-server-fetch"]}}},
 }"""
-COPILOT = """{"mcpServers": {"playwright": {"type": "local", "command": "npx", "args": ["@playwright/mcp"],
-  "env": {}, "tools": ["*"]}}}"""
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from mcproxy.configuration.hosts.importing import Imported, import_servers
+from mcproxy.configuration.hosts.locations import HOSTS
 from mcproxy.configuration.loading import load
 from mcproxy.configuration.problems import ConfigurationError
+from tests.configuration.hosts.examples import EXAMPLES, lay_out
 
 TOKEN = "ghp_" + "a1B2c3D4e5" * 3
 
@@ -184,3 +186,22 @@ def test_the_gateway_itself_is_not_imported(tmp_path: Path) -> None:
     found = imported(tmp_path / "mcp.json", {"mcproxy": own, "a": {"command": "x"}})
     assert list(found.servers) == ["a"]
     assert found.notes == ["mcproxy was left out: it is this gateway"]
+
+
+def test_there_is_an_example_of_each_host() -> None:
+    assert set(EXAMPLES) == set(HOSTS)
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_the_documented_file_of_each_host_is_imported_and_valid_and_what_is_dropped_is_said(
+    name: str, tmp_path: Path
+) -> None:
+    example = EXAMPLES[name]
+    lay_out(name, tmp_path)
+    found = import_servers(name, tmp_path / "elsewhere", {"HOME": str(tmp_path)})
+    assert json.loads(json.dumps(found.servers).replace(str(tmp_path), "{home}")) == example.servers
+    assert [note.partition(" was left out: ")[0] for note in found.notes] == list(example.dropped)
+    output = tmp_path / "mcproxy.yaml"
+    output.write_text(found.render())
+    loaded = load(output, dict.fromkeys(example.variables, "value"))
+    assert [spec.name for spec in loaded.upstreams] == list(example.servers)
