@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 import zipfile
 from pathlib import Path
@@ -12,35 +11,14 @@ from pathlib import Path
 import pytest
 
 from mcproxy import __version__
+from tests.deploy.wheel import QUIET, ROOT, build, run
 
-ROOT = Path(__file__).parents[2]
 UV, PIPX = "uv==0.13.8", "pipx==1.18.4"
-OWN = ("XDG_", "PYTHON", "VIRTUAL_ENV", "PIPX_", "UV_TOOL", "MCPROXY_")
-"""Variables that would lead out of the empty home."""
-
-
-def run(*command: str | Path, cwd: Path) -> str:
-    """In a home of its own, with what this machine says of proxies and certificates."""
-    done = subprocess.run(
-        [str(word) for word in command],
-        cwd=cwd,
-        env={name: value for name, value in os.environ.items() if not name.startswith(OWN)} | {"HOME": str(cwd)},
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
 
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("wheel")
-    offline = ("--no-deps", "--no-build-isolation", "--quiet", "--disable-pip-version-check")
-    run(sys.executable, "-m", "pip", "wheel", *offline, "--wheel-dir", folder, ROOT, cwd=folder)
-    (found,) = folder.glob("*.whl")
-    return found
+    return build(tmp_path_factory.mktemp("wheel"))
 
 
 @pytest.fixture
@@ -80,8 +58,7 @@ def tracked(folder: str) -> list[Path]:
 def test_it_works_where_this_repository_is_not(wheel: Path, config: Path, tmp_path: Path) -> None:
     # Its dependencies are those of this environment; only mcproxy itself is installed.
     target = tmp_path / "installed"
-    quiet = ("--no-deps", "--quiet", "--disable-pip-version-check")
-    run(sys.executable, "-m", "pip", "install", *quiet, "--target", target, wheel, cwd=tmp_path)
+    run(sys.executable, "-m", "pip", "install", "--no-deps", *QUIET, "--target", target, wheel, cwd=tmp_path)
     program = ("-c", f"import sys; sys.path.insert(0, {str(target)!r}); from mcproxy.__main__ import main; main()")
     at = "import mcproxy; print(mcproxy.__file__)"
     assert str(target) in run(
@@ -96,7 +73,7 @@ def test_it_works_where_this_repository_is_not(wheel: Path, config: Path, tmp_pa
 def test_it_is_installed_as_a_tool(wheel: Path, config: Path, tmp_path: Path, installer: str) -> None:
     venv = tmp_path / "installers"
     run(sys.executable, "-m", "venv", venv, cwd=tmp_path)
-    run(venv / "bin" / "pip", "install", "--quiet", "--disable-pip-version-check", installer, cwd=tmp_path)
+    run(venv / "bin" / "pip", "install", *QUIET, installer, cwd=tmp_path)
     name = installer.partition("==")[0]
     command = ["tool", "install", "--python", sys.executable] if name == "uv" else ["install"]
     run(venv / "bin" / name, *command, wheel, cwd=tmp_path)
