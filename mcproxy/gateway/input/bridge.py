@@ -80,6 +80,8 @@ class _Retry:
     """The answers to a request to log in; None where there was none."""
     earlier: str = ""
     """The answers that the call brought before that, as JSON."""
+    asked_at: float = 0.0
+    """When it was asked for, in Unix seconds."""
 
 
 async def _attempt(handler: Handler, call: Call) -> Outcome:
@@ -118,7 +120,7 @@ class InputBridge(Component):
         self._sleep = sleep
         self._mint = mint
         self._parking = Parking(limits, resolver.asks_by_results, metrics, clock, sleep, mint)
-        self._logins = LoginRequests(pages or NoPages(), awaits_login, sleep, mint)
+        self._logins = LoginRequests(pages or NoPages(), awaits_login, clock, sleep, mint)
 
     def reconfigure(self, change: Reconfiguration) -> None:
         self._limits = change.settings.proxy.bridge
@@ -202,15 +204,16 @@ class InputBridge(Component):
         """The answer to a call before which its caller must log in: after the login, or by asking for it."""
         again = partial(self._answer_by_results, handler, call, retry)
         if retry.answers is not None:
-            outcome = await self._logins.retried(call, need, retry.answers, again)
+            outcome = await self._logins.retried(call, need, retry.answers, retry.asked_at, again)
             if outcome is not None:
                 return outcome
         asked = None if isinstance(retry.made, Parked) else self._logins.request(call, need)
         if asked is None:
             return await self._logins.explain(call, need, failed, again)
         answers = retry.earlier or bytes(call.params.get(INPUT_RESPONSES, b"")).decode()
-        expires = self._clock() + self._limits.park_ttl
-        return input_required({QUESTION: asked}, self._states.issue(call, AfterLogin(retry.relayed, answers), expires))
+        now = self._clock()
+        state = self._states.issue(call, AfterLogin(retry.relayed, answers, now), now + self._limits.park_ttl)
+        return input_required({QUESTION: asked}, state)
 
     async def _continued(self, call: Call) -> _Retry:
         """A retry of a client, by the state that it carries. Raises McpError."""
@@ -220,12 +223,13 @@ class InputBridge(Component):
             case Parked() as parked:
                 self._resolver.check_allowed(call)
                 return _Retry(parked)
-            case AfterLogin(relayed=relayed, answers=answers):
+            case AfterLogin(relayed=relayed, answers=answers, asked_at=asked_at):
                 params = {key: call.params[key] for key in call.params if key not in (REQUEST_STATE, INPUT_RESPONSES)}
                 made = call.with_params({**params, INPUT_RESPONSES: Raw(answers.encode())} if answers else params)
                 if relayed is not None:
                     made = await self._with_state(made, relayed)
-                return _Retry(made, relayed, object_or_empty(call.params.get(INPUT_RESPONSES, EMPTY_OBJECT)), answers)
+                given = object_or_empty(call.params.get(INPUT_RESPONSES, EMPTY_OBJECT))
+                return _Retry(made, relayed, given, answers, asked_at)
             case continuation:
                 assert_never(continuation)
 

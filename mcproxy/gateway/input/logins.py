@@ -25,7 +25,7 @@ from mcproxy.call.clients import InputRequest, Listener, Notice
 from mcproxy.call.errors import McpError, Party, Reason
 from mcproxy.call.identity import Caller
 from mcproxy.call.upstreams import LoginAwaited, UpstreamEvent
-from mcproxy.concurrency.clock import Sleep
+from mcproxy.concurrency.clock import Clock, Sleep
 from mcproxy.gateway.component import Component
 from mcproxy.gateway.listings.keys import LinkKey
 from mcproxy.protocol.eras import STATELESS_VERSIONS, V2025_11_25
@@ -52,6 +52,8 @@ KEEP_ALIVE: Final = 5.0
 """Seconds between two progress notifications of a call that waits."""
 MAX_OPEN: Final = 1000
 """Elicitations whose completion is told; of more, the oldest are forgotten."""
+MAX_MADE: Final = 1000
+"""Links of which it is known when the last login was made; of more, the oldest are forgotten."""
 
 Attempt = Callable[[], Awaitable[Outcome]]
 """Makes the call."""
@@ -82,7 +84,7 @@ class _LoginAnswer(msgspec.Struct):
 
 
 class LoginRequests(Component):
-    """`awaits` tells whether the owner of a link has still to log in."""
+    """`awaits` tells whether the owner of a link has still to log in; `clock` gives Unix time in seconds."""
 
     heeds = frozenset({LoginAwaited})
 
@@ -90,24 +92,30 @@ class LoginRequests(Component):
         self,
         pages: LoginPages,
         awaits: Callable[[LinkKey], bool],
+        clock: Clock,
         sleep: Sleep,
         mint: Callable[[], str],
     ) -> None:
         self._pages = pages
         self._awaits = awaits
+        self._clock = clock
         self._sleep = sleep
         self._mint = mint
         self._waiting: dict[LinkKey, set[anyio.Event]] = {}
         """Calls that wait for a login, by the link that wants it: set once it is made, whatever is wanted after it."""
+        self._last_made: dict[LinkKey, float] = {}
+        """When the last login was made, by its link: a person may be done before a client says that they agreed."""
         self._open: dict[str, tuple[LinkKey, Listener]] = {}
         """The links and clients of elicitations that are not complete, by their ids."""
 
     def on_event(self, event: UpstreamEvent) -> None:
         match event:
             case LoginAwaited(upstream=upstream, owner=owner, awaited=False):
-                for waiting in self._waiting.get(LinkKey(upstream, owner), ()):
+                made = LinkKey(upstream, owner)
+                self._note_made(made)
+                for waiting in self._waiting.get(made, ()):
                     waiting.set()
-                for id in [id for id, (link, _) in self._open.items() if link == LinkKey(upstream, owner)]:
+                for id in [id for id, (link, _) in self._open.items() if link == made]:
                     _, listener = self._open.pop(id)
                     listener.signal(Notice(ELICITATION_COMPLETE, {"elicitationId": raw(id)}))
             case _:
@@ -135,7 +143,8 @@ class LoginRequests(Component):
         id = self._mint()
         asked = InputRequest(ASK, {**asked.params, "elicitationId": raw(id)})
         call.notes.asked = True
-        self._note(id, need, call.listener)
+        asked_at = self._clock()
+        self._note_open(id, need, call.listener)
         log.info("a login is asked for", upstream=need.upstream, principal=call.caller.principal.name)
         try:
             answer = await call.client.ask(asked)
@@ -144,22 +153,25 @@ class LoginRequests(Component):
         if _action(answer) != "accept":
             self._open.pop(id, None)
             return self._told(call, need, f"The login to {need.upstream} was declined.")
-        if await self._made(call, need, seconds):
+        if await self._made(call, need, asked_at, seconds):
             return await self._ended(call, again)
         return _url_required(asked)
 
-    async def retried(self, call: Call, need: LoginNeed, answers: Params, again: Attempt) -> Outcome | None:
+    async def retried(
+        self, call: Call, need: LoginNeed, answers: Params, asked_at: float, again: Attempt
+    ) -> Outcome | None:
         """The outcome of a retry of a stateless client that was asked before; None where it is to be asked again."""
         if _action(answers.get(QUESTION, EMPTY_OBJECT)) != "accept":
             return self._told(call, need, f"The login to {need.upstream} was declined.")
-        return await self._ended(call, again) if await self._made(call, need, RETRY_WAIT) else None
+        return await self._ended(call, again) if await self._made(call, need, asked_at, RETRY_WAIT) else None
 
     async def explain(self, call: Call, need: LoginNeed, failed: Failed, again: Attempt) -> Outcome:
         """The outcome for a client that takes no URL to open: an error with the link; the login tool's has the link."""
         url = self._pages.url(need, call.caller)
         if url is None:
             return failed if need.why else self._told(call, need, f"An operator has to log in to {need.upstream}.")
-        if await self._pages.opened(need, url) and await self._made(call, need, RETRY_WAIT):
+        asked_at = self._clock()
+        if await self._pages.opened(need, url) and await self._made(call, need, asked_at, RETRY_WAIT):
             return await self._ended(call, again)
         return self._told(call, need, _message(need))
 
@@ -180,17 +192,26 @@ class LoginRequests(Component):
         content = [{"type": "text", "text": text}]
         return Complete(first_level({"resultType": "complete", "content": content, "isError": is_error}), is_error)
 
-    def _note(self, id: str, need: LoginNeed, listener: Listener | None) -> None:
+    def _note_made(self, link: LinkKey) -> None:
+        self._last_made.pop(link, None)
+        if len(self._last_made) >= MAX_MADE:
+            del self._last_made[next(iter(self._last_made))]
+        self._last_made[link] = self._clock()
+
+    def _note_open(self, id: str, need: LoginNeed, listener: Listener | None) -> None:
         if listener is None:
             return
         if len(self._open) >= MAX_OPEN:
             del self._open[next(iter(self._open))]
         self._open[id] = LinkKey(need.upstream, need.owner), listener
 
-    async def _made(self, call: Call, need: LoginNeed, seconds: float | None) -> bool:
-        """Whether the login was made, in so many seconds; progress tells the client meanwhile that its call lives."""
+    async def _made(self, call: Call, need: LoginNeed, asked_at: float, seconds: float) -> bool:
+        """Whether a login was made since `asked_at`, or is within so many seconds.
+
+        Progress tells the client meanwhile that its call lives.
+        """
         link, made = LinkKey(need.upstream, need.owner), anyio.Event()
-        if not self._awaits(link):
+        if not self._awaits(link) or self._last_made.get(link, asked_at) > asked_at:
             return True
         waiting = self._waiting.setdefault(link, set())
         waiting.add(made)

@@ -47,6 +47,8 @@ class AfterLogin(msgspec.Struct, frozen=True, tag=True):
     """The continuation that the call was of itself, if any."""
     answers: str
     """The answers that it brought, as JSON."""
+    asked_at: float
+    """When the login was asked for, in Unix seconds."""
 
 
 Continuation = Relayed | Parked | AfterLogin
