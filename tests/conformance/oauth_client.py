@@ -11,7 +11,7 @@ import os
 import re
 import sys
 import urllib.request
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -28,7 +28,6 @@ from mcproxy.configuration.loading import read
 from tests.conformance.client import calls_of
 from tests.fakes.browser import Browser, browser
 from tests.system.running import configuration, gateway, serving, write
-from tests.timeouts import GUARD
 
 Json = dict[str, Any]
 
@@ -38,6 +37,8 @@ THROUGH = "MCPROXY_LOGIN_THROUGH"
 """The variable that says how the person logs in: by the `command`, or on the `page` whose link the client shows."""
 LOGINS = 3
 """How often somebody would log in for one thing."""
+LOOKS = 40
+"""How often the list is looked at after a login, each half a second: a server may go on refusing."""
 LOGIN_TOOL = "login"
 """The gateway's own tool, at an upstream without a prefix."""
 PUBLISHED = "https://conformance-test.local/client-metadata.json"
@@ -93,10 +94,11 @@ async def use(client: Client, person: Person, context: Json) -> None:
     """Calls every tool; logs in again where a call says that it needs it."""
     tools = await listed(client)
     if not tools and await person.login():
-        with anyio.fail_after(GUARD):
-            while not tools:
-                await anyio.sleep(0.5)
-                tools = await listed(client)
+        for _ in range(LOOKS):
+            if tools:
+                break
+            await anyio.sleep(0.5)
+            tools = await listed(client)
     for call in calls_of(tools, context):
         while (scopes := await refused(client, call)) is not None:
             if not await person.login(*scopes):
@@ -132,22 +134,28 @@ class Visitor:
     def __init__(self, browser: Browser) -> None:
         self._browser = browser
         self._left = LOGINS
+        self.logged_in = False
+        """Whether the last link that was opened ended in a login."""
 
     async def __call__(self, context: ClientRequestContext, params: types.ElicitRequestParams) -> types.ElicitResult:
         assert isinstance(params, types.ElicitRequestURLParams)
         self._left -= 1
+        self.logged_in = False
         if self._left < 0:
             return types.ElicitResult(action="decline")
         page = await self._browser.open(params.url)
         if page.status == 200:
             page = await self._browser.consent(page)
         print("the login ended at:", page.title, file=sys.stderr)
-        return types.ElicitResult(action="accept" if page.status == 200 else "cancel")
+        self.logged_in = page.status == 200
+        return types.ElicitResult(action="accept" if self.logged_in else "cancel")
 
 
 async def use_by_page(url: str, context: Json) -> None:
     """Calls every tool; a login is made where the client is asked for one."""
-    async with browser() as person, Client(url, mode=os.environ[ERA], elicitation_callback=Visitor(person)) as client:
+    async with AsyncExitStack() as stack:
+        visitor = Visitor(await stack.enter_async_context(browser()))
+        client = await stack.enter_async_context(Client(url, mode=os.environ[ERA], elicitation_callback=visitor))
         tools = (await client.list_tools()).tools
         for _ in range(LOGINS):
             if all(tool.name != LOGIN_TOOL for tool in tools):
@@ -155,7 +163,7 @@ async def use_by_page(url: str, context: Json) -> None:
             with suppress(MCPError):
                 await client.call_tool(LOGIN_TOOL, {})
             with anyio.move_on_after(5):
-                while any(tool.name == LOGIN_TOOL for tool in tools):
+                while visitor.logged_in and any(tool.name == LOGIN_TOOL for tool in tools):
                     await anyio.sleep(0.1)
                     tools = (await client.list_tools()).tools
         for call in calls_of([tool for tool in tools if tool.name != LOGIN_TOOL], context):
