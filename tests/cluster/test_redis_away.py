@@ -6,12 +6,10 @@ seen by counts: what was asked of it in vain is less than the calls that were an
 
 from __future__ import annotations
 
-import asyncio
 import re
 import signal
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +19,7 @@ import pytest
 
 from mcproxy.cluster.store.protocol import Script, Store
 from mcproxy.cluster.store.redis_store import connected
-from tests.cluster.conftest import RedisServer
+from tests.cluster.conftest import RedisProxy, RedisServer
 from tests.cluster.replicas import Cluster, cluster
 from tests.cluster.upstream import URI, SharedUpstream, shared_upstream
 from tests.fakes.clients.raw import RawClient, over_http
@@ -31,70 +29,6 @@ pytestmark = pytest.mark.anyio
 
 CALLS = 300
 DELAY = 0.2
-
-
-@dataclass
-class RedisProxy:
-    """Passes bytes both ways, as far as it is told to."""
-
-    target: int
-    delay: float = 0
-    refuses: bool = False
-    port: int = 0
-    held: int = 0
-    """Pieces that it was given while it held all."""
-    _pass: asyncio.Event = field(default_factory=asyncio.Event)
-    _writers: set[asyncio.StreamWriter] = field(default_factory=set)
-
-    def __post_init__(self) -> None:
-        self._pass.set()
-
-    def hold(self) -> None:
-        """Nothing passes until `release`: as a Redis that hangs."""
-        self._pass.clear()
-
-    def release(self) -> None:
-        self._pass.set()
-
-    def refuse(self) -> None:
-        """Ends all connections, and makes no more: as a Redis that is gone."""
-        self.refuses = True
-        for writer in self._writers:
-            writer.close()
-
-    def admit(self) -> None:
-        self.refuses = False
-
-    @asynccontextmanager
-    async def serving(self) -> AsyncIterator[str]:
-        server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
-        self.port = server.sockets[0].getsockname()[1]
-        try:
-            yield f"redis://127.0.0.1:{self.port}/0"
-        finally:
-            self.release()
-            self.refuse()
-            server.close()
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if self.refuses:
-            writer.close()
-            return
-        with suppress(OSError):
-            inner_reader, inner_writer = await asyncio.open_connection("127.0.0.1", self.target)
-            self._writers |= {writer, inner_writer}
-            await asyncio.gather(self._copy(reader, inner_writer), self._copy(inner_reader, writer))
-        writer.close()
-
-    async def _copy(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(OSError):
-            while data := await reader.read(65536):
-                self.held += not self._pass.is_set()
-                await self._pass.wait()
-                await asyncio.sleep(self.delay)
-                writer.write(data)
-        writer.close()
-        self._writers.discard(writer)
 
 
 @pytest.fixture
