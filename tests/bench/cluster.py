@@ -13,6 +13,7 @@ import json
 import os
 import random
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -31,7 +32,7 @@ from mcproxy.protocol.eras import LATEST, Era
 from tests.bench import load
 from tests.bench.asking import answered, post
 from tests.bench.machine import Machine, this_machine
-from tests.bench.running import ROOT, free_port
+from tests.bench.running import ROOT
 from tests.bench.workloads import call
 from tests.cluster.replicas import configure
 from tests.cluster.upstream import URI, SharedUpstream, shared_upstream
@@ -55,7 +56,22 @@ MEMBER_TTL: Final = 2.0
 LOAD_SECONDS: Final = 15
 CONNECTIONS: Final = 48
 
+PORTS: Final = range(20_000, 32_000)
+"""Below those that Linux hands out (`ip_local_port_range`): still free when a program that died comes again."""
+
 Json = dict[str, Any]
+
+
+class ProgramEnded(Exception):
+    """A program ended before it was ready; the text has its last words."""
+
+
+def own_port() -> int:
+    """A port that nothing gets unless it asks for it by its number."""
+    while True:
+        with socket.socket() as tried, suppress(OSError):
+            tried.bind(("127.0.0.1", random.choice(PORTS)))
+            return int(tried.getsockname()[1])
 
 
 class Program:
@@ -69,6 +85,10 @@ class Program:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
+        """Raises OSError where another program has its port: that would answer in its place."""
+        with socket.socket() as tried:
+            tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            tried.bind(("127.0.0.1", self.port))
         with self._log.open("ab") as output:
             self._process = subprocess.Popen(self._command, stdout=output, stderr=output, cwd=ROOT)
 
@@ -82,9 +102,12 @@ class Program:
             await anyio.sleep(0.02)
 
     async def ready(self) -> None:
-        """Returns when it answers, or listens where it has no path to ask."""
+        """Returns when it answers, or listens where it has no path to ask. Raises ProgramEnded."""
+        assert self._process is not None
         with anyio.fail_after(START):
-            while not await self._answers():  # noqa: ASYNC110 another process has no event
+            while not await self._answers():
+                if self._process.poll() is not None:
+                    raise ProgramEnded(f"{self._command}\n{self._log.read_text(errors='replace')[-2000:]}")
                 await anyio.sleep(0.05)
 
     async def _answers(self) -> bool:
@@ -120,7 +143,7 @@ class Cluster:
 
 @asynccontextmanager
 async def cluster(folder: Path, upstream: str, size: int) -> AsyncIterator[Cluster]:
-    ports, redis_port, front = [free_port() for _ in range(size)], free_port(), free_port()
+    ports, redis_port, front = [own_port() for _ in range(size)], own_port(), own_port()
     redis_command = ["redis-server", "--port", f"{redis_port}", "--bind", "127.0.0.1", "--save", "", "--appendonly"]
     redis_command += ["no", "--dir", str(folder), "--loglevel", "warning"]
     redis = Program(redis_command, redis_port, folder / "redis.log")
@@ -146,7 +169,7 @@ def replica(folder: Path, port: int, redis: int, upstream: str) -> Program:
         "proxy": {"port": port, "secret": "the same on every replica", "log_format": "json", "shutdown_grace": 5},
         "cluster": {
             "redis": f"redis://127.0.0.1:{redis}/0",
-            "listen": f"127.0.0.1:{free_port()}",
+            "listen": f"127.0.0.1:{own_port()}",
             "member_ttl": MEMBER_TTL,
         },
     }
@@ -509,7 +532,7 @@ def table(counts: Counts, twice: int) -> Iterator[str]:
 
 @contextmanager
 def bench_upstream(folder: Path) -> Iterator[str]:
-    port = free_port()
+    port = own_port()
     program = Program([sys.executable, "-m", "tests.bench.upstream", f"{port}"], port, folder / "upstream.log")
     program.start()
     try:
@@ -545,6 +568,8 @@ def loaded(running: Cluster, era: Era, folder: Path, cores: frozenset[int], size
     plan = load.Plan(port, requests, ask.mark, ask.at_least, CONNECTIONS)
     load.run(plan, 3, folder, cores)
     found = load.run(plan, LOAD_SECONDS, folder, cores)
+    if found.failures:
+        print(f"with {size} replicas, {era.value}, the first wrong answer: {found.sample}", file=sys.stderr)
     return (
         f"| {size} | {era.value} | {found.answers / found.seconds:.0f} | {found.p50 * 1e3:.1f} "
         f"| {found.p99 * 1e3:.1f} | {found.failures} |"
