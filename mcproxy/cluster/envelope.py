@@ -17,6 +17,8 @@ import msgspec
 from mcproxy.call.identity import ForwardedCredentials, Principal
 from mcproxy.sealing import Sealer, Unsealable
 
+ALIVE: Final = "*"
+"""The target of an envelope that asks whether its receiver lives (RFC 9110, section 9.3.7), and nothing else."""
 LIFETIME: Final = 10.0
 """Seconds from sealing until an envelope is refused: the clocks of replicas must agree better than that."""
 
@@ -36,6 +38,11 @@ class HopEnvelope(msgspec.Struct, frozen=True, array_like=True):
     attributes: list[tuple[str, str]]
     credentials: tuple[str, Mapping[str, str]] | None = None
     """Key and headers of the sender's `ForwardedCredentials`."""
+
+    @classmethod
+    def alive(cls) -> HopEnvelope:
+        """Asks whether its receiver lives."""
+        return cls("OPTIONS", ALIVE, [], "", [], [], [])
 
     @property
     def principal(self) -> Principal:

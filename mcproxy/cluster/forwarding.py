@@ -28,7 +28,7 @@ from mcproxy.cluster.homes import (
     session_home,
     stream_home,
 )
-from mcproxy.cluster.hop import EnvelopeRefused, Hops, Lost, Moved, ReplicaUnreachable, brought_back
+from mcproxy.cluster.hop import EnvelopeRefused, Hops, Lost, Moved, ReplicaSlow, ReplicaUnreachable, brought_back
 from mcproxy.cluster.members import Member, Members
 from mcproxy.concurrency.cancel_scope import TaskCancelScope
 from mcproxy.downstream.io.inbound import read, whole_body
@@ -142,8 +142,14 @@ class Forwarding:
                     return await self._sent_on(member, request, head, body)
                 except ReplicaUnreachable:
                     self._members.lose(member.label)
+                except ReplicaSlow:
+                    # One that announces itself lives: its sessions must not be opened elsewhere meanwhile.
+                    if not self._members.is_announced(member.label):
+                        self._members.lose(member.label)
                 except Moved:
                     self._members.note_leaving(member.label)
+            else:
+                return _refused(_not_taken(), body)
         except UnknownOutcome as unknown:
             return _refused(unknown, body)
         if home.label not in {"", self._label} and not self._members.are_known:
@@ -183,7 +189,10 @@ class Forwarding:
         return self._members.owner(home.key) if member is None or member.is_leaving else member
 
     async def _sent_on(self, member: Member, request: http.Request, head: RequestHead, body: bytes) -> http.Answered:
-        """The response of another replica. Raises ReplicaUnreachable and Moved, where nothing was executed."""
+        """The response of another replica.
+
+        Raises ReplicaUnreachable, ReplicaSlow and Moved, where nothing was executed.
+        """
         token = self._envelopes.seal(self._envelope(request, head), member.label, body)
         response: ClientResponse | None = None
         with TaskCancelScope() as scope:

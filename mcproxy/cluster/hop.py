@@ -1,7 +1,7 @@
 """One request to another replica's internal listener, and its response brought back as it comes.
 
-The request is sent once. `ReplicaUnreachable`, `Moved` and `EnvelopeRefused` mean that nothing was executed; `Lost`,
-that it is unknown what became of it. Decides nothing about where a request belongs.
+The request is sent once. `ReplicaUnreachable`, `ReplicaSlow`, `Moved` and `EnvelopeRefused` mean that nothing was
+executed; `Lost`, that it is unknown what became of it. Decides nothing about where a request belongs.
 """
 
 from __future__ import annotations
@@ -35,7 +35,11 @@ _HOP_FIELDS: Final = frozenset({"connection", "content-length", "date", "keep-al
 
 
 class ReplicaUnreachable(Exception):
-    """No connection could be made: nothing was sent."""
+    """A connection was refused: nothing was sent."""
+
+
+class ReplicaSlow(Exception):
+    """No connection was made in time: nothing was sent. The replica, or this one, may only be busy."""
 
 
 class Moved(Exception):
@@ -69,14 +73,16 @@ class Hops:
             self.forget(address)
 
     async def send(self, address: str, token: bytes, body: bytes) -> ClientResponse:
-        """The response once its head has come. Raises ReplicaUnreachable, Moved, EnvelopeRefused and Lost."""
+        """The response once its head has come. Raises ReplicaUnreachable, ReplicaSlow, Moved,
+        EnvelopeRefused and Lost."""
         pool, url, head = self._pools.get(address) or self._pool(address)
         began = time.perf_counter()
         try:
             response = await pool.request("POST", url, head, b"%b\n%b" % (token, body))
         except ConnectFailed as error:
             self._metrics.cluster_hops.labels("unreachable").inc()
-            raise ReplicaUnreachable(address) from error
+            is_late = isinstance(error.__cause__, TimeoutError)
+            raise (ReplicaSlow if is_late else ReplicaUnreachable)(address) from error
         except ConnectionBroken as error:
             self._metrics.cluster_hops.labels("broken").inc()
             raise Lost(address) from error

@@ -15,7 +15,7 @@ import anyio
 import structlog
 
 from mcproxy.call.identity import ForwardedCredentials, Principal
-from mcproxy.cluster.envelope import Envelopes, HopEnvelope, RefusedEnvelope
+from mcproxy.cluster.envelope import ALIVE, Envelopes, HopEnvelope, RefusedEnvelope
 from mcproxy.cluster.homes import answered_label, body_home, names_stream
 from mcproxy.cluster.hop import MOVED, OUTCOME_FIELD, REFUSED
 from mcproxy.http import server as http
@@ -78,6 +78,8 @@ class InternalListener:
         except RefusedEnvelope as refusal:
             log.warning("an envelope was refused", why=str(refusal), peer=request.peer)
             return _refuse(REFUSED, "refused")
+        if envelope.target == ALIVE:
+            return http.Response(204, b"")
         if self._draining and not _is_bound_here(envelope, body):
             return _refuse(MOVED, "leaving")
         request.become(envelope.method, envelope.target, http.Headers.of(envelope.fields), body)

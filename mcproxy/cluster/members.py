@@ -1,8 +1,9 @@
 """The replicas: who they are, which of them can be reached, and which of them takes a key that has no home.
 
 Each announces itself in the store HEARTBEATS times in `member_ttl`, and learns of the others by the same command. A
-member is dead when ABSENCES announcements in a row did not return it, or while connections to it are refused. While the
-store is away, the members that were known last count. Elects nobody.
+member is dead when ABSENCES announcements in a row did not return it and it does not answer by itself either: one that
+is only late lives. It counts as dead while connections to it are refused. While the store is away, the members that
+were known last count. Elects nobody.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
 import anyio
@@ -64,7 +65,7 @@ class Members:
 
     `on_return` is called with the label of a member that came, or comes again: what was adopted from it is its own. It
     is called with this replica's own label after it was frozen for so long that others may have taken it for dead.
-    `on_gone` is called with a member that is dead or has left.
+    `on_gone` is called with a member that is dead or has left. `answers` asks a member itself whether it lives.
     """
 
     def __init__(
@@ -76,6 +77,7 @@ class Members:
         metrics: Metrics,
         on_return: Callable[[str], None],
         on_gone: Callable[[Member], None],
+        answers: Callable[[Member], Awaitable[bool]],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._store = store
@@ -86,11 +88,17 @@ class Members:
         self._clock = clock
         self._on_return = on_return
         self._on_gone = on_gone
+        self._answers = answers
         self._leaving = False
         self._attempted = clock()
         """When this replica was last awake to announce itself, whether the store was there or not."""
         self._known: dict[str, Member] = {}
         self._absences: Counter[str] = Counter()
+        """Announcements in a row that did not return a member, by label; none since it answered by itself."""
+        self._late: set[str] = set()
+        """Labels of those that are not announced, and answer."""
+        self._asked: set[str] = set()
+        """Labels of those that are being asked whether they live."""
         self._unreachable: dict[str, float] = {}
         """Labels of those that refused a connection, and until when that counts."""
         self._mismatches: frozenset[str] = frozenset()
@@ -127,6 +135,10 @@ class Members:
         log.warning("a replica cannot be reached", replica=label)
         self._count()
 
+    def is_announced(self, label: str) -> bool:
+        """Whether the store returned a member at the last announcement: it lives, and may be slow."""
+        return label in self._known and not self._store_is_away and label not in self._absences
+
     def note_leaving(self, label: str) -> None:
         """Takes note that a member shuts down, before it is announced here."""
         if label in self._known:
@@ -134,9 +146,11 @@ class Members:
 
     async def run(self) -> None:
         """Announces this replica until cancelled."""
-        while True:
-            await self.announce()
-            await anyio.sleep(self._ttl / HEARTBEATS)
+        async with anyio.create_task_group() as tasks:
+            while True:
+                await self.announce()
+                tasks.start_soon(self.examine)
+                await anyio.sleep(self._ttl / HEARTBEATS)
 
     async def announce(self) -> None:
         """Announces this replica once, and takes note of the others."""
@@ -159,6 +173,33 @@ class Members:
             log.info("the shared store is back")
         self._store_is_away, self.are_known = False, True
         self._take(list(filter(None, map(self._opened, found.values()))))
+
+    async def examine(self) -> None:
+        """Asks the members that are not announced any more whether they live; those that do not answer are dead."""
+        overdue = [label for label, absences in self._absences.items() if absences >= ABSENCES]
+        async with anyio.create_task_group() as tasks:
+            for label in overdue:
+                if label not in self._asked:
+                    tasks.start_soon(self._ask, self._known[label])
+
+    async def _ask(self, member: Member) -> None:
+        self._asked.add(member.label)
+        lives = False
+        try:
+            with anyio.move_on_after(self._ttl):
+                lives = await self._answers(member)
+        finally:
+            self._asked.discard(member.label)
+        if member.label not in self._absences:
+            return
+        if not lives:
+            self._remove(member.label)
+            self._count()
+            return
+        self._absences[member.label] = 0
+        if member.label not in self._late:
+            self._late.add(member.label)
+            log.warning("a replica is not announced any more, but answers", replica=member.label)
 
     async def leave(self) -> None:
         """Announces that this replica shuts down."""
@@ -185,19 +226,24 @@ class Members:
         for member in announced:
             self._known[member.label] = member
             self._absences.pop(member.label, None)
+            self._late.discard(member.label)
         present = {member.label for member in announced}
         for label in before - present:
             self._absences[label] += 1
-            if self._known[label].is_leaving or self._absences[label] >= ABSENCES:
-                self._on_gone(self._known.pop(label))
-                del self._absences[label]
-                self._unreachable.pop(label, None)
-                log.info("a replica is gone", replica=label)
+            if self._known[label].is_leaving:
+                self._remove(label)
         for label in present - before - {own.label}:
             log.info("a replica came", replica=label, address=self._known[label].address)
             self._on_return(label)
         self._compare(own)
         self._count()
+
+    def _remove(self, label: str) -> None:
+        self._on_gone(self._known.pop(label))
+        del self._absences[label]
+        self._late.discard(label)
+        self._unreachable.pop(label, None)
+        log.info("a replica is gone", replica=label)
 
     def _compare(self, own: Member) -> None:
         """An operator's mistake, or the middle of a rollout: callers see other tools at each replica."""

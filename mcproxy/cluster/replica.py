@@ -22,10 +22,10 @@ from mcproxy.call.calls import Call, Outcome
 from mcproxy.call.clients import Listener
 from mcproxy.call.identity import ForwardedCredentials, Principal
 from mcproxy.call.upstreams import UpstreamEvent
-from mcproxy.cluster.envelope import Envelopes
+from mcproxy.cluster.envelope import Envelopes, HopEnvelope
 from mcproxy.cluster.events import ClusterEvents, SessionEnded, StaleAccess, StaleReads
 from mcproxy.cluster.forwarding import Forwarding
-from mcproxy.cluster.hop import Hops
+from mcproxy.cluster.hop import EnvelopeRefused, Hops, Lost, Moved, ReplicaSlow, ReplicaUnreachable
 from mcproxy.cluster.invalidation import Invalidation, Memories
 from mcproxy.cluster.ledger import SharedLedger
 from mcproxy.cluster.listener import InternalListener
@@ -99,6 +99,7 @@ class Replica:
             metrics,
             self._give_back,
             lambda member: hops.forget(member.address),
+            self._answers,
         )
         self._ledger = SharedLedger(store, sealer.label, self._live)
         invalidation = Invalidation(gateway, self._judge_again, reload, self._forget_session, self._write_again)
@@ -115,7 +116,7 @@ class Replica:
             metrics,
             lambda key: self._events.tell(SessionEnded(key)),
         )
-        envelopes = Envelopes(sealer)
+        self._envelopes = envelopes = Envelopes(sealer)
         self._forwarding = Forwarding(
             sealer.label,
             self.members,
@@ -237,6 +238,17 @@ class Replica:
             self._app.sessions.leave_idle(label)
         if label == self._context.sealer.label:
             self._forwarding.doubt()
+
+    async def _answers(self, member: Member) -> bool:
+        """Whether a member lives: the process that has its label answers at its address."""
+        token = self._envelopes.seal(HopEnvelope.alive(), member.label, b"")
+        try:
+            (await self._hops.send(member.address, token, b"")).release()
+        except Moved:
+            return True
+        except (ReplicaUnreachable, ReplicaSlow, EnvelopeRefused, Lost):
+            return False
+        return True
 
     def _live(self) -> list[str]:
         return [member.label for member in self.members.all()]

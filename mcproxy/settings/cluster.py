@@ -95,7 +95,10 @@ class Cluster(Section):
     timeout: Seconds = 0.05
     """Time that Redis has to answer; then what was asked of it counts as failed."""
     member_ttl: Seconds = 5
-    """Time after which a replica that has not been heard of counts as dead."""
+    """Time after which a replica that was not heard of is asked whether it lives.
+
+    If it does not answer in that time either, it counts as dead.
+    """
 
     @property
     def address(self) -> tuple[str, int]:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, closing
+from contextlib import ExitStack, asynccontextmanager, closing
 from dataclasses import dataclass, field
 
 import pytest
 
 from mcproxy.call.identity import ForwardedCredentials, Principal
 from mcproxy.cluster.envelope import Envelopes, HopEnvelope
-from mcproxy.cluster.hop import EnvelopeRefused, Hops, Lost, Moved, ReplicaUnreachable
+from mcproxy.cluster.hop import EnvelopeRefused, Hops, Lost, Moved, ReplicaSlow, ReplicaUnreachable
 from mcproxy.cluster.listener import InternalListener
 from mcproxy.http import server as http
 from mcproxy.sealing import Sealer
@@ -130,3 +131,24 @@ async def test_it_is_told_apart_whether_a_request_may_have_been_executed(running
     with pytest.raises(Lost):
         await hops.send(running.address, sealed(envelope(), b""), b"")
     assert len(running.served) == 1, "it is not sent again"
+
+
+async def test_a_replica_that_accepts_no_connection_in_time_is_slow_and_was_sent_nothing(hops: Hops) -> None:
+    with closing(socket.create_server(("127.0.0.1", 0), backlog=0)) as busy, ExitStack() as stack:
+        for _ in range(2):
+            waiting = stack.enter_context(closing(socket.socket()))
+            waiting.setblocking(False)
+            waiting.connect_ex(busy.getsockname())
+        with pytest.raises(ReplicaSlow):
+            await hops.send(f"http://127.0.0.1:{busy.getsockname()[1]}", sealed(envelope(), b""), b"")
+
+
+async def test_a_replica_says_that_it_lives_while_it_drains_and_only_to_an_envelope_for_its_own_label(
+    running: Home, hops: Hops
+) -> None:
+    running.listener.drain()
+    response = await hops.send(running.address, sealed(HopEnvelope.alive(), b""), b"")
+    assert response.head.status == 204
+    with pytest.raises(EnvelopeRefused):
+        await hops.send(running.address, sealed(HopEnvelope.alive(), b"", receiver="dead"), b"")
+    assert running.served == []

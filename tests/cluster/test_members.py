@@ -47,12 +47,23 @@ class Replicas:
         self.returned: list[str] = []
         """What replicas heard of those that came, or came again."""
         self.gone: list[Member] = []
+        self.answering: set[str] = set()
+        """Labels of those that answer by themselves."""
+        self.asked: list[str] = []
+        self.silence = anyio.Event()
+        """Ends the wait for those that do not answer."""
+        self.silence.set()
 
     def add(self, label: str, secret: bytes = b"secret", configuration: str = "same") -> Members:
         member = Member(label, f"http://{label}", "1", configuration, "lock")
         sealer = Sealer(secret, label=label)
         heard = self.returned.append, self.gone.append
-        return Members(self.store, sealer, lambda: member, 5, self.metrics, *heard, self.clock)
+        return Members(self.store, sealer, lambda: member, 5, self.metrics, *heard, self.answers, self.clock)
+
+    async def answers(self, member: Member) -> bool:
+        self.asked.append(member.label)
+        await self.silence.wait()
+        return member.label in self.answering
 
     def gauge(self, name: str, **labels: str) -> float | None:
         return self.metrics.registry.get_sample_value(name, labels)
@@ -75,16 +86,74 @@ async def test_replicas_find_each_other(replicas: Replicas) -> None:
     assert a.find("c") is None
 
 
-async def test_a_member_that_is_not_announced_any_more_is_dead_after_some_absences(replicas: Replicas) -> None:
+async def test_a_member_that_is_not_announced_any_more_and_does_not_answer_is_dead_after_some_absences(
+    replicas: Replicas,
+) -> None:
     a, b = replicas.add("a"), replicas.add("b")
     await b.announce()
     await a.announce()
     replicas.clock.now += 6
     for _ in range(ABSENCES):
         assert a.find("b") is not None
+        assert replicas.asked == []
         await a.announce()
+        await a.examine()
     assert a.find("b") is None
+    assert replicas.asked == ["b"]
     assert [member.label for member in replicas.gone] == ["b"]
+    assert replicas.gauge("mcproxy_cluster_members", state="live") == 1
+
+
+async def test_a_member_whose_announcements_are_late_lives_for_as_long_as_it_answers(replicas: Replicas) -> None:
+    a, b = replicas.add("a"), replicas.add("b")
+    await b.announce()
+    await a.announce()
+    assert a.is_announced("b")
+    replicas.clock.now += 6
+    replicas.answering = {"b"}
+    for _ in range(3 * ABSENCES):
+        await a.announce()
+        await a.examine()
+        assert a.find("b") is not None
+        assert not a.is_announced("b")
+    assert replicas.asked == ["b"] * 3, "once in as many announcements as make it absent"
+    await b.announce()
+    await a.announce()
+    assert a.is_announced("b")
+    replicas.answering = set()
+    replicas.clock.now += 6
+    for _ in range(ABSENCES):
+        await a.announce()
+        await a.examine()
+    assert a.find("b") is None
+
+
+async def test_a_member_that_is_announced_while_it_is_asked_is_kept_although_it_did_not_answer(
+    replicas: Replicas,
+) -> None:
+    a, b = replicas.add("a"), replicas.add("b")
+    await b.announce()
+    await a.announce()
+    replicas.clock.now += 6
+    for _ in range(ABSENCES):
+        await a.announce()
+    replicas.silence = anyio.Event()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(a.examine)
+        await anyio.wait_all_tasks_blocked()
+        await b.announce()
+        await a.announce()
+        replicas.silence.set()
+    assert a.find("b") is not None
+
+
+async def test_no_member_counts_as_announced_while_the_store_is_away(replicas: Replicas) -> None:
+    a, b = replicas.add("a"), replicas.add("b")
+    await b.announce()
+    await a.announce()
+    replicas.store.is_away = True
+    await a.announce()
+    assert not a.is_announced("b")
 
 
 async def test_a_member_that_is_leaving_is_gone_when_it_withdraws_and_takes_nothing_new_before(

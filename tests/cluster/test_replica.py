@@ -5,8 +5,9 @@ from __future__ import annotations
 import itertools
 import json
 import signal
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AsyncExitStack, suppress
+import socket
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AsyncExitStack, ExitStack, closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,17 +16,21 @@ import aiohttp
 import anyio
 import pytest
 
+from mcproxy.http.server.server import BACKLOG
 from mcproxy.protocol.eras import LATEST
 from mcproxy.sealing import label_of
-from tests.cluster.conftest import RedisServer
+from tests.cluster.conftest import RedisProxy, RedisServer
 from tests.cluster.replicas import Cluster, cluster, knows, replica, replica_settings
 from tests.cluster.upstream import SharedUpstream, shared_upstream
 from tests.fakes.certificates import Authority
 from tests.fakes.clients.raw import over_http
+from tests.system.running import Gateway
 from tests.timeouts import GUARD
 
 pytestmark = pytest.mark.anyio
 
+FROZEN = 20
+"""Seconds after which a replica is asked whether it lives, where a test freezes one for less."""
 IDS = itertools.count(1000)
 Json = dict[str, Any]
 META: Json = {
@@ -383,6 +388,89 @@ async def test_a_frozen_replica_executes_nothing_twice_and_has_its_sessions_back
             params = {"name": "up__count", "arguments": {"key": f"awake-{at}"}}
             assert "result" in await client.ask(at, "tools/call", params)
     assert set(upstream.executed.values()) == {1}
+
+
+async def test_a_replica_too_busy_to_accept_connections_keeps_its_sessions(
+    redis_server: RedisServer, upstream: SharedUpstream, tmp_path: Path
+) -> None:
+    await redis_server.start()
+    async with (
+        # It is frozen here for much less than that: as one that is starved, and not as one that is dead.
+        cluster(
+            tmp_path,
+            {"up": {"url": upstream.url}},
+            redis_server.url,
+            size=2,
+            more={"member_ttl": FROZEN},
+            ends_well=False,
+        ) as two,
+        aiohttp.ClientSession() as http,
+    ):
+        client = Sessions(http, two)
+        await client.open(0)
+        came = await two.replicas[1].log.says(lambda entry: entry.get("event") == "a replica came")
+        busy = two.replicas[0].process
+        busy.send_signal(signal.SIGSTOP)
+        try:
+            with filled(came["address"]):
+                async with anyio.create_task_group() as tasks:
+                    params = {"name": "up__count", "arguments": {"key": "late"}}
+                    tasks.start_soon(client.ask, 1, "tools/call", params)
+                    with anyio.fail_after(GUARD):
+                        while 'outcome="unreachable"' not in await metrics(http, two.replicas[1]):  # noqa: ASYNC110
+                            await anyio.sleep(0.05)
+                    busy.send_signal(signal.SIGCONT)
+        finally:
+            busy.send_signal(signal.SIGCONT)
+        shown = await metrics(http, two.replicas[1])
+        for one in two.replicas:
+            one.process.kill()
+    assert upstream.executed == {"late": 1}
+    assert "adoptions_total{" not in shown
+
+
+@contextmanager
+def filled(address: str) -> Iterator[None]:
+    """As many connections wait to be accepted as a listener has place for."""
+    host, _, port = address.rpartition("/")[2].partition(":")
+    with ExitStack() as stack:
+        for _ in range(BACKLOG + 1):
+            waiting = stack.enter_context(closing(socket.socket()))
+            waiting.setblocking(False)
+            waiting.connect_ex((host, int(port)))
+        yield
+
+
+async def metrics(http: aiohttp.ClientSession, one: Gateway) -> str:
+    async with http.get(f"{one.url}/metrics") as response:
+        return await response.text()
+
+
+async def test_a_replica_that_lost_redis_alone_keeps_its_sessions(
+    redis_server: RedisServer, upstream: SharedUpstream, tmp_path: Path
+) -> None:
+    await redis_server.start()
+    redis, upstreams = RedisProxy(redis_server.port), {"up": {"url": upstream.url}}
+    async with (
+        redis.serving() as behind_proxy,
+        replica(tmp_path / "cut-off", replica_settings(upstreams, behind_proxy)) as cut_off,
+        replica(tmp_path / "other", replica_settings(upstreams, redis_server.url)) as other,
+        aiohttp.ClientSession() as http,
+    ):
+        await knows(cut_off, 1)
+        await knows(other, 1)
+        client = Sessions(http, Cluster([cut_off, other], "", tmp_path))
+        await client.open(0)
+        redis.refuse()
+        with anyio.fail_after(GUARD):
+            await other.log.says(lambda entry: "but answers" in entry.get("event", ""))
+        for at in (0, 1, 0):
+            params = {"name": "up__count", "arguments": {"key": f"{at}"}}
+            assert "result" in await client.ask(at, "tools/call", params)
+        assert 'hops_total{outcome="answered"}' in await metrics(http, other)
+        assert "adoptions_total{" not in await metrics(http, other)
+        redis.admit()
+    assert upstream.executed == {"0": 2, "1": 1}
 
 
 async def test_a_rolling_restart_fails_no_call_and_loses_no_subscription(
