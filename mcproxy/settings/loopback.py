@@ -1,9 +1,13 @@
-"""Which host names and addresses mean this very machine. Looks nothing up."""
+"""Which host names and addresses mean this very machine, and which URLs nobody can listen to. Looks nothing up."""
 
 from __future__ import annotations
 
 import ipaddress
 from functools import lru_cache
+from typing import Annotated
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator
 
 
 @lru_cache(256)
@@ -15,3 +19,16 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
         return False
+
+
+def _check_url(url: str) -> str:
+    parts = urlsplit(url)
+    if parts.scheme not in {"http", "https"} or not parts.hostname or "@" in parts.netloc:
+        raise ValueError("should be an http or https URL of a host")
+    if parts.scheme == "http" and not is_loopback(parts.hostname):
+        raise ValueError("should be https: what it is told and answers must not be read or changed on the way")
+    return url
+
+
+SafeUrl = Annotated[str, AfterValidator(_check_url)]
+"""The URL of a host without credentials: https, or http on loopback."""
