@@ -22,11 +22,13 @@ from anyio.abc import TaskGroup
 from prometheus_client.registry import Collector
 
 from mcproxy import __version__
+from mcproxy.access.approval_links import ApprovalLinks
 from mcproxy.access.audit.audit_log import AuditLog
 from mcproxy.access.identity import Identity
 from mcproxy.access.refusals import Refusals
 from mcproxy.admin import control
 from mcproxy.admin.actions import Actions
+from mcproxy.admin.approval_page import ApprovalPage
 from mcproxy.admin.health import HealthReport, Reports, reports
 from mcproxy.admin.listener import served
 from mcproxy.admin.live_feed import Feed
@@ -97,6 +99,7 @@ class App:
     site: GatewaySite
     """Where people log in to upstreams."""
     login: LoginRoutes
+    approval_links: ApprovalLinks
     tls: ssl.SSLContext | None = None
     """The context of HTTPS, once the gateway serves it."""
     companion: Companion = listener.alone
@@ -184,7 +187,7 @@ class App:
     def waiting_calls(self) -> Sequence[WaitingCall]:
         return self.gateway.approvals.waiting()
 
-    def decide(self, id: str, operator: Principal, *, approve: bool) -> bool:
+    def decide(self, id: str, operator: Principal | None, *, approve: bool) -> bool:
         return self.gateway.approvals.decide(id, operator, approve=approve)
 
     async def settled(self) -> None:
@@ -247,8 +250,17 @@ async def running(
     traces = _traces(settings.proxy, sealer)
     links = ConnectLinks(sealer)
     site = GatewaySite(settings, fleet.logins, links)
+    approval_links = ApprovalLinks(sealer)
     gateway = Gateway(
-        settings, fleet.upstreams, metrics, sealer, gateway_id, audit=audit, traces=traces, login_pages=site
+        settings,
+        fleet.upstreams,
+        metrics,
+        sealer,
+        gateway_id,
+        audit=audit,
+        traces=traces,
+        login_pages=site,
+        approval_link=approval_links.link,
     )
     sinks.insert(0, gateway.on_event)
     async with _exported(traces, settings.proxy), audit.running(), anyio.create_task_group() as tasks:
@@ -262,7 +274,20 @@ async def running(
         identity = Identity(settings.access.authentication, tasks.start_soon, refusals=refusals)
         authenticator = Authenticator(context, identity)
         login = LoginRoutes(site, links, Visits(sealer), identity, SignIn(identity, grants), authenticator)
-        app = App(settings, metrics, context, gateway, fleet, identity, audit, feed, rotation, site, login)
+        app = App(
+            settings,
+            metrics,
+            context,
+            gateway,
+            fleet,
+            identity,
+            audit,
+            feed,
+            rotation,
+            site,
+            login,
+            approval_links,
+        )
         with _scraped(metrics, UpstreamCollector(app.statuses), ListSizeCollector(app.views)):
             async with _companion(app, sinks) as app.companion:
                 yield app
@@ -355,8 +380,11 @@ async def _status_page(app: App, reloading: Reloading | None) -> AsyncIterator[s
     page = StatusPage(pages, app.feed, operators, app.actions, app.site.operators_url)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(figures.run)
-        async with served(admin.host, admin.port, page.routes(), app.reports(), operators.check_host) as url:
+        routes = [*page.routes(), *ApprovalPage(pages, app.approval_links).routes()]
+        async with served(admin.host, admin.port, routes, app.reports(), operators.check_host) as url:
+            app.approval_links.base = admin.public_url or url
             yield f"{url}/ui"
+            app.approval_links.base = None
         tasks.cancel_scope.cancel()
 
 

@@ -163,6 +163,8 @@ class Policy:
         self._rules = [rule for role in policy.roles for rule in _compiled(policy, role, matcher)]
         self.open: Final = self._default.allowed and all(rule.name.effect != "deny" for rule in self._rules)
         """Whether every caller may use everything."""
+        self.refers_calls: Final = any(rule.approve == "operator" for rule in self._rules)
+        """Whether any call needs an operator's approval."""
         self._roles = frozenset({*policy.roles, *others})
         self._everyone: RoleSet = frozenset({EVERYONE}) & self._roles
         self._about: LRUCache[tuple[RoleSet, str], tuple[_PolicyRule, ...]] = LRUCache(policy.max_views)

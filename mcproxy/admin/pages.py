@@ -88,8 +88,11 @@ class GatewayView(Protocol):
     def waiting_calls(self) -> Sequence[WaitingCall]:
         """Calls that wait for an operator's approval."""
 
-    def decide(self, id: str, operator: Principal, *, approve: bool) -> bool:
-        """An operator's decision on such a call; False where it waits no more, or is the operator's own."""
+    def decide(self, id: str, operator: Principal | None, *, approve: bool) -> bool:
+        """A decision on such a call; False where it waits no more, or is the operator's own.
+
+        `operator` is None for whoever has the link of the call.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,6 +298,11 @@ class Pages:
         """The calls that wait for an operator; `done` says whether the decision that was just made counted."""
         return self._page("approvals", waiting=self.gateway.waiting_calls(), token=self.token, done=done)
 
+    def approval(self, id: str, done: bool | None = None) -> str:
+        """One such call, for whoever has its link; no token, as the link is one, and nothing of the configuration."""
+        call = next((call for call in self.gateway.waiting_calls() if call.id == id), None)
+        return self._page("approval", banner=None, call=call, token=None, done=done)
+
     def missing(self) -> str:
         return self._page("missing")
 
@@ -306,8 +314,7 @@ class Pages:
             page=template,
             name=self.gateway.settings.proxy.name,
             version=__version__,
-            banner=self._banner(),
-            **values,
+            **{"banner": self._banner(), **values},
         )
 
     def _banner(self) -> ReloadBanner | None:

@@ -115,7 +115,7 @@ class StatusPage:
 
     async def _fleet(self, request: web.Request) -> web.Response:
         await self.admit(request)
-        return _html(self.pages.fleet())
+        return html_response(self.pages.fleet())
 
     async def _upstream(self, request: web.Request) -> web.Response:
         await self.admit(request)
@@ -164,7 +164,7 @@ class StatusPage:
 
     async def _catalogue(self, request: web.Request) -> web.Response:
         await self.admit(request)
-        return _html(self.pages.catalogue(request.query.get("q", "")[:200], request.query.get("kind", "")))
+        return html_response(self.pages.catalogue(request.query.get("q", "")[:200], request.query.get("kind", "")))
 
     async def _entry(self, request: web.Request) -> web.Response:
         await self.admit(request)
@@ -184,7 +184,7 @@ class StatusPage:
 
     async def _approvals(self, request: web.Request) -> web.Response:
         await self.admit(request)
-        return _html(self.pages.approvals())
+        return html_response(self.pages.approvals())
 
     async def _decide(self, request: web.Request) -> web.Response:
         principal = await self.admit(request)
@@ -193,7 +193,7 @@ class StatusPage:
         if decision not in {"allow", "deny"}:
             raise web.HTTPBadRequest(text="decision must be allow or deny\n")
         done = self.pages.gateway.decide(form.get("id", ""), principal, approve=decision == "allow")
-        return _html(self.pages.approvals(done))
+        return html_response(self.pages.approvals(done))
 
     async def _answer(self, item: CatalogueRow, principal: Principal, filled: dict[str, str]) -> TryResult:
         params: Params = {item.kind.key: raw(item.shown.key)}
@@ -211,7 +211,7 @@ class StatusPage:
 
     async def _live(self, request: web.Request) -> web.Response:
         await self.admit(request)
-        return _html(self.pages.live())
+        return html_response(self.pages.live())
 
     async def _events(self, request: web.Request) -> web.StreamResponse:
         await self.admit(request)
@@ -243,11 +243,11 @@ class StatusPage:
 
     async def _sessions(self, request: web.Request) -> web.Response:
         await self.admit(request)
-        return _html(self.pages.sessions())
+        return html_response(self.pages.sessions())
 
     async def _configuration(self, request: web.Request) -> web.Response:
         await self.admit(request)
-        return _html(self.pages.configuration())
+        return html_response(self.pages.configuration())
 
     async def _static(self, request: web.Request) -> web.Response:
         name = request.match_info["file"]
@@ -257,10 +257,11 @@ class StatusPage:
         return web.Response(body=body, content_type=STATIC[name], charset="utf-8", headers=HEADERS)
 
     def _found(self, page: str | None) -> web.Response:
-        return _html(self.pages.missing(), status=404) if page is None else _html(page)
+        return html_response(self.pages.missing(), status=404) if page is None else html_response(page)
 
 
-def _html(page: str, status: int = 200) -> web.Response:
+def html_response(page: str, status: int = 200) -> web.Response:
+    """A page, with the headers that all have."""
     return web.Response(text=page, status=status, content_type="text/html", headers=HEADERS)
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import msgspec
 from msgspec import Raw
@@ -36,6 +37,17 @@ class Client(Protocol):
         Raises McpError with the client's own error, or with INVALID_REQUEST where the client did not declare
         the capability or is gone.
         """
+
+
+@runtime_checkable
+class ReferringClient(Client, Protocol):
+    """A client whose request may end before its call does: it is told to retry, while another person decides."""
+
+    def referred(self) -> AbstractContextManager[None]:
+        """While entered, the call waits for another person, and requests of the client wait a limited time for it."""
+
+    async def present(self) -> None:
+        """Returns as soon as a request of the client waits for the call."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from mcproxy.catalog.instructions import INSTRUCTIONS_URI
 from mcproxy.catalog.merging import View
 from mcproxy.catalog.naming import RefusedEntry
 from mcproxy.concurrency.clock import Clock, Sleep
-from mcproxy.gateway.approval.approving import CallApprovals
+from mcproxy.gateway.approval.approving import CallApprovals, MakeLink
 from mcproxy.gateway.cache.read_cache import ReadCache, annotated_in
 from mcproxy.gateway.component import Component, Reconfiguration
 from mcproxy.gateway.exchange import UpstreamExchange
@@ -90,6 +90,7 @@ class Gateway:
         audit: AuditLog | None = None,
         traces: Traces | None = None,
         login_pages: LoginPages | None = None,
+        approval_link: MakeLink = lambda id: None,
     ) -> None:
         self._metrics = metrics
         self._sealer = sealer
@@ -139,7 +140,9 @@ class Gateway:
             awaits_login=catalogue.awaits_login,
             pages=login_pages,
         )
-        self.approvals = CallApprovals(settings, catalogue, metrics, self._resolver.owner)
+        self.approvals = CallApprovals(
+            settings, catalogue, metrics, self._resolver.owner, self.audit.note, approval_link
+        )
         self._hooks = CallHooks(settings, self.subject_of, metrics)
         self._result_limits = ResultLimits(settings, catalogue, task_ids, sealer, metrics, now)
         self._approvals = Approvals(catalogue, upstreams, metrics)

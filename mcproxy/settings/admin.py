@@ -6,6 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from mcproxy.settings.loopback import SafeUrl
 from mcproxy.settings.section import Positive, Section
 
 
@@ -16,6 +17,11 @@ class Admin(Section):
     """Port of the status page, 0 for any free one; without it there is no status page."""
     host: str = "127.0.0.1"
     """Address to listen on; other addresses than loopback need authentication."""
+    public_url: SafeUrl | None = None
+    """URL at which operators reach this listener through a reverse proxy: https, or http on loopback.
+
+    Links to calls that wait for approval begin with it; by default with the address of the listener.
+    """
     role: str = "operator"
     """Role that an authenticated caller needs to see the status page."""
     socket: bool = True

@@ -103,6 +103,12 @@ class BridgeSettings(Section):
     """Progress and log messages kept for a waiting call; beyond it the oldest are dropped."""
     max_kept_bytes: Bytes = 1024 * 1024
     """Bytes of those messages; the last message is kept whatever its size."""
+    hold: Seconds = 30
+    """Time that a request of a stateless client waits for an operator's approval; then the client is told to retry.
+
+    The official SDKs retry ten times: what approval may take (`access.approvals.timeout`) is to be less than ten times
+    that.
+    """
     gather: SecondsOrNone = 0.02
     """Time to wait after each question of an upstream for a further one, so that they are asked together."""
 

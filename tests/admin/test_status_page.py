@@ -144,7 +144,7 @@ class FakeGateway:
     def waiting_calls(self) -> Sequence[FakeWaitingCall]:
         return self.waits
 
-    def decide(self, id: str, operator: Principal, *, approve: bool) -> bool:
+    def decide(self, id: str, operator: Principal | None, *, approve: bool) -> bool:
         self.decided.append((id, approve))
         return any(call.id == id for call in self.waits)
 

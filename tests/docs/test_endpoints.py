@@ -9,6 +9,7 @@ import pytest
 
 from mcproxy.access.identity import Identity
 from mcproxy.admin.actions import Actions
+from mcproxy.admin.approval_page import ApprovalPage
 from mcproxy.admin.health import reports
 from mcproxy.admin.status_page import StatusPage
 from mcproxy.downstream.front import client_document, oauth_metadata
@@ -51,5 +52,6 @@ async def test_every_route_for_operators_is_documented() -> None:
 
 
 def test_every_route_of_the_status_page_is_documented() -> None:
-    routes = StatusPage(UNUSED, UNUSED, UNUSED, Actions(dict, lambda _: None)).routes()
+    page = StatusPage(UNUSED, UNUSED, UNUSED, Actions(dict, lambda _: None))
+    routes = [*page.routes(), *ApprovalPage(UNUSED, UNUSED).routes()]
     assert documented("The status page") == {(route.method, route.path) for route in routes}

@@ -152,6 +152,7 @@ class FakeResolver:
 
     upstream: str = "up"
     is_stateless: bool = False
+    is_referred: bool = False
 
     async def owner(self, call: Call) -> str:
         return self.upstream
@@ -161,6 +162,9 @@ class FakeResolver:
 
     def asks_by_results(self, call: Call) -> bool:
         return self.is_stateless
+
+    def may_be_referred(self, call: Call) -> bool:
+        return self.is_referred
 
 
 @dataclass

@@ -10,6 +10,7 @@ import base64
 import binascii
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from aiohttp import web
 
@@ -41,7 +42,8 @@ class Operators:
     def check_host(self, request: web.Request) -> None:
         """Refuses a Host that is not ours (R42): a page could read what needs no identity. Raises web.HTTPException."""
         host, local = request.headers.get("Host", ""), _PageRequest(request).local
-        own = {self._settings().admin.host, *(local or ())[:1]}
+        admin = self._settings().admin
+        own = {admin.host, urlsplit(admin.public_url or "").hostname or admin.host, *(local or ())[:1]}
         if not (admits_host(host, self._context.proxy.allowed_hosts) or admits_host(host, (), own)):
             raise web.HTTPMisdirectedRequest(text=f"the Host {host!r} is not served here (proxy.allowed_hosts)\n")
 

@@ -39,7 +39,7 @@ class ApprovalEvent(Enum):
 
     APPROVED = "a person approved"
     DENIED = "a person denied"
-    TIMED_OUT = "the time for an answer is over"
+    TIMED_OUT = "its time is over"
     GIVEN_UP = "its caller went, or dismissed the question"
     OUTDATED = "the policy, or the tool, is another by now"
     SPENT = "the call is sent"
@@ -54,6 +54,8 @@ TRANSITIONS: Final[Mapping[ApprovalState, Mapping[ApprovalEvent, ApprovalState]]
         _Event.GIVEN_UP: _State.REFUSED,
     },
     _State.APPROVED: {
+        _Event.TIMED_OUT: _State.REFUSED,
+        _Event.GIVEN_UP: _State.REFUSED,
         _Event.SPENT: _State.USED,
         _Event.OUTDATED: _State.REFUSED,
     },
@@ -120,6 +122,10 @@ class Approval:
         return True
 
     @property
+    def awaits_operator(self) -> bool:
+        return self.approver == "operator" and self.state is ApprovalState.WAITING
+
+    @property
     def outcome(self) -> str:
         """What came of it, once it is over."""
         assert self.last is not None
@@ -163,17 +169,16 @@ def event_of(answer: Raw) -> ApprovalEvent:
     return ApprovalEvent.DENIED if form.action == "decline" else ApprovalEvent.GIVEN_UP
 
 
-def payload(approval: Approval) -> Params:
-    """What the webhook of operators is told."""
+def payload(approval: Approval, link: str | None) -> Params:
+    """What the webhook of operators is told; `link` is where the call may be decided later."""
     subject = approval.subject
-    return first_level(
-        {
-            "type": "approval",
-            "id": approval.id,
-            "principal": subject.principal,
-            "upstream": subject.upstream,
-            "tool": subject.tool,
-            "arguments": approval.arguments,
-            "expires": approval.expires,
-        }
-    )
+    told = {
+        "type": "approval",
+        "id": approval.id,
+        "principal": subject.principal,
+        "upstream": subject.upstream,
+        "tool": subject.tool,
+        "arguments": approval.arguments,
+        "expires": approval.expires,
+    }
+    return first_level(told if link is None else {**told, "link": link})

@@ -1,8 +1,9 @@
 """Has a person approve calls, where the policy says so (`approve` of an allow rule): the caller, or an operator.
 
 A stage inside the bridge: the caller is asked through the call's own client, so that a call of a stateless client is
-parked like any that asks for input. An operator decides on the status page or by the webhook, never over the caller's
-connection. The call that waits is the one that is sent: nothing is made again from what a client says.
+parked like any that asks for input; likewise while an operator decides: on the status page, by the webhook's answer or
+by the link that it is given, never over the caller's connection. The call that waits is the one that is sent: nothing
+is made again from what a client says.
 """
 
 from __future__ import annotations
@@ -17,8 +18,10 @@ import anyio
 import structlog
 from msgspec.structs import replace
 
+from mcproxy.access.audit.operator_records import OperatorRecord, RecordAction
 from mcproxy.access.webhooks import SignedWebhook, WebhookFailed
 from mcproxy.call.calls import Call, Failed, Handler, InputRequired, Outcome
+from mcproxy.call.clients import ReferringClient
 from mcproxy.call.errors import McpError, Party, Reason
 from mcproxy.call.identity import ANONYMOUS, Principal
 from mcproxy.gateway.approval.approval import (
@@ -64,6 +67,14 @@ _NO: Final = {
 }
 
 
+BY_LINK: Final = "the link of the webhook"
+BY_WEBHOOK: Final = "the webhook"
+"""Who decided, in the audit, where it was no principal."""
+
+MakeLink = Callable[[str], str | None]
+"""The link by which an approval is decided, by its id; None where operators have no listener."""
+
+
 class Webhook(Protocol):
     """Tells an operator's service something, and returns its answer (`access.webhooks`)."""
 
@@ -81,7 +92,7 @@ def webhook_of(settings: ApprovalSettings) -> Webhook | None:
 class CallApprovals(Component):
     """`approved` is its stage. `find_late` learns the list that a tool is in which is not known; it raises McpError.
 
-    `webhook` makes that of the settings, if there is one.
+    `record` keeps who decided. `webhook` makes that of the settings, if there is one.
     """
 
     goes_by = frozenset({"access"})
@@ -92,6 +103,8 @@ class CallApprovals(Component):
         catalogue: Catalogue,
         metrics: Metrics,
         find_late: Callable[[Call], Awaitable[object]],
+        record: RecordAction,
+        links: MakeLink,
         webhook: Callable[[ApprovalSettings], Webhook | None] = webhook_of,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -100,6 +113,8 @@ class CallApprovals(Component):
         self._catalogue = catalogue
         self._metrics = metrics
         self._find_late = find_late
+        self._record = record
+        self._link = links
         self._make_webhook = webhook
         self._webhook = webhook(self._settings)
         self._clock = clock
@@ -155,17 +170,27 @@ class CallApprovals(Component):
 
     def waiting(self) -> list[Approval]:
         """Those that an operator has to decide, the oldest first."""
-        return [approval for approval in self._waiting.values() if approval.approver == "operator"]
+        return [approval for approval in self._waiting.values() if approval.awaits_operator]
 
-    def decide(self, id: str, operator: Principal, *, approve: bool) -> bool:
-        """An operator's decision; False where nothing waits for it, or it is the operator's own call."""
+    def decide(self, id: str, operator: Principal | None, *, approve: bool) -> bool:
+        """A decision; False where nothing waits for it, or it is the operator's own call.
+
+        `operator` is None for whoever has the link that the webhook was given.
+        """
         approval = self._waiting.get(id)
-        if approval is None or approval.approver != "operator":
+        if approval is None or not approval.awaits_operator:
             return False
-        if operator != ANONYMOUS and operator.name == approval.subject.principal:
+        if operator is not None and operator != ANONYMOUS and operator.name == approval.subject.principal:
             return False
-        log.info("an operator decided", approval=id, operator=operator.name, approved=approve)
-        return approval.move(ApprovalEvent.APPROVED if approve else ApprovalEvent.DENIED)
+        return self._decided(approval, BY_LINK if operator is None else operator.name, approve=approve)
+
+    def _decided(self, approval: Approval, by: str, *, approve: bool) -> bool:
+        if not approval.move(ApprovalEvent.APPROVED if approve else ApprovalEvent.DENIED):
+            return False
+        action = "approve" if approve else "deny"
+        log.info("an operator decided", approval=approval.id, by=by, decision=action)
+        self._record(OperatorRecord(self._clock(), by, action, f"{approval.upstream}/{approval.subject.tool}"))
+        return True
 
     def _route(self, call: Call) -> ExposedRoute | None:
         name = parse_text(call.params.get("name", b""))
@@ -209,13 +234,15 @@ class CallApprovals(Component):
         if approval.approver == "caller":
             _check_askable(call)
         self._waiting[approval.id] = approval
+        end: ApprovalEvent | None = ApprovalEvent.GIVEN_UP
         try:
-            with anyio.move_on_after(self._settings.timeout):
+            with anyio.move_on_after(self._settings.timeout) as time_left:
                 await (self._ask_caller if approval.approver == "caller" else self._ask_operator)(approval, call)
-            approval.move(ApprovalEvent.TIMED_OUT)
+            end = ApprovalEvent.TIMED_OUT if time_left.cancelled_caught else None
         finally:
-            # Cancelled: its caller is gone, or did not answer a parked call in time.
-            approval.move(ApprovalEvent.GIVEN_UP)
+            # Cancelled: its caller is gone, or sent no retry of a parked call in time.
+            if end is not None:
+                approval.move(end)
             del self._waiting[approval.id]
             if approval.state is ApprovalState.APPROVED:
                 approval.move(ApprovalEvent.SPENT if self._holds(approval, call) else ApprovalEvent.OUTDATED)
@@ -235,7 +262,18 @@ class CallApprovals(Component):
             approval.move(event_of(answer))
 
     async def _ask_operator(self, approval: Approval, call: Call) -> None:
+        call.notes.asked = True
         log.info("a call waits for an operator", approval=approval.id, upstream=approval.subject.upstream)
+        if not isinstance(call.client, ReferringClient):
+            await self._decision(approval)
+            return
+        with call.client.referred():
+            await self._decision(approval)
+            if approval.state is ApprovalState.APPROVED:
+                # Nothing is sent for a client that left meanwhile.
+                await call.client.present()
+
+    async def _decision(self, approval: Approval) -> None:
         async with anyio.create_task_group() as tasks:
             if self._webhook is not None:
                 tasks.start_soon(self._tell, self._webhook, approval)
@@ -245,14 +283,13 @@ class CallApprovals(Component):
     async def _tell(self, webhook: Webhook, approval: Approval) -> None:
         """Tells the webhook, whose answer may decide; without one, an operator does so on the status page."""
         try:
-            answer = await webhook(payload(approval))
+            answer = await webhook(payload(approval, self._link(approval.id)))
         except WebhookFailed as failed:
             log.warning("the webhook for approvals failed", why=str(failed))
             return
         decision = parse_text(answer.get("decision", b""))
-        events = {"allow": ApprovalEvent.APPROVED, "deny": ApprovalEvent.DENIED}
-        if decision in events:
-            approval.move(events[decision])
+        if decision in {"allow", "deny"}:
+            self._decided(approval, BY_WEBHOOK, approve=decision == "allow")
 
     def _holds(self, approval: Approval, call: Call) -> bool:
         """Whether the call would still be the one that was approved, after all that happened meanwhile."""

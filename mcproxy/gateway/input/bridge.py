@@ -36,7 +36,7 @@ from mcproxy.concurrency.clock import Clock, Sleep
 from mcproxy.gateway.component import Component, Reconfiguration
 from mcproxy.gateway.input.logins import QUESTION, LoginPages, LoginRequests, NoPages
 from mcproxy.gateway.input.parked_call import UnparkableClient, undeclared
-from mcproxy.gateway.input.parking import Parking, Pause
+from mcproxy.gateway.input.parking import CallProspects, Parking, Pause
 from mcproxy.gateway.input.request_state import AfterLogin, Parked, Relayed, RequestStates, refused
 from mcproxy.gateway.input.rounds import with_input
 from mcproxy.gateway.input.url_elicitation import is_unwilling, url_elicitations
@@ -55,7 +55,7 @@ from mcproxy.sealing import Sealer
 from mcproxy.telemetry.metrics import Metrics
 
 
-class CallResolver(Protocol):
+class CallResolver(CallProspects, Protocol):
     """What the bridge has to know of a call (`resolving.targets`)."""
 
     async def owner(self, call: Call) -> str:
@@ -63,9 +63,6 @@ class CallResolver(Protocol):
 
     def check_allowed(self, call: Call) -> None:
         """Raises McpError where a caller may not make a call, or not any more."""
-
-    def asks_by_results(self, call: Call) -> bool:
-        """Whether the upstream of a call is known to ask by its results alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +116,7 @@ class InputBridge(Component):
         self._clock = clock
         self._sleep = sleep
         self._mint = mint
-        self._parking = Parking(limits, resolver.asks_by_results, metrics, clock, sleep, mint)
+        self._parking = Parking(limits, resolver, metrics, clock, sleep, mint)
         self._logins = LoginRequests(pages or NoPages(), awaits_login, clock, sleep, mint)
 
     def reconfigure(self, change: Reconfiguration) -> None:
@@ -254,9 +251,9 @@ class InputBridge(Component):
 
 
 def input_required(requests: dict[str, InputRequest], state: str | None) -> InputRequired:
-    """Our own InputRequiredResult."""
+    """Our own InputRequiredResult; without `inputRequests` where nothing is asked: its client may retry at once."""
     shown = {key: {"method": request.method, "params": request.params} for key, request in requests.items()}
-    members: dict[str, object] = {"resultType": "input_required", INPUT_REQUESTS: shown}
+    members: dict[str, object] = {"resultType": "input_required", **({INPUT_REQUESTS: shown} if shown else {})}
     return InputRequired(requests, state, first_level(members if state is None else {**members, REQUEST_STATE: state}))
 
 

@@ -2,13 +2,15 @@
 
 A state machine, written as the table `TRANSITIONS`. The call runs upstream in a task of its own; this is the upstream's
 `Client` meanwhile. Questions that need an undeclared capability are refused; what the upstream says while no request of
-the client is there is kept, within bounds, for the next one. Keeps no time, seals nothing, starts no task.
+the client is there is kept, within bounds, for the next one. Before it runs, the call may wait for the decision of
+another person in the same way. Keeps no time, seals nothing, starts no task.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
@@ -41,7 +43,8 @@ class ParkedCallState(Enum):
 
     RUNNING = "runs upstream, and a request of its client waits for it"
     ASKING = "asked for input; what is asked within the gathering time goes into the same answer"
-    PARKED = "waits upstream for a retry of its client"
+    REFERRED = "waits for the decision of another person, and a request of its client waits for it"
+    PARKED = "waits for a retry of its client"
     FINISHED = "has its outcome, which waits for a retry of its client"
     CANCELLED = "is being cancelled upstream"
     OVER = "is over, and its client has the outcome or is gone"
@@ -53,6 +56,9 @@ class ParkedCallEvent(Enum):
     ASKED = "the upstream asked for input"
     SETTLED = "no question is open any more"
     GATHERED = "the gathering time is over"
+    REFERRED = "another person has to decide"
+    DECIDED = "no other person has to decide any more"
+    HELD = "the time is over for which a request waits for a decision"
     RETRIED = "a retry of the client came"
     ENDED = "the call ended, and has its outcome"
     ABANDONED = "the client hung up, sent no retry in time, or found no room"
@@ -62,6 +68,7 @@ _State, _Event = ParkedCallState, ParkedCallEvent
 TRANSITIONS: Final[Mapping[ParkedCallState, Mapping[ParkedCallEvent, ParkedCallState]]] = {
     _State.RUNNING: {
         _Event.ASKED: _State.ASKING,
+        _Event.REFERRED: _State.REFERRED,
         _Event.ENDED: _State.OVER,
         _Event.ABANDONED: _State.CANCELLED,
     },
@@ -72,9 +79,16 @@ TRANSITIONS: Final[Mapping[ParkedCallState, Mapping[ParkedCallEvent, ParkedCallS
         _Event.ENDED: _State.OVER,
         _Event.ABANDONED: _State.CANCELLED,
     },
+    _State.REFERRED: {
+        _Event.DECIDED: _State.RUNNING,
+        _Event.HELD: _State.PARKED,
+        _Event.ENDED: _State.OVER,
+        _Event.ABANDONED: _State.CANCELLED,
+    },
     _State.PARKED: {
         _Event.ASKED: _State.PARKED,
         _Event.SETTLED: _State.PARKED,
+        _Event.DECIDED: _State.PARKED,
         _Event.RETRIED: _State.ASKING,
         _Event.ENDED: _State.FINISHED,
         _Event.ABANDONED: _State.CANCELLED,
@@ -85,6 +99,7 @@ TRANSITIONS: Final[Mapping[ParkedCallState, Mapping[ParkedCallEvent, ParkedCallS
     },
     _State.CANCELLED: {
         _Event.SETTLED: _State.CANCELLED,
+        _Event.DECIDED: _State.CANCELLED,
         _Event.ENDED: _State.OVER,
     },
 }
@@ -171,8 +186,12 @@ class ParkedCall:
         self._asked = 0
         self._kept: BoundedQueue[tuple[str, Params]] = BoundedQueue(limits.max_kept_messages, limits.max_kept_bytes)
         """What the upstream said while no request of the client was there."""
+        self._is_referred = False
+        """Whether another person has still to decide."""
         self._changed: asyncio.Event | None = None
         """Set at the next transition, for the request that waits for it."""
+        self._retried: asyncio.Event | None = None
+        """Set at the next retry, for the call that waits for it."""
 
     @property
     def requests(self) -> dict[str, InputRequest]:
@@ -207,8 +226,9 @@ class ParkedCall:
         if self.task is not None:
             self.task.cancel()
 
-    def park(self) -> None:
-        self._move(ParkedCallEvent.GATHERED)
+    def park(self, event: ParkedCallEvent = ParkedCallEvent.GATHERED) -> None:
+        """`event` says which time is over: that for more questions, or that for a decision."""
+        self._move(event)
         if self.round == 0:
             self._request.notes.carried_on = self.task
 
@@ -226,6 +246,28 @@ class ParkedCall:
         self._withdraw_undeclared()
         if self.state is ParkedCallState.ASKING and not self._questions:
             self._move(ParkedCallEvent.SETTLED)
+            if self._is_referred:
+                self._move(ParkedCallEvent.REFERRED)
+        if self._retried is not None:
+            self._retried.set()
+
+    @contextmanager
+    def referred(self) -> Iterator[None]:
+        """As `ReferringClient.referred`."""
+        self._is_referred = True
+        self._move(ParkedCallEvent.REFERRED)
+        try:
+            yield
+        finally:
+            self._is_referred = False
+            if ParkedCallEvent.DECIDED in TRANSITIONS.get(self.state, {}):
+                self._move(ParkedCallEvent.DECIDED)
+
+    async def present(self) -> None:
+        """As `ReferringClient.present`."""
+        while self.state is ParkedCallState.PARKED:
+            self._retried = asyncio.Event()
+            await self._retried.wait()
 
     def notify(self, method: str, params: Params) -> None:
         if self.state is ParkedCallState.PARKED:

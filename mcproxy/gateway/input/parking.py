@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
+import anyio
 from msgspec.structs import replace
 
 from mcproxy import settings
@@ -20,7 +21,7 @@ from mcproxy.call.errors import McpError, Party, Reason
 from mcproxy.concurrency.clock import Clock, Sleep
 from mcproxy.concurrency.wakeup import Wakeup
 from mcproxy.gateway.component import Reconfiguration
-from mcproxy.gateway.input.parked_call import ParkedCall, ParkedCallState
+from mcproxy.gateway.input.parked_call import ParkedCall, ParkedCallEvent, ParkedCallState
 from mcproxy.gateway.input.request_state import Parked, refused
 from mcproxy.gateway.pipeline import contained
 from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, ErrorObject
@@ -30,8 +31,19 @@ from mcproxy.telemetry.metrics import Metrics
 MAX_GATHERED: Final = 10
 """How often the arrival of a further question prolongs the wait for more."""
 
-AsksByResults = Callable[[Call], bool]
-"""Whether the upstream of a call is known to ask for input in its results alone: then it cannot ask while it runs."""
+
+class CallProspects(Protocol):
+    """What may happen to a call before it has its outcome."""
+
+    def asks_by_results(self, call: Call) -> bool:
+        """Whether its upstream is known to ask for input in its results alone: then it cannot ask while it runs.
+
+        False where the gateway itself may ask for its caller's approval.
+        """
+
+    def may_be_referred(self, call: Call) -> bool:
+        """Whether another person than its caller may have to decide first."""
+
 
 ASKABLE: Final = frozenset(INPUT_CAPABILITIES.values())
 """Client capabilities that allow an upstream to ask a client for input."""
@@ -58,14 +70,14 @@ class Parking:
     def __init__(
         self,
         limits: settings.BridgeSettings,
-        asks_by_results: AsksByResults,
+        prospects: CallProspects,
         metrics: Metrics,
         clock: Clock,
         sleep: Sleep,
         mint: Callable[[], str],
     ) -> None:
         self._limits = limits
-        self._asks_by_results = asks_by_results
+        self._prospects = prospects
         self._clock = clock
         self._sleep = sleep
         self._mint = mint
@@ -98,11 +110,11 @@ class Parking:
 
         Nothing can be parked while `run` does not run.
         """
-        return (
-            self._tasks is not None
-            and not ASKABLE.isdisjoint(call.caller.capabilities)
-            and not self._asks_by_results(call)
-        )
+        if self._tasks is None:
+            return False
+        if ASKABLE.isdisjoint(call.caller.capabilities):
+            return self._prospects.may_be_referred(call)
+        return not self._prospects.asks_by_results(call)
 
     def keeps(self, parked: Parked) -> bool:
         """Whether there is such a call, in that round."""
@@ -133,6 +145,11 @@ class Parking:
         pause: Pause | None = None
         try:
             while parked_call.outcome is None:
+                if parked_call.state is ParkedCallState.REFERRED:
+                    if await self._hold(parked_call):
+                        pause = self._park(parked_call, ParkedCallEvent.HELD)
+                        return pause
+                    continue
                 if parked_call.state is not ParkedCallState.ASKING:
                     await parked_call.changed()
                     continue
@@ -156,12 +173,18 @@ class Parking:
             if parked_call.asked == asked:
                 return
 
-    def _park(self, parked_call: ParkedCall) -> Pause:
+    async def _hold(self, parked_call: ParkedCall) -> bool:
+        """Waits for the decision of another person; True where `hold` seconds are over before it."""
+        with anyio.move_on_after(self._limits.hold):
+            await parked_call.changed()
+        return parked_call.state is ParkedCallState.REFERRED
+
+    def _park(self, parked_call: ParkedCall, event: ParkedCallEvent = ParkedCallEvent.GATHERED) -> Pause:
         if parked_call.id is None:
             self._check_room(parked_call)
             parked_call.id = self._mint()
             self._calls[parked_call.id] = parked_call
-        parked_call.park()
+        parked_call.park(event)
         expires = self._clock() + self._limits.park_ttl
         self._expiries[parked_call.id] = expires
         self._parked.notify_all()

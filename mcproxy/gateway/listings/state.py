@@ -149,6 +149,11 @@ class Catalogue:
         """Whether all callers may use the same there."""
         return self._policy.open and not self.configured(endpoint).roles
 
+    @property
+    def refers_calls(self) -> bool:
+        """Whether any call needs an operator's approval."""
+        return self._policy.refers_calls
+
     def decision(self, caller: Caller, subject: CallSubject, arguments: Params) -> Decision:
         """The policy's decision on a call about `subject`, which an upstream has, with these arguments."""
         assert subject.kind is not None

@@ -151,6 +151,14 @@ class Resolver:
         link = None if space is None else self._catalogue.link(space, call.caller)
         return link is not None and self._catalogue.era(link) is Era.STATELESS
 
+    def may_be_referred(self, call: Call) -> bool:
+        """Whether an operator may have to approve a call; True of a tool that is not listed yet, if any may."""
+        if not self._catalogue.refers_calls or call.row.subject is not Subject.TOOL:
+            return False
+        name = parse_text(call.params.get("name", b"")) or ""
+        route = self._catalogue.routes(call.caller).find(Kind.TOOLS, name)
+        return route is None or route.may_need_approval
+
     def resource(self, uri: str, call: Call) -> tuple[Space, str]:
         """Whose resource a URI is, and what the upstream calls it. Raises McpError."""
         found = self._catalogue.view(call.caller).resource(uri)

@@ -73,7 +73,9 @@ def test_a_person_is_shown_the_tool_and_its_arguments_which_are_cut() -> None:
 
 
 def test_the_webhook_is_told_what_is_to_be_decided() -> None:
-    assert decoded(payload(approval())) == {
+    told = {
         "type": "approval", "id": "1", "principal": "alice", "upstream": "files", "tool": "rm",
         "arguments": {"path": "/a"}, "expires": 2.0,
     }  # fmt: skip
+    assert decoded(payload(approval(), None)) == told
+    assert decoded(payload(approval(), "http://ops/1")) == {**told, "link": "http://ops/1"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 import anyio
@@ -11,13 +12,16 @@ import anyio.lowlevel
 import pytest
 from msgspec import Raw
 
-from mcproxy.call.calls import Complete, Failed, InputRequired, Outcome
+from mcproxy.access.audit.operator_records import OperatorRecord
+from mcproxy.access.webhooks import WebhookFailed
+from mcproxy.call.calls import Call, Complete, Failed, InputRequired, Outcome
 from mcproxy.call.clients import InputRequest
 from mcproxy.call.errors import McpError, Reason
 from mcproxy.call.identity import ANONYMOUS, Caller, Principal
+from mcproxy.gateway.approval.approving import CallApprovals
 from mcproxy.protocol.eras import LATEST, LATEST_HANDSHAKE, Era
-from mcproxy.protocol.jsonrpc import INVALID_REQUEST, MISSING_CLIENT_CAPABILITY, first_level, raw
-from mcproxy.protocol.methods import Kind
+from mcproxy.protocol.jsonrpc import INVALID_REQUEST, MISSING_CLIENT_CAPABILITY, Params, first_level, raw
+from mcproxy.protocol.methods import Kind, row_of
 from mcproxy.settings.access.approvals import ApprovalSettings
 from tests.fakes.upstream import FakeClient, FakeUpstream, House, complete, decoded, error, house, quiet, tool
 from tests.timeouts import GUARD
@@ -40,11 +44,11 @@ BY_CALLER, BY_OPERATOR = policy(CALLERS), policy(OPERATORS)
 
 
 @asynccontextmanager
-async def gateway(access: object = BY_CALLER, up: FakeUpstream | None = None) -> AsyncIterator[House]:
+async def gateway(access: object = BY_CALLER, up: FakeUpstream | None = None, **given: Any) -> AsyncIterator[House]:
     up = up or FakeUpstream("up", tools={})
     up.lists[Kind.TOOLS] = [tool("rm"), tool("ls")]
     up.answers.setdefault("tools/call", lambda call: complete(content=[]))
-    async with house(up, access=access, sleep=anyio.sleep) as h:
+    async with house(up, access=access, sleep=anyio.sleep, **given) as h:
         await h.ready()
         await quiet()
         yield h
@@ -417,3 +421,190 @@ async def test_anonymous_operators_and_callers_on_loopback_are_told_apart_by_the
             (waiting,) = h.gateway.approvals.waiting()
             assert h.gateway.approvals.decide(waiting.id, ANONYMOUS, approve=True)
         assert isinstance(outcomes[0], Complete)
+
+
+# Operators, and callers of the stateless era
+
+
+HELD_BRIEFLY: dict[str, Any] = {"bridge": {"hold": 0.01}}
+
+
+async def told_to_retry(h: House, **params: Any) -> InputRequired:
+    """The answer to a call that an operator has still to decide."""
+    outcome = await paused(h, capabilities={}, **params)
+    assert outcome.requests == {}
+    assert "inputRequests" not in outcome.result
+    assert outcome.state is not None
+    return outcome
+
+
+async def decided(h: House, *, approve: bool) -> None:
+    (waiting,) = h.gateway.approvals.waiting()
+    assert h.gateway.approvals.decide(waiting.id, OLGA, approve=approve)
+    await quiet()
+
+
+async def test_a_stateless_caller_is_told_to_retry_while_an_operator_decides() -> None:
+    async with gateway(BY_OPERATOR, **HELD_BRIEFLY) as h:
+        first = await told_to_retry(h)
+        second = await told_to_retry(h, requestState=first.state)
+        assert second.state != first.state
+        assert len(h.gateway.approvals.waiting()) == 1
+        await decided(h, approve=True)
+        assert ran(h) == 0, "nothing is sent while no request of the client is there"
+        assert isinstance(await rm(h, requestState=second.state), Complete)
+        assert ran(h) == 1
+        for used in (first, second):
+            assert "was used before" in error(await rm(h, requestState=used.state)).message
+        assert ran(h) == 1
+        assert counted(h, "operator", "used") == 1
+
+
+async def test_a_stateless_caller_that_was_denied_meanwhile_is_told_with_its_retry() -> None:
+    async with gateway(BY_OPERATOR, **HELD_BRIEFLY) as h:
+        asked = await told_to_retry(h)
+        await decided(h, approve=False)
+        assert failed_for(await rm(h, requestState=asked.state)) is Reason.APPROVAL_DENIED
+        assert ran(h) == 0
+
+
+async def test_a_call_that_was_approved_after_its_client_left_is_not_sent_and_expires() -> None:
+    async with gateway({**BY_OPERATOR, "approvals": {"timeout": 0.1}}, **HELD_BRIEFLY) as h:
+        asked = await told_to_retry(h)
+        await decided(h, approve=True)
+        with anyio.fail_after(GUARD):
+            while not counted(h, "operator", "expired"):
+                await anyio.lowlevel.checkpoint()
+        assert failed_for(await rm(h, requestState=asked.state)) is Reason.APPROVAL_EXPIRED
+        assert ran(h) == 0
+
+
+async def test_a_stateless_caller_that_sends_no_retry_withdraws_its_call() -> None:
+    async with gateway(BY_OPERATOR, bridge={"hold": 0.01, "park_ttl": 0.05}) as h:
+        await told_to_retry(h)
+        with anyio.fail_after(GUARD):
+            while not counted(h, "operator", "withdrawn"):
+                await anyio.lowlevel.checkpoint()
+        assert h.gateway.approvals.waiting() == []
+        assert ran(h) == 0
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"arguments": {"path": "/b"}}, {"name": "up__ls"}, {"principal": Principal("mallory")}],
+    ids=["another value", "another tool", "another caller"],
+)
+async def test_an_operators_approval_is_for_the_very_call_that_waits(changed: dict[str, Any]) -> None:
+    async with gateway(BY_OPERATOR, **HELD_BRIEFLY) as h:
+        asked = await told_to_retry(h)
+        await decided(h, approve=True)
+        assert "was given for another request" in error(await rm(h, requestState=asked.state, **changed)).message
+        assert ran(h) == 0
+
+
+async def test_an_operators_approval_is_void_once_the_policy_is_another() -> None:
+    async with gateway(BY_OPERATOR, **HELD_BRIEFLY) as h:
+        asked = await told_to_retry(h)
+        await decided(h, approve=True)
+        access = h.settings.access.model_copy(update={"approvals": ApprovalSettings(timeout=299)})
+        h.gateway.reconfigure(h.settings.model_copy(update={"access": access}), dict(h.upstreams))
+        assert failed_for(await rm(h, requestState=asked.state)) is Reason.APPROVAL_WITHDRAWN
+        assert ran(h) == 0
+
+
+async def test_of_retries_that_race_one_runs_the_call_that_an_operator_approved() -> None:
+    async with gateway(BY_OPERATOR, **HELD_BRIEFLY) as h:
+        asked = await told_to_retry(h)
+        await decided(h, approve=True)
+        outcomes: list[Outcome] = []
+
+        async def retry_once() -> None:
+            outcomes.append(await rm(h, requestState=asked.state))
+
+        async with anyio.create_task_group() as tasks:
+            for _ in range(5):
+                tasks.start_soon(retry_once)
+        assert sorted(type(outcome).__name__ for outcome in outcomes) == ["Complete", *["Failed"] * 4]
+        assert ran(h) == 1
+
+
+async def test_who_has_the_link_of_a_call_decides_it_once() -> None:
+    async with gateway(BY_OPERATOR) as h:
+        async with waiting_for_an_operator(h) as outcomes:
+            (waiting,) = h.gateway.approvals.waiting()
+            assert h.gateway.approvals.decide(waiting.id, None, approve=True)
+            assert not h.gateway.approvals.decide(waiting.id, None, approve=False)
+            assert h.gateway.approvals.waiting() == []
+        assert isinstance(outcomes[0], Complete)
+        assert ran(h) == 1
+
+
+# The webhook, and the record of who decided
+
+
+@dataclass
+class FakeWebhook:
+    """Answers as it is told to; where it has no answer it fails."""
+
+    answer: dict[str, object] | None
+    told: list[dict[str, Any]] = field(default_factory=list)
+
+    async def __call__(self, payload: Params) -> Params:
+        self.told.append(decoded(payload))
+        if self.answer is None:
+            raise WebhookFailed("it is away")
+        return first_level(self.answer)
+
+    async def aclose(self) -> None:
+        return
+
+
+@pytest.mark.parametrize(
+    ("answer", "action"),
+    [
+        ({"decision": "allow"}, "approve"),
+        ({"decision": "deny"}, "deny"),
+        ({"decision": 7}, None),
+        ({}, None),
+        (None, None),
+    ],
+)
+async def test_the_webhook_decides_or_leaves_it_to_operators_and_decisions_are_recorded(
+    answer: dict[str, object] | None, action: str | None
+) -> None:
+    webhook, recorded = FakeWebhook(answer), list[OperatorRecord]()
+    async with gateway(BY_OPERATOR) as h:
+        approvals = CallApprovals(
+            h.settings,
+            h.gateway._catalogue,
+            h.metrics,
+            h.gateway._resolver.owner,
+            recorded.append,
+            lambda id: f"https://ops/{id}",
+            lambda settings: webhook,
+            lambda: 7.0,
+        )
+
+        async def send(call: Call) -> Outcome:
+            return complete(content=[])
+
+        caller = Caller(ALICE, LATEST_HANDSHAKE)
+        call = Call(row_of("tools/call"), first_level({"name": "up__rm", "arguments": {}}), caller, FakeClient())
+        outcomes = list[Outcome]()
+
+        async def make() -> None:
+            outcomes.append(await approvals.approved(send)(call))
+
+        with anyio.fail_after(GUARD):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(make)
+                while not webhook.told:
+                    await anyio.lowlevel.checkpoint()
+                await quiet()
+                if action is None:
+                    (waiting,) = approvals.waiting()
+                    assert webhook.told[0]["link"] == f"https://ops/{waiting.id}"
+                    assert approvals.decide(waiting.id, OLGA, approve=True)
+    assert isinstance(outcomes[0], Failed if action == "deny" else Complete)
+    by = "olga" if action is None else "the webhook"
+    assert recorded == [OperatorRecord(7.0, by, action or "approve", "up/rm")]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 
 import anyio
 import pytest
@@ -286,10 +286,14 @@ class Driven:
         self.call = ParkedCall(self.request(), BridgeSettings())
         self._tasks = tasks
         self._scopes = list[anyio.CancelScope]()
+        self._referral = ExitStack()
         self._acts = {
             ParkedCallEvent.ASKED: self.ask,
             ParkedCallEvent.SETTLED: self.withdraw,
             ParkedCallEvent.GATHERED: self.park,
+            ParkedCallEvent.REFERRED: self.refer,
+            ParkedCallEvent.DECIDED: self.decide,
+            ParkedCallEvent.HELD: self.let_go,
             ParkedCallEvent.RETRIED: self.retry,
             ParkedCallEvent.ENDED: self.end,
             ParkedCallEvent.ABANDONED: self.abandon,
@@ -318,6 +322,15 @@ class Driven:
     async def park(self) -> None:
         self.call.park()
 
+    async def refer(self) -> None:
+        self._referral.enter_context(self.call.referred())
+
+    async def decide(self) -> None:
+        self._referral.close()
+
+    async def let_go(self) -> None:
+        self.call.park(ParkedCallEvent.HELD)
+
     async def retry(self) -> None:
         self.call.resume(self.request())
 
@@ -335,12 +348,19 @@ class Driven:
 WAYS_TO: dict[ParkedCallState, tuple[ParkedCallEvent, ...]] = {
     ParkedCallState.RUNNING: (),
     ParkedCallState.ASKING: (ParkedCallEvent.ASKED,),
+    ParkedCallState.REFERRED: (ParkedCallEvent.REFERRED,),
     ParkedCallState.PARKED: (ParkedCallEvent.ASKED, ParkedCallEvent.GATHERED),
     ParkedCallState.FINISHED: (ParkedCallEvent.ASKED, ParkedCallEvent.GATHERED, ParkedCallEvent.ENDED),
     ParkedCallState.CANCELLED: (ParkedCallEvent.ASKED, ParkedCallEvent.ABANDONED),
     ParkedCallState.OVER: (ParkedCallEvent.ENDED,),
 }
 """The events that bring a call that begins into each state."""
+WAYS_OF_A_REFERRED_CALL: dict[ParkedCallState, tuple[ParkedCallEvent, ...]] = {
+    ParkedCallState.REFERRED: (ParkedCallEvent.REFERRED,),
+    ParkedCallState.PARKED: (ParkedCallEvent.REFERRED, ParkedCallEvent.HELD),
+    ParkedCallState.CANCELLED: (ParkedCallEvent.REFERRED, ParkedCallEvent.ABANDONED),
+}
+"""The same for one that another person has still to decide."""
 
 
 @pytest.mark.parametrize(
@@ -351,11 +371,41 @@ WAYS_TO: dict[ParkedCallState, tuple[ParkedCallEvent, ...]] = {
 async def test_a_call_takes_every_edge_of_its_table(state: ParkedCallState, event: ParkedCallEvent) -> None:
     async with anyio.create_task_group() as tasks:
         driven = Driven(tasks)
-        for before in WAYS_TO[state]:
+        ways = WAYS_OF_A_REFERRED_CALL if event is ParkedCallEvent.DECIDED else WAYS_TO
+        for before in ways[state]:
             await driven.does(before)
         assert driven.call.state is state
         assert await driven.does(event) is TRANSITIONS[state][event]
         tasks.cancel_scope.cancel()
+
+
+async def test_a_retry_of_a_call_that_waits_for_a_decision_waits_for_it_too() -> None:
+    async with anyio.create_task_group() as tasks:
+        driven = Driven(tasks)
+        for before in (ParkedCallEvent.REFERRED, ParkedCallEvent.HELD, ParkedCallEvent.RETRIED):
+            await driven.does(before)
+        assert driven.call.state is ParkedCallState.REFERRED
+        assert driven.call.round == 1
+        assert await driven.does(ParkedCallEvent.DECIDED) is ParkedCallState.RUNNING
+
+
+async def test_a_client_is_present_from_its_retry_on() -> None:
+    async with anyio.create_task_group() as tasks:
+        driven, seen = Driven(tasks), anyio.Event()
+
+        async def wait() -> None:
+            await driven.call.present()
+            seen.set()
+
+        await driven.call.present()
+        for before in (ParkedCallEvent.REFERRED, ParkedCallEvent.HELD):
+            await driven.does(before)
+        tasks.start_soon(wait)
+        await quiet()
+        assert not seen.is_set()
+        await driven.does(ParkedCallEvent.RETRIED)
+        with anyio.fail_after(GUARD):
+            await seen.wait()
 
 
 @pytest.mark.parametrize("state", [ParkedCallState.FINISHED, ParkedCallState.CANCELLED, ParkedCallState.OVER])

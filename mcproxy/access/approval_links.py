@@ -1,0 +1,37 @@
+"""Links by which one call that waits for an operator is decided: for those whom the operators' webhook gives them to.
+
+A link is authority by itself, for one approval: its token is sealed, and is good for as long as the call waits. Decides
+nothing, and knows no call.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mcproxy.sealing import Sealer, Unsealable
+
+PATH: Final = "/approvals"
+"""Precedes the token, on the operators' listener."""
+
+_PURPOSE: Final = "approval"
+
+
+class ApprovalLinks:
+    """`base` is the URL of the operators' listener, once it is there; without one there are no links."""
+
+    def __init__(self, sealer: Sealer) -> None:
+        self._sealer = sealer
+        self.base: str | None = None
+
+    def link(self, id: str) -> str | None:
+        """The link for the approval `id`; None where it would lead nowhere."""
+        if self.base is None:
+            return None
+        return f"{self.base.rstrip('/')}{PATH}/{self._sealer.seal(_PURPOSE, id.encode())}"
+
+    def opened(self, token: str) -> str | None:
+        """The id of the approval that a token is for; None where this gateway sealed no such token."""
+        try:
+            return self._sealer.open(_PURPOSE, token).decode()
+        except Unsealable:
+            return None

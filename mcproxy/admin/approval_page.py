@@ -1,0 +1,66 @@
+"""The page behind a link of the operators' webhook: shows one call that waits for an operator, and takes the decision.
+
+The link itself is the authority: nobody is asked who they are. GET decides nothing: previews of links send it too.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from aiohttp import web
+
+from mcproxy.access.approval_links import PATH, ApprovalLinks
+from mcproxy.admin.pages import Pages
+from mcproxy.admin.status_page import HEADERS, html_response
+
+_TOKEN = "token"
+
+
+@dataclass(frozen=True)
+class ApprovalPage:
+    """`links` opens the tokens of paths."""
+
+    pages: Pages
+    links: ApprovalLinks
+
+    def routes(self) -> list[web.RouteDef]:
+        path = f"{PATH}/{{{_TOKEN}}}"
+        return [web.get(path, self._show), web.post(path, self._decide)]
+
+    async def _show(self, request: web.Request) -> web.Response:
+        id = self._id(request)
+        page = self.pages.approval(id)
+        return html_response(page, 200 if self._waits(id) else 410)
+
+    async def _decide(self, request: web.Request) -> web.Response:
+        id, as_json = self._id(request), request.content_type == "application/json"
+        decision = await _decision(request, as_json=as_json)
+        done = self.pages.gateway.decide(id, None, approve=decision == "allow")
+        status = 200 if done else 410
+        if as_json:
+            return web.json_response({"decided": done}, status=status, headers=HEADERS)
+        return html_response(self.pages.approval(id, done), status)
+
+    def _id(self, request: web.Request) -> str:
+        """The approval that a link is for. Raises web.HTTPNotFound where it is no link of ours."""
+        id = self.links.opened(request.match_info[_TOKEN])
+        if id is None:
+            raise web.HTTPNotFound(text="this is no link of this gateway\n")
+        return id
+
+    def _waits(self, id: str) -> bool:
+        return any(call.id == id for call in self.pages.gateway.waiting_calls())
+
+
+async def _decision(request: web.Request, *, as_json: bool) -> str:
+    """`allow` or `deny`, of a form or of JSON. Raises web.HTTPBadRequest."""
+    try:
+        given = await request.json() if as_json else await request.post()
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError):
+        given = None
+    decision = given.get("decision") if isinstance(given, Mapping) else None
+    if not isinstance(decision, str) or decision not in {"allow", "deny"}:
+        raise web.HTTPBadRequest(text="decision must be allow or deny\n")
+    return decision
