@@ -2,9 +2,9 @@
 
     python config/notes_server.py [PORT] [COMMAND...]
 
-Each person has notes of their own: two tools, `add` and `list`. Whoever logs in says a name and is believed, so this is
-for trying things out and for nothing else. Tokens live a minute, refresh tokens are good once. With a COMMAND it serves
-as long as that runs.
+Each person has notes of their own: two tools, `add` and `list`. A visitor who logs in says a name and is believed, so
+this is for trying things out and for nothing else. Tokens live a minute, refresh tokens are good once. With a COMMAND
+it serves as long as that runs.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class AuthorizationServer:
     async def authorize(self, request: web.Request) -> web.Response:
         asked = request.query
         client, redirect = asked.get("client_id", ""), asked.get("redirect_uri", "")
-        # Nobody is sent to an address that its client did not register.
+        # A visitor is never sent to an address that its client did not register.
         if redirect not in self.clients.get(client, {}).get("redirect_uris", []):
             raise web.HTTPBadRequest(text="unknown client, or another redirect than it registered")
         if asked.get("code_challenge_method") != "S256" or "code_challenge" not in asked:

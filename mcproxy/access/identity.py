@@ -220,7 +220,8 @@ class Identity:
 def anonymous_from(peer: str | None) -> Principal:
     """The principal of callers without authentication, with the address that tells them apart: of IPv6 its /64.
 
-    Behind a loopback address may be anybody: a reverse proxy on this machine, or all of one user's programs.
+    A connection from a loopback address may come from anywhere: a reverse proxy on this machine, or
+    all of one user's programs.
     """
     if peer is None:
         return ANONYMOUS

@@ -1,6 +1,6 @@
 """Refused credentials: counted by reason, and told to the log and the audit within bounds (requirement R88).
 
-Whoever guesses keys must fill neither: each gets at most one entry a second for each reason, which says how many
+A client that guesses keys must fill neither: each gets at most one entry a second for each reason, which says how many
 refusals came before it without one. Requests without credentials are counted alone, since every OAuth client begins
 with one. Decides nothing, and holds nothing of what was shown.
 """

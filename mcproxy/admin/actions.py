@@ -1,6 +1,6 @@
 """What operators do to a gateway that runs: restart or retry an upstream, change the log level.
 
-Each is logged and audited; the same for buttons on the status page and for commands. Authenticates nobody.
+Each is logged and audited; the same for buttons on the status page and for commands. Authenticates no operator.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What commands ask of a gateway that runs, over its control socket: its status, actions, and the stderr of children.
 
-JSON over HTTP/1.1. Who may open the socket is an operator; this module asks nobody who they are.
+JSON over HTTP/1.1. A process that may open the socket acts for an operator; this module authenticates no peer.
 """
 
 from __future__ import annotations

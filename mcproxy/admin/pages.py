@@ -91,7 +91,7 @@ class GatewayView(Protocol):
     def decide(self, id: str, operator: Principal | None, *, approve: bool) -> bool:
         """A decision on such a call; False where it waits no more, or is the operator's own.
 
-        `operator` is None for whoever has the link of the call.
+        `operator` is None for a visitor that came by the link of the call.
         """
 
 
@@ -299,7 +299,7 @@ class Pages:
         return self._page("approvals", waiting=self.gateway.waiting_calls(), token=self.token, done=done)
 
     def approval(self, id: str, done: bool | None = None) -> str:
-        """One such call, for whoever has its link; no token, as the link is one, and nothing of the configuration."""
+        """One such call, for a visitor with its link; without a token, as the link is one, or configuration."""
         call = next((call for call in self.gateway.waiting_calls() if call.id == id), None)
         return self._page("approval", banner=None, call=call, token=None, done=done)
 

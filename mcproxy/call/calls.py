@@ -39,7 +39,7 @@ class Decision(msgspec.Struct, frozen=True):
     rule: RuleName | None = None
     """None where no rule spoke of it, and the default decided."""
     approve: Approver | None = None
-    """Who has to approve a call that is allowed; None where nobody has."""
+    """The party that has to approve a call that is allowed; None where it needs no approval."""
 
 
 class CallSubject(msgspec.Struct, frozen=True):

@@ -37,7 +37,7 @@ class Reason(Enum):
     APPROVAL_DENIED = "approval_denied"
     APPROVAL_EXPIRED = "approval_expired"
     APPROVAL_WITHDRAWN = "approval_withdrawn"
-    """Nobody could be asked, the caller dismissed the question, or the policy changed meanwhile."""
+    """No approver could be asked, the caller dismissed the question, or the policy changed meanwhile."""
     LOGIN_NEEDED = "login_needed"
     """A person has to log in at the upstream first."""
 

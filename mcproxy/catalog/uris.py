@@ -1,7 +1,7 @@
 """The canonical spelling of a URI, the longest one allowed, and the resources that a URI may be a part of.
 
-First-generation SDKs respell URIs (requirement R63): what compares them compares their canonical spellings. Judges
-nobody's right to use a URI: see `uri_matching`.
+First-generation SDKs respell URIs (requirement R63): what compares them compares their canonical spellings. Decides
+no caller's right to use a URI: see `uri_matching`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Which process a request belongs to, read from the label of what it names: a session, a parked call, a task. Pure.
 
-A label is a hint until the value behind it is opened: whoever forges one is sent to a replica that refuses it.
+A label is a hint until the value behind it is opened: a request with a forged one goes to a replica that refuses it.
 """
 
 from __future__ import annotations

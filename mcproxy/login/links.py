@@ -1,4 +1,4 @@
-"""Links to the page where a principal logs in at an upstream: sealed, expiring, and of no use to anybody else.
+"""Links to the page where a principal logs in at an upstream: sealed, expiring, and of no use to another principal.
 
 The link authenticates nobody (2025-11-25, elicitation, "Safe URL Handling"): it says who is to log in, and the page
 asks for proof. Nothing is stored.

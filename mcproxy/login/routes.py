@@ -1,7 +1,7 @@
 """Answers requests to the login pages: who is it, consent, the redirect to the authorization server, and back.
 
-Whoever opens a link proves to be its principal, or is answered 403, and nothing is begun or stored. Each form carries
-a token of its session; the `state` of a login is given out after consent alone (security best practices).
+A visitor who opens a link proves to be its principal, or is answered 403, and nothing is begun or stored. Each form
+carries a token of its session; the `state` of a login is given out after consent alone (security best practices).
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class LoginSite(Protocol):
 
     @property
     def is_personal(self) -> bool:
-        """Whether the gateway serves the one person who started it, over stdio: nobody else is let in, or asked."""
+        """Whether the gateway serves the one person who started it, over stdio: there is no other visitor."""
 
     def logins(self, upstream: str) -> UpstreamLogins | None:
         """The logins of an upstream; None where there is none of that name with `oauth`."""

@@ -71,7 +71,7 @@ class Visits:
         return session if session.expires > self._clock() else None
 
     def begin(self, principal: str | None = None, *, is_operator: bool = False) -> VisitorSession:
-        """A new session: as well when a visitor has shown who it is, so that nobody can plant one."""
+        """A new session: as well when a visitor has shown who it is, so that another site cannot plant one."""
         return VisitorSession(secrets.token_urlsafe(16), principal, self._clock() + SESSION_LIFE, is_operator)
 
     def cookie(self, session: VisitorSession, *, is_secure: bool) -> str:

@@ -169,7 +169,7 @@ def without_hop_meta(params: Params) -> Params:
 
 
 def dressed(result: Params, absent: Params, own: Params, *, server: bytes) -> Params:
-    """A result as stateless clients get it: with members of `absent` that it lacks, and those of `own` whatever it has.
+    """A result as stateless clients get it: with members of `absent` that it lacks, and those of `own` in any case.
 
     Its `_meta` names the `server`, an Implementation object as JSON (basic, "_meta"). Where `absent` has caching hints,
     those of `result` are made valid.

@@ -1,7 +1,7 @@
 """Where commands reach a gateway that runs: a socket for each process, for its user alone.
 
-Its name begins with a digest of the configuration's path, by which commands find it. Whoever may open it is an
-operator: it lies in a folder of the user's, and files decide who may. Serves nothing itself.
+Its name begins with a digest of the configuration's path, by which commands find it. A process that may open it acts
+for an operator: it lies in a folder of the user's, and files decide who may. Serves nothing itself.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def _listening(path: Path) -> socket.socket:
 
 
 def _check_private(path: Path) -> None:
-    """Raises OSError where somebody else could put a socket into the folder, or open one in it."""
+    """Raises OSError where another user could put a socket into the folder, or open one in it."""
     found = path.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
         raise OSError(f"{path} is not for this user alone: chmod 700")

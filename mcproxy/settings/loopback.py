@@ -1,4 +1,4 @@
-"""Which host names and addresses mean this very machine, and which URLs nobody can listen to. Looks nothing up."""
+"""Which host names and addresses mean this very machine, and which URLs no program can listen at. Looks nothing up."""
 
 from __future__ import annotations
 

@@ -160,6 +160,6 @@ def lines(file: Path, report: UsageReport) -> Iterator[bytes]:
 
 
 def never_called(report: UsageReport, offered: Iterable[tuple[str, str, int]]) -> list[tuple[str, str, int]]:
-    """Of tools (upstream, own name, bytes of the definition) those that nobody called, the largest first."""
+    """Of tools (upstream, own name, bytes of the definition) those that were never called, the largest first."""
     idle = [tool for tool in offered if (tool[0], tool[1]) not in report.called]
     return sorted(idle, key=lambda tool: (-tool[2], tool[:2]))

@@ -18,7 +18,7 @@ IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 _NAT64: Final = ipaddress.ip_network("64:ff9b::/96")
 """RFC 6052, section 2.1: the last 32 bits are the IPv4 address."""
 _NAT64_LOCAL: Final = ipaddress.ip_network("64:ff9b:1::/48")
-"""RFC 8215: translated by the rules of the network that the gateway stands in, which nobody outside may name."""
+"""RFC 8215: translated by the rules of the gateway's own network, which no address from outside may name."""
 _COMPATIBLE: Final = ipaddress.ip_network("::/96")
 """RFC 4291, section 2.5.5.1: deprecated, and still understood by some."""
 

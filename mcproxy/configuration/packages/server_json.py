@@ -84,7 +84,7 @@ def _arguments(inputs: object) -> list[str]:
 
 
 def _inputs(inputs: object) -> list[JsonObject]:
-    """Variables and headers that have a value, must have one, or are secrets that somebody may want to set."""
+    """Variables and headers that have a value, must have one, or are secrets that a user may want to set."""
     named = [found for found in _objects(inputs) if isinstance(found.get("name"), str)]
     return [found for found in named if {"value", "default"} & found.keys() or found.get("isRequired") is True]
 

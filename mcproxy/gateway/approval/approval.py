@@ -1,7 +1,7 @@
 """One approval of one call: its states as a table, what it is bound to, and the form that a caller is shown.
 
 Bound to the caller, the upstream, the tool, the arguments and the generation of the policy; used once, by the call that
-waits for it. Asks nobody itself.
+waits for it. Sends no question itself.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class Approval:
     decided: anyio.Event = field(default_factory=anyio.Event)
 
     def move(self, event: ApprovalEvent) -> bool:
-        """Takes an event; False, and nothing, where its state has no such edge: somebody else was faster."""
+        """Takes an event; False, and nothing, where its state has no such edge: another decision was faster."""
         after = TRANSITIONS.get(self.state, {}).get(event)
         if after is None:
             return False

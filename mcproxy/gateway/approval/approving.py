@@ -175,7 +175,7 @@ class CallApprovals(Component):
     def decide(self, id: str, operator: Principal | None, *, approve: bool) -> bool:
         """A decision; False where nothing waits for it, or it is the operator's own call.
 
-        `operator` is None for whoever has the link that the webhook was given.
+        `operator` is None for a visitor that came by the link of the webhook.
         """
         approval = self._waiting.get(id)
         if approval is None or not approval.awaits_operator:

@@ -355,7 +355,7 @@ class ListFetcher(Component):
         return self._catalogue.tells_changes(*key) and key.kind not in self._unannounced.get(key.link, ())
 
     def _regained(self, link: LinkKey) -> None:
-        """Whatever list the upstream would have told of may have changed unheard."""
+        """Every list counts as changed: its notifications may have been lost with the link."""
         for kind in Kind:
             if self._catalogue.tells_changes(link, kind):
                 self._changed(ListKey(link, kind))

@@ -1,6 +1,6 @@
 """Task ids as clients know them: the upstream's own, sealed for one principal at one endpoint. Stores nothing.
 
-An id says where its task is, so that it survives a restart and cannot be guessed; to anybody else, and over the link
+An id says where its task is, so that it survives a restart and cannot be guessed; to another caller, and over the link
 of another session, it is as unknown as one that was made up. So it is, too, to whom the policy has withdrawn the
 upstream since, or the tool whose call became the task.
 """

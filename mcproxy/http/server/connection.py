@@ -6,7 +6,7 @@
     ANSWERING --CLIENT_SHUT_DOWN--> LEFT --DONE--> CLOSING
     ANSWERING --DONE_EARLY--> LINGERING --LOST--> CLOSED
 
-A connection leaves FULL again whatever its handlers do: bodies are taken when a handler waits for one, when it is
+A connection leaves FULL again without help of its handlers: bodies are taken when a handler waits for one, when it is
 given its request, and when it returns. A client that sends more requests than may wait, or reads nothing of what it is
 sent, is disconnected. Knows no path.
 """

@@ -98,7 +98,7 @@ class OAuthSettings(Section):
         if self.grant == "client_credentials" and not (self.client.id and (self.client.secret or self.client.key)):
             raise ValueError("grant client_credentials needs client: {id: ..., secret: ...} or {id: ..., key: ...}")
         if self.grant == "token_exchange" and self.issuer is None:
-            # Whoever is sent callers' tokens is named by the operator, and by no upstream.
+            # The operator, and no upstream, names the server that callers' tokens are sent to.
             raise ValueError("grant token_exchange needs issuer: where callers' tokens are exchanged")
         if self.exchanges and self.per == "gateway":
             raise ValueError("exchanges each caller's own token: `per: gateway` has no meaning")

@@ -238,7 +238,7 @@ class Authorizer:
     async def _run_request(self) -> None:
         try:
             with anyio.CancelScope(shield=True):
-                # What was redeemed must be stored, whoever is leaving (requirement R65); each step is bounded in time.
+                # What was redeemed is stored even if its waiters leave (requirement R65); each step is bounded in time.
                 await self._settle_request()
         finally:
             done, self._done = self._done, None

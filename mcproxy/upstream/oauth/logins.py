@@ -212,7 +212,7 @@ class UpstreamLogins:
         return True
 
     async def forget_own(self) -> None:
-        """As `forget`, of the gateway's own grant, whatever its authorization server says to that."""
+        """As `forget`, of the gateway's own grant, even if its authorization server refuses the revocation."""
         try:
             await self.forget("")
         except (EndpointFailed, InvalidMetadata, StoreFailed, TokenRefused) as error:
