@@ -1,20 +1,20 @@
 """The judge of everything a server says on one connection: each message against the schema of the version in force.
 
-The verdict is `mcp_types`', the official types, by method and version (tasks of 2025-11-25 included; those of the
-extension have no official types, and are judged by its text), with what no schema says added: answers come once and
-to what was asked, progress to a token in flight, and questions only to a client that can take them. Feed it both
-directions in the order of the wire; it raises `Violation` at the first message that should not be.
+The verdict is `mcp_types`', the official types, by method and version (tasks of 2025-11-25 included; the extensions of
+tasks and of skills have no official types, and are judged by their text), with what no schema says added: answers come
+once and to what was asked, progress to a token in flight, and questions only to a client that can take them. Feed it
+both directions in the order of the wire; it raises `Violation` at the first message that should not be.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping
-from typing import Any, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 import mcp_types
 from mcp_types import jsonrpc, methods
-from pydantic import BaseModel, ValidationError, model_validator
+from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from mcproxy.protocol.eras import LATEST, META_VERSION, V2025_11_25
 from mcproxy.protocol.methods import INPUT_CAPABILITIES, PROGRESS
@@ -163,12 +163,73 @@ _TASKS: Final[Mapping[str, type[mcp_types.Result]]] = {
 """What the official table of methods leaves out: experimental in 2025-11-25, and gone since."""
 
 
+class SkillFile(BaseModel):
+    """A file of a skill (skills extension, Skill Entries)."""
+
+    uri: str
+    digest: Annotated[str, Field(pattern="^sha256:[0-9a-f]{64}$")]
+    size: int
+
+
+class Frontmatter(BaseModel):
+    name: str
+    description: str
+
+
+class Skill(BaseModel):
+    """The entry of a skill, in lists and by itself."""
+
+    uri: str
+    frontmatter: Frontmatter
+    resources: list[SkillFile] | Literal["dynamic"]
+
+    @model_validator(mode="after")
+    def lists_itself_under_its_name(self) -> Self:
+        if not self.uri.endswith(f"/{self.frontmatter.name}/SKILL.md"):
+            raise ValueError(f"{self.uri} is not that of {self.frontmatter.name!r}")
+        root = self.uri.removesuffix("SKILL.md")
+        files = self.resources if isinstance(self.resources, list) else []
+        if files and not any(file.uri == self.uri for file in files):
+            raise ValueError("the files lack SKILL.md")
+        if not all(file.uri.startswith(root) for file in files):
+            raise ValueError(f"a file is not below {root}")
+        return self
+
+
+class ListSkillsResult(BaseModel):
+    skills: list[Skill]
+    nextCursor: str | None = None
+
+
+class GetSkillResult(BaseModel):
+    skill: Skill
+
+
+class HintedResult(BaseModel):
+    """What results of the stateless era say that may be cached."""
+
+    resultType: Literal["complete"]
+    ttlMs: int
+    cacheScope: Literal["public", "private"]
+
+
+_SKILLS: Final[Mapping[str, type[BaseModel]]] = {
+    "skills/list": ListSkillsResult,
+    "skills/get": GetSkillResult,
+    "resources/directory/read": mcp_types.ListResourcesResult,
+}
+
+
 def _judge_shape(request: Json, version: str, result: Json) -> None:
     method = request["method"]
     if version == V2025_11_25 and method in _TASKS:
         _TASKS[method].model_validate(result)
     elif version == V2025_11_25 and "task" in (request.get("params") or {}):
         mcp_types.CreateTaskResult.model_validate(result)
+    elif method in _SKILLS:
+        _SKILLS[method].model_validate(result)
+        if version == LATEST:
+            HintedResult.model_validate(result)
     elif version == LATEST and method == "tasks/get":
         DetailedTask.model_validate(result)
     elif version == LATEST and result.get("resultType") == "task":

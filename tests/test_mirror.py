@@ -24,6 +24,7 @@ SCENARIOS: Final = {
     "gateway/test_credentials.py": "callers with credentials of their own, through all of the gateway",
     "gateway/test_isolation.py": "two principals, through all of the gateway",
     "gateway/test_model.py": "the gateway against a model of it",
+    "gateway/test_skills.py": "skills of several servers, through all of the gateway",
     "gateway/test_noninterference.py": "what is denied, through all of the gateway, against a model",
     "gateway/test_pinning.py": "pins, through all of the gateway",
     "gateway/test_policy.py": "the policy, through all of the gateway",

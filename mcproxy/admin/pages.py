@@ -35,7 +35,13 @@ MAX_FOUND = 500
 MAX_PROBLEMS = 20
 """Problems of a refused configuration in the banner."""
 
-NOUNS = {Kind.TOOLS: "tool", Kind.RESOURCES: "resource", Kind.TEMPLATES: "template", Kind.PROMPTS: "prompt"}
+NOUNS = {
+    Kind.TOOLS: "tool",
+    Kind.RESOURCES: "resource",
+    Kind.TEMPLATES: "template",
+    Kind.PROMPTS: "prompt",
+    Kind.SKILLS: "skill",
+}
 
 
 class WaitingCall(Protocol):
@@ -152,7 +158,7 @@ class UpstreamCard:
 
 @dataclass(frozen=True, slots=True)
 class CatalogueRow:
-    """One tool, resource, template or prompt of the catalogue."""
+    """One tool, resource, template, prompt or skill of the catalogue."""
 
     kind: Kind
     shown: Shown
@@ -164,11 +170,18 @@ class CatalogueRow:
 
     @property
     def summary(self) -> str:
-        text = str(self.entry.get("description") or self.entry.get("title") or "").strip()
+        text = str(self._description or self.entry.get("title") or "").strip()
         return text.splitlines()[0][:300] if text else ""
 
+    @property
+    def _description(self) -> object:
+        """That of a skill stands in its frontmatter."""
+        frontmatter = self.entry.get("frontmatter")
+        described = frontmatter if isinstance(frontmatter, dict) else self.entry
+        return described.get("description", "")
+
     def mentions(self, words: Iterable[str]) -> bool:
-        text = f"{self.shown.key} {self.shown.own} {self.entry.get('title', '')} {self.entry.get('description', '')}"
+        text = f"{self.shown.key} {self.shown.own} {self.entry.get('title', '')} {self._description}"
         return all(word in text.lower() for word in words)
 
 

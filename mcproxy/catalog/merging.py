@@ -21,6 +21,7 @@ from mcproxy.catalog.freshness import Freshness
 from mcproxy.catalog.instructions import INSTRUCTIONS_URI, JoinedInstructions, joined
 from mcproxy.catalog.naming import GATEWAY, Layout, NameTable, RefusedEntry, Renamed, Space, name_table, to_all
 from mcproxy.catalog.rewriting import Rewriter
+from mcproxy.catalog.skills import InvalidSkill, files_of, joined_settings
 from mcproxy.catalog.uri_matching import flaw
 from mcproxy.catalog.uris import MAX_URI, canonical
 from mcproxy.protocol.eras import STATELESS_VERSIONS, V2024_11_05, Era
@@ -34,19 +35,29 @@ from mcproxy.protocol.jsonrpc import (
     parse_text,
     raw,
 )
-from mcproxy.protocol.methods import Kind
+from mcproxy.protocol.methods import SKILLS, Kind
 from mcproxy.protocol.nesting import nests_deeper
-from mcproxy.protocol.tasks import EXTENSION, Support, extensions, shared, support, with_extensions, without_support
+from mcproxy.protocol.tasks import (
+    EXTENSION,
+    EXTENSIONS,
+    Support,
+    extension_settings,
+    extensions,
+    shared,
+    support,
+    with_extensions,
+    without_support,
+)
 from mcproxy.settings.upstreams.upstream import ToolOverride
 
 OUTPUT_SCHEMA: Final = "outputSchema"
 _NAMED: Final = frozenset({Kind.TOOLS, Kind.PROMPTS})
 
-WITHOUT_METHODS: Final = frozenset({EXTENSION, "io.modelcontextprotocol/ui"})
-"""Extensions that work with several servers behind an endpoint: tasks, which are routed by their ids, and MCP Apps,
-which has no messages of its own."""
-WITH_METHODS: Final = frozenset({"io.modelcontextprotocol/skills"})
-"""Extensions of which it is known that they need methods that do not pass: they are offered by no endpoint."""
+KNOWN_EXTENSIONS: Final = frozenset({EXTENSION, SKILLS, "io.modelcontextprotocol/ui"})
+"""Extensions that work with several servers behind an endpoint: tasks, which are routed by their ids, skills, which
+are listed like resources, and MCP Apps, which has no messages of its own."""
+SERVERS_ALONE: Final = frozenset({SKILLS})
+"""Extensions that servers alone declare: a client that does not know them sends nothing of them."""
 
 _DELIVERED: Final[dict[str, dict[str, object]]] = {
     "tools": {"listChanged": True},
@@ -128,6 +139,8 @@ class Shown:
     """Whether it is the gateway's own tool, by which a caller logs in at the upstream."""
     arguments: ArgumentRules | None = field(default=None, compare=False)
     """What becomes of callers' arguments, where the settings override any."""
+    files: tuple[str, ...] = ()
+    """The upstream's own URIs of a skill's files: who may not read all of them is not shown the skill."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,7 +265,7 @@ def expose(space: Space, kind: Kind, listing: Listing, *, tasks: bool = False) -
 
     `tasks` says whether who is shown it may call tools as tasks; others are told nothing of that.
     """
-    visible = [entry for entry in listing.entries if space.shows(kind, entry.key)]
+    visible = [entry for entry in listing.entries if all(space.shows(kind, uri) for uri in _parts_of(kind, entry))]
     keys = [entry.key for entry in visible]
     names = name_table(space, kind, keys) if kind in _NAMED else _uri_table(space, kind, keys)
     rewriter = Rewriter(space.expose_uri)
@@ -348,18 +361,22 @@ def relayed(identity: ServerIdentity, version: str, *, owned: bool) -> ServerIde
 
     Tasks pass between peers that have the same kind of them. Other extensions pass where the upstream hears what this
     client declares: with each request, or in a handshake for it alone (2026-07-28, versioning, Extension Negotiation).
+    Those that no client declares always pass.
     """
     capabilities = shared(identity.capabilities, version, identity.version)
-    if identity.era is Era.HANDSHAKE and not owned:
-        capabilities = with_extensions(capabilities, ())
+    if identity.era is Era.HANDSHAKE and not owned and extensions(capabilities):
+        capabilities = with_extensions(capabilities, SERVERS_ALONE)
     return replace(identity, capabilities=capabilities)
 
 
 def agreed(offered: Params, caller: Caller) -> Params:
-    """Of extensions, those that both sides declare. A stateless client may declare others with its next request."""
+    """Of extensions, those that both sides declare, or that servers alone do.
+
+    A stateless client may declare others with its next request.
+    """
     if caller.version in STATELESS_VERSIONS:
         return offered
-    return with_extensions(offered, extensions(caller.capabilities))
+    return with_extensions(offered, extensions(caller.capabilities).keys() | SERVERS_ALONE)
 
 
 def _keeps_results(layout: Layout) -> bool:
@@ -379,6 +396,9 @@ def capabilities(identities: Sequence[ServerIdentity | None], *, kept_results: b
             for key, value in members.items():
                 if bytes(raw(merged.get(key, False))) == b"false":
                     merged[key] = value
+    with_skills = [extension_settings(each.capabilities, SKILLS) for each in identities if each is not None]
+    if settings := [each for each in with_skills if each is not None]:
+        union[EXTENSIONS][SKILLS] = joined_settings(settings)
     return {name: raw({**members, **_DELIVERED.get(name, {})}) for name, members in union.items()}
 
 
@@ -409,10 +429,13 @@ def _instructions(
 def _working(layout: Layout, offered: Params, instructions: JoinedInstructions) -> Params:
     """Of what upstreams offer what works here: an extension that the gateway does not know needs one upstream alone."""
     known = extensions(offered).keys()
-    usable = WITHOUT_METHODS if len(layout.spaces) > 1 else known - WITH_METHODS
+    has_skills = extension_settings(offered, SKILLS) is not None
+    usable = KNOWN_EXTENSIONS if len(layout.spaces) > 1 else frozenset(known)
+    if not has_skills:
+        usable -= {SKILLS}
     if not known <= usable:
         offered = with_extensions(offered, usable)
-    if instructions.whole is not None and "resources" not in offered:
+    if (has_skills or instructions.whole is not None) and "resources" not in offered:
         offered = {**offered, "resources": raw(_DELIVERED["resources"])}
     return offered
 
@@ -422,7 +445,17 @@ def _flaw(kind: Kind, key: str, item: Raw) -> str | None:
         return f"an entry has no {kind.key}"
     if nests_deeper(item, MAX_DEPTH):
         return f"it nests deeper than {MAX_DEPTH} levels"
+    if kind is Kind.SKILLS:
+        try:
+            files_of(item)
+        except InvalidSkill as invalid:
+            return str(invalid)
     return None
+
+
+def _parts_of(kind: Kind, entry: Entry) -> tuple[str, ...]:
+    """All that must be shown for an entry to be: of a skill its files, else the entry itself."""
+    return files_of(entry.data) if kind is Kind.SKILLS else (entry.key,)
 
 
 def _key(kind: Kind, item: Raw) -> str | None:
@@ -442,6 +475,8 @@ def _shown(space: Space, kind: Kind, rewriter: Rewriter, key: str, entry: Entry,
     if kind is Kind.TOOLS and not tasks:
         after = without_support(after)
     data = entry.data if key == entry.key and after == before else raw(after)
+    if kind is Kind.SKILLS:
+        return Shown(key, space.upstream, entry.key, data, files=_parts_of(kind, entry))
     if kind is not Kind.TOOLS:
         return Shown(key, space.upstream, entry.key, data)
     return Shown(key, space.upstream, entry.key, data, support(before), _mirrored(after), arguments=rules)
@@ -469,7 +504,11 @@ def _permitted(layout: Layout, parts: Iterable[Mapping[Kind, Exposure]], kind: K
         if space.permits is to_all:
             yield shown
         else:
-            yield tuple(entry for entry in shown if entry.is_login or space.permits(kind, entry.own, entry.entry))
+            yield tuple(entry for entry in shown if entry.is_login or _permits(space, kind, entry))
+
+
+def _permits(space: Space, kind: Kind, entry: Shown) -> bool:
+    return all(space.permits(kind, uri, None) for uri in entry.files) and space.permits(kind, entry.own, entry.entry)
 
 
 def _listed(

@@ -125,7 +125,7 @@ class Space:
                 return self.spec.tools
             case Kind.PROMPTS:
                 return self.spec.prompts
-            case Kind.RESOURCES | Kind.TEMPLATES:
+            case Kind.RESOURCES | Kind.TEMPLATES | Kind.SKILLS:
                 return self.spec.resources
 
     def _collides(self, uri: str) -> bool:

@@ -61,6 +61,7 @@ class Rewriter:
             "resource_link": located,
         }
         content = _each(_typed(blocks))
+        files = _members_of_each({"uri": uri})
         # client, Sampling: a message's tool results hold blocks of their own, and those no further ones.
         block = _typed({**blocks, "tool_result": _members({"content": content})})
         message = _members({"content": _one_or_each(block)})
@@ -69,13 +70,15 @@ class Rewriter:
             Shape.PLAIN: _hinted({"_meta": meta}),
             Shape.CONTENT: _hinted({"content": content, "_meta": meta}),
             Shape.CONTENTS: {"contents": _members_of_each(place), **_hinted({"_meta": meta})},
+            Shape.RESOURCES: {"resources": _members_of_each(place), **_hinted({"_meta": meta})},
+            Shape.SKILL: {"skill": _members({**place, "resources": files}), **_hinted({"_meta": meta})},
             Shape.MESSAGES: _hinted({"messages": _each(message), "_meta": meta}),
             Shape.TASK: _hinted(
                 {"result": _members({"content": content, "_meta": meta}), "inputRequests": questions, "_meta": meta}
             ),
         }
-        self._uri = uri
         self._meta = meta
+        self._files = files
 
     def outcome(self, shape: Shape, outcome: Outcome) -> Outcome:
         """`outcome` in the names of the endpoint; an upstream's error is its own, and passes."""
@@ -106,6 +109,8 @@ class Rewriter:
         changed: Params = {**entry, kind.key: raw(key)}
         if "_meta" in entry:
             changed["_meta"] = self._meta(entry["_meta"])
+        if kind is Kind.SKILLS and "resources" in entry:
+            changed["resources"] = self._files(entry["resources"])
         return changed
 
     def _input_required(self, outcome: InputRequired) -> InputRequired:

@@ -43,6 +43,7 @@ class _Lists(msgspec.Struct, forbid_unknown_fields=True, rename={"templates": "r
     resources: list[str] = []
     templates: list[str] = []
     prompts: list[str] = []
+    skills: list[str] = []
 
 
 class _Manifest(msgspec.Struct, forbid_unknown_fields=True):

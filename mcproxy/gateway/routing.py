@@ -5,8 +5,10 @@ What the gateway knows it answers itself; a call for an upstream goes by its tar
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
+
+from msgspec.structs import replace
 
 from mcproxy.call.calls import Call, Complete, Failed, Handler, LoginNeed, Outcome
 from mcproxy.call.errors import McpError, Party, Reason
@@ -14,13 +16,23 @@ from mcproxy.catalog.contents import fault
 from mcproxy.catalog.merging import login_names
 from mcproxy.catalog.naming import Space
 from mcproxy.catalog.rewriting import kept_private, respelled
+from mcproxy.catalog.skills import is_readable, readable_children
 from mcproxy.gateway.exchange import UpstreamExchange
 from mcproxy.gateway.listings.routes import RouteTable
 from mcproxy.gateway.listings.state import Catalogue
 from mcproxy.gateway.resolving.targets import Resolver, check_brought
 from mcproxy.gateway.tasks.relay import TaskRelay
-from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, METHOD_NOT_FOUND, ErrorObject, first_level, parse_text
-from mcproxy.protocol.methods import METHODS, Answerer, Kind, Method, Subject
+from mcproxy.protocol.capabilities import lacks
+from mcproxy.protocol.jsonrpc import (
+    EMPTY_OBJECT,
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    METHOD_NOT_FOUND,
+    ErrorObject,
+    first_level,
+    parse_text,
+)
+from mcproxy.protocol.methods import METHODS, Answerer, Kind, Method, Shape, Subject
 
 
 class Router:
@@ -55,7 +67,7 @@ class Router:
             assert answer is not None or row.answerer is Answerer.EDGE
             return None if answer is None else partial(self._answer, answer)
         if row.subject is Subject.RESOURCE:
-            return self._read
+            return {Shape.SKILL: self._describe_skill, Shape.RESOURCES: self._read_directory}.get(row.shape, self._read)
         return self._resolve if row.named_in is None else self._call
 
     def _answer(self, answer: Handler, call: Call) -> Awaitable[Outcome]:
@@ -106,14 +118,45 @@ class Router:
         outcome = await self._exchange(target, call)
         if isinstance(outcome, Complete):
             outcome = _checked(target.space, outcome)
-            return outcome if self._catalogue.routes(call.caller).for_all else kept_private(outcome)
+            return outcome if self._shows_all(call) else kept_private(outcome)
         assert row.subject_key is not None
         return respelled(outcome, target.params[row.subject_key], call.params[row.subject_key])
 
+    async def _read_directory(self, call: Call) -> Outcome:
+        """The children of a directory that the caller may read."""
+        outcome = await self._read(call)
+        if not isinstance(outcome, Complete):
+            return outcome
+        return replace(outcome, result=readable_children(outcome.result, self._may_read(call)))
+
+    async def _describe_skill(self, call: Call) -> Outcome:
+        """The entry of a skill of which the caller may read every file; any other does not exist (R38).
+
+        In its own words an upstream would tell a skill that does not exist from one that is hidden.
+        """
+        outcome = await self._read(call)
+        match outcome:
+            case Complete(result=result) if not is_readable(result.get("skill", EMPTY_OBJECT), self._may_read(call)):
+                raise self._resolver.unknown_resource(call, Reason.DENIED)
+            case Failed(error=error) if error.code == INVALID_PARAMS and not self._shows_all(call):
+                raise self._resolver.unknown_resource(call, Reason.PROTOCOL_ERROR)
+            case _:
+                return outcome
+
+    def _shows_all(self, call: Call) -> bool:
+        """Whether all callers may use the same there."""
+        return self._catalogue.routes(call.caller).for_all
+
+    def _may_read(self, call: Call) -> Callable[[str], bool]:
+        view = self._catalogue.view(call.caller)
+        return lambda uri: view.resource(uri) is not None
+
 
 def _check_offered(row: Method, routes: RouteTable) -> None:
-    if row.capability is not None and row.capability not in routes.view.capabilities:
-        raise McpError(METHOD_NOT_FOUND, f"Method not found: {row.name}: no server here offers {row.capability}")
+    if row.capability is None or (row.extension is None and row.capability in routes.view.capabilities):
+        return
+    if (missing := lacks(routes.view.capabilities, row)) is not None:
+        raise McpError(METHOD_NOT_FOUND, f"Method not found: {row.name}: no server here offers {missing}")
 
 
 def _checked(space: Space, outcome: Complete) -> Complete | Failed:

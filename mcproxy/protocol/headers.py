@@ -147,7 +147,7 @@ def may_be_annotated(schema: bytes) -> bool:
 def mirrored_name(method: str, params: Params) -> str | None:
     """What a request is about, where its method has that in a header too."""
     row = METHODS.get(method)
-    if row is None or row.subject_key is None:
+    if row is None or row.subject_key is None or not row.names_subject:
         return None
     return parse_text(params.get(row.subject_key, b""))
 

@@ -12,14 +12,20 @@ from typing import Final
 
 from mcproxy.protocol.eras import Era
 
+SKILLS: Final = "io.modelcontextprotocol/skills"
+"""The extension by which servers publish Agent Skills: directories of files, each of them a resource (SEP-2640)."""
+DIRECTORY_READ: Final = "directoryRead"
+"""The setting of that extension by which a server offers `resources/directory/read`."""
+
 
 class Kind(Enum):
-    """The four lists that a server publishes."""
+    """The five lists that a server publishes."""
 
     TOOLS = "tools"
     RESOURCES = "resources"
     TEMPLATES = "resourceTemplates"
     PROMPTS = "prompts"
+    SKILLS = "skills"
 
     __hash__ = object.__hash__  # Enum's own is Python, and kinds are keys everywhere
 
@@ -39,16 +45,21 @@ class Kind(Enum):
 
     @property
     def capability(self) -> str:
-        """The server capability under which this list is announced."""
-        return "resources" if self is Kind.TEMPLATES else self.value
+        """The server capability to which this list belongs."""
+        return "resources" if self in URI_KINDS else self.value
+
+    @property
+    def extension(self) -> str | None:
+        """The extension that has this list; None for those of MCP itself."""
+        return SKILLS if self is Kind.SKILLS else None
 
     @property
     def changed(self) -> str:
-        """The notification that says this list changed."""
+        """The notification that says this list changed; for skills that of resources, of which they are made."""
         return f"notifications/{self.capability}/list_changed"
 
 
-URI_KINDS: Final = frozenset({Kind.RESOURCES, Kind.TEMPLATES})
+URI_KINDS: Final = frozenset({Kind.RESOURCES, Kind.TEMPLATES, Kind.SKILLS})
 """The lists whose entries are identified by a URI, or by a template of one."""
 
 _KEYS: Final = {
@@ -56,12 +67,14 @@ _KEYS: Final = {
     Kind.RESOURCES: "uri",
     Kind.TEMPLATES: "uriTemplate",
     Kind.PROMPTS: "name",
+    Kind.SKILLS: "uri",
 }
 _LISTS: Final = {
     Kind.TOOLS: "tools/list",
     Kind.RESOURCES: "resources/list",
     Kind.TEMPLATES: "resources/templates/list",
     Kind.PROMPTS: "prompts/list",
+    Kind.SKILLS: "skills/list",
 }
 
 
@@ -98,6 +111,10 @@ class Shape(Enum):
     """`content[]`: blocks of type `resource` and `resource_link`."""
     CONTENTS = "contents"
     """`contents[].uri`."""
+    RESOURCES = "resources"
+    """`resources[].uri`."""
+    SKILL = "skill"
+    """`skill.uri` and `skill.resources[].uri`: one entry of `skills/list`."""
     MESSAGES = "messages"
     """`messages[].content`: one block or several."""
     TASK = "task"
@@ -112,7 +129,7 @@ class Method:
     answerer: Answerer
     subject: Subject | None = None
     subject_key: str | None = None
-    """The member of `params` that holds the subject; it is mirrored as `Mcp-Name` on stateless HTTP."""
+    """The member of `params` that holds the subject."""
     named_in: Kind | None = None
     """The list in which its subject is found by name."""
     lists: Kind | None = None
@@ -123,6 +140,12 @@ class Method:
     cacheable: bool = False
     capability: str | None = None
     """The server capability that this method needs."""
+    extension: str | None = None
+    """The extension of a server that this method needs."""
+    extension_setting: str | None = None
+    """The setting of that extension that must be true."""
+    names_subject: bool = True
+    """Whether its subject is mirrored as `Mcp-Name` on stateless HTTP."""
     safe_to_repeat: bool = False
     """Whether a lost request may be sent again without a second effect (requirement R4)."""
     notification: bool = False
@@ -188,6 +211,18 @@ METHODS: Final[dict[str, Method]] = {
             "resources/unsubscribe", _G, Subject.RESOURCE, "uri", capability="resources", safe_to_repeat=True, era=_H,
             subscribes=False,
         ),
+        Method(
+            "resources/directory/read", _U, Subject.RESOURCE, "uri", shape=Shape.RESOURCES, capability="resources",
+            extension=SKILLS, extension_setting=DIRECTORY_READ, names_subject=False, safe_to_repeat=True, hinted=True,
+        ),
+        Method(
+            "skills/list", _G, lists=Kind.SKILLS, capability="resources", extension=SKILLS, safe_to_repeat=True,
+            hinted=True,
+        ),
+        Method(
+            "skills/get", _U, Subject.RESOURCE, "uri", shape=Shape.SKILL, capability="resources", extension=SKILLS,
+            names_subject=False, safe_to_repeat=True, hinted=True,
+        ),
         Method("tasks/get", _U, Subject.TASK, "taskId", shape=Shape.TASK, safe_to_repeat=True),
         Method(
             "tasks/result", _U, Subject.TASK, "taskId", shape=Shape.CONTENT, may_ask=True, safe_to_repeat=True,
@@ -231,14 +266,14 @@ ROOTS_CHANGED: Final = "notifications/roots/list_changed"
 
 CHANGED: Final[dict[str, tuple[Kind, ...]]] = {
     "notifications/tools/list_changed": (Kind.TOOLS,),
-    "notifications/resources/list_changed": (Kind.RESOURCES, Kind.TEMPLATES),
+    "notifications/resources/list_changed": (Kind.RESOURCES, Kind.TEMPLATES, Kind.SKILLS),
     "notifications/prompts/list_changed": (Kind.PROMPTS,),
 }
 """The lists that each `list_changed` notification speaks of."""
 
 LISTEN_FLAGS: Final[dict[str, tuple[Kind, ...]]] = {
     "toolsListChanged": (Kind.TOOLS,),
-    "resourcesListChanged": (Kind.RESOURCES, Kind.TEMPLATES),
+    "resourcesListChanged": (Kind.RESOURCES, Kind.TEMPLATES, Kind.SKILLS),
     "promptsListChanged": (Kind.PROMPTS,),
 }
 """The lists that each flag of a `subscriptions/listen` filter speaks of."""

@@ -80,7 +80,7 @@ def offer(version: str, capabilities: Params) -> Params | None:
         case Dialect.CORE:
             return _member(capabilities, CAPABILITY)
         case Dialect.EXTENSION:
-            return _member(extensions(capabilities), EXTENSION)
+            return extension_settings(capabilities, EXTENSION)
         case None:
             return None
         case kind:
@@ -90,6 +90,11 @@ def offer(version: str, capabilities: Params) -> Params | None:
 def extensions(capabilities: Params) -> Params:
     """What a peer declares of extensions, by their identifiers (2026-07-28, versioning, Extension Negotiation)."""
     return _member(capabilities, EXTENSIONS) or {}
+
+
+def extension_settings(capabilities: Params, identifier: str) -> Params | None:
+    """The settings of one extension; None where it is not declared."""
+    return _member(extensions(capabilities), identifier)
 
 
 def with_extensions(capabilities: Params, identifiers: Collection[str]) -> Params:

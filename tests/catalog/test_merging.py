@@ -26,9 +26,12 @@ from mcproxy.protocol.eras import (
 )
 from mcproxy.protocol.headers import MirroredParameter
 from mcproxy.protocol.jsonrpc import raw
-from mcproxy.protocol.methods import Kind
+from mcproxy.protocol.methods import SKILLS, Kind
 from mcproxy.protocol.tasks import Support
 from tests.fakes.upstream import resource, settings_of, tool
+
+KNOWN: Final[dict[str, object]] = {f"io.modelcontextprotocol/{name}": {} for name in ("ui", "tasks", "skills")}
+"""Extensions that work with any number of upstreams."""
 
 
 def identity(
@@ -338,14 +341,76 @@ def test_r1_an_entry_nested_too_deeply_is_dropped_and_reported() -> None:
 @pytest.mark.parametrize(
     ("upstreams", "left"),
     [
-        (["a"], {"io.modelcontextprotocol/ui": {}, "io.modelcontextprotocol/tasks": {}, "io.x/novel": {}}),
-        (["a", "b"], {"io.modelcontextprotocol/ui": {}, "io.modelcontextprotocol/tasks": {}}),
+        (["a"], {**KNOWN, "io.x/novel": {}}),
+        (["a", "b"], KNOWN),
     ],
 )
 def test_an_extension_is_offered_only_where_it_works(upstreams: list[str], left: dict[str, object]) -> None:
-    """One that the gateway does not know, with one upstream alone; skills, whose methods do not pass, nowhere."""
-    names = ("ui", "tasks", "skills")
-    offered: dict[str, object] = {**{f"io.modelcontextprotocol/{name}": {} for name in names}, "io.x/novel": {}}
-    layout = layouts(settings_of({name: {} for name in upstreams}).upstreams, 64)[""]
-    found = merge(layout, dict.fromkeys(upstreams, identity({"extensions": offered})), {}).capabilities
-    assert msgspec.json.decode(found["extensions"]) == left
+    """One that the gateway does not know, with one upstream alone."""
+    offered: dict[str, object] = {**KNOWN, "io.x/novel": {}}
+    assert offered_by(dict.fromkeys(upstreams, offered))["extensions"] == left
+
+
+def offered_by(extensions: Mapping[str, object]) -> dict[str, object]:
+    """The capabilities of an endpoint whose upstreams declare these extensions and nothing else."""
+    layout = layouts(settings_of({name: {} for name in extensions}).upstreams, 64)[""]
+    identities = {name: identity({"extensions": declared}) for name, declared in extensions.items()}
+    found: dict[str, object] = msgspec.json.decode(raw(merge(layout, identities, {}).capabilities))
+    return found
+
+
+def test_skills_are_offered_with_the_resources_that_they_are_made_of() -> None:
+    assert offered_by({"a": {SKILLS: {"directoryRead": True}}, "b": {}}) == {
+        "extensions": {SKILLS: {"directoryRead": True}},
+        "resources": {"listChanged": True},
+    }
+
+
+def test_directories_are_offered_where_every_upstream_with_skills_has_them() -> None:
+    read = {SKILLS: {"directoryRead": True}}
+    assert offered_by({"a": read, "b": read})["extensions"] == read
+    assert offered_by({"a": read, "b": {SKILLS: {}}})["extensions"] == {SKILLS: {}}
+
+
+def test_skills_that_are_declared_in_a_malformed_way_are_not_offered() -> None:
+    assert offered_by({"a": {SKILLS: True}}) == {}
+
+
+def test_skills_reach_every_client_whatever_it_declares() -> None:
+    """The extension has no declaration of clients, and so needs no link of the client's own."""
+    declaring = identity({"extensions": {SKILLS: {}, "io.x/novel": {}}})
+    passing = relayed(declaring, V2025_11_25, owned=False).capabilities
+    assert msgspec.json.decode(passing["extensions"]) == {SKILLS: {}}
+    assert msgspec.json.decode(agreed(passing, Caller(ANONYMOUS, V2025_11_25))["extensions"]) == {SKILLS: {}}
+
+
+def skill_entry(root: str, *files: str) -> dict[str, object]:
+    listed = [{"uri": f"{root}/{name}", "digest": f"sha256:{name}", "size": 7} for name in ("SKILL.md", *files)]
+    frontmatter = {"name": root.rpartition("/")[2], "description": f"of {root}", "license": "MIT"}
+    return {"uri": f"{root}/SKILL.md", "frontmatter": frontmatter, "resources": listed}
+
+
+def test_a_skill_keeps_all_but_the_uris_of_its_files() -> None:
+    entry = skill_entry("skill://refunds", "a.md")
+    (shown,) = entries(view_of({"a": {Kind.SKILLS: listing(Kind.SKILLS, entry)}}), Kind.SKILLS)
+    renamed = skill_entry("a+skill://refunds", "a.md")
+    assert shown == {**renamed, "frontmatter": entry["frontmatter"]}
+
+
+def test_skills_of_one_name_and_uri_are_kept_apart_by_their_servers() -> None:
+    entry = skill_entry("skill://refunds")
+    view = view_of({name: {Kind.SKILLS: listing(Kind.SKILLS, entry)} for name in "ab"})
+    assert keys(view, Kind.SKILLS) == ["a+skill://refunds/SKILL.md", "b+skill://refunds/SKILL.md"]
+
+
+def test_a_skill_with_a_file_that_a_filter_hides_is_not_shown() -> None:
+    entry, other = skill_entry("skill://refunds", "secret.md"), skill_entry("skill://other")
+    lists = {"a": {Kind.SKILLS: listing(Kind.SKILLS, entry, other)}}
+    view = view_of(lists, {"a": {"resources": {"exclude": ["skill://*/secret.md"]}}})
+    assert keys(view, Kind.SKILLS) == ["a+skill://other/SKILL.md"]
+
+
+def test_a_skill_whose_files_cannot_be_told_is_dropped_and_reported() -> None:
+    read = listing(Kind.SKILLS, {**skill_entry("skill://refunds"), "resources": "some"})
+    assert read.entries == ()
+    assert [refused.why for refused in read.refused] == ['its resources are neither a list of files nor "dynamic"']

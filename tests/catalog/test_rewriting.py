@@ -66,6 +66,26 @@ def test_r27_contents_of_a_read() -> None:
     }
 
 
+def test_r27_the_children_of_a_directory() -> None:
+    children = [{"uri": "skill://a/b", "name": "b", "mimeType": "inode/directory"}]
+    assert rewritten(Shape.RESOURCES, {"resources": children, "nextCursor": "skill://a"}) == {
+        "resources": [{"uri": "gh+skill://a/b", "name": "b", "mimeType": "inode/directory"}],
+        "nextCursor": "skill://a",
+    }
+
+
+def test_r27_a_skill_and_its_files_are_renamed_and_nothing_else_of_them() -> None:
+    frontmatter = {"name": "b", "description": "see skill://b", "uri": "skill://b"}
+    manifest = {"uri": "skill://b/SKILL.md", "digest": "sha256:00", "size": 7}
+    skill = {"uri": "skill://b/SKILL.md", "frontmatter": frontmatter, "resources": [manifest]}
+    renamed = {**skill, "uri": "gh+skill://b/SKILL.md", "resources": [{**manifest, "uri": "gh+skill://b/SKILL.md"}]}
+    assert rewritten(Shape.SKILL, {"skill": skill, "ttlMs": 1}) == {"skill": renamed, "ttlMs": 1}
+    entry = REWRITER.entry(Kind.SKILLS, first_level(skill), "gh+skill://b/SKILL.md")
+    assert msgspec.json.decode(raw(entry)) == renamed
+    dynamic = {**skill, "resources": "dynamic"}
+    assert rewritten(Shape.SKILL, {"skill": dynamic}) == {"skill": {**dynamic, "uri": "gh+skill://b/SKILL.md"}}
+
+
 def test_r27_messages_hold_one_block_or_several() -> None:
     link = {"type": "resource_link", "uri": "x:y"}
     changed = {"type": "resource_link", "uri": "gh+x:y"}

@@ -51,6 +51,7 @@ MANIFEST = Manifest(
         Kind.RESOURCES: (raw({"uri": "file:///a", "name": "a"}),),
         Kind.TEMPLATES: (raw({"uriTemplate": "file:///{a}", "name": "a"}),),
         Kind.PROMPTS: (),
+        Kind.SKILLS: (raw({"uri": "skill://a/SKILL.md", "frontmatter": {}, "resources": "dynamic"}),),
     },
 )
 

@@ -25,10 +25,13 @@ from mcproxy.call.clients import Change, Notice, ResourceUpdated
 from mcproxy.call.identity import Caller, Principal
 from mcproxy.catalog.instructions import INSTRUCTIONS_URI
 from mcproxy.protocol.eras import LATEST, LATEST_HANDSHAKE
-from mcproxy.protocol.jsonrpc import raw
-from mcproxy.protocol.methods import LOG_MESSAGE, Kind, row_of
+from mcproxy.protocol.jsonrpc import INVALID_PARAMS, raw
+from mcproxy.protocol.methods import LOG_MESSAGE, SKILLS, Kind, row_of
 from tests.depth import examples
-from tests.fakes.upstream import FakeListener, FakeUpstream, House, complete, decoded, house, quiet
+from tests.fakes.upstream import (
+    EVERYTHING as CAPABILITIES,
+)
+from tests.fakes.upstream import FakeListener, FakeUpstream, House, complete, decoded, failed, house, quiet
 from tests.timeouts import GUARD
 
 UPSTREAMS = ["a", "b"]
@@ -43,6 +46,13 @@ PROMPTS = ["p0", "p1"]
 RESOURCES = ["x:/open/1", "x:/open/2", "x:/shut/1"]
 TEMPLATES = ["x:/open/{name}", "x:/{+path}"]
 UNLISTED = ["x:/open/9", "x:/shut/9"]
+SKILL_FILES = {
+    "x:/open/s/SKILL.md": ["x:/open/s/SKILL.md", "x:/open/1"],
+    "x:/open/m/SKILL.md": ["x:/open/m/SKILL.md", "x:/shut/1"],
+    "x:/shut/s/SKILL.md": ["x:/shut/s/SKILL.md"],
+}
+"""The files of each skill. One who may not read them all knows nothing of it."""
+DIRECTORIES = {"x:/open/s": ["x:/open/s/SKILL.md", "x:/open/1", "x:/shut/1"], "x:/shut": ["x:/shut/1"]}
 SPELLINGS = {
     "X:/shut/1": "x:/shut/1",
     "x:/open/../shut/1": "x:/shut/1",
@@ -162,7 +172,19 @@ def upstream(name: str, model: Model | None) -> FakeUpstream:
     def has(kind: str, entry: str) -> bool:
         return model is None or model.allows(name, kind, entry)
 
-    made = FakeUpstream(name)
+    def skill(uri: str) -> dict[str, object]:
+        return {"uri": uri, "frontmatter": {}, "resources": [{"uri": file} for file in SKILL_FILES[uri]]}
+
+    def described(call: Call) -> Outcome:
+        uri = str(decoded(call.params)["uri"])
+        return complete(skill=skill(uri)) if uri in skills else failed(f"{name} has no {uri}", INVALID_PARAMS)
+
+    def children(call: Call) -> Outcome:
+        listed = DIRECTORIES.get(str(decoded(call.params)["uri"]), [])
+        return complete(resources=[{"uri": uri} for uri in listed if has("resources", uri)])
+
+    skills = [uri for uri, files in SKILL_FILES.items() if all(has("resources", file) for file in files)]
+    made = FakeUpstream(name, **CAPABILITIES, extensions={SKILLS: {"directoryRead": True}})
     if model is None or model.reaches(name):
         made.identity = replace(made.identity, instructions=f"How to use {name}. " * 80)
     made.lists[Kind.TOOLS] = [
@@ -173,6 +195,9 @@ def upstream(name: str, model: Model | None) -> FakeUpstream:
     made.lists[Kind.PROMPTS] = [{"name": p} for p in PROMPTS if has("prompts", p)]
     made.lists[Kind.RESOURCES] = [{"uri": uri, "name": "r"} for uri in RESOURCES if has("resources", uri)]
     made.lists[Kind.TEMPLATES] = [{"uriTemplate": t, "name": "t"} for t in TEMPLATES if has("resources", t)]
+    made.lists[Kind.SKILLS] = [skill(uri) for uri in skills]
+    made.answers["skills/get"] = described
+    made.answers["resources/directory/read"] = children
     for method in ("tools/call", "prompts/get", "completion/complete", "resources/subscribe", "resources/unsubscribe"):
         made.answers[method] = lambda call: complete(answered=call.method)
     made.answers["resources/read"] = lambda call: complete(
@@ -229,6 +254,10 @@ class Witness:
             seen.append(plain(await self.call("resources/read", uri=uri)))
             seen.append(plain(await self.call("resources/subscribe", uri=uri)))
             seen.append(plain(await self.call("completion/complete", ref={"type": "ref/resource", "uri": uri})))
+        for uri in uris([*SKILL_FILES, "x:/open/nil/SKILL.md"]):
+            seen.append(plain(await self.call("skills/get", uri=uri)))
+        for uri in uris([*DIRECTORIES]):
+            seen.append(plain(await self.call("resources/directory/read", uri=uri)))
         seen.append([self.gateway.gateway.exists(endpoint, self.caller.principal) for endpoint in ENDPOINTS])
         return seen
 
@@ -317,6 +346,13 @@ async def compared(
             for kind, member in ((Kind.TOOLS, "tools"), (Kind.RESOURCES, "resources"), (Kind.PROMPTS, "prompts")):
                 kept = [entry for entry in whole[name].lists[kind] if model.allows(name, member, key_of(kind, entry))]
                 whole[name].list_changed(kind, kept)
+            allowed = [
+                uri
+                for uri, files in SKILL_FILES.items()
+                if all(model.allows(name, "resources", file) for file in files)
+            ]
+            entries = whole[name].lists[Kind.SKILLS]
+            whole[name].list_changed(Kind.SKILLS, [one for one in entries if key_of(Kind.SKILLS, one) in allowed])
         await quiet()
         assert witnesses[0].told() == []
 
@@ -336,7 +372,7 @@ def check_allowed(model: Model, upstream: str, call: Call) -> None:
             assert model.allows(upstream, "tools", str(params["name"]), given)
         case "prompts/get":
             assert model.allows(upstream, "prompts", str(params["name"]))
-        case "resources/read" | "resources/subscribe":
+        case "resources/read" | "resources/subscribe" | "skills/get" | "resources/directory/read":
             uri = str(params["uri"])
             assert model.allows(upstream, "resources", SPELLINGS.get(uri, uri))
         case _:
@@ -400,6 +436,10 @@ async def served(policy: dict[str, Any], principal: Principal) -> None:
             for uri in [*RESOURCES, *UNLISTED]:
                 outcome = await witness.call("resources/read", uri=f"{name}+{uri}")
                 assert isinstance(outcome, Complete) is model.allows(name, "resources", uri)
+            for uri, files in SKILL_FILES.items():
+                outcome = await witness.call("skills/get", uri=f"{name}+{uri}")
+                allowed = all(model.allows(name, "resources", file) for file in files)
+                assert isinstance(outcome, Complete) is allowed
         listed = await gateway.listed(Kind.TOOLS, principal=principal) if any(map(model.reaches, UPSTREAMS)) else []
         shown = [f"{name}__{tool}" for name in UPSTREAMS for tool in TOOLS if model.allows(name, "tools", tool)]
         assert listed == shown[:2]

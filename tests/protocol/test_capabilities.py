@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from mcproxy.protocol.capabilities import reports_updates, tells_changes
+from mcproxy.protocol.capabilities import lacks, lists, reports_updates, tells_changes
 from mcproxy.protocol.jsonrpc import raw
+from mcproxy.protocol.methods import METHODS, SKILLS, Kind
 
 
 @pytest.mark.parametrize("said", [{}, {"tools": {}}, {"tools": {"listChanged": False}}, {"tools": []}, {"tools": None}])
@@ -20,3 +21,24 @@ def test_each_list_is_told_of_by_its_own_capability() -> None:
     assert reports_updates(capabilities)
     assert not reports_updates({"resources": raw({"listChanged": True})})
     assert not reports_updates({"resources": raw("subscribe")})
+
+
+def test_a_list_is_offered_by_its_capability_and_that_of_an_extension_by_the_extension() -> None:
+    resources = {"resources": raw({})}
+    skills = {**resources, "extensions": raw({SKILLS: {}})}
+    assert [kind for kind in Kind if lists(resources, kind)] == [Kind.RESOURCES, Kind.TEMPLATES]
+    assert [kind for kind in Kind if lists(skills, kind)] == [Kind.RESOURCES, Kind.TEMPLATES, Kind.SKILLS]
+    assert not lists({**resources, "extensions": raw({SKILLS: True})}, Kind.SKILLS)
+
+
+def test_a_method_needs_its_capability_its_extension_and_a_setting_of_that() -> None:
+    offered = {"resources": raw({})}
+    directory = METHODS["resources/directory/read"]
+    assert lacks({}, METHODS["resources/read"]) == "resources"
+    assert lacks(offered, METHODS["resources/read"]) is None
+    assert lacks(offered, METHODS["skills/get"]) == SKILLS
+    offered = {**offered, "extensions": raw({SKILLS: {}})}
+    assert lacks(offered, METHODS["skills/get"]) is None
+    assert lacks(offered, directory) == f"directoryRead of {SKILLS}"
+    offered = {**offered, "extensions": raw({SKILLS: {"directoryRead": True}})}
+    assert lacks(offered, directory) is None

@@ -362,7 +362,7 @@ class ListFetcher(Component):
 
     def _changed(self, key: ListKey) -> None:
         link, kind = key
-        if not self._catalogue.announces(link, kind.capability):
+        if not self._catalogue.announces(link, kind):
             return
         if self._is_wanted(key):
             self._metrics.coalesced_notifications.labels(link.upstream, kind.value).inc()
@@ -387,7 +387,7 @@ class ListFetcher(Component):
     def _fetch_all(self, link: LinkKey) -> None:
         for kind in Kind:
             self._failures.pop(ListKey(link, kind), None)
-            if self._catalogue.announces(link, kind.capability):
+            if self._catalogue.announces(link, kind):
                 self._fetches.want(ListKey(link, kind))
 
     def _retire(self, link: LinkKey) -> None:

@@ -41,7 +41,7 @@ from mcproxy.catalog.search.search_view import searchable
 from mcproxy.catalog.uri_matching import matcher, readings
 from mcproxy.gateway.listings.keys import LinkKey
 from mcproxy.gateway.listings.routes import ExposedRoute, RouteTable
-from mcproxy.protocol.capabilities import tells_changes
+from mcproxy.protocol.capabilities import lists, tells_changes
 from mcproxy.protocol.eras import HANDSHAKE_VERSIONS, Era
 from mcproxy.protocol.jsonrpc import Params, raw
 from mcproxy.protocol.methods import Kind
@@ -240,9 +240,10 @@ class Catalogue:
         identity = self.identity(link) if self.is_up(link) else None
         return identity.era if identity else None
 
-    def announces(self, link: LinkKey, capability: str) -> bool:
+    def announces(self, link: LinkKey, kind: Kind) -> bool:
+        """Whether the upstream says that it has that list."""
         identity = self.identity(link)
-        return identity is not None and capability in identity.capabilities
+        return identity is not None and lists(identity.capabilities, kind)
 
     def listing(self, link: LinkKey, kind: Kind) -> Listing | None:
         """One list as last fetched; None where it is not known."""
@@ -250,9 +251,14 @@ class Catalogue:
         return snapshot.lists.get(kind) if snapshot else None
 
     def tells_changes(self, link: LinkKey, kind: Kind) -> bool:
-        """Whether the upstream says that it notifies of changes of that list."""
+        """Whether the upstream says that it notifies of every change of that list.
+
+        Of skills none does: a changed list of resources is a hint.
+        """
         identity = self.identity(link)
-        return identity is not None and tells_changes(identity.capabilities, kind.capability)
+        if identity is None or kind.extension is not None:
+            return False
+        return tells_changes(identity.capabilities, kind.capability)
 
     def freshness(self, link: LinkKey, kind: Kind) -> Freshness:
         """How long a list is good for, as far as its upstream can be asked."""
@@ -267,7 +273,7 @@ class Catalogue:
         return [
             NOT_LISTED if source is None else self.freshness(source, kind)
             for source in sources
-            if source is None or self.announces(source, kind.capability)
+            if source is None or self.announces(source, kind)
         ]
 
     def tasks(self, link: LinkKey, version: str) -> Params | None:
@@ -317,16 +323,14 @@ class Catalogue:
     def connect(self, link: LinkKey, identity: ServerIdentity) -> None:
         """A link is up. What it listed before stands until it is fetched anew; what it does not offer is empty."""
         before = self._snapshots.get(link, Snapshot()).lists
-        offered = {kind: before[kind] for kind in before if kind.capability in identity.capabilities}
-        absent = {kind: EMPTY for kind in Kind if kind.capability not in identity.capabilities}
+        offered = {kind: before[kind] for kind in before if lists(identity.capabilities, kind)}
         self._up.add(link)
         self._idle.discard(link)
-        self._put(link, Snapshot(identity, {**offered, **absent}))
+        self._put(link, Snapshot(identity, {**offered, **_absent(identity)}))
 
-    def recall(self, link: LinkKey, identity: ServerIdentity, lists: Mapping[Kind, Listing]) -> None:
+    def recall(self, link: LinkKey, identity: ServerIdentity, recorded: Mapping[Kind, Listing]) -> None:
         """Takes in what was recorded of an upstream that is not connected."""
-        absent = {kind: EMPTY for kind in Kind if kind.capability not in identity.capabilities}
-        self._put(link, Snapshot(identity, {**lists, **absent}))
+        self._put(link, Snapshot(identity, {**recorded, **_absent(identity)}))
 
     def idle(self, link: LinkKey) -> None:
         """A link is down until a call needs it. What it listed stays."""
@@ -494,6 +498,11 @@ class Catalogue:
     def _source(self, upstream: str, owners: tuple[str, ...], kind: Kind) -> LinkKey | None:
         """The link whose list counts: the owner's, else the shared one; None where neither's is known."""
         return next((link for link in _preferred(upstream, owners) if self.listing(link, kind) is not None), None)
+
+
+def _absent(identity: ServerIdentity) -> dict[Kind, Listing]:
+    """The lists that an upstream does not have, which are known to be empty."""
+    return {kind: EMPTY for kind in Kind if not lists(identity.capabilities, kind)}
 
 
 def _own_route(space: Space, kind: Kind, shown: Shown) -> ExposedRoute:

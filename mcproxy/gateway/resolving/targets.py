@@ -167,11 +167,15 @@ class Resolver:
         if (why := flaw(uri)) is not None:
             raise _unusable(uri, why)
         # resources, Error Handling: -32602 since 2026-07-28, -32002 in every revision before.
-        modern = call.caller.version in STATELESS_VERSIONS
-        code = INVALID_PARAMS if modern else RESOURCE_NOT_FOUND
-        raise McpError(
-            code, f"Resource not found: {uri}", {"uri": uri}, reason=self._why_unknown(Kind.RESOURCES, uri, call)
+        modern = call.caller.version in STATELESS_VERSIONS or call.row.extension is not None
+        raise _not_found(
+            INVALID_PARAMS if modern else RESOURCE_NOT_FOUND, uri, self._why_unknown(Kind.RESOURCES, uri, call)
         )
+
+    def unknown_resource(self, call: Call, reason: Reason) -> McpError:
+        """What a caller is told of a resource of an extension that does not exist, and of one that it may not use."""
+        assert call.row.subject_key is not None
+        return _not_found(INVALID_PARAMS, _text(call.row.subject_key, call.params[call.row.subject_key]), reason)
 
     def label(self, call: Call) -> tuple[str, str]:
         """The upstream and the subject of a call as metric labels: known names alone (requirement R52)."""
@@ -287,6 +291,10 @@ def _unknown(kind: Kind, name: str, reason: Reason) -> McpError:
 def unknown_tool(name: str) -> McpError:
     """What a caller is told of a tool that does not exist, and of one that is not for models."""
     return _unknown(Kind.TOOLS, name, Reason.PROTOCOL_ERROR)
+
+
+def _not_found(code: int, uri: str, reason: Reason) -> McpError:
+    return McpError(code, f"Resource not found: {uri}", {"uri": uri}, reason=reason)
 
 
 def _unusable(uri: str, why: str) -> McpError:

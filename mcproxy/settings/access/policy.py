@@ -58,7 +58,7 @@ class Selection(Section):
     tools: tuple[Glob, ...] | None = None
     """Globs of tools."""
     resources: tuple[Glob, ...] | None = None
-    """Globs of URIs, of resources and of resource templates. Every reading of a URI is compared.
+    """Globs of URIs: of resources, resource templates and the files of skills. Every reading of a URI is compared.
 
     Wildcards in the scheme or the authority match no `/`; a `*` that ends the glob matches all that follows.
     """
@@ -71,6 +71,7 @@ class Selection(Section):
             Kind.RESOURCES: self.resources,
             Kind.TEMPLATES: self.resources,
             Kind.PROMPTS: self.prompts,
+            Kind.SKILLS: self.resources,
         }
         if all(globs is None for globs in given.values()):
             return ("*",)

@@ -173,7 +173,8 @@ async def test_changes_are_published_without_what_belongs_to_the_hop() -> None:
         assert it.tell("notifications/resources/list_changed", 1)
         assert it.tell("notifications/resources/updated", 1, uri="a:1")
     *lists, updated = it.published
-    assert lists == [ListChanged(Kind.TOOLS), ListChanged(Kind.RESOURCES), ListChanged(Kind.TEMPLATES)]
+    made_of_resources = (Kind.RESOURCES, Kind.TEMPLATES, Kind.SKILLS)
+    assert lists == [ListChanged(Kind.TOOLS), *map(ListChanged, made_of_resources)]
     assert isinstance(updated, ResourceUpdated)
     assert (updated.uri, decoded(updated.params["_meta"])) == ("a:1", {"kept": 1})
 

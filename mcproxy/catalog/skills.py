@@ -1,0 +1,92 @@
+"""Read what the skills extension lists (SEP-2640): which files a skill has, and which of them a caller may read.
+
+A skill is shown whole or not at all: its list of files is complete by the extension's own rule, so that a caller who
+may not read one of them is not told of the skill. Rewrites no URI (`rewriting`) and checks no digest: hosts do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import msgspec
+from msgspec import Raw
+
+from mcproxy.catalog.rewriting import MAX_ITEMS
+from mcproxy.protocol.jsonrpc import InvalidMessage, Params, parse_object, parse_text, raw
+from mcproxy.protocol.methods import DIRECTORY_READ
+
+_URI: Final = "uri"
+_FILES: Final = "resources"
+_DYNAMIC: Final = "dynamic"
+_TRUE: Final = Raw(b"true")
+
+MayRead = Callable[[str], bool]
+"""Whether a caller may read the resource with that URI."""
+
+
+class InvalidSkill(Exception):
+    """An entry whose files cannot be told; the text is a phrase that says why."""
+
+
+class _SkillFile(msgspec.Struct):
+    uri: str
+
+
+_files = msgspec.json.Decoder(list[_SkillFile])
+_entries = msgspec.json.Decoder(list[Raw])
+
+
+def files_of(skill: Raw) -> tuple[str, ...]:
+    """The URIs of a skill's files, that of its `SKILL.md` first. Raises InvalidSkill.
+
+    Skill entries, Resources: an entry whose `resources` is neither an array nor "dynamic" is invalid. The files of a
+    dynamic skill are not known.
+    """
+    try:
+        members = parse_object(skill)
+        own, listed = parse_text(members.get(_URI, b"")), members.get(_FILES, Raw(b"null"))
+        if own is None:
+            raise InvalidSkill("it has no uri")
+        if parse_text(listed) == _DYNAMIC:
+            return (own,)
+        found = _files.decode(listed)
+    except (InvalidMessage, msgspec.MsgspecError, RecursionError) as error:
+        raise InvalidSkill('its resources are neither a list of files nor "dynamic"') from error
+    if len(found) > MAX_ITEMS:
+        raise InvalidSkill(f"it has more than {MAX_ITEMS} files")
+    return (own, *(file.uri for file in found if file.uri != own))
+
+
+def is_readable(skill: Raw, may_read: MayRead) -> bool:
+    """Whether a caller may read all files of a skill; False where they cannot be told."""
+    try:
+        return all(map(may_read, files_of(skill)))
+    except InvalidSkill:
+        return False
+
+
+def readable_children(result: Params, may_read: MayRead) -> Params:
+    """A result of `resources/directory/read` with those entries alone that the caller may read."""
+    try:
+        children = _entries.decode(result.get(_FILES, b""))
+    except (msgspec.MsgspecError, RecursionError):
+        return {**result, _FILES: raw([])}
+    kept = [child for child in children if _is_readable_child(child, may_read)]
+    return result if len(kept) == len(children) else {**result, _FILES: raw(kept)}
+
+
+def _is_readable_child(child: Raw, may_read: MayRead) -> bool:
+    try:
+        uri = parse_text(parse_object(child).get(_URI, b""))
+    except InvalidMessage:
+        return False
+    return uri is not None and may_read(uri)
+
+
+def joined_settings(settings: Sequence[Params]) -> Params:
+    """The extension's settings for several servers with skills: a directory can be read where all of them let it."""
+    first = settings[0]
+    if first.get(DIRECTORY_READ) == _TRUE and not all(each.get(DIRECTORY_READ) == _TRUE for each in settings):
+        return {key: value for key, value in first.items() if key != DIRECTORY_READ}
+    return first

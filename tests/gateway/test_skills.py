@@ -1,0 +1,177 @@
+"""Skills (SEP-2640) through the gateway: listed and described like every other list, of all servers that have them."""
+
+from __future__ import annotations
+
+import pytest
+
+from mcproxy.call.clients import ListChanged
+from mcproxy.call.upstreams import ServerIdentity
+from mcproxy.protocol.eras import LATEST, LATEST_HANDSHAKE, Era
+from mcproxy.protocol.jsonrpc import INVALID_PARAMS, METHOD_NOT_FOUND, raw
+from mcproxy.protocol.methods import SKILLS, Kind
+from tests.fakes.upstream import FakeUpstream, complete, decoded, error, failed, house, quiet
+
+pytestmark = pytest.mark.anyio
+
+ERAS = [LATEST, LATEST_HANDSHAKE]
+REFUNDS = "skill://acme/refunds"
+HIDDEN = "skill://acme/hidden"
+
+
+def skill(root: str, *files: str, at: str = "") -> dict[str, object]:
+    """A skill with these files beside its `SKILL.md`, its URIs as callers see them who know it `at` a server."""
+    listed = [{"uri": f"{at}{root}/{name}", "digest": f"sha256:{name}", "size": 7} for name in ("SKILL.md", *files)]
+    frontmatter = {"name": root.rpartition("/")[2], "description": f"See {root}", "allowed-tools": "Bash(git:*)"}
+    return {"uri": f"{at}{root}/SKILL.md", "frontmatter": frontmatter, "resources": listed}
+
+
+def serving(name: str, *listed: dict[str, object], **settings: object) -> FakeUpstream:
+    """A server of skills that also serves one that it does not list."""
+    made = FakeUpstream(name, resources={"listChanged": True}, extensions={SKILLS: settings})
+    made.lists[Kind.SKILLS] = listed
+    served = {str(entry["uri"]): entry for entry in (*listed, skill(HIDDEN))}
+
+    made.answers["skills/get"] = lambda call: (
+        complete(skill=served[uri], ttlMs=5, cacheScope="public")
+        if (uri := str(decoded(call.params)["uri"])) in served
+        else failed(f"No skill is served at {uri}", INVALID_PARAMS)
+    )
+    return made
+
+
+@pytest.mark.parametrize("version", ERAS)
+async def test_the_skills_of_all_servers_are_listed_each_as_it_is(version: str) -> None:
+    async with house(serving("a", skill(REFUNDS, "a.md")), serving("b", skill(REFUNDS)), FakeUpstream("c")) as h:
+        await h.ready()
+        listed = decoded(await h.call("skills/list", version=version))
+        assert listed["skills"] == [skill(REFUNDS, "a.md", at="a+"), skill(REFUNDS, at="b+")]
+        assert h["c"].count("skills/list") == 0
+        discovered = decoded(await h.call("server/discover", version=version))["capabilities"]
+        assert isinstance(discovered, dict)
+        assert discovered["extensions"] == {SKILLS: {}}
+
+
+@pytest.mark.parametrize("version", ERAS)
+async def test_a_skill_is_described_whether_it_is_listed_or_not(version: str) -> None:
+    async with house(serving("a", skill(REFUNDS)), serving("b")) as h:
+        await h.ready()
+        for root in (REFUNDS, HIDDEN):
+            described = decoded(await h.call("skills/get", version=version, uri=f"a+{root}/SKILL.md"))
+            assert described == {"skill": skill(root, at="a+"), "ttlMs": 5, "cacheScope": "public"}
+        assert [decoded(call.params) for call in h["a"].calls if call.method == "skills/get"] == [
+            {"uri": f"{REFUNDS}/SKILL.md"},
+            {"uri": f"{HIDDEN}/SKILL.md"},
+        ]
+
+
+async def test_at_its_own_endpoint_a_servers_skills_are_byte_for_byte_its_own() -> None:
+    async with house(serving("a", skill(REFUNDS, "a.md")), serving("b")) as h:
+        await h.ready()
+        assert decoded(await h.call("skills/list", endpoint="a"))["skills"] == [skill(REFUNDS, "a.md")]
+        found = decoded(await h.call("skills/get", endpoint="a", uri=f"{REFUNDS}/SKILL.md"))
+        assert found["skill"] == skill(REFUNDS, "a.md")
+
+
+async def test_a_skill_that_does_not_exist_is_refused_in_the_servers_words() -> None:
+    async with house(serving("a")) as h:
+        await h.ready()
+        refused = error(await h.call("skills/get", uri="a+skill://none/SKILL.md"))
+        assert (refused.code, refused.message) == (INVALID_PARAMS, "No skill is served at skill://none/SKILL.md")
+
+
+@pytest.mark.parametrize("version", ERAS)
+async def test_a_skill_of_no_server_is_invalid_in_either_era(version: str) -> None:
+    async with house(serving("a")) as h:
+        await h.ready()
+        refused = error(await h.call("skills/get", version=version, uri="skill://none/SKILL.md"))
+        assert (refused.code, refused.message) == (INVALID_PARAMS, "Resource not found: skill://none/SKILL.md")
+
+
+@pytest.mark.parametrize("method", ["skills/list", "skills/get", "resources/directory/read"])
+async def test_where_no_server_has_skills_there_are_none(method: str) -> None:
+    async with house(FakeUpstream("a", resources={})) as h:
+        await h.ready()
+        assert error(await h.call(method, uri="a+skill://x/SKILL.md")).code == METHOD_NOT_FOUND
+        capabilities = decoded(await h.call("server/discover"))["capabilities"]
+        assert capabilities == {"resources": {"listChanged": True}}
+
+
+async def test_a_directory_is_read_page_by_page_with_the_servers_own_cursors() -> None:
+    up = serving("a", directoryRead=True)
+    child = {"uri": f"{REFUNDS}/templates", "name": "templates", "mimeType": "inode/directory"}
+    up.answers["resources/directory/read"] = lambda call: complete(resources=[child], nextCursor="more")
+    async with house(up, serving("b", directoryRead=True)) as h:
+        await h.ready()
+        page = decoded(await h.call("resources/directory/read", uri=f"a+{REFUNDS}", cursor="first"))
+        assert page == {"resources": [{**child, "uri": f"a+{REFUNDS}/templates"}], "nextCursor": "more"}
+        assert decoded(up.calls[-1].params) == {"uri": REFUNDS, "cursor": "first"}
+
+
+async def test_directories_are_not_read_where_one_of_the_servers_has_no_way_to() -> None:
+    async with house(serving("a", directoryRead=True), serving("b")) as h:
+        await h.ready()
+        assert error(await h.call("resources/directory/read", uri=f"a+{REFUNDS}")).code == METHOD_NOT_FOUND
+        assert h["a"].count("resources/directory/read") == 0
+
+
+async def test_skills_are_fetched_anew_when_resources_change_and_clients_are_told_so() -> None:
+    up = serving("a", skill(REFUNDS))
+    async with house(up) as h:
+        await h.ready()
+        listener = h.listener()
+        up.lists[Kind.SKILLS] = [skill(REFUNDS, "new.md")]
+        for kind in (Kind.RESOURCES, Kind.TEMPLATES, Kind.SKILLS):
+            up.announce(ListChanged(kind))
+        await listener.hears(ListChanged(Kind.SKILLS))
+        assert decoded(await h.call("skills/list"))["skills"] == [skill(REFUNDS, "new.md", at="a+")]
+
+
+async def test_a_list_of_skills_whose_time_is_over_is_fetched_anew() -> None:
+    """No server announces every change of its skills, not even one that announces those of its resources."""
+    up = serving("a", skill(REFUNDS))
+    up.answers["skills/list"] = lambda call: complete(skills=up.lists[Kind.SKILLS], ttlMs=2000, cacheScope="public")
+    async with house(up) as h:
+        await h.ready()
+        up.lists[Kind.SKILLS] = []
+        assert len(await h.listed(Kind.SKILLS)) == 1
+        h.clock.now += 3
+        assert await h.listed(Kind.SKILLS) == []
+
+
+async def test_a_caller_who_may_not_read_one_file_is_not_told_of_the_skill() -> None:
+    rules = {"allow": [{"resources": ["skill://acme/*"]}], "deny": [{"resources": [f"{REFUNDS}/secret.md"]}]}
+    up = serving("a", skill(REFUNDS, "secret.md"), skill("skill://acme/open", "a.md"))
+    async with house(up, access={"policy": {"roles": {"everyone": rules}}}) as h:
+        await h.ready()
+        assert await h.listed(Kind.SKILLS) == ["a+skill://acme/open/SKILL.md"]
+        hidden, absent = f"a+{REFUNDS}/SKILL.md", "a+skill://acme/none/SKILL.md"
+        for uri in (hidden, absent):
+            refused = error(await h.call("skills/get", uri=uri))
+            assert (refused.code, refused.message) == (INVALID_PARAMS, f"Resource not found: {uri}")
+        found = decoded(await h.call("skills/get", uri="a+skill://acme/open/SKILL.md"))
+        assert found["skill"] == skill("skill://acme/open", "a.md", at="a+")
+        assert found["cacheScope"] == "private"
+
+
+async def test_of_a_directory_a_caller_sees_what_it_may_read() -> None:
+    up = serving("a", directoryRead=True)
+    names = ["SKILL.md", "secret.md"]
+    up.answers["resources/directory/read"] = lambda call: complete(
+        resources=[{"uri": f"{REFUNDS}/{name}", "name": name} for name in names]
+    )
+    deny = {"deny": [{"resources": [f"{REFUNDS}/secret.md"]}]}
+    async with house(up, access={"policy": {"default": "allow", "roles": {"everyone": deny}}}) as h:
+        await h.ready()
+        page = decoded(await h.call("resources/directory/read", uri=f"a+{REFUNDS}"))
+        assert page["resources"] == [{"uri": f"a+{REFUNDS}/SKILL.md", "name": "SKILL.md"}]
+
+
+@pytest.mark.parametrize("era", Era)
+async def test_skills_need_no_connection_of_the_clients_own(era: Era) -> None:
+    up = serving("a", skill(REFUNDS))
+    version = LATEST if era is Era.STATELESS else LATEST_HANDSHAKE
+    up.identity = ServerIdentity(era, version, {"resources": raw({}), "extensions": raw({SKILLS: {}})})
+    async with house(up) as h:
+        await h.ready()
+        await quiet()
+        assert await h.listed(Kind.SKILLS) == [f"a+{REFUNDS}/SKILL.md"]
