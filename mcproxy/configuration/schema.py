@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
+from mcproxy.configuration.descriptions import descriptions
 from mcproxy.configuration.hosts import translation
-from mcproxy.settings import Settings, UpstreamSettings
+from mcproxy.settings import Section, Settings, UpstreamSettings
 
 SERVER = "Server"
 
@@ -14,6 +16,9 @@ def schema() -> dict[str, Any]:
     """The schema of `Settings` as a file has them: servers by name, prefixes optional, hosts' keys allowed."""
     root = Settings.model_json_schema()
     definitions = root["$defs"]
+    for section in _sections(Section):
+        if section is Settings or section.__name__ in definitions:
+            _describe(section, root if section is Settings else definitions[section.__name__])
     server = definitions[SERVER] = definitions.pop(UpstreamSettings.__name__)
     del server["properties"]["name"], server["required"]
     server["properties"] |= {key: {"description": text} for key, text in translation.KEYS.items()}
@@ -44,6 +49,17 @@ def schema() -> dict[str, Any]:
         },
         "$defs": definitions,
     }
+
+
+def _sections(extended: type[Section]) -> Iterator[type[Section]]:
+    for section in extended.__subclasses__():
+        yield section
+        yield from _sections(section)
+
+
+def _describe(section: type[Section], definition: dict[str, Any]) -> None:
+    for key, text in descriptions(section).items():
+        definition["properties"][key] = dict(sorted({**definition["properties"][key], "description": text}.items()))
 
 
 def _servers(description: str) -> dict[str, Any]:

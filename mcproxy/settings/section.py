@@ -68,6 +68,4 @@ class InvalidKey(ValueError):
 class Section(BaseModel):
     """Immutable; an unknown key is an error; the text below each key describes it in the JSON Schema."""
 
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", populate_by_name=True, use_attribute_docstrings=True, allow_inf_nan=False
-    )
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, allow_inf_nan=False)

@@ -9,12 +9,11 @@ import re
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
-from typing import get_args
+from typing import TypeGuard, get_args
 
-from pydantic import BaseModel
-
+from mcproxy.configuration.descriptions import descriptions
 from mcproxy.configuration.schema import schema
-from mcproxy.settings import Settings, UpstreamSettings
+from mcproxy.settings import Section, Settings, UpstreamSettings
 
 FILE = Path(__file__).parents[2] / "config/reference.yaml"
 WIDTH = 118
@@ -23,28 +22,29 @@ SERVER = ("mcpServers", "example")
 _KEY = re.compile(r"(?P<indent> *)(?P<key>\w+):")
 
 
-def descriptions() -> dict[tuple[str, ...], str]:
+def comments() -> dict[tuple[str, ...], str]:
     """The documentation of each key, by its path in the reference."""
     server = {(*SERVER, *path): text for path, text in described(UpstreamSettings) if path != ("name",)}
     sections = dict(described(Settings))
     return {SERVER[:1]: schema()["properties"]["mcpServers"]["description"], **server, **sections}
 
 
-def described(model: type[BaseModel]) -> Iterator[tuple[tuple[str, ...], str]]:
+def described(model: type[Section]) -> Iterator[tuple[tuple[str, ...], str]]:
+    texts = descriptions(model)
     for key, field in model.model_fields.items():
-        yield (key,), field.description or ""
+        yield (key,), texts.get(key, "")
         inner = next((kind for kind in (field.annotation, *get_args(field.annotation)) if is_section(kind)), None)
         if inner is not None:
             yield from (((key, *path), text) for path, text in described(inner))
 
 
-def is_section(kind: object) -> bool:
-    return isinstance(kind, type) and issubclass(kind, BaseModel)
+def is_section(kind: object) -> TypeGuard[type[Section]]:
+    return isinstance(kind, type) and issubclass(kind, Section)
 
 
 def rendered(text: str) -> str:
     """The reference with each key's comment as the settings have it."""
-    known, lines = descriptions(), list[str]()
+    known, lines = comments(), list[str]()
     path: list[tuple[int, str]] = []
     for line in text.splitlines():
         if line.startswith(" ") and line.lstrip().startswith("#"):
