@@ -5,21 +5,27 @@ JSON over HTTP/1.1. A process that may open the socket acts for an operator; thi
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+import json
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import asdict
 from socket import socket
 from typing import Any, Final, Protocol
 
-from aiohttp import web
+import anyio
 
 from mcproxy.admin.actions import Actions, NoSuchUpstream
 from mcproxy.call.upstreams import UpstreamStatus
+from mcproxy.http import server as http
 
 OPERATOR: Final = "the control socket"
 """As whom actions over the socket are recorded."""
 
-MAX_BODY: Final = 64 * 1024
+BODY_TIMEOUT: Final = 10.0
+"""Seconds that the body of a request may take."""
+FINAL_FLUSH: Final = 0.25
+"""Seconds for commands to read their answers when the gateway stops."""
+_BOUNDS: Final = http.Bounds(max_body=64 * 1024, idle=60, write_timeout=30, connections=100, head_timeout=30)
 
 
 class Controlled(Protocol):
@@ -31,69 +37,89 @@ class Controlled(Protocol):
         """The process and what it serves, as JSON values by name."""
 
 
-def routes(gateway: Controlled, actions: Actions) -> list[web.RouteDef]:
+def routes(gateway: Controlled, actions: Actions) -> list[http.Route]:
     """The handlers, by path. An upstream that does not run is 404, with the names of those that do."""
 
-    async def status(_: web.Request) -> web.Response:
+    async def status(_request: http.Request, _path: Mapping[str, str]) -> http.Response:
         upstreams = [_upstream(found) for found in gateway.statuses()]
-        return web.json_response({**gateway.facts(), "upstreams": upstreams})
+        return _json({**gateway.facts(), "upstreams": upstreams})
 
-    async def stderr(request: web.Request) -> web.Response:
-        name = request.match_info["name"]
+    async def stderr(request: http.Request, path: Mapping[str, str]) -> http.Response:
+        name = path["name"]
         found = next((status for status in gateway.statuses() if status.name == name), None)
         if found is None:
             return _missing(NoSuchUpstream(f"no server {name!r} runs here"))
         after = request.query.get("after", "")
         lines = found.stderr_after(int(after) if after.isdecimal() else 0)
-        return web.json_response({"lines": lines, "next": found.stderr_count})
+        return _json({"lines": lines, "next": found.stderr_count})
 
-    async def log_level(request: web.Request) -> web.Response:
-        level = await request.text()
+    async def log_level(request: http.Request, _path: Mapping[str, str]) -> http.Response:
         try:
+            level = (await request.body(BODY_TIMEOUT)).decode()
             actions.set_log_level(level, OPERATOR)
         except ValueError as error:
-            return web.json_response({"error": str(error)}, status=400)
-        return web.json_response({})
+            return _refuse(400, str(error))
+        except (http.BodyTimeout, http.BodyTooLarge, http.BodyIncomplete):
+            return _refuse(400, "the request is incomplete or too large")
+        return _json({})
 
     return [
-        web.get("/status", status),
-        web.get("/servers/{name}/stderr", stderr),
-        web.post("/servers/{name}/restart", _acting(actions.restart)),
-        web.post("/servers/{name}/retry", _acting(actions.retry)),
-        web.post("/log-level", log_level),
+        http.Route("GET", "/status", status),
+        http.Route("GET", "/servers/{name}/stderr", stderr),
+        http.Route("POST", "/servers/{name}/restart", _acting(actions.restart)),
+        http.Route("POST", "/servers/{name}/retry", _acting(actions.retry)),
+        http.Route("POST", "/log-level", log_level),
     ]
 
 
 @asynccontextmanager
-async def served(listener: socket | None, table: list[web.RouteDef]) -> AsyncIterator[None]:
+async def served(listener: socket | None, table: list[http.Route]) -> AsyncIterator[None]:
     """Serves the routes at the socket while entered; nothing without a socket."""
     if listener is None:
         yield
         return
-    app = web.Application(client_max_size=MAX_BODY)
-    app.add_routes(table)
-    runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0.25)
-    await runner.setup()
-    try:
-        await web.SockSite(runner, listener).start()
-        yield
-    finally:
-        await runner.cleanup()
+    router = http.PathRouter(table)
 
-
-def _acting(act: Callable[[str, str], None]) -> Callable[[web.Request], Awaitable[web.Response]]:
-    async def handle(request: web.Request) -> web.Response:
+    async def handle(request: http.Request) -> http.Answered:
         try:
-            act(request.match_info["name"], OPERATOR)
+            handler, path = router.find(request)
+        except (http.NotFound, http.MethodNotAllowed):
+            return _refuse(404, f"the control socket has no {request.method} {request.path}")
+        return await handler(request, path)
+
+    server = http.Server(handle, _refuse, lambda: _BOUNDS)
+    async with anyio.create_task_group() as tasks:
+        await tasks.start(server.run)
+        await server.listen_at(listener)
+        try:
+            yield
+        finally:
+            with anyio.CancelScope(shield=True):
+                await server.close(FINAL_FLUSH)
+            tasks.cancel_scope.cancel()
+
+
+def _acting(act: Callable[[str, str], None]) -> http.RoutedHandler:
+    async def handle(_request: http.Request, path: Mapping[str, str]) -> http.Response:
+        try:
+            act(path["name"], OPERATOR)
         except NoSuchUpstream as missing:
             return _missing(missing)
-        return web.json_response({})
+        return _json({})
 
     return handle
 
 
-def _missing(missing: NoSuchUpstream) -> web.Response:
-    return web.json_response({"error": str(missing)}, status=404)
+def _missing(missing: NoSuchUpstream) -> http.Response:
+    return _refuse(404, str(missing))
+
+
+def _refuse(status: int, sentence: str) -> http.Response:
+    return _json({"error": sentence}, status)
+
+
+def _json(value: object, status: int = 200) -> http.Response:
+    return http.Response(status, json.dumps(value).encode(), {"Content-Type": "application/json"})
 
 
 def _upstream(status: UpstreamStatus) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 from collections.abc import Callable
 from contextlib import suppress
@@ -57,6 +58,12 @@ class Server:
         )
         bound: int = self._listening.sockets[0].getsockname()[1]
         return bound
+
+    async def listen_at(self, listener: socket.socket) -> None:
+        """Begin to accept connections at a Unix socket that listens already; it is closed with the server."""
+        self._listening = await asyncio.get_running_loop().create_unix_server(
+            lambda: ServerConnection(self), sock=listener
+        )
 
     async def run(self, *, task_status: TaskStatus[None]) -> None:
         """Serve connections, and close those that are idle for too long, until cancelled. Start it before `listen`."""
