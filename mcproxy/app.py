@@ -30,13 +30,9 @@ from mcproxy.admin import control
 from mcproxy.admin.actions import Actions
 from mcproxy.admin.approval_page import ApprovalPage
 from mcproxy.admin.health import HealthReport, Reports, reports
-from mcproxy.admin.listener import served
 from mcproxy.admin.live_feed import Feed
 from mcproxy.admin.measures.collectors import ListSizeCollector, UpstreamCollector
 from mcproxy.admin.measures.loop_lag import measure_loop_lag
-from mcproxy.admin.measures.statistics import CallStatistics
-from mcproxy.admin.pages import Pages, ReplicaRow, WaitingCall
-from mcproxy.admin.status_page import StatusPage
 from mcproxy.call.calls import Handler
 from mcproxy.call.clients import Audience, Listener
 from mcproxy.call.identity import AGGREGATE, Principal
@@ -49,7 +45,7 @@ from mcproxy.downstream.front import client_document, stdio, tls
 from mcproxy.downstream.front import oauth_metadata as metadata
 from mcproxy.downstream.front.app import Companion
 from mcproxy.downstream.front.authentication import Authenticator
-from mcproxy.downstream.front.operators import Operators, for_operators
+from mcproxy.downstream.front.operators import for_operators
 from mcproxy.downstream.io.context import TransportContext
 from mcproxy.gateway.gateway import Gateway
 from mcproxy.http import server as http
@@ -73,6 +69,7 @@ from mcproxy.upstream.fleet import Fleet
 from mcproxy.upstream.oauth import registration
 
 if TYPE_CHECKING:
+    from mcproxy.admin.pages import ReplicaRow, WaitingCall
     from mcproxy.telemetry.tracing import Tracing
 
 log = structlog.get_logger()
@@ -368,6 +365,13 @@ async def _status_page(app: App, reloading: Reloading | None) -> AsyncIterator[s
     if admin.port is None:
         yield None
         return
+    # What serves and draws pages, aiohttp's server and templates, takes long to import.
+    from mcproxy.admin.listener import served
+    from mcproxy.admin.measures.statistics import CallStatistics
+    from mcproxy.admin.pages import Pages
+    from mcproxy.admin.status_page import StatusPage
+    from mcproxy.downstream.front.page_authentication import Operators
+
     figures = CallStatistics(app.metrics)
     pages = Pages(
         app,

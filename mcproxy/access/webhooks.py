@@ -11,15 +11,16 @@ import hmac
 import secrets
 import time
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-import aiohttp
 import anyio
 
 from mcproxy import __version__
-from mcproxy.access.oauth.addresses import PublicResolver
 from mcproxy.protocol.jsonrpc import InvalidMessage, Params, parse_object, raw
 from mcproxy.settings.access.webhook import WebhookSettings
+
+if TYPE_CHECKING:
+    import aiohttp
 
 NOTHING_TO_SAY: Final = frozenset({202, 204})
 """Statuses of a service that takes note and decides nothing."""
@@ -40,6 +41,8 @@ class SignedWebhook:
 
     async def __call__(self, payload: Params) -> Params:
         """Its answer; empty where it has nothing to say. Raises WebhookFailed."""
+        import aiohttp
+
         body = bytes(raw(payload))
         if len(body) > self.settings.max_bytes:
             raise WebhookFailed(f"the request would have more than {self.settings.max_bytes} bytes (max_bytes)")
@@ -78,6 +81,10 @@ class SignedWebhook:
             raise WebhookFailed("its answer is no JSON object") from error
 
     def _session(self) -> aiohttp.ClientSession:
+        import aiohttp
+
+        from mcproxy.access.oauth.resolver import PublicResolver
+
         if self._http is None:
             connector = aiohttp.TCPConnector(resolver=PublicResolver() if self.settings.public else None)
             self._http = aiohttp.ClientSession(

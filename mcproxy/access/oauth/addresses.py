@@ -7,11 +7,7 @@ by that one: the network turns it into a connection there.
 from __future__ import annotations
 
 import ipaddress
-import socket
 from typing import Final
-
-import aiohttp
-from aiohttp.abc import AbstractResolver, ResolveResult
 
 IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 
@@ -55,23 +51,3 @@ def _meanings(address: ipaddress.IPv6Address) -> list[IPAddress]:
 
 def _is_public(address: IPAddress) -> bool:
     return address.is_global and not address.is_multicast
-
-
-class PublicResolver(AbstractResolver):
-    """Finds public addresses alone. The connection is made to what was found here: no second look-up can differ."""
-
-    def __init__(self, resolver: AbstractResolver | None = None) -> None:
-        self._resolver = resolver or aiohttp.ThreadedResolver()
-
-    async def resolve(
-        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
-    ) -> list[ResolveResult]:
-        """Raises OSError where there is none."""
-        found = await self._resolver.resolve(host, port, family)
-        allowed = [result for result in found if is_public(result["host"])]
-        if not allowed:
-            raise OSError(None, f"{host} has no public address")
-        return allowed
-
-    async def close(self) -> None:
-        await self._resolver.close()

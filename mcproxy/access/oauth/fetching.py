@@ -6,13 +6,15 @@ itself is fetched at public addresses only: a provider must not make the gateway
 
 from __future__ import annotations
 
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
-import aiohttp
 from yarl import URL
 
 from mcproxy import __version__
-from mcproxy.access.oauth.addresses import PublicResolver, is_address, is_public
+from mcproxy.access.oauth.addresses import is_address, is_public
+
+if TYPE_CHECKING:
+    import aiohttp
 
 _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
@@ -35,6 +37,10 @@ class Fetch(Protocol):
 
 async def fetch(url: str, most: int, *, public: bool = False) -> bytes:
     """As `Fetch`."""
+    import aiohttp
+
+    from mcproxy.access.oauth.resolver import PublicResolver
+
     target = URL(url)
     _check(target, public=public)
     connector = aiohttp.TCPConnector(resolver=PublicResolver() if public else None)

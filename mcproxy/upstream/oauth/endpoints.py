@@ -8,15 +8,17 @@ loopback may name others on loopback, over plain http (requirement R43).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-import aiohttp
 import anyio
 from yarl import URL
 
 from mcproxy import __version__
-from mcproxy.access.oauth.addresses import PublicResolver, is_address, is_public
+from mcproxy.access.oauth.addresses import is_address, is_public
 from mcproxy.settings.loopback import is_loopback
+
+if TYPE_CHECKING:
+    import aiohttp
 
 MAX_ANSWER: Final = 256 * 1024
 """Bytes of one answer."""
@@ -53,6 +55,10 @@ class Endpoints:
         return await self._ask("POST", url, body, headers)
 
     async def _ask(self, method: str, url: str, body: bytes | None, headers: Mapping[str, str]) -> HttpAnswer:
+        import aiohttp
+
+        from mcproxy.access.oauth.resolver import PublicResolver
+
         target = self._checked(url)
         anywhere = self._is_expected(target.host or "")
         connector = aiohttp.TCPConnector(resolver=None if anywhere else PublicResolver())
