@@ -80,6 +80,7 @@ def _stopped(configuration: Configuration, error: BaseException) -> str:
 
 async def _serve_stdio(configuration: Configuration, load: Callable[[], Configuration]) -> int:
     async with running(configuration.settings) as app:
+        _begin_collections()
         await serve_stdio(app, reloading=Reloading(configuration, load, app.reconfigure, app.metrics))
     return ExitCode.OK
 
@@ -90,18 +91,18 @@ def _started(app: App, url: str, status_page: str | None) -> None:
         print_err(banner(url, settings, status_page))
     else:
         log.info("serving", url=url + settings.proxy.paths.mcp, **({"status_page": status_page} if status_page else {}))
-    _freeze_startup_objects()
+    _begin_collections()
 
 
-def _freeze_startup_objects() -> None:
-    """Takes the objects made at start-up out of garbage collection, and makes collections rare.
+def _begin_collections() -> None:
+    """Collects garbage from now on, but rarely, and without looking through the objects made at start-up.
 
     Collections hold up calls and find nothing that calls leave behind. They came so often that calls in flight
     survived them, were taken for lasting, and each further one went through everything, the sessions too.
     """
-    gc.collect()
     gc.freeze()
     gc.set_threshold(COLLECTION_THRESHOLD, *gc.get_threshold()[1:])
+    gc.enable()
 
 
 def _on_port(configuration: Configuration, port: int | None) -> Configuration:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Mapping
-from typing import Final
-
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
 
 from mcproxy.http import server as http
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 STYLE: Final = """
 :root { color-scheme: light dark; font: 1.05rem/1.5 system-ui, sans-serif }
@@ -36,11 +38,14 @@ HEADERS: Final = {
 
 
 class LoginTemplates:
-    """`name` is that of the gateway."""
+    """The templates of the login pages, read when the first page is asked for."""
 
-    def __init__(self) -> None:
+    @cached_property
+    def _templates(self) -> Environment:
+        from jinja2 import Environment, PackageLoader, StrictUndefined
+
         loader = PackageLoader("mcproxy.login")
-        self._templates = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True)
+        return Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True)
 
     def page(
         self, template: str, status: int = 200, fields: Mapping[str, str] | None = None, **values: object

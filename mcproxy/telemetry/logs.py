@@ -15,8 +15,6 @@ from typing import Final, Literal, TextIO, cast
 
 import re2
 import structlog
-from aiohttp.http_exceptions import HttpProcessingError
-from aiohttp.web import RequestPayloadError
 from structlog.typing import EventDict, Processor, WrappedLogger
 
 MIN_SECRET: Final = 6
@@ -166,5 +164,8 @@ def _configure_libraries(prepared: list[Processor], renderer: Processor, stream:
 
 def _is_news(record: logging.LogRecord) -> bool:
     """Not that a client sent no valid HTTP: it was answered so, and could fill the log."""
+    from aiohttp.http_exceptions import HttpProcessingError
+    from aiohttp.web import RequestPayloadError
+
     error = record.exc_info[1] if record.exc_info else None
     return not isinstance(error, HttpProcessingError | RequestPayloadError)

@@ -12,9 +12,8 @@ import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping
 from contextlib import asynccontextmanager, closing
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-import aiohttp
 import anyio
 import msgspec
 from yarl import URL
@@ -34,6 +33,9 @@ from mcproxy.settings import UpstreamSettings
 from mcproxy.telemetry.trace_context import departing
 from mcproxy.upstream.context import CredentialSource, LinkContext, LinkCredential
 from mcproxy.upstream.link import NotAccepted, Rejected
+
+if TYPE_CHECKING:
+    from aiohttp import CookieJar
 
 JSON: Final = "application/json"
 EVENTS: Final = "text/event-stream"
@@ -136,7 +138,7 @@ class Requester:
         self._own = {**_by_name(_OWN_FIELDS.items()), **_by_name(context.headers.items())}
         self._heads: dict[tuple[str, URL, ExtraHeaders], bytes] = {}
         self._last = _Head("", URL(), (), b"")
-        self._cookies: aiohttp.CookieJar | None = None
+        self._cookies: CookieJar | None = None
         self._generation = 0
         """Of the credential that requests carry (`LinkContext.authorization`)."""
         self._changing: NamedHeaders = {}
@@ -258,7 +260,9 @@ class Requester:
         return fields
 
     def _remember(self, url: URL, answer: ClientResponse) -> None:
-        self._cookies = self._cookies or aiohttp.CookieJar()
+        from aiohttp import CookieJar
+
+        self._cookies = self._cookies or CookieJar()
         self._cookies.update_cookies_from_headers(answer.head.cookies, url)
 
     def rejection(self, response: UpstreamResponse, body: bytes) -> Rejected:

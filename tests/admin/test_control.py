@@ -83,3 +83,17 @@ async def test_a_log_level_that_there_is_not_is_refused(tmp_path: Path) -> None:
     async with asked(tmp_path, FakeGateway()) as client, client.post("/log-level", data="loud") as response:
         assert response.status == 400
         assert "should be one of" in (await response.json())["error"]
+
+
+async def test_a_log_level_of_many_bytes_is_refused(tmp_path: Path) -> None:
+    async with asked(tmp_path, FakeGateway()) as client, client.post("/log-level", data="l" * 70_000) as response:
+        assert response.status == 400
+        assert "too large" in (await response.json())["error"]
+
+
+async def test_what_the_socket_does_not_know_is_not_found(tmp_path: Path) -> None:
+    async with asked(tmp_path, FakeGateway()) as client:
+        for request in (client.get("/stop"), client.post("/status")):
+            async with request as response:
+                assert response.status == 404
+                assert "the control socket has no" in (await response.json())["error"]

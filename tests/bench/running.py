@@ -92,7 +92,8 @@ def running(
             stdout=output,
             stderr=output,
             cwd=ROOT,
-            env={**os.environ, **(more or {})},
+            # From bytecode, as an installed program.
+            env={**os.environ, "PYTHONDONTWRITEBYTECODE": "", **(more or {})},
             preexec_fn=pinned(cores),
         )
         try:

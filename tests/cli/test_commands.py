@@ -58,17 +58,28 @@ def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"mcproxy {__version__}\n"
 
 
-def test_the_version_is_printed_without_importing_what_only_other_commands_need() -> None:
-    script = (
-        "import atexit, sys; from mcproxy.cli.commands import main; "
-        "atexit.register(lambda: print(*sorted({name.partition('.')[0] for name in sys.modules}))); main(['--version'])"
-    )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=GUARD, check=True)
-    imported = set(done.stdout.splitlines()[-1].split())
-    assert (
-        imported & {"aiohttp", "anyio", "asyncio", "jinja2", "msgspec", "pydantic", "rich", "structlog", "yaml"}
-        == set()
-    )
+@pytest.mark.parametrize(
+    ("arguments", "told", "by_typer"),
+    [
+        (["--version"], __version__, set[str]()),
+        (["--help"], "Commands", set[str]()),
+        (["call", "--help"], "--json-args", {"pydantic"}),
+        ([], "serve", {"pydantic"}),  # what a shell asks to complete `mcproxy ser`
+    ],
+)
+def test_version_help_and_completion_import_nothing_that_only_commands_need(
+    arguments: list[str], told: str, by_typer: set[str]
+) -> None:
+    script = "import sys; sys.argv[0] = 'mcproxy'; from mcproxy.cli.commands import main; main()"
+    command = [sys.executable, "-X", "importtime", "-c", script, *arguments]
+    completion = {"_MCPROXY_COMPLETE": "complete_bash", "COMP_WORDS": "mcproxy ser", "COMP_CWORD": "1"}
+    environment = os.environ | ({} if arguments else completion)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=GUARD, check=True, env=environment)
+    imported = {line.rpartition("|")[2].strip().partition(".")[0] for line in done.stderr.splitlines()}
+    assert told in done.stdout
+    assert "mcproxy" in imported
+    heavy = {"aiohttp", "anyio", "asyncio", "jinja2", "msgspec", "pydantic", "rich", "structlog", "yaml"}
+    assert (imported & heavy) - by_typer == set()
 
 
 def test_the_schema_is_json(capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 import anyio
-import jwt
 import msgspec
 import structlog
-from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
-from jwt.algorithms import AllowedPublicKeys
 
 from mcproxy.access.oauth.fetching import Fetch, FetchFailed, NotThere
 from mcproxy.concurrency.spawn import Spawn
 from mcproxy.settings.access.authentication import Issuer, OAuth
+
+if TYPE_CHECKING:
+    from jwt.algorithms import AllowedPublicKeys
 
 log = structlog.get_logger()
 
@@ -195,6 +195,9 @@ def read_keys(document: bytes) -> SigningKeys:
 
 
 def _signing_key(raw: msgspec.Raw) -> Iterator[SigningKey]:
+    import jwt
+    from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
+
     try:
         jwk = msgspec.json.decode(raw, type=_Jwk)
         algorithms = ALGORITHMS.get((jwk.kty, jwk.crv), frozenset())

@@ -10,12 +10,10 @@ import base64
 import binascii
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
-import jwt
 import msgspec
 from cachetools import LRUCache
-from jwt.algorithms import AllowedPublicKeys
 
 from mcproxy.access.oauth.fetching import Fetch
 from mcproxy.access.oauth.issuers import KeySet, SigningKeys
@@ -23,6 +21,9 @@ from mcproxy.access.refusals import RefusalReason
 from mcproxy.call.identity import Principal
 from mcproxy.concurrency.spawn import Spawn
 from mcproxy.settings.access.authentication import RESERVED, Issuer, OAuth
+
+if TYPE_CHECKING:
+    from jwt.algorithms import AllowedPublicKeys
 
 MAX_NAME: Final = 256
 MAX_CANDIDATES: Final = 8
@@ -205,6 +206,8 @@ class Tokens:
 
 def _payload(token: str, key: AllowedPublicKeys, algorithm: str) -> bytes | None:
     """What was signed; None where it was not signed by this key."""
+    import jwt
+
     try:
         payload = jwt.PyJWS(algorithms=[algorithm]).decode(token, key=key, algorithms=[algorithm])
     except (jwt.PyJWTError, ValueError, RecursionError):

@@ -8,10 +8,7 @@ from collections.abc import Mapping
 from typing import Final
 from urllib.parse import parse_qsl, quote, urlencode
 
-import jwt
 import msgspec
-from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519
-from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from mcproxy.upstream.oauth.login import Login
 from mcproxy.upstream.oauth.metadata import ServerMetadata
@@ -137,6 +134,8 @@ def token_exchange(inbound_token: str, resource: str, scopes: tuple[str, ...]) -
 
 def is_identity_token(token: str, issuer: str) -> bool:
     """Whether a token that was verified is an identity token of `issuer`, and no access token (RFC 9068, section 4)."""
+    import jwt
+
     try:
         header = jwt.get_unverified_header(token)
         claims = jwt.decode(token, options={"verify_signature": False})
@@ -187,6 +186,8 @@ def written(
 
 def _assertion(client: ClientIdentity, server: ServerMetadata, now: float) -> str:
     """RFC 7523, section 3: the audience is the issuer, which the token endpoint cannot be confused about."""
+    import jwt
+
     assert client.key is not None, "its method is private_key_jwt"
     claims = {
         "iss": client.id,
@@ -206,6 +207,9 @@ def _assertion(client: ClientIdentity, server: ServerMetadata, now: float) -> st
 
 def _algorithm(pem: str) -> str:
     """The algorithm of a private key, where none is configured."""
+    from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
     match load_pem_private_key(pem.encode(), None):
         case ec.EllipticCurvePrivateKey(key_size=384):
             return "ES384"
@@ -280,6 +284,8 @@ def _decoded(body: bytes, content_type: str) -> _TokenAnswer | None:
 
 def _subject(id_token: str | None) -> str | None:
     """`sub` of an identity token. It is not verified: it came from the issuer itself, and nothing is decided by it."""
+    import jwt
+
     try:
         claims = jwt.decode(id_token or "", options={"verify_signature": False})
     except (jwt.PyJWTError, ValueError, RecursionError):
