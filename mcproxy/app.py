@@ -28,7 +28,6 @@ from mcproxy.access.identity import Identity
 from mcproxy.access.refusals import Refusals
 from mcproxy.admin import control
 from mcproxy.admin.actions import Actions
-from mcproxy.admin.approval_page import ApprovalPage
 from mcproxy.admin.health import HealthReport, Reports, reports
 from mcproxy.admin.live_feed import Feed
 from mcproxy.admin.measures.collectors import ListSizeCollector, UpstreamCollector
@@ -366,6 +365,7 @@ async def _status_page(app: App, reloading: Reloading | None) -> AsyncIterator[s
         yield None
         return
     # What serves and draws pages, aiohttp's server and templates, takes long to import.
+    from mcproxy.admin.approval_page import ApprovalPage
     from mcproxy.admin.listener import served
     from mcproxy.admin.measures.statistics import CallStatistics
     from mcproxy.admin.pages import Pages
