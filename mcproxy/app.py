@@ -30,6 +30,7 @@ from mcproxy.admin import control
 from mcproxy.admin.actions import Actions
 from mcproxy.admin.health import HealthReport, Reports, reports
 from mcproxy.admin.live_feed import Feed
+from mcproxy.admin.measures.audit_usage import UsageReader
 from mcproxy.admin.measures.collectors import ListSizeCollector, UpstreamCollector
 from mcproxy.admin.measures.loop_lag import measure_loop_lag
 from mcproxy.call.calls import Handler
@@ -381,7 +382,8 @@ async def _status_page(app: App, reloading: Reloading | None) -> AsyncIterator[s
         token=secrets.token_urlsafe(),
     )
     operators = Operators(app.context, app.identity, lambda: app.settings)
-    page = StatusPage(pages, app.feed, operators, app.actions, app.site.operators_url)
+    usage = UsageReader(lambda: app.settings.access.audit.file)
+    page = StatusPage(pages, app.feed, operators, app.actions, usage, app.site.operators_url)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(figures.run)
         routes = [*page.routes(), *ApprovalPage(pages, app.approval_links).routes()]

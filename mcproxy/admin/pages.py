@@ -13,7 +13,9 @@ import msgspec
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from mcproxy import __version__
+from mcproxy.access.audit.usage import COLUMNS, UsageReport, never_called
 from mcproxy.admin.masking import masked
+from mcproxy.admin.measures.audit_usage import NoUsage
 from mcproxy.admin.measures.charts import charts, duration_text, sparkline
 from mcproxy.admin.measures.statistics import FLEET, CallCounts, CallStatistics, Minute
 from mcproxy.admin.tool_form import Field, fields
@@ -34,6 +36,12 @@ MAX_FOUND = 500
 
 MAX_PROBLEMS = 20
 """Problems of a refused configuration in the banner."""
+
+MAX_USAGE_ROWS = 100
+"""Rows of usage on one page, and tools that were not called."""
+
+WINDOW_TEXTS = {"1d": "a day ago", "7d": "7 days ago", "30d": "30 days ago", "all": "the log begins"}
+"""The times that usage is shown for, in words; the keys of WINDOWS."""
 
 NOUNS = {
     Kind.TOOLS: "tool",
@@ -228,7 +236,7 @@ class Pages:
             "client": _client,
             "moment": _moment,
         }
-        self._templates.filters |= {"segment": _segment, "moment": _moment}
+        self._templates.filters |= {"segment": _segment, "grouped": _grouped}
 
     def fleet(self) -> str:
         cards = sorted(self._cards(), key=lambda card: card.is_ready)
@@ -315,6 +323,28 @@ class Pages:
         """One such call, for a visitor with its link; without a token, as the link is one, or configuration."""
         call = next((call for call in self.gateway.waiting_calls() if call.id == id), None)
         return self._page("approval", banner=None, call=call, token=None, done=done)
+
+    def usage(self, found: UsageReport | NoUsage, by: Sequence[str], window: str) -> str:
+        """Sums of the audit log, the rows with the most calls, and the tools that were not called."""
+        shown = self._no_usage(found) if isinstance(found, NoUsage) else self._usage(found)
+        return self._page("usage", columns=list(COLUMNS), by=by, windows=WINDOW_TEXTS, since=window, **shown)
+
+    def _no_usage(self, found: NoUsage) -> dict[str, object]:
+        return {"why": found.why}
+
+    def _usage(self, found: UsageReport) -> dict[str, object]:
+        tools = self.gateway.catalogue().lists[Kind.TOOLS]
+        idle = never_called(found, ((shown.upstream, shown.own, len(shown.entry)) for shown in tools))
+        return {
+            "why": None,
+            "total": found.total,
+            "rows": found.most_used()[:MAX_USAGE_ROWS],
+            "count": len(found.rows),
+            "unreadable": found.unreadable,
+            "idle": idle[:MAX_USAGE_ROWS],
+            "idle_count": len(idle),
+            "idle_bytes": sum(size for _, _, size in idle),
+        }
 
     def missing(self) -> str:
         return self._page("missing")
@@ -413,6 +443,11 @@ def _segment(text: str) -> str:
 
 def _moment(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).isoformat(sep=" ", timespec="seconds")
+
+
+def _grouped(value: int) -> str:
+    """A whole number in groups of three digits, between narrow spaces that no line breaks at."""
+    return f"{value:,}".replace(",", "\u202f")
 
 
 def _bytes(value: float) -> str:

@@ -17,8 +17,10 @@ from aiohttp import web
 from msgspec import Raw
 
 from mcproxy import __version__
+from mcproxy.access.audit.usage import COLUMNS
 from mcproxy.admin.actions import Actions, NoSuchUpstream
 from mcproxy.admin.live_feed import Feed
+from mcproxy.admin.measures.audit_usage import WINDOWS, UsageReader
 from mcproxy.admin.pages import CatalogueRow, Pages, TryResult
 from mcproxy.admin.tool_form import InvalidInput, arguments
 from mcproxy.call.calls import Call, Complete, Failed, InputRequired, Outcome
@@ -44,6 +46,9 @@ KEEP_ALIVE: Final = 15.0
 
 PARAMETER: Final = "p."
 """Precedes the names of parameters among those of a form's fields."""
+
+DEFAULT_WINDOW: Final = "7d"
+"""The time that usage is shown for unless an operator chooses another."""
 
 MAX_SHOWN: Final = 200_000
 """Largest result that the page shows, in characters."""
@@ -83,6 +88,7 @@ class StatusPage:
     feed: Feed
     admit: Admit
     actions: Actions
+    usage: UsageReader
     login_url: Callable[[str], str | None] = lambda _name: None
     """The link by which an operator logs in to an upstream for all callers; None where there is none."""
     admitted_for: float = 1.0
@@ -105,6 +111,7 @@ class StatusPage:
             web.get("/ui/live/events", self._events),
             web.get("/ui/approvals", self._approvals),
             web.post("/ui/approvals", self._decide),
+            web.get("/ui/usage", self._usage),
             web.get("/ui/sessions", self._sessions),
             web.get("/ui/configuration", self._configuration),
             web.get("/ui/static/{file}", self._static),
@@ -240,6 +247,16 @@ class StatusPage:
                     admitted_at = anyio.current_time()
                 await response.write(line.encode())
         return response
+
+    async def _usage(self, request: web.Request) -> web.Response:
+        await self.admit(request)
+        query = request.query
+        asked = [query.get("by", "principal"), query.get("and", "tool" if "by" not in query else "")]
+        by = tuple(dict.fromkeys(column for column in asked if column in COLUMNS)) or ("principal",)
+        window = query.get("since", DEFAULT_WINDOW)
+        if window not in WINDOWS:
+            window = DEFAULT_WINDOW
+        return html_response(self.pages.usage(await self.usage.read(by, window), by, window))
 
     async def _sessions(self, request: web.Request) -> web.Response:
         await self.admit(request)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import aiohttp
 import pytest
@@ -18,8 +19,9 @@ from mcproxy.admin.actions import Actions
 from mcproxy.admin.health import reports
 from mcproxy.admin.listener import served
 from mcproxy.admin.live_feed import Feed
+from mcproxy.admin.measures.audit_usage import UsageReader
 from mcproxy.admin.measures.statistics import CallStatistics
-from mcproxy.admin.pages import MAX_FOUND, MAX_PROBLEMS, Pages, ReplicaRow
+from mcproxy.admin.pages import MAX_FOUND, MAX_PROBLEMS, MAX_USAGE_ROWS, Pages, ReplicaRow
 from mcproxy.admin.status_page import Admit, StatusPage
 from mcproxy.call.calls import Call, Complete, Failed, Handler, Outcome
 from mcproxy.call.clients import Listener
@@ -88,6 +90,7 @@ class FakeGateway:
     """Statuses of further upstreams, in front of that of the one."""
     listed: dict[str, int] = field(default_factory=dict)
     """How many tools further upstreams list."""
+    audit_file: str | None = None
     outcome: Outcome = field(
         default_factory=lambda: Complete(first_level({"content": [{"type": "text", "text": HOSTILE}]}))
     )
@@ -191,6 +194,7 @@ async def site(
         feed,
         admit or admit_principal,
         Actions(lambda: {"odd": gateway.upstream}, gateway.recorded.append, lambda: 5.0),
+        UsageReader(lambda: gateway.audit_file, lambda: NOW),
         lambda name: f"https://gateway.example/connect/{name}",
         admitted_for=0,
     )
@@ -207,6 +211,7 @@ PAGES = [
     "/ui/catalogue/resource?key=odd%2Bodd:memo",
     "/ui/live",
     "/ui/approvals",
+    "/ui/usage",
     "/ui/sessions",
     "/ui/configuration",
 ]
@@ -528,3 +533,65 @@ async def test_an_entry_leads_to_the_server_that_has_it() -> None:
     async with site() as ui:
         _, text = await ui.get("/ui/catalogue/tool?key=odd__echo")
     assert '<a href="/ui/servers/odd">odd</a>' in text
+
+
+NOW = 1795348860.0
+AUDITED = "2026-11-22T12:00:00.000+00:00"
+
+
+def audit(folder: Path, *lines: Mapping[str, object]) -> str:
+    """An audit log of calls within the last minute; its path."""
+    plain = {"time": AUDITED, "outcome": "ok", "method": "tools/call", "upstream": "odd", "bytes_in": 1, "bytes_out": 2}
+    file = folder / "audit.jsonl"
+    file.write_text("".join(json.dumps({**plain, **line}) + "\n" for line in lines))
+    return str(file)
+
+
+async def test_usage_is_summed_by_what_an_operator_chooses_and_names_are_escaped(tmp_path: Path) -> None:
+    lines: list[dict[str, object]] = [
+        {"principal": HOSTILE, "subject": "echo", "bytes_in": 1_234_567},
+        {"principal": HOSTILE, "subject": HOSTILE, "outcome": "denied"},
+        {"principal": "bob", "subject": "echo", "outcome": "timeout", "time": "2026-10-30T12:00:00.000+00:00"},
+    ]
+    async with site(gateway=FakeGateway(audit_file=audit(tmp_path, *lines))) as ui:
+        status, page = await ui.get("/ui/usage")
+        assert status == 200
+        assert HOSTILE not in page
+        assert "1\u202f234\u202f568" in page
+        assert "bob" not in page
+        assert '<option value="7d" selected>' in page
+        _, page = await ui.get("/ui/usage?by=day&since=all")
+        assert re.findall(r'class="name">([\d-]+)<', page) == ["2026-11-22", "2026-10-30"]
+        _, page = await ui.get("/ui/usage?by=outcome&and=principal&since=30d")
+        assert re.findall(r'<th scope="row" class="name">(\w+)<', page) == ["denied", "ok", "timeout"]
+
+
+async def test_usage_takes_only_the_columns_and_times_that_there_are(tmp_path: Path) -> None:
+    async with site(gateway=FakeGateway(audit_file=audit(tmp_path, {"subject": "echo"}))) as ui:
+        for query in ("by=__class__&and=x&since=1e9", "by=&and=&since=", "by=tool&and=tool"):
+            status, page = await ui.get(f"/ui/usage?{query}")
+            assert (status, '<option value="7d" selected>' in page) == (200, True)
+
+
+async def test_a_page_of_usage_is_bounded(tmp_path: Path) -> None:
+    lines = [{"principal": f"caller {number}", "subject": "echo"} for number in range(MAX_USAGE_ROWS + 7)]
+    gateway = FakeGateway(audit_file=audit(tmp_path, *lines), listed={"many": MAX_USAGE_ROWS + 3})
+    async with site(gateway=gateway) as ui:
+        _, page = await ui.get("/ui/usage?by=principal")
+        assert page.count('<th scope="row"') == MAX_USAGE_ROWS
+        assert f"{MAX_USAGE_ROWS} of {MAX_USAGE_ROWS + 7}" in page
+        assert page.count("<li>") == MAX_USAGE_ROWS
+
+
+async def test_tools_that_were_not_called_are_named_with_their_bytes(tmp_path: Path) -> None:
+    async with site(gateway=FakeGateway(audit_file=audit(tmp_path, {"subject": "echo"}))) as ui:
+        _, page = await ui.get("/ui/usage")
+        idle = page.partition("Never called")[2]
+        assert "odd/echo" not in idle
+        assert idle.count("<li>") == 1
+
+
+async def test_without_an_audit_log_the_page_of_usage_says_what_to_set() -> None:
+    async with site() as ui:
+        status, page = await ui.get("/ui/usage")
+        assert (status, "set access.audit.file" in page) == (200, True)

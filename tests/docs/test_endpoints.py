@@ -52,6 +52,6 @@ async def test_every_route_for_operators_is_documented() -> None:
 
 
 def test_every_route_of_the_status_page_is_documented() -> None:
-    page = StatusPage(UNUSED, UNUSED, UNUSED, Actions(dict, lambda _: None))
+    page = StatusPage(UNUSED, UNUSED, UNUSED, Actions(dict, lambda _: None), UNUSED)
     routes = [*page.routes(), *ApprovalPage(UNUSED, UNUSED).routes()]
     assert documented("The status page") == {(route.method, route.path) for route in routes}

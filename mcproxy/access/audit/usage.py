@@ -23,6 +23,8 @@ MAX_ROWS: Final = 100_000
 """Rows that are kept apart; callers choose some of the names that make them. Further ones share one."""
 MAX_LINE: Final = 4 * 1024 * 1024
 """Bytes of a line; of a longer one the rest counts as lines that cannot be read."""
+SLICE: Final = 250
+"""Lines between two calls of `after_slice`: about a millisecond."""
 REMAINDER: Final = "(others)"
 NONE: Final = "-"
 """Stands where a line says nothing of a column."""
@@ -101,6 +103,8 @@ class UsageReport:
     called: set[tuple[str, str]] = field(default_factory=set)
     """The tools that were called, by upstream and its own name."""
     unreadable: int = 0
+    max_rows: int = MAX_ROWS
+    """Rows that are kept apart, and tools."""
     _begin: str = field(init=False, default="")
 
     def __post_init__(self) -> None:
@@ -119,7 +123,7 @@ class UsageReport:
         key = tuple(COLUMNS[column](line) for column in self.by)
         row = self.rows.get(key)
         if row is None:
-            if len(self.rows) >= MAX_ROWS:
+            if len(self.rows) >= self.max_rows:
                 key = (REMAINDER,) * len(self.by)
             row = self.rows.setdefault(key, UsageTotals())
         row.add(line)
@@ -132,12 +136,24 @@ class UsageReport:
         return sorted(self.rows.items(), key=lambda row: (-row[1].calls, row[0]))
 
 
-def read_usage(file: Path, by: Sequence[str], since: float | None = None) -> UsageReport:
-    """The usage in an audit log and its rotated files. Raises OSError where one of them cannot be read."""
-    report = UsageReport(by, since)
+def read_usage(
+    file: Path,
+    by: Sequence[str],
+    since: float | None = None,
+    *,
+    max_rows: int = MAX_ROWS,
+    after_slice: Callable[[], None] = lambda: None,
+) -> UsageReport:
+    """The usage in an audit log and its rotated files. Raises OSError where one of them cannot be read.
+
+    `after_slice` is called after each SLICE of lines; what it raises ends the reading.
+    """
+    report = UsageReport(by, since, max_rows=max_rows)
     for part in audit_files(file, since):
-        for text in lines(part, report):
+        for number, text in enumerate(lines(part, report), 1):
             report.add(text)
+            if number % SLICE == 0:
+                after_slice()
     return report
 
 
