@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from mcproxy.cli.output import print_err, print_json, print_out
 from mcproxy.cli.runtime import ExitCode
@@ -15,7 +16,7 @@ from mcproxy.upstream.link import Unreachable
 
 def check(configuration: Configuration, *, strict: bool, as_json: bool) -> int:
     """Prints what is doubtful about a valid configuration; with `strict`, that makes it invalid."""
-    warnings = [*configuration.warnings, *missing_commands(configuration)]
+    warnings = [*configuration.warnings, *machine_problems(configuration)]
     names = [upstream.name for upstream in configuration.settings.upstreams if upstream.enabled]
     valid = not (strict and warnings)
     if as_json:
@@ -37,7 +38,25 @@ def print_warnings(warnings: Sequence[Problem]) -> None:
         print_err(f"warning: {warning}")
 
 
-def missing_commands(configuration: Configuration) -> Iterator[Problem]:
+def machine_problems(configuration: Configuration) -> Iterator[Problem]:
+    """What the configuration asks for and this machine does not have: commands, folders, the lock file."""
+    yield from _missing_commands(configuration)
+    yield from _missing_files(configuration)
+
+
+def _missing_files(configuration: Configuration) -> Iterator[Problem]:
+    """A lock file that is to be enforced, and a folder that the audit log is to be written to."""
+    access = configuration.settings.access
+    pins, audit = access.pins, access.audit
+    if pins.mode != "off" and pins.file is not None and not Path(pins.file).exists():
+        sentence = f"there is no lock file {pins.file}, so nothing is approved: `mcproxy lock` writes it"
+        yield configuration.problem(sentence, "access", "pins", "file")
+    if audit.file is not None and not os.access(folder := Path(audit.file).parent, os.W_OK | os.X_OK):
+        sentence = f"nothing can be written to the folder {folder}: make it, or give it to the user that runs mcproxy"
+        yield configuration.problem(sentence, "access", "audit", "file")
+
+
+def _missing_commands(configuration: Configuration) -> Iterator[Problem]:
     """Commands and working folders that this machine does not have."""
     doubtful = {warning.path for warning in configuration.warnings}
     for upstream in configuration.settings.upstreams:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import errno
 import gc
 import sys
 from collections.abc import Callable
@@ -15,6 +14,7 @@ import structlog
 
 from mcproxy import rlimits
 from mcproxy.app import App, running, serve_http, serve_stdio
+from mcproxy.cli.listening import obstacle
 from mcproxy.cli.output import banner, print_err, stderr, stdio_hint
 from mcproxy.cli.runtime import ExitCode, first_of, own_command, run, set_up_logs
 from mcproxy.configuration.loading import Configuration, read
@@ -56,26 +56,11 @@ async def _serve_http(configuration: Configuration, load: Callable[[], Configura
 
 def _stopped(configuration: Configuration, error: BaseException) -> str:
     """Why the gateway stopped; where it could not listen, with the key of the address and a remedy."""
-    settings = configuration.settings
-    number = error.errno if isinstance(error, OSError) else None
+    admin = configuration.settings.admin
     # The sentence of asyncio names the address, and nothing else tells the two listeners apart.
-    at_admin = settings.admin.port is not None and f", {settings.admin.port})" in str(error)
-    section, host, port = (
-        ("admin", settings.admin.host, settings.admin.port)
-        if at_admin
-        else ("proxy", settings.proxy.host, settings.proxy.port)
-    )
-    other = "another port here" + ("" if at_admin else ", or with --port")
-    match number:
-        case errno.EADDRINUSE:
-            sentence, key = f"{host}:{port} is in use: stop the program that listens there, or choose {other}", "port"
-        case errno.EACCES:
-            sentence, key = f"listening on port {port} is not permitted: choose {other} above 1023", "port"
-        case errno.EADDRNOTAVAIL:
-            sentence, key = f"{host} is no address of this machine: choose one of its own, or 0.0.0.0 for all", "host"
-        case _:
-            return f"mcproxy stopped: {error}"
-    return f"mcproxy stopped: {configuration.problem(sentence, section, key)}"
+    at_admin = admin.port is not None and f", {admin.port})" in str(error)
+    problem = obstacle(configuration, "admin" if at_admin else "proxy", error)
+    return f"mcproxy stopped: {problem or error}"
 
 
 async def _serve_stdio(configuration: Configuration, load: Callable[[], Configuration]) -> int:

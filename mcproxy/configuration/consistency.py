@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import re
 import shlex
@@ -16,6 +17,9 @@ from mcproxy.settings.access.authentication import Authentication
 from mcproxy.settings.loopback import is_loopback
 
 KeyPath = tuple[str, ...]
+
+_ANY_ADDRESS: Final = frozenset({"0.0.0.0", "::", ""})  # noqa: S104  # nothing is bound here
+_LOOPBACK_NAMES: Final = {"localhost": "127.0.0.1"}
 
 _COMMAND_LINE: Final = re.compile(r"\s*(?:[^\s/\\]+\s+\S.*|\S+\s+-.*)", re.DOTALL)
 """A name without a folder and something behind it, or anything with an option behind it."""
@@ -32,11 +36,19 @@ def open_doors(proxy: Proxy, authentication: Authentication, admin: Admin) -> It
         )
     if admin.port is not None and not is_loopback(admin.host) and not authentication.required:
         yield ("admin", "host"), "is not loopback, and operators are not authenticated: set access.authentication"
+    if admin.port and admin.port == proxy.port and _same_address(admin.host, proxy.host):
+        yield ("admin", "port"), "is the port of callers too (proxy.port): choose another"
     # The Host header is the caller's own: it must not decide which audience a token needs.
     if authentication.oauth.issuers and proxy.public_url is None and (outside or proxy.allowed_hosts):
         yield ("access", "authentication", "oauth"), "needs proxy.public_url, the audience of tokens"
     if authentication.certificates.enabled and proxy.tls.client_ca is None:
         yield ("access", "authentication", "certificates"), "needs proxy.tls.client_ca, the authorities that sign them"
+
+
+def _same_address(one: str, other: str) -> bool:
+    """Whether two listeners on one port would be in each other's way."""
+    hosts = {_LOOPBACK_NAMES.get(host.strip("[]"), host.strip("[]")) for host in (one, other)}
+    return len(hosts) == 1 or bool(hosts & _ANY_ADDRESS)
 
 
 def contradictions(server: Node) -> Iterator[tuple[Node, str]]:
@@ -47,10 +59,15 @@ def contradictions(server: Node) -> Iterator[tuple[Node, str]]:
         case True, True:
             yield server, "has both a command and a url: keep one"
         case False, False:
-            yield server, "needs a command or a url"
+            # A key that is misspelt has a line of its own, which says what was meant.
+            if not any(difflib.get_close_matches(key.lower(), ("command", "url")) for key in keys):
+                yield server, "needs a command or a url"
         case True, False:
             if kind in {"http", "sse"}:
-                yield keys["type"], f"{kind} needs a url, and this server has a command"
+                yield (
+                    keys["type"],
+                    f"{kind} needs a url, and this server has a command: leave `type` out",
+                )
             if "headers" in keys and keys["headers"].value:
                 yield keys["headers"], "is for a server with a url"
             if _forwards(keys):
@@ -64,7 +81,10 @@ def contradictions(server: Node) -> Iterator[tuple[Node, str]]:
                     yield node, "has no effect with connection: session, which starts a child with each session"
         case False, True:
             if kind == "stdio":
-                yield keys["type"], "stdio needs a command, and this server has a url"
+                yield (
+                    keys["type"],
+                    "stdio needs a command, and this server has a url: leave `type` out",
+                )
             for node in _idling(keys):
                 yield node, "is for a server with a command"
             childs = ("args",) if _is_given(keys, "headers_command") else ("args", "env", "cwd")

@@ -99,7 +99,7 @@ def _parse_yaml(text: str, file: str) -> Node:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.MarkedYAMLError as error:
         place = _yaml_place(error.problem_mark) if error.problem_mark else None
-        _fail(file, f"is not valid YAML: {error.problem or error.context}", place)
+        _fail(file, f"is not valid YAML: {_yaml_reason(error)}", place)
     except (yaml.YAMLError, RecursionError) as error:
         _fail(file, f"is not valid YAML: {_first_line(error)}", None)
     if root is None:
@@ -113,6 +113,31 @@ def _parse_yaml(text: str, file: str) -> Node:
 
 def _yaml_place(mark: yaml.Mark) -> Place:
     return Place(mark.line + 1, mark.column + 1)
+
+
+_YAML_REASONS: Final = (
+    ("found character '\\t'", "a tab, where only spaces may indent"),
+    (
+        "mapping values are not allowed",
+        "a colon where no key can be: quote the text, or correct the indentation",
+    ),
+    ("could not find expected ':'", "a key without a colon behind it"),
+    (
+        "expected <block end>",
+        "the line is indented like none of the lines above that it could belong to",
+    ),
+)
+"""Beginnings of PyYAML's sentences, and what to say in their place."""
+
+
+def _yaml_reason(error: yaml.MarkedYAMLError) -> str:
+    said = str(error.problem or error.context)
+    reason = next((plain for beginning, plain in _YAML_REASONS if said.startswith(beginning)), None)
+    if reason is not None:
+        return reason
+    begun, mark = error.context_mark, error.problem_mark
+    since = f" (begun in line {begun.line + 1})" if begun and mark and begun.line != mark.line else ""
+    return said.replace("'<stream end>'", "the end of the file") + since
 
 
 def _first_line(error: Exception) -> str:
@@ -156,7 +181,8 @@ class _Yaml:
             elif not isinstance(key, yaml.ScalarNode):
                 self.problems.append(Problem(self.file, "a key must be plain text", place, path))
             elif key.value in members:
-                self.problems.append(Problem(self.file, "duplicate key", place, (*path, key.value)))
+                sentence = f"duplicate key: it is in line {members[key.value].place.line} already; keep one"
+                self.problems.append(Problem(self.file, sentence, place, (*path, key.value)))
             else:
                 members[key.value] = self.node(value, place, (*path, key.value))
         return merged | members
@@ -252,7 +278,8 @@ class _Json:
             if colon != ":":
                 self._fail('expected ":"', after, (*path, key))
             if key in members:
-                self._problems.append(Problem(self._file, "duplicate key", place, (*path, key)))
+                sentence = f"duplicate key: it is in line {members[key].place.line} already; keep one"
+                self._problems.append(Problem(self._file, sentence, place, (*path, key)))
             node = self._value(self._take()[0], place, (*path, key))
             members.setdefault(key, node)
         return members

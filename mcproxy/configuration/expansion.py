@@ -152,7 +152,9 @@ class Expansion:
         if value or (value == "" and default is None):
             return value if name in PUBLIC_VARIABLES else self._secret(value)
         if default is None:
-            raise Missing(f"the environment variable {name} is not set")
+            place = "in the environment" if self.host_file else "in the environment or in `.env` beside this file"
+            sentence = f"the environment variable {name} is not set: set it {place}, or write ${{{name}:-default}}"
+            raise Missing(sentence)
         return default
 
     def _input(self, name: str) -> str:
@@ -179,6 +181,8 @@ def read_text(path: Path) -> str:
         with path.open("rb") as file:
             data = file.read(MAX_FILE_BYTES + 1)
         text = data.decode("utf-8-sig")
+    except FileNotFoundError as error:
+        raise Missing(f"there is no file {path}: make it, or correct the path") from error
     except OSError as error:
         raise Missing(f"cannot read {path}: {error.strerror or type(error).__name__}") from error
     except UnicodeDecodeError as error:

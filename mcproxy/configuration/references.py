@@ -16,6 +16,8 @@ from mcproxy.protocol.methods import Kind
 from mcproxy.settings import Settings
 from mcproxy.settings.access.policy import EFFECTS, EVERYONE, Rule
 
+FEW: Final = 8
+"""Names that are all told where none of them is near."""
 _POLICY: Final = ("access", "policy")
 _LIMITS: Final = ("access", "limits", "rules")
 _KEYS: Final = ("access", "authentication", "keys")
@@ -84,7 +86,7 @@ def _of_keys(settings: Settings) -> Iterator[Finding]:
             for index, role in enumerate(key.roles):
                 if role not in used:
                     path = (*_KEYS, caller, number, "roles", index)
-                    yield Finding(path, f"the role {role!r} is defined nowhere{suggestion(role, used)}")
+                    yield Finding(path, f"the role {role!r} is defined nowhere{_meant(role, used)}")
 
 
 def _of_principals(settings: Settings) -> Iterator[Finding]:
@@ -92,7 +94,7 @@ def _of_principals(settings: Settings) -> Iterator[Finding]:
     for name in settings.access.policy.principals:
         if callers is not None and name not in callers:
             path = (*_POLICY, "principals", name)
-            yield Finding(path, f"no caller is called {name!r}{suggestion(name, callers)}")
+            yield Finding(path, f"no caller is called {name!r}{_meant(name, callers)}")
 
 
 def _of_roles(settings: Settings) -> Iterator[Finding]:
@@ -104,13 +106,13 @@ def _of_roles(settings: Settings) -> Iterator[Finding]:
 def _unknown_globs(names: Collection[str], globs: Iterable[str], path: Path) -> Iterator[Finding]:
     for index, glob in enumerate(globs):
         if glob != "*" and not any(fnmatchcase(name, glob) for name in names):
-            sentence = f"no server matches {glob!r}{suggestion(glob, names)}"
+            sentence = f"no server matches {glob!r}{_meant(glob, names)}"
             yield Finding((*path, "upstreams", index), sentence)
 
 
 def _unattainable(roles: Collection[str] | None, role: str, path: Path) -> Iterator[Finding]:
     if roles is not None and role not in roles:
-        yield Finding(path, f"no caller can have the role {role!r}{suggestion(role, roles)}")
+        yield Finding(path, f"no caller can have the role {role!r}{_meant(role, roles)}")
 
 
 def _names(settings: Settings) -> Collection[str]:
@@ -151,6 +153,12 @@ def caller_names(settings: Settings) -> Collection[str] | None:
     if named_elsewhere or authentication.certificates.enabled:
         return None
     return {*authentication.keys, authentication.stdio.name, *(() if authentication.required else ("anonymous",))}
+
+
+def _meant(name: str, known: Collection[str]) -> str:
+    """The end of a sentence that names the nearest of the known names, else all, where they are few."""
+    near = suggestion(name, known)
+    return near if near or not 0 < len(known) <= FEW else f"; there are {', '.join(map(repr, sorted(known)))}"
 
 
 def suggestion(name: str, known: Collection[str]) -> str:

@@ -37,6 +37,8 @@ _UNSEEN: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 """Categories of Unicode: by such characters a name passes for another one, or breaks the line that it is shown in."""
 TOP_LEVEL: Final = (*translation.SERVER_MAPS, *translation.OURS, "inputs", "$schema")
 
+_KEYS: Final = ("access", "authentication", "keys")
+
 M = TypeVar("M", bound=BaseModel)
 
 
@@ -288,7 +290,8 @@ class Validator:
         first: dict[str, str] = {}
         for name, prefix in chosen.items():
             if prefix is not None and first.setdefault(prefix, name) != name:
-                self._problem(servers[name].members["prefix"], f"is already the prefix of {first[prefix]!r}")
+                sentence = f"is already the prefix of {first[prefix]!r}: choose another"
+                self._problem(servers[name].members["prefix"], sentence)
 
     def _validated(self, model: type[M], node: Node) -> M | None:
         try:
@@ -300,7 +303,8 @@ class Validator:
                 if detail["type"] == "extra_forbidden":
                     self._problem(found, _unknown_key(str(path[-1]), _keys(model, path[:-1])))
                 else:
-                    self._problem(found, _sentence(detail), (*node.path, *path))
+                    whole = (*node.path, *path)
+                    self._problem(found, _sentence(detail) + _remedy(whole), whole)
             return None
 
     def _problem(self, node: Node, sentence: str, path: Path | None = None) -> None:
@@ -336,6 +340,12 @@ def _rule_places(access: Node, file: str) -> dict[RulePath, str]:
     return places
 
 
+def _remedy(path: Path) -> str:
+    """What makes a value of the form that it should have, where a command does."""
+    name = path[len(_KEYS) : len(_KEYS) + 1]
+    return f"; `mcproxy keys add {name[0]}` prints the lines" if name and path[: len(_KEYS)] == _KEYS else ""
+
+
 def _path(detail: ErrorDetails) -> Path:
     """Where an error is: the place that its validator names, below the section that was validated."""
     error = detail.get("ctx", {}).get("error")
@@ -369,13 +379,20 @@ def _unknown_key(key: str, known: Collection[str]) -> str:
 
 def _sentence(detail: ErrorDetails) -> str:
     """pydantic's message in terms of the file. It names the rule alone, never the value."""
+    context = detail.get("ctx", {})
     match detail["type"]:
         case "missing":
             return "is required"
         case "tuple_type":
-            return "should be a list"
+            return "should be a list, such as [one, two]"
         case "dict_type" | "model_type" | "model_attributes_type":
-            return "should be a mapping"
+            return "should be a mapping, such as {key: value}"
+        case "int_type" | "int_parsing" | "int_from_float":
+            return "should be a whole number"
+        case "bool_type" | "bool_parsing":
+            return "should be true or false"
+        case "less_than_equal":
+            return f"should be at most {context['le']:g}"
         case "value_error":
             return detail["msg"].removeprefix("Value error, ")
         case _:

@@ -155,7 +155,7 @@ def test_r87_tls_files_that_cannot_be_used_together_are_refused(tmp_path: Path, 
 @pytest.mark.parametrize(
     ("tls", "sentence"),
     [
-        ("{certificate: missing.pem}", "proxy.tls.certificate: cannot read"),
+        ("{certificate: missing.pem}", "proxy.tls.certificate: there is no file"),
         ("{key: server.key}", "proxy.tls.key: needs a certificate"),
         ("{certificate: server.pem, minimum_version: '1.1'}", "proxy.tls.minimum_version: should be '1.2' or '1.3'"),
     ],

@@ -86,7 +86,7 @@ def test_a_file_that_cannot_be_parsed_is_refused_with_its_place(name: str, text:
 @pytest.mark.parametrize("name", ["a.yaml", "a.json"])
 def test_duplicate_keys_are_errors(name: str) -> None:
     text = '{"mcpServers": {\n"x": {"command": "a"},\n"x": {"command": "b"}}}'
-    assert problems(text, name) == [f"{name}:3:1: mcpServers.x: duplicate key"]
+    assert problems(text, name) == [f"{name}:3:1: mcpServers.x: duplicate key: it is in line 2 already; keep one"]
 
 
 def test_anchors_that_unfold_without_end_are_refused() -> None:

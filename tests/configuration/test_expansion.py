@@ -28,15 +28,17 @@ proxy: {name: "${A}", port: "${PORT}"}
 def test_a_missing_variable_is_an_error_that_names_file_line_and_key(tmp_path: Path) -> None:
     text = "mcpServers:\n  x:\n    command: x\n    env:\n      T: Bearer ${TOKEN}\nproxy:\n  port: ${PORT}\n"
     assert problems(tmp_path, text) == [
-        "mcproxy.yaml:5:7: mcpServers.x.env.T: the environment variable TOKEN is not set",
-        "mcproxy.yaml:7:3: proxy.port: the environment variable PORT is not set",
+        "mcproxy.yaml:5:7: mcpServers.x.env.T: the environment variable TOKEN is not set: "
+        "set it in the environment or in `.env` beside this file, or write ${TOKEN:-default}",
+        "mcproxy.yaml:7:3: proxy.port: the environment variable PORT is not set: "
+        "set it in the environment or in `.env` beside this file, or write ${PORT:-default}",
     ]
 
 
 def test_a_missing_file_and_an_unknown_reference_are_errors(tmp_path: Path) -> None:
     text = 'mcpServers: {x: {command: x, args: ["${file:/no/such}", "${what ever}"]}}'
     missing, unknown = problems(tmp_path, text)
-    assert "args.0: cannot read /no/such" in missing
+    assert "args.0: there is no file /no/such" in missing
     assert "args.1: ${what ever} is no known reference" in unknown
 
 

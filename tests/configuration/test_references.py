@@ -82,10 +82,11 @@ endpoints:
         "9:38: access.policy.roles.reader.allow.0.upstreams.1: no server matches 'gihub'; did you mean 'github'?",
         "10:37: access.policy.roles.reader.deny.0.upstreams.1: no server matches 'gitlab'; did you mean 'github'?",
         "12:7: access.policy.principals.bto: no caller is called 'bto'; did you mean 'bot'?",
-        "15:25: access.limits.rules.all.upstreams.0: no server matches 'nothing'",
-        "15:54: access.limits.rules.all.roles.vip: no caller can have the role 'vip'",
+        "15:25: access.limits.rules.all.upstreams.0: no server matches 'nothing'; there are 'git', 'github'",
+        "15:54: access.limits.rules.all.roles.vip: no caller can have the role 'vip'; "
+        "there are 'everyone', 'raeder', 'reader'",
         "18:17: endpoints.team.upstreams.0: no server matches 'git-hub'; did you mean 'github'?",
-        "19:21: endpoints.team.roles.1: no caller can have the role 'ops'",
+        "19:21: endpoints.team.roles.1: no caller can have the role 'ops'; there are 'everyone', 'raeder', 'reader'",
     ]
 
 

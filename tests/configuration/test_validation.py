@@ -54,10 +54,9 @@ proxy:
 prox: {}
 """
     assert problems(tmp_path, text) == [
-        "mcproxy.yaml:2:3: mcpServers.github: needs a command or a url",
         'mcproxy.yaml:3:5: mcpServers.github.comand: unknown key; did you mean "command"?',
         "mcproxy.yaml:4:3: mcpServers.both: has both a command and a url: keep one",
-        "mcproxy.yaml:6:3: proxy.port: should be a valid integer, unable to parse string as an integer",
+        "mcproxy.yaml:6:3: proxy.port: should be a whole number",
         "mcproxy.yaml:8:5: proxy.limits.max_sessions: should be greater than 0",
         'mcproxy.yaml:9:1: prox: unknown key; did you mean "proxy"?',
     ]
@@ -154,7 +153,9 @@ def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:
 
 def test_equal_prefixes_are_refused_the_empty_one_included(tmp_path: Path) -> None:
     text = "mcpServers:\n  a: {command: x, prefix: ''}\n  b: {command: x, prefix: ''}\n"
-    assert problems(tmp_path, text) == ["mcproxy.yaml:3:19: mcpServers.b.prefix: is already the prefix of 'a'"]
+    assert problems(tmp_path, text) == [
+        "mcproxy.yaml:3:19: mcpServers.b.prefix: is already the prefix of 'a': choose another"
+    ]
 
 
 def test_a_server_needs_a_name_and_has_it_alone(tmp_path: Path) -> None:
@@ -229,6 +230,30 @@ def test_a_secret_that_can_be_guessed_is_refused_with_a_remedy_and_not_shown(tmp
 def test_one_secret_is_a_list_of_one(tmp_path: Path) -> None:
     secrets = {text: configure(tmp_path, f"proxy: {{secret: {text}}}").settings.proxy.secret for text in KEYS}
     assert secrets == KEYS
+
+
+@pytest.mark.parametrize(
+    ("host", "operators", "is_refused"),
+    [
+        ("127.0.0.1", "localhost", True),
+        ("0.0.0.0", "127.0.0.1", True),
+        ("127.0.0.1", "127.0.0.1", True),
+        ("127.0.0.1", "::1", False),
+    ],
+)
+def test_two_listeners_on_one_port_are_refused_where_they_would_clash(
+    tmp_path: Path, host: str, operators: str, is_refused: bool
+) -> None:
+    text = f"proxy: {{host: '{host}', port: 8000, insecure: true}}\nadmin: {{host: '{operators}', port: 8000}}\n"
+    if is_refused:
+        (problem,) = problems(tmp_path, text)
+        assert problem.endswith("admin.port: is the port of callers too (proxy.port): choose another")
+    else:
+        assert configure(tmp_path, text).settings.admin.port == 8000
+
+
+def test_any_free_port_is_none_that_clashes(tmp_path: Path) -> None:
+    assert configure(tmp_path, "proxy: {port: 0}\nadmin: {port: 0}\n").settings.admin.port == 0
 
 
 # Policy and endpoints
@@ -333,7 +358,8 @@ def test_r50_what_is_wrong_with_a_policy_or_an_endpoint_is_told_with_its_line(
         ),
         (
             "access:\n  policy:\n    principals:\n      bot: [reader]\n",
-            "4:13: access.policy.principals.bot.0: the role 'reader' is not defined in access.policy.roles",
+            "4:13: access.policy.principals.bot.0: the role 'reader' is not defined: "
+            "add it to access.policy.roles, or correct the name",
         ),
         (
             "access:\n  limits:\n    rules:\n      all: {burst: 3}\n",

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from mcproxy import rlimits
-from mcproxy.cli.checking import missing_commands
+from mcproxy.cli.checking import machine_problems
+from mcproxy.cli.listening import obstacles
 from mcproxy.cli.output import print_err, print_json, print_out
 from mcproxy.cli.running.client import NotRunning, RefusedByGateway, RunningGateway
 from mcproxy.cli.running.operating import WELL
@@ -56,7 +57,7 @@ def doctor(path: Path, *, as_json: bool) -> int:
 
 
 def _of_configuration(configuration: Configuration) -> Iterator[Diagnosis]:
-    for warning in (*configuration.warnings, *missing_commands(configuration)):
+    for warning in (*configuration.warnings, *machine_problems(configuration)):
         yield Diagnosis("configuration", str(warning))
 
 
@@ -80,6 +81,8 @@ def _of_gateway(configuration: Configuration) -> Iterator[Diagnosis]:
         found = gateway.get("/status")
     except (NotRunning, RefusedByGateway) as error:
         print_err(str(error))
+        for problem in obstacles(configuration):
+            yield Diagnosis("machine", str(problem))
         return
     if gateway.others:
         yield Diagnosis(

@@ -209,6 +209,6 @@ class PolicySettings(Section):
         for principal, roles in self.principals.items():
             for index, role in enumerate(roles):
                 if role not in self.roles:
-                    sentence = f"the role {role!r} is not defined in access.policy.roles"
+                    sentence = f"the role {role!r} is not defined: add it to access.policy.roles, or correct the name"
                     raise InvalidKey(sentence, "principals", principal, index)
         return self

@@ -43,16 +43,20 @@ def environment(spec: UpstreamSettings, environ: Mapping[str, str]) -> dict[str,
 def locate(command: str, cwd: str | None, env: Mapping[str, str]) -> str:
     """The absolute path of a command. Raises Unreachable, naming the command and the PATH (R17)."""
     if cwd is not None and not Path(cwd).is_dir():
-        raise Unreachable(f"the working folder {cwd} does not exist")
+        raise Unreachable(f"the working folder {cwd} does not exist: make it, or correct `cwd`")
     if os.path.dirname(command):
         path = Path(cwd or ".", command).absolute()
         if shutil.which(path) is None:
-            raise Unreachable(f"the command {path} does not exist, or cannot be executed")
+            raise Unreachable(
+                f"the command {path} does not exist, or cannot be executed: install it, or correct the path"
+            )
         return str(path)
     search = env.get("PATH", os.defpath)
     found = shutil.which(command, path=search)
     if found is None:
-        raise Unreachable(f"the command {command!r} was not found on PATH {search}")
+        raise Unreachable(
+            f"the command {command!r} is not installed, or not on the PATH: write its whole path; looked in {search}"
+        )
     return os.path.abspath(found)
 
 

@@ -115,7 +115,7 @@ def test_in_a_hosts_file_an_env_file_is_named_by_the_hosts_references_alone(tmp_
     (tmp_path / "secret.env").write_text("A=1")
     text = json.dumps({"mcpServers": {"x": {"command": "x", "envFile": "${file:name}"}}})
     (problem,) = problems(tmp_path, text, name="mcp.json")
-    assert "cannot read" in problem
+    assert "there is no file" in problem
 
 
 @pytest.mark.parametrize("name", ["mcproxy.json", "mcproxy.yaml"])
