@@ -6,7 +6,6 @@ and `[new]` once nothing that the old one sealed is in use.
 
 from __future__ import annotations
 
-import anyio.to_thread
 import structlog
 
 from mcproxy.concurrency.wakeup import Wakeup
@@ -48,6 +47,6 @@ class SecretRotation:
                 await self._replaced.wait()
             renewed = self._secrets
             try:
-                await anyio.to_thread.run_sync(self._grants.renew)
+                await self._grants.renew()
             except StoreFailed as error:
                 log.warning("grants stay under the secret that they were sealed with", why=str(error))

@@ -37,7 +37,7 @@ async def test_a_reload_seals_with_the_new_secret_and_renews_the_file_of_grants(
     path = tmp_path / "grants"
     sealer = Sealer(OLD.encode())
     store = FileStore(path, sealer)
-    store.save(grant())
+    await store.save(grant())
     rotation = SecretRotation(settings(OLD), sealer, store)
     session = sealer.seal("session", b"x")
     async with anyio.create_task_group() as tasks:
@@ -48,7 +48,7 @@ async def test_a_reload_seals_with_the_new_secret_and_renews_the_file_of_grants(
             while sealer.is_outdated("oauth grants", path.read_text()):
                 await anyio.lowlevel.checkpoint()
         tasks.cancel_scope.cancel()
-    assert FileStore(path, Sealer(NEW.encode())).load(GrantKey("up")) == grant()
+    assert await FileStore(path, Sealer(NEW.encode())).load(GrantKey("up")) == grant()
 
 
 async def test_a_secret_that_is_dropped_at_once_is_told(capfd: pytest.CaptureFixture[str]) -> None:

@@ -83,7 +83,7 @@ async def login(
     store = _store(settings)
     flow = _flow(spec, store)
     try:
-        held = await anyio.to_thread.run_sync(store.load, GrantKey(name))
+        held = await store.load(GrantKey(name))
         earlier = (*(() if held is None else held.scopes), *scopes)
         found = await flow.discover(await flow.challenge(), earlier)
         document_url = registration.document_url(settings.proxy.public_url)
@@ -129,7 +129,7 @@ async def logout(settings: Settings, name: str) -> ExitCode:
     spec = check(settings, name)
     store = _store(settings)
     try:
-        grant = await anyio.to_thread.run_sync(store.load, GrantKey(name))
+        grant = await store.load(GrantKey(name))
         if grant is None:
             print_err(f"{name}: nobody is logged in")
             return ExitCode.FAILED
@@ -148,7 +148,7 @@ async def logout(settings: Settings, name: str) -> ExitCode:
 async def list_grants(settings: Settings, *, as_json: bool) -> ExitCode:
     """Prints the grants that are stored."""
     try:
-        grants = await anyio.to_thread.run_sync(_store(settings).all)
+        grants = await _store(settings).all()
     except StoreFailed as error:
         print_err(str(error))
         return ExitCode.FAILED

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from typing import Final
 
 import anyio
-import anyio.to_thread
 import structlog
 
 from mcproxy.access.audit.grant_records import GrantAction
@@ -269,13 +268,13 @@ class Authorizer:
         else:
             self._life.granted(renewed)
             self._metrics.oauth_token_requests.labels(self._name, "granted").inc()
-            self._seen = self._store.version
+            self._seen = self._store.version(self._key)
             self._on_change(self)
 
     async def _refused(self, why: str, used: Grant | None) -> None:
         """Another process may have redeemed the same refresh token first: then its grant counts."""
         try:
-            stored = await anyio.to_thread.run_sync(self._store.load, self._key)
+            stored = await self._store.load(self._key)
         except StoreFailed:
             stored = None
         if stored is not None and used is not None and stored.generation > used.generation:
@@ -298,11 +297,11 @@ class Authorizer:
             return
         self._looked = now
         is_first, self._has_looked = not self._has_looked, True
-        version = self._store.version
+        version = self._store.version(self._key)
         if version == self._seen:
             return
         try:
-            stored = await anyio.to_thread.run_sync(self._store.load, self._key)
+            stored = await self._store.load(self._key)
         except StoreFailed as error:
             raise Rejected(str(error)) from error
         self._seen = version

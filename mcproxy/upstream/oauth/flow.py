@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from typing import Final, NamedTuple
 
-import anyio.to_thread
+import anyio
 import msgspec
 
 from mcproxy.access.audit.grant_records import GrantAction, GrantOutcome, GrantRecord, RecordGrant, unrecorded
@@ -281,10 +281,8 @@ class OAuthFlow:
             if server is None:
                 server = await self._server_metadata(grant.issuer, assumes=self.settings.issuer is None)
             token = await self._token(tokens.refreshing(grant.token.refresh, grant.resource), grant.client, server)
-            renewed = grant.renewed(token)
-            await anyio.to_thread.run_sync(self._store.save, renewed)
-            brought.append(renewed)
-        return renewed
+            brought.append(await self._store.update(grant.renewed(token)))
+        return brought[0]
 
     async def revoke(self, grant: Grant) -> None:
         """Takes the grant back at its authorization server, where that can be told (RFC 7009), and forgets it."""
@@ -298,7 +296,7 @@ class OAuthFlow:
                     body, headers = tokens.written(form, grant.client, server, self._clock())
                     await self._endpoints.post(server.revocation_endpoint, body, headers)
             finally:
-                await anyio.to_thread.run_sync(self._store.delete, grant.key)
+                await self._store.delete(grant.key)
 
     async def _identity(self, found: Discovered, redirect_uri: str, document_url: str | None) -> ClientIdentity:
         """Who the gateway is there: configured, by its document, registered before, or registered now."""
@@ -307,7 +305,7 @@ class OAuthFlow:
         known = known or registration.by_document(settings.metadata_url or document_url, server, redirect_uri)
         if known is not None:
             return known
-        stored = await anyio.to_thread.run_sync(self._store.registration, server.issuer, redirect_uri)
+        stored = await self._store.registration(server.issuer, redirect_uri)
         if stored is not None and stored.serves(redirect_uri, self._clock()):
             return stored
         return await self._register(found, redirect_uri)
@@ -325,7 +323,7 @@ class OAuthFlow:
                 f"there by hand, {registration.described(redirect_uri)}, and set oauth.client.id"
             )
         client = registration.read(answer.body, server, redirect_uri)
-        await anyio.to_thread.run_sync(self._store.register, server.issuer, redirect_uri, client)
+        await self._store.register(server.issuer, redirect_uri, client)
         return client
 
     async def _token(
@@ -352,13 +350,13 @@ class OAuthFlow:
         id: str = "",
     ) -> Grant:
         """A new grant, stored. `id` is that of a login; those that the gateway gets for itself have none."""
-        before = await anyio.to_thread.run_sync(self._store.load, GrantKey(self.upstream, principal))
+        before = await self._store.load(GrantKey(self.upstream, principal))
         generation = 1 if before is None else before.generation + 1
         token = msgspec.structs.replace(token, identity=None)
         grant = Grant(
             self.upstream, self._url, resource, server.issuer, client, scopes, token, generation, principal, id
         )
-        await anyio.to_thread.run_sync(self._store.save, grant)
+        await self._store.save(grant)
         return grant
 
 

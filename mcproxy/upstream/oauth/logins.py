@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 import anyio
-import anyio.to_thread
 import structlog
 
 from mcproxy.access.audit.grant_records import RecordGrant, unrecorded
@@ -74,7 +73,8 @@ class UpstreamLogins:
         assert spec.oauth is not None, "there are logins for upstreams with `oauth` alone"
         self._name = spec.name
         # What is got in exchange for a caller's token is kept as long as the caller's links, and on no disk.
-        self._store = MemoryStore() if store is None or spec.oauth.exchanges else store
+        self._exchanged = MemoryStore()
+        self._store = self._exchanged if store is None or spec.oauth.exchanges else store
         self.exchanges: Final = spec.oauth.exchanges
         """Whether tokens that callers bring are exchanged."""
         self._inbound_tokens: dict[str, str] = {}
@@ -134,7 +134,7 @@ class UpstreamLogins:
         """Keeps no tokens of a principal in memory any more: it has no link left."""
         if self.exchanges:
             self._inbound_tokens.pop(principal, None)
-            self._store.delete(GrantKey(self._name, principal))
+            self._exchanged.forget(GrantKey(self._name, principal))
         if self.is_per_principal and (authorizer := self._authorizers.pop(principal, None)) is not None:
             self._awaited.pop(principal, None)
             self._logged_in.pop(authorizer.key.principal, None)
@@ -179,7 +179,7 @@ class UpstreamLogins:
     async def discover(self, principal: str) -> Discovered:
         """Where a principal would log in, and what for. Raises as `OAuthFlow` does."""
         authorizer = self._authorizers.get(principal)
-        held = await anyio.to_thread.run_sync(self._store.load, GrantKey(self._name, principal))
+        held = await self._store.load(GrantKey(self._name, principal))
         challenge = None if authorizer is None else authorizer.challenge
         earlier = (*(() if held is None else held.scopes), *(() if authorizer is None else authorizer.lacking))
         return await self.flow.discover(challenge or await self.flow.challenge(), earlier)
@@ -202,7 +202,7 @@ class UpstreamLogins:
 
         Raises as `OAuthFlow` does; it is forgotten even so.
         """
-        grant = await anyio.to_thread.run_sync(self._store.load, GrantKey(self._name, principal))
+        grant = await self._store.load(GrantKey(self._name, principal))
         if grant is None:
             return False
         try:

@@ -126,7 +126,7 @@ async def test_r65_an_old_token_still_serves_while_a_new_one_is_fetched() -> Non
         here.server.hold.set()
         await here.settled()
         assert await sent(here) == "access-token-2"
-        assert here.store.load(GrantKey("up")) == here.it.grant
+        assert await here.store.load(GrantKey("up")) == here.it.grant
 
 
 async def test_r65_a_caller_that_is_cancelled_loses_no_grant() -> None:
@@ -142,7 +142,7 @@ async def test_r65_a_caller_that_is_cancelled_loses_no_grant() -> None:
             callers.cancel_scope.cancel()
         here.server.hold.set()
         await here.settled()
-        stored = here.store.load(GrantKey("up"))
+        stored = await here.store.load(GrantKey("up"))
         assert stored is not None
         assert stored.token.refresh == "refresh-token-2"
 
@@ -216,7 +216,7 @@ async def test_a_login_in_another_process_is_taken_over() -> None:
         await here.log_in()
         here.now += STORE_LOOKS
         assert await sent(here) == "access-token-1"
-        here.store.delete(GrantKey("up"))
+        await here.store.delete(GrantKey("up"))
         here.now += STORE_LOOKS
         with pytest.raises(LoginNeeded):
             await here.it.credential()
@@ -226,12 +226,12 @@ async def test_a_login_in_another_process_is_taken_over() -> None:
 async def test_r65_a_refused_refresh_takes_what_another_process_stored(passed: float, expected: str) -> None:
     async with running(PERSON, life=100) as here:
         await here.log_in()
-        first = here.store.load(GrantKey("up"))
+        first = await here.store.load(GrantKey("up"))
         assert first is not None
         assert await sent(here) == "access-token-1"
         here.now += 50
         await here.flow.refresh(first)  # as another process does, at the same time
-        here.it._seen = here.store.version
+        here.it._seen = here.store.version(GrantKey("up"))
         here.now += passed
         assert await sent(here) == expected
         assert here.it.state is GrantState.SERVING
@@ -337,7 +337,7 @@ async def test_a_grant_that_was_refused_is_not_used_again_when_another_one_in_th
             await here.it.credential()
         asked = len(here.server.token_requests)
         for number in range(3):
-            here.store.save(msgspec.structs.replace(grant(), principal=f"other-{number}"))
+            await here.store.save(msgspec.structs.replace(grant(), principal=f"other-{number}"))
             here.now += STORE_LOOKS
             with pytest.raises(LoginNeeded):
                 await here.it.credential()
@@ -362,7 +362,7 @@ async def test_a_step_up_stays_awaited_through_refreshes_until_the_login() -> No
 
 async def test_r1_a_bug_in_a_token_request_harms_this_upstream_alone() -> None:
     class Broken(MemoryStore):
-        def save(self, grant: Grant) -> None:
+        async def save(self, grant: Grant) -> None:
             raise ZeroDivisionError
 
     async with running(ITSELF) as here:

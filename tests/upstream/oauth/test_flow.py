@@ -40,7 +40,7 @@ async def test_a_login_finds_everything_out_and_is_stored() -> None:
     store = MemoryStore()
     async with authorization() as server:
         grant = await logged_in(flow(server, store))
-    assert store.load(GrantKey("up")) == grant
+    assert await store.load(GrantKey("up")) == grant
     assert (grant.issuer, grant.resource) == (server.origin, server.url)
     assert grant.scopes == ("read", "offline_access")
     [exchange] = server.token_requests
@@ -71,7 +71,7 @@ async def test_the_gateway_gets_a_token_for_itself() -> None:
         it = flow(server, store, ITSELF)
         grant = await it.request_token(await it.discover(await it.challenge()))
     assert server.token_requests[0]["grant_type"] == "client_credentials"
-    assert store.load(GrantKey("up")) == grant
+    assert await store.load(GrantKey("up")) == grant
 
 
 async def test_r65_a_refresh_is_stored_before_anything_else_and_names_its_resource() -> None:
@@ -79,7 +79,7 @@ async def test_r65_a_refresh_is_stored_before_anything_else_and_names_its_resour
     async with authorization() as server:
         it = flow(server, store)
         renewed = await it.refresh(await logged_in(it))
-    assert store.load(GrantKey("up")) == renewed
+    assert await store.load(GrantKey("up")) == renewed
     assert server.token_requests[-1]["resource"] == server.url
     assert renewed.token.refresh == "refresh-token-2"
 
@@ -102,7 +102,7 @@ async def test_r65_an_outage_decides_nothing(status: int) -> None:
         server.outage = status
         with pytest.raises(TokenUnavailable):
             await it.refresh(grant)
-    assert store.load(GrantKey("up")) == grant
+    assert await store.load(GrantKey("up")) == grant
 
 
 async def test_a_logout_takes_the_grant_back_and_forgets_it() -> None:
@@ -111,7 +111,7 @@ async def test_a_logout_takes_the_grant_back_and_forgets_it() -> None:
         it = flow(server, store)
         await it.revoke(await logged_in(it))
     assert server.revoked == ["refresh-token-1"]
-    assert store.load(GrantKey("up")) is None
+    assert await store.load(GrantKey("up")) is None
 
 
 async def test_a_grant_is_for_the_url_that_it_was_made_for_alone() -> None:
@@ -192,7 +192,7 @@ async def test_a_login_by_code_that_is_denied_stores_nothing() -> None:
         begun = await it.begin_device_login(found)
         with pytest.raises(LoginFailed, match="denied"):
             await it.finish_device_login(begun, found.server, Slept())
-    assert store.all() == []
+    assert await store.all() == []
 
 
 async def test_a_published_document_identifies_the_gateway_where_the_server_takes_such() -> None:

@@ -242,7 +242,7 @@ async def test_what_is_got_in_exchange_is_stored_nowhere_and_forgotten_with_the_
         linked(server, store, exchanging(server), connection="principal") as upstream,
     ):
         await upstream(called_by("ann", "inbound-token"))
-        assert store.all() == []
+        assert await store.all() == []
         upstream.release(Principal("ann").key)
         await upstream(called_by("ann", "inbound-token"))
     assert len([form for form in server.token_requests if "subject_token" in form]) == 2

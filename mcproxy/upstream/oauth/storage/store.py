@@ -1,7 +1,7 @@
 """Grants and registrations that outlive the process: one encrypted file that several processes may share.
 
 What is stored is on the disk when `save` returns: a refresh token that was redeemed is gone at its server (requirement
-R65). Blocks: call it in a thread.
+R65). Files are read and written in threads.
 """
 
 from __future__ import annotations
@@ -9,11 +9,13 @@ from __future__ import annotations
 import fcntl
 import os
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
+import anyio.to_thread
 import msgspec
 
 from mcproxy.sealing import Unsealable
@@ -22,40 +24,53 @@ from mcproxy.upstream.oauth.registration import ClientIdentity
 
 PURPOSE: Final = "oauth grants"
 
+T = TypeVar("T")
+
 
 class StoreFailed(Exception):
-    """The file cannot be read or written. The text says why, and what to do."""
+    """What is stored cannot be read or written. The text says why, and what to do."""
 
 
 class GrantStore(Protocol):
     """Each method may raise StoreFailed."""
 
-    def load(self, key: GrantKey) -> Grant | None: ...
+    async def load(self, key: GrantKey) -> Grant | None: ...
 
-    def save(self, grant: Grant) -> None:
-        """On the disk when it returns."""
+    async def save(self, grant: Grant) -> None:
+        """Stores what a login gave, in place of any other grant of its key."""
 
-    def delete(self, key: GrantKey) -> None: ...
+    async def update(self, grant: Grant) -> Grant:
+        """Stores a grant with its next token, unless another login replaced it; returns the grant that is stored."""
 
-    def all(self) -> list[Grant]: ...
+    async def delete(self, key: GrantKey) -> None: ...
 
-    def registration(self, issuer: str, redirect_uri: str) -> ClientIdentity | None:
+    async def all(self) -> list[Grant]: ...
+
+    async def registration(self, issuer: str, redirect_uri: str) -> ClientIdentity | None:
         """What a registration at that issuer gave."""
 
-    def register(self, issuer: str, redirect_uri: str, client: ClientIdentity) -> None: ...
+    async def register(self, issuer: str, redirect_uri: str, client: ClientIdentity) -> None: ...
 
-    def renew(self) -> None:
+    async def renew(self) -> None:
         """Seals what is stored with the first secret, so that the one it was sealed with can be taken away."""
 
-    @property
-    def version(self) -> object:
-        """Another value after each change, by whichever process; cheap."""
+    def version(self, key: GrantKey) -> object:
+        """Another value after each change of a grant, by whichever process; cheap, and never fails."""
 
 
 class _Contents(msgspec.Struct):
     grants: dict[str, Grant] = {}
     """By their keys, as JSON."""
     registrations: dict[str, ClientIdentity] = {}
+
+    def update(self, grant: Grant) -> Grant:
+        """As `GrantStore.update`."""
+        id = _grant_id(grant.key)
+        held = self.grants.get(id)
+        if held is not None and held.id != grant.id:
+            return held
+        self.grants[id] = grant
+        return grant
 
 
 class MemoryStore:
@@ -65,31 +80,38 @@ class MemoryStore:
         self._contents = _Contents()
         self._changes = 0
 
-    def load(self, key: GrantKey) -> Grant | None:
+    async def load(self, key: GrantKey) -> Grant | None:
         return self._contents.grants.get(_grant_id(key))
 
-    def save(self, grant: Grant) -> None:
+    async def save(self, grant: Grant) -> None:
         self._contents.grants[_grant_id(grant.key)] = grant
         self._changes += 1
 
-    def delete(self, key: GrantKey) -> None:
+    async def update(self, grant: Grant) -> Grant:
+        self._changes += 1
+        return self._contents.update(grant)
+
+    async def delete(self, key: GrantKey) -> None:
+        self.forget(key)
+
+    def forget(self, key: GrantKey) -> None:
+        """As `delete`, for callers that cannot wait."""
         self._contents.grants.pop(_grant_id(key), None)
         self._changes += 1
 
-    def all(self) -> list[Grant]:
+    async def all(self) -> list[Grant]:
         return list(self._contents.grants.values())
 
-    def registration(self, issuer: str, redirect_uri: str) -> ClientIdentity | None:
+    async def registration(self, issuer: str, redirect_uri: str) -> ClientIdentity | None:
         return self._contents.registrations.get(_registration_id(issuer, redirect_uri))
 
-    def register(self, issuer: str, redirect_uri: str, client: ClientIdentity) -> None:
+    async def register(self, issuer: str, redirect_uri: str, client: ClientIdentity) -> None:
         self._contents.registrations[_registration_id(issuer, redirect_uri)] = client
 
-    def renew(self) -> None:
+    async def renew(self) -> None:
         return
 
-    @property
-    def version(self) -> object:
+    def version(self, key: GrantKey) -> object:
         return self._changes
 
 
@@ -111,39 +133,60 @@ class FileStore:
     def __init__(self, path: Path, sealer: Seals) -> None:
         self._path = path
         self._sealer = sealer
+        self._reading = threading.Lock()
+        self._latest: tuple[object, _Contents] = (None, _Contents())
+        """What was read last, and the version of the file before that."""
 
-    def load(self, key: GrantKey) -> Grant | None:
-        return self._read().grants.get(_grant_id(key))
+    async def load(self, key: GrantKey) -> Grant | None:
+        return (await self._contents()).grants.get(_grant_id(key))
 
-    def save(self, grant: Grant) -> None:
-        self._change(lambda contents: contents.grants.__setitem__(_grant_id(grant.key), grant))
+    async def save(self, grant: Grant) -> None:
+        await self._change(lambda contents: contents.grants.__setitem__(_grant_id(grant.key), grant))
 
-    def delete(self, key: GrantKey) -> None:
-        self._change(lambda contents: contents.grants.pop(_grant_id(key), None))
+    async def update(self, grant: Grant) -> Grant:
+        return await self._change(lambda contents: contents.update(grant))
 
-    def all(self) -> list[Grant]:
-        return list(self._read().grants.values())
+    async def delete(self, key: GrantKey) -> None:
+        await self._change(lambda contents: contents.grants.pop(_grant_id(key), None))
 
-    def registration(self, issuer: str, redirect_uri: str) -> ClientIdentity | None:
-        return self._read().registrations.get(_registration_id(issuer, redirect_uri))
+    async def all(self) -> list[Grant]:
+        return list((await self._contents()).grants.values())
 
-    def register(self, issuer: str, redirect_uri: str, client: ClientIdentity) -> None:
-        self._change(
-            lambda contents: contents.registrations.__setitem__(_registration_id(issuer, redirect_uri), client)
-        )
+    async def registration(self, issuer: str, redirect_uri: str) -> ClientIdentity | None:
+        return (await self._contents()).registrations.get(_registration_id(issuer, redirect_uri))
 
-    def renew(self) -> None:
-        sealed = self._sealed()
-        if sealed is not None and self._sealer.is_outdated(PURPOSE, sealed):
-            self._change(lambda contents: None)
+    async def register(self, issuer: str, redirect_uri: str, client: ClientIdentity) -> None:
+        id = _registration_id(issuer, redirect_uri)
+        await self._change(lambda contents: contents.registrations.__setitem__(id, client))
+
+    async def renew(self) -> None:
+        await anyio.to_thread.run_sync(self._renew)
+
+    def version(self, key: GrantKey) -> object:
+        return self._version
 
     @property
-    def version(self) -> object:
+    def _version(self) -> object:
         try:
             status = self._path.stat()
         except OSError:
             return None
         return status.st_mtime_ns, status.st_ino, status.st_size
+
+    async def _contents(self) -> _Contents:
+        return await anyio.to_thread.run_sync(self._read_once)
+
+    async def _change(self, change: Callable[[_Contents], T]) -> T:
+        return await anyio.to_thread.run_sync(self._changed, change)
+
+    def _read_once(self) -> _Contents:
+        """What the file holds, opened once for all grants, and again after each change."""
+        with self._reading:
+            # Before it is read: a file that is replaced in between is read again next time.
+            version = self._version
+            if version is None or version != self._latest[0]:
+                self._latest = (version, self._read())
+            return self._latest[1]
 
     def _read(self) -> _Contents:
         sealed = self._sealed()
@@ -165,11 +208,17 @@ class FileStore:
         except (OSError, UnicodeDecodeError) as error:
             raise StoreFailed(f"cannot read {self._path}: {error}") from error
 
-    def _change(self, change: Callable[[_Contents], object]) -> None:
+    def _renew(self) -> None:
+        sealed = self._sealed()
+        if sealed is not None and self._sealer.is_outdated(PURPOSE, sealed):
+            self._changed(lambda contents: None)
+
+    def _changed(self, change: Callable[[_Contents], T]) -> T:
         with self._locked():
             contents = self._read()
-            change(contents)
+            result = change(contents)
             self._write(self._sealer.seal(PURPOSE, msgspec.json.encode(contents)))
+            return result
 
     @contextmanager
     def _locked(self) -> Iterator[None]:

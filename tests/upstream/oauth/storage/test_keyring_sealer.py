@@ -16,6 +16,8 @@ from mcproxy.upstream.oauth.storage.keyring_sealer import KeyringSealer
 from mcproxy.upstream.oauth.storage.store import FileStore, StoreFailed
 from mcproxy.upstream.oauth.tokens import Token
 
+pytestmark = pytest.mark.anyio
+
 SECRET = Sealer(b"the gateway's own secret")
 GRANT = Grant(
     "up", "https://a.example/mcp", "https://a.example/mcp", "https://as.example", ClientIdentity("me"), ("read",),
@@ -49,63 +51,63 @@ def store(folder: Path, keyring: FakeKeyring) -> FileStore:
     return FileStore(folder / "grants", KeyringSealer(keyring, SECRET, (RuntimeError,)))
 
 
-def test_what_one_process_sealed_another_opens_with_the_key_of_the_keyring(tmp_path: Path) -> None:
+async def test_what_one_process_sealed_another_opens_with_the_key_of_the_keyring(tmp_path: Path) -> None:
     keyring = FakeKeyring()
-    store(tmp_path, keyring).save(GRANT)
-    assert store(tmp_path, keyring).load(GrantKey("up")) == GRANT
+    await store(tmp_path, keyring).save(GRANT)
+    assert await store(tmp_path, keyring).load(GrantKey("up")) == GRANT
     assert list(keyring.held) == [("mcproxy", "grants")]
     assert "refresh" not in str(keyring.held), "what is stored stays in the file"
 
 
-def test_without_the_keyring_the_file_does_not_open(tmp_path: Path) -> None:
-    store(tmp_path, FakeKeyring()).save(GRANT)
+async def test_without_the_keyring_the_file_does_not_open(tmp_path: Path) -> None:
+    await store(tmp_path, FakeKeyring()).save(GRANT)
     with pytest.raises(StoreFailed, match="under another key"):
-        FileStore(tmp_path / "grants", SECRET).load(GrantKey("up"))
+        await FileStore(tmp_path / "grants", SECRET).load(GrantKey("up"))
     with pytest.raises(StoreFailed, match="under another key"):
-        store(tmp_path, FakeKeyring()).load(GrantKey("up"))
+        await store(tmp_path, FakeKeyring()).load(GrantKey("up"))
 
 
-def test_what_was_sealed_before_the_keyring_was_chosen_is_opened_and_sealed_anew(tmp_path: Path) -> None:
-    FileStore(tmp_path / "grants", SECRET).save(GRANT)
+async def test_what_was_sealed_before_the_keyring_was_chosen_is_opened_and_sealed_anew(tmp_path: Path) -> None:
+    await FileStore(tmp_path / "grants", SECRET).save(GRANT)
     keyring = FakeKeyring()
     chosen = store(tmp_path, keyring)
-    assert chosen.load(GrantKey("up")) == GRANT
+    assert await chosen.load(GrantKey("up")) == GRANT
     assert keyring.held == {}, "reading makes no key"
-    chosen.renew()
-    assert chosen.load(GrantKey("up")) == GRANT
+    await chosen.renew()
+    assert await chosen.load(GrantKey("up")) == GRANT
     with pytest.raises(StoreFailed):
-        FileStore(tmp_path / "grants", SECRET).load(GrantKey("up"))
-    before = chosen.version
-    chosen.renew()
-    assert chosen.version == before
+        await FileStore(tmp_path / "grants", SECRET).load(GrantKey("up"))
+    before = chosen.version(GrantKey("up"))
+    await chosen.renew()
+    assert chosen.version(GrantKey("up")) == before
 
 
-def test_a_keyring_is_asked_for_its_key_once(tmp_path: Path) -> None:
+async def test_a_keyring_is_asked_for_its_key_once(tmp_path: Path) -> None:
     keyring = FakeKeyring()
     it = store(tmp_path, keyring)
-    it.save(GRANT)
+    await it.save(GRANT)
     asked = keyring.asked
     for _ in range(5):
-        it.load(GrantKey("up"))
+        await it.load(GrantKey("up"))
     assert keyring.asked == asked
 
 
-def test_a_keyring_that_is_locked_is_told_and_serves_once_it_is_open(tmp_path: Path) -> None:
+async def test_a_keyring_that_is_locked_is_told_and_serves_once_it_is_open(tmp_path: Path) -> None:
     keyring = FakeKeyring()
     it = store(tmp_path, keyring)
     keyring.locked = True
     with pytest.raises(StoreFailed, match=r"cannot be used \(the collection is locked\): unlock it, or set"):
-        it.save(GRANT)
+        await it.save(GRANT)
     keyring.locked = False
-    it.save(GRANT)
-    assert it.load(GrantKey("up")) == GRANT
+    await it.save(GRANT)
+    assert await it.load(GrantKey("up")) == GRANT
 
 
-def test_a_keyring_that_forgets_loses_no_grant_silently(tmp_path: Path) -> None:
+async def test_a_keyring_that_forgets_loses_no_grant_silently(tmp_path: Path) -> None:
     keyring = FakeKeyring()
     keyring.forgets = True
     with pytest.raises(StoreFailed, match="forgets what it is given"):
-        store(tmp_path, keyring).save(GRANT)
+        await store(tmp_path, keyring).save(GRANT)
 
 
 def test_where_the_system_has_no_keyring_the_command_says_so(tmp_path: Path) -> None:
