@@ -19,6 +19,7 @@ from mcproxy.settings.differences import Difference
 from mcproxy.telemetry.metrics import Metrics
 from mcproxy.upstream.connect import connected
 from mcproxy.upstream.link import Connect
+from mcproxy.upstream.oauth.authorizer import Renew
 from mcproxy.upstream.oauth.logins import UpstreamLogins
 from mcproxy.upstream.oauth.storage.store import GrantStore
 from mcproxy.upstream.supervisor import ConnectionSlots, Supervisor
@@ -36,7 +37,9 @@ class Fleet:
         grants: GrantStore | None = None,
         record: RecordGrant = unrecorded,
         connect: Connect = connected,
+        renew: Renew | None = None,
     ) -> None:
+        self._renew = renew
         self._on_event = on_event
         self._metrics = metrics
         self._gateway_id = gateway_id
@@ -86,6 +89,7 @@ class Fleet:
                 gateway_id=self._gateway_id,
                 grants=self._grants,
                 record=self._record,
+                renew=self._renew,
                 manifest=settings.access.pins.lock.get(spec.name, Approved()).manifest,
                 connect=self._connect,
             )

@@ -45,6 +45,7 @@ from mcproxy.upstream.context import EraHints, LinkContext, SessionOwner
 from mcproxy.upstream.headers_command import HeadersCommand
 from mcproxy.upstream.idling import NEVER_IDLE, Idling, Recorded
 from mcproxy.upstream.link import Connect, Unreachable, task_group
+from mcproxy.upstream.oauth.authorizer import Renew
 from mcproxy.upstream.oauth.logins import UpstreamLogins
 from mcproxy.upstream.oauth.storage.store import GrantStore
 from mcproxy.upstream.reconnecting import ReconnectingLink
@@ -85,6 +86,7 @@ class Supervisor:
         gateway_id: str | None = None,
         grants: GrantStore | None = None,
         record: RecordGrant = unrecorded,
+        renew: Renew | None = None,
         manifest: Manifest | None = None,
         connect: Connect = connected,
         delays: Callable[[int], float] = backoff.delay,
@@ -119,7 +121,7 @@ class Supervisor:
         self.logins: UpstreamLogins | None = None
         """The logins of people and of the gateway there, with `oauth`."""
         if spec.oauth is not None and spec.url is not None:
-            self.logins = UpstreamLogins(spec, grants, self._spawn, metrics, self._login_changed, record, clock)
+            self.logins = UpstreamLogins(spec, grants, self._spawn, metrics, self._login_changed, record, clock, renew)
         self._headers_command = HeadersCommand(spec, self._spawn, clock=clock) if spec.headers_command else None
         self._shared_context = self._new_context()
         self._shared = self._new_link(self._shared_context, _idling(spec, proxy, manifest))

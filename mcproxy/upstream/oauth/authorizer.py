@@ -7,7 +7,8 @@ from __future__ import annotations
 import random
 import shlex
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import Final
 
 import anyio
@@ -19,7 +20,7 @@ from mcproxy.telemetry.metrics import Metrics
 from mcproxy.upstream.link import LoginNeeded, Rejected
 from mcproxy.upstream.oauth.challenge import BearerChallenge, bearer_challenge
 from mcproxy.upstream.oauth.flow import DECISIVE, PASSING, OAuthFlow
-from mcproxy.upstream.oauth.grants import Grant, GrantKey, GrantLife, GrantState
+from mcproxy.upstream.oauth.grants import Grant, GrantKey, GrantLife, GrantState, Renewal
 from mcproxy.upstream.oauth.storage.store import GrantStore, StoreFailed
 from mcproxy.upstream.oauth.tokens import Token
 
@@ -34,12 +35,30 @@ REQUESTS: Final = 2
 MAX_SCOPES: Final = 256
 """The most scopes that a grant asks for, even if challenges name more."""
 
+Renew = Callable[[OAuthFlow, Renewal], Awaitable[Grant]]
+"""Has a grant renewed, by the flow of its upstream; raises as `OAuthFlow.renew` does."""
+
+
+@contextmanager
+def counted(metrics: Metrics, upstream: str) -> Iterator[None]:
+    """Counts a token request by its outcome."""
+    outcome = "unavailable"
+    try:
+        yield
+        outcome = "granted"
+    except DECISIVE:
+        outcome = "refused"
+        raise
+    finally:
+        metrics.oauth_token_requests.labels(upstream, outcome).inc()
+
 
 class Authorizer:
     """Tokens of one grant. `spawn` owns the requests, which outlive their callers.
 
     `on_change` is called, at once, when a login is awaited, or no more; and when there is another grant or token.
-    `inbound_token` gives the latest token by which the principal authenticated to the gateway.
+    `inbound_token` gives the latest token by which the principal authenticated to the gateway. `renew` has the grant
+    renewed, once among all processes that share it; without it, this process renews it.
     """
 
     def __init__(
@@ -51,6 +70,7 @@ class Authorizer:
         metrics: Metrics,
         on_change: Callable[[Authorizer], None] = lambda it: None,
         inbound_token: Callable[[], str | None] = lambda: None,
+        renew: Renew | None = None,
         *,
         clock: Callable[[], float] = time.time,
         chance: Callable[[], float] = random.random,
@@ -63,6 +83,7 @@ class Authorizer:
         self._metrics = metrics
         self._on_change = on_change
         self._inbound_token = inbound_token
+        self._renew = renew or self._renew_alone
         self._clock = clock
         self._life = GrantLife(chance())
         self._challenge: BearerChallenge | None = None
@@ -247,15 +268,10 @@ class Authorizer:
     async def _settle_request(self) -> None:
         grant = self._life.grant
         try:
-            if self._is_for_a_person and grant is not None:
-                renewed = await self._flow.refresh(grant)
-            else:
-                earlier = (*(() if grant is None else grant.scopes), *sorted(self._lacking))
-                found = await self._flow.discover(self._challenge, earlier)
-                renewed = await self._flow.request_token(found, self._key.principal, self._inbound_token())
+            earlier = (*(() if grant is None else grant.scopes), *sorted(self._lacking))
+            renewed = await self._renew(self._flow, Renewal(self._key, grant or self._over, self._challenge, earlier))
         except PASSING as error:
             self._life.unavailable(str(error))
-            self._metrics.oauth_token_requests.labels(self._name, "unavailable").inc()
             self._cools_until = self._clock() + COOLDOWN
             log.warning("no token for an upstream", upstream=self._name, why=str(error))
         except DECISIVE as error:
@@ -266,10 +282,20 @@ class Authorizer:
             self._life.unavailable(f"an internal error: {type(bug).__name__}")
             self._cools_until = self._clock() + COOLDOWN
         else:
-            self._life.granted(renewed)
-            self._metrics.oauth_token_requests.labels(self._name, "granted").inc()
-            self._seen = self._store.version(self._key)
+            self._adopt(renewed)
             self._on_change(self)
+
+    async def _renew_alone(self, flow: OAuthFlow, renewal: Renewal) -> Grant:
+        with counted(self._metrics, self._name):
+            return await flow.renew(renewal, self._inbound_token())
+
+    def _adopt(self, grant: Grant) -> bool:
+        """Goes by a grant from now on; returns whether it is of another login than the one before."""
+        is_login = self._life.grant is None or grant.id != self._life.grant.id
+        self._life.granted(grant)
+        if is_login and grant.id:
+            self._lacking, self.awaits_login, self.on_trial = frozenset(), None, False
+        return is_login
 
     async def _refused(self, why: str, used: Grant | None) -> None:
         """Another process may have redeemed the same refresh token first: then its grant counts."""
@@ -278,10 +304,9 @@ class Authorizer:
         except StoreFailed:
             stored = None
         if stored is not None and used is not None and stored.generation > used.generation:
-            self._life.granted(stored)
+            self._adopt(stored)
             return
         self._refuse(why)
-        self._metrics.oauth_token_requests.labels(self._name, "refused").inc()
         self._on_change(self)
         log.warning("an upstream's grant was refused", upstream=self._name, why=why)
 
@@ -314,19 +339,17 @@ class Authorizer:
                 self._life.discarded()
                 self._on_change(self)
         elif self._flow.is_for_this(stored) and self._is_news(stored):
-            is_login = self._life.grant is None or stored.id != self._life.grant.id
-            self._life.granted(stored)
+            is_login = self._adopt(stored)
             if is_login and not is_first and not self._flow.has_made(stored):
                 self._flow.note(GrantAction.TAKEN_OVER, self._key.principal, stored.issuer, stored.token.subject)
-            if is_login:
-                self._lacking, self.awaits_login, self.on_trial = frozenset(), None, False
             self._on_change(self)
 
     def _is_news(self, stored: Grant) -> bool:
         """False for what is in use, and for what was refused before: another grant's change makes it read again."""
         grant, over = self._life.grant, self._over
         is_over = over is not None and stored.id == over.id and stored.generation <= over.generation
-        return stored != grant and not is_over
+        is_older = grant is not None and stored.id == grant.id and stored.generation < grant.generation
+        return stored != grant and not is_over and not is_older
 
     def _needed(self, why: str, options: str = "") -> Rejected:
         if not self._is_for_a_person:

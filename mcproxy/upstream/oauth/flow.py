@@ -20,7 +20,7 @@ from mcproxy.upstream.oauth import device, login, metadata, registration, tokens
 from mcproxy.upstream.oauth.challenge import BearerChallenge, bearer_challenge
 from mcproxy.upstream.oauth.device import DeviceLogin
 from mcproxy.upstream.oauth.endpoints import EndpointFailed, Endpoints
-from mcproxy.upstream.oauth.grants import Grant, GrantKey
+from mcproxy.upstream.oauth.grants import Grant, GrantKey, Renewal
 from mcproxy.upstream.oauth.login import Login, LoginFailed
 from mcproxy.upstream.oauth.metadata import InvalidMetadata, ServerMetadata
 from mcproxy.upstream.oauth.registration import CannotRegister, ClientIdentity
@@ -272,6 +272,13 @@ class OAuthFlow:
         form = tokens.identity_exchange(id_token, found.server.issuer, found.resource, found.scopes)
         exchanged = await self._token(form, client, provider, kind="n_a")
         return exchanged.access
+
+    async def renew(self, renewal: Renewal, inbound_token: str | None = None) -> Grant:
+        """The grant with its next token, stored: by its refresh token where a person logged in, else requested anew."""
+        if self.settings.grant == "authorization_code" and renewal.grant is not None:
+            return await self.refresh(renewal.grant)
+        found = await self.discover(renewal.challenge, renewal.scopes)
+        return await self.request_token(found, renewal.key.principal, inbound_token)
 
     async def refresh(self, grant: Grant) -> Grant:
         """The grant with a new token, stored before anything else is done with it (requirement R65)."""

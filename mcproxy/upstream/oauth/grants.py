@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from mcproxy.upstream.oauth.challenge import BearerChallenge
 from mcproxy.upstream.oauth.registration import ClientIdentity
 from mcproxy.upstream.oauth.tokens import Token
 
@@ -121,6 +122,18 @@ class Grant(msgspec.Struct, frozen=True):
             token=msgspec.structs.replace(token, refresh=refresh, subject=subject, identity=None),
             generation=self.generation + 1,
         )
+
+
+class Renewal(msgspec.Struct, frozen=True):
+    """What is known where a grant needs its next token, or its first where that takes no person."""
+
+    key: GrantKey
+    grant: Grant | None = None
+    """The grant as it was used last; None where there was none."""
+    challenge: BearerChallenge | None = None
+    """The last that the server sent."""
+    scopes: tuple[str, ...] = ()
+    """Scopes to ask for beside those that the server names, where a token is requested without a person."""
 
 
 class GrantLife:

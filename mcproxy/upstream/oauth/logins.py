@@ -20,7 +20,7 @@ from mcproxy.concurrency.spawn import Spawn
 from mcproxy.settings import UpstreamSettings
 from mcproxy.telemetry.metrics import Metrics
 from mcproxy.upstream.link import Rejected
-from mcproxy.upstream.oauth.authorizer import STORE_LOOKS, Authorizer
+from mcproxy.upstream.oauth.authorizer import STORE_LOOKS, Authorizer, Renew
 from mcproxy.upstream.oauth.endpoints import EndpointFailed
 from mcproxy.upstream.oauth.flow import Discovered, OAuthFlow
 from mcproxy.upstream.oauth.grants import Grant, GrantKey, GrantState
@@ -57,7 +57,7 @@ class StartedLogin(NamedTuple):
 
 
 class UpstreamLogins:
-    """`spawn` owns its tasks. `on_login` is called at once, and never blocks."""
+    """`spawn` owns its tasks. `on_login` is called at once, and never blocks. `renew` is as in `Authorizer`."""
 
     def __init__(
         self,
@@ -68,6 +68,7 @@ class UpstreamLogins:
         on_login: OnLogin,
         record: RecordGrant = unrecorded,
         clock: Callable[[], float] = time.time,
+        renew: Renew | None = None,
     ) -> None:
         assert spec.url is not None, "the configuration allows `oauth` with a url alone"
         assert spec.oauth is not None, "there are logins for upstreams with `oauth` alone"
@@ -75,6 +76,8 @@ class UpstreamLogins:
         # What is got in exchange for a caller's token is kept as long as the caller's links, and on no disk.
         self._exchanged = MemoryStore()
         self._store = self._exchanged if store is None or spec.oauth.exchanges else store
+        # The others know nothing of what is kept here alone.
+        self._renew = renew if self._store is store else None
         self.exchanges: Final = spec.oauth.exchanges
         """Whether tokens that callers bring are exchanged."""
         self._inbound_tokens: dict[str, str] = {}
@@ -111,6 +114,7 @@ class UpstreamLogins:
                 self._metrics,
                 self._changed,
                 lambda: self._inbound_tokens.get(name),
+                self._renew,
                 clock=self._clock,
             )
         return self._authorizers[name]
@@ -194,7 +198,7 @@ class UpstreamLogins:
     async def finish(self, started: StartedLogin, redirected: Mapping[str, str]) -> Grant:
         """The grant, stored and in use. Raises as `OAuthFlow` does."""
         grant = await self.flow.finish_login(started.login, started.found.server, redirected, started.principal)
-        await self._take_over(started.principal)
+        await self.take_over(started.principal)
         return grant
 
     async def forget(self, principal: str) -> bool:
@@ -208,7 +212,7 @@ class UpstreamLogins:
         try:
             await self.flow.revoke(grant)
         finally:
-            await self._take_over(principal)
+            await self.take_over(principal)
         return True
 
     async def forget_own(self) -> None:
@@ -218,7 +222,8 @@ class UpstreamLogins:
         except (EndpointFailed, InvalidMetadata, StoreFailed, TokenRefused) as error:
             log.warning("a grant could not be taken back", upstream=self._name, why=str(error))
 
-    async def _take_over(self, principal: str) -> None:
+    async def take_over(self, principal: str) -> None:
+        """Goes by the grant that is stored for a principal, at once, where it is in use here."""
         authorizer = self._authorizers.get(principal)
         if authorizer is None:
             return
@@ -254,7 +259,7 @@ class UpstreamLogins:
             while self._awaited:
                 await anyio.sleep(STORE_LOOKS)
                 for principal in list(self._awaited):
-                    await self._take_over(principal)
+                    await self.take_over(principal)
         finally:
             self._is_watching = False
 
@@ -265,3 +270,7 @@ class UpstreamLogins:
         self._metrics.oauth_token_expiry.labels(self._name).set(min(ends, default=0))
         awaited = sum(it.awaits_login is not None for it in self._authorizers.values())
         self._metrics.oauth_login_wanted.labels(self._name).set(awaited)
+
+
+FindLogins = Callable[[str], UpstreamLogins | None]
+"""Finds the logins of an upstream; None where there is none of that name with `oauth`."""
