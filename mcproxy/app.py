@@ -53,7 +53,7 @@ from mcproxy.login.links import ConnectLinks
 from mcproxy.login.routes import LoginRoutes
 from mcproxy.login.sign_in import SignIn
 from mcproxy.login.site import GatewaySite, serving_alone
-from mcproxy.login.visits import Visits
+from mcproxy.login.visits import MemoryLogins, Visits
 from mcproxy.sealing import Sealer
 from mcproxy.service import control_socket, systemd
 from mcproxy.service.reloading import Reloading
@@ -270,7 +270,8 @@ async def running(
         refusals = Refusals(metrics, audit.note)
         identity = Identity(settings.access.authentication, tasks.start_soon, refusals=refusals)
         authenticator = Authenticator(context, identity)
-        login = LoginRoutes(site, links, Visits(sealer), identity, SignIn(identity, grants), authenticator)
+        sign_in = SignIn(identity, grants)
+        login = LoginRoutes(site, links, Visits(sealer), identity, sign_in, MemoryLogins(), authenticator)
         app = App(
             settings,
             metrics,

@@ -7,10 +7,10 @@ carries a token of its session; the `state` of a login is given out after consen
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from typing import Final, Protocol
 from urllib.parse import parse_qsl, urlsplit
 
+import msgspec
 import structlog
 
 from mcproxy.access.identity import Identity, NotIdentified
@@ -22,7 +22,7 @@ from mcproxy.http import server as http
 from mcproxy.login.links import CONNECT_PATH, ConnectLink, ConnectLinks, InvalidLink
 from mcproxy.login.pages import LoginTemplates
 from mcproxy.login.sign_in import SignIn, StartedSignIn
-from mcproxy.login.visits import LoginsUnderWay, Visitor, VisitorSession, Visits, visitor
+from mcproxy.login.visits import LOGIN_LIFE, LoginsUnderWay, Visitor, VisitorSession, Visits, visitor
 from mcproxy.settings import Settings
 from mcproxy.upstream.oauth.endpoints import EndpointFailed
 from mcproxy.upstream.oauth.login import LoginFailed
@@ -70,20 +70,21 @@ class LoginSite(Protocol):
         """The logins of an upstream; None where there is none of that name with `oauth`."""
 
 
-@dataclass(frozen=True, slots=True)
-class _AtIssuer:
+class _AtIssuer(msgspec.Struct, frozen=True, tag=True):
     """A visitor signs in at an issuer of the gateway's callers, to go on at `page`."""
 
     started: StartedSignIn
     page: str
 
 
-@dataclass(frozen=True, slots=True)
-class _AtUpstream:
+class _AtUpstream(msgspec.Struct, frozen=True, tag=True):
     """A visitor logs in at the authorization server of an upstream."""
 
     started: StartedLogin
     link: ConnectLink
+
+
+_steps: Final = msgspec.json.Decoder(_AtIssuer | _AtUpstream)
 
 
 class _PageRefused(Exception):
@@ -106,6 +107,7 @@ class LoginRoutes:
         visits: Visits,
         identity: Identity,
         sign_in: SignIn,
+        under_way: LoginsUnderWay,
         authenticator: Authenticator | None = None,
     ) -> None:
         self._site = site
@@ -114,7 +116,7 @@ class LoginRoutes:
         self._identity = identity
         self._sign_in = sign_in
         self._authenticator = authenticator
-        self._under_way: LoginsUnderWay[_AtIssuer | _AtUpstream] = LoginsUnderWay()
+        self._under_way = under_way
         self._templates = LoginTemplates()
 
     def routes(self) -> list[http.Route]:
@@ -183,9 +185,7 @@ class LoginRoutes:
     async def _redirected(self, request: http.Request, _path: Mapping[str, str]) -> http.Response:
         """Takes the redirect of an authorization server."""
         redirected = dict(parse_qsl(request.target.partition("?")[2], keep_blank_values=True))
-        session = self._session(request)
-        step = self._under_way.take(redirected, session)
-        match step:
+        match await self._step(redirected.get("state", ""), self._session(request)):
             case _AtIssuer(started=signing_in, page=page):
                 try:
                     principal = await self._sign_in.finish(signing_in, redirected)
@@ -222,7 +222,7 @@ class LoginRoutes:
             raise _PageRefused("this issuer is not one of the gateway's", 400)
         base = self._base
         started = await self._sign_in.begin(issuer, base, base + CALLBACK_PATH, document_url(base))
-        self._under_way.add(started.login.state, session, _AtIssuer(started, sealed))
+        await self._begin_step(started.login.state, session, _AtIssuer(started, sealed))
         return self._page("leaving", url=started.url, issuer=issuer.issuer)
 
     async def _begin_login(
@@ -234,8 +234,16 @@ class LoginRoutes:
             return await self._consent_page(sealed, link, logins, session)
         base = self._base
         started = await logins.begin(link.principal, found, base + CALLBACK_PATH, document_url(base))
-        self._under_way.add(started.login.state, session, _AtUpstream(started, link))
+        await self._begin_step(started.login.state, session, _AtUpstream(started, link))
         return self._page("leaving", url=started.url, issuer=found.server.issuer)
+
+    async def _step(self, state: str, session: VisitorSession | None) -> _AtIssuer | _AtUpstream | None:
+        """What a redirect belongs to, once; None where that is nothing that was begun in this browser."""
+        kept = None if session is None else await self._under_way.take(state, session.id)
+        return None if kept is None else _steps.decode(kept)
+
+    async def _begin_step(self, state: str, session: VisitorSession, step: _AtIssuer | _AtUpstream) -> None:
+        await self._under_way.add(state, session.id, msgspec.json.encode(step), LOGIN_LIFE)
 
     async def _consent_page(
         self, sealed: str, link: ConnectLink, logins: UpstreamLogins, session: VisitorSession

@@ -15,7 +15,7 @@ from mcproxy.call.identity import Principal
 from mcproxy.settings.access.authentication import Issuer
 from mcproxy.settings.upstreams.oauth import OAuthSettings
 from mcproxy.upstream.oauth.flow import Discovered, OAuthFlow
-from mcproxy.upstream.oauth.login import Login
+from mcproxy.upstream.oauth.login import Login, LoginFailed
 from mcproxy.upstream.oauth.storage.store import GrantStore
 
 _OPENID: Final = "openid"
@@ -24,7 +24,7 @@ _OPENID: Final = "openid"
 class StartedSignIn(NamedTuple):
     """A person at the issuer: what must be known when the redirect comes."""
 
-    issuer: Issuer
+    issuer: str
     login: Login
     found: Discovered
     url: str
@@ -66,12 +66,16 @@ class SignIn:
             scopes = tuple(dict.fromkeys((*scopes, _OPENID)))
         found = Discovered(server, scopes, resource)
         login, url = await flow.begin_login(found, redirect_uri, document_url)
-        return StartedSignIn(issuer, login, found, url)
+        return StartedSignIn(issuer.issuer, login, found, url)
 
     async def finish(self, started: StartedSignIn, redirected: Mapping[str, str]) -> Principal:
         """Who signed in. Raises NotIdentified, and as `OAuthFlow` does."""
         resource = started.found.resource
-        flow = self._flow(started.issuer, resource)
+        issuers = self._identity.settings.oauth.issuers
+        issuer = next((issuer for issuer in issuers if issuer.issuer == started.issuer), None)
+        if issuer is None:
+            raise LoginFailed(f"issuer {started.issuer} is not one of the gateway's any more")
+        flow = self._flow(issuer, resource)
         token = await flow.redeem(started.login, started.found.server, redirected)
         try:
             return await self.principal(token.access, resource)

@@ -26,7 +26,7 @@ from mcproxy.http import server as http
 from mcproxy.login.links import ConnectLinks
 from mcproxy.settings import Settings
 from mcproxy.settings.loopback import is_loopback
-from mcproxy.upstream.oauth.logins import UpstreamLogins
+from mcproxy.upstream.oauth.logins import FindLogins
 
 REOPEN_AFTER: Final = 120.0
 """Seconds in which no second browser window is opened for the same login."""
@@ -34,8 +34,6 @@ MAX_OPENED: Final = 100
 LOOPBACK: Final = "127.0.0.1"
 FINAL_FLUSH: Final = 0.5
 _BOUNDS: Final = http.Bounds(max_body=64 * 1024, idle=60, write_timeout=30, connections=100, head_timeout=30)
-
-FindLogins = Callable[[str], UpstreamLogins | None]
 
 
 class GatewaySite:

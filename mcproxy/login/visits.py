@@ -10,11 +10,11 @@ from __future__ import annotations
 import hmac
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from http.cookies import CookieError, SimpleCookie
-from typing import Final, Generic, TypeVar
+from typing import Final, Protocol
 
 import msgspec
 
@@ -30,8 +30,6 @@ MAX_LOGINS: Final = 1000
 MAX_LOGINS_OF_SESSION: Final = 8
 _SESSION: Final = "login session"
 _FORM: Final = "login form"
-
-S = TypeVar("S")
 
 
 class VisitorSession(msgspec.Struct, frozen=True, array_like=True):
@@ -97,40 +95,52 @@ def visitor(link: ConnectLink, principal: str | None, *, is_operator: bool) -> V
     return Visitor.EXPECTED if expected else Visitor.STRANGER
 
 
+class LoginsUnderWay(Protocol):
+    """Logins that were begun, by their `state`. What belongs to each is the caller's; `session` is the visitor's id.
+
+    Each method may raise `StoreFailed`, where the logins are kept elsewhere.
+    """
+
+    async def add(self, state: str, session: str, step: bytes, life: float) -> None:
+        """Keeps a login for `life` seconds."""
+
+    async def take(self, state: str, session: str) -> bytes | None:
+        """What belongs to a login, once; None where it is not known, or of another session."""
+
+
 @dataclass(frozen=True, slots=True)
-class _UnderWay(Generic[S]):
+class _UnderWay:
     session: str
     expires: float
-    step: S
+    step: bytes
 
 
-class LoginsUnderWay(Generic[S]):
-    """By `state`. What belongs to each is the caller's."""
+class MemoryLogins:
+    """Implements `LoginsUnderWay`, for a single process."""
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
-        self._logins: dict[str, _UnderWay[S]] = {}
+        self._logins: dict[str, _UnderWay] = {}
 
     def __len__(self) -> int:
         return len(self._logins)
 
-    def add(self, state: str, session: VisitorSession, step: S) -> None:
+    async def add(self, state: str, session: str, step: bytes, life: float) -> None:
         now = self._clock()
         for old in [state for state, login in self._logins.items() if login.expires <= now]:
             del self._logins[old]
-        of_session = [old for old, login in self._logins.items() if login.session == session.id]
+        of_session = [old for old, login in self._logins.items() if login.session == session]
         if len(of_session) >= MAX_LOGINS_OF_SESSION:
             del self._logins[of_session[0]]
         if len(self._logins) >= MAX_LOGINS:
             del self._logins[next(iter(self._logins))]
-        self._logins[state] = _UnderWay(session.id, now + LOGIN_LIFE, step)
+        self._logins[state] = _UnderWay(session, now + life, step)
 
-    def take(self, redirected: Mapping[str, str], session: VisitorSession | None) -> S | None:
-        """What belongs to the `state` of a redirect, once; None where it is not known, or of another session."""
-        login = self._logins.get(redirected.get("state", ""))
-        if login is None or session is None or login.session != session.id:
+    async def take(self, state: str, session: str) -> bytes | None:
+        login = self._logins.get(state)
+        if login is None or login.session != session:
             return None
-        del self._logins[redirected["state"]]
+        del self._logins[state]
         return login.step if login.expires > self._clock() else None
 
 

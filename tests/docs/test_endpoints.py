@@ -40,7 +40,7 @@ async def test_every_route_for_clients_is_documented() -> None:
             *HttpApp(context, anonymous)._routes(),
             *oauth_metadata.routes(context, identity),
             *client_document.routes(context, registration.DOCUMENT_PATH, registration.document),
-            *LoginRoutes(UNUSED, UNUSED, UNUSED, identity, UNUSED).routes(),
+            *LoginRoutes(UNUSED, UNUSED, UNUSED, identity, UNUSED, UNUSED).routes(),
         ]
         assert documented("For clients") == {(route.method, route.path) for route in routes}
 

@@ -10,9 +10,8 @@ from mcproxy.login.visits import (
     MAX_LOGINS,
     MAX_LOGINS_OF_SESSION,
     SESSION_LIFE,
-    LoginsUnderWay,
+    MemoryLogins,
     Visitor,
-    VisitorSession,
     Visits,
     visitor,
 )
@@ -80,28 +79,27 @@ def test_a_link_is_for_its_principal_and_the_gateways_own_login_for_operators(
     assert visitor(ConnectLink("web", principal, None, 0), shown, is_operator=is_operator) is found
 
 
-def test_a_state_is_good_once_in_its_session_and_in_time() -> None:
+@pytest.mark.anyio
+async def test_a_state_is_good_once_in_its_session_and_in_time() -> None:
     now = NOW
-    logins: LoginsUnderWay[str] = LoginsUnderWay(lambda: now)
-    mine, other = VisitorSession("mine", None, 0), VisitorSession("other", None, 0)
-    logins.add("state", mine, "step")
-    assert logins.take({"state": "guess"}, mine) is None
-    assert logins.take({}, mine) is None
-    assert logins.take({"state": "state"}, None) is None
-    assert logins.take({"state": "state"}, other) is None
-    assert logins.take({"state": "state"}, mine) == "step"
-    assert logins.take({"state": "state"}, mine) is None
-    logins.add("late", mine, "step")
+    logins = MemoryLogins(lambda: now)
+    await logins.add("state", "mine", b"step", LOGIN_LIFE)
+    assert await logins.take("guess", "mine") is None
+    assert await logins.take("", "mine") is None
+    assert await logins.take("state", "other") is None
+    assert await logins.take("state", "mine") == b"step"
+    assert await logins.take("state", "mine") is None
+    await logins.add("late", "mine", b"step", LOGIN_LIFE)
     now += LOGIN_LIFE
-    assert logins.take({"state": "late"}, mine) is None
+    assert await logins.take("late", "mine") is None
 
 
-def test_logins_under_way_are_bounded_for_a_session_and_for_all() -> None:
-    logins: LoginsUnderWay[int] = LoginsUnderWay(lambda: NOW)
-    one = VisitorSession("one", None, 0)
+@pytest.mark.anyio
+async def test_logins_under_way_are_bounded_for_a_session_and_for_all() -> None:
+    logins = MemoryLogins(lambda: NOW)
     for number in range(MAX_LOGINS_OF_SESSION + 3):
-        logins.add(f"one-{number}", one, number)
+        await logins.add(f"one-{number}", "one", b"step", LOGIN_LIFE)
     assert len(logins) == MAX_LOGINS_OF_SESSION
     for number in range(MAX_LOGINS + 3):
-        logins.add(f"many-{number}", VisitorSession(str(number), None, 0), number)
+        await logins.add(f"many-{number}", str(number), b"step", LOGIN_LIFE)
     assert len(logins) == MAX_LOGINS
