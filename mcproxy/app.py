@@ -67,9 +67,11 @@ from mcproxy.telemetry import logs
 from mcproxy.telemetry.metrics import Metrics
 from mcproxy.upstream.fleet import Fleet
 from mcproxy.upstream.oauth import registration
+from mcproxy.upstream.oauth.storage.store import GrantStore
 
 if TYPE_CHECKING:
     from mcproxy.admin.pages import ReplicaRow, WaitingCall
+    from mcproxy.cluster.oauth.shared import SharedOAuth
     from mcproxy.telemetry.tracing import Tracing
 
 log = structlog.get_logger()
@@ -240,10 +242,12 @@ async def running(
     gateway_id = secrets.token_hex(8)
     # Another one after each start: what lived in a process is gone with it.
     sealer = Sealer(*secret_keys(settings), label=secrets.token_hex(4) if settings.cluster.redis else "")
-    grants = grant_store(settings, sealer)
+    shared = _shared_oauth(settings, sealer, metrics)
+    grants: GrantStore = grant_store(settings, sealer) if shared is None else shared.grants
     rotation = SecretRotation(settings, sealer, grants)
     audit = AuditLog(settings.access.audit, metrics, credentials(settings))
-    fleet = Fleet(settings, publish, metrics, gateway_id, grants, audit.note)
+    renew = None if shared is None else shared.renewals.renew
+    fleet = Fleet(settings, publish, metrics, gateway_id, grants, audit.note, renew=renew)
     traces = _traces(settings.proxy, sealer)
     links = ConnectLinks(sealer)
     site = GatewaySite(settings, fleet.logins, links)
@@ -271,7 +275,8 @@ async def running(
         identity = Identity(settings.access.authentication, tasks.start_soon, refusals=refusals)
         authenticator = Authenticator(context, identity)
         sign_in = SignIn(identity, grants)
-        login = LoginRoutes(site, links, Visits(sealer), identity, sign_in, MemoryLogins(), authenticator)
+        under_way = MemoryLogins() if shared is None else shared.logins
+        login = LoginRoutes(site, links, Visits(sealer), identity, sign_in, under_way, authenticator)
         app = App(
             settings,
             metrics,
@@ -287,25 +292,45 @@ async def running(
             approval_links,
         )
         with _scraped(metrics, UpstreamCollector(app.statuses), ListSizeCollector(app.views)):
-            async with _companion(app, sinks) as app.companion:
+            async with _companion(app, shared, sinks) as app.companion:
                 yield app
         tasks.cancel_scope.cancel()
 
 
 @asynccontextmanager
-async def _companion(app: App, sinks: list[EventSink]) -> AsyncIterator[Companion]:
+async def _companion(app: App, shared: SharedOAuth | None, sinks: list[EventSink]) -> AsyncIterator[Companion]:
     """What takes part in serving HTTP: the other replicas, where there are any."""
-    if app.settings.cluster.redis is None:
+    if shared is None:
         yield listener.alone
         return
     # What it imports is an extra.
     from mcproxy.cluster.replica import joined
 
-    async with joined(lambda: app.settings, app.context, app.gateway, app.identity, app.ask_reload) as replica:
+    async with joined(
+        lambda: app.settings, app.context, app.gateway, app.identity, app.ask_reload, shared, app.fleet.logins
+    ) as replica:
         sinks.append(replica.on_event)
         app.hear_reload = replica.reloaded
         app.replicas, app.awaited = replica.replicas, replica.unready
         yield replica
+
+
+def _shared_oauth(settings: Settings, sealer: Sealer, metrics: Metrics) -> SharedOAuth | None:
+    """What the replicas share of OAuth toward upstreams; None where this is the only one."""
+    if settings.cluster.redis is None:
+        return None
+    # What it imports is an extra.
+    from mcproxy.cluster.oauth.shared import shared_oauth
+
+    return shared_oauth(settings.cluster, sealer, metrics)
+
+
+def shared_grants(settings: Settings, sealer: Sealer) -> AbstractAsyncContextManager[GrantStore]:
+    """The grants that replicas share, for a command; entering and leaving raise StoreFailed."""
+    # What it imports is an extra.
+    from mcproxy.cluster.oauth.shared import grants_of_replicas
+
+    return grants_of_replicas(settings.cluster, sealer)
 
 
 @contextmanager

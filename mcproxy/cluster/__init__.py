@@ -6,12 +6,14 @@
                              +---- sealed envelope and body, one hop -----+ and serves as if the client were its own
                                                                           |
                              Redis: members, session records, limits <----+ front.app -> pipeline -> upstreams
-                                    one stream of cluster events
+                                    grants of OAuth, one stream of cluster events
 
 A session, a parked call or a task lives in one process, its home. The value that names it to the client begins with the
 label of that process (`sealing.Sealer.seal_here`), so that any replica knows where to send what is not its own. The
 request is forwarded once, whole, to the home's internal listener and executed there. When the home is dead, the one
 replica that rendezvous hashing chooses takes its place (`records` restores sessions from the store).
+
+A grant of OAuth toward an upstream has a home as well, which alone renews it (`oauth`).
 
 What must be shared goes through one protocol, `store.protocol.Store`, with two implementations: in memory, for tests,
 and Redis. Every wait for it is bounded, and its failures are one exception. Nothing here elects a leader or reaches a

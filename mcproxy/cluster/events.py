@@ -73,7 +73,14 @@ class SessionEnded(msgspec.Struct, frozen=True, tag=True):
     key: str
 
 
-ClusterEvent = StaleResource | StaleList | StaleReads | StaleAccess | StaleAll | SessionEnded
+class GrantChanged(msgspec.Struct, frozen=True, tag=True):
+    """A login, a refresh or a revocation changed the grant of a principal at an upstream."""
+
+    upstream: str
+    principal: str
+
+
+ClusterEvent = StaleResource | StaleList | StaleReads | StaleAccess | StaleAll | SessionEnded | GrantChanged
 
 
 class _Told(msgspec.Struct, frozen=True, array_like=True):
@@ -137,9 +144,8 @@ class ClusterEvents:
             while not self._pending:
                 await self._told.wait()
             events, self._pending = list(self._pending), {}
-            told = msgspec.json.encode(_Told(self._sealer.label, events))
             try:
-                await self._store.append(STREAM, self._sealer.seal(_PURPOSE, told).encode(), KEPT)
+                await append(self._store, self._sealer, events)
             except StoreUnavailable:
                 self._again(events)
                 await anyio.sleep(AWAY)
@@ -195,6 +201,12 @@ class ClusterEvents:
     def _miss(self) -> None:
         self._metrics.cluster_events.labels("gap").inc()
         self._hearer.on_gap()
+
+
+async def append(store: Store, sealer: Sealer, events: list[ClusterEvent]) -> None:
+    """Tells events to all replicas but that of the sealer. Raises StoreUnavailable."""
+    told = msgspec.json.encode(_Told(sealer.label, events))
+    await store.append(STREAM, sealer.seal(_PURPOSE, told).encode(), KEPT)
 
 
 def upstream_change(event: StaleResource | StaleList) -> UpstreamChanged:

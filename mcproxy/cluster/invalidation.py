@@ -8,6 +8,7 @@ from typing import Protocol, assert_never
 from mcproxy.call.upstreams import UpstreamChanged
 from mcproxy.cluster.events import (
     ClusterEvent,
+    GrantChanged,
     SessionEnded,
     StaleAccess,
     StaleAll,
@@ -26,6 +27,14 @@ class Memories(Protocol):
     def forget_reads(self, upstream: str | None = None) -> None: ...
 
 
+class GrantMemory(Protocol):
+    """What this replica remembers of the grants that all share."""
+
+    def on_change(self, upstream: str, principal: str) -> None: ...
+
+    def on_gap(self) -> None: ...
+
+
 class Invalidation:
     """Implements `events.Hearer`.
 
@@ -40,7 +49,9 @@ class Invalidation:
         reload: Callable[[], None],
         forget_session: Callable[[str], None],
         write_again: Callable[[], None],
+        grants: GrantMemory,
     ) -> None:
+        self._grants = grants
         self._memories = memories
         self._judge_again = judge_again
         self._reload = reload
@@ -58,6 +69,8 @@ class Invalidation:
                 self._judge_again()
             case SessionEnded(key=key):
                 self._forget_session(key)
+            case GrantChanged(upstream=upstream, principal=principal):
+                self._grants.on_change(upstream, principal)
             case StaleAll():
                 self.on_gap()
             case _:
@@ -65,6 +78,7 @@ class Invalidation:
 
     def on_gap(self) -> None:
         self._write_again()
+        self._grants.on_gap()
         self._memories.forget_reads()
         self._reload()
         self._judge_again()

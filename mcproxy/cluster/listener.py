@@ -7,8 +7,9 @@ and nothing is executed. While this replica shuts down, what could be answered e
 from __future__ import annotations
 
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from types import MappingProxyType
 from typing import Final, Protocol
 
 import anyio
@@ -42,9 +43,19 @@ class ServeAs(Protocol):
 
 
 class InternalListener:
-    """`serve` answers what was admitted. `proxy` tells the settings in force."""
+    """`serve` answers what was admitted. `proxy` tells the settings in force.
 
-    def __init__(self, envelopes: Envelopes, serve: ServeAs, proxy: Callable[[], Proxy]) -> None:
+    `questions` are what replicas ask each other, by the envelope's method; their bodies are sealed by themselves.
+    """
+
+    def __init__(
+        self,
+        envelopes: Envelopes,
+        serve: ServeAs,
+        proxy: Callable[[], Proxy],
+        questions: Mapping[str, Callable[[bytes], Awaitable[bytes]]] = MappingProxyType({}),
+    ) -> None:
+        self._questions = questions
         self._envelopes = envelopes
         self._serve = serve
         self._proxy = proxy
@@ -80,6 +91,8 @@ class InternalListener:
             return _refuse(REFUSED, "refused")
         if envelope.target == ALIVE:
             return http.Response(204, b"")
+        if (answer := self._questions.get(envelope.method)) is not None:
+            return _refuse(MOVED, "leaving") if self._draining else http.Response(200, await answer(body))
         if self._draining and not _is_bound_here(envelope, body):
             return _refuse(MOVED, "leaving")
         request.become(envelope.method, envelope.target, http.Headers.of(envelope.fields), body)

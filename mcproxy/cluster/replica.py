@@ -30,9 +30,10 @@ from mcproxy.cluster.invalidation import Invalidation, Memories
 from mcproxy.cluster.ledger import SharedLedger
 from mcproxy.cluster.listener import InternalListener
 from mcproxy.cluster.members import HEARTBEATS, Member, Members, differences
+from mcproxy.cluster.oauth.renewals import QUESTION
+from mcproxy.cluster.oauth.shared import SharedOAuth
 from mcproxy.cluster.records import SessionRecords
 from mcproxy.cluster.store.protocol import Store
-from mcproxy.cluster.store.redis_store import connected
 from mcproxy.downstream.front.app import HttpApp
 from mcproxy.downstream.handshake.session import Session
 from mcproxy.downstream.handshake.session_ids import UnknownSession, unseal
@@ -42,6 +43,7 @@ from mcproxy.downstream.io.responses import Refusal, refused
 from mcproxy.http import server as http
 from mcproxy.settings import ClusterTls, Settings
 from mcproxy.settings.differences import Difference
+from mcproxy.upstream.oauth.logins import FindLogins
 
 LINGER: Final = 1.5
 """Heartbeats for which a replica that shuts down still answers the others, when its own clients have gone."""
@@ -81,6 +83,8 @@ class Replica:
         tasks: TaskGroup,
         hops: Hops,
         reload: Callable[[], None],
+        oauth: SharedOAuth,
+        find_logins: FindLogins,
     ) -> None:
         sealer, metrics, cluster = context.sealer, context.metrics, settings().cluster
         self._settings = settings
@@ -102,7 +106,7 @@ class Replica:
             self._answers,
         )
         self._ledger = SharedLedger(store, sealer.label, self._live)
-        invalidation = Invalidation(gateway, self._judge_again, reload, self._forget_session, self._write_again)
+        invalidation = Invalidation(gateway, self._judge_again, reload, self._forget_session, self._write_again, oauth)
         self._events = ClusterEvents(store, sealer, invalidation, metrics)
         self._records = SessionRecords(
             store,
@@ -126,7 +130,11 @@ class Replica:
             lambda: context.proxy.read_timeout,
             self._adopting,
         )
-        self._listener = InternalListener(envelopes, self._serve, lambda: context.proxy)
+        questions = {QUESTION: oauth.renewals.answer}
+        self._listener = InternalListener(envelopes, self._serve, lambda: context.proxy, questions)
+        self._oauth = oauth
+        absence = 2 * cluster.member_ttl / HEARTBEATS
+        oauth.serve_with(self.members, envelopes, hops, find_logins, tasks, absence, self._events.tell)
         context.subscribers = self._records
         context.handler = self._records.recorded(context.handler)
         gateway.share_limits(self._ledger)
@@ -162,6 +170,7 @@ class Replica:
             tasks.start_soon(self._records.run, cluster.member_ttl / HEARTBEATS)
             tasks.start_soon(self._events.run)
             tasks.start_soon(self._ledger.run)
+            tasks.start_soon(self._oauth.grants.run)
             try:
                 yield
             finally:
@@ -277,17 +286,23 @@ async def joined(
     gateway: SharedGateway,
     identity: Identity,
     reload: Callable[[], None],
+    oauth: SharedOAuth,
+    find_logins: FindLogins,
 ) -> AsyncIterator[Replica]:
     """A replica of the cluster that `settings` name, which joins once it serves HTTP. Raises OSError.
 
-    `reload` has the configuration read again.
+    `reload` has the configuration read again; `find_logins` finds the logins of an upstream. Closes the store of
+    `oauth` in the end.
     """
-    cluster = settings().cluster
-    assert cluster.redis is not None
-    async with connected(cluster.redis, cluster.timeout) as store, anyio.create_task_group() as tasks:
-        with closing(Hops(context.metrics, _client_tls(cluster.tls))) as hops:
-            yield Replica(settings, store, context, gateway, identity, tasks, hops, reload)
-        tasks.cancel_scope.cancel()
+    tls = _client_tls(settings().cluster.tls)
+    store = oauth.store
+    try:
+        async with anyio.create_task_group() as tasks:
+            with closing(Hops(context.metrics, tls)) as hops:
+                yield Replica(settings, store, context, gateway, identity, tasks, hops, reload, oauth, find_logins)
+            tasks.cancel_scope.cancel()
+    finally:
+        await store.close()
 
 
 def _digest(text: str) -> str:

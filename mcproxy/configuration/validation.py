@@ -129,6 +129,9 @@ class Validator:
         """Reports a cluster whose replicas could not understand each other."""
         if cluster.redis is not None and not proxy.secret:
             self._problem(follow(document, ("cluster",)), "needs proxy.secret, the same on every replica")
+        if cluster.redis is not None and proxy.grant_key != "secret":
+            sentence = "replicas share their logins, which the keyring of one machine cannot seal: set it to secret"
+            self._problem(follow(document, ("proxy", "grant_key")), sentence)
 
     def _refuse_open_doors(self, document: Node, proxy: Proxy, access: Access, admin: Admin) -> None:
         """Reports combinations of sections that would let callers in without authentication."""

@@ -258,7 +258,7 @@ class Proxy(Section):
     grant_key: Literal["secret", "keyring"] = "secret"
     """What stored logins at upstreams are sealed under: `secret`, or a key of their own in the system's keyring.
 
-    The keyring needs `pip install mcproxy[keyring]`.
+    The keyring needs `pip install mcproxy[keyring]`. Replicas, which share their logins, need `secret`.
     """
     limits: LimitSettings = LimitSettings()
     """Limits on what peers can make grow."""

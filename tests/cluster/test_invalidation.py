@@ -14,6 +14,7 @@ from mcproxy.call.clients import ListChanged, ResourceUpdated
 from mcproxy.call.upstreams import UpstreamChanged
 from mcproxy.cluster.events import (
     ClusterEvent,
+    GrantChanged,
     SessionEnded,
     StaleAccess,
     StaleAll,
@@ -34,7 +35,7 @@ pytestmark = pytest.mark.anyio
 
 @dataclass
 class Remembering:
-    """Implements `Memories`, and says what it was told."""
+    """Implements `Memories` and `GrantMemory`, and says what it was told."""
 
     told: list[object] = field(default_factory=list)
 
@@ -51,7 +52,14 @@ class Remembering:
             lambda: self.told.append("reload"),
             self.told.append,
             lambda: self.told.append("write"),
+            self,
         )
+
+    def on_change(self, upstream: str, principal: str) -> None:
+        self.told.append(f"grant of {principal} at {upstream}")
+
+    def on_gap(self) -> None:
+        self.told.append("grants")
 
 
 @pytest.mark.parametrize(
@@ -61,8 +69,9 @@ class Remembering:
         (StaleList("up", "tools"), [UpstreamChanged("up", None, ListChanged(Kind.TOOLS))]),
         (StaleReads("up"), ["forget up"]),
         (StaleAccess(), ["reload", "judge"]),
-        (StaleAll(), ["write", "forget None", "reload", "judge"]),
+        (StaleAll(), ["write", "grants", "forget None", "reload", "judge"]),
         (SessionEnded("key"), ["key"]),
+        (GrantChanged("up", "ann"), ["grant of ann at up"]),
     ],
 )
 def test_each_event_makes_what_it_concerns_be_looked_up_again(event: ClusterEvent, expected: list[object]) -> None:
@@ -74,7 +83,7 @@ def test_each_event_makes_what_it_concerns_be_looked_up_again(event: ClusterEven
 def test_after_a_gap_all_counts_as_out_of_date() -> None:
     memories = Remembering()
     memories.hearer().on_gap()
-    assert memories.told == ["write", "forget None", "reload", "judge"]
+    assert memories.told == ["write", "grants", "forget None", "reload", "judge"]
 
 
 @pytest.fixture

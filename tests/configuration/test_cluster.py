@@ -40,6 +40,10 @@ def test_every_url_that_redis_py_has_is_taken(tmp_path: Path, url: str) -> None:
     ("text", "says"),
     [
         ("cluster: {redis: redis://h}\n", "needs proxy.secret"),
+        (
+            "proxy: {secret: long-enough-for-a-key, grant_key: keyring}\ncluster: {redis: redis://h}\n",
+            "replicas share their logins",
+        ),
         (SECRET + "cluster: {redis: 'http://h'}\n", "should be a URL of Redis"),
         (SECRET + "cluster: {redis: 'redis:///0'}\n", "should be a URL of Redis"),
         (SECRET + "cluster: {redis: 'unix://'}\n", "should be a URL of Redis"),

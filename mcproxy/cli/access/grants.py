@@ -80,19 +80,19 @@ async def login(
     With `device`, by a code that a person enters on any device (RFC 8628).
     """
     spec = check(settings, name)
-    store = _store(settings)
-    flow = _flow(spec, store)
     try:
-        held = await store.load(GrantKey(name))
-        earlier = (*(() if held is None else held.scopes), *scopes)
-        found = await flow.discover(await flow.challenge(), earlier)
-        document_url = registration.document_url(settings.proxy.public_url)
-        if flow.settings.grant != "authorization_code":
-            grant = await flow.request_token(found)
-        elif device:
-            grant = await _log_in_by_code(flow, found, document_url, sleep)
-        else:
-            grant = await _log_in_by_redirect(flow, found, document_url, port, open_url if browser else None)
+        async with _store(settings) as store:
+            flow = _flow(spec, store)
+            held = await store.load(GrantKey(name))
+            earlier = (*(() if held is None else held.scopes), *scopes)
+            found = await flow.discover(await flow.challenge(), earlier)
+            document_url = registration.document_url(settings.proxy.public_url)
+            if flow.settings.grant != "authorization_code":
+                grant = await flow.request_token(found)
+            elif device:
+                grant = await _log_in_by_code(flow, found, document_url, sleep)
+            else:
+                grant = await _log_in_by_redirect(flow, found, document_url, port, open_url if browser else None)
     except OAUTH_FAILURES as error:
         print_err(f"{name}: {error}")
         return ExitCode.FAILED
@@ -127,17 +127,17 @@ async def _log_in_by_code(flow: OAuthFlow, found: Discovered, document_url: str 
 async def logout(settings: Settings, name: str) -> ExitCode:
     """Takes a grant back and forgets it."""
     spec = check(settings, name)
-    store = _store(settings)
     try:
-        grant = await store.load(GrantKey(name))
-        if grant is None:
-            print_err(f"{name}: nobody is logged in")
-            return ExitCode.FAILED
-        try:
-            await _flow(spec, store).revoke(grant)
-        except (EndpointFailed, InvalidMetadata) as error:
-            print_err(f"{name}: forgotten here, but {grant.issuer} could not be told: {error}")
-            return ExitCode.OK
+        async with _store(settings) as store:
+            grant = await store.load(GrantKey(name))
+            if grant is None:
+                print_err(f"{name}: nobody is logged in")
+                return ExitCode.FAILED
+            try:
+                await _flow(spec, store).revoke(grant)
+            except (EndpointFailed, InvalidMetadata) as error:
+                print_err(f"{name}: forgotten here, but {grant.issuer} could not be told: {error}")
+                return ExitCode.OK
     except StoreFailed as error:
         print_err(str(error))
         return ExitCode.FAILED
@@ -148,7 +148,8 @@ async def logout(settings: Settings, name: str) -> ExitCode:
 async def list_grants(settings: Settings, *, as_json: bool) -> ExitCode:
     """Prints the grants that are stored."""
     try:
-        grants = await _store(settings).all()
+        async with _store(settings) as store:
+            grants = await store.all()
     except StoreFailed as error:
         print_err(str(error))
         return ExitCode.FAILED
@@ -182,8 +183,18 @@ def check(settings: Settings, name: str) -> UpstreamSettings:
     return spec
 
 
-def _store(settings: Settings) -> GrantStore:
-    return grant_store(settings, Sealer(*secret_keys(settings)))
+@asynccontextmanager
+async def _store(settings: Settings) -> AsyncIterator[GrantStore]:
+    """Where grants are kept: by this machine, or by the replicas. Raises StoreFailed."""
+    sealer = Sealer(*secret_keys(settings))
+    if settings.cluster.redis is None:
+        yield grant_store(settings, sealer)
+        return
+    # The composition root alone knows replicas, and imports all that a gateway is made of.
+    from mcproxy.app import shared_grants
+
+    async with shared_grants(settings, sealer) as store:
+        yield store
 
 
 def _flow(spec: UpstreamSettings, store: GrantStore) -> OAuthFlow:

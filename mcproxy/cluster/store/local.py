@@ -76,6 +76,15 @@ class LocalStore:
         del self._keys[key]
         return True
 
+    async def replace(self, key: str, value: bytes, ttl: float, expected: bytes | None) -> bool:
+        if self._keys.get(key) != expected:
+            return False
+        self._keys.put(key, value, ttl)
+        return True
+
+    async def names(self, prefix: str) -> Sequence[str]:
+        return [key for key in self._keys if key.startswith(prefix)]
+
     async def announce(self, group: str, name: str, value: bytes, ttl: float) -> Mapping[str, bytes]:
         members = self._groups.setdefault(group, _Keys(self._clock))
         members.put(name, value, ttl)

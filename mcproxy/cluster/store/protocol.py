@@ -75,6 +75,12 @@ class Store(Protocol):
     async def remove(self, key: str, expected: bytes | None = None) -> bool:
         """Removes a key, with `expected` only while that is its value; returns whether it was removed."""
 
+    async def replace(self, key: str, value: bytes, ttl: float, expected: bytes | None) -> bool:
+        """As `put`, if `expected` is the key's value, or with None, if it has none; returns whether it was set."""
+
+    async def names(self, prefix: str) -> Sequence[str]:
+        """All keys that begin with a prefix. Goes through the whole store: for what is done rarely."""
+
     async def announce(self, group: str, name: str, value: bytes, ttl: float) -> Mapping[str, bytes]:
         """Enters a member into a group for `ttl` seconds; returns all that are in it now, by the store's clock."""
 

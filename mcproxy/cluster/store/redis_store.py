@@ -34,6 +34,8 @@ MOST_READ: Final = 1000
 """Entries of a stream that are read at once."""
 CONNECT_TIMEOUT: Final = 1.0
 """Seconds that connecting may take where nothing waits for the answer: TLS and a name's resolution are in it."""
+SCAN_TIMEOUT: Final = 10.0
+"""Seconds that going through all keys may take."""
 SENTINEL_PORT: Final = 26379
 
 T = TypeVar("T")
@@ -73,6 +75,12 @@ return redis.call('XADD', KEYS[1], 'MAXLEN', '~', ARGV[2], id, 'v', ARGV[1])
 
 _REMOVE: Final = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0"
 
+_REPLACE: Final = """
+if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
+redis.call('SET', KEYS[1], ARGV[2], 'PX', ARGV[3])
+return 1
+"""
+
 
 class RedisStore:
     """Implements `Store`. `reading` is another client of the same server: reads that wait must not delay the rest."""
@@ -101,6 +109,20 @@ class RedisStore:
         if expected is None:
             return bool(await self._bounded(self._client.delete(PREFIX + key)))
         return bool(await self._scripted(_REMOVE, [key], [expected]))
+
+    async def replace(self, key: str, value: bytes, ttl: float, expected: bytes | None) -> bool:
+        if expected is None:
+            return await self.add(key, value, ttl)
+        return bool(await self._scripted(_REPLACE, [key], [expected, value, _milliseconds(ttl)]))
+
+    async def names(self, prefix: str) -> Sequence[str]:
+        async def found() -> list[str]:
+            keys = self._client.scan_iter(match=f"{PREFIX}{prefix}*", count=MOST_READ)
+            return [key.decode().removeprefix(PREFIX) async for key in keys]
+
+        # Each part of the answer is short; there may be many.
+        names: list[str] = await self._bounded(found(), SCAN_TIMEOUT)
+        return names
 
     async def announce(self, group: str, name: str, value: bytes, ttl: float) -> Mapping[str, bytes]:
         # A background task's: it may connect anew at leisure, and the connection then serves the others.
@@ -146,10 +168,15 @@ class RedisStore:
             raise StoreUnavailable(f"{type(error).__name__}: {error}") from error
 
 
+def store_at(url: str, timeout: float) -> RedisStore:
+    """As `connected`, to be closed by its caller."""
+    return RedisStore(_client(url), _client(url), timeout)
+
+
 @asynccontextmanager
 async def connected(url: str, timeout: float) -> AsyncIterator[Store]:
     """The store at `url`, which is connected to when it is first used; `timeout` is in seconds."""
-    store = RedisStore(_client(url), _client(url), timeout)
+    store = store_at(url, timeout)
     try:
         yield store
     finally:

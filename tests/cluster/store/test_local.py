@@ -72,6 +72,22 @@ async def test_a_key_is_removed_only_while_it_has_the_expected_value(store: Stor
     assert await store.remove("key", b"value")
 
 
+async def test_a_key_is_replaced_only_while_it_has_the_expected_value_or_none(store: Store) -> None:
+    assert await store.replace("key", b"one", 60, None)
+    assert not await store.replace("key", b"two", 60, None)
+    assert not await store.replace("key", b"two", 60, b"other")
+    assert await store.get("key") == b"one"
+    assert await store.replace("key", b"two\0\xff", 60, b"one")
+    assert await store.get("key") == b"two\0\xff"
+
+
+async def test_keys_are_found_by_what_they_begin_with(store: Store) -> None:
+    for key in ("kind:one", "kind:two", "other", "kin"):
+        await store.put(key, b"", 60)
+    assert sorted(await store.names("kind:")) == ["kind:one", "kind:two"]
+    assert await store.names("none") == []
+
+
 async def test_members_of_a_group_are_those_that_announced_themselves_and_did_not_withdraw(store: Store) -> None:
     assert await store.announce("group", "a", b"1", 60) == {"a": b"1"}
     assert await store.announce("group", "b", b"2 2", 60) == {"a": b"1", "b": b"2 2"}

@@ -1,0 +1,1 @@
+"""OAuth toward upstreams in several replicas: shared grants, each renewed by one, and shared logins."""

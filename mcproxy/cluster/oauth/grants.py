@@ -1,0 +1,307 @@
+"""Grants and registrations in the store that replicas share: sealed one by one; each change is told to the others.
+
+While the store is away, what was read before serves. A refreshed grant is held until it can be stored, since its
+refresh token is gone at its server; a login is refused. A store that lost its data is filled again by those who know.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from typing import Final
+
+import anyio
+import msgspec
+import structlog
+from cachetools import LRUCache
+
+from mcproxy.cluster.store.protocol import Store, StoreUnavailable
+from mcproxy.concurrency.wakeup import Wakeup
+from mcproxy.sealing import Sealer, Unsealable
+from mcproxy.upstream.oauth.grants import Grant, GrantKey
+from mcproxy.upstream.oauth.registration import ClientIdentity
+from mcproxy.upstream.oauth.storage.store import StoreFailed
+
+GRANT_LIFE: Final = 400 * 86400.0
+"""Seconds after its last refresh for which a grant is stored."""
+WITHDRAWN_LIFE: Final = 30 * 86400.0
+"""Seconds for which it is stored that a grant was taken back: a replica that did not hear of it stores it no more."""
+MAX_KNOWN: Final = 10_000
+"""Grants that are remembered as they were last read or written."""
+AWAY: Final = 0.5
+"""Seconds until a store that failed is asked again."""
+ATTEMPTS: Final = 8
+"""Attempts to store a grant that others change at the same time."""
+
+_GRANTS: Final = "grant:"
+_REGISTRATIONS: Final = "registration:"
+_PURPOSE: Final = "oauth grant"
+_REGISTRATION_PURPOSE: Final = "oauth registration"
+_BUCKETS: Final = 4096
+"""Counters of changes; a change of one grant may have a few others read again."""
+
+log = structlog.get_logger()
+
+
+class _Stored(msgspec.Struct, frozen=True, array_like=True):
+    """What is sealed in one entry."""
+
+    key: GrantKey
+    """Of the grant: an entry that was moved to another name is refused."""
+    grant: Grant | None
+    """None where it was taken back."""
+
+
+class _StoredRegistration(msgspec.Struct, frozen=True, array_like=True):
+    issuer: str
+    redirect_uri: str
+    client: ClientIdentity
+
+
+_decoder: Final = msgspec.json.Decoder(_Stored)
+_registrations: Final = msgspec.json.Decoder(_StoredRegistration)
+
+
+class SharedGrants:
+    """Implements `upstream.oauth.storage.store.GrantStore`."""
+
+    def __init__(self, store: Store, sealer: Sealer) -> None:
+        self._store = store
+        self._sealer = sealer
+        self._known: LRUCache[GrantKey, Grant] = LRUCache(MAX_KNOWN)
+        self._held: dict[GrantKey, Grant | None] = {}
+        """What could not be stored yet; None where a grant was taken back. Of grants in use here: not many."""
+        self._wanted = Wakeup()
+        self._changes = [0] * _BUCKETS
+        self._gaps = 0
+        self.tell: Callable[[GrantKey], None] = _untold
+        """Tells the other replicas that a grant has changed. Never blocks."""
+
+    async def load(self, key: GrantKey) -> Grant | None:
+        if key in self._held:
+            return self._held[key]
+        try:
+            sealed = await self._store.get(_name(key))
+        except StoreUnavailable as error:
+            if key not in self._known:
+                raise away() from error
+            return self._known[key]
+        known = self._known.get(key)
+        if sealed is None:
+            if known is not None:
+                # It was stored, and nobody took it back: the store lost its data.
+                self._hold(key, known)
+            return known
+        stored = self._opened(sealed, key)
+        if stored is None:
+            self._known.pop(key, None)
+            return None
+        if known is not None and known.id == stored.id and known.generation > stored.generation:
+            # The replica that renewed it ended before it could store it.
+            self._hold(key, known)
+            return known
+        self._known[key] = stored
+        return stored
+
+    async def save(self, grant: Grant) -> None:
+        try:
+            await self._store.put(_name(grant.key), self._sealed(grant.key, grant), GRANT_LIFE)
+        except StoreUnavailable as error:
+            if grant.id:
+                raise away() from error
+            # The gateway got it for itself: nobody has to log in again where it is lost.
+            self._hold(grant.key, grant)
+        else:
+            self._held.pop(grant.key, None)
+        self._known[grant.key] = grant
+        self._change(grant.key)
+
+    async def update(self, grant: Grant) -> Grant:
+        try:
+            counts = await self._stored(grant)
+        except (StoreUnavailable, StoreFailed) as error:
+            log.warning("a refreshed grant is held until it can be stored", upstream=grant.upstream, why=str(error))
+            self._hold(grant.key, grant)
+            counts = grant
+        self._known[grant.key] = counts
+        self._change(grant.key)
+        return counts
+
+    async def delete(self, key: GrantKey) -> None:
+        try:
+            await self._store.put(_name(key), self._sealed(key, None), WITHDRAWN_LIFE)
+        except StoreUnavailable:
+            self._hold(key, None)
+        else:
+            self._held.pop(key, None)
+        self._known.pop(key, None)
+        self._change(key)
+
+    async def all(self) -> list[Grant]:
+        try:
+            entries = [await self._store.get(name) for name in await self._store.names(_GRANTS)]
+        except StoreUnavailable as error:
+            raise away() from error
+        grants = [self._opened(sealed) for sealed in entries if sealed is not None]
+        return sorted((grant for grant in grants if grant is not None), key=lambda grant: grant.key)
+
+    async def registration(self, issuer: str, redirect_uri: str) -> ClientIdentity | None:
+        try:
+            sealed = await self._store.get(_registration_name(issuer, redirect_uri))
+        except StoreUnavailable as error:
+            raise away() from error
+        if sealed is None:
+            return None
+        try:
+            found = _registrations.decode(self._sealer.open(_REGISTRATION_PURPOSE, sealed.decode()))
+        except (Unsealable, msgspec.MsgspecError, UnicodeDecodeError):
+            return None  # it can be registered again
+        return found.client if (found.issuer, found.redirect_uri) == (issuer, redirect_uri) else None
+
+    async def register(self, issuer: str, redirect_uri: str, client: ClientIdentity) -> None:
+        registered = msgspec.json.encode(_StoredRegistration(issuer, redirect_uri, client))
+        sealed = self._sealer.seal(_REGISTRATION_PURPOSE, registered).encode()
+        try:
+            await self._store.put(_registration_name(issuer, redirect_uri), sealed, GRANT_LIFE)
+        except StoreUnavailable as error:
+            raise away() from error
+
+    async def renew(self) -> None:
+        try:
+            for prefix, purpose in ((_GRANTS, _PURPOSE), (_REGISTRATIONS, _REGISTRATION_PURPOSE)):
+                for name in await self._store.names(prefix):
+                    await self._seal_again(name, purpose)
+        except StoreUnavailable as error:
+            raise away() from error
+
+    def version(self, key: GrantKey) -> object:
+        return self._gaps, self._changes[hash(key) % _BUCKETS]
+
+    # For the replica
+
+    def learn(self, grant: Grant) -> None:
+        """Takes note of a grant that another replica renewed, or uses."""
+        known = self._known.get(grant.key)
+        if known is None or known.generation < grant.generation:
+            self._known[grant.key] = grant
+
+    def note_change(self, key: GrantKey) -> None:
+        """Another process changed a grant: it is read again."""
+        self._changes[hash(key) % _BUCKETS] += 1
+
+    def note_gap(self) -> None:
+        """Changes went unheard: every grant is read again."""
+        self._gaps += 1
+
+    async def run(self) -> None:
+        """Stores what is held, as soon as that can be done, until cancelled."""
+        try:
+            while True:
+                while not self._held:
+                    await self._wanted.wait()
+                await self._store_held()
+        finally:
+            if self._held:
+                log.warning(
+                    "refreshed grants could not be stored: if no other replica has them, people must log in again",
+                    upstreams=sorted({key.upstream for key in self._held}),
+                )
+
+    async def settle(self) -> None:
+        """Stores what is held. Raises StoreFailed where that is not possible now."""
+        if self._held:
+            await self._store_held()
+        if self._held:
+            raise away()
+
+    async def _store_held(self) -> None:
+        for key, grant in list(self._held.items()):
+            try:
+                if grant is None:
+                    await self._store.put(_name(key), self._sealed(key, None), WITHDRAWN_LIFE)
+                else:
+                    self._known[key] = await self._stored(grant)
+            except (StoreUnavailable, StoreFailed):
+                await anyio.sleep(AWAY)
+                return
+            if self._held.get(key, _NOTHING) is grant:
+                del self._held[key]
+            self._change(key)
+
+    async def _stored(self, grant: Grant) -> Grant:
+        """Stores a grant, unless a later one is there; returns what is stored. Raises StoreUnavailable, StoreFailed."""
+        for _ in range(ATTEMPTS):
+            sealed = await self._store.get(_name(grant.key))
+            if sealed is not None:
+                present = self._opened(sealed, grant.key)
+                if present is not None and (present.id != grant.id or present.generation >= grant.generation):
+                    return present
+                if present is None and grant.id:
+                    return grant  # It was taken back, and stays so: the next look at the store says it.
+            if await self._store.replace(_name(grant.key), self._sealed(grant.key, grant), GRANT_LIFE, sealed):
+                return grant
+        raise StoreUnavailable("others change the same grant again and again")
+
+    def _hold(self, key: GrantKey, grant: Grant | None) -> None:
+        self._held[key] = grant
+        self._wanted.notify_all()
+
+    def _change(self, key: GrantKey) -> None:
+        self.note_change(key)
+        self.tell(key)
+
+    def _sealed(self, key: GrantKey, grant: Grant | None) -> bytes:
+        return self._sealer.seal(_PURPOSE, msgspec.json.encode(_Stored(key, grant))).encode()
+
+    def _opened(self, sealed: bytes, key: GrantKey | None = None) -> Grant | None:
+        """The grant of an entry; None where it was taken back. Raises StoreFailed."""
+        try:
+            stored = _decoder.decode(self._sealer.open(_PURPOSE, sealed.decode()))
+        except (Unsealable, msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise _foreign() from error
+        if key is not None and stored.key != key:
+            raise _foreign()
+        return stored.grant
+
+    async def _seal_again(self, name: str, purpose: str) -> None:
+        sealed = await self._store.get(name)
+        if sealed is None or not self._sealer.is_outdated(purpose, sealed.decode(errors="replace")):
+            return
+        opened = self._sealer.open(purpose, sealed.decode())
+        # Whoever changes it meanwhile seals it with the first secret too.
+        await self._store.replace(name, self._sealer.seal(purpose, opened).encode(), GRANT_LIFE, sealed)
+
+
+_NOTHING: Final = object()
+
+
+def _untold(key: GrantKey) -> None:
+    return
+
+
+def away() -> StoreFailed:
+    """What a person is told who would log in."""
+    return StoreFailed(
+        "the store that the replicas share (cluster.redis) does not answer: nobody can log in until it does"
+    )
+
+
+def _foreign() -> StoreFailed:
+    return StoreFailed(
+        "a grant in the store that the replicas share was sealed with another secret than those of proxy.secret: list "
+        "that one too, or log in again"
+    )
+
+
+def _name(key: GrantKey) -> str:
+    return _GRANTS + digest(*key)
+
+
+def _registration_name(issuer: str, redirect_uri: str) -> str:
+    return _REGISTRATIONS + digest(issuer, redirect_uri)
+
+
+def digest(*parts: str) -> str:
+    """A name for what must not be read from the store: principals, issuers."""
+    # Without a key, since every replica must find it, whichever of the secrets that one began with.
+    return hashlib.sha256(msgspec.json.encode(parts)).hexdigest()[:40]

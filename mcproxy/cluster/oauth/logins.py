@@ -1,0 +1,73 @@
+"""Logins under way in the store that replicas share, so that the redirect of one may come to any of them.
+
+Each is sealed, ends by itself, and is taken once. What belongs to a login is the caller's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Final
+
+import msgspec
+
+from mcproxy.cluster.oauth.grants import away
+from mcproxy.cluster.store.protocol import Store, StoreUnavailable
+from mcproxy.sealing import Sealer, Unsealable
+
+MAX_LOGINS: Final = 1000
+"""Logins under way that were begun at this replica; of more, the oldest are forgotten."""
+
+_PURPOSE: Final = "oauth login"
+
+
+class _Login(msgspec.Struct, frozen=True, array_like=True):
+    state: str
+    session: str
+    step: bytes
+
+
+class SharedLogins:
+    """Implements `login.visits.LoginsUnderWay`."""
+
+    def __init__(self, store: Store, sealer: Sealer) -> None:
+        self._store = store
+        self._sealer = sealer
+        self._begun: dict[str, None] = {}
+        """The entries of the latest logins that were begun here, the oldest first."""
+
+    async def add(self, state: str, session: str, step: bytes, life: float) -> None:
+        """Raises StoreFailed, before anybody was sent anywhere."""
+        sealed = self._sealer.seal(_PURPOSE, msgspec.json.encode(_Login(state, session, step))).encode()
+        name = _name(state)
+        try:
+            if len(self._begun) >= MAX_LOGINS:
+                oldest = next(iter(self._begun))
+                await self._store.remove(oldest)
+                del self._begun[oldest]
+            await self._store.put(name, sealed, life)
+        except StoreUnavailable as error:
+            raise away() from error
+        self._begun[name] = None
+
+    async def take(self, state: str, session: str) -> bytes | None:
+        """Raises StoreFailed."""
+        try:
+            sealed = await self._store.get(_name(state))
+            login = None if sealed is None else self._opened(sealed)
+            if login is None or (login.state, login.session) != (state, session):
+                return None
+            self._begun.pop(_name(state), None)
+            # Of many that bring the same redirect, one finds it there still.
+            return login.step if await self._store.remove(_name(state), sealed) else None
+        except StoreUnavailable as error:
+            raise away() from error
+
+    def _opened(self, sealed: bytes) -> _Login | None:
+        try:
+            return msgspec.json.decode(self._sealer.open(_PURPOSE, sealed.decode()), type=_Login)
+        except (Unsealable, msgspec.MsgspecError, UnicodeDecodeError):
+            return None
+
+
+def _name(state: str) -> str:
+    return "login:" + hashlib.sha256(state.encode()).hexdigest()[:40]
