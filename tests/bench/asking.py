@@ -10,6 +10,7 @@ import json
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Final
 
 from mcproxy.protocol.eras import (
@@ -30,6 +31,7 @@ NUMBER: Final = "#########"
 PATIENCE: Final = 10.0
 """Seconds for a proxy to answer at all."""
 PAUSE: Final = 0.01
+NO_FIELDS: Final[Mapping[str, str]] = MappingProxyType({})
 _INFO: Final = {"name": "bench", "version": "1"}
 
 HEADERS: Final = {
@@ -73,14 +75,14 @@ class Post:
         return f"POST /mcp HTTP/1.1\r\n{head}\r\n{self.body}"
 
 
-def post(ask: Ask, era: Era, session: str | None) -> Post:
-    """`session` is None in the stateless era, and where a server gave none."""
+def post(ask: Ask, era: Era, session: str | None, fields: Mapping[str, str] = NO_FIELDS) -> Post:
+    """`session` is None in the stateless era, and where a server gave none. `fields` go beside those of the era."""
     if era is Era.HANDSHAKE:
-        return Post(handshake_headers(session), _message(ask.method, ask.params))
+        return Post({**handshake_headers(session), **fields}, _message(ask.method, ask.params))
     meta = {**ask.params.get("_meta", {}), META_VERSION: LATEST, META_CLIENT_INFO: _INFO, META_CLIENT_CAPABILITIES: {}}
     params = {**ask.params, "_meta": meta}
     mirrored = standard_headers(LATEST, ask.method, {name: raw(value) for name, value in params.items()})
-    return Post({**HEADERS, **mirrored}, _message(ask.method, params))
+    return Post({**HEADERS, **mirrored, **fields}, _message(ask.method, params))
 
 
 def handshake_headers(session: str | None) -> dict[str, str]:

@@ -149,7 +149,7 @@ def plan(workload: Workload, proxy: Proxy | None, port: int) -> load.Plan:
         sessions += [asking.open_session(port) for _ in range(workload.sessions - 1)]
     several = max(len(asks), len(sessions))
     posts = [
-        asking.post(asks[number % len(asks)], workload.era, sessions[number % len(sessions)])
+        asking.post(asks[number % len(asks)], workload.era, sessions[number % len(sessions)], workload.fields)
         for number in range(several)
     ]
     return load.Plan(port, [post.wire(port) for post in posts], asks[0].mark, asks[0].at_least, workload.connections)

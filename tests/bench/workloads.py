@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final
 
@@ -16,6 +16,9 @@ from tests.bench.variants import GUARDED, PLAIN, POLICIES, RULES
 HTTP: Final = (MCPROXY, NOTHING, NGINX, DIRECT)
 PEERS: Final = ("fastmcp", "mcp-proxy (PyPI)", "mcp-proxy (npm)", "supergateway")
 NAMES: Final[Mapping[Era, str]] = {Era.HANDSHAKE: "handshake", Era.STATELESS: "stateless"}
+
+TRACE: Final = {"traceparent": f"00-{NUMBER:0>32}-{NUMBER:0>16}-01"}
+"""Another in each request, as of a client that is traced."""
 
 Asking = Callable[[str, str], Ask]
 """Of what comes before a tool's name, and before a URI."""
@@ -49,6 +52,8 @@ class Workload:
     variant: str = PLAIN
     crowd: int = 0
     """Sessions that only listen meanwhile."""
+    fields: Mapping[str, str] = field(default_factory=dict)
+    """Further header fields of each request; NUMBER may stand in them."""
     proxies: Sequence[str] = HTTP
     section: Section = Section.CALLS
     point: int = 0
@@ -90,6 +95,7 @@ WORKLOADS: Final[Sequence[Workload]] = (
         for workload in _both(f"tools-call 100 B c={connections}", call(), connections=connections)
     ),
     Workload("tools-call 100 B c=64, a session each", call(), sessions=64),
+    *_both("tools-call 100 B c=64, a trace each", call(), fields=TRACE),
     *_both("tools-call 64 KiB c=64", call(64 * 1024)),
     *_both("tools-call 1 MiB c=16", call(1024 * 1024), connections=16),
     *_both("tools-call 5 progress events c=64", call(steps=5)),
