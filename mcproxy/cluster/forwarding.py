@@ -33,7 +33,7 @@ from mcproxy.cluster.members import Member, Members
 from mcproxy.concurrency.cancel_scope import TaskCancelScope
 from mcproxy.downstream.io.inbound import read, whole_body
 from mcproxy.downstream.io.open_streams import OpenStreams
-from mcproxy.downstream.io.request_head import HeadHandler, RequestHead
+from mcproxy.downstream.io.request_head import HeadHandler, RequestHead, session_of
 from mcproxy.downstream.io.responses import error, failure
 from mcproxy.http import server as http
 from mcproxy.http.client import ClientResponse
@@ -119,7 +119,7 @@ class Forwarding:
 
     def _is_clearly_here(self, request: http.Request, head: RequestHead) -> bool:
         """Whether a request belongs here by what is seen at once: most do."""
-        session = head.headers.session
+        session = session_of(request.fields)
         if session is not None:
             return label_of(session) == self._label and (not self._doubtful or session in self._sessions)
         if request.method != "POST":
@@ -133,7 +133,7 @@ class Forwarding:
 
     async def _placed(self, handler: HeadHandler, request: http.Request, head: RequestHead) -> http.Answered:
         body = await whole_body(request, self._read_timeout()) if request.method == "POST" else b""
-        home = _home(request, head, body)
+        home = _home(request, body)
         try:
             for _ in range(MAX_ATTEMPTS):
                 if (member := self._destination(home, request, body)) is None:
@@ -240,9 +240,10 @@ class Forwarding:
         )
 
 
-def _home(request: http.Request, head: RequestHead, body: bytes) -> Home:
-    if head.headers.session is not None:
-        return session_home(head.headers.session)
+def _home(request: http.Request, body: bytes) -> Home:
+    session = session_of(request.fields)
+    if session is not None:
+        return session_home(session)
     if request.method != "POST":
         return NOWHERE
     return stream_home(request.target) if names_stream(request.target) else body_home(body)

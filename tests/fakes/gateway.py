@@ -172,6 +172,7 @@ class IdentifiedBy:
     """Identifies requests by a function (implements `front.app.Identify`)."""
 
     find: Callable[[http.Request], Awaitable[Principal]]
+    header_names: frozenset[str] = frozenset()
 
     async def __call__(self, request: http.Request) -> Identified:
         return Identified(await self.find(request), Authentication())

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import partial
 from typing import Final, Protocol
@@ -31,6 +31,7 @@ from mcproxy.downstream.io.request_head import (
     RequestHeaders,
     forwarded_credentials,
     read_headers,
+    varying_fields,
 )
 from mcproxy.downstream.io.responses import JSON, Refusal, error, refused
 from mcproxy.downstream.stateless.streamable_http import StatelessHttp
@@ -49,6 +50,10 @@ class Identify(Protocol):
 
     async def __call__(self, request: http.Request) -> Identified:
         """Raises Refusal where the request does not identify a principal, with a challenge in its headers."""
+
+    @property
+    def header_names(self) -> Collection[str]:
+        """The header fields that requests are identified by, in lower case."""
 
     def vouches(self, found: Identified) -> bool:
         """Whether an equal request would be identified as the same principal now."""
@@ -95,6 +100,7 @@ class _Anonymous:
     """Takes every request for one of ANONYMOUS, for listeners without authentication."""
 
     _found: Final = Identified(ANONYMOUS, Authentication())
+    header_names: Final = frozenset[str]()
 
     async def __call__(self, request: http.Request) -> Identified:
         return self._found
@@ -255,7 +261,11 @@ class HttpApp:
             lambda request: again,
             credentials,
         )
-        request.remember(head, self._context.generation)
+        request.remember(head, self._context.generation, self._varying(request))
+
+    def _varying(self, request: http.Request) -> frozenset[str]:
+        """The fields of a request that may be others in a request with the same `RequestHead`."""
+        return varying_fields(request.fields, {*self._identify.header_names, *self._context.forwarded})
 
     def _routed(self, request: http.Request) -> Awaitable[http.Answered]:
         """Answers by the remembered head, if it is valid: same settings, and an identity that still stands."""
@@ -289,7 +299,7 @@ class HttpApp:
             head = RequestHead(
                 handler, _endpoint(path), headers, cors, found, found.principal, self._identify.again, credentials
             )
-            request.remember(head, generation)
+            request.remember(head, generation, self._varying(request))
             return await handler(request, head)
 
         return identify

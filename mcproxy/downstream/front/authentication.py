@@ -65,6 +65,10 @@ class Authenticator:
     async def __call__(self, request: http.Request) -> Identified:
         return await self._identify_again(request)
 
+    @property
+    def header_names(self) -> Collection[str]:
+        return self._identity.header_names
+
     def again(self, request: http.Request) -> IdentifyAgain:
         return partial(self._identify_again, _KeptRequest.of(request, self._identity.header_names))
 

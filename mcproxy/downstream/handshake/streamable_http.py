@@ -37,7 +37,7 @@ from mcproxy.downstream.io.context import TransportContext
 from mcproxy.downstream.io.event_stream import EventStream
 from mcproxy.downstream.io.inbound import Batch, Incoming, is_initialize
 from mcproxy.downstream.io.open_streams import OpenStreams
-from mcproxy.downstream.io.request_head import SESSION_HEADER, RequestHead
+from mcproxy.downstream.io.request_head import SESSION_HEADER, RequestHead, session_of
 from mcproxy.downstream.io.responses import Accepted, Refusal, check_accept, failure, json
 from mcproxy.downstream.io.send_buffer import SendBuffer
 from mcproxy.http import server as http
@@ -76,7 +76,7 @@ class StreamableHttp:
         if is_initialize(incoming):
             assert isinstance(incoming, Request)
             return await self._open(request, head, incoming)
-        session = self._session(head)
+        session = self._session(request, head)
         if isinstance(incoming, list):
             return await self._post_batch(request, session, incoming, accepted)
         if not isinstance(incoming, Request):
@@ -95,7 +95,7 @@ class StreamableHttp:
         """Opens the session's listening stream, or resumes any stream of it. The newest connection wins."""
         if not head.headers.accepted.events:
             raise Refusal(406, INVALID_REQUEST, "GET opens an event stream: accept text/event-stream")
-        session = self._session(head)
+        session = self._session(request, head)
         stream, after = _resumed(session, request.fields.get(_RESUME))
         send_buffer = SendBuffer(self._context.proxy.limits)
         adopt = partial(self._sessions.adopt, session)
@@ -107,7 +107,7 @@ class StreamableHttp:
         return http.Streamed()
 
     async def delete(self, request: http.Request, head: RequestHead) -> http.Answered:
-        self._sessions.end(self._session(head))
+        self._sessions.end(self._session(request, head))
         return http.Response(204)
 
     async def _open(self, request: http.Request, head: RequestHead, initialize: Request) -> http.Answered:
@@ -146,11 +146,10 @@ class StreamableHttp:
             exchange.settle()
         return exchange.json_response() if exchange.events is None else await exchange.events.wait_ended()
 
-    def _session(self, head: RequestHead) -> Session:
-        headers = head.headers
-        if not headers.fits_sessions:
-            raise _no_such_version(headers.version)
-        id = headers.session
+    def _session(self, request: http.Request, head: RequestHead) -> Session:
+        if not head.headers.fits_sessions:
+            raise _no_such_version(head.headers.version)
+        id = session_of(request.fields)
         if not id:
             sentence = f"the header {SESSION_HEADER} is missing: open a session with initialize, and send its id"
             raise Refusal(400, INVALID_REQUEST, sentence)

@@ -7,7 +7,7 @@ members that remember the last body with this head; each says what it must be co
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Final
 
 import msgspec
@@ -20,14 +20,23 @@ from mcproxy.downstream.io.open_streams import IdentifyAgain
 from mcproxy.downstream.io.responses import JSON, Accepted, Refusal, read_accept
 from mcproxy.http import server as http
 from mcproxy.protocol.eras import HANDSHAKE_VERSIONS, STATELESS_VERSIONS
-from mcproxy.protocol.headers import VERSION
+from mcproxy.protocol.headers import METHOD, NAME, PARAM_PREFIX, VERSION
 from mcproxy.protocol.jsonrpc import INVALID_REQUEST, RequestId
 from mcproxy.protocol.methods import Method
+from mcproxy.telemetry.trace_context import FIELDS as TRACE_FIELDS
 
 SESSION_HEADER: Final = "Mcp-Session-Id"
 
 _SESSION: Final = SESSION_HEADER.lower()
 _VERSION: Final = VERSION.lower()
+_METHOD: Final = METHOD.lower()
+_NAME: Final = NAME.lower()
+_PARAMETERS: Final = PARAM_PREFIX.lower()
+_VARYING: Final = frozenset(
+    {_SESSION, _METHOD, _NAME, *TRACE_FIELDS, "x-forwarded-for", "x-request-id", "x-real-ip", "forwarded"}
+)
+"""Fields that differ from request to request, of one client or of those behind one proxy. Nothing is read of the last
+four, unless settings name them."""
 
 
 class RequestHeaders(msgspec.Struct, frozen=True):
@@ -46,7 +55,6 @@ class RequestHeaders(msgspec.Struct, frozen=True):
     """Whether the version is one of the stateless era."""
     fits_sessions: bool
     """Whether the version is one of the handshake era, or the field is missing."""
-    session: str | None
 
 
 class ClientIntroduction(msgspec.Struct, frozen=True, eq=False):
@@ -62,8 +70,10 @@ class ClientIntroduction(msgspec.Struct, frozen=True, eq=False):
 
 
 class HeaderAgreement(msgspec.Struct, frozen=True, eq=False):
-    """The last body that the standard headers agreed with: valid for the same version, method and subject."""
+    """The last body that the standard headers agreed with: valid for the same headers, version, method and subject."""
 
+    said: tuple[str | None, str | None]
+    """As `method_and_name` reads the headers."""
     version: str
     row: Method
     subject: Raw | None
@@ -106,8 +116,23 @@ def read_headers(fields: http.Headers) -> RequestHeaders:
         version=version,
         is_stateless=fields.get(_VERSION) in STATELESS_VERSIONS,
         fits_sessions=version is None or version in HANDSHAKE_VERSIONS,
-        session=fields.get(_SESSION),
     )
+
+
+def session_of(fields: http.Headers) -> str | None:
+    """The id of the session that a request says it belongs to."""
+    return fields.get(_SESSION)
+
+
+def method_and_name(fields: http.Headers) -> tuple[str | None, str | None]:
+    """The headers that mirror the body, but for the version."""
+    return fields.get(_METHOD), fields.get(_NAME)
+
+
+def varying_fields(fields: http.Headers, own: Collection[str]) -> frozenset[str]:
+    """The fields of a request that a `RequestHead` does not depend on. `own`: those that the settings make use of."""
+    names = (name for name in fields if name in _VARYING or name.startswith(_PARAMETERS))
+    return frozenset(names).difference(own)
 
 
 def forwarded_credentials(

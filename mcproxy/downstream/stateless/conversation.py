@@ -20,7 +20,7 @@ from mcproxy.call.clients import InputRequest
 from mcproxy.call.errors import McpError
 from mcproxy.call.identity import Caller, Principal
 from mcproxy.downstream.io.context import TransportContext
-from mcproxy.downstream.io.request_head import ClientIntroduction, HeaderAgreement, RequestHead
+from mcproxy.downstream.io.request_head import ClientIntroduction, HeaderAgreement, RequestHead, method_and_name
 from mcproxy.http import server as http
 from mcproxy.protocol.envelope import (
     LONGEST_REMEMBERED,
@@ -226,14 +226,15 @@ def _row_agreed(
 
     The headers of a tool's own parameters are checked as far as its schema is known.
     """
-    agreed = head.agreement
+    agreed, said = head.agreement, method_and_name(fields)
     if (
         agreed is None
+        or agreed.said != said
         or agreed.row.name != request.method
         or agreed.version != caller.version
         or (agreed.row.subject_key is not None and agreed.subject != request.params.get(agreed.row.subject_key))
     ):
-        agreed = head.agreement = _agreement(caller.version, request, fields)
+        agreed = head.agreement = _agreement(said, caller.version, request, fields)
     if agreed.name is not None and agreed.row.subject is Subject.TOOL:
         mirrored = context.mirrored(caller, agreed.name)
         if mirrored:
@@ -241,12 +242,14 @@ def _row_agreed(
     return agreed.row
 
 
-def _agreement(version: str, request: Request, fields: http.Headers) -> HeaderAgreement:
+def _agreement(
+    said: tuple[str | None, str | None], version: str, request: Request, fields: http.Headers
+) -> HeaderAgreement:
     name = mirrored_name(request.method, request.params)
     check_standard_headers(fields.all, version, request.method, name)
     row = _row(version, request.method)
     subject = None if row.subject_key is None or name is None else request.params[row.subject_key].copy()
-    return HeaderAgreement(version, row, subject, name)
+    return HeaderAgreement(said, version, row, subject, name)
 
 
 def _row(version: str, method: str) -> Method:

@@ -256,10 +256,9 @@ class ServerConnection(asyncio.Protocol):
         mine = 0 if served is None or served.is_complete else served.unread
         return mine + sum(request.unread for request in self._reader.requests)
 
-    def remember(self, request: Request) -> None:
-        candidate, request.candidate = request.candidate, None
-        if candidate is not None and self.state in _READING:
-            self._reader.remember(candidate)
+    def remember(self, request: Request, varying: frozenset[str]) -> None:
+        if self.state in _READING:
+            self._reader.remember(request, varying)
 
     # For its server
 

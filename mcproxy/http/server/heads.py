@@ -1,7 +1,8 @@
 """Heads of HTTP/1.1 messages: a request's fields as a mapping, heads that come again, a response's as bytes. Pure.
 
-A client repeats its heads, with another `Content-Length`. One is recognised if it equals, byte for byte but for those
-digits, one that the parser has read; bodies that are framed in another way are left to the parser.
+A client repeats its heads, with another `Content-Length` and other values of a few fields. One is recognised if it
+equals, byte for byte but for those values, one that the parser has read; where a value might be read in two ways, it is
+left to the parser.
 Checks no field. Control characters are blanked on writing, so that a value never becomes another field.
 """
 
@@ -9,12 +10,12 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from email.utils import formatdate
 from functools import lru_cache
 from http import HTTPStatus
 from types import MappingProxyType
-from typing import Final
+from typing import Final, NamedTuple, Protocol
 
 import httptools
 import msgspec
@@ -27,6 +28,9 @@ WITHOUT_BODY: Final = frozenset({204, 304})
 
 _FORBIDDEN: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 """Characters that no field's value may hold (RFC 9110, section 5.5)."""
+
+_PLAIN: Final = re.compile(rb"[!-~]([ -~]*[!-~])?")
+"""A value that any parser reads as it stands (RFC 9110, section 5.5)."""
 
 _KNOWN: Final = {
     spelled.encode(): name
@@ -60,8 +64,11 @@ _PER_LINE: Final = 160
 
 _DIGITS: Final = 15
 """Digits of a length: more than any body needs, and fewer than the parser can count."""
+GROWTH: Final = 256
+"""Bytes that the values in a remembered head may be longer than they were when it was remembered."""
 _END: Final = b"\r\n\r\n"
-_LENGTH: Final = b"\r\ncontent-length: "
+_CONTENT_LENGTH: Final = "content-length"
+_LENGTH: Final = b"\r\ncontent-length:"
 
 
 class HeadMemory(msgspec.Struct, frozen=True):
@@ -74,18 +81,21 @@ class HeadMemory(msgspec.Struct, frozen=True):
 class Headers(dict[str, str]):
     """Header fields by their names in lower case: the first value of each; `all` has further ones.
 
-    An instance belongs to one connection. Requests whose heads are equal but for `Content-Length` share it once
-    `Request.remember` was called.
+    Requests of one connection whose heads are equal but for `Content-Length` share an instance once `Request.remember`
+    was called.
     """
 
-    __slots__ = ("_repeated", "memory")
+    __slots__ = ("_repeated",)
 
     def __init__(self, first: Mapping[str, str] = NONE, repeated: Sequence[HeaderLine] = ()) -> None:
         """`repeated`: all lines in their order, if a name came more than once."""
         super().__init__(first)
         self._repeated: Final = repeated
-        self.memory: HeadMemory | None = None
-        """See `Request.remember`."""
+
+    @property
+    def has_repeated(self) -> bool:
+        """Whether a name came more than once."""
+        return bool(self._repeated)
 
     @classmethod
     def of(cls, lines: Iterable[HeaderLine]) -> Headers:
@@ -127,70 +137,130 @@ def read_target(target: bytes) -> str:
 
 
 class KnownHead:
-    """A head that is recognised by its bytes before and behind the digits of `Content-Length`."""
+    """A head that is recognised by its bytes, but for the values of `Content-Length` and of the fields that vary."""
 
-    __slots__ = ("_behind", "before", "cost", "fields", "method", "target")
+    __slots__ = (
+        "_after_digits",
+        "_before_digits",
+        "_behind",
+        "_first",
+        "_longest",
+        "_names",
+        "_original",
+        "_values",
+        "cost",
+        "fields",
+        "is_chunked",
+        "memory",
+        "method",
+        "target",
+        "varying",
+    )
 
-    def __init__(self, before: bytes, behind: bytes, method: str, target: str, fields: Headers) -> None:
-        self.before: Final = before
-        self.method: Final = method
-        self.target: Final = target
-        self.fields: Final = fields
-        self._behind: Final = behind
-        self.cost: Final = 2 * (len(before) + len(behind)) + _PER_LINE * len(fields)
+    def __init__(self, request: HeadFacts, head: bytes, values: Sequence[FieldValue], varying: frozenset[str]) -> None:
+        """`values`: where those of `Content-Length`, if it has one, and of `varying` stand in `head`."""
+        self.method: Final = request.method
+        self.target: Final = request.target
+        self.fields = self._original = request.fields
+        """Those of the request that came last with this head."""
+        self.is_chunked: Final = "transfer-encoding" in request.fields
+        self.varying: Final = varying
+        self.memory: HeadMemory | None = None
+        """See `Request.remember`."""
+        starts, ends = [value.start for value in values], [value.end for value in values]
+        self._names: Final = [value.name for value in values]
+        self._values: Final = [
+            None if value.name == _CONTENT_LENGTH else head[value.start : value.end] for value in values
+        ]
+        """Those that it was remembered with; None for the length."""
+        cuts = zip([0, *ends], [*starts, len(head)], strict=True)
+        self._first, *self._behind = [head[end:start] for end, start in cuts]
+        """What comes before the first value, and behind each."""
+        self._longest: Final = len(head) + GROWTH
+        self._before_digits = self._after_digits = b""
+        """Of the head that came last, around the value of `Content-Length`; nothing if it has none."""
+        self.cost: Final = 3 * self._longest + _PER_LINE * len(request.fields)
         """Estimated memory, in bytes: the head as it came, and as it was read."""
 
-    def begins(self, data: bytes) -> bool:
-        """True if `data` begins with this head; anything may follow."""
-        if not data.startswith(self.before):
-            return False
-        digits, behind, _ = data[len(self.before) :].partition(self._behind)
-        return bool(behind) and len(digits) <= _DIGITS and digits.isdigit()
+    def read(self, data: bytes) -> tuple[int, int] | None:
+        """The length of the body and where it begins, if `data` begins with this head; `fields` are those in `data`.
 
-    def body_in(self, data: bytes) -> tuple[int, bytes] | None:
-        """The length of the body and what arrived of it, if `data` is this head and at most its body; else None.
-
-        `data` must begin with `before`.
+        The length of a body in chunks is 0.
         """
-        digits, behind, body = data[len(self.before) :].partition(self._behind)
-        if not behind or len(digits) > _DIGITS or not digits.isdigit():
+        after, start = self._after_digits, len(self._before_digits)
+        end = data.find(after, start, start + _DIGITS + len(after))
+        if end > start and data.startswith(self._before_digits) and (digits := data[start:end]).isdigit():
+            return int(digits), end + len(after)  # all but the length is as in the last, as mostly
+        return self._read_others(data)
+
+    def _read_others(self, data: bytes) -> tuple[int, int] | None:
+        """As `read`, if other values differ too."""
+        start = len(self._first)
+        if not data.startswith(self._first):
             return None
-        length = int(digits)
-        return None if len(body) > length else (length, body)
+        fields, length, before, after = self._original, 0, b"", 0
+        for number, behind in enumerate(self._behind):
+            end = data.find(behind, start, self._longest)
+            if end < 0:
+                return None
+            value, last = data[start:end], self._values[number]
+            if last is None:
+                if not (value.isdigit() and len(value) <= _DIGITS):
+                    return None
+                length, before, after = int(value), data[:start], end
+            elif value != last:
+                if _PLAIN.fullmatch(value) is None:
+                    return None
+                fields = Headers(fields) if fields is self._original else fields
+                fields[self._names[number]] = value.decode()
+            start = end + len(behind)
+        self.fields, self._before_digits, self._after_digits = fields, before, data[after:start] if before else b""
+        return length, start
 
 
-class ParsedHead:
-    """A head that is recognised by its lines, once the parser has read them: it has no length, or came in pieces."""
+class HeadFacts(Protocol):
+    """What a remembered head is made of, beside its bytes."""
 
-    __slots__ = ("fields", "lines", "method", "target")
-
-    def __init__(self, method: str, target: bytes, lines: list[tuple[bytes, bytes]], fields: Headers) -> None:
-        self.method: Final = method
-        self.target: Final = target
-        self.lines: Final = lines
-        self.fields: Final = fields
-
-    def is_head(self, method: str, target: bytes, lines: list[tuple[bytes, bytes]]) -> bool:
-        return self.lines == lines and self.target == target and self.method == method
+    method: str
+    target: str
+    fields: Headers
 
 
-RememberedHead = KnownHead | ParsedHead
+class FieldValue(NamedTuple):
+    """Where in a head the value of a field is."""
+
+    name: str
+    """In lower case."""
+    start: int
+    end: int
 
 
-def known_head(data: bytes, lines: int, method: str, target: str, fields: Headers) -> KnownHead | None:
-    """The head that `data` begins with, to be recognised by its bytes; None if it cannot be.
-
-    `lines` is the number of lines that the parser read behind the request line. The head must consist of just these,
-    one of them `Content-Length`: it is remembered as the parser took it, or not at all.
-    """
+def candidate(data: bytes, lines: int) -> bytes | None:
+    """The head that `data` begins with, if it can be remembered: short, and just the `lines` that the parser read."""
     head = data[: data.find(_END, 0, LONGEST_KNOWN) + len(_END)]
-    length = head.lower().find(_LENGTH) + len(_LENGTH)
-    behind = head.find(b"\r\n", length)
-    is_short = lines <= MOST_LINES
     is_plain = head.count(b"\r\n") == head.count(b"\n") == head.count(b"\r") == lines + 2
-    if not (is_short and is_plain and head[length:behind].isdigit()):
+    return head if is_plain and lines <= MOST_LINES else None
+
+
+def known_head(head: bytes, request: HeadFacts, varying: frozenset[str]) -> KnownHead | None:
+    """A head to be recognised by its bytes, but for the values of `varying` fields; None if it cannot be."""
+    names = {_CONTENT_LENGTH} if request.fields.has_repeated else {_CONTENT_LENGTH, *varying}
+    values = [value for value in _values(head) if value.name in names]
+    lengths = [head[value.start : value.end] for value in values if value.name == _CONTENT_LENGTH]
+    has_length = _LENGTH in head.lower()
+    if len(lengths) != has_length or not all(map(bytes.isdigit, lengths)):
         return None
-    return KnownHead(head[:length], head[behind:], method, target, fields)
+    return KnownHead(request, head, values, varying)
+
+
+def _values(head: bytes) -> Iterator[FieldValue]:
+    """The values in a head that stand behind a colon and a space, in order."""
+    start = 0
+    for line in head.removesuffix(_END).split(b"\r\n"):
+        name, separator, _ = line.partition(b": ")
+        if separator and start:
+            yield FieldValue(_text(name).lower(), start + len(name) + len(separator), start + len(line))
+        start += len(line) + 2
 
 
 def head(status: int, fields: Mapping[str, str], added: Mapping[str, str], *, framing: bytes, close: bool) -> bytes:

@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl, unquote
 
 import msgspec
 
-from mcproxy.http.server.heads import NONE, Headers, HeadMemory, RememberedHead
+from mcproxy.http.server.heads import NONE, Headers, HeadMemory, KnownHead
 
 T = TypeVar("T")
 
@@ -81,8 +81,8 @@ class RequestTransport(Protocol):
     def update_reading(self) -> None:
         """Pause or resume reading: what `request.unread` says has changed."""
 
-    def remember(self, request: Request) -> None:
-        """Keep `request.candidate`, so that later requests with the same head share `request.fields`."""
+    def remember(self, request: Request, varying: frozenset[str]) -> None:
+        """Keep the head of `request`, with its `memory`, for later requests: see `Request.remember`."""
 
 
 class Streamed:
@@ -103,6 +103,10 @@ class Request(msgspec.Struct, eq=False):
     is_complete: bool = False
     """True once the whole body arrived."""
     _body: bytes | bytearray = b""
+    memory: HeadMemory | None = None
+    """What was remembered with its head."""
+    known: KnownHead | None = None
+    """Its head, if that is remembered."""
     too_large: bool = False
     """True if the body is larger than one may be; nothing of it is kept."""
     wants_close: bool = False
@@ -112,7 +116,7 @@ class Request(msgspec.Struct, eq=False):
     """Header fields that are added to any response."""
     on_disconnect: Callable[[], None] | None = None
     """Called if the client disconnects before it is answered; the handler runs on."""
-    candidate: RememberedHead | None = None
+    candidate: bytes | None = None
     """The head, if it is short enough to be remembered and is not remembered yet."""
 
     _is_dropped: bool = False
@@ -169,20 +173,22 @@ class Request(msgspec.Struct, eq=False):
         """`asyncio.BaseTransport.get_extra_info`: "peercert", "ssl_object", ..."""
         return self.transport.transport_info(name)
 
-    def remember(self, value: object, valid_for: object) -> None:
+    def remember(self, value: object, valid_for: object, varying: frozenset[str] = frozenset()) -> None:
         """Keep one value with this head, for later requests on this connection that have the same head.
 
         It also tells the server that the request was accepted: a connection remembers no head before. "The same head"
-        is the same method, target and header lines, byte for byte, but for the digits of `Content-Length`. The server
-        drops the value with the head: when the connection closes, and after `Bounds.idle` seconds at the latest.
+        is the same method, target and header lines, byte for byte, but for the digits of `Content-Length` and the
+        values of `varying`: names, in lower case, of fields that `value` does not depend on (and HTTP itself neither).
+        The server drops the value with the head: when the connection closes, and after `Bounds.idle` seconds at the
+        latest.
         """
-        self.fields.memory = HeadMemory(value, valid_for)
-        if self.candidate is not None:
-            self.transport.remember(self)
+        self.memory = HeadMemory(value, valid_for)
+        if self.known is not None or self.candidate is not None:
+            self.transport.remember(self, varying)
 
     def recall(self, kind: type[T], valid_for: object) -> T | None:
         """The value last kept with this head, if it is a `kind` and was kept for this very object `valid_for`."""
-        memory = self.fields.memory
+        memory = self.memory
         if memory is not None and memory.valid_for is valid_for and isinstance(memory.value, kind):
             return memory.value
         return None
@@ -230,7 +236,7 @@ class Request(msgspec.Struct, eq=False):
         assert self.is_complete, "the other one is whole"
         self.method, self.target, self.fields, self._body = method, target, fields, body
         self.length = self.arrived = len(body)
-        self.candidate = None
+        self.memory = self.known = self.candidate = None
 
     def feed(self, data: bytes) -> None:
         """Take a piece of the body."""

@@ -19,14 +19,11 @@ import httptools
 import msgspec
 
 from mcproxy.http.server.heads import (
-    LONGEST_KNOWN,
     MOST_BYTES,
     MOST_KNOWN,
-    MOST_LINES,
     Headers,
     KnownHead,
-    ParsedHead,
-    RememberedHead,
+    candidate,
     known_head,
     read_fields,
     read_target,
@@ -115,7 +112,7 @@ class _PartialHead(msgspec.Struct):
     target: bytes = b""
     lines: list[tuple[bytes, bytes]] = []
     """All but `Content-Length`."""
-    length: int = 0
+    length: int | None = None
 
 
 class RequestReader:
@@ -128,7 +125,6 @@ class RequestReader:
         "_head",
         "_known",
         "_missing",
-        "_parsed",
         "_parser",
         "_start",
         "_transport",
@@ -162,13 +158,12 @@ class RequestReader:
         self._missing = 0
         """Bytes of a body that the parser does not read."""
         self._known: list[KnownHead] = []
-        self._parsed: ParsedHead | None = None
 
     def receive(self, data: bytes) -> None:
         """Read the next bytes of the connection."""
         if self.state is BETWEEN:
             for known in self._known:
-                if data.startswith(known.before) and self._recognise(known, data):
+                if self._recognise(known, data):
                     return
         elif self.state is BODY and self._missing:
             data = self._read_body(data)
@@ -183,17 +178,22 @@ class RequestReader:
         if self.state is not STOPPED:
             self._stop(ENDED)
 
-    def remember(self, head: RememberedHead) -> None:
-        """Share what was read of `head` with later requests that have the same."""
-        if isinstance(head, ParsedHead):
-            self._parsed = head
-        elif len(self._known) < MOST_KNOWN and head.cost + sum(known.cost for known in self._known) <= MOST_BYTES:
-            self._known.append(head)
+    def remember(self, request: Request, varying: frozenset[str]) -> None:
+        """Share `request.memory` with later requests that have the same head, but for the values of `varying`."""
+        known, new, request.candidate = request.known, request.candidate, None
+        if known is not None and known.varying == varying:
+            known.memory = request.memory
+        elif known is not None and known in self._known:
+            self._known.remove(known)  # the next is read by the parser, and remembered with these
+        elif known is None and new is not None and len(self._known) < MOST_KNOWN:
+            added = known_head(new, request, varying)
+            if added is not None and added.cost + sum(each.cost for each in self._known) <= MOST_BYTES:
+                added.memory = request.memory
+                self._known.append(added)
 
     def forget(self) -> None:
         """Free all memory that the next request does not need."""
         self._known.clear()
-        self._parsed = None
         if self.state is STOPPED or self.state is BETWEEN:
             self._parser = None
 
@@ -201,12 +201,18 @@ class RequestReader:
 
     def _recognise(self, known: KnownHead, data: bytes) -> bool:
         """Reads a request whose head is `known`, if `data` is that and no more than its body."""
-        found = known.body_in(data)
-        if found is None or found[0] > self._transport.max_body or len(self.requests) >= MAX_WAITING:
+        found = known.read(data)
+        if found is None or known.is_chunked:
             return False
-        length, body = found
+        length, start = found
+        body = data[start:]
         size = len(body)
-        request = Request(self._transport, known.method, known.target, known.fields, length, size, size == length, body)
+        if size > length or length > self._transport.max_body or len(self.requests) >= MAX_WAITING:
+            return False
+        whole = size == length
+        request = Request(
+            self._transport, known.method, known.target, known.fields, length, size, whole, body, known.memory, known
+        )
         self.requests.append(request)
         if size < length:
             self.state = TRANSITIONS[self.state][HEAD_KNOWN]
@@ -282,11 +288,12 @@ class RequestReader:
         assert head is not None
         self._head, self._without_body = None, 0
         method, version = parser.get_method().decode(), parser.get_http_version()
-        fields = self._remembered(method, version, head)
-        is_new = fields is None
-        if fields is None:
+        known = None if version != "1.1" or head.start is None else self._remembered(head.start)
+        if known is None:
             fields = read_fields(head.lines)
             self._check(method, version, fields)
+        else:
+            fields = known.fields  # which were checked then
         if fed > MAX_HEAD and len(head.target) + sum(map(len, chain(*head.lines))) > MAX_HEAD:
             self._fail(431, _TOO_LARGE)
         if len(self.requests) >= MAX_WAITING:
@@ -294,32 +301,28 @@ class RequestReader:
         if parser.should_upgrade():
             self._upgrade = _without_upgrade(method, version, head)
             return
-        length = None if "transfer-encoding" in fields else head.length
+        declared = head.length or 0
+        length = None if "transfer-encoding" in fields else declared
         request = Request(self._transport, method, self._target(head), fields, length)
-        request.too_large = head.length > self._transport.max_body
+        if known is not None:
+            request.memory, request.known = known.memory, known
+        request.too_large = declared > self._transport.max_body
         request.is_http_1_0 = version == "1.0"
         # RFC 9112, appendix C.2.2: `Connection: keep-alive` of HTTP/1.0 may come from a proxy that did not read it.
         request.wants_close = request.is_http_1_0 or not parser.should_keep_alive()
-        has_room = len(self._known) < MOST_KNOWN or head.start is None
-        if is_new and has_room and not request.wants_close and fed <= LONGEST_KNOWN and len(head.lines) <= MOST_LINES:
+        if known is None and head.start is not None and len(self._known) < MOST_KNOWN and not request.wants_close:
             # It is remembered once the application has accepted the request.
-            request.candidate = _candidate(head, request)
+            request.candidate = candidate(head.start, len(head.lines) + (head.length is not None))
         self.state = TRANSITIONS[self.state][HEAD_READ]
         self.heads_read += 1
         self.receiving = request
         self.requests.append(request)
 
-    def _remembered(self, method: str, version: str, head: _PartialHead) -> Headers | None:
-        """The fields of `head`, if it is remembered: they were checked then."""
-        if version != "1.1":
-            return None
-        parsed = self._parsed
-        if parsed is not None and parsed.is_head(method, head.target, head.lines):
-            return parsed.fields
-        if head.start is not None:
-            for known in self._known:
-                if head.start.startswith(known.before) and known.begins(head.start):
-                    return known.fields
+    def _remembered(self, start: bytes) -> KnownHead | None:
+        """The head that `start` begins with, if it is remembered."""
+        for known in self._known:
+            if known.read(start) is not None:
+                return known
         return None
 
     def _check(self, method: str, version: str, fields: Headers) -> None:
@@ -368,13 +371,6 @@ class RequestReader:
         if self.receiving is not None:
             self.receiving.cut()
             self.receiving = None
-
-
-def _candidate(head: _PartialHead, request: Request) -> RememberedHead:
-    known = None
-    if head.start is not None:
-        known = known_head(head.start, len(head.lines) + 1, request.method, request.target, request.fields)
-    return known or ParsedHead(request.method, head.target, head.lines, request.fields)
 
 
 def _without_upgrade(method: str, version: str, head: _PartialHead) -> bytes:

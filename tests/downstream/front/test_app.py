@@ -89,6 +89,27 @@ async def test_the_same_fields_with_another_method_or_target_are_another_request
                     assert int((await connection.receive()).split()[1]) == status
 
 
+async def test_r39_a_header_that_identifies_callers_tells_them_apart_whatever_its_name() -> None:
+    identified: list[str] = []
+
+    async def by_header(request: server.Request) -> Principal:
+        identified.append(request.fields["x-request-id"])
+        return Principal(request.fields["x-request-id"])
+
+    asked = ["ann", "bob", "bob", "ann"]
+    for names, expected in ((frozenset({"x-request-id"}), asked[:2]), (frozenset[str](), asked[:1])):
+        identified.clear()
+        async with (
+            served(identify=IdentifiedBy(by_header, names)) as gateway,
+            aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=1)) as http,
+        ):
+            for who in asked:
+                headers = {"Content-Type": "application/json", "X-Request-Id": who}
+                await answer(http, "POST", gateway.url + "/mcp", headers)
+        # Each once on this connection; a field that identifies nobody varies among requests with the same head.
+        assert identified == expected
+
+
 async def test_r57_a_preflight_is_answered_before_authentication() -> None:
     async def nobody(request: server.Request) -> Principal:
         raise AssertionError

@@ -6,7 +6,13 @@ import pytest
 
 from mcproxy.call.identity import Principal
 from mcproxy.downstream.io.context import TransportContext
-from mcproxy.downstream.io.request_head import RequestHeaders, forwarded_credentials, read_headers
+from mcproxy.downstream.io.request_head import (
+    RequestHeaders,
+    forwarded_credentials,
+    read_headers,
+    session_of,
+    varying_fields,
+)
 from mcproxy.downstream.io.responses import Accepted, Refusal
 from mcproxy.http.server import Headers
 from tests.fakes.gateway import FakeGateway, edge_of, quick
@@ -17,13 +23,19 @@ ANN, BOB = Principal("ann"), Principal("bob")
 
 
 def test_missing_fields_mean_what_the_specification_says() -> None:
-    assert read_headers(Headers()) == RequestHeaders(
-        "", "identity", False, Accepted(True, True), None, False, True, None
-    )
+    assert read_headers(Headers()) == RequestHeaders("", "identity", False, Accepted(True, True), None, False, True)
 
 
 def test_the_session_is_that_of_its_header() -> None:
-    assert read_headers(Headers.of([("Mcp-Session-Id", "a")])).session == "a"
+    assert session_of(Headers.of([("Mcp-Session-Id", "a")])) == "a"
+    assert session_of(Headers()) is None
+
+
+def test_fields_vary_that_neither_the_head_nor_the_settings_make_use_of() -> None:
+    names = ("Host", "Accept", "Authorization", "Mcp-Name", "Mcp-Param-Region", "traceparent", "X-Request-Id")
+    fields = Headers.of([(name, "") for name in names])
+    assert varying_fields(fields, ()) == {"mcp-name", "mcp-param-region", "traceparent", "x-request-id"}
+    assert varying_fields(fields, {"x-request-id", "accept"}) == {"mcp-name", "mcp-param-region", "traceparent"}
 
 
 @pytest.mark.parametrize("given", ["application/json", "Application/JSON; charset=utf-8", " application/json ;x"])

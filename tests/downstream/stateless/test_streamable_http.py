@@ -364,6 +364,19 @@ async def test_r25_the_clients_leaving_cancels_its_call(stream_after: float) -> 
                 await held.cancelled.wait()
 
 
+async def test_headers_that_differ_in_each_request_of_a_connection_must_agree_with_their_bodies_all_the_same() -> None:
+    with anyio.fail_after(GUARD):
+        async with served() as gateway, aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=1)) as http:
+            for number, (named, meant) in enumerate([("a", "a"), ("b", "b"), ("b", "a"), ("a", "b"), ("c", "c")]):
+                said = request(number, "tools/call", {"name": meant})
+                headers = {**headers_of(said), "Mcp-Name": named, "traceparent": f"00-{number:032}-{1:016}-01"}
+                async with http.post(gateway.url + "/mcp", json=said, headers=headers) as response:
+                    answer = await response.json()
+                assert ("error" in answer) is (named != meant)
+                assert named == meant or answer["error"]["code"] == -32020
+            assert [bytes(call.params["name"]) for call in gateway.gateway.calls] == [b'"a"', b'"b"', b'"c"']
+
+
 async def test_r25_a_client_that_left_while_it_was_identified_makes_no_call() -> None:
     asked = anyio.Event()
 

@@ -33,6 +33,7 @@ HEADS = (0, 40, *range(LONGEST_KNOWN - 200, LONGEST_KNOWN + 1, 40), MAX_HEAD - 1
 """Bytes by which a head is longer than it must be."""
 GARBAGE = b"\x00\r\n\r\n"
 MAX_PIECE = 256 * 1024
+VARYING = frozenset({"x-filler", "x-one"})
 PIECES = (1, 2, 13, 100, 300, LONGEST_KNOWN, 64 * 1024, MAX_PIECE)
 """Bytes that arrive together."""
 
@@ -193,7 +194,7 @@ class Handler:
 
     async def __call__(self, request: http.Request) -> http.Answered:
         if self._manner.accepts and request.recall(str, self) is None:
-            request.remember("accepted", self)
+            request.remember("accepted", self, VARYING)
         if self._manner.waits:
             gate = asyncio.Event()
             self.gates.append(gate)
@@ -357,8 +358,8 @@ def read_alone(pieces: Iterable[bytes], *, remembering: bool) -> tuple[list[Seen
     for piece in pieces:
         reader.receive(piece)
         for request in reader.requests:
-            if remembering and request.candidate is not None:
-                reader.remember(request.candidate)
+            if remembering:
+                reader.remember(request, VARYING)
             found.append(request)
         reader.requests.clear()
     whole = [(request.method, request.target, request.received) for request in found]

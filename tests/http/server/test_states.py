@@ -38,8 +38,7 @@ def reader_after(*pieces: bytes, knowing: bytes = b"") -> RequestReader:
     for piece in (knowing, *pieces):
         reader.receive(piece)
         for request in reader.requests:
-            if request.candidate is not None:
-                reader.remember(request.candidate)
+            reader.remember(request, frozenset())
     return reader
 
 
