@@ -9,6 +9,7 @@ import argparse
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
@@ -16,16 +17,17 @@ from tests.bench.chart import chart
 from tests.bench.gathering import Scattered
 from tests.bench.load import BrokenLoad
 from tests.bench.machine import this_machine
+from tests.bench.on_demand import idle_servers
 from tests.bench.proxies import CACHE
 from tests.bench.readings import Reading, Thoroughness, taken
 from tests.bench.report import lines, reading_line, report
 from tests.bench.results import Result, Row, keep, kept
 from tests.bench.rounds import Compared, Effort, available_cores, compare
-from tests.bench.running import Cores, end_on_sigterm, split
+from tests.bench.running import Cores, NotStarted, end_on_sigterm, split
 from tests.bench.workloads import WORKLOADS, Workload
 
-FULL: Final = Effort(3, 2), Thoroughness(5, 10, (10, 1000, 10_000), 1000, 20)
-QUICK: Final = Effort(3, 1), Thoroughness(1, 3, (10, 1000), 1000, 5)
+FULL: Final = Effort(3, 2), Thoroughness(5, 10, (10, 1000, 10_000), 1000, 20, 20)
+QUICK: Final = Effort(3, 1), Thoroughness(1, 3, (10, 1000), 1000, 5, 3)
 QUICK_CROWD: Final = 1000
 """Larger ones take a minute to come together."""
 HERE: Final = Path(__file__).parent
@@ -79,9 +81,16 @@ def _rows(workloads: Sequence[Workload], effort: Effort, cores: Cores) -> Iterat
 
 
 def _readings(cores: Cores, thoroughness: Thoroughness) -> Iterator[Reading]:
-    for reading in taken(cores, thoroughness):
+    for reading in chain(taken(cores, thoroughness), _of_idle_servers(cores, thoroughness)):
         print(reading_line(reading), flush=True)
         yield reading
+
+
+def _of_idle_servers(cores: Cores, thoroughness: Thoroughness) -> Iterator[Reading]:
+    try:
+        yield from idle_servers(cores, thoroughness.idle_servers)
+    except (NotStarted, TimeoutError, subprocess.SubprocessError) as error:
+        print(f"idle servers: {error}", file=sys.stderr)
 
 
 if __name__ == "__main__":

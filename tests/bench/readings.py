@@ -55,6 +55,7 @@ class Thoroughness:
     crowds: Sequence[int]
     subscribers: int
     updates: int
+    idle_servers: int
 
 
 @dataclass(frozen=True, slots=True)
