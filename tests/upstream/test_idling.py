@@ -67,7 +67,7 @@ async def test_fetching_lists_is_no_use_so_that_polling_keeps_no_child() -> None
     assert it.used.seconds_left() == 0
 
 
-async def test_a_call_that_runs_keeps_the_link_however_long_it_takes() -> None:
+async def test_r83_a_call_that_runs_keeps_the_link_however_long_it_takes() -> None:
     it = Rig()
     it.link.hold = anyio.Event()
     async with anyio.create_task_group() as tasks:
@@ -91,7 +91,7 @@ async def test_a_call_that_fails_or_is_cancelled_no_longer_keeps_the_link() -> N
     assert it.used.seconds_left() == 0
 
 
-async def test_the_link_is_kept_while_a_client_may_still_give_the_input_that_was_asked_for() -> None:
+async def test_r83_the_link_is_kept_while_a_client_may_still_give_the_input_that_was_asked_for() -> None:
     it = Rig()
     await it.call(tool("a"), InputRequired({}, "state", {}))
     it.now += INPUT_WITHIN
@@ -100,7 +100,7 @@ async def test_the_link_is_kept_while_a_client_may_still_give_the_input_that_was
     assert it.used.seconds_left() == 0
 
 
-async def test_a_subscription_keeps_the_link_until_it_is_ended() -> None:
+async def test_r83_a_subscription_keeps_the_link_until_it_is_ended() -> None:
     it = Rig()
     await it.call(request("resources/subscribe", uri="file:///a"))
     await it.call(request("resources/subscribe", uri="file:///b"))
@@ -122,7 +122,7 @@ async def test_a_subscription_keeps_the_link_until_it_is_ended() -> None:
     ],
     ids=["its result was fetched", "it was cancelled", "its state holds the result", "its state holds the error"],
 )
-async def test_a_task_keeps_the_link_until_nothing_of_it_is_left_to_be_fetched(
+async def test_r83_a_task_keeps_the_link_until_nothing_of_it_is_left_to_be_fetched(
     identity: ServerIdentity, made: Complete, ends: Sequence[tuple[Call, Complete]]
 ) -> None:
     it = Rig(FakeLink(identity=identity))

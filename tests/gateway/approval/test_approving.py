@@ -171,7 +171,7 @@ async def test_a_tool_whose_list_is_not_known_yet_needs_approval_all_the_same(ac
 # Never twice
 
 
-async def test_an_answer_that_is_replayed_runs_nothing() -> None:
+async def test_r82_an_answer_that_is_replayed_runs_nothing() -> None:
     async with gateway() as h:
         asked = await paused(h)
         await rm(h, **retry(asked))
@@ -179,7 +179,7 @@ async def test_an_answer_that_is_replayed_runs_nothing() -> None:
         assert ran(h) == 1
 
 
-async def test_of_answers_that_race_one_runs_the_call() -> None:
+async def test_r82_of_answers_that_race_one_runs_the_call() -> None:
     async with gateway() as h:
         asked = await paused(h)
         outcomes: list[Outcome] = []
@@ -204,14 +204,14 @@ async def test_of_answers_that_race_one_runs_the_call() -> None:
     ],
     ids=["another value", "another tool", "another caller", "one more argument"],
 )
-async def test_an_approval_is_for_the_very_call_that_was_asked_about(changed: dict[str, Any]) -> None:
+async def test_r82_an_approval_is_for_the_very_call_that_was_asked_about(changed: dict[str, Any]) -> None:
     async with gateway() as h:
         asked = await paused(h)
         assert "was given for another request" in error(await rm(h, **retry(asked), **changed)).message
         assert ran(h) == 0
 
 
-async def test_an_approval_that_comes_after_the_policy_changed_is_void() -> None:
+async def test_r82_an_approval_that_comes_after_the_policy_changed_is_void() -> None:
     async with gateway() as h:
         asked = await paused(h)
         approvals = ApprovalSettings(timeout=299)
@@ -238,7 +238,7 @@ class SilentClient(FakeClient):
         raise AssertionError
 
 
-async def test_an_approval_that_nobody_gives_in_time_expires_and_a_late_answer_runs_nothing() -> None:
+async def test_r82_an_approval_that_nobody_gives_in_time_expires_and_a_late_answer_runs_nothing() -> None:
     access = {**BY_CALLER, "approvals": {"timeout": 0.05}}
     async with gateway(access) as h:
         outcome = await rm(h, version=LATEST_HANDSHAKE, client=SilentClient())
@@ -494,7 +494,7 @@ async def test_a_stateless_caller_that_sends_no_retry_withdraws_its_call() -> No
     [{"arguments": {"path": "/b"}}, {"name": "up__ls"}, {"principal": Principal("mallory")}],
     ids=["another value", "another tool", "another caller"],
 )
-async def test_an_operators_approval_is_for_the_very_call_that_waits(changed: dict[str, Any]) -> None:
+async def test_r82_an_operators_approval_is_for_the_very_call_that_waits(changed: dict[str, Any]) -> None:
     async with gateway(BY_OPERATOR, **HELD_BRIEFLY) as h:
         asked = await told_to_retry(h)
         await decided(h, approve=True)

@@ -68,7 +68,7 @@ def test_a_result_is_read_whole_or_in_pieces_by_its_caller() -> None:
     [BOB, Caller(ANONYMOUS, LATEST), Caller(Principal("alice"), LATEST, endpoint="/other")],
     ids=["another", "anonymous", "at another endpoint"],
 )
-def test_nobody_else_reads_it(caller: Caller) -> None:
+def test_r81_nobody_else_reads_it(caller: Caller) -> None:
     it = Rig()
     uri = it.keep(ALICE, 10)
     assert it.reads(ALICE, uri)

@@ -48,7 +48,7 @@ VALUES = st.fixed_dictionaries(
 
 
 @given(schemas(), VALUES, st.integers(0, 200))
-def test_a_value_that_was_valid_is_valid_when_its_arrays_are_cut_and_fits(
+def test_r81_a_value_that_was_valid_is_valid_when_its_arrays_are_cut_and_fits(
     schema: dict[str, Any], value: dict[str, Any], room: int
 ) -> None:
     assume(valid(schema, value))
