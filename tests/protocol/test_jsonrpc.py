@@ -7,7 +7,9 @@ from msgspec import Raw
 
 from mcproxy.protocol.jsonrpc import (
     INVALID_REQUEST,
+    MAX_MEMBERS,
     PARSE_ERROR,
+    WINDOW,
     ErrorObject,
     ErrorResponse,
     InvalidMessage,
@@ -17,6 +19,7 @@ from mcproxy.protocol.jsonrpc import (
     Response,
     encode,
     first_level,
+    may_hold,
     parse,
     parse_batch,
     parse_id,
@@ -212,3 +215,27 @@ def test_what_is_not_json_has_no_id_where_none_is_its_own(message: bytes) -> Non
 
 def test_an_id_of_text_is_read_of_what_is_not_json() -> None:
     assert refusal(b'{"jsonrpc":"2.0","id":"a\\"b","params":NaN}').id == 'a"b'
+
+
+@pytest.mark.parametrize(
+    "at", [0, 1, WINDOW - 9, WINDOW - 8, WINDOW - 1, WINDOW, WINDOW + 1, 2 * WINDOW - 4, 3 * WINDOW]
+)
+@pytest.mark.parametrize("word", [b"resource", b"\\u0072"])
+def test_a_word_is_found_wherever_it_stands_in_a_long_value(word: bytes, at: int) -> None:
+    assert may_hold(Raw(b'"' + b"x" * at + word + b"x" * (3 * WINDOW - at) + b'"'), b"resource")
+
+
+def test_a_word_that_a_long_value_lacks_is_not_found() -> None:
+    assert not may_hold(Raw(b'"' + b"resourc" * WINDOW + b'"'), b"resource")
+
+
+@pytest.mark.parametrize("filler", [0, 100_000])
+@pytest.mark.parametrize("members", [MAX_MEMBERS, MAX_MEMBERS + 1])
+def test_members_are_bounded_in_large_objects_with_few_quotes_and_with_many(members: int, filler: int) -> None:
+    first = b'"0":["%s"]' % (b'","' * filler)
+    text = b"{" + b",".join([first, *(b'"%d":["%s"]' % (number, b"x" * 40) for number in range(1, members))]) + b"}"
+    if members <= MAX_MEMBERS:
+        assert len(parse_object(text)) == members
+    else:
+        with pytest.raises(InvalidMessage, match=f"more than {MAX_MEMBERS} members"):
+            parse_object(text)

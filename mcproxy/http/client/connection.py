@@ -18,7 +18,7 @@ from typing import Final, cast
 import httptools
 
 from mcproxy.http.client.heads import NO_HEAD, HeadCache, read_head
-from mcproxy.http.client.response import MAX_UNREAD, ClientResponse, ConnectionBroken
+from mcproxy.http.client.response import ClientResponse, ConnectionBroken
 
 MAX_HEAD: Final = 64 * 1024
 """Bytes in a row that may be no body: heads, interim responses, trailers, and what separates chunks."""
@@ -48,7 +48,7 @@ class ClientConnectionEvent(Enum):
 
     REQUEST_SENT = "a request was sent"
     BYTES_READ = "the first bytes of a response arrived"
-    BODY_FULL = "more bytes than MAX_UNREAD wait for the reader"
+    BODY_FULL = "more bytes than may (`max_unread`) wait for the reader"
     BODY_TAKEN = "the reader took what was there"
     RELEASED = "the reader wants no more"
     RESPONSE_READ = "all of a response arrived"
@@ -178,12 +178,12 @@ class ClientConnection(asyncio.Protocol):
             self._drop_timer = self._loop.call_later(DROPPING_TIME, self.abort)
 
     def update_reading(self) -> None:
-        """Pause reading exactly while more than `MAX_UNREAD` bytes wait for their reader."""
+        """Pause reading exactly while more than `ClientResponse.max_unread` bytes wait for their reader."""
         response = self._response
         if self.state is READING:
-            if response is not None and response.unread > MAX_UNREAD:
+            if response is not None and response.unread > response.max_unread:
                 self._apply(BODY_FULL)
-        elif self.state is FULL and response is not None and response.unread <= MAX_UNREAD:
+        elif self.state is FULL and response is not None and response.unread <= response.max_unread:
             self._apply(BODY_TAKEN)
 
     def _apply(self, event: ClientConnectionEvent) -> None:

@@ -8,7 +8,9 @@ from typing import Final, Protocol
 from mcproxy.http.client.heads import NO_HEAD, ResponseHead
 
 MAX_UNREAD: Final = 256 * 1024
-"""Bytes of a body that wait for their reader; beyond, the connection's reading is paused."""
+"""Bytes of a body that wait for a reader of pieces; beyond, the connection's reading is paused."""
+LONG_PIECE: Final = 4 * 1024
+"""Bytes of a piece of a body that is kept as it arrived until all are joined."""
 LAST_BYTES: Final = 16 * 1024
 """Bytes that are still taken of a response that was released, so that its connection can serve again."""
 
@@ -43,7 +45,20 @@ class ResponseSource(Protocol):
 class ClientResponse:
     """A response on its way. One task reads it, and releases or closes it."""
 
-    __slots__ = ("_body", "_connection", "_error", "_is_dropped", "_loop", "_waiter", "head", "is_complete", "unread")
+    __slots__ = (
+        "_body",
+        "_connection",
+        "_error",
+        "_is_dropped",
+        "_is_read_whole",
+        "_loop",
+        "_more",
+        "_waiter",
+        "head",
+        "is_complete",
+        "max_unread",
+        "unread",
+    )
 
     def __init__(self, connection: ResponseSource, loop: asyncio.AbstractEventLoop) -> None:
         self.head: ResponseHead = NO_HEAD
@@ -51,11 +66,17 @@ class ClientResponse:
         """True once all of it arrived."""
         self.unread = 0
         """Bytes of the body that arrived and were not taken."""
+        self.max_unread = MAX_UNREAD
+        """Bytes of the body that may wait; with more, the connection's reading is paused."""
         self._connection = connection
         self._loop = loop
-        self._body: bytes | bytearray = b""
-        """What arrived and was not taken; joined, since chunks may be of a byte each and many times that as objects."""
+        self._body: bytes = b""
+        """The first piece that was not taken; most bodies have no other."""
+        self._more: list[bytes | bytearray] | None = None
+        """Further ones: long pieces as they arrived, short ones joined, which as objects are many times their bytes."""
         self._is_dropped = False
+        self._is_read_whole = False
+        """True once the reader waits for all of the body, and need not be told of pieces."""
         self._error: ConnectionBroken | None = None
         self._waiter: asyncio.Future[None] | None = None
 
@@ -77,24 +98,22 @@ class ClientResponse:
             await self.changed()
         if not self.unread:
             raise StopAsyncIteration
-        return bytes(self._take())
+        return self._take()
 
     async def read(self, limit: int) -> bytes:
         """The whole body. Raises ResponseTooLarge over `limit` bytes, and ConnectionBroken."""
-        body: bytes | bytearray = b""
-        while True:
-            if len(body) + self.unread > limit:
-                raise ResponseTooLarge
-            body = _joined(body, self._take())
-            if self.is_complete:
-                return bytes(body)
+        self.max_unread, self._is_read_whole = limit, True
+        if not self.is_complete:
+            self._connection.update_reading()
+        while not self.is_complete and self.unread <= limit:
             await self.changed()
+        return self.rest(limit)
 
     def rest(self, limit: int) -> bytes:
         """What was not read yet of a complete response. Raises ResponseTooLarge over `limit` bytes."""
         if self.unread > limit:
             raise ResponseTooLarge
-        return bytes(self._take())
+        return self._take()
 
     def release(self) -> None:
         """Let the connection serve again once the rest arrived; it is given up if that takes long."""
@@ -122,8 +141,12 @@ class ClientResponse:
         """Take a piece of the body."""
         self.unread += len(data)
         if not self._is_dropped:
-            self._body = _joined(self._body, data)
-            self._wake()
+            if not self._body:
+                self._body = data
+            else:
+                self._add(data)
+            if not self._is_read_whole or self.unread > self.max_unread:
+                self._wake()
         elif self.unread > LAST_BYTES:
             self._connection.abort()
 
@@ -139,10 +162,23 @@ class ClientResponse:
 
     def drop(self) -> None:
         """Throw the body away, and what still arrives of it."""
-        self._is_dropped, self._body, self.unread = True, b"", 0
+        self._is_dropped, self._body, self._more, self.unread = True, b"", None, 0
 
-    def _take(self) -> bytes | bytearray:
-        body, self._body, self.unread = self._body, b"", 0
+    def _add(self, data: bytes) -> None:
+        if self._more is None:
+            self._more = []
+        if len(data) >= LONG_PIECE:
+            self._more.append(data)
+        elif self._more and isinstance(last := self._more[-1], bytearray) and len(last) < LONG_PIECE:
+            last += data
+        else:
+            self._more.append(bytearray(data))
+
+    def _take(self) -> bytes:
+        body, more = self._body, self._more
+        self._body, self._more, self.unread = b"", None, 0
+        if more is not None:
+            body = b"".join((body, *more))
         if not self.is_complete:
             self._connection.update_reading()
         return body
@@ -151,12 +187,3 @@ class ClientResponse:
         waiter, self._waiter = self._waiter, None
         if waiter is not None and not waiter.done():
             waiter.set_result(None)
-
-
-def _joined(body: bytes | bytearray, more: bytes | bytearray) -> bytes | bytearray:
-    if not body:
-        return more
-    if isinstance(body, bytearray):
-        body += more
-        return body
-    return bytearray(body + more)

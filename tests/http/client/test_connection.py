@@ -16,7 +16,14 @@ from yarl import URL
 
 from mcproxy.http.client.connection import MAX_HEAD, ClientConnection
 from mcproxy.http.client.heads import write_head, write_request
-from mcproxy.http.client.response import LAST_BYTES, MAX_UNREAD, ClientResponse, ConnectionBroken, ResponseTooLarge
+from mcproxy.http.client.response import (
+    LAST_BYTES,
+    LONG_PIECE,
+    MAX_UNREAD,
+    ClientResponse,
+    ConnectionBroken,
+    ResponseTooLarge,
+)
 from tests.timeouts import GUARD
 
 pytestmark = pytest.mark.anyio
@@ -312,6 +319,44 @@ async def test_r23_a_body_that_is_not_taken_makes_its_server_wait() -> None:
     assert not bench.transport.reading
     assert len(await anext(answer)) == MAX_UNREAD + 1
     assert bench.transport.reading
+
+
+async def test_a_body_that_is_read_whole_never_waits_and_wakes_its_reader_at_its_end() -> None:
+    bench = Bench()
+    size = 3 * MAX_UNREAD
+    answer = await bench.answer(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % size)
+    reading = asyncio.ensure_future(answer.read(size))
+    await anyio.wait_all_tasks_blocked()
+    for piece in (b"x" * MAX_UNREAD, b"y", b"z" * (MAX_UNREAD - 2), b"y", b"x" * (MAX_UNREAD - 1)):
+        bench.feed([piece])
+        await anyio.wait_all_tasks_blocked()
+        assert (bench.transport.reading, reading.done()) == (True, False)
+    bench.feed([b"!"])
+    body = await reading
+    assert (len(body), body[-1:], body.count(b"y"), body.count(b"x")) == (size, b"!", 2, 2 * MAX_UNREAD - 1)
+
+
+async def test_r16_a_body_that_is_read_whole_is_refused_with_the_first_byte_over_its_limit() -> None:
+    bench = Bench()
+    answer = await bench.answer(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+    reading = asyncio.ensure_future(answer.read(2 * MAX_UNREAD))
+    await anyio.wait_all_tasks_blocked()
+    bench.feed([b"%x\r\n" % (2 * MAX_UNREAD + 1), b"x" * 2 * MAX_UNREAD])
+    await anyio.wait_all_tasks_blocked()
+    assert not reading.done()
+    bench.feed([b"x"])
+    with pytest.raises(ResponseTooLarge):
+        await reading
+    assert not bench.transport.reading
+
+
+async def test_short_pieces_between_long_ones_keep_their_places() -> None:
+    bench = Bench()
+    pieces = [bytes([65 + number % 26]) * (LONG_PIECE * (number % 3) + 1) for number in range(60)]
+    whole = b"".join(pieces)
+    answer = await bench.answer(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(whole))
+    bench.feed(pieces)
+    assert await answer.read(len(whole)) == whole
 
 
 async def test_r23_a_connection_is_free_when_all_has_come_and_reads_on_even_if_its_body_was_not_taken() -> None:
