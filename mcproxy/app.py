@@ -12,7 +12,7 @@ import secrets
 import ssl
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, assert_never
 
@@ -35,7 +35,7 @@ from mcproxy.admin.measures.collectors import ListSizeCollector, UpstreamCollect
 from mcproxy.admin.measures.loop_lag import measure_loop_lag
 from mcproxy.call.calls import Handler
 from mcproxy.call.clients import Audience, Listener
-from mcproxy.call.identity import AGGREGATE, Principal
+from mcproxy.call.identity import AGGREGATE, Caller, Principal
 from mcproxy.call.upstreams import SERVING, LinkFailure, UpstreamEvent, UpstreamStatus
 from mcproxy.catalog.merging import View
 from mcproxy.catalog.naming import RefusedEntry
@@ -47,6 +47,7 @@ from mcproxy.downstream.front.app import Companion
 from mcproxy.downstream.front.authentication import Authenticator
 from mcproxy.downstream.front.operators import for_operators
 from mcproxy.downstream.io.context import TransportContext
+from mcproxy.gateway.explaining import kind_of
 from mcproxy.gateway.gateway import Gateway
 from mcproxy.http import server as http
 from mcproxy.login.links import ConnectLinks
@@ -54,6 +55,7 @@ from mcproxy.login.routes import LoginRoutes
 from mcproxy.login.sign_in import SignIn
 from mcproxy.login.site import GatewaySite, serving_alone
 from mcproxy.login.visits import MemoryLogins, Visits
+from mcproxy.protocol.eras import LATEST
 from mcproxy.sealing import Sealer
 from mcproxy.service import control_socket, systemd
 from mcproxy.service.reloading import Reloading
@@ -215,6 +217,13 @@ class App:
             "status_page": self.status_page,
             "unready": self.unready(),
         }
+
+    def explain(self, request: control.ExplainRequest) -> Mapping[str, object]:
+        """Why a caller may make a call (see `admin.control`). Raises ValueError for a method without a subject."""
+        principal = Principal(request.principal, frozenset(request.roles))
+        caller = Caller(principal, LATEST, endpoint=request.endpoint)
+        kind = kind_of(request.method, request.subject)
+        return asdict(self.gateway.explain(caller, kind, request.subject, request.arguments))
 
     def reports(self) -> Reports:
         """Health and metrics, to be served beside MCP."""
@@ -484,7 +493,7 @@ async def _controlled(app: App, reloading: Reloading | None) -> AsyncIterator[No
         yield
         return
     with control_socket.bound(reloading.path) as listener:
-        async with control.served(listener, control.routes(app, app.actions)):
+        async with control.served(listener, control.routes(app, app.actions, lambda: reloading.refused)):
             yield
 
 

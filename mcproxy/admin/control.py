@@ -1,4 +1,4 @@
-"""What commands ask of a gateway that runs, over its control socket: its status, actions, and the stderr of children.
+"""What commands ask of a gateway that runs, over its control socket: status, actions, explanations, children's stderr.
 
 JSON over HTTP/1.1. A process that may open the socket acts for an operator; this module authenticates no peer.
 """
@@ -13,9 +13,12 @@ from socket import socket
 from typing import Any, Final, Protocol
 
 import anyio
+import msgspec
+from msgspec import Raw
 
 from mcproxy.admin.actions import Actions, NoSuchUpstream
 from mcproxy.call.upstreams import UpstreamStatus
+from mcproxy.configuration.problems import RefusedReload, problem_json
 from mcproxy.http import server as http
 
 OPERATOR: Final = "the control socket"
@@ -28,6 +31,21 @@ FINAL_FLUSH: Final = 0.25
 _BOUNDS: Final = http.Bounds(max_body=64 * 1024, idle=60, write_timeout=30, connections=100, head_timeout=30)
 
 
+MAX_PROBLEMS: Final = 100
+"""Problems of a refused reload that are told."""
+
+
+class ExplainRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """A call that is to be explained; `endpoint` is the key of one."""
+
+    method: str
+    subject: str
+    principal: str
+    roles: list[str] = []
+    endpoint: str = ""
+    arguments: dict[str, Raw] = {}
+
+
 class Controlled(Protocol):
     """What the socket tells of the gateway, as of now."""
 
@@ -36,13 +54,19 @@ class Controlled(Protocol):
     def facts(self) -> Mapping[str, object]:
         """The process and what it serves, as JSON values by name."""
 
+    def explain(self, request: ExplainRequest) -> Mapping[str, object]:
+        """`allowed` and the `steps` to it, as JSON values. Raises ValueError for a method without a subject."""
 
-def routes(gateway: Controlled, actions: Actions) -> list[http.Route]:
-    """The handlers, by path. An upstream that does not run is 404, with the names of those that do."""
+
+def routes(gateway: Controlled, actions: Actions, refused: Callable[[], RefusedReload | None]) -> list[http.Route]:
+    """The handlers, by path. An upstream that does not run is 404, with the names of those that do.
+
+    `refused` is the reload that was refused, None where the latest was applied.
+    """
 
     async def status(_request: http.Request, _path: Mapping[str, str]) -> http.Response:
         upstreams = [_upstream(found) for found in gateway.statuses()]
-        return _json({**gateway.facts(), "upstreams": upstreams})
+        return _json({**gateway.facts(), "refused_reload": _reload_json(refused()), "upstreams": upstreams})
 
     async def stderr(request: http.Request, path: Mapping[str, str]) -> http.Response:
         name = path["name"]
@@ -53,22 +77,20 @@ def routes(gateway: Controlled, actions: Actions) -> list[http.Route]:
         lines = found.stderr_after(int(after) if after.isdecimal() else 0)
         return _json({"lines": lines, "next": found.stderr_count})
 
-    async def log_level(request: http.Request, _path: Mapping[str, str]) -> http.Response:
-        try:
-            level = (await request.body(BODY_TIMEOUT)).decode()
-            actions.set_log_level(level, OPERATOR)
-        except ValueError as error:
-            return _refuse(400, str(error))
-        except (http.BodyTimeout, http.BodyTooLarge, http.BodyIncomplete):
-            return _refuse(400, "the request is incomplete or too large")
-        return _json({})
+    def log_level(body: bytes) -> object:
+        actions.set_log_level(body.decode(), OPERATOR)
+        return {}
+
+    def explain(body: bytes) -> object:
+        return gateway.explain(msgspec.json.decode(body, type=ExplainRequest))
 
     return [
         http.Route("GET", "/status", status),
         http.Route("GET", "/servers/{name}/stderr", stderr),
         http.Route("POST", "/servers/{name}/restart", _acting(actions.restart)),
         http.Route("POST", "/servers/{name}/retry", _acting(actions.retry)),
-        http.Route("POST", "/log-level", log_level),
+        http.Route("POST", "/log-level", _answering(log_level)),
+        http.Route("POST", "/explain", _answering(explain)),
     ]
 
 
@@ -110,6 +132,20 @@ def _acting(act: Callable[[str, str], None]) -> http.RoutedHandler:
     return handle
 
 
+def _answering(answer: Callable[[bytes], object]) -> http.RoutedHandler:
+    """A handler whose answer is made from the body; a ValueError is 400, with its sentence."""
+
+    async def handle(request: http.Request, _path: Mapping[str, str]) -> http.Response:
+        try:
+            return _json(answer(await request.body(BODY_TIMEOUT)))
+        except ValueError as error:  # msgspec's own are among them
+            return _refuse(400, str(error))
+        except (http.BodyTimeout, http.BodyTooLarge, http.BodyIncomplete):
+            return _refuse(400, "the request is incomplete or too large")
+
+    return handle
+
+
 def _missing(missing: NoSuchUpstream) -> http.Response:
     return _refuse(404, str(missing))
 
@@ -120,6 +156,12 @@ def _refuse(status: int, sentence: str) -> http.Response:
 
 def _json(value: object, status: int = 200) -> http.Response:
     return http.Response(status, json.dumps(value).encode(), {"Content-Type": "application/json"})
+
+
+def _reload_json(reload: RefusedReload | None) -> dict[str, object] | None:
+    if reload is None:
+        return None
+    return {"since": reload.since, "problems": [problem_json(problem) for problem in reload.problems[:MAX_PROBLEMS]]}
 
 
 def _upstream(status: UpstreamStatus) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from mcproxy.cli.output import print_err, print_json, print_out
 from mcproxy.cli.runtime import ExitCode
 from mcproxy.configuration.loading import Configuration
-from mcproxy.configuration.problems import ConfigurationError, Problem, dotted
+from mcproxy.configuration.problems import ConfigurationError, Problem, problem_json
 from mcproxy.upstream.child.command import environment, locate
 from mcproxy.upstream.link import Unreachable
 
@@ -20,7 +20,7 @@ def check(configuration: Configuration, *, strict: bool, as_json: bool) -> int:
     names = [upstream.name for upstream in configuration.settings.upstreams if upstream.enabled]
     valid = not (strict and warnings)
     if as_json:
-        print_json({"valid": valid, "upstreams": names, "warnings": [_as_json(warning) for warning in warnings]})
+        print_json({"valid": valid, "upstreams": names, "warnings": [problem_json(warning) for warning in warnings]})
     else:
         print_warnings(warnings)
         if valid:
@@ -30,7 +30,7 @@ def check(configuration: Configuration, *, strict: bool, as_json: bool) -> int:
 
 def print_invalid(error: ConfigurationError) -> None:
     """Prints the problems of an invalid configuration as JSON."""
-    print_json({"valid": False, "problems": [_as_json(problem) for problem in error.problems]})
+    print_json({"valid": False, "problems": [problem_json(problem) for problem in error.problems]})
 
 
 def print_warnings(warnings: Sequence[Problem]) -> None:
@@ -72,8 +72,3 @@ def _missing_commands(configuration: Configuration) -> Iterator[Problem]:
             problem = configuration.server_problem(str(unreachable), upstream.name, key)
             if problem.path not in doubtful:
                 yield problem
-
-
-def _as_json(problem: Problem) -> dict[str, object]:
-    place = {"line": problem.place.line, "column": problem.place.column} if problem.place is not None else {}
-    return {"file": problem.file, **place, "key": dotted(problem.path), "sentence": problem.sentence}

@@ -209,15 +209,18 @@ def explain_(
     config: Config = None,
     as_json: Json = False,
 ) -> None:
-    """Explain why a request is allowed or denied: endpoint, upstream, filter, name, policy."""
+    """Explain why a request is allowed or denied: endpoint, upstream, filter, name, policy.
+
+    Asks the gateway that runs, else one of its own, which connects to every server.
+    """
     from mcproxy.call.identity import Principal
     from mcproxy.cli.access.explain import explain, known_roles
     from mcproxy.protocol.jsonrpc import raw
 
-    settings = read_settings(config)
-    caller = Principal(principal, known_roles(settings, principal).union(role or ()))
+    configuration = read_configuration(config)
+    caller = Principal(principal, known_roles(configuration.settings, principal).union(role or ()))
     arguments = {name: raw(value) for name, value in _json_object(json_args).items()}
-    run(explain(settings, caller, endpoint, method, subject, arguments, as_json=as_json))
+    run(explain(configuration, caller, endpoint, method, subject, arguments, as_json=as_json))
 
 
 @commands.command("usage")

@@ -38,6 +38,12 @@ class Problem:
         return ": ".join(filter(None, (where, dotted(self.path), self.sentence)))
 
 
+def problem_json(problem: Problem) -> dict[str, object]:
+    """A problem as a JSON object: `file`, `line` and `column` where known, `key`, `sentence`."""
+    place = {"line": problem.place.line, "column": problem.place.column} if problem.place is not None else {}
+    return {"file": problem.file, **place, "key": dotted(problem.path), "sentence": problem.sentence}
+
+
 @dataclass(frozen=True, slots=True)
 class RefusedReload:
     """A configuration that was read and not put in force. `since` is the Unix time, in seconds, of the first refusal

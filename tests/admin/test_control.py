@@ -12,8 +12,10 @@ import aiohttp
 import pytest
 
 from mcproxy.admin.actions import Actions
-from mcproxy.admin.control import routes, served
+from mcproxy.admin.control import ExplainRequest, routes, served
 from mcproxy.call.upstreams import LinkFailure, LinkState, UpstreamStatus
+from mcproxy.configuration.problems import Place, Problem, RefusedReload
+from mcproxy.gateway.explaining import kind_of
 from tests.admin.test_actions import FakeUpstream
 
 pytestmark = pytest.mark.anyio
@@ -31,15 +33,22 @@ class FakeGateway:
     def facts(self) -> Mapping[str, object]:
         return {"pid": 7}
 
+    def explain(self, request: ExplainRequest) -> Mapping[str, object]:
+        kind_of(request.method, request.subject)
+        return {"allowed": False, "steps": [request.principal, request.roles, int(bytes(request.arguments["n"]))]}
+
 
 @asynccontextmanager
-async def asked(folder: Path, gateway: FakeGateway) -> AsyncIterator[aiohttp.ClientSession]:
+async def asked(
+    folder: Path, gateway: FakeGateway, refused: RefusedReload | None = None
+) -> AsyncIterator[aiohttp.ClientSession]:
+    table = routes(gateway, Actions(lambda: {"a/b": gateway.upstream}, lambda _: None), lambda: refused)
     path = str(folder / "s")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         listener.bind(path)
         listener.listen()
         async with (
-            served(listener, routes(gateway, Actions(lambda: {"a/b": gateway.upstream}, lambda _: None))),
+            served(listener, table),
             aiohttp.ClientSession("http://gateway", connector=aiohttp.UnixConnector(path)) as client,
         ):
             yield client
@@ -49,11 +58,37 @@ async def test_the_status_has_every_upstream_and_no_address(tmp_path: Path) -> N
     async with asked(tmp_path, FakeGateway()) as client, client.get("/status") as response:
         found = await response.json()
     (upstream,) = found.pop("upstreams")
-    assert found == {"pid": 7}
+    assert found == {"pid": 7, "refused_reload": None}
     assert upstream["state"] == "backing_off"
     assert upstream["failure"] == "lost"
     assert upstream["error"] == "gone"
     assert "stderr" not in upstream
+
+
+async def test_the_status_says_since_when_a_reload_is_refused_and_every_problem_of_it(tmp_path: Path) -> None:
+    refused = RefusedReload(
+        5.0, (Problem("f.yaml", "unknown key", Place(2, 3), ("proxy", "prot")), Problem("g", "gone"))
+    )
+    async with asked(tmp_path, FakeGateway(), refused) as client, client.get("/status") as response:
+        found = await response.json()
+    assert found["refused_reload"] == {
+        "since": 5.0,
+        "problems": [
+            {"file": "f.yaml", "line": 2, "column": 3, "key": "proxy.prot", "sentence": "unknown key"},
+            {"file": "g", "key": "", "sentence": "gone"},
+        ],
+    }
+
+
+async def test_a_call_is_explained_as_the_gateway_has_it(tmp_path: Path) -> None:
+    asking = {"method": "tools/call", "subject": "a__b", "principal": "ann", "roles": ["r"], "arguments": {"n": 1}}
+    async with asked(tmp_path, FakeGateway()) as client:
+        async with client.post("/explain", json=asking) as response:
+            found = await response.json()
+        for wrong in ({**asking, "method": "tools/list"}, {"subject": 1}, {**asking, "more": 1}):
+            async with client.post("/explain", json=wrong) as response:
+                assert (response.status, list(await response.json())) == (400, ["error"])
+    assert found == {"allowed": False, "steps": ["ann", ["r"], 1]}
 
 
 async def test_an_upstream_is_restarted_by_its_escaped_name(tmp_path: Path) -> None:

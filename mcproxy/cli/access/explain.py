@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
+import msgspec
+from anyio import to_thread
+
+from mcproxy.admin import control
 from mcproxy.app import running
 from mcproxy.call.identity import AGGREGATE, Caller, Principal
 from mcproxy.cli.output import print_err, print_json, print_out
+from mcproxy.cli.running.client import NotRunning, RefusedByGateway, RunningGateway
 from mcproxy.cli.runtime import ExitCode
+from mcproxy.configuration.loading import Configuration
 from mcproxy.configuration.references import caller_names, suggestion
 from mcproxy.gateway.explaining import Explanation, kind_of
 from mcproxy.protocol.eras import LATEST
@@ -17,12 +23,27 @@ from mcproxy.settings.endpoints import key_of
 
 
 async def explain(
-    settings: Settings, caller: Principal, endpoint: str, method: str, subject: str, arguments: Params, *, as_json: bool
+    configuration: Configuration,
+    caller: Principal,
+    endpoint: str,
+    method: str,
+    subject: str,
+    arguments: Params,
+    *,
+    as_json: bool,
 ) -> int:
-    """Prints each step of the decision; exits with FAILED where the caller is denied."""
+    """Prints each step of the decision; exits with FAILED where the caller is denied.
+
+    Asks the gateway that runs with the configuration, else one of its own, which connects to every server.
+    """
+    settings = configuration.settings
     try:
-        explanation = await explained(settings, caller, endpoint_key(endpoint), method, subject, arguments)
-    except ValueError as error:
+        key = endpoint_key(endpoint)
+        asked = control.ExplainRequest(method, subject, caller.name, sorted(caller.roles), key, dict(arguments))
+        explanation = await to_thread.run_sync(_explained_by_running, configuration, asked)
+        if explanation is None:
+            explanation = await explained(settings, caller, key, method, subject, arguments)
+    except (ValueError, RefusedByGateway) as error:
         print_err(str(error))
         return ExitCode.INPUT
     present(explanation, as_json=as_json)
@@ -30,6 +51,16 @@ async def explain(
     if known is not None and caller.name not in known:
         print_err(f"no caller is called {caller.name!r}{suggestion(caller.name, known)}")
     return ExitCode.OK if explanation.allowed else ExitCode.FAILED
+
+
+def _explained_by_running(configuration: Configuration, asked: control.ExplainRequest) -> Explanation | None:
+    """What the gateway that runs says; None where none runs. Raises RefusedByGateway."""
+    try:
+        told = RunningGateway(configuration.path).post("/explain", msgspec.json.encode(asked).decode())
+    except NotRunning:
+        return None
+    print_err("as the gateway that runs has it")
+    return msgspec.convert(told, Explanation)
 
 
 def endpoint_key(path: str) -> str:

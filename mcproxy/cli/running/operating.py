@@ -18,7 +18,10 @@ POLL: Final = 0.5
 
 
 def status(configuration: Path, *, as_json: bool, now: Callable[[], float] = time.time) -> int:
-    """Prints the state of the gateway and of each upstream, trouble first; FAILED where one is not well."""
+    """Prints the state of the gateway and of each upstream, trouble first.
+
+    FAILED where one is not well, or a reload was refused.
+    """
     try:
         found = RunningGateway(configuration).get("/status")
     except NotRunning as error:
@@ -30,12 +33,23 @@ def status(configuration: Path, *, as_json: bool, now: Callable[[], float] = tim
     else:
         where = found["url"] or "stdio"
         print_err(f"mcproxy {found['version']}, process {found['pid']}, at {where}")
+        if found["refused_reload"]:
+            _print_refused(found["refused_reload"], now())
         in_trouble = sorted(upstreams, key=lambda upstream: upstream["state"] in WELL)
         print_table(COLUMNS, [_row(upstream, now()) for upstream in in_trouble])
         for upstream in in_trouble:
             if upstream["error"]:
                 print_err(f"{upstream['name']}: {upstream['error']}")
-    return ExitCode.OK if all(upstream["state"] in WELL for upstream in upstreams) else ExitCode.FAILED
+    is_well = found["refused_reload"] is None and all(upstream["state"] in WELL for upstream in upstreams)
+    return ExitCode.OK if is_well else ExitCode.FAILED
+
+
+def _print_refused(reload: Mapping[str, Any], now: float) -> None:
+    """Says that the file is not what the gateway runs with, and why."""
+    print_err(f"a reload was refused {_ago(now - reload['since'])} ago; the configuration before it is in force:")
+    for problem in reload["problems"]:
+        place = f":{problem['line']}:{problem['column']}" if "line" in problem else ""
+        print_err("  " + ": ".join(filter(None, (problem["file"] + place, problem["key"], problem["sentence"]))))
 
 
 def order(configuration: Path, names: Sequence[str], what: str) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -86,6 +87,43 @@ async def test_a_server_in_trouble_comes_first_with_its_reason_and_doctor_says_w
         assert "run it by hand: " in told.stdout
         assert SECRET not in told.stdout
         assert (await mcproxy(tmp_path, "retry", "dying")).returncode == 0
+
+
+async def test_a_refused_reload_and_its_reasons_are_in_the_status_until_one_is_applied(tmp_path: Path) -> None:
+    settings = configuration({})
+    file = tmp_path / "mcproxy.json"
+    async with gateway(tmp_path, settings) as running:
+        file.write_text(json.dumps({**settings, "prosy": {}}))
+        with anyio.fail_after(GUARD):
+            await running.log.says(lambda entry: "was not applied" in str(entry.get("event")))
+        shown = await mcproxy(tmp_path, "status")
+        assert shown.returncode == 1
+        assert "a reload was refused 0 s ago" in re.sub(r"\d+ s ago", "0 s ago", shown.stderr)
+        assert f"{file}:1:" in shown.stderr
+        assert 'prosy: unknown key; did you mean "proxy"?' in shown.stderr
+        file.write_text(json.dumps(settings))
+        with anyio.fail_after(GUARD):
+            await running.log.says(lambda entry: "reloaded" in str(entry.get("event")))
+        shown = await mcproxy(tmp_path, "status")
+        assert (shown.returncode, "refused" in shown.stderr) == (0, False)
+
+
+async def test_the_gateway_that_runs_explains_a_call_by_what_is_in_force_in_it(tmp_path: Path) -> None:
+    rule = {"allow": [{"tools": ["echo"]}]}
+    access = {"policy": {"roles": {"everyone": rule}}}
+    async with gateway(tmp_path, {**configuration({"odd": ODD}, watch=False), "access": access}) as running:
+        file = tmp_path / "mcproxy.json"
+        in_force = json.loads(file.read_text())
+        file.write_text(json.dumps({**in_force, "access": {"policy": {"roles": {"everyone": {}}}}}))
+        since = len(running.log.entries)
+        allowed = await mcproxy(tmp_path, "explain", "tools/call", "odd__echo")
+        assert (allowed.returncode, allowed.stdout.splitlines()[-1]) == (0, "allowed"), allowed.stderr
+        assert "as the gateway that runs has it" in allowed.stderr
+        denied = await mcproxy(tmp_path, "explain", "tools/call", "odd__fail")
+        assert denied.returncode == 1
+        wrong = await mcproxy(tmp_path, "explain", "tools/list", "odd__fail")
+        assert (wrong.returncode, "no method that is about" in wrong.stderr) == (2, True)
+        assert not [entry for entry in running.log.entries[since:] if entry.get("event") == "upstream connected"]
 
 
 def test_without_a_gateway_the_way_out_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
