@@ -541,6 +541,7 @@ def _transport_context(
         forwarded=_forwarded(settings),
         exchanges_tokens=_exchanges_tokens(settings),
         mirrored=gateway.mirrored,
+        passes=gateway.passes,
         subscribers=subscriber_journal(settings, sealer),
     )
 

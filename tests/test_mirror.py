@@ -22,6 +22,7 @@ SCENARIOS: Final = {
     "downstream/test_sdk.py": "the official SDK's clients, over each transport",
     "gateway/test_argument_overrides.py": "overridden arguments, through all of the gateway",
     "gateway/test_credentials.py": "callers with credentials of their own, through all of the gateway",
+    "gateway/test_extensions.py": "extensions that nobody knows, through all of the gateway",
     "gateway/test_isolation.py": "two principals, through all of the gateway",
     "gateway/test_model.py": "the gateway against a model of it",
     "gateway/test_skills.py": "skills of several servers, through all of the gateway",

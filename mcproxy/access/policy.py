@@ -185,6 +185,16 @@ class Policy:
         rules = self._rules_about(roles, upstream)
         return any(self._reaches(rules, kind) for kind in Kind)
 
+    def allows_all(self, roles: RoleSet, upstream: str) -> bool:
+        """Whether callers with these roles may use all that an upstream has or may come to have, without approval."""
+        rules = self._rules_about(roles, upstream)
+        if any(rule.name.effect == "deny" and any(rule.globs.values()) for rule in rules):
+            return False
+        allowing = [rule for rule in rules if rule.name.effect == "allow" and rule.approve is None]
+        if any(rule.approve is not None for rule in rules):
+            return False
+        return all(self._default.allowed or any(rule.covers(kind) for rule in allowing) for kind in Kind)
+
     def decide_listing(self, roles: RoleSet, item: PolicyItem) -> Decision:
         """Whether an item may be used with some arguments: then it is listed."""
         return self.verdict(roles, item).at_best()

@@ -24,6 +24,7 @@ from mcproxy.catalog.rewriting import Rewriter
 from mcproxy.catalog.skills import InvalidSkill, files_of, joined_settings
 from mcproxy.catalog.uri_matching import flaw
 from mcproxy.catalog.uris import MAX_URI, canonical
+from mcproxy.protocol.capabilities import KNOWN_EXTENSIONS
 from mcproxy.protocol.eras import STATELESS_VERSIONS, V2024_11_05, Era
 from mcproxy.protocol.headers import InvalidAnnotation, MirroredParameter, mirrored_parameters
 from mcproxy.protocol.jsonrpc import (
@@ -38,7 +39,6 @@ from mcproxy.protocol.jsonrpc import (
 from mcproxy.protocol.methods import SKILLS, Kind
 from mcproxy.protocol.nesting import nests_deeper
 from mcproxy.protocol.tasks import (
-    EXTENSION,
     EXTENSIONS,
     Support,
     extension_settings,
@@ -53,9 +53,6 @@ from mcproxy.settings.upstreams.upstream import ToolOverride
 OUTPUT_SCHEMA: Final = "outputSchema"
 _NAMED: Final = frozenset({Kind.TOOLS, Kind.PROMPTS})
 
-KNOWN_EXTENSIONS: Final = frozenset({EXTENSION, SKILLS, "io.modelcontextprotocol/ui"})
-"""Extensions that work with several servers behind an endpoint: tasks, which are routed by their ids, skills, which
-are listed like resources, and MCP Apps, which has no messages of its own."""
 SERVERS_ALONE: Final = frozenset({SKILLS})
 """Extensions that servers alone declare: a client that does not know them sends nothing of them."""
 
@@ -427,10 +424,10 @@ def _instructions(
 
 
 def _working(layout: Layout, offered: Params, instructions: JoinedInstructions) -> Params:
-    """Of what upstreams offer what works here: an extension that the gateway does not know needs one upstream alone."""
+    """Of what upstreams offer what works here (`Space.passes_all` says of unknown extensions where they do)."""
     known = extensions(offered).keys()
     has_skills = extension_settings(offered, SKILLS) is not None
-    usable = KNOWN_EXTENSIONS if len(layout.spaces) > 1 else frozenset(known)
+    usable = frozenset(known) if all(space.passes_all for space in layout.spaces) else KNOWN_EXTENSIONS
     if not has_skills:
         usable -= {SKILLS}
     if not known <= usable:

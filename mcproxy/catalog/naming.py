@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -55,6 +55,9 @@ class Space:
     """The endpoint's selection of its entries; None for all."""
     permits: Permits = to_all
     """Which of its entries the caller may use."""
+    passes_all: bool = False
+    """Whether messages of extensions that the gateway does not know pass: it is alone at its endpoint, and callers may
+    use all of it. Such a message may do anything, and no rule can speak of it."""
     upstream: str = field(init=False, compare=False)
     """Its name."""
     takes_credentials: bool = field(init=False, compare=False)
@@ -153,9 +156,20 @@ class Layout:
     search: Endpoint | None = None
     """The endpoint's settings, where its tools are found by search and not listed."""
 
-    def restricted(self, permits: Mapping[str, Permits]) -> Layout:
-        """The layout for callers who may use only the upstreams named, and of them what `permits` says."""
-        left = [replace(space, permits=permits[space.upstream]) for space in self.spaces if space.upstream in permits]
+    def restricted(self, permits: Mapping[str, Permits], wholly: Collection[str] = ()) -> Layout:
+        """The layout for callers who may use only the upstreams named, and of them what `permits` says.
+
+        They may use all that there is, or could be, of those in `wholly`.
+        """
+        left = [
+            replace(
+                space,
+                permits=permits[space.upstream],
+                passes_all=space.passes_all and space.upstream in wholly,
+            )
+            for space in self.spaces
+            if space.upstream in permits
+        ]
         return replace(self, spaces=tuple(left))
 
     def locate(self, uri: str) -> tuple[Space, str] | None:
@@ -216,12 +230,17 @@ class NameTable:
 
 
 def layouts(
-    upstreams: Sequence[UpstreamSettings], max_name_length: int, endpoints: Mapping[str, Endpoint] | None = None
+    upstreams: Sequence[UpstreamSettings],
+    max_name_length: int,
+    endpoints: Mapping[str, Endpoint] | None = None,
+    *,
+    passing: bool = True,
 ) -> dict[str, Layout]:
     """Every endpoint's layout: all enabled upstreams under AGGREGATE, each alone and bare under its name, and
     selections of them as `endpoints` says.
 
-    A disabled upstream's prefix stays taken: enabling it renames nothing.
+    A disabled upstream's prefix stays taken: enabling it renames nothing. `passing` says whether messages of unknown
+    extensions may pass anywhere.
     """
     enabled = [spec for spec in upstreams if spec.enabled]
     prefixes = frozenset(spec.prefix for spec in upstreams if spec.prefix)
@@ -231,7 +250,26 @@ def layouts(
     )
     alone = {spec.name: Layout(spec.name, (Space(spec, "", "", frozenset(), max_name_length),)) for spec in enabled}
     selected = {key_of(name): _selected(key_of(name), endpoint, spaces) for name, endpoint in (endpoints or {}).items()}
-    return {**alone, **selected, AGGREGATE: Layout(AGGREGATE, spaces)}
+    found = {**alone, **selected, AGGREGATE: Layout(AGGREGATE, spaces)}
+    return {key: _passing(layout) for key, layout in found.items()} if passing else found
+
+
+def _passing(layout: Layout) -> Layout:
+    """The layout; where one upstream is alone there, and all of it is shown as it is, it passes everything."""
+    if len(layout.spaces) != 1 or layout.search is not None or not _shows_everything(layout.spaces[0]):
+        return layout
+    return replace(layout, spaces=(replace(layout.spaces[0], passes_all=True),))
+
+
+def _shows_everything(space: Space) -> bool:
+    """Whether no setting hides or changes anything of an upstream."""
+    filters = (space.spec.tools, space.spec.resources, space.spec.prompts)
+    selections = [] if space.endpoint is None else [space.endpoint.globs(kind) for kind in Kind]
+    return (
+        not space.spec.tools.overrides
+        and all(filter.include == ("*",) and not filter.exclude for filter in filters)
+        and all("*" in globs for globs in selections)
+    )
 
 
 def _selected(key: str, endpoint: Endpoint, spaces: Iterable[Space]) -> Layout:

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Raw
 from msgspec.structs import replace
 
-from mcproxy.call.calls import Call, Handler, Outcome
+from mcproxy.call.calls import Call, Handler, InputRequired, Outcome
 from mcproxy.call.clients import Change, Client, InputRequest, Listener
 from mcproxy.call.errors import McpError, Reason
 from mcproxy.call.identity import Caller, Principal
@@ -22,7 +22,7 @@ from mcproxy.catalog.naming import GATEWAY, Space
 from mcproxy.catalog.rewriting import Rewriter, marked
 from mcproxy.gateway.resolving.targets import Target
 from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, METHOD_NOT_FOUND, Params
-from mcproxy.protocol.methods import Subject
+from mcproxy.protocol.methods import INPUT_CAPABILITIES, Subject
 from mcproxy.telemetry.metrics import Metrics
 
 AskForLevel = Callable[[Space, Caller], Awaitable[None]]
@@ -58,7 +58,7 @@ class UpstreamExchange:
         if rewriter is None:
             call = replace(call, params=target.params, repeatable=repeatable)
         else:
-            call = translated(call, target.params, rewriter, repeatable=repeatable)
+            call = translated(call, target.params, rewriter, repeatable=repeatable, passes_all=target.space.passes_all)
         return self._send(target.space, call, rewriter)
 
     def _rewriter(self, space: Space) -> Rewriter | None:
@@ -93,7 +93,12 @@ class UpstreamExchange:
                 self._give_back(share)
         if row.may_fail:
             outcome = marked(outcome)
-        return outcome if rewriter is None else rewriter.outcome(row.shape, outcome)
+        if rewriter is None:
+            return outcome
+        if isinstance(outcome, InputRequired) and not space.passes_all:
+            for request in outcome.requests.values():
+                check_question(request)
+        return rewriter.outcome(row.shape, outcome)
 
     async def _answer(self, call: Call) -> Outcome:
         own = None if call.row.subject is None else self._own.get(call.row.subject)
@@ -122,10 +127,16 @@ class UpstreamExchange:
             del self._in_flight[share]
 
 
-def translated(call: Call, params: Params, rewriter: Rewriter, *, repeatable: bool) -> Call:
+def check_question(request: InputRequest) -> None:
+    """Raises McpError for a question of an extension, where those do not pass."""
+    if request.method not in INPUT_CAPABILITIES:
+        raise McpError(METHOD_NOT_FOUND, f"unknown method: {request.method}")
+
+
+def translated(call: Call, params: Params, rewriter: Rewriter, *, repeatable: bool, passes_all: bool = False) -> Call:
     """`call` with `params` in the upstream's names, and a way back that speaks the caller's."""
     listener = None if call.listener is None else TranslatedListener(call.listener, rewriter)
-    client = TranslatedClient(call.client, rewriter)
+    client = TranslatedClient(call.client, rewriter, passes_all)
     return replace(call, params=params, client=client, listener=listener, repeatable=repeatable)
 
 
@@ -134,11 +145,15 @@ class TranslatedClient(msgspec.Struct, frozen=True):
 
     client: Client
     rewriter: Rewriter
+    passes_all: bool = False
+    """As in `Space`."""
 
     def notify(self, method: str, params: Params) -> None:
         self.client.notify(method, params)
 
     async def ask(self, request: InputRequest) -> Raw:
+        if not self.passes_all:
+            check_question(request)
         return await self.client.ask(self.rewriter.request(request))
 
 

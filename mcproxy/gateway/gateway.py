@@ -276,6 +276,10 @@ class Gateway:
         route = self._catalogue.routes(caller).find(Kind.TOOLS, tool)
         return () if route is None else route.shown.mirrored
 
+    def passes(self, caller: Caller) -> bool:
+        """Whether messages of extensions that the gateway does not know pass between `caller` and an upstream."""
+        return self._catalogue.passing(caller) is not None
+
     def unapproved(self) -> list[RefusedEntry]:
         """What upstreams offer over links that all share, and is not as `access.pins` has it approved."""
         return self._approvals.unapproved()

@@ -199,7 +199,7 @@ def limited(
     def stage(handler: Handler) -> Handler:
         async def limiting(call: Call) -> Outcome:
             row = call.row
-            if row.subject is None and row.lists is None:
+            if row.subject is None and row.lists is None and row.known:
                 return await handler(call)
             subject = call.notes.subject or subject_of(call)
             tool = subject.own if subject.upstream and subject.kind is _TOOLS else None

@@ -55,9 +55,7 @@ class Router:
 
     def __call__(self, call: Call) -> Awaitable[Outcome]:
         route = self._routes.get(call.row.name)
-        if route is None:
-            raise McpError(METHOD_NOT_FOUND, f"Method not found: {call.row.name}")
-        return route(call)
+        return self._pass_on(call) if route is None else route(call)
 
     def _route(self, row: Method) -> Handler | None:
         """The handler of a method; None for what the edge answers by itself."""
@@ -69,6 +67,14 @@ class Router:
         if row.subject is Subject.RESOURCE:
             return {Shape.SKILL: self._describe_skill, Shape.RESOURCES: self._read_directory}.get(row.shape, self._read)
         return self._resolve if row.named_in is None else self._call
+
+    def _pass_on(self, call: Call) -> Awaitable[Outcome]:
+        """A message of an extension that the gateway does not know: it goes to the only upstream there, or nowhere."""
+        if call.row.known:
+            raise McpError(METHOD_NOT_FOUND, f"Method not found: {call.row.name}")
+        target = self._resolver.passed(call)
+        check_brought(target.space, call.caller)
+        return self._exchange(target, call)
 
     def _answer(self, answer: Handler, call: Call) -> Awaitable[Outcome]:
         _check_offered(call.row, self._catalogue.routes(call.caller))

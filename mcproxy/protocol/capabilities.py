@@ -5,13 +5,50 @@ Malformed members count as absent.
 
 from __future__ import annotations
 
+from typing import Final
+
 from msgspec import Raw
 
 from mcproxy.protocol.jsonrpc import EMPTY_OBJECT, InvalidMessage, Params, parse_object
-from mcproxy.protocol.methods import Kind, Method
-from mcproxy.protocol.tasks import extension_settings
+from mcproxy.protocol.methods import (
+    ACKNOWLEDGED,
+    CANCELLED,
+    CHANGED,
+    ELICITATION_COMPLETE,
+    INITIALIZED,
+    INPUT_CAPABILITIES,
+    LOG_MESSAGE,
+    METHODS,
+    PROGRESS,
+    RESOURCE_UPDATED,
+    SKILLS,
+    Kind,
+    Method,
+)
+from mcproxy.protocol.tasks import EXTENSION, TASK_NOTIFICATION, TASK_STATUS, extension_settings, extensions
 
-_TRUE = Raw(b"true")
+KNOWN_EXTENSIONS: Final = frozenset({EXTENSION, SKILLS, "io.modelcontextprotocol/ui"})
+"""Extensions that work with several servers behind an endpoint: tasks, which are routed by their ids, skills, which
+are listed like resources, and MCP Apps, which has no messages of its own."""
+
+MAX_METHOD: Final = 128
+"""Characters of the name of an extension's method."""
+_KNOWN_MESSAGES: Final = frozenset(
+    {*METHODS, *INPUT_CAPABILITIES, *CHANGED, PROGRESS, CANCELLED, LOG_MESSAGE, INITIALIZED, RESOURCE_UPDATED}
+    | {ACKNOWLEDGED, ELICITATION_COMPLETE, TASK_STATUS, TASK_NOTIFICATION}
+)
+
+_TRUE: Final = Raw(b"true")
+
+
+def unknown_extensions(capabilities: Params) -> frozenset[str]:
+    """The extensions that a peer declares and the gateway does not know: their messages can only pass as they are."""
+    return frozenset(extensions(capabilities).keys() - KNOWN_EXTENSIONS)
+
+
+def is_of_extension(method: str) -> bool:
+    """Whether a message may be that of an extension which the gateway does not know: no other has the name."""
+    return method not in _KNOWN_MESSAGES and 0 < len(method) <= MAX_METHOD
 
 
 def lists(capabilities: Params, kind: Kind) -> bool:

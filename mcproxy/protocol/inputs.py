@@ -1,7 +1,7 @@
 """Input requests (sampling, elicitation, roots): the client capability that each needs, and whether an answer is valid.
 
-Asks no client itself. The methods themselves are the keys
-of `methods.INPUT_CAPABILITIES`.
+Asks no client itself. The methods themselves are the keys of `methods.INPUT_CAPABILITIES`; another may be of an
+extension.
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ from typing import Final, Literal
 import msgspec
 from msgspec import Raw
 
+from mcproxy.protocol.capabilities import is_of_extension, unknown_extensions
 from mcproxy.protocol.jsonrpc import INVALID_PARAMS, InvalidMessage, Params, parse_object, parse_text
 from mcproxy.protocol.methods import INPUT_CAPABILITIES
+from mcproxy.protocol.tasks import EXTENSIONS
 
 INPUT_REQUESTS: Final = "inputRequests"
 INPUT_RESPONSES: Final = "inputResponses"
@@ -58,8 +60,10 @@ _answers: Final[Mapping[str, msgspec.json.Decoder[object]]] = {
 def missing_capabilities(declared: Params, method: str, params: Params) -> Capabilities:
     """What a client that `declared` its capabilities lacks to answer an input request; empty where it lacks nothing.
 
-    `method` is one of INPUT_CAPABILITIES.
+    For a method that MCP does not have, it must declare an extension that the gateway does not know.
     """
+    if method not in INPUT_CAPABILITIES:
+        return {} if is_of_extension(method) and unknown_extensions(declared) else {EXTENSIONS: {}}
     capability = INPUT_CAPABILITIES[method]
     if capability not in declared:
         return {capability: {feature: {} for feature in _features(capability, params) if feature != _IMPLIED}}
@@ -83,8 +87,10 @@ def named(capabilities: Capabilities) -> str:
 
 
 def check_answer(method: str, answer: Raw) -> None:
-    """Raises InvalidMessage where `answer` is no result of an input request of `method`, one of INPUT_CAPABILITIES."""
+    """Raises InvalidMessage where `answer` is no result of an input request of `method`."""
     parse_object(answer)
+    if method not in _answers:
+        return
     try:
         _answers[method].decode(answer)
     except (msgspec.MsgspecError, RecursionError) as error:

@@ -98,9 +98,7 @@ class Answerer(Enum):
     GATEWAY = "gateway"
     """The gateway, from what it knows of all upstreams."""
     UPSTREAM = "upstream"
-    """The upstream that owns the subject."""
-    NONE = "none"
-    """For a method that MCP does not have, or that clients do not send."""
+    """The upstream that owns the subject; of a method that no table has, the only one behind the endpoint."""
 
 
 class Shape(Enum):
@@ -239,8 +237,13 @@ METHODS: Final[dict[str, Method]] = {
 
 
 def row_of(method: str) -> Method:
-    """The row of a method; for one that has none, a row without an answerer."""
-    return METHODS.get(method) or Method(method, Answerer.NONE, known=False)
+    """The row of a request's method; one that is in no table may be of an extension that the gateway does not know."""
+    return METHODS.get(method) or Method(method, Answerer.UPSTREAM, may_ask=True, known=False)
+
+
+def row_of_notification(method: str) -> Method:
+    """The same of a notification."""
+    return METHODS.get(method) or Method(method, Answerer.UPSTREAM, notification=True, known=False)
 
 
 INPUT_CAPABILITIES: Final = {

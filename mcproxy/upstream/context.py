@@ -21,7 +21,7 @@ from mcproxy.call.upstreams import PushChannel, UnannouncedLists
 from mcproxy.pending_requests import Timeouts
 from mcproxy.protocol.eras import Era
 from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, ErrorObject, Params
-from mcproxy.protocol.methods import INPUT_CAPABILITIES, METHODS, Method
+from mcproxy.protocol.methods import INPUT_CAPABILITIES, METHODS, Method, row_of
 from mcproxy.settings import UpstreamSettings, UpstreamTimeouts
 from mcproxy.telemetry.metrics import Metrics
 from mcproxy.upstream.redaction import Redaction
@@ -103,6 +103,17 @@ class EraHints:
             self.expected = None
 
 
+class _TimeoutsByMethod(dict[str, Timeouts]):
+    """A method that is in no table has those of other calls."""
+
+    def __init__(self, other: Timeouts, known: Mapping[str, Timeouts]) -> None:
+        super().__init__(known)
+        self._other = other
+
+    def __missing__(self, method: str) -> Timeouts:
+        return self._other
+
+
 @lru_cache
 def _timeouts_by_method(settings: UpstreamTimeouts) -> Mapping[str, Timeouts]:
     """How long an answer may take, by the method of its request: each call looks one up."""
@@ -112,7 +123,7 @@ def _timeouts_by_method(settings: UpstreamTimeouts) -> Mapping[str, Timeouts]:
             return Timeouts(settings.total, settings.total)
         return Timeouts(settings.idle if row.lists is None else settings.list, settings.total)
 
-    return {name: bounds(row) for name, row in METHODS.items()}
+    return _TimeoutsByMethod(bounds(row_of("")), {name: bounds(row) for name, row in METHODS.items()})
 
 
 @dataclass(slots=True, eq=False)

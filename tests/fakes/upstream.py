@@ -33,7 +33,7 @@ from mcproxy.gateway.gateway import Gateway
 from mcproxy.gateway.pipeline import Traces
 from mcproxy.protocol.eras import LATEST_HANDSHAKE, Era
 from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, METHOD_NOT_FOUND, ErrorObject, Params, first_level, parse_text, raw
-from mcproxy.protocol.methods import METHODS, Kind, row_of
+from mcproxy.protocol.methods import Kind, row_of
 from mcproxy.sealing import Sealer
 from mcproxy.settings import Settings
 from mcproxy.telemetry.metrics import Metrics
@@ -194,7 +194,7 @@ class FakeUpstream:
     def _answer(self, call: Call) -> Outcome:
         if call.method in self.answers:
             return self.answers[call.method](call)
-        kind = METHODS[call.method].lists
+        kind = call.row.lists
         if kind is None:
             return failed("no such method", METHOD_NOT_FOUND)
         lists = self.lists_of.get(call.caller.session or "", self.lists)

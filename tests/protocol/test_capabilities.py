@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from mcproxy.protocol.capabilities import lacks, lists, reports_updates, tells_changes
+from mcproxy.protocol.capabilities import (
+    is_of_extension,
+    lacks,
+    lists,
+    reports_updates,
+    tells_changes,
+    unknown_extensions,
+)
 from mcproxy.protocol.jsonrpc import raw
 from mcproxy.protocol.methods import METHODS, SKILLS, Kind
 
@@ -42,3 +49,22 @@ def test_a_method_needs_its_capability_its_extension_and_a_setting_of_that() -> 
     assert lacks(offered, directory) == f"directoryRead of {SKILLS}"
     offered = {**offered, "extensions": raw({SKILLS: {"directoryRead": True}})}
     assert lacks(offered, directory) is None
+
+
+def test_extensions_are_unknown_but_for_those_that_the_gateway_has() -> None:
+    known: dict[str, object] = {f"io.modelcontextprotocol/{name}": {} for name in ("tasks", "ui", "skills")}
+    assert unknown_extensions({"extensions": raw({**known, "io.x/novel": {}})}) == {"io.x/novel"}
+    assert unknown_extensions({"extensions": raw([])}) == frozenset()
+
+
+@pytest.mark.parametrize("method", ["novel/do", "notifications/novel", "x" * 128])
+def test_a_name_that_mcp_does_not_have_may_be_of_an_extension(method: str) -> None:
+    assert is_of_extension(method)
+
+
+@pytest.mark.parametrize(
+    "method",
+    ["", "x" * 129, "tools/call", "skills/get", "roots/list", "notifications/cancelled", "notifications/tasks"],
+)
+def test_a_name_of_mcp_and_one_that_is_too_long_is_not_of_an_unknown_extension(method: str) -> None:
+    assert not is_of_extension(method)

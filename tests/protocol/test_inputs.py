@@ -79,3 +79,9 @@ def test_a_result_of_its_request_is_an_answer(method: str, answer: object) -> No
 def test_anything_else_is_none(method: str, answer: object) -> None:
     with pytest.raises(InvalidMessage):
         check_answer(method, raw(answer))
+
+
+def test_an_answer_to_a_question_of_an_extension_is_any_object() -> None:
+    check_answer("novel/ask", raw({"any": 1}))
+    with pytest.raises(InvalidMessage):
+        check_answer("novel/ask", raw([1]))

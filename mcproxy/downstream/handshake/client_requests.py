@@ -25,7 +25,6 @@ from mcproxy.protocol.jsonrpc import (
     Response,
     raw,
 )
-from mcproxy.protocol.methods import INPUT_CAPABILITIES
 
 
 async def ask(
@@ -66,8 +65,6 @@ async def ask(
 
 def check_declared(caller: Caller, request: InputRequest) -> None:
     """Raises McpError where the client did not declare the capabilities that the request needs."""
-    if request.method not in INPUT_CAPABILITIES:
-        raise McpError(INVALID_REQUEST, f"{request.method} is nothing that a client can be asked")
     missing = missing_capabilities(caller.capabilities, request.method, request.params)
     if missing:
         sentence = f"the client cannot answer {request.method}: it did not declare {named(missing)}"

@@ -24,6 +24,7 @@ from mcproxy.downstream.handshake.session_store import SessionStore
 from mcproxy.downstream.io.context import TransportContext
 from mcproxy.downstream.io.inbound import is_initialize
 from mcproxy.downstream.io.shutdown import cut_off, shutting_down
+from mcproxy.protocol.capabilities import is_of_extension
 from mcproxy.protocol.envelope import META, undressed
 from mcproxy.protocol.eras import HOP_META, META_PROGRESS_TOKEN, META_SERVER_INFO, negotiate
 from mcproxy.protocol.jsonrpc import (
@@ -47,7 +48,17 @@ from mcproxy.protocol.jsonrpc import (
     parse_text,
     raw,
 )
-from mcproxy.protocol.methods import CANCELLED, DISCOVER, LOG_MESSAGE, METHODS, PROGRESS, SUBSCRIBE, Answerer, row_of
+from mcproxy.protocol.methods import (
+    CANCELLED,
+    DISCOVER,
+    LOG_MESSAGE,
+    METHODS,
+    PROGRESS,
+    SUBSCRIBE,
+    Answerer,
+    row_of,
+    row_of_notification,
+)
 
 _CALLS: Final = frozenset(
     row.name for row in METHODS.values() if not row.notification and row.answerer is not Answerer.EDGE
@@ -97,7 +108,7 @@ def receive(context: TransportContext, session: Session, message: Message, outle
     """Takes one message of an open session. Only a request uses `outlet`, and always finishes it."""
     match message:
         case Request():
-            call = call_or_answer(session, message, outlet)
+            call = call_or_answer(context, session, message, outlet)
             if call is not None:
                 session.begin(
                     message.id, context.tasks.create_task(run_call(context, session, message.id, call, outlet))
@@ -135,10 +146,10 @@ def answer_before_initialize(request: Request) -> Answer:
 _OWN_ANSWERS: Final[dict[str, Params]] = {"ping": {}}
 
 
-def call_or_answer(session: Session, request: Request, outlet: Outlet) -> Call | None:
+def call_or_answer(context: TransportContext, session: Session, request: Request, outlet: Outlet) -> Call | None:
     """The call to run for a request; None where the request was answered at once."""
     try:
-        if request.method in _CALLS:
+        if request.method in _CALLS or (is_of_extension(request.method) and context.passes(session.caller)):
             return _call(session, request, outlet)
         own = _own_answer(request)
     except McpError as refusal:
@@ -219,8 +230,10 @@ def _take_notification(context: TransportContext, session: Session, notification
     if handle is not None:
         handle(session, notification.params)
         return
-    row = METHODS.get(notification.method)
-    if row is None or not row.notification or not session.is_open or session.full:
+    row = row_of_notification(notification.method)
+    if not row.notification or not session.is_open or session.full:
+        return
+    if not row.known and not (is_of_extension(row.name) and context.passes(session.caller)):
         return
     try:
         params, _ = _without_hop_meta(notification.params)

@@ -84,7 +84,7 @@ class StreamableHttp:
             return http.Response(202)
         exchange = HandshakePost(self._context, self._sessions, session, request, accepted)
         exchange.begin()
-        call = call_or_answer(session, incoming, exchange)
+        call = call_or_answer(self._context, session, incoming, exchange)
         if call is not None:
             with TaskCancelScope() as work:
                 session.begin(incoming.id, work)

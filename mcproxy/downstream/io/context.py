@@ -77,6 +77,8 @@ class TransportContext:
     """Whether calls are recorded as spans, so that `traceparent` is read."""
     mirrored: Callable[[Caller, str], Sequence[MirroredParameter]] = lambda caller, tool: ()
     """The parameters of a tool, by its exposed name, that requests also carry in headers (`x-mcp-header`)."""
+    passes: Callable[[Caller], bool] = lambda caller: False
+    """Whether messages of extensions that the gateway does not know pass between a client and an upstream."""
     subscribers: Subscribers = field(default_factory=_NotKept)
     ended_streams: EndedStreams = field(init=False, default_factory=EndedStreams)
     """Of subscriptions of the stateless era."""

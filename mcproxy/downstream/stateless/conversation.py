@@ -22,6 +22,7 @@ from mcproxy.call.identity import Caller, Principal
 from mcproxy.downstream.io.context import TransportContext
 from mcproxy.downstream.io.request_head import ClientIntroduction, HeaderAgreement, RequestHead, method_and_name
 from mcproxy.http import server as http
+from mcproxy.protocol.capabilities import is_of_extension
 from mcproxy.protocol.envelope import (
     LONGEST_REMEMBERED,
     META,
@@ -63,12 +64,12 @@ from mcproxy.protocol.memo import remember_short
 from mcproxy.protocol.methods import (
     DISCOVER,
     LOG_MESSAGE,
-    METHODS,
     PROGRESS,
     Answerer,
     Method,
     Subject,
     is_audible,
+    row_of,
 )
 
 SendMessage = Callable[[Message], None]
@@ -102,7 +103,7 @@ def admit(context: TransportContext, request: Request, principal: Principal, end
     try:
         meta, token = set_apart(request.params)
         introduction = _introduced(meta, principal, endpoint, "stdio")
-        row = _row(introduction.caller.version, request.method)
+        row = _row(context, introduction.caller, request.method)
     except InvalidEnvelope as refusal:
         raise _refused(refusal.error) from refusal
     return _admitted(request, row, introduction, introduction.caller, token)
@@ -166,7 +167,7 @@ def _introduced(meta: bytes, principal: Principal, endpoint: str, transport: str
 
 async def respond(context: TransportContext, admitted: Admitted, send: SendMessage) -> None:
     """Runs a request: `send` gets its notifications, its answer last. Where it is cancelled, it sends nothing more."""
-    client = _RequestClient(admitted, send)
+    client = _RequestClient(context, admitted, send)
     call = Call(admitted.row, admitted.params, admitted.caller, client, id=admitted.id)
     try:
         outcome = await context.handler(call)
@@ -234,7 +235,7 @@ def _row_agreed(
         or agreed.version != caller.version
         or (agreed.row.subject_key is not None and agreed.subject != request.params.get(agreed.row.subject_key))
     ):
-        agreed = head.agreement = _agreement(said, caller.version, request, fields)
+        agreed = head.agreement = _agreement(context, said, caller, request, fields)
     if agreed.name is not None and agreed.row.subject is Subject.TOOL:
         mirrored = context.mirrored(caller, agreed.name)
         if mirrored:
@@ -243,20 +244,25 @@ def _row_agreed(
 
 
 def _agreement(
-    said: tuple[str | None, str | None], version: str, request: Request, fields: http.Headers
+    context: TransportContext,
+    said: tuple[str | None, str | None],
+    caller: Caller,
+    request: Request,
+    fields: http.Headers,
 ) -> HeaderAgreement:
     name = mirrored_name(request.method, request.params)
-    check_standard_headers(fields.all, version, request.method, name)
-    row = _row(version, request.method)
+    check_standard_headers(fields.all, caller.version, request.method, name)
+    row = _row(context, caller, request.method)
     subject = None if row.subject_key is None or name is None else request.params[row.subject_key].copy()
-    return HeaderAgreement(said, version, row, subject, name)
+    return HeaderAgreement(said, caller.version, row, subject, name)
 
 
-def _row(version: str, method: str) -> Method:
+def _row(context: TransportContext, caller: Caller, method: str) -> Method:
     """Raises InvalidEnvelope for the version, and McpError for the method."""
-    check_version(version)
-    row = METHODS.get(method)
-    if row is None or row.notification or row.era is Era.HANDSHAKE:
+    check_version(caller.version)
+    row = row_of(method)
+    passes = row.known or (is_of_extension(method) and context.passes(caller))
+    if not passes or row.notification or row.era is Era.HANDSHAKE:
         raise McpError(METHOD_NOT_FOUND, f"Method not found: {method}")
     return row
 
@@ -264,16 +270,21 @@ def _row(version: str, method: str) -> Method:
 class _RequestClient:
     """The way back of one request (implements `call.clients.Client`), open until its outcome."""
 
-    def __init__(self, admitted: Admitted, send: SendMessage) -> None:
+    def __init__(self, context: TransportContext, admitted: Admitted, send: SendMessage) -> None:
+        self._context = context
         self.admitted = admitted
         self._send = send
         self._closed = False
 
     def notify(self, method: str, params: Params) -> None:
-        adapt = _PARAMS_FOR_CLIENT.get(method)
-        if self._closed or adapt is None:
+        if self._closed:
             return
-        adapted = adapt(self.admitted, params)
+        adapt = _PARAMS_FOR_CLIENT.get(method)
+        if adapt is None:
+            passes = is_of_extension(method) and self._context.passes(self.admitted.caller)
+            adapted = params if passes else None
+        else:
+            adapted = adapt(self.admitted, params)
         if adapted is not None:
             self._send(Notification(method, adapted))
 
@@ -299,4 +310,5 @@ _PARAMS_FOR_CLIENT: Final[Mapping[str, Callable[[Admitted, Params], Params | Non
     PROGRESS: _with_token,
     LOG_MESSAGE: _if_audible,
 }
-"""Adapts a notification's params for this request; None where it does not get it. Others belong to no request."""
+"""Adapts a notification's params for this request; None where it does not get it. Of others, those alone belong to a
+request that are of an extension."""

@@ -30,6 +30,7 @@ from mcproxy.catalog.merging import (
     Shown,
     Snapshot,
     View,
+    agreed,
     expose,
     for_handshake,
     merge,
@@ -41,7 +42,7 @@ from mcproxy.catalog.search.search_view import searchable
 from mcproxy.catalog.uri_matching import matcher, readings
 from mcproxy.gateway.listings.keys import LinkKey
 from mcproxy.gateway.listings.routes import ExposedRoute, RouteTable
-from mcproxy.protocol.capabilities import lists, tells_changes
+from mcproxy.protocol.capabilities import lists, tells_changes, unknown_extensions
 from mcproxy.protocol.eras import HANDSHAKE_VERSIONS, Era
 from mcproxy.protocol.jsonrpc import Params, raw
 from mcproxy.protocol.methods import Kind
@@ -66,9 +67,11 @@ class CatalogueRules(NamedTuple):
 
 
 def rules_of(settings: Settings) -> CatalogueRules:
+    # Neither pins nor hooks speak of messages of unknown extensions, which might do what they forbid.
+    enforced = settings.access.pins.mode == "enforce" or any(hook.mode == "enforce" for hook in settings.access.hooks)
     other_roles = [role for endpoint in settings.endpoints.values() for role in endpoint.roles]
     return CatalogueRules(
-        layouts(settings.upstreams, settings.proxy.naming.max_name_length, settings.endpoints),
+        layouts(settings.upstreams, settings.proxy.naming.max_name_length, settings.endpoints, passing=not enforced),
         Policy(settings.access.policy, readings=readings, matcher=matcher, others=other_roles),
         settings.access.policy.max_views,
         Pins(settings.access.pins),
@@ -210,6 +213,16 @@ class Catalogue:
     def whole_view(self, caller: Caller) -> View:
         """The view that `caller` would have if the policy allowed it everything."""
         return self._view(caller, None)
+
+    def passing(self, caller: Caller) -> Space | None:
+        """The upstream to which messages go that are of an extension which the gateway does not know, if any.
+
+        It is offered to the caller, and the only one behind the endpoint (`Space.passes_all`).
+        """
+        view = self.view(caller)
+        if len(view.layout.spaces) != 1 or not view.layout.spaces[0].passes_all:
+            return None
+        return view.layout.spaces[0] if unknown_extensions(agreed(view.capabilities, caller)) else None
 
     def may_read(self, caller: Caller, upstream: str, uri: str) -> bool:
         """Whether `caller` may read, and hear of, what an upstream calls `uri`."""
@@ -453,7 +466,8 @@ class Catalogue:
         if layout.roles and roles.isdisjoint(layout.roles):
             return Layout(layout.endpoint, ())
         upstreams = [space.upstream for space in layout.spaces if self._policy.reaches(roles, space.upstream)]
-        return layout.restricted({name: partial(self._permits, roles, name) for name in upstreams})
+        wholly = [name for name in upstreams if self._policy.allows_all(roles, name)]
+        return layout.restricted({name: partial(self._permits, roles, name) for name in upstreams}, wholly)
 
     def _permits(self, roles: RoleSet, upstream: str, kind: Kind, own: str, entry: Raw | None) -> bool:
         return self._policy.decide_listing(roles, _item(upstream, kind, own, entry)).allowed
@@ -463,7 +477,9 @@ class Catalogue:
         exposures: dict[str, dict[Kind, Exposure]] = {}
         for space in layout.spaces:
             known = self._known(space.upstream, owners)
-            identities[space.upstream] = self._relayed(known, version)
+            # A session's own link is made with what its client declares, though it may not be known yet.
+            awaited = space.spec.connection == "session" and version in HANDSHAKE_VERSIONS
+            identities[space.upstream] = self._relayed(known, version, owned=awaited)
             sources = {kind: self._source(space.upstream, owners, kind) for kind in Kind}
             tasks = known is not None and takes_tool_calls(self.tasks(known, version) or {})
             exposures[space.upstream] = {
@@ -483,13 +499,13 @@ class Catalogue:
         view = merge(layout, identities, exposures, self._max_instructions)
         return view if layout.search is None else searchable(view, version)
 
-    def _relayed(self, link: LinkKey | None, version: str) -> ServerIdentity | None:
+    def _relayed(self, link: LinkKey | None, version: str, *, owned: bool) -> ServerIdentity | None:
         identity = None if link is None else self.identity(link)
         if link is None or identity is None:
             return None
         if self._pins.enforced and not self.has_approved_instructions(link):
             identity = replace(identity, instructions=None)
-        return relayed(identity, version, owned=link.owner is not None)
+        return relayed(identity, version, owned=owned or link.owner is not None)
 
     def _known(self, upstream: str, owners: tuple[str, ...]) -> LinkKey | None:
         """The link whose identity counts for an upstream: the owner's, else the shared one."""

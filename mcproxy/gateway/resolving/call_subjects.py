@@ -44,6 +44,9 @@ class SubjectResolver:
     def _unnamed(self, call: Call) -> CallSubject:
         """The subject of a call that names it otherwise than by a listed name."""
         row = call.row
+        if not row.known:
+            space = self._catalogue.passing(call.caller)
+            return _NOTHING if space is None else CallSubject(space.upstream)
         if row.subject_key is None:
             return _NOTHING
         subject = call.params.get(row.subject_key, b"")

@@ -22,11 +22,13 @@ from mcproxy.catalog.uris import MAX_URI
 from mcproxy.gateway.listings.routes import ExposedRoute, RouteTable
 from mcproxy.gateway.listings.state import Catalogue
 from mcproxy.gateway.resolving.task_ids import TaskIds
+from mcproxy.protocol.capabilities import is_of_extension
 from mcproxy.protocol.eras import STATELESS_VERSIONS, Era
 from mcproxy.protocol.jsonrpc import (
     EMPTY_OBJECT,
     INVALID_PARAMS,
     INVALID_REQUEST,
+    METHOD_NOT_FOUND,
     RESOURCE_NOT_FOUND,
     InvalidMessage,
     Params,
@@ -84,6 +86,8 @@ class Resolver:
         Raises McpError where the subject is missing, unknown, or its upstream is away.
         """
         row = call.row
+        if not row.known:
+            return self.passed(call)
         assert row.subject is not None
         assert row.subject_key is not None
         subject = call.params.get(row.subject_key, _NULL)
@@ -102,6 +106,14 @@ class Resolver:
                 space = self._catalogue.layout(call.caller).space(task.link.upstream)
                 return Target(space, {**call.params, row.subject_key: raw(task.id)})
 
+    def passed(self, call: Call) -> Target:
+        """The target of a call whose method the gateway does not know. Raises McpError where such calls do not pass."""
+        space = self._catalogue.passing(call.caller) if is_of_extension(call.method) else None
+        if space is None:
+            raise McpError(METHOD_NOT_FOUND, f"Method not found: {call.method}")
+        call.notes.label = space.upstream, ""
+        return Target(space, call.params)
+
     def _along(self, route: ExposedRoute, call: Call) -> Target:
         key = call.row.subject_key
         assert key is not None
@@ -116,6 +128,9 @@ class Resolver:
     def check_allowed(self, call: Call) -> None:
         """Raises McpError where the policy by now denies a call that was begun before."""
         row = call.row
+        if not row.known:
+            self.passed(call)
+            return
         assert row.subject_key is not None
         subject = parse_text(call.params.get(row.subject_key, b"")) or ""
         match row.subject:

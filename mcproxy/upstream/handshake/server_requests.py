@@ -17,6 +17,7 @@ from msgspec import Raw
 from mcproxy.call.clients import InputRequest, Listener
 from mcproxy.call.errors import McpError
 from mcproxy.pending_requests import PeerGone, PendingRequests, Send
+from mcproxy.protocol.capabilities import is_of_extension, unknown_extensions
 from mcproxy.protocol.eras import HOP_META
 from mcproxy.protocol.jsonrpc import (
     EMPTY_OBJECT,
@@ -74,7 +75,7 @@ def plan(request: Request, attribution: Attribution, context: LinkContext, *, ow
     """
     if request.method in _ANSWERED_HERE:
         return ReplyNow(_ANSWERED_HERE[request.method])
-    if request.method not in INPUT_CAPABILITIES:
+    if request.method not in INPUT_CAPABILITIES and not _is_of_extension_of_client(request.method, attribution):
         return RefuseNow(McpError(METHOD_NOT_FOUND, f"unknown method: {request.method}"))
     try:
         question = InputRequest(request.method, _without_hop_meta(request.params))
@@ -88,6 +89,13 @@ def plan(request: Request, attribution: Attribution, context: LinkContext, *, ow
     if context.session is not None and context.session.listener is not None:
         return AskClient(context.session.listener.ask, question, context.session.listener)
     return RefuseNow(_refusal(request.method, attribution, context.spec))
+
+
+def _is_of_extension_of_client(method: str, attribution: Attribution) -> bool:
+    """Whether a method may be of an extension that the client declared, in whose call the request was made."""
+    if not isinstance(attribution, Attributed) or not is_of_extension(method):
+        return False
+    return bool(unknown_extensions(attribution.call.caller.capabilities))
 
 
 def _configured(context: LinkContext) -> dict[str, Raw]:

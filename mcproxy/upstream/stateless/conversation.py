@@ -19,7 +19,8 @@ from mcproxy.call.errors import Party, Reason
 from mcproxy.call.identity import Caller
 from mcproxy.call.upstreams import ServerIdentity
 from mcproxy.pending_requests import CANCEL_TIMEOUT, PeerGone, PendingRequests, RequestTimeout, Send, Timeouts
-from mcproxy.protocol.envelope import LONGEST_REMEMBERED, Envelope, put_on, wrap, written
+from mcproxy.protocol.capabilities import is_of_extension, unknown_extensions
+from mcproxy.protocol.envelope import LONGEST_REMEMBERED, Envelope, put_on, without_hop_meta, wrap, written
 from mcproxy.protocol.eras import LATEST, STATELESS_VERSIONS, Era
 from mcproxy.protocol.jsonrpc import (
     UNSUPPORTED_PROTOCOL_VERSION,
@@ -92,6 +93,7 @@ class StatelessConversation:
         self.is_closed = False
         self.settled: Final = self._requests.settled
         self._extensions = extensions(identity.capabilities)
+        self._has_unknown_extensions = bool(unknown_extensions(identity.capabilities))
         self._in_flight = 0
         self._answered = anyio.Event()
         # tasks extension, Protocol Errors: a client that names tasks in a filter must have declared the extension.
@@ -139,10 +141,10 @@ class StatelessConversation:
         if self.is_closed:
             raise NotAccepted(self._close_reason)
         row = call.row
-        if row.era is Era.HANDSHAKE or row.name in self._answers:
+        if row.era is Era.HANDSHAKE or row.notification or row.name in self._answers:
             return await self._answers.get(row.name, _answer_empty)(call)
         id = self._requests.mint()
-        if call.caller.log_level is not None:
+        if call.caller.log_level is not None or self._has_unknown_extensions:
             self._calls.begin(id, call)
         elif self._send_cancel is not None:
             self._calls.note_principal(call)  # On a pipe, log messages do not name their request.
@@ -177,7 +179,10 @@ class StatelessConversation:
 
     def _outcome(self, row: Method, call: Call, answer: Response | ErrorResponse) -> Outcome:
         if isinstance(answer, Response):
-            return results.outcome(answer.result, row, self._shared_extensions(call.caller) if self._extensions else ())
+            if not self._extensions:
+                return results.outcome(answer.result, row)
+            asks = self._has_unknown_extensions and bool(unknown_extensions(call.caller.capabilities))
+            return results.outcome(answer.result, row, self._shared_extensions(call.caller), asks_more=asks)
         if answer.error.code == UNSUPPORTED_PROTOCOL_VERSION:
             # Not executed, and not the server that was found: another link finds out which versions it speaks now.
             raise NotAccepted(f"it no longer speaks {self.identity.version}: {answer.error.message}")
@@ -224,7 +229,7 @@ class StatelessConversation:
             case Response() | ErrorResponse():
                 self._on_answer(message, cause)
             case Notification():
-                if not self._on.get(message.method, self.subscriptions.take)(message, cause):
+                if not self._on.get(message.method, self._on_other)(message, cause):
                     self._context.count_junk()
             case Request():
                 # basic/patterns: "Servers MUST NOT initiate JSON-RPC requests, and clients do not send responses".
@@ -254,6 +259,18 @@ class StatelessConversation:
             self._context.metrics.unattributed.labels(self._context.spec.name, LOG_MESSAGE).inc()
         return True
 
+    def _on_other(self, notification: Notification, cause: RequestId | None) -> bool:
+        """A change, or what an extension tells of one request."""
+        if self.subscriptions.take(notification, cause):
+            return True
+        if not self._has_unknown_extensions or not is_of_extension(notification.method):
+            return False
+        attribution = self._calls.on_shared_stream() if cause is None else self._calls.of(cause)
+        if not isinstance(attribution, Attributed):
+            return False
+        attribution.call.client.notify(notification.method, without_hop_meta(notification.params))
+        return True
+
     def _on_cancelled(self, notification: Notification, _: RequestId | None) -> bool:
         """cancellation: a server may so end a listen stream, and no other request."""
         id = parse_id(notification.params.get("requestId", b""))
@@ -281,5 +298,5 @@ def _declaration(capabilities: bytes, version: str, log_level: str | None) -> by
 
 
 async def _answer_empty(call: Call) -> Outcome:
-    """Answers a method of the handshake era that has no request in this one."""
+    """Answers a method of the handshake era that has no request in this one, and a notification, which has no way."""
     return Complete({})

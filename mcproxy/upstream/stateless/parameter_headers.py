@@ -19,7 +19,7 @@ from mcproxy.protocol.headers import (
     parameter_headers,
 )
 from mcproxy.protocol.jsonrpc import EMPTY_OBJECT, InvalidMessage, Params, parse_object, parse_text, raw
-from mcproxy.protocol.methods import METHODS, Kind, Subject
+from mcproxy.protocol.methods import Kind, Subject, row_of
 
 log = structlog.get_logger()
 
@@ -40,7 +40,7 @@ class ParameterHeaders:
         """The headers for the parameters of a request."""
         if not self._tools:
             return {}
-        row = METHODS[method]
+        row = row_of(method)
         if row.subject is not Subject.TOOL or row.subject_key is None:
             return {}
         name = parse_text(params.get(row.subject_key, b""))

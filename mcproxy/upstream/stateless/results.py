@@ -13,6 +13,7 @@ from msgspec import UNSET, UnsetType
 
 from mcproxy.call.calls import Complete, InputRequired, Outcome
 from mcproxy.call.clients import InputRequest
+from mcproxy.protocol.capabilities import is_of_extension
 from mcproxy.protocol.envelope import without_hop_meta
 from mcproxy.protocol.inputs import INPUT_REQUESTS, REQUEST_STATE
 from mcproxy.protocol.jsonrpc import Params, parse_text, raw
@@ -42,10 +43,11 @@ _ASKING: Final = frozenset({INPUT_REQUESTS, REQUEST_STATE})
 _input_required = msgspec.json.Decoder(_InputRequired)
 
 
-def outcome(result: Params, row: Method, extensions: Collection[str] = ()) -> Outcome:
+def outcome(result: Params, row: Method, extensions: Collection[str] = (), *, asks_more: bool = False) -> Outcome:
     """The outcome of a request of `row` with this result. Raises Malformed.
 
     `extensions` are those that client and server share: a type of result that is unknown here may be of one of them.
+    With `asks_more` both have extensions that the gateway does not know, and may ask for input by methods of those.
     """
     # basic, ResultType: "clients MUST treat an absent `resultType` as complete".
     said = result.get("resultType")
@@ -55,7 +57,7 @@ def outcome(result: Params, row: Method, extensions: Collection[str] = ()) -> Ou
     if kind is None:
         raise Malformed("its result is unreadable: its type is no string")
     if kind == INPUT_REQUIRED:
-        return _wanted(result, row)
+        return _wanted(result, row, asks_more=asks_more)
     if kind == TASK and not (row.deferrable and EXTENSION in extensions):
         # tasks extension, Capability Negotiation: neither to who did not declare it, nor for any other request.
         raise Malformed(f"its result is a task, which {row.name} must not become here")
@@ -64,7 +66,7 @@ def outcome(result: Params, row: Method, extensions: Collection[str] = ()) -> Ou
     return Complete(result)
 
 
-def _wanted(result: Params, row: Method) -> InputRequired:
+def _wanted(result: Params, row: Method, *, asks_more: bool) -> InputRequired:
     if not row.may_ask:
         raise Malformed(f"it asks for input, which it must not for {row.name}")
     try:
@@ -73,15 +75,18 @@ def _wanted(result: Params, row: Method) -> InputRequired:
         raise Malformed(f"it asks for input in a malformed way: {error}") from error
     questions = {} if asked.inputRequests is UNSET else asked.inputRequests
     state = None if asked.requestState is UNSET else asked.requestState
-    unknown = next(
-        (question.method for question in questions.values() if question.method not in INPUT_CAPABILITIES), None
-    )
+    methods = [question.method for question in questions.values()]
+    unknown = next((method for method in methods if not _may_be_asked(method, asks_more=asks_more)), None)
     if unknown is not None:
         raise Malformed(f"it asks for what no client can be asked: {unknown[:100]!r}")
     if not questions and state is None:
         raise Malformed("it asks for input, and says neither which nor with what state to come back")
     requests = {key: InputRequest(question.method, _params(question)) for key, question in questions.items()}
     return InputRequired(requests, state, result)
+
+
+def _may_be_asked(method: str, *, asks_more: bool) -> bool:
+    return method in INPUT_CAPABILITIES or (asks_more and is_of_extension(method))
 
 
 def _params(question: _InputRequestBody) -> Params:

@@ -37,7 +37,7 @@ from mcproxy.protocol.jsonrpc import (
     parse,
 )
 from mcproxy.protocol.memo import remember_short
-from mcproxy.protocol.methods import METHODS, Kind, Subject
+from mcproxy.protocol.methods import METHODS, Kind, Subject, row_of
 from mcproxy.protocol.sse import EventDecoder, EventTooLarge
 from mcproxy.upstream.context import LinkContext
 from mcproxy.upstream.link import Link, NotAccepted, Rejected, Unreachable, task_group
@@ -114,7 +114,7 @@ class _Posts:
             return  # As at an orderly end, what matters is whether the answer was there.
 
     def _headers(self, request: Request, mirrored: Mapping[str, str]) -> ExtraHeaders:
-        key = METHODS[request.method].subject_key
+        key = row_of(request.method).subject_key
         name = bytes(request.params.get(key, b"")) if key is not None else b""
         headers = _subject_headers(name, request.method)
         return (*headers, *mirrored.items()) if mirrored else headers
@@ -136,7 +136,7 @@ class _Posts:
 @remember_short(MAX_KEPT_NAME_BYTES, MAX_KEPT_NAMES)
 def _subject_headers(name: bytes, method: str) -> ExtraHeaders:
     """The headers of a request whose subject, if it has one, is `name` in JSON."""
-    key = METHODS[method].subject_key
+    key = row_of(method).subject_key
     standard = standard_headers(LATEST, method, {} if key is None else {key: Raw(name)})
     return (*standard.items(), ("Accept", f"{JSON}, {EVENTS}"), ("Content-Type", JSON))
 

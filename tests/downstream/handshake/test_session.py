@@ -109,7 +109,7 @@ async def test_an_open_session_alone_takes_calls(state: SessionState) -> None:
     async with driven() as d:
         d.to(state)
         sent = Sent()
-        call = call_or_answer(d.session, Request(2, "tools/list"), sent)
+        call = call_or_answer(d.context, d.session, Request(2, "tools/list"), sent)
         assert (call is not None) == (state is SessionState.OPEN)
         assert [isinstance(message, ErrorResponse) for message in sent.messages] == [True] * (call is None)
 

@@ -218,7 +218,7 @@ async def test_what_may_not_ask_goes_straight_through() -> None:
     tool, client = Tool(echo), FakeClient()
     async with bridged(tool) as world:
         await world.call(method="completion/complete", client=client, requestState="anything")
-        await world.call(method="unheard/of", client=client)
+        await world.call(method="tools/list", client=client)
     assert [call.client for call in tool.calls] == [client, client]
     assert parse_text(tool.calls[0].params["requestState"]) == "anything"
 
