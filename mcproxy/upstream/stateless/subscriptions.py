@@ -284,15 +284,18 @@ class ListenStream:
     def take(self, notification: Notification, cause: RequestId | None) -> bool:
         """Takes what arrived on the response stream of `cause`, or (None) where everything arrives.
 
-        False where it belongs to no stream of ours, or is unknown.
+        On a shared channel `_meta` must name the stream; some servers leave it out. Such a change is of the stream that
+        is open, for each tells the same. False where it belongs to no stream of ours, or is unknown.
         """
         id = cause if cause is not None else _subscription(notification.params)
         stream = self._streams.get(id) if id is not None else None
-        if stream is None:
-            return False
         if notification.method == ACKNOWLEDGED:
-            stream.acknowledged(notification.params)
-            return True
+            if stream is not None:
+                stream.acknowledged(notification.params)
+            return stream is not None
+        unnamed = cause is None and META not in notification.params
+        if stream is None and not (unnamed and self._streams):
+            return False
         if notification.method == RESOURCE_UPDATED:
             return self._updated(without_hop_meta(notification.params))
         if notification.method == TASK_NOTIFICATION:

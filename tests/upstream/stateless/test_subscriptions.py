@@ -179,6 +179,19 @@ async def test_changes_are_published_without_what_belongs_to_the_hop() -> None:
     assert (updated.uri, decoded(updated.params["_meta"])) == ("a:1", {"kept": 1})
 
 
+async def test_a_change_that_names_no_stream_is_of_the_one_that_is_open() -> None:
+    async with running() as it:
+        untagged = [
+            Notification("notifications/tools/list_changed", {}),
+            Notification("notifications/resources/updated", {"uri": raw("a:1")}),
+            Notification(ACKNOWLEDGED, {"notifications": raw({})}),
+        ]
+        assert [it.subscriptions.take(told, None) for told in untagged] == [False, False, False]
+        await it.subscribe("a:1")
+        assert [it.subscriptions.take(told, None) for told in untagged] == [True, True, False]
+    assert it.published == [ListChanged(Kind.TOOLS), ResourceUpdated("a:1", {"uri": raw("a:1")})]
+
+
 async def test_tasks_are_asked_for_beside_all_else_and_replaced_without_a_gap() -> None:
     async with running(TOOLS) as it:
         await it.subscribe("a:1")
