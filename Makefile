@@ -100,7 +100,7 @@ $(SERVERS) $(SDK1):
 
 # Go 1.21 and newer fetch the release that go.mod asks for.
 .cache/go/installed.stamp: $(wildcard tests/system/go/go.* tests/system/go/*/*.go)
-	cd tests/system/go && $(GO) build -mod=readonly -o $(CURDIR)/$(@D)/ ./official
+	cd tests/system/go && $(GO) build -mod=readonly -o $(CURDIR)/$(@D)/ ./official ./mcpgo
 	touch $@
 
 # The locks hold for every platform and name no registry. Edit the sources, `make lock`, commit both.

@@ -43,6 +43,7 @@ CLIENTS: dict[str, list[str]] = {
     "typescript1": ["node", str(NODE / "typescript1.mjs")],
     "typescript2": ["node", str(NODE / "typescript2.mjs")],
     "go": [str(GO / "official"), "play"],
+    "mcpgo": [str(GO / "mcpgo"), "play"],
 }
 """The SDKs as programs that play scripts; see `tests.fakes.clients`."""
 

@@ -27,6 +27,7 @@ NAMES: Final = {
     "typescript1": "TypeScript, `@modelcontextprotocol/sdk`",
     "typescript2": "TypeScript, `@modelcontextprotocol/client`",
     "go": "Go, `modelcontextprotocol/go-sdk`",
+    "mcpgo": "Go, `mark3labs/mcp-go`",
 }
 """How the page calls what the matrix calls by the key."""
 
@@ -53,6 +54,10 @@ def versions() -> dict[str, str]:
     python1, python2 = (
         _version(r"^mcp==(\S+)", ROOT / lock) for lock in ("tests/system/sdk1.lock", "requirements-dev.lock")
     )
+    go, mcpgo = (
+        _version(rf"{name} v(\S+)", ROOT / "tests/system/go/go.mod")
+        for name in ("modelcontextprotocol/go-sdk", "mark3labs/mcp-go")
+    )
     return {
         "python1": python1,
         "python2": python2,
@@ -60,7 +65,8 @@ def versions() -> dict[str, str]:
         "typescript1": node["@modelcontextprotocol/sdk"],
         "typescript2": node["@modelcontextprotocol/client"],
         "typescript": node["@modelcontextprotocol/server"],
-        "go": _version(r"modelcontextprotocol/go-sdk v(\S+)", ROOT / "tests/system/go/go.mod"),
+        "go": go,
+        "mcpgo": mcpgo,
     }
 
 

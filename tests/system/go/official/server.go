@@ -11,12 +11,11 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"mcproxy.test/system/script"
 )
 
-const (
-	memo  = "matrix://memo"
-	pause = 200 * time.Millisecond // some clients lose progress that they read together with the answer
-)
+const memo = "matrix://memo"
 
 // A matrix is one server for all its clients. Its tools are those of tests/system/matrix_server.py.
 type matrix struct {
@@ -107,7 +106,7 @@ func (m *matrix) report(ctx context.Context, request *mcp.CallToolRequest, _ arg
 			return nil, err
 		}
 	}
-	time.Sleep(pause)
+	time.Sleep(script.Pause)
 	return text("report: done"), nil
 }
 

@@ -15,7 +15,12 @@ import (
 	"time"
 )
 
-const patience = 60 * time.Second // that any one step may take
+const (
+	// Pause is between progress and answer: some clients lose progress that they read together with the answer.
+	Pause = 200 * time.Millisecond
+
+	patience = 60 * time.Second // that any one step may take
+)
 
 type Transport struct {
 	Kind    string            `json:"kind"`
