@@ -284,10 +284,10 @@ class Metrics:
             "Unix time at which a valid configuration was last read.",
             registry=r,
         )
-        self.parked = Gauge("mcproxy_parked_calls", "Calls parked until their client answers.", registry=r)
+        self.parked = Gauge("mcproxy_parked_calls", "Calls parked until their client answers or retries.", registry=r)
         self.parked_ends = Counter(
             "mcproxy_parked_ends",
-            "Ends of parked calls, by cause: answered by the client, or expired.",
+            "Times that a parked call was resumed by a retry of its client (answered), or given up (expired).",
             ("how",),
             registry=r,
         )

@@ -265,6 +265,9 @@ class Witness:
         """All that the gateway's own tools tell, where they are."""
         calls = [self.call("tools/call", name="find_tools", arguments={"query": query}) for query in QUERIES]
         seen: list[object] = [plain(await call) for call in calls]
+        seen.append(plain(await self.call("tools/call", name="find_tools", arguments={"query": "page", "limit": 1})))
+        everything = {"names": names([*TOOLS, "nil"])}
+        seen.append(plain(await self.call("tools/call", name="describe_tools", arguments=everything)))
         for name in names([*TOOLS, "nil"]):
             seen.append(plain(await self.call("tools/call", name="describe_tools", arguments={"names": [name]})))
             for caller, arguments in ((caller, a) for caller in CALLERS for a in ARGUMENTS):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from mcproxy.settings.admin import Admin
 from mcproxy.settings.loopback import is_loopback
 
 
@@ -18,3 +19,16 @@ def test_loopback_names_and_addresses_are_recognised(host: str) -> None:
 )
 def test_other_names_and_addresses_are_not_loopback(host: str) -> None:
     assert not is_loopback(host)
+
+
+@pytest.mark.parametrize("url", ["https://ops.example/gw", "http://127.0.0.1:9000", "http://[::1]/"])
+def test_a_url_is_safe_over_https_or_on_loopback(url: str) -> None:
+    assert Admin(public_url=url).public_url == url
+
+
+@pytest.mark.parametrize(
+    "url", ["http://ops.example", "ftp://ops.example", "https://", "https://me:pw@ops.example", "x"]
+)
+def test_a_url_that_others_could_listen_to_or_that_names_no_host_is_refused(url: str) -> None:
+    with pytest.raises(ValueError, match="should be"):
+        Admin(public_url=url)

@@ -93,6 +93,8 @@ class Catalogue:
         self._layouts = layouts
         self._pins = pins
         self._policy = policy
+        self.refers_calls = policy.refers_calls
+        """Whether any call needs an operator's approval."""
         self._snapshots: dict[LinkKey, Snapshot] = {}
         self._owned: dict[LinkOwner, set[LinkKey]] = {}
         """The links of `_snapshots`, by whose they are."""
@@ -122,6 +124,7 @@ class Catalogue:
         """Goes by other rules from now on. Links of upstreams that are gone are to be retired before."""
         self._layouts = layouts
         self._policy = policy
+        self.refers_calls = policy.refers_calls
         self._pins = pins
         self._vetted.clear()
         self._exposures.clear()
@@ -151,11 +154,6 @@ class Catalogue:
     def same_for_all(self, endpoint: str) -> bool:
         """Whether all callers may use the same there."""
         return self._policy.open and not self.configured(endpoint).roles
-
-    @property
-    def refers_calls(self) -> bool:
-        """Whether any call needs an operator's approval."""
-        return self._policy.refers_calls
 
     def decision(self, caller: Caller, subject: CallSubject, arguments: Params) -> Decision:
         """The policy's decision on a call about `subject`, which an upstream has, with these arguments."""

@@ -90,3 +90,11 @@ async def test_r42_a_name_that_is_not_ours_is_refused() -> None:
 async def test_r42_loopback_names_listed_ones_and_the_address_of_the_connection_are_ours(host: str) -> None:
     async with page(settings(open_to_all=True), allowed_hosts=("gw.example",)) as client:
         assert (await looks(client, Host=host))[0] == 200
+
+
+async def test_r42_the_host_of_the_public_url_is_ours() -> None:
+    given = settings(open_to_all=True)
+    admin = given.admin.model_copy(update={"public_url": "https://ops.example/gateway"})
+    async with page(given.model_copy(update={"admin": admin})) as client:
+        assert (await looks(client, Host="ops.example"))[0] == 200
+        assert (await looks(client, Host="gateway.example"))[0] == 421

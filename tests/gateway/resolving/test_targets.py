@@ -29,8 +29,8 @@ CAPABILITIES = {"tools": raw({}), "resources": raw({})}
 class World:
     """One upstream with a tool `push`, and a resolver before it."""
 
-    def __init__(self) -> None:
-        policy = Policy(Rules(), readings=readings, matcher=matcher)
+    def __init__(self, **rules: object) -> None:
+        policy = Policy(Rules.model_validate(rules), readings=readings, matcher=matcher)
         self.catalogue = Catalogue(layouts(settings_of({"up": {}}).upstreams, 64), policy, 10)
         self.resolver = Resolver(self.catalogue, _reach, TaskIds(self.catalogue, Sealer(b"secret")))
 
@@ -39,8 +39,14 @@ class World:
         self.catalogue.replace(LINK, Kind.TOOLS, Listing((Entry("push", raw(tool("push"))),)))
 
     def asks_by_results(self, method: str = "tools/call", **params: object) -> bool:
+        return self.resolver.asks_by_results(self.call(method, **params))
+
+    def may_be_referred(self, method: str = "tools/call", **params: object) -> bool:
+        return self.resolver.may_be_referred(self.call(method, **params))
+
+    def call(self, method: str, **params: object) -> Call:
         raw_params = {key: raw(value) for key, value in (params or {"name": "up__push"}).items()}
-        return self.resolver.asks_by_results(Call(row_of(method), raw_params, Caller(ANONYMOUS, LATEST), FakeClient()))
+        return Call(row_of(method), raw_params, Caller(ANONYMOUS, LATEST), FakeClient())
 
 
 async def _reach(space: Space, kind: Kind, call: Call) -> None:
@@ -73,3 +79,23 @@ def test_of_a_call_that_may_go_nowhere_it_is_not_known(method: str, params: dict
     world = World()
     world.connect(Era.STATELESS, LATEST)
     assert world.asks_by_results(method, **params) is known
+
+
+@pytest.mark.parametrize(
+    ("approve", "method", "name", "may"),
+    [
+        ("operator", "tools/call", "up__push", True),
+        ("operator", "tools/call", "up__pull", False),
+        ("operator", "tools/call", "up__not_listed_yet", True),
+        ("operator", "prompts/get", "up__push", False),
+        ("caller", "tools/call", "up__not_listed_yet", False),
+    ],
+)
+def test_an_operator_may_have_to_decide_where_a_rule_says_so_or_the_tool_is_not_known_yet(
+    approve: str, method: str, name: str, may: bool
+) -> None:
+    world = World(roles={"everyone": {"allow": [{"tools": ["push"], "approve": approve}, {}]}})
+    world.connect(Era.STATELESS, LATEST)
+    pushes = (Entry("push", raw(tool("push"))), Entry("pull", raw(tool("pull"))))
+    world.catalogue.replace(LINK, Kind.TOOLS, Listing(pushes))
+    assert world.may_be_referred(method, name=name) is may
