@@ -143,7 +143,7 @@ class Gateway:
         self.approvals = CallApprovals(
             settings, catalogue, metrics, self._resolver.owner, self.audit.note, approval_link
         )
-        self._hooks = CallHooks(settings, self.subject_of, metrics)
+        self._hooks = CallHooks(settings, self.subject_of, self._resolver.owner, metrics)
         self._result_limits = ResultLimits(settings, catalogue, task_ids, sealer, metrics, now)
         self._approvals = Approvals(catalogue, upstreams, metrics)
         self._components: Final[tuple[Component, ...]] = (

@@ -1,15 +1,17 @@
 """Hooks: services of the operator's that are asked about calls before they are sent, or about their results.
 
-Two stages of the pipeline, each absent where no hook has its phase. A call that a hook changed goes through policy,
-overrides and approval like any other. Asks only about calls that the policy allows; keeps nothing.
+Two stages of the pipeline, each absent where no hook has its phase; a call that none selects goes straight on. A call
+that a hook changed goes through policy, overrides and approval like any other. Asks only about calls that the policy
+allows; keeps nothing of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Final
+from functools import lru_cache
+from typing import Final, NamedTuple
 
 import anyio
 import structlog
@@ -43,6 +45,10 @@ log = structlog.get_logger()
 
 MAX_REASON: Final = 500
 """Characters of a service's reason that are told."""
+REMEMBERED: Final = 1024
+"""Subjects for which the hooks that select them are remembered."""
+MAX_REMEMBERED: Final = 256
+"""Characters of such a subject's name."""
 
 _ARGUMENTS: Final = "arguments"
 _KINDS: Final = {"tools/call": Kind.TOOLS, "prompts/get": Kind.PROMPTS, "resources/read": Kind.RESOURCES}
@@ -55,22 +61,66 @@ class _Hook:
     settings: HookSettings
     webhook: SignedWebhook
 
-    def concerns(self, method: str, subject: CallSubject) -> bool:
+    def concerns(self, method: str, upstream: str, own: str) -> bool:
+        """Whether it selects calls of what an upstream itself calls `own`."""
         settings = self.settings
         return (
             method in settings.on
-            and any(fnmatchcase(subject.upstream, glob) for glob in settings.upstreams)
-            and any(fnmatchcase(subject.own, glob) for glob in settings.globs(_KINDS[method]))
+            and any(fnmatchcase(upstream, glob) for glob in settings.upstreams)
+            and any(fnmatchcase(own, glob) for glob in settings.globs(_KINDS[method]))
         )
 
 
+class _Selected(NamedTuple):
+    hooks: tuple[_Hook, ...]
+    subject: CallSubject
+
+
+class _Selection:
+    """Finds the hooks of one phase that are to be asked about a call. Remembers the latest subjects."""
+
+    def __init__(self, hooks: tuple[_Hook, ...], subject_of: CallSubjects) -> None:
+        self.hooks: Final = hooks
+        self._subject_of = subject_of
+        self._concerned = lru_cache(REMEMBERED)(self._find)
+
+    def passes(self, call: Call) -> bool:
+        """Whether it is known that no hook is to be asked about a call."""
+        return call.row.name not in _KINDS or (self(call) is None and call.notes.subject is not None)
+
+    def __call__(self, call: Call) -> _Selected | None:
+        """None where no hook is to be asked, as far as is known: what is not listed yet has another name upstream."""
+        method = call.row.name
+        if method not in _KINDS:
+            return None
+        subject = call.notes.subject or self._subject_of(call)
+        if not subject.upstream or subject.kind is None:
+            return None
+        find = self._concerned if len(subject.own) <= MAX_REMEMBERED else self._find
+        hooks = find(method, subject.upstream, subject.own)
+        return _Selected(hooks, subject) if hooks else None
+
+    def _find(self, method: str, upstream: str, own: str) -> tuple[_Hook, ...]:
+        return tuple(hook for hook in self.hooks if hook.concerns(method, upstream, own))
+
+
 class CallHooks(Component):
-    """`before` and `after` are its stages. `subject_of` finds what a call is about, as far as its caller may use it."""
+    """`before` and `after` are its stages. `subject_of` finds what a call is about, as far as its caller may use it.
+
+    `find_late` learns the list that a name is in which is not known; it raises McpError.
+    """
 
     goes_by = frozenset({"access"})
 
-    def __init__(self, settings: Settings, subject_of: CallSubjects, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        subject_of: CallSubjects,
+        find_late: Callable[[Call], Awaitable[object]],
+        metrics: Metrics,
+    ) -> None:
         self._subject_of = subject_of
+        self._find_late = find_late
         self._metrics = metrics
         self._hooks: tuple[_Hook, ...] = ()
         self._take(settings)
@@ -93,60 +143,55 @@ class CallHooks(Component):
                     await hook.webhook.aclose()
 
     def before(self, handler: Handler) -> Handler:
-        hooks = self._of("before")
+        select = _Selection(self._of("before"), self._subject_of)
 
-        async def asking_before(call: Call) -> Outcome:
-            for hook, subject in self._concerned(hooks, call):
-                verdict, body = await self._ask(hook, call, _told(hook, call, subject))
+        def asking_before(call: Call) -> Awaitable[Outcome]:
+            return handler(call) if select.passes(call) else self._ask_before(handler, call, select)
+
+        return asking_before if select.hooks else handler
+
+    def after(self, handler: Handler) -> Handler:
+        select = _Selection(self._of("after"), self._subject_of)
+
+        def asking_after(call: Call) -> Awaitable[Outcome]:
+            return handler(call) if select.passes(call) else self._ask_after(handler, call, select)
+
+        return asking_after if select.hooks else handler
+
+    async def _ask_before(self, handler: Handler, call: Call, select: _Selection) -> Outcome:
+        if call.notes.subject is None:
+            # Not listed yet: its upstream is asked for its list, as the router would, which tells its own name.
+            await self._find_late(call)
+        selected = select(call)
+        if selected is not None and _is_allowed(call, selected.subject):
+            for hook in selected.hooks:
+                verdict, body = await self._ask(hook, call, _told(hook, call, selected.subject))
                 if verdict == "deny":
                     return _denied(call)
                 if verdict == "change":
                     call = call.with_params({**call.params, _ARGUMENTS: body[_ARGUMENTS]})
-            return await handler(call)
+        return await handler(call)
 
-        return asking_before if hooks else handler
-
-    def after(self, handler: Handler) -> Handler:
-        hooks = self._of("after")
-
-        async def asking_after(call: Call) -> Outcome:
-            outcome = await handler(call)
-            if not isinstance(outcome, Complete):
-                return outcome
-            for hook, subject in self._concerned(hooks, call):
-                payload = {**_told(hook, call, subject), "result": raw(outcome.result)}
-                verdict, body = await self._ask(hook, call, payload)
-                if verdict == "deny":
-                    return _denied(call)
-                if verdict == "change":
-                    result = parse_object(body["result"])
-                    kept = {key: value for key, value in outcome.result.items() if key not in _MEMBERS}
-                    changed = {key: value for key, value in result.items() if key in _MEMBERS}
-                    is_error = bytes(changed.get("isError", b"")) == b"true"
-                    outcome = replace(outcome, result={**kept, **changed}, is_error=is_error, findings=None)
+    async def _ask_after(self, handler: Handler, call: Call, select: _Selection) -> Outcome:
+        outcome = await handler(call)
+        selected = select(call)
+        if not isinstance(outcome, Complete) or selected is None or not _is_allowed(call, selected.subject):
             return outcome
-
-        return asking_after if hooks else handler
+        for hook in selected.hooks:
+            payload = {**_told(hook, call, selected.subject), "result": raw(outcome.result)}
+            verdict, body = await self._ask(hook, call, payload)
+            if verdict == "deny":
+                return _denied(call)
+            if verdict == "change":
+                result = parse_object(body["result"])
+                kept = {key: value for key, value in outcome.result.items() if key not in _MEMBERS}
+                changed = {key: value for key, value in result.items() if key in _MEMBERS}
+                is_error = bytes(changed.get("isError", b"")) == b"true"
+                outcome = replace(outcome, result={**kept, **changed}, is_error=is_error, findings=None)
+        return outcome
 
     def _of(self, phase: str) -> tuple[_Hook, ...]:
         return tuple(hook for hook in self._hooks if hook.settings.phase == phase)
-
-    def _concerned(self, hooks: Iterable[_Hook], call: Call) -> list[tuple[_Hook, CallSubject]]:
-        """The hooks that have to be asked about a call; none where the policy denies it, or it is about nothing."""
-        if call.row.name not in _KINDS:
-            return []
-        subject = self._subject_of(call)
-        if not subject.upstream or subject.kind is None:
-            return []
-        found = [(hook, subject) for hook in hooks if hook.concerns(call.row.name, subject)]
-        if not found or subject.judge is None or subject.decision is not None:
-            return found
-        try:
-            arguments = object_or_empty(call.params.get(_ARGUMENTS, b"{}"))
-            final = arguments if subject.final is None else subject.final(arguments, call.caller.principal)
-        except McpError:
-            return []
-        return found if subject.judge(final).allowed else []
 
     async def _ask(self, hook: _Hook, call: Call, payload: Params) -> tuple[str, Params]:
         """The decision that counts, and what it comes with. Raises McpError where the service failed, and `fail` says
@@ -168,6 +213,18 @@ class CallHooks(Component):
             sentence = "a check that every such call needs could not be made; try again later"
             raise McpError(INTERNAL_ERROR, sentence, reason=Reason.UNAVAILABLE)
         return ("allow", {}) if decision == "failed" else (decision, body)
+
+
+def _is_allowed(call: Call, subject: CallSubject) -> bool:
+    """Whether the policy allows a call: no hook is told of others."""
+    if subject.judge is None or subject.decision is not None:
+        return True
+    try:
+        arguments = object_or_empty(call.params.get(_ARGUMENTS, b"{}"))
+        final = arguments if subject.final is None else subject.final(arguments, call.caller.principal)
+    except McpError:
+        return False
+    return subject.judge(final).allowed
 
 
 def _told(hook: _Hook, call: Call, subject: CallSubject) -> Params:

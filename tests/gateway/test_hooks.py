@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,12 +14,14 @@ import anyio
 import pytest
 from aiohttp import web
 
-from mcproxy.call.calls import Outcome
+from mcproxy.call.calls import Call, Outcome
 from mcproxy.call.errors import Reason
-from mcproxy.call.identity import Principal
+from mcproxy.call.identity import Caller, Principal
 from mcproxy.protocol.eras import LATEST, LATEST_HANDSHAKE
-from mcproxy.protocol.methods import Kind
-from tests.fakes.upstream import FakeUpstream, House, complete, decoded, error, house, quiet, tool
+from mcproxy.protocol.jsonrpc import raw
+from mcproxy.protocol.methods import Kind, row_of
+from tests.fakes.upstream import FakeClient, FakeUpstream, House, complete, decoded, error, house, quiet, tool
+from tests.timeouts import GUARD
 
 pytestmark = pytest.mark.anyio
 
@@ -198,3 +201,41 @@ async def test_without_a_hook_of_a_phase_there_is_no_stage() -> None:
         handler = h.gateway._hooks
         assert handler.before(h.gateway.handler) == h.gateway.handler
         assert handler.after(h.gateway.handler) == h.gateway.handler
+
+
+@pytest.mark.parametrize("phase", ["before", "after"])
+async def test_a_call_that_no_hook_selects_goes_straight_on(phase: str) -> None:
+    async with service() as it, gateway({"url": it.url, "tools": ["rm"], "phase": phase}) as h:
+        outcomes = list[Outcome]()
+
+        def handler(call: Call) -> Awaitable[Outcome]:
+            awaited = asyncio.get_running_loop().create_future()
+            awaited.set_result(complete(content=[]))
+            handed_out.append(awaited)
+            return awaited
+
+        handed_out = list[Awaitable[Outcome]]()
+        stage = h.gateway._hooks.before if phase == "before" else h.gateway._hooks.after
+        for method, name in (("tools/call", "up__ls"), ("tools/list", "up__rm")):
+            call = Call(row_of(method), {"name": raw(name)}, Caller(ALICE, LATEST), FakeClient())
+            answer = stage(handler)(call)
+            assert answer is handed_out[-1], "there is nothing between the call and what comes after the stage"
+            outcomes.append(await answer)
+        assert len(outcomes) == 2
+        assert it.told == []
+
+
+async def test_a_renamed_tool_whose_list_is_not_known_yet_is_told_to_its_hook_all_the_same() -> None:
+    up = FakeUpstream("up", tools={})
+    up.lists[Kind.TOOLS] = [tool("rm")]
+    up.answers["tools/call"] = lambda call: complete(content=[])
+    options = {"up": {"tools": {"overrides": {"rm": {"name": "tidy"}}}}}
+    async with service() as it:
+        it.answer = lambda told: {"decision": "deny"}
+        access = {"hooks": [{"url": it.url, "secret": SECRET, "timeout": GUARD, "tools": ["rm"]}]}
+        async with house(up, options=options, access=access, sleep=anyio.sleep) as h:
+            refusal = error(await rm(h, name="up__tidy"))
+            assert "denied by a check of the gateway" in refusal.message
+            assert sent(h) == []
+            assert error(await rm(h, name="up__none")).message == "Unknown tool: up__none"
+        assert [told["subject"] for told in it.told] == ["rm"]
