@@ -220,6 +220,7 @@ async def test_r82_each_client_gets_what_an_operator_decides_and_the_tool_runs_o
         noted = step.get("result", {}).get("content") == [{"type": "text", "text": f"noted {text}"}]
         denied = is_refused(step, "this call was not approved: a person denied it")
         assert (noted, denied) == (runs == 1, runs == 0), step
+        assert noted or step["error"]["data"] == {"approval": "denied"}
         assert way == "both" or runs == (way != "deny")
         last = (await house.audited(text))[-1]
         assert last == ("ok" if noted else "approval_denied")
@@ -347,6 +348,7 @@ async def test_r82_what_nobody_decides_in_time_expires_for_each_client(
     texts = {f"{sdk} {mode} {era} silence": era for era in ERAS}
     for text, step in (await play(expiring, clients, sdk, mode, texts)).items():
         assert is_refused(step, "this call was not approved: nobody answered in time"), step
+        assert step["error"]["data"] == {"approval": "expired"}
         assert expiring.runs(text) == 0
         assert (await expiring.audited(text))[-1] == "approval_expired"
         assert await expiring.operators.decide(text, "allow") == 410

@@ -250,7 +250,8 @@ class CallApprovals(Component):
         if approval.state is ApprovalState.USED:
             return None
         reason, sentence = _NO[approval.outcome]
-        return Failed(ErrorObject(INVALID_REQUEST, sentence), Party.CLIENT, reason)
+        data = raw({"approval": approval.outcome})
+        return Failed(ErrorObject(INVALID_REQUEST, sentence, data), Party.CLIENT, reason)
 
     async def _ask_caller(self, approval: Approval, call: Call) -> None:
         call.notes.asked = True

@@ -125,6 +125,7 @@ async def test_what_is_denied_and_what_is_dismissed_are_told_apart_and_nothing_r
             await rm(h, version=LATEST_HANDSHAKE, client=FakeClient(answer=answer)),
         ]
         assert [failed_for(result) for result in results] == [reason, reason]
+        assert [error(result).data for result in results] == [raw({"approval": outcome})] * 2
         assert ran(h) == 0
         assert counted(h, "caller", outcome) == 2
 
