@@ -100,7 +100,7 @@ async def test_a_link_that_was_altered_shows_nothing() -> None:
         assert visit.gateway.decided == []
 
 
-async def test_whoever_has_a_link_learns_nothing_of_the_configuration() -> None:
+async def test_the_holder_of_a_link_learns_nothing_of_the_configuration() -> None:
     async with visited() as visit:
         visit.gateway.refused_reload = RefusedReload(0, (Problem("proxy", "should be another"),))
         _, page = await visit.get()

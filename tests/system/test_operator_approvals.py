@@ -31,8 +31,8 @@ from tests.timeouts import GUARD
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]
 
 ERAS: Final = ("legacy", "modern")
-HOLD: Final = 0.2
-"""Seconds that a request of a stateless client waits for an operator."""
+HOLD: Final = 1.0
+"""Seconds that a request of a stateless client waits for an operator; the SDKs send ten of them."""
 WAYS: Final = ("allow", "deny", "later", "twice", "both")
 """The ways of a call, which its argument says: decided by the webhook's answer, later by its link, by several at once
 who agree, or by two who do not."""
@@ -154,13 +154,13 @@ def recorder(folder: Path, era: str) -> Json:
 
 
 @asynccontextmanager
-async def world(folder: Path, **approvals: object) -> AsyncIterator[World]:
+async def world(folder: Path, hold: float = HOLD, **approvals: object) -> AsyncIterator[World]:
     async with AsyncExitStack() as stack:
         http = await stack.enter_async_context(aiohttp.ClientSession())
         tasks = await stack.enter_async_context(anyio.create_task_group())
         operators = Operators(tasks, http)
         service = await stack.enter_async_context(webhook_service(operators.answer))
-        settings = configuration({era: recorder(folder, era) for era in ERAS}, bridge={"hold": HOLD}, watch=False)
+        settings = configuration({era: recorder(folder, era) for era in ERAS}, bridge={"hold": hold}, watch=False)
         settings["admin"] = {"port": free_port()}
         settings["access"] = {
             "policy": {"roles": {"everyone": {"allow": [{"tools": ["note"], "approve": "operator"}, {}]}}},
@@ -358,7 +358,7 @@ async def test_r82_what_nobody_decides_in_time_expires_for_each_client(
 @pytest.fixture(scope="module")
 async def expiring(anyio_backend: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World]:
     """A gateway in which calls wait for so short a time that nobody can decide."""
-    async with world(tmp_path_factory.mktemp("expiring"), timeout=3 * HOLD) as made:
+    async with world(tmp_path_factory.mktemp("expiring"), hold=0.2, timeout=0.6) as made:
         yield made
 
 

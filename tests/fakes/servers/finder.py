@@ -1,4 +1,4 @@
-"""Tools with arguments to override and results to limit, over stdio, in the era of whoever connects."""
+"""Tools with arguments to override and results to limit, over stdio, in the era of its client."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Tools that write each of their runs to FILE, over stdio: `python -m tests.fakes.servers.recorder FILE [TOOL...]`.
 
-All do the same, under the names that are given; `note` by default. In the era of whoever connects. What a test reads in
+All do the same, under the names that are given; `note` by default. In the era of its client. What a test reads in
 FILE is what really ran, however often and for whomever.
 """
 
