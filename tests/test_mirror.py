@@ -30,6 +30,7 @@ SCENARIOS: Final = {
     "gateway/test_pinning.py": "pins, through all of the gateway",
     "gateway/test_policy.py": "the policy, through all of the gateway",
     "gateway/test_reconfiguring.py": "a reload, through all of the gateway",
+    "login/test_browser.py": "the login pages in a real browser",
     "upstream/test_eras.py": "how servers of one era or of both are reached",
     "upstream/test_sdk.py": "the official SDK's servers, over each transport",
     "http/client/test_oracle.py": "the HTTP client beside h11",

@@ -27,9 +27,11 @@ pytestmark = pytest.mark.anyio
 
 
 @asynccontextmanager
-async def guarded(folder: Path, **more: Any) -> AsyncIterator[tuple[Authorization, Gateway, Browser]]:
+async def guarded(
+    folder: Path, *, within: float = GUARD, **more: Any
+) -> AsyncIterator[tuple[Authorization, Gateway, Browser]]:
     """A server that wants OAuth behind a gateway that says no more than `oauth: {}`; and a person's browser."""
-    with anyio.fail_after(GUARD):
+    with anyio.fail_after(within):
         async with authorization() as server:
             settings: Json = configuration({"web": {"url": server.url, "oauth": {}}}) | more
             async with serving(folder, write(folder, settings)) as running, browser() as person:
@@ -186,7 +188,7 @@ async def test_a_login_page_holds_off_forged_forms_replays_other_browsers_and_fr
 
 async def test_a_principal_signs_in_at_the_issuer_of_the_gateways_callers(tmp_path: Path) -> None:
     async with issuing() as issuer:
-        more = {"access": {"authentication": {"oauth": {"issuers": [{"issuer": issuer.url}]}}}}
+        more: Json = {"access": {"authentication": {"oauth": {"issuers": [{"issuer": issuer.url}]}}}}
         async with guarded(tmp_path, **more) as (server, running, person):
             headers = {"Authorization": f"Bearer {issuer.token(running.url)}"}
             async with create_mcp_http_client(headers=headers) as http:

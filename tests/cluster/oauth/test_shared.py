@@ -20,6 +20,7 @@ import pytest
 from mcp import Client
 from redis.asyncio import Redis
 
+from mcproxy.access.keys import digest as key_digest
 from mcproxy.cluster.members import chosen
 from mcproxy.cluster.oauth.grants import SharedGrants, digest
 from mcproxy.cluster.store.redis_store import connected
@@ -35,6 +36,8 @@ from tests.fakes.authorization import Authorization, authorization, follow
 from tests.fakes.browser import Browser, Page, browser
 from tests.system.running import PYTHON, Gateway, Json, serving, write
 from tests.timeouts import GUARD
+from tests.upstream.oauth.provider import Provider, need_provider, provider
+from tests.upstream.oauth.provider import log_in as log_in_there
 
 pytestmark = pytest.mark.anyio
 
@@ -52,11 +55,17 @@ async def redis(redis_server: RedisServer) -> AsyncIterator[RedisProxy]:
 
 @asynccontextmanager
 async def three(
-    folder: Path, redis: RedisProxy, server: Authorization, *, ends_well: bool = True, **oauth: Any
+    folder: Path,
+    redis: RedisProxy,
+    server: Authorization | Provider,
+    *,
+    ends_well: bool = True,
+    access: Json | None = None,
+    **oauth: Any,
 ) -> AsyncIterator[list[Gateway]]:
     """Replicas that know each other, before a server that wants OAuth."""
     upstreams: Json = {"web": {"url": server.url, "type": "http", "era": "modern", "oauth": oauth}}
-    settings = replica_settings(upstreams, f"redis://127.0.0.1:{redis.port}/0")
+    settings = replica_settings(upstreams, f"redis://127.0.0.1:{redis.port}/0") | {"access": access or {}}
     async with AsyncExitStack() as stack:
         replicas = []
         for number in range(3):
@@ -93,10 +102,12 @@ async def stored(redis: RedisServer, generation: int) -> Grant:
             await anyio.sleep(0.02)
 
 
-async def called(replica: Gateway) -> str:
+async def called(replica: Gateway, tool: str = "web__work", key: str | None = None) -> str:
     """The answer to a call of a stateless client that opens no links."""
-    message = request(1, "tools/call", {"name": "web__work", "arguments": {}})
+    message = request(1, "tools/call", {"name": tool, "arguments": {}})
     headers = {"Accept": "application/json, text/event-stream", **headers_of(message)}
+    if key is not None:
+        headers["Authorization"] = f"Bearer {key}"
     async with aiohttp.ClientSession() as http, http.post(f"{replica.url}/mcp", json=message, headers=headers) as got:
         return await got.text()
 
@@ -229,6 +240,32 @@ async def test_redis_that_goes_away_while_a_token_is_refreshed_loses_no_login(
                 assert all(map(is_done, await storm(replicas)))
                 assert refreshes(server) == 3
     assert len(server.token_requests) == 4
+
+
+async def test_users_who_go_from_replica_to_replica_are_logged_in_for_good_at_a_real_provider(
+    tmp_path: Path, redis: RedisProxy, redis_server: RedisServer
+) -> None:
+    need_provider()
+    keys = {name: f"key-of-{name}-0123456789" for name in ("ann", "bob", "eve")}
+    access = {"authentication": {"keys": {name: [{"sha256": key_digest(key).hex()}] for name, key in keys.items()}}}
+    with anyio.fail_after(GUARD):
+        async with provider(seconds=6) as at:
+            async with shared(redis_server) as grants:
+                flow = OAuthFlow("web", at.url, OAuthSettings(), grants)
+                for name in keys:
+                    found = await flow.discover(await flow.challenge())
+                    begun, url = await flow.begin_login(found, "http://127.0.0.1:1/callback")
+                    await flow.finish_login(begun, found.server, await log_in_there(url, name), name)
+            async with three(tmp_path, redis, at, access=access) as replicas:
+                figures = await at.figures()
+                while figures["grants"].get("refresh_token", 0) < 2 * len(keys):
+                    for one in replicas:
+                        answers = await asyncio.gather(*(called(one, "web__whoami", key) for key in keys.values()))
+                        assert [name in answer for name, answer in zip(keys, answers, strict=True)] == [True] * 3
+                    figures = await at.figures()
+    assert figures["errors"] == {}
+    assert (figures["replayed"], figures["revoked"]) == (0, 0), "each refresh token was redeemed once"
+    assert figures["grants"]["authorization_code"] == len(keys), "nobody had to log in again"
 
 
 def login_link(replica: Gateway) -> str:
