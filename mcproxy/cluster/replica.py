@@ -298,7 +298,7 @@ async def joined(
     store = oauth.store
     try:
         async with anyio.create_task_group() as tasks:
-            with closing(Hops(context.metrics, tls)) as hops:
+            with closing(Hops(context.metrics, tls)) as hops, closing(oauth.renewals):
                 yield Replica(settings, store, context, gateway, identity, tasks, hops, reload, oauth, find_logins)
             tasks.cancel_scope.cancel()
     finally:

@@ -71,6 +71,8 @@ class SharedGrants:
         self._known: LRUCache[GrantKey, Grant] = LRUCache(MAX_KNOWN)
         self._held: dict[GrantKey, Grant | None] = {}
         """What could not be stored yet; None where a grant was taken back. Of grants in use here: not many."""
+        self._doubted: dict[GrantKey, None] = {}
+        """Grants that the store may have lost."""
         self._wanted = Wakeup()
         self._changes = [0] * _BUCKETS
         self._gaps = 0
@@ -190,15 +192,18 @@ class SharedGrants:
         self._changes[hash(key) % _BUCKETS] += 1
 
     def note_gap(self) -> None:
-        """Changes went unheard: every grant is read again."""
+        """Changes went unheard, or the store lost its data: every grant is read again."""
         self._gaps += 1
+        self._doubted.update(dict.fromkeys(self._known))
+        self._wanted.notify_all()
 
     async def run(self) -> None:
-        """Stores what is held, as soon as that can be done, until cancelled."""
+        """Stores what is held or was lost, as soon as that can be done, until cancelled."""
         try:
             while True:
-                while not self._held:
+                while not (self._held or self._doubted):
                     await self._wanted.wait()
+                await self._look_for_lost()
                 await self._store_held()
         finally:
             if self._held:
@@ -206,6 +211,18 @@ class SharedGrants:
                     "refreshed grants could not be stored: if no other replica has them, people must log in again",
                     upstreams=sorted({key.upstream for key in self._held}),
                 )
+
+    async def _look_for_lost(self) -> None:
+        while self._doubted:
+            key = next(iter(self._doubted))
+            try:
+                is_lost = await self._store.get(_name(key)) is None
+            except StoreUnavailable:
+                await anyio.sleep(AWAY)
+                return
+            del self._doubted[key]
+            if is_lost and key in self._known:
+                self._hold(key, self._known[key])
 
     async def settle(self) -> None:
         """Stores what is held. Raises StoreFailed where that is not possible now."""

@@ -87,6 +87,7 @@ class Renewals:
         self._own = sealer.label.encode()
         self._members: RenewingMembers | None = None
         self._absence = CLAIM_LIFE
+        self._is_closing = False
         self._running: dict[GrantKey, anyio.Event] = {}
         """Set when the renewal of a grant that runs here is over."""
 
@@ -108,6 +109,7 @@ class Renewals:
         """Raises as `OAuthFlow.renew` does."""
         with anyio.move_on_after(CLAIM_LIFE) as waiting:
             while (home := self._home(renewal.key)) is not None:
+                self._check_open()
                 try:
                     answer = await self._ask(home, renewal)
                 except ReplicaUnreachable:
@@ -145,6 +147,14 @@ class Renewals:
             return RenewalAnswer("unavailable", why=str(error))
         except DECISIVE as error:
             return RenewalAnswer("refused", why=str(error))
+
+    def close(self) -> None:
+        """Begins nothing more: who waits for another replica is told at the next look, so that this one can end."""
+        self._is_closing = True
+
+    def _check_open(self) -> None:
+        if self._is_closing:
+            raise TokenUnavailable("the gateway is stopping")
 
     def _granted(self, answer: RenewalAnswer) -> Grant:
         if answer.kind == "refused":
@@ -226,6 +236,7 @@ class Renewals:
         holder, since = b"", self._clock()
         with anyio.move_on_after(CLAIM_LIFE):
             while True:
+                self._check_open()
                 try:
                     if await self._store.add(claim, self._own, CLAIM_LIFE):
                         return None

@@ -328,6 +328,8 @@ class Authorizer:
         try:
             stored = await self._store.load(self._key)
         except StoreFailed as error:
+            if self._life.token(now) is not None:
+                return  # it serves until it is over, or the store can be read
             raise Rejected(str(error)) from error
         self._seen = version
         if self._done is not None:

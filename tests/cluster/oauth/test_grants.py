@@ -201,6 +201,24 @@ async def test_a_store_that_lost_its_data_is_filled_again_by_who_knows_the_grant
     assert await c.load(KEY) == LOGIN
 
 
+async def test_after_a_gap_what_the_store_lost_is_stored_again_though_nobody_uses_it() -> None:
+    store = Interrupted()
+    a, _, c = replicas(store)
+    await a.save(LOGIN)
+    withdrawn = replace(LOGIN, principal="ann")
+    await a.save(withdrawn)
+    await store.lose_all()
+    await c.delete(withdrawn.key)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(a.run)
+        a.note_gap()
+        with anyio.fail_after(GUARD):
+            while await c.load(KEY) != LOGIN:
+                await anyio.lowlevel.checkpoint()
+        tasks.cancel_scope.cancel()
+    assert await c.load(withdrawn.key) is None
+
+
 async def test_a_pair_that_a_replica_could_not_store_before_it_ended_is_stored_by_who_was_given_it() -> None:
     store = Interrupted()
     a, b, c = replicas(store)

@@ -256,3 +256,22 @@ async def test_r65_a_replica_that_hangs_up_does_not_break_off_what_the_home_rede
         server.hold.set()
         assert (await home.renew(grant)).token.access == "access-token-2"
         assert asked(server) == 1
+
+
+async def test_a_replica_that_stops_waits_for_no_other() -> None:
+    async with running() as (server, store, (home, b, _)):
+        grant = await logged_in(home.flow)
+        await store.put(f"renewal:{digest(*KEY)}", b.circle.own.encode(), 60)
+        refused: list[TokenUnavailable] = []
+
+        async def renew() -> None:
+            with pytest.raises(TokenUnavailable, match="stopping") as caught:
+                await home.renew(grant)
+            refused.append(caught.value)
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(renew)
+            await store.claimed(1)
+            home.renewals.close()
+        assert len(refused) == 1
+        assert asked(server) == 0

@@ -19,7 +19,7 @@ from mcproxy.upstream.link import LoginNeeded, Rejected
 from mcproxy.upstream.oauth.authorizer import COOLDOWN, STORE_LOOKS, Authorizer
 from mcproxy.upstream.oauth.flow import OAuthFlow
 from mcproxy.upstream.oauth.grants import LEEWAY, Grant, GrantKey, GrantState
-from mcproxy.upstream.oauth.storage.store import MemoryStore
+from mcproxy.upstream.oauth.storage.store import MemoryStore, StoreFailed
 from tests.fakes.authorization import Authorization, authorization, follow
 from tests.timeouts import GUARD
 from tests.upstream.oauth.test_grants import grant
@@ -416,3 +416,27 @@ async def test_a_login_made_here_is_recorded_as_a_login_alone() -> None:
         await here.flow.revoke(grant)
         await here.it.look_at_store()
         assert [each.action for each in here.records] == [GrantAction.LOGIN, GrantAction.REVOCATION]
+
+
+async def test_a_token_that_is_not_over_serves_while_the_store_cannot_be_read() -> None:
+    class Unreadable(MemoryStore):
+        fails = False
+
+        async def load(self, key: GrantKey) -> Grant | None:
+            if self.fails:
+                raise StoreFailed("cannot read it")
+            return await super().load(key)
+
+    async with running(PERSON, life=100) as here:
+        store = here.store = Unreadable()
+        here.flow = OAuthFlow("up", here.server.url, PERSON, store, clock=lambda: here.now)
+        here.__post_init__()
+        await here.log_in()
+        assert await sent(here) == "access-token-1"
+        await store.save(msgspec.structs.replace(grant(), principal="other"))
+        store.fails = True
+        here.now += STORE_LOOKS
+        assert await sent(here) == "access-token-1"
+        here.now += 100
+        with pytest.raises(Rejected, match="cannot read it"):
+            await sent(here)
