@@ -18,7 +18,7 @@ from mcproxy.admin.masking import masked
 from mcproxy.admin.measures.audit_usage import NoUsage
 from mcproxy.admin.measures.charts import charts, duration_text, sparkline
 from mcproxy.admin.measures.statistics import FLEET, CallCounts, CallStatistics, Minute
-from mcproxy.admin.tool_form import Field, fields
+from mcproxy.admin.entry_form import Field, fields
 from mcproxy.call.calls import Handler
 from mcproxy.call.clients import Listener
 from mcproxy.call.identity import Principal

@@ -22,7 +22,7 @@ from mcproxy.admin.actions import Actions, NoSuchUpstream
 from mcproxy.admin.live_feed import Feed
 from mcproxy.admin.measures.audit_usage import WINDOWS, UsageReader
 from mcproxy.admin.pages import CatalogueRow, Pages, TryResult
-from mcproxy.admin.tool_form import InvalidInput, arguments
+from mcproxy.admin.entry_form import InvalidInput, arguments
 from mcproxy.call.calls import Call, Complete, Failed, InputRequired, Outcome
 from mcproxy.call.clients import InputRequest
 from mcproxy.call.errors import McpError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mcproxy.admin.tool_form import MAX_FIELDS, InvalidInput, arguments, fields
+from mcproxy.admin.entry_form import MAX_FIELDS, InvalidInput, arguments, fields
 
 SCHEMA = {
     "type": "object",
