@@ -1,14 +1,34 @@
-"""A form made of a tool's JSON Schema, and a tool's arguments from a filled-in form. Trusts no schema."""
+"""Forms for what an entry takes, and its arguments from a filled-in form. Trusts no schema, template or list.
+
+A tool has a JSON Schema, a prompt a list of arguments, a resource template its variables (RFC 6570, levels 1 to 3).
+"""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
+from urllib.parse import quote
 
 MAX_FIELDS: Final = 100
 """Parameters that the form shows; further ones are ignored."""
+
+
+_EXPRESSION: Final = re.compile(r"\{([+#./;?&]?)([^{}]+)\}")
+_RESERVED: Final = ":/?#[]@!$&'()*+,;="
+_OPERATORS: Final = {
+    "": ("", ",", False, ""),
+    "+": ("", ",", False, _RESERVED),
+    "#": ("#", ",", False, _RESERVED),
+    ".": (".", ".", False, ""),
+    "/": ("/", "/", False, ""),
+    ";": (";", ";", True, ""),
+    "?": ("?", "&", True, ""),
+    "&": ("&", "&", True, ""),
+}
+"""By operator: what comes first, what between, whether names are written, and what is not escaped."""
 
 
 class InvalidInput(Exception):
@@ -52,6 +72,39 @@ def arguments(schema: Mapping[str, Any], filled: Mapping[str, str]) -> dict[str,
         elif text or field.required:
             found[field.name] = _value(field, text)
     return found
+
+
+def prompt_fields(listed: object) -> list[Field]:
+    """The arguments of a prompt, the required ones first: each is a text."""
+    found = [
+        Field(str(one["name"]), "text", "string", one.get("required") is True, str(one.get("description") or ""))
+        for one in (listed if isinstance(listed, list) else [])[:MAX_FIELDS]
+        if isinstance(one, dict) and "name" in one
+    ]
+    return sorted(found, key=lambda field: not field.required)
+
+
+def template_fields(template: str) -> list[Field]:
+    """The variables of a URI template, in its order."""
+    names = (name for match in _EXPRESSION.finditer(template) for name in _variables(match[2]))
+    return [Field(name, "text", "string", False, "") for name in list(dict.fromkeys(names))[:MAX_FIELDS]]
+
+
+def expanded(template: str, filled: Mapping[str, str]) -> str:
+    """The URI that a template is with these values; variables without a value are left out (RFC 6570, section 3)."""
+
+    def expand(match: re.Match[str]) -> str:
+        first, between, named, kept = _OPERATORS[match[1]]
+        given = [(name, quote(filled[name], safe=kept)) for name in _variables(match[2]) if filled.get(name)]
+        words = [f"{name}={value}" if named else value for name, value in given]
+        return first + between.join(words) if words else ""
+
+    return _EXPRESSION.sub(expand, template)
+
+
+def _variables(text: str) -> list[str]:
+    """The names in an expression, without their modifiers (`:3` and `*`, level 4)."""
+    return [re.sub(r"(:\d+|\*)$", "", name) for name in text.split(",")]
 
 
 def _field(name: str, shape: object, *, required: bool) -> Field:

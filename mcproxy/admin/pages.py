@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Protocol
@@ -14,11 +14,11 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from mcproxy import __version__
 from mcproxy.access.audit.usage import COLUMNS, UsageReport, never_called
+from mcproxy.admin.entry_form import Field, fields, prompt_fields, template_fields
 from mcproxy.admin.masking import masked
 from mcproxy.admin.measures.audit_usage import NoUsage
 from mcproxy.admin.measures.charts import charts, duration_text, sparkline
 from mcproxy.admin.measures.statistics import FLEET, CallCounts, CallStatistics, Minute
-from mcproxy.admin.entry_form import Field, fields
 from mcproxy.call.calls import Handler
 from mcproxy.call.clients import Listener
 from mcproxy.call.identity import Principal
@@ -205,12 +205,39 @@ class CatalogueGroup:
 
 
 @dataclass(frozen=True, slots=True)
+class Question:
+    """A form that a server asks to be filled in, in the middle of a call."""
+
+    key: str
+    message: str
+    schema: Mapping[str, Any]
+
+    @property
+    def fields(self) -> list[Field]:
+        return fields(self.schema)
+
+
+@dataclass(frozen=True, slots=True)
 class TryResult:
-    """The result of a call made from the page."""
+    """The result of a call made from the page, or the questions that it waits for."""
 
     is_error: bool
     text: str
     messages: tuple[str, ...] = ()
+    images: tuple[str, ...] = ()
+    """`data:` URLs."""
+    questions: tuple[Question, ...] = ()
+    state: str | None = None
+    """What the next request brings back, where the call goes on."""
+
+    @property
+    def goes_on(self) -> bool:
+        return bool(self.questions) or self.state is not None
+
+    @property
+    def asked(self) -> str:
+        """The schemas of the questions as JSON, by which the answers are converted."""
+        return json.dumps({question.key: question.schema for question in self.questions})
 
 
 @dataclass(slots=True)
@@ -290,6 +317,7 @@ class Pages:
             item=item,
             has_page=any(status.name == item.shown.upstream for status in self.gateway.statuses()),
             fields=self._fields(item),
+            can_be_tried=item.kind is not Kind.SKILLS,
             filled=filled or {},
             answer=answer,
             definition=json.dumps(item.entry, indent=2, ensure_ascii=False),
@@ -421,8 +449,14 @@ class Pages:
         return groups
 
     def _fields(self, item: CatalogueRow) -> list[Field]:
-        schema = item.entry.get("inputSchema")
-        return fields(schema) if isinstance(schema, dict) else []
+        match item.kind:
+            case Kind.PROMPTS:
+                return prompt_fields(item.entry.get("arguments"))
+            case Kind.TEMPLATES:
+                return template_fields(item.shown.key)
+            case _:
+                schema = item.entry.get("inputSchema")
+                return fields(schema) if isinstance(schema, dict) else []
 
 
 def _decoded(entry: bytes) -> dict[str, Any]:

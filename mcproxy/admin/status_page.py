@@ -1,4 +1,4 @@
-"""The routes of the status page: pages, the live feed, and forms that call a tool or read a resource.
+"""The routes of the status page: pages, the live feed, and forms that act or try an entry out.
 
 Each page works without scripts; scripts refresh it and show the feed. Nothing is loaded from elsewhere.
 """
@@ -7,29 +7,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from importlib import resources
 from typing import Final
 from urllib.parse import quote
 
 import anyio
 from aiohttp import web
-from msgspec import Raw
 
-from mcproxy import __version__
 from mcproxy.access.audit.usage import COLUMNS
 from mcproxy.admin.actions import Actions, NoSuchUpstream
 from mcproxy.admin.live_feed import Feed
 from mcproxy.admin.measures.audit_usage import WINDOWS, UsageReader
-from mcproxy.admin.pages import CatalogueRow, Pages, TryResult
-from mcproxy.admin.entry_form import InvalidInput, arguments
-from mcproxy.call.calls import Call, Complete, Failed, InputRequired, Outcome
-from mcproxy.call.clients import InputRequest
-from mcproxy.call.errors import McpError
-from mcproxy.call.identity import Caller, Principal
-from mcproxy.protocol.eras import LATEST
-from mcproxy.protocol.jsonrpc import INVALID_REQUEST, Params, parse_text, raw
-from mcproxy.protocol.methods import METHODS, Kind
+from mcproxy.admin.pages import Pages
+from mcproxy.admin.trying import attempt, can_be_tried, filled
+from mcproxy.call.identity import Principal
 
 Admit = Callable[[web.Request], Awaitable[Principal]]
 """Authenticates an operator. Raises web.HTTPException for anyone else."""
@@ -44,40 +36,18 @@ STATIC: Final = {
 KEEP_ALIVE: Final = 15.0
 """Seconds between comments on an idle feed."""
 
-PARAMETER: Final = "p."
-"""Precedes the names of parameters among those of a form's fields."""
-
 DEFAULT_WINDOW: Final = "7d"
 """The time that usage is shown for unless an operator chooses another."""
-
-MAX_SHOWN: Final = 200_000
-"""Largest result that the page shows, in characters."""
 
 HEADERS: Final = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; "
-    "img-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'",
+    "img-src 'self' data:; form-action 'self'; frame-ancestors 'none'; base-uri 'none'",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
 }
-
-_TRIED: Final = {Kind.TOOLS: "tools/call", Kind.RESOURCES: "resources/read"}
-
-
-@dataclass
-class TryOutClient:
-    """The page as an MCP client: collects messages sent during the call, and answers no question."""
-
-    messages: list[str] = field(default_factory=list)
-
-    def notify(self, method: str, params: Params) -> None:
-        if len(self.messages) < 100:
-            self.messages.append(f"{method}: {_text(params.get('message') or params.get('data'))}"[:500])
-
-    async def ask(self, request: InputRequest) -> Raw:
-        raise McpError(INVALID_REQUEST, f"the status page cannot answer {request.method}")
 
 
 @dataclass(frozen=True)
@@ -180,14 +150,12 @@ class StatusPage:
     async def _try(self, request: web.Request) -> web.Response:
         principal = await self.admit(request)
         form = await self._form(request)
-        # Prefixed, so that a parameter may have any name, `token` too.
-        filled = {name.removeprefix(PARAMETER): value for name, value in form.items() if name.startswith(PARAMETER)}
         noun, key = request.match_info["noun"], request.query.get("key", "")
         item = self.pages.find(noun, key)
-        if item is None or item.kind not in _TRIED:
+        if item is None or not can_be_tried(item.kind):
             return self._found(None)
-        answer = await self._answer(item, principal, filled)
-        return self._found(self.pages.entry(noun, key, filled=filled, answer=answer))
+        answer = await attempt(self.pages.gateway.handler, item, principal, form)
+        return self._found(self.pages.entry(noun, key, filled=filled(form), answer=answer))
 
     async def _approvals(self, request: web.Request) -> web.Response:
         await self.admit(request)
@@ -201,20 +169,6 @@ class StatusPage:
             raise web.HTTPBadRequest(text="decision must be allow or deny\n")
         done = self.pages.gateway.decide(form.get("id", ""), principal, approve=decision == "allow")
         return html_response(self.pages.approvals(done))
-
-    async def _answer(self, item: CatalogueRow, principal: Principal, filled: dict[str, str]) -> TryResult:
-        params: Params = {item.kind.key: raw(item.shown.key)}
-        if item.kind is Kind.TOOLS:
-            try:
-                params["arguments"] = raw(arguments(item.entry.get("inputSchema") or {}, filled))
-            except InvalidInput as unusable:
-                return TryResult(is_error=True, text=str(unusable))
-        client = TryOutClient()
-        info = raw({"name": "mcproxy-status-page", "version": __version__})
-        caller = Caller(principal, LATEST, {}, info, log_level="info")
-        outcome = await self.pages.gateway.handler(Call(METHODS[_TRIED[item.kind]], params, caller, client))
-        is_error, text = _result(outcome)
-        return TryResult(is_error, text[:MAX_SHOWN], tuple(client.messages))
 
     async def _live(self, request: web.Request) -> web.Response:
         await self.admit(request)
@@ -280,25 +234,3 @@ class StatusPage:
 def html_response(page: str, status: int = 200) -> web.Response:
     """A page, with the headers that all have."""
     return web.Response(text=page, status=status, content_type="text/html", headers=HEADERS)
-
-
-def _result(outcome: Outcome) -> tuple[bool, str]:
-    match outcome:
-        case Complete(result=result, is_error=is_error):
-            return is_error, _pretty(raw(result))
-        case InputRequired(requests=requests):
-            asked = ", ".join(request.method for request in requests.values())
-            return True, f"the server asks for input, which this page cannot give: {asked}"
-        case Failed(error=error):
-            return True, f"{error.code}: {error.message}"
-
-
-def _pretty(value: Raw) -> str:
-    return json.dumps(json.loads(bytes(value)), indent=2, ensure_ascii=False)
-
-
-def _text(value: Raw | None) -> str:
-    if value is None:
-        return ""
-    text = parse_text(value)
-    return bytes(value).decode() if text is None else text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import AsyncIterator
@@ -12,8 +13,11 @@ from typing import Any, Literal
 import pytest
 from playwright.async_api import Page, async_playwright
 
+from mcproxy.call.calls import Complete, InputRequired
+from mcproxy.call.clients import InputRequest
 from mcproxy.call.upstreams import Disconnected
 from mcproxy.configuration.problems import Place, Problem, RefusedReload
+from mcproxy.protocol.jsonrpc import first_level
 from tests.admin.test_status_page import PAGES, Site, make_calls, site
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(600)]  # a busy machine takes minutes to draw nine pages
@@ -21,6 +25,12 @@ pytestmark = [pytest.mark.anyio, pytest.mark.timeout(600)]  # a busy machine tak
 AXE = Path(__file__).parent / "node/node_modules/axe-core/axe.min.js"
 
 REFUSED = RefusedReload(1_800_000_000.0, (Problem("/etc/" + 60 * "long" + ".yaml", "unknown key", Place(12, 3)),))
+
+PIXEL = {
+    "type": "image",
+    "mimeType": "image/png",
+    "data": "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==",
+}
 
 Scheme = Literal["light", "dark"]
 
@@ -32,6 +42,13 @@ def chromium() -> str:
         what = "chromium is not installed" if found is None else "axe-core is not set up: run `make test`"
         (pytest.fail if os.environ.get("CI") else pytest.skip)(what)
     return found
+
+
+def asking() -> InputRequired:
+    """The result of a call that waits for a number."""
+    schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+    request = InputRequest("elicitation/create", first_level({"message": "How many?", "requestedSchema": schema}))
+    return InputRequired({"one": request}, "sealed", {})
 
 
 @asynccontextmanager
@@ -67,6 +84,18 @@ async def test_every_page_is_accessible_and_breaks_no_rule_of_its_policy(scheme:
         assert complaints == []
 
 
+async def test_a_question_and_a_result_with_an_image_are_accessible_and_fit_a_phone() -> None:
+    async with browsing(width=390) as (ui, page):
+        for ui.gateway.outcome in (asking(), Complete(first_level({"content": [PIXEL, PIXEL]}))):
+            await page.goto(f"{ui.url}/ui/catalogue/tool?key=odd__echo")
+            await page.get_by_role("button", name="Call").click()
+            await page.wait_for_selector("#answer")
+            await page.evaluate(AXE.read_text())
+            found: dict[str, Any] = await page.evaluate("axe.run()")
+            assert [(rule["id"], [node["html"] for node in rule["nodes"]]) for rule in found["violations"]] == []
+            assert await page.evaluate("document.documentElement.scrollWidth") == 390
+
+
 async def test_nothing_of_a_page_is_wider_than_a_phone() -> None:
     async with browsing(width=390) as (ui, page):
         ui.gateway.refused_reload = REFUSED
@@ -90,6 +119,43 @@ async def test_a_tool_is_called_by_keyboard_alone() -> None:
         await page.wait_for_selector("#answer")
         (call,) = ui.gateway.calls
         assert bytes(call.params["arguments"]) == b'{"text":"hello"}'
+
+
+async def test_a_question_in_the_middle_of_a_call_is_answered_by_keyboard_alone() -> None:
+    async with browsing() as (ui, page):
+        ui.gateway.outcome = asking()
+        await page.goto(f"{ui.url}/ui/catalogue/tool?key=odd__echo")
+        await page.locator("[name='p.text']").focus()
+        await page.keyboard.press("Enter")
+        await page.wait_for_selector("legend")
+        while await page.evaluate("document.activeElement.name") != "q.one.n":
+            await page.keyboard.press("Tab")
+        await page.keyboard.type("3")
+        ui.gateway.outcome = Complete(first_level({"content": [PIXEL]}))
+        await page.keyboard.press("Enter")
+        image = page.locator("main img")
+        await image.wait_for()
+        assert await image.evaluate("image => image.naturalWidth") == 1, "the page's policy lets the image be seen"
+        first, second = ui.gateway.calls
+        assert "inputResponses" not in first.params
+        assert json.loads(bytes(second.params["inputResponses"])) == {"one": {"action": "accept", "content": {"n": 3}}}
+
+
+async def test_a_server_is_restarted_and_the_catalogue_is_searched_by_keyboard_alone() -> None:
+    async with browsing() as (ui, page):
+        await page.goto(f"{ui.url}/ui/servers/odd")
+        while await page.evaluate("document.activeElement.textContent") != "Restart":
+            await page.keyboard.press("Tab")
+        async with page.expect_navigation():
+            await page.keyboard.press("Enter")
+        assert ui.gateway.upstream.done == ["restart"]
+        await page.goto(f"{ui.url}/ui/catalogue")
+        while await page.evaluate("document.activeElement.name") != "q":
+            await page.keyboard.press("Tab")
+        await page.keyboard.type("echo")
+        async with page.expect_navigation():
+            await page.keyboard.press("Enter")
+        assert "q=echo" in page.url
 
 
 async def test_what_passes_is_shown_as_it_passes() -> None:

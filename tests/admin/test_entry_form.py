@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from mcproxy.admin.entry_form import MAX_FIELDS, InvalidInput, arguments, fields
+from mcproxy.admin.entry_form import (
+    MAX_FIELDS,
+    InvalidInput,
+    arguments,
+    expanded,
+    fields,
+    prompt_fields,
+    template_fields,
+)
 
 SCHEMA = {
     "type": "object",
@@ -67,3 +75,34 @@ def test_a_schema_that_is_none_breaks_nothing(schema: dict[str, object]) -> None
 
 def test_a_schema_without_end_has_a_form_with_one() -> None:
     assert len(fields({"properties": {str(number): {} for number in range(10_000)}})) == MAX_FIELDS
+
+
+def test_a_prompt_s_arguments_are_texts_the_required_ones_first() -> None:
+    listed = [{"name": "style"}, {"name": "code", "required": True, "description": "What to read."}, {"x": 1}, 7]
+    assert [(field.name, field.control, field.required) for field in prompt_fields(listed)] == [
+        ("code", "text", True),
+        ("style", "text", False),
+    ]
+    assert prompt_fields("nonsense") == []
+    assert len(prompt_fields([{"name": str(number)} for number in range(1000)])) == MAX_FIELDS
+
+
+@pytest.mark.parametrize(
+    ("template", "names", "uri"),
+    [
+        ("file:///{path}", ["path"], "file:///a%2Fb%20c"),
+        ("file:///{+path}", ["path"], "file:///a/b%20c"),
+        ("x:y{#path}", ["path"], "x:y#a/b%20c"),
+        ("x:{path,n}", ["path", "n"], "x:a%2Fb%20c,1"),
+        ("x:y{/n,none}{.n}", ["n", "none"], "x:y/1.1"),
+        ("x:y{?n,none}{&path}{;n}", ["n", "none", "path"], "x:y?n=1&path=a%2Fb%20c;n=1"),
+        ("x:{none}{?none}", ["none"], "x:"),
+        ("x:{path*}{n:3}", ["path", "n"], "x:a%2Fb%20c1"),
+        ("x:{", [], "x:{"),
+    ],
+)
+def test_a_template_has_a_field_for_each_variable_and_is_expanded_by_rfc_6570(
+    template: str, names: list[str], uri: str
+) -> None:
+    assert [field.name for field in template_fields(template)] == names
+    assert expanded(template, {"path": "a/b c", "n": "1"}) == uri

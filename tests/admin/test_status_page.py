@@ -126,7 +126,15 @@ class FakeGateway:
         space = layout.space("odd")
         tools = read_listing("odd", Kind.TOOLS, [raw(TOOL), raw({**TOOL, "name": HOSTILE}), raw(7)])
         resources = read_listing("odd", Kind.RESOURCES, [raw({"uri": "odd:memo", "name": HOSTILE})])
-        lists = {Kind.TOOLS: expose(space, Kind.TOOLS, tools), Kind.RESOURCES: expose(space, Kind.RESOURCES, resources)}
+        prompt = {"name": "ask", "arguments": [{"name": HOSTILE, "required": True, "description": HOSTILE}]}
+        prompts = read_listing("odd", Kind.PROMPTS, [raw(prompt)])
+        templates = read_listing("odd", Kind.TEMPLATES, [raw({"uriTemplate": "odd:{day}", "name": HOSTILE})])
+        lists = {
+            Kind.TOOLS: expose(space, Kind.TOOLS, tools),
+            Kind.RESOURCES: expose(space, Kind.RESOURCES, resources),
+            Kind.PROMPTS: expose(space, Kind.PROMPTS, prompts),
+            Kind.TEMPLATES: expose(space, Kind.TEMPLATES, templates),
+        }
         view = merge(layout, {"odd": None}, {"odd": lists})
         more = tuple(
             Shown(f"{name}__{index}", name, str(index), raw({"name": f"{name}__{index}"}))
@@ -209,6 +217,8 @@ PAGES = [
     "/ui/catalogue?q=says&kind=tool",
     "/ui/catalogue/tool?key=odd__echo",
     "/ui/catalogue/resource?key=odd%2Bodd:memo",
+    "/ui/catalogue/prompt?key=odd__ask",
+    "/ui/catalogue/template?key=odd%2Bodd:%7Bday%7D",
     "/ui/live",
     "/ui/approvals",
     "/ui/usage",
@@ -344,7 +354,7 @@ async def test_a_large_catalogue_is_shown_in_part_and_counted_whole() -> None:
     many = MAX_FOUND + 3
     async with site(gateway=FakeGateway(listed={"many": many})) as ui:
         _status, text = await ui.get("/ui/catalogue")
-    assert f"{many + 3} found, the first {MAX_FOUND} shown" in text
+    assert f"{many + 5} found, the first {MAX_FOUND} shown" in text
     assert text.count('<a href="/ui/catalogue/') == MAX_FOUND
     assert f"<small>{many} found" in text
 
