@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 import anyio
 import msgspec
@@ -62,6 +62,13 @@ _decoder: Final = msgspec.json.Decoder(_Stored)
 _registrations: Final = msgspec.json.Decoder(_StoredRegistration)
 
 
+class _Withdrawn(NamedTuple):
+    """A grant that was taken back while the store was away."""
+
+    id: str | None
+    """Of the login; None where it was not known here."""
+
+
 class SharedGrants:
     """Implements `upstream.oauth.storage.store.GrantStore`."""
 
@@ -69,8 +76,8 @@ class SharedGrants:
         self._store = store
         self._sealer = sealer
         self._known: LRUCache[GrantKey, Grant] = LRUCache(MAX_KNOWN)
-        self._held: dict[GrantKey, Grant | None] = {}
-        """What could not be stored yet; None where a grant was taken back. Of grants in use here: not many."""
+        self._held: dict[GrantKey, Grant | _Withdrawn] = {}
+        """What could not be stored yet, of grants in use here: not many."""
         self._doubted: dict[GrantKey, None] = {}
         """Grants that the store may have lost."""
         self._wanted = Wakeup()
@@ -80,8 +87,8 @@ class SharedGrants:
         """Tells the other replicas that a grant has changed. Never blocks."""
 
     async def load(self, key: GrantKey) -> Grant | None:
-        if key in self._held:
-            return self._held[key]
+        if (held := self._held.get(key)) is not None:
+            return held if isinstance(held, Grant) else None
         try:
             sealed = await self._store.get(_name(key))
         except StoreUnavailable as error:
@@ -133,7 +140,8 @@ class SharedGrants:
         try:
             await self._store.put(_name(key), self._sealed(key, None), WITHDRAWN_LIFE)
         except StoreUnavailable:
-            self._hold(key, None)
+            known = self._known.get(key)
+            self._hold(key, _Withdrawn(None if known is None else known.id))
         else:
             self._held.pop(key, None)
         self._known.pop(key, None)
@@ -232,18 +240,22 @@ class SharedGrants:
             raise away()
 
     async def _store_held(self) -> None:
-        for key, grant in list(self._held.items()):
+        """Stores what is held as far as that is possible now; waits a moment before the next attempt at the rest."""
+        for key, held in list(self._held.items()):
             try:
-                if grant is None:
-                    await self._store.put(_name(key), self._sealed(key, None), WITHDRAWN_LIFE)
+                if isinstance(held, Grant):
+                    self._known[key] = await self._stored(held)
                 else:
-                    self._known[key] = await self._stored(grant)
-            except (StoreUnavailable, StoreFailed):
-                await anyio.sleep(AWAY)
-                return
-            if self._held.get(key, _NOTHING) is grant:
+                    await self._withdraw(key, held)
+            except StoreUnavailable:
+                break
+            except StoreFailed:
+                continue  # of this grant alone: what is there cannot be opened
+            if self._held.get(key) is held:
                 del self._held[key]
             self._change(key)
+        if self._held:
+            await anyio.sleep(AWAY)
 
     async def _stored(self, grant: Grant) -> Grant:
         """Stores a grant, unless a later one is there; returns what is stored. Raises StoreUnavailable, StoreFailed."""
@@ -259,8 +271,17 @@ class SharedGrants:
                 return grant
         raise StoreUnavailable("others change the same grant again and again")
 
-    def _hold(self, key: GrantKey, grant: Grant | None) -> None:
-        self._held[key] = grant
+    async def _withdraw(self, key: GrantKey, withdrawn: _Withdrawn) -> None:
+        """Stores that a grant was taken back, unless another login came meanwhile."""
+        sealed = await self._store.get(_name(key))
+        present = None if sealed is None else self._opened(sealed, key)
+        if present is not None and withdrawn.id not in {None, present.id}:
+            return
+        if not await self._store.replace(_name(key), self._sealed(key, None), WITHDRAWN_LIFE, sealed):
+            raise StoreUnavailable("others change the same grant again and again")
+
+    def _hold(self, key: GrantKey, held: Grant | _Withdrawn) -> None:
+        self._held[key] = held
         self._wanted.notify_all()
 
     def _change(self, key: GrantKey) -> None:
@@ -287,9 +308,6 @@ class SharedGrants:
         opened = self._sealer.open(purpose, sealed.decode())
         # Whoever changes it meanwhile seals it with the first secret too.
         await self._store.replace(name, self._sealer.seal(purpose, opened).encode(), GRANT_LIFE, sealed)
-
-
-_NOTHING: Final = object()
 
 
 def _untold(key: GrantKey) -> None:

@@ -189,6 +189,20 @@ async def test_a_grant_that_was_taken_back_while_the_store_was_away_is_gone_here
     assert await b.load(KEY) is None
 
 
+async def test_a_revocation_that_is_told_late_leaves_a_login_alone_that_came_meanwhile() -> None:
+    store = Interrupted()
+    a, b, _ = replicas(store)
+    await a.save(LOGIN)
+    store.is_away = True
+    await a.delete(KEY)
+    store.is_away = False
+    later = replace(LOGIN, id="later")
+    await b.save(later)
+    await a.settle()
+    assert await a.load(KEY) == later
+    assert await b.load(KEY) == later
+
+
 async def test_a_store_that_lost_its_data_is_filled_again_by_who_knows_the_grant() -> None:
     store = Interrupted()
     a, b, c = replicas(store)
@@ -199,6 +213,25 @@ async def test_a_store_that_lost_its_data_is_filled_again_by_who_knows_the_grant
     assert await b.load(KEY) == LOGIN
     await b.settle()
     assert await c.load(KEY) == LOGIN
+
+
+async def test_an_entry_that_cannot_be_opened_holds_up_no_other_grant() -> None:
+    store = Interrupted()
+    stranger = replicas(store, b"another")[0]
+    await stranger.save(LOGIN)
+    a, b, _ = replicas(store)
+    await a.update(replace(LOGIN, generation=2))
+    other = replace(LOGIN, upstream="other")
+    store.is_away = True
+    await a.update(other)
+    store.is_away = False
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(a.run)
+        with anyio.fail_after(GUARD):
+            while await b.load(other.key) != other:
+                await anyio.lowlevel.checkpoint()
+        tasks.cancel_scope.cancel()
+    assert await a.load(KEY) == replace(LOGIN, generation=2)
 
 
 async def test_after_a_gap_what_the_store_lost_is_stored_again_though_nobody_uses_it() -> None:
