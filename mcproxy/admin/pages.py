@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -18,10 +19,11 @@ from mcproxy.admin.entry_form import Field, fields, prompt_fields, template_fiel
 from mcproxy.admin.masking import masked
 from mcproxy.admin.measures.audit_usage import NoUsage
 from mcproxy.admin.measures.charts import charts, duration_text, sparkline
+from mcproxy.admin.measures.graph import ClientNode, ServerNode, graph
 from mcproxy.admin.measures.statistics import FLEET, CallCounts, CallStatistics, Minute
 from mcproxy.call.calls import Handler
 from mcproxy.call.clients import Listener
-from mcproxy.call.identity import Principal
+from mcproxy.call.identity import Caller, Principal
 from mcproxy.call.upstreams import SERVING, UpstreamStatus
 from mcproxy.catalog.merging import Shown, View
 from mcproxy.catalog.naming import RefusedEntry
@@ -329,9 +331,11 @@ class Pages:
 
     def sessions(self) -> str:
         metrics = self.gateway.metrics
+        callers = [listener.caller for listener in self.gateway.listeners()]
         return self._page(
             "sessions",
-            callers=[listener.caller for listener in self.gateway.listeners()],
+            callers=callers,
+            graph=self._graph(callers),
             sessions=self.figures.by(metrics.sessions, "transport"),
             streams=self.figures.by(metrics.streams, "transport"),
             subscriptions=self.figures.by(metrics.subscriptions, "upstream", side="clients"),
@@ -403,6 +407,14 @@ class Pages:
             "sessions": self.figures.gauge(metrics.sessions),
             "lag": self.figures.gauge(metrics.event_loop_lag),
         }
+
+    def _graph(self, callers: Iterable[Caller]) -> str:
+        """The clients, by name, and the servers of the moment as a picture."""
+        clients = Counter(_client(caller.info) for caller in callers)
+        servers = [
+            ServerNode(card.status.name, card.state, card.is_ready, int(card.recent.calls)) for card in self._cards()
+        ]
+        return graph([ClientNode(name, count) for name, count in clients.items()], servers)
 
     def _cards(self) -> list[UpstreamCard]:
         recent, total, view = self.figures.recent(), self.figures.total(), self.gateway.catalogue()
