@@ -5,6 +5,7 @@ PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && command -v $$python && break; done)
 NPM := $(shell command -v npm)
 GO := $(shell command -v go)
+CARGO := $(shell command -v cargo)
 BIN := .venv/bin
 UV := 0.13.8
 
@@ -19,6 +20,7 @@ SERVERS := .cache/servers/installed.stamp
 SDK1 := .cache/sdk1/installed.stamp
 NPM_PACKAGES := $(if $(NPM),$(NODE:%=%/node_modules/installed.stamp))
 GO_PROGRAMS := $(if $(GO),.cache/go/installed.stamp)
+RUST_PROGRAM := $(if $(CARGO),.cache/rust/installed.stamp)
 PEERS := tests/bench/peers
 PYPI_PEERS := $(patsubst $(PEERS)/%.txt,.cache/bench/%/installed.stamp,$(wildcard $(PEERS)/*.txt))
 NPM_PEERS := $(if $(NPM),$(PEERS)/node_modules/installed.stamp)
@@ -30,7 +32,7 @@ help:
 	@echo "make run       a gateway in front of a few demo servers, set up in .venv and .cache"
 	@echo "make check     style, types, layers, names, and that nothing is written twice"
 	@echo "make docs      writes the generated parts of the documents anew"
-	@echo "make test      every test; those that need npm or Go are skipped where there is none"
+	@echo "make test      every test; those that need npm, Go or Rust are skipped where there is none"
 	@echo "make coverage  the same, with a report of what was covered"
 	@echo "make bench     what a call costs beside nginx and other proxies; half an hour"
 	@echo "make lock      pins anew what pyproject.toml and the *.in files ask for"
@@ -51,10 +53,10 @@ docs: $(DEVELOPMENT)
 	$(BIN)/python -m tests.deploy.metrics_table
 	$(BIN)/python -m tests.docs
 
-test: $(DEVELOPMENT) $(SERVERS) $(SDK1) $(NPM_PACKAGES) $(GO_PROGRAMS)
+test: $(DEVELOPMENT) $(SERVERS) $(SDK1) $(NPM_PACKAGES) $(GO_PROGRAMS) $(RUST_PROGRAM)
 	$(BIN)/python -m pytest -n auto
 
-coverage: $(DEVELOPMENT) $(SERVERS) $(SDK1) $(NPM_PACKAGES) $(GO_PROGRAMS)
+coverage: $(DEVELOPMENT) $(SERVERS) $(SDK1) $(NPM_PACKAGES) $(GO_PROGRAMS) $(RUST_PROGRAM)
 	$(BIN)/coverage erase
 	$(BIN)/coverage run -m pytest -n auto
 	$(BIN)/coverage combine --quiet
@@ -101,6 +103,11 @@ $(SERVERS) $(SDK1):
 # Go 1.21 and newer fetch the release that go.mod asks for.
 .cache/go/installed.stamp: $(wildcard tests/system/go/go.* tests/system/go/*/*.go)
 	cd tests/system/go && $(GO) build -mod=readonly -o $(CURDIR)/$(@D)/ ./official ./mcpgo
+	touch $@
+
+.cache/rust/installed.stamp: $(wildcard tests/system/rust/Cargo.* tests/system/rust/src/*.rs)
+	cd tests/system/rust && $(CARGO) build --quiet --locked --target-dir $(CURDIR)/$(@D)/target
+	cp $(@D)/target/debug/matrix $(@D)/
 	touch $@
 
 # The locks hold for every platform and name no registry. Edit the sources, `make lock`, commit both.

@@ -35,6 +35,7 @@ SERVERS = ROOT / ".cache" / "servers" / "bin"
 SDK1 = ROOT / ".cache" / "sdk1" / "bin" / "python"
 NODE = ROOT / "tests" / "system" / "node"
 GO = ROOT / ".cache" / "go"
+RUST = ROOT / ".cache" / "rust"
 ODD_SERVER = [PYTHON, str(Path(__file__).with_name("odd_server.py"))]
 
 CLIENTS: dict[str, list[str]] = {
@@ -44,6 +45,7 @@ CLIENTS: dict[str, list[str]] = {
     "typescript2": ["node", str(NODE / "typescript2.mjs")],
     "go": [str(GO / "official"), "play"],
     "mcpgo": [str(GO / "mcpgo"), "play"],
+    "rust": [str(RUST / "matrix"), "play"],
 }
 """The SDKs as programs that play scripts; see `tests.fakes.clients`."""
 
@@ -69,6 +71,11 @@ def need_npm() -> None:
 def need_go() -> None:
     """Skips a test that needs the Go SDKs' programs where they are not built; in CI that is a failure."""
     _need("go", GO / "installed.stamp", "the Go programs are not built")
+
+
+def need_rust() -> None:
+    """Skips a test that needs the Rust SDK's program where it is not built; in CI that is a failure."""
+    _need("cargo", RUST / "installed.stamp", "the Rust program is not built")
 
 
 def _need(tool: str, stamp: Path, otherwise: str) -> None:

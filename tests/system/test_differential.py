@@ -33,6 +33,7 @@ from tests.system.running import (
     gateway,
     need_go,
     need_npm,
+    need_rust,
     write,
 )
 from tests.system.scripts import ANSWERS, SCRIPTS, Script
@@ -70,6 +71,7 @@ IMPOSSIBLE = {
         for way in WAYS
     },
     ("everything", "mcpgo", "sse"): "it hears no question over HTTP+SSE",
+    **{(server, "rust", "sse"): "it has no HTTP+SSE" for server in THOROUGHLY},
 }
 """By server, client and way: why it is not played."""
 CASES = [
@@ -99,6 +101,8 @@ async def test_a_client_sees_no_difference(server: str, client: str, way: str, s
         need_npm()
     if client in {"go", "mcpgo"}:
         need_go()
+    if client == "rust":
+        need_rust()
     play = Play(stage, server, client)
     direct = await play.directly()
     through = await (play.over_stdio(way) if WAYS[way].transport is None else play.over_network(way))

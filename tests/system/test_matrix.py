@@ -17,10 +17,12 @@ from typing import Any, Final
 import anyio
 import pytest
 
+from mcproxy.upstream.attribution import LINGER
 from tests.system.running import (
     GO,
     NODE,
     PYTHON,
+    RUST,
     Clients,
     Json,
     command,
@@ -28,6 +30,7 @@ from tests.system.running import (
     gateway,
     need_go,
     need_npm,
+    need_rust,
     web_server,
     write,
 )
@@ -118,6 +121,7 @@ CASTS: Final = {
     "reference": Cast(need_npm, list(product(PLAYERS, CELLS))),
     "go": own_cast("go", need_go),
     "mcpgo": own_cast("mcpgo", need_go, SSE),
+    "rust": own_cast("rust", need_rust),
 }
 MODES: Final = {"legacy": "legacy", "modern": "auto"}
 SERVERS: Final[dict[str, Callable[[Cell], list[str]]]] = {
@@ -125,6 +129,7 @@ SERVERS: Final[dict[str, Callable[[Cell], list[str]]]] = {
     "typescript": lambda cell: ["node", str(NODE / "matrix_server.mjs"), cell.era],
     "go": lambda cell: [str(GO / "official"), cell.era],
     "mcpgo": lambda cell: [str(GO / "mcpgo"), cell.era, cell.transport],
+    "rust": lambda cell: [str(RUST / "matrix"), cell.era, cell.transport],
 }
 """By language: the command of a cell's server, but for the port."""
 
@@ -230,6 +235,10 @@ def refusal(player: Player, cell: Cell) -> Json:
         return {"code": 0, "message": "no, and this is why"}
     return {"code": -31999, "message": "no, and this is why", "data": {"kept": [1]}}
 
+
+UNANSWERED: Final = {"rust"}
+"""SDKs whose servers do not answer a cancelled call: for a while, what they say on a stream that calls share may be of
+it, and so is nobody's."""
 
 SILENT: Final = {"go", "mcpgo"}
 """SDKs whose handshake servers log nothing to a client that has named no level."""
@@ -413,6 +422,8 @@ class Stage:
     transports: dict[str, Json]
     """What a script says of how to connect, by the player's transport."""
     _transcripts: dict[Player, Transcript | str] = field(default_factory=dict)
+    _clear_at: float = 0.0
+    """When no cancelled call of an earlier player can have caused a message, by the event loop's clock."""
 
     @classmethod
     async def set(cls, stack: AsyncExitStack, folder: Path, cast: Cast) -> Stage:
@@ -459,7 +470,11 @@ class Stage:
             "answers": ANSWERS,
             "steps": opening + [step for *_, steps in parts for step in steps],
         }
+        if player.transport != "stdio":
+            await anyio.sleep_until(self._clear_at)
         found = json.loads(await self.clients.play(player.sdk, script, within=PATIENCE))
+        if not UNANSWERED.isdisjoint(cell.language for cell in cells):
+            self._clear_at = anyio.current_time() + LINGER
         outcomes = iter(found["steps"])
         opened = [next(outcomes) for _ in opening]
         assert [outcome.keys() & {"error", "late"} for outcome in opened] == [set()] * len(opening)

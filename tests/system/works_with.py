@@ -28,6 +28,7 @@ NAMES: Final = {
     "typescript2": "TypeScript, `@modelcontextprotocol/client`",
     "go": "Go, `modelcontextprotocol/go-sdk`",
     "mcpgo": "Go, `mark3labs/mcp-go`",
+    "rust": "Rust, `rmcp`",
 }
 """How the page calls what the matrix calls by the key."""
 
@@ -67,6 +68,7 @@ def versions() -> dict[str, str]:
         "typescript": node["@modelcontextprotocol/server"],
         "go": go,
         "mcpgo": mcpgo,
+        "rust": _version(r'^rmcp = .*"=([^"]+)"', ROOT / "tests/system/rust/Cargo.toml"),
     }
 
 
