@@ -62,7 +62,7 @@ from mcproxy.service.reloading import Reloading
 from mcproxy.service.secret_rotation import SecretRotation
 from mcproxy.service.signals import SignalAction, handle_signals
 from mcproxy.service.state import grant_store, secret_keys, subscriber_journal
-from mcproxy.settings import Proxy, Settings
+from mcproxy.settings import Cluster, Proxy, Settings
 from mcproxy.settings.differences import Difference, changed_sections, diff, in_force
 from mcproxy.settings.endpoints import key_of
 from mcproxy.telemetry import logs
@@ -250,7 +250,7 @@ async def running(
 
     gateway_id = secrets.token_hex(8)
     # Another one after each start: what lived in a process is gone with it.
-    sealer = Sealer(*secret_keys(settings), label=secrets.token_hex(4) if settings.cluster.redis else "")
+    sealer = Sealer(*secret_keys(settings), label=_label(settings.cluster))
     shared = _shared_oauth(settings, sealer, metrics)
     grants: GrantStore = grant_store(settings, sealer) if shared is None else shared.grants
     rotation = SecretRotation(settings, sealer, grants)
@@ -340,6 +340,13 @@ def shared_grants(settings: Settings, sealer: Sealer) -> AbstractAsyncContextMan
     from mcproxy.cluster.oauth.shared import grants_of_replicas
 
     return grants_of_replicas(settings.cluster, sealer)
+
+
+def _label(cluster: Cluster) -> str:
+    """What the values that this process seals begin with in clear; empty where there are no other replicas."""
+    if cluster.redis is None:
+        return ""
+    return "-".join(filter(None, (cluster.name, secrets.token_hex(4))))
 
 
 @contextmanager

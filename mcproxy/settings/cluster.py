@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Final, Literal
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BeforeValidator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from mcproxy.settings.section import InvalidKey, Seconds, Section
 
@@ -82,6 +82,11 @@ class Cluster(Section):
     """URL by which the other replicas reach this one's internal listener, such as `http://10.0.0.7:8100`.
 
     If not set, `http` (with `tls`, `https`) and the address of `listen`.
+    """
+    name: Annotated[str, Field(pattern=r"^[a-z0-9]{0,16}$")] = ""
+    """A short name of this replica alone, such as `a`, with which the ids of its sessions begin: `a-4f1c22a0.Yk3`.
+
+    A load balancer may send a request there by it and save a hop: a hint, not an authority.
     """
     listen: Annotated[str, AfterValidator(_check_listen)] = "127.0.0.1:8100"
     """Address and port of the internal listener; port 0 for any free one. No client may reach it."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import anyio
 
-from tests.deploy.needs import need
+from tests.deploy.needs import DEPLOY, need
 from tests.system.running import Gateway, Json, configuration, gateway, web_server
 
 SECRET = "the same on every replica"
@@ -67,6 +67,14 @@ async def cluster(
         yield Cluster(replicas, url.removesuffix("/mcp"), front)
 
 
+def nginx_homes(folder: Path, ports: Sequence[int]) -> list[str]:
+    """As `nginx`, on the sample that sends the requests of a session to its home."""
+    text = (DEPLOY / "replicas" / "nginx-homes.conf").read_text().replace("listen 8000;", "listen LISTEN;")
+    for number, port in enumerate(ports, 1):
+        text = text.replace(f"127.0.0.1:800{number}", f"127.0.0.1:{port}")
+    return _command(folder, text)
+
+
 async def knows(one: Gateway, others: int) -> None:
     """Returns once a replica has heard of so many others."""
     came = 0
@@ -87,7 +95,12 @@ def port_of(one: Gateway) -> int:
 
 def nginx(folder: Path, ports: Sequence[int]) -> list[str]:
     """The command of nginx, which takes the port to listen on as its last argument."""
-    configure(folder, ports)
+    return _command(folder, _in_turn(ports))
+
+
+def _command(folder: Path, sites: str) -> list[str]:
+    """Writes the configuration of an nginx with these sites; where they listen is written LISTEN."""
+    (folder / "nginx.conf").write_text(f"{_preamble(folder)}\n{sites}\n}}")
     script = (
         f'sed -i "s/LISTEN/127.0.0.1:$1/" {folder}/nginx.conf; exec {need("nginx")} -p {folder} -c {folder}/nginx.conf'
     )
@@ -95,15 +108,27 @@ def nginx(folder: Path, ports: Sequence[int]) -> list[str]:
 
 
 def configure(folder: Path, ports: Sequence[int], listen: str = "LISTEN") -> None:
-    servers = "".join(f"server 127.0.0.1:{port} max_fails=0; " for port in ports)
+    """Writes the configuration of an nginx that sends each request to the next replica."""
+    (folder / "nginx.conf").write_text(f"{_preamble(folder)}\n{_in_turn(ports, listen)}\n}}")
+
+
+def _preamble(folder: Path) -> str:
+    """What stands before the sites of a server with nothing outside its folder; a brace is left open."""
     places = "".join(
         f"{name}_temp_path {folder}/{name}; " for name in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
     )
-    (folder / "nginx.conf").write_text(
+    return (
         f"daemon off; master_process off; pid {folder}/pid; error_log stderr warn; events {{}}\n"
-        f"http {{ access_log off; {places}\n"
+        f"http {{ access_log off; {places}"
+    )
+
+
+def _in_turn(ports: Sequence[int], listen: str = "LISTEN") -> str:
+    """A site that sends each request to the next of the ports."""
+    servers = "".join(f"server 127.0.0.1:{port} max_fails=0; " for port in ports)
+    return (
         f"upstream replicas {{ {servers} keepalive 32; }}\n"
         f"server {{ listen {listen}; location / {{ proxy_pass http://replicas; proxy_http_version 1.1;"
         ' proxy_set_header Connection ""; proxy_set_header Host $http_host; proxy_buffering off;'
-        " proxy_request_buffering off; proxy_read_timeout 1h; } }\n}"
+        " proxy_request_buffering off; proxy_read_timeout 1h; } }"
     )

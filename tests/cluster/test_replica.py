@@ -20,11 +20,11 @@ from mcproxy.http.server.server import BACKLOG
 from mcproxy.protocol.eras import LATEST
 from mcproxy.sealing import label_of
 from tests.cluster.conftest import RedisProxy, RedisServer
-from tests.cluster.replicas import Cluster, cluster, knows, replica, replica_settings
+from tests.cluster.replicas import Cluster, cluster, knows, nginx_homes, port_of, replica, replica_settings
 from tests.cluster.upstream import SharedUpstream, shared_upstream
 from tests.fakes.certificates import Authority
 from tests.fakes.clients.raw import over_http
-from tests.system.running import Gateway
+from tests.system.running import Gateway, web_server
 from tests.timeouts import GUARD
 
 pytestmark = pytest.mark.anyio
@@ -439,6 +439,36 @@ def filled(address: str) -> Iterator[None]:
             waiting.setblocking(False)
             waiting.connect_ex((host, int(port)))
         yield
+
+
+async def test_nginx_sends_the_requests_of_a_session_to_its_home_and_to_another_when_that_is_gone(
+    redis_server: RedisServer, upstream: SharedUpstream, tmp_path: Path
+) -> None:
+    await redis_server.start()
+    upstreams = {"up": {"url": upstream.url}}
+    async with AsyncExitStack() as stack:
+        replicas = []
+        for number in range(1, 4):
+            settings = replica_settings(upstreams, redis_server.url, {"name": f"{number}"})
+            made = replica(tmp_path / f"replica{number}", settings, ends_well=False)
+            replicas.append(await stack.enter_async_context(made))
+        for one in replicas:
+            await knows(one, 2)
+        http = await stack.enter_async_context(aiohttp.ClientSession())
+        url = await stack.enter_async_context(web_server(*nginx_homes(tmp_path, [port_of(one) for one in replicas])))
+        client = Sessions(http, Cluster(replicas, url, tmp_path))
+        client.urls = [url]
+        home = int((await client.open(0)).partition("-")[0])
+        for _ in range(12):
+            assert "result" in await client.ask(0, "tools/call", {"name": "up__count", "arguments": {"key": "k"}})
+        for one in replicas:
+            assert 'hops_total{outcome="answered"}' not in await metrics(http, one)
+        replicas[home - 1].process.kill()
+        await replicas[home - 1].process.wait()
+        assert "result" in await client.ask(0, "tools/call", {"name": "up__count", "arguments": {"key": "k"}})
+        client.headers["Mcp-Session-Id"] = f"{home % 3 + 1}-00000000.forged"
+        async with client.post(0, {"id": 1, "method": "ping"}) as response:
+            assert response.status == 404
 
 
 async def metrics(http: aiohttp.ClientSession, one: Gateway) -> str:

@@ -215,7 +215,7 @@ def test_the_composed_replicas_share_valkey_and_no_client_reaches_what_is_betwee
 
 def test_each_replica_of_the_template_unit_has_ports_of_its_own(tmp_path: Path) -> None:
     ours, template = ((DEPLOY / f"systemd/{name}.service").read_text() for name in ("mcproxy", "mcproxy@"))
-    (line,) = re.findall(r"^Environment=(MCPROXY_PORT=.*)$", template, re.MULTILINE)
+    (line,) = re.findall(r"^Environment=(MCPROXY_REPLICA=.*)$", template, re.MULTILINE)
     sample = "\n".join(text.removeprefix("#   ") for text in template.splitlines() if text.startswith("#   "))
     file = tmp_path / "mcproxy.yaml"
     file.write_text(f"{sample}\n")
@@ -223,6 +223,7 @@ def test_each_replica_of_the_template_unit_has_ports_of_its_own(tmp_path: Path) 
     for number in range(1, 10):
         named = dict(part.split("=") for part in line.replace("%i", str(number)).split())
         settings = load(file, {**KNOWN, **named})
+        assert settings.cluster.name == f"{number}"
         taken += [settings.proxy.port, settings.cluster.address[1], settings.admin.port]
     assert len(set(taken)) == 27
     hardening = [text for text in ours.partition("CapabilityBoundingSet")[2].splitlines() if "=" in text]
