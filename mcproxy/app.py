@@ -46,7 +46,7 @@ from mcproxy.downstream.front import oauth_metadata as metadata
 from mcproxy.downstream.front.app import Companion
 from mcproxy.downstream.front.authentication import Authenticator
 from mcproxy.downstream.front.operators import for_operators
-from mcproxy.downstream.io.context import TransportContext
+from mcproxy.downstream.io.context import NOT_KEPT, TransportContext
 from mcproxy.gateway.explaining import kind_of
 from mcproxy.gateway.gateway import Gateway
 from mcproxy.http import server as http
@@ -67,7 +67,9 @@ from mcproxy.settings.differences import Difference, changed_sections, diff, in_
 from mcproxy.settings.endpoints import key_of
 from mcproxy.telemetry import logs
 from mcproxy.telemetry.metrics import Metrics
+from mcproxy.upstream.connect import connected
 from mcproxy.upstream.fleet import Fleet
+from mcproxy.upstream.link import Connect
 from mcproxy.upstream.oauth import registration
 from mcproxy.upstream.oauth.storage.store import GrantStore
 
@@ -112,6 +114,8 @@ class App:
     """Has the configuration read again, once it is watched."""
     hear_reload: Callable[[Difference], None] | None = None
     """Is told of each reload that was applied."""
+    connect: Connect = connected
+    """Makes links to upstreams; those of a cluster lead to the replica that runs the upstream."""
     awaited: Callable[[], Sequence[str]] = tuple
     """What the cluster still waits for before this replica should get traffic, as sentences."""
     replicas: Callable[[], Sequence[ReplicaRow]] = tuple
@@ -237,9 +241,17 @@ def _serves(status: UpstreamStatus) -> bool:
 
 @asynccontextmanager
 async def running(
-    settings: Settings, *, metrics: Metrics | None = None, on_event: EventSink | None = None
+    settings: Settings,
+    *,
+    metrics: Metrics | None = None,
+    on_event: EventSink | None = None,
+    joins_cluster: bool = False,
 ) -> AsyncIterator[App]:
-    """Connects upstreams in the background and answers calls until left; then every upstream is stopped."""
+    """Connects upstreams in the background and answers calls until left; then every upstream is stopped.
+
+    `joins_cluster`: it will serve HTTP as a replica of its cluster, and runs of `placement: one` what is placed at it;
+    else it runs all itself.
+    """
     metrics = metrics or Metrics()
     feed = Feed(settings.admin.max_watchers)
     sinks: list[EventSink] = [feed.on_event, on_event] if on_event else [feed.on_event]
@@ -256,7 +268,9 @@ async def running(
     rotation = SecretRotation(settings, sealer, grants)
     audit = AuditLog(settings.access.audit, metrics, credentials(settings))
     renew = None if shared is None else shared.renewals.renew
-    fleet = Fleet(settings, publish, metrics, gateway_id, grants, audit.note, renew=renew)
+    fleet = Fleet(
+        settings, publish, metrics, gateway_id, grants, audit.note, lambda context: app.connect(context), renew
+    )
     traces = _traces(settings.proxy, sealer)
     links = ConnectLinks(sealer)
     site = GatewaySite(settings, fleet.logins, links)
@@ -277,7 +291,6 @@ async def running(
         context = _transport_context(settings, gateway, feed, sealer, metrics, tasks)
         context.traced = traces is not None
         tasks.start_soon(gateway.run)
-        tasks.start_soon(fleet.run)
         tasks.start_soon(rotation.run)
         tasks.start_soon(measure_loop_lag, metrics)
         refusals = Refusals(metrics, audit.note)
@@ -301,13 +314,16 @@ async def running(
             approval_links,
         )
         with _scraped(metrics, UpstreamCollector(app.statuses), ListSizeCollector(app.views)):
-            async with _companion(app, shared, sinks) as app.companion:
+            async with _companion(app, shared, sinks, joins_cluster=joins_cluster) as app.companion:
+                tasks.start_soon(fleet.run)
                 yield app
         tasks.cancel_scope.cancel()
 
 
 @asynccontextmanager
-async def _companion(app: App, shared: SharedOAuth | None, sinks: list[EventSink]) -> AsyncIterator[Companion]:
+async def _companion(
+    app: App, shared: SharedOAuth | None, sinks: list[EventSink], *, joins_cluster: bool
+) -> AsyncIterator[Companion]:
     """What takes part in serving HTTP: the other replicas, where there are any."""
     if shared is None:
         yield listener.alone
@@ -316,9 +332,18 @@ async def _companion(app: App, shared: SharedOAuth | None, sinks: list[EventSink
     from mcproxy.cluster.replica import joined
 
     async with joined(
-        lambda: app.settings, app.context, app.gateway, app.identity, app.ask_reload, shared, app.fleet.logins
+        lambda: app.settings,
+        app.context,
+        app.gateway,
+        app.identity,
+        app.ask_reload,
+        shared,
+        app.fleet.logins,
+        _for_replicas,
     ) as replica:
         sinks.append(replica.on_event)
+        if joins_cluster:
+            app.connect = replica.connected
         app.hear_reload = replica.reloaded
         app.replicas, app.awaited = replica.replicas, replica.unready
         yield replica
@@ -347,6 +372,14 @@ def _label(cluster: Cluster) -> str:
     if cluster.redis is None:
         return ""
     return "-".join(filter(None, (cluster.name, secrets.token_hex(4))))
+
+
+@asynccontextmanager
+async def _for_replicas(settings: Settings) -> AsyncIterator[App]:
+    """A gateway that answers replicas, beside the one for clients: it keeps nothing in files of this user's."""
+    async with running(settings) as app:
+        app.context.subscribers = NOT_KEPT
+        yield app
 
 
 @contextmanager

@@ -45,7 +45,7 @@ def serve(path: Path, *, over_stdio: bool, port: int | None) -> NoReturn:
 async def _serve_http(configuration: Configuration, load: Callable[[], Configuration]) -> int:
     code, notify = ExitCode.OK, systemd.notifier()
     try:
-        async with running(configuration.settings) as app:
+        async with running(configuration.settings, joins_cluster=True) as app:
             reloading = Reloading(configuration, load, app.reconfigure, app.metrics, notify=notify)
             await serve_http(app, started=partial(_started, app), reloading=reloading, tell=notify)
     except* OSError as group:

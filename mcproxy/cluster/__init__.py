@@ -14,6 +14,7 @@ request is forwarded once, whole, to the home's internal listener and executed t
 replica that rendezvous hashing chooses takes its place (`records` restores sessions from the store).
 
 A grant of OAuth toward an upstream has a home as well, which alone renews it (`oauth`).
+A child that runs once for all replicas (`placement`) is reached by the same hop.
 
 What must be shared goes through one protocol, `store.protocol.Store`, with two implementations: in memory, for tests,
 and Redis. Every wait for it is bounded, and its failures are one exception. Nothing here elects a leader or reaches a

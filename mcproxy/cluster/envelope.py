@@ -38,11 +38,13 @@ class HopEnvelope(msgspec.Struct, frozen=True, array_like=True):
     attributes: list[tuple[str, str]]
     credentials: tuple[str, Mapping[str, str]] | None = None
     """Key and headers of the sender's `ForwardedCredentials`."""
+    placed: str = ""
+    """The upstream with `placement: one` that a replica itself asks, with no client's request; else empty."""
 
     @classmethod
-    def alive(cls) -> HopEnvelope:
-        """Asks whether its receiver lives."""
-        return cls("OPTIONS", ALIVE, [], "", [], [], [])
+    def alive(cls, placed: str = "") -> HopEnvelope:
+        """Asks whether its receiver lives; or whether an upstream runs there, where one is named."""
+        return cls("OPTIONS", ALIVE, [], "", [], [], [], None, placed)
 
     @property
     def principal(self) -> Principal:

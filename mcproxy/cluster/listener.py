@@ -10,12 +10,11 @@ import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from types import MappingProxyType
-from typing import Final, Protocol
+from typing import Final
 
 import anyio
 import structlog
 
-from mcproxy.call.identity import ForwardedCredentials, Principal
 from mcproxy.cluster.envelope import ALIVE, Envelopes, HopEnvelope, RefusedEnvelope
 from mcproxy.cluster.homes import answered_label, body_home, names_stream
 from mcproxy.cluster.hop import MOVED, OUTCOME_FIELD, REFUSED
@@ -34,12 +33,8 @@ log = structlog.get_logger()
 SESSION_FIELD: Final = "mcp-session-id"
 
 
-class ServeAs(Protocol):
-    """Answers a request as one of a known sender."""
-
-    def __call__(
-        self, request: http.Request, principal: Principal, credentials: ForwardedCredentials | None
-    ) -> Awaitable[http.Answered]: ...
+Serve = Callable[[http.Request, HopEnvelope], Awaitable[http.Answered]]
+"""Answers a request as one of the sender that its envelope names."""
 
 
 class InternalListener:
@@ -51,7 +46,7 @@ class InternalListener:
     def __init__(
         self,
         envelopes: Envelopes,
-        serve: ServeAs,
+        serve: Serve,
         proxy: Callable[[], Proxy],
         questions: Mapping[str, Callable[[bytes], Awaitable[bytes]]] = MappingProxyType({}),
     ) -> None:
@@ -89,14 +84,14 @@ class InternalListener:
         except RefusedEnvelope as refusal:
             log.warning("an envelope was refused", why=str(refusal), peer=request.peer)
             return _refuse(REFUSED, "refused")
-        if envelope.target == ALIVE:
+        if envelope.target == ALIVE and not envelope.placed:
             return http.Response(204, b"")
         if (answer := self._questions.get(envelope.method)) is not None:
             return _refuse(MOVED, "leaving") if self._draining else http.Response(200, await answer(body))
-        if self._draining and not _is_bound_here(envelope, body):
+        if self._draining and not envelope.placed and not _is_bound_here(envelope, body):
             return _refuse(MOVED, "leaving")
         request.become(envelope.method, envelope.target, http.Headers.of(envelope.fields), body)
-        return await self._serve(request, envelope.principal, envelope.forwarded)
+        return await self._serve(request, envelope)
 
     def _bounds(self) -> http.Bounds:
         proxy = self._proxy()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager, closing
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
 from typing import Final, Protocol
 
 import anyio
@@ -20,7 +20,6 @@ from mcproxy.access.reservations import Ledger
 from mcproxy.admin.pages import ReplicaRow
 from mcproxy.call.calls import Call, Outcome
 from mcproxy.call.clients import Listener
-from mcproxy.call.identity import ForwardedCredentials, Principal
 from mcproxy.call.upstreams import UpstreamEvent
 from mcproxy.cluster.envelope import Envelopes, HopEnvelope
 from mcproxy.cluster.events import ClusterEvents, SessionEnded, StaleAccess, StaleReads
@@ -32,6 +31,7 @@ from mcproxy.cluster.listener import InternalListener
 from mcproxy.cluster.members import HEARTBEATS, Member, Members, differences
 from mcproxy.cluster.oauth.renewals import QUESTION
 from mcproxy.cluster.oauth.shared import SharedOAuth
+from mcproxy.cluster.placement import Placement, RunGateway
 from mcproxy.cluster.records import SessionRecords
 from mcproxy.cluster.store.protocol import Store
 from mcproxy.downstream.front.app import HttpApp
@@ -43,6 +43,8 @@ from mcproxy.downstream.io.responses import Refusal, refused
 from mcproxy.http import server as http
 from mcproxy.settings import ClusterTls, Settings
 from mcproxy.settings.differences import Difference
+from mcproxy.upstream.context import LinkContext
+from mcproxy.upstream.link import Link
 from mcproxy.upstream.oauth.logins import FindLogins
 
 LINGER: Final = 1.5
@@ -85,6 +87,7 @@ class Replica:
         reload: Callable[[], None],
         oauth: SharedOAuth,
         find_logins: FindLogins,
+        run: RunGateway,
     ) -> None:
         sealer, metrics, cluster = context.sealer, context.metrics, settings().cluster
         self._settings = settings
@@ -102,7 +105,7 @@ class Replica:
             cluster.member_ttl,
             metrics,
             self._give_back,
-            lambda member: hops.forget(member.address),
+            self._lose,
             self._answers,
         )
         self._ledger = SharedLedger(store, sealer.label, self._live)
@@ -130,6 +133,7 @@ class Replica:
             lambda: context.proxy.read_timeout,
             self._adopting,
         )
+        self._placement = Placement(settings, self.members, envelopes, hops, run)
         questions = {QUESTION: oauth.renewals.answer}
         self._listener = InternalListener(envelopes, self._serve, lambda: context.proxy, questions)
         self._oauth = oauth
@@ -148,6 +152,10 @@ class Replica:
         """Another configuration is in force. Never blocks."""
         if difference.access:
             self._events.tell(StaleAccess())
+
+    def connected(self, context: LinkContext) -> AbstractAsyncContextManager[Link]:
+        """A link to an upstream, wherever it runs. Entering raises Unreachable or Rejected."""
+        return self._placement.connected(context)
 
     # downstream.front.app.Companion
 
@@ -172,7 +180,8 @@ class Replica:
             tasks.start_soon(self._ledger.run)
             tasks.start_soon(self._oauth.grants.run)
             try:
-                yield
+                async with self._placement.serving():
+                    yield
             finally:
                 with anyio.CancelScope(shield=True):
                     # Until every other replica has heard of it, this one tells each request that it is leaving.
@@ -184,6 +193,7 @@ class Replica:
         self._forwarding.drain()
         self._listener.drain()
         self._tasks.start_soon(self.members.leave)
+        self._tasks.start_soon(self._placement.drain)
 
     def unready(self) -> Sequence[str]:
         """Why this replica should get no traffic yet, as sentences."""
@@ -205,13 +215,14 @@ class Replica:
             self._described = settings, member
         return self._described[1]
 
-    async def _serve(
-        self, request: http.Request, principal: Principal, credentials: ForwardedCredentials | None
-    ) -> http.Answered:
-        """Answers a request that another replica sent on."""
+    async def _serve(self, request: http.Request, envelope: HopEnvelope) -> http.Answered:
+        """Answers a request that another replica sent on, or one of its own."""
+        if envelope.placed:
+            return await self._placement.serve(request, envelope)
         assert self._app is not None
         try:
-            self._app.admit(request, Identified(principal, self._identity.settings), credentials)
+            identified = Identified(envelope.principal, self._identity.settings)
+            self._app.admit(request, identified, envelope.forwarded)
         except (http.NotFound, http.MethodNotAllowed):
             return await self._app.handle(request)
         except Refusal as refusal:
@@ -247,6 +258,11 @@ class Replica:
             self._app.sessions.leave_idle(label)
         if label == self._context.sealer.label:
             self._forwarding.doubt()
+
+    def _lose(self, member: Member) -> None:
+        """Breaks the connections to a replica that is gone, and takes over what was placed there."""
+        self._hops.forget(member.address)
+        self._placement.settle()
 
     async def _answers(self, member: Member) -> bool:
         """Whether a member lives: the process that has its label answers at its address."""
@@ -288,18 +304,19 @@ async def joined(
     reload: Callable[[], None],
     oauth: SharedOAuth,
     find_logins: FindLogins,
+    run: RunGateway,
 ) -> AsyncIterator[Replica]:
     """A replica of the cluster that `settings` name, which joins once it serves HTTP. Raises OSError.
 
-    `reload` has the configuration read again; `find_logins` finds the logins of an upstream. Closes the store of
-    `oauth` in the end.
+    `reload` has the configuration read again; `find_logins` finds the logins of an upstream; `run` runs
+    another gateway in this process. Closes the store of `oauth` in the end.
     """
     tls = _client_tls(settings().cluster.tls)
     store = oauth.store
     try:
         async with anyio.create_task_group() as tasks:
             with closing(Hops(context.metrics, tls)) as hops, closing(oauth.renewals):
-                yield Replica(settings, store, context, gateway, identity, tasks, hops, reload, oauth, find_logins)
+                yield Replica(settings, store, context, gateway, identity, tasks, hops, reload, oauth, find_logins, run)
             tasks.cancel_scope.cancel()
     finally:
         await store.close()

@@ -80,6 +80,8 @@ def contradictions(server: Node) -> Iterator[tuple[Node, str]]:
                 for node in _idling(keys):
                     yield node, "has no effect with connection: session, which starts a child with each session"
         case False, True:
+            if text_of(keys.get("placement")) == "one":
+                yield keys["placement"], "is for a server with a command"
             if kind == "stdio":
                 yield (
                     keys["type"],

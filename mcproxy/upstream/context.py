@@ -5,19 +5,21 @@ Every transport and conversation of a link is given the same `LinkContext`. Valu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final, Protocol
 
 import structlog
 from msgspec.structs import replace
+from yarl import URL
 
 from mcproxy.call.calls import Call, Failed, LoginNeed
 from mcproxy.call.clients import Change, Listener
 from mcproxy.call.errors import Party, Reason
 from mcproxy.call.identity import ForwardedCredentials, LinkOwner
 from mcproxy.call.upstreams import PushChannel, UnannouncedLists
+from mcproxy.http.client import ClientResponse
 from mcproxy.pending_requests import Timeouts
 from mcproxy.protocol.eras import Era
 from mcproxy.protocol.jsonrpc import INTERNAL_ERROR, ErrorObject, Params
@@ -45,6 +47,13 @@ class LinkCredential(Protocol):
     @property
     def secrets(self) -> tuple[str, ...]:
         """What must be redacted from what is quoted of the server (R44)."""
+
+
+class HttpConnections(Protocol):
+    """What requests of a link over HTTP go over (`http.client.Pool`)."""
+
+    def request(self, method: str, url: URL, head: bytes, body: bytes | None = None) -> Awaitable[ClientResponse]:
+        """Raises ConnectFailed if nothing was sent, and ConnectionBroken if it is unknown what became of it."""
 
 
 class CredentialSource(Protocol):
@@ -143,6 +152,8 @@ class LinkContext:
     """The credentials that the link's callers brought, all of them the same; it serves no other caller (R39)."""
     authorization: CredentialSource | None = None
     """Where its requests get a credential that changes, with `oauth` or `headers_command`."""
+    connections: HttpConnections | None = None
+    """What its requests over HTTP go over, where those are not connections of its own."""
     asks: bool = False
     """Whether the server has asked for input."""
     asks_while_shared: bool = False

@@ -29,9 +29,8 @@ from mcproxy.http.client import (
     write_head,
 )
 from mcproxy.pending_requests import PeerGone
-from mcproxy.settings import UpstreamSettings
 from mcproxy.telemetry.trace_context import departing
-from mcproxy.upstream.context import CredentialSource, LinkContext, LinkCredential
+from mcproxy.upstream.context import CredentialSource, HttpConnections, LinkContext, LinkCredential
 from mcproxy.upstream.link import NotAccepted, Rejected
 
 if TYPE_CHECKING:
@@ -69,8 +68,12 @@ ExtraHeaders = tuple[tuple[str, str], ...]
 
 
 @asynccontextmanager
-async def connection_pool(spec: UpstreamSettings) -> AsyncIterator[Pool]:
+async def connection_pool(context: LinkContext) -> AsyncIterator[HttpConnections]:
     """The connections of one link, shared with no other (R39)."""
+    if context.connections is not None:
+        yield context.connections
+        return
+    spec = context.spec
     # Calls are bounded by `max_in_flight`: nothing queues for a connection (R47).
     with closing(Pool(spec.timeouts.connect, spec.max_in_flight)) as pool:
         yield pool
@@ -132,7 +135,7 @@ class _Head(msgspec.Struct, frozen=True):
 class Requester:
     """Requests of one link to one server, with the link's headers and the cookies that it was given (R39)."""
 
-    def __init__(self, http: Pool, context: LinkContext) -> None:
+    def __init__(self, http: HttpConnections, context: LinkContext) -> None:
         self._http = http
         self._context = context
         self._own = {**_by_name(_OWN_FIELDS.items()), **_by_name(context.headers.items())}

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from mcproxy.call.identity import ForwardedCredentials, Principal
 from mcproxy.cluster.envelope import Envelopes, HopEnvelope
 from mcproxy.cluster.hop import EnvelopeRefused, Hops, Lost, Moved, ReplicaSlow, ReplicaUnreachable
 from mcproxy.cluster.listener import InternalListener
@@ -35,11 +34,9 @@ class Home:
     def __post_init__(self) -> None:
         self.listener = InternalListener(Envelopes(RECEIVER), self.serve, Proxy)
 
-    async def serve(
-        self, request: http.Request, principal: Principal, credentials: ForwardedCredentials | None
-    ) -> http.Answered:
+    async def serve(self, request: http.Request, envelope: HopEnvelope) -> http.Answered:
         body = await request.body(1)
-        self.served.append((request.method, request.target, body, principal.name))
+        self.served.append((request.method, request.target, body, envelope.name))
         if self.breaks:
             request.start_stream(200, {}).reset()
             return http.Streamed()

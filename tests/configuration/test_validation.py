@@ -124,6 +124,7 @@ def test_a_json_file_with_access_is_ours_and_strict(tmp_path: Path) -> None:
         ("{command: x, headers: {a: b}}", "is for a server with a url"),
         ("{url: 'http://x', start: on_demand}", "is for a server with a command"),
         ("{url: 'http://x', idle_stop: 1m}", "is for a server with a command"),
+        ("{url: 'http://x', placement: one}", "is for a server with a command"),
         ("{command: x, connection: session, idle_stop: 1m}", "has no effect with connection: session, which starts"),
         (
             "{command: x, tools: {overrides: {t: {arguments: {a: {default: 1}}}}}}",

@@ -31,8 +31,9 @@ def free_port() -> int:
 @asynccontextmanager
 async def requester() -> AsyncIterator[Requester]:
     spec = UpstreamSettings(name="u", prefix="u", url="http://127.0.0.1/mcp")
-    async with connection_pool(spec) as http:
-        yield Requester(http, LinkContext(spec, Metrics(CollectorRegistry()), lambda change: None))
+    context = LinkContext(spec, Metrics(CollectorRegistry()), lambda change: None)
+    async with connection_pool(context) as http:
+        yield Requester(http, context)
 
 
 async def complaint(url: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Final, Protocol
 
 from anyio.abc import TaskGroup
 
@@ -56,6 +56,9 @@ class _NotKept:
         return
 
 
+NOT_KEPT: Final[Subscribers] = _NotKept()
+
+
 @dataclass(slots=True, eq=False)
 class TransportContext:
     """One object for the process; a reload changes it by `reconfigure`."""
@@ -79,7 +82,7 @@ class TransportContext:
     """The parameters of a tool, by its exposed name, that requests also carry in headers (`x-mcp-header`)."""
     passes: Callable[[Caller], bool] = lambda caller: False
     """Whether messages of extensions that the gateway does not know pass between a client and an upstream."""
-    subscribers: Subscribers = field(default_factory=_NotKept)
+    subscribers: Subscribers = NOT_KEPT
     ended_streams: EndedStreams = field(init=False, default_factory=EndedStreams)
     """Of subscriptions of the stateless era."""
     keep_alive: KeepAlive = field(init=False)

@@ -193,6 +193,11 @@ class UpstreamSettings(Section):
     """
     idle_stop: SecondsOrNone = 0
     """Time without a call, task or subscription after which `command` is stopped until a call needs it; 0 for never."""
+    placement: Literal["each", "one"] = "each"
+    """With `cluster`: whether `command` runs at `each` replica, or at `one`, which serves the others.
+
+    Where that replica ends, another one starts it.
+    """
     required: bool = False
     """`/readyz` fails until the upstream is connected, or idle (`start`, `idle_stop`)."""
     connection: Literal["shared", "principal", "session"] = "shared"

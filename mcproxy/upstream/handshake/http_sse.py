@@ -24,7 +24,7 @@ from mcproxy.upstream.requester import EVENTS, JSON, Requester, UpstreamResponse
 async def stream(context: LinkContext) -> AsyncIterator[Duplex]:
     """An open stream whose `endpoint` event has come. Raises Unreachable or Rejected."""
     assert context.spec.url is not None
-    async with connection_pool(context.spec) as http:
+    async with connection_pool(context) as http:
         requester = Requester(http, context)
         try:
             response = await requester.request("GET", URL(context.spec.url), (("Accept", EVENTS),))

@@ -77,7 +77,7 @@ _SESSION_NOT_FOUND: Final = -32001
 
 @asynccontextmanager
 async def connected(context: LinkContext) -> AsyncIterator[Link]:
-    async with connection_pool(context.spec) as http, task_group() as tasks:
+    async with connection_pool(context) as http, task_group() as tasks:
         streamable = _Streamable(context, Requester(http, context), tasks)
         try:
             yield await streamable.open()

@@ -74,7 +74,7 @@ async def connected(context: LinkContext, timeout: float) -> AsyncIterator[Link]
     Raises Older, Unreachable or Rejected.
     """
     context.awaited = QUESTION.method
-    async with connection_pool(context.spec) as http, task_group() as tasks:
+    async with connection_pool(context) as http, task_group() as tasks:
         posts = _Posts(context, Requester(http, context))
         link = _Stateless(context, posts, await _probed(posts, timeout), tasks)
         async with running(link.conversation):

@@ -13,8 +13,7 @@ import anyio
 import pytest
 from msgspec.structs import replace
 
-from mcproxy.call.identity import ForwardedCredentials, Principal
-from mcproxy.cluster.envelope import Envelopes
+from mcproxy.cluster.envelope import Envelopes, HopEnvelope
 from mcproxy.cluster.hop import Hops
 from mcproxy.cluster.listener import InternalListener
 from mcproxy.cluster.members import Member, chosen
@@ -98,9 +97,7 @@ async def peers(
 async def _peer(
     server: Authorization, store: Interrupted, label: str, settings: OAuthSettings | None
 ) -> AsyncIterator[Peer]:
-    async def serve(
-        request: http.Request, principal: Principal, credentials: ForwardedCredentials | None
-    ) -> http.Answered:
+    async def serve(request: http.Request, envelope: HopEnvelope) -> http.Answered:
         return http.Response(404)
 
     sealer, metrics = Sealer(b"secret", label=label), Metrics()

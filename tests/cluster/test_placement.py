@@ -1,0 +1,148 @@
+"""The twin of `mcproxy.cluster.placement`: one child for three real gateways (`placement: one`)."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+import anyio
+import pytest
+
+from tests.cluster.conftest import RedisServer
+from tests.cluster.replicas import Cluster, cluster
+from tests.fakes.clients.raw import RawClient, over_http
+from tests.fakes.servers import sdk, shared_child
+from tests.processes import descendants
+from tests.system.running import Gateway, Json, configuration, gateway
+from tests.timeouts import GUARD
+
+pytestmark = pytest.mark.anyio
+
+UPDATED, GREW, SAID = (f"notifications/{name}" for name in ("resources/updated", "tools/list_changed", "message"))
+
+
+def child(folder: Path) -> Json:
+    """A server that is to run once for all, and writes the process id of each start into a file."""
+    return {
+        "command": sys.executable,
+        "args": [str(Path(shared_child.__file__)), str(folder / "starts")],
+        "placement": "one",
+        "required": True,
+    }
+
+
+def starts(folder: Path) -> list[str]:
+    return (folder / "starts").read_text().split()
+
+
+async def pid(client: RawClient) -> str:
+    """The process that answers."""
+    answer = await client.call("up__pid")
+    assert "result" in answer, answer
+    return str(answer["result"]["content"][0]["text"])
+
+
+@pytest.fixture
+async def three(redis_server: RedisServer, tmp_path: Path) -> AsyncIterator[Cluster]:
+    await redis_server.start()
+    asking = {"command": sys.executable, "args": [sdk.__file__, "stdio"], "placement": "one", "required": True}
+    upstreams = {"up": child(tmp_path), "sdk": asking}
+    async with cluster(tmp_path, upstreams, redis_server.url, ends_well=False) as running:
+        yield running
+
+
+@asynccontextmanager
+async def clients(replicas: list[Gateway]) -> AsyncIterator[list[RawClient]]:
+    """One of each replica, which accepts what it is asked."""
+    answers = {"elicitation/create": {"action": "accept", "content": {"name": "Ada"}}}
+    async with AsyncExitStack() as stack:
+        made = [await stack.enter_async_context(over_http(f"{one.url}/mcp", answers=answers)) for one in replicas]
+        for each in made:
+            await each.initialize()
+        yield made
+
+
+async def test_one_child_serves_all_replicas_and_each_hears_what_it_says(three: Cluster, tmp_path: Path) -> None:
+    with anyio.fail_after(GUARD):
+        async with clients(three.replicas) as each:
+            running = {await pid(client) for client in each}
+            # More may have been started while the replicas came to know each other.
+            assert running == set(starts(tmp_path)[-1:])
+            for client in each:
+                await client.result("resources/subscribe", {"uri": f"up+{shared_child.URI}"})
+                await client.result("logging/setLevel", {"level": "debug"})
+            for client in each:
+                await client.call("up__change")
+                await client.call("up__grow")
+            for client in each:
+                assert len(await client.hears(UPDATED, 3)) == 3
+                await client.hears(GREW)
+                names = {tool["name"] for tool in (await client.result("tools/list"))["tools"]}
+                while not {"up__grown4", "up__grown5", "up__grown6"} <= names:
+                    names = {tool["name"] for tool in (await client.result("tools/list"))["tools"]}
+                await client.call("up__log")
+                assert (await client.hears(SAID))[0]["data"] == "said by the child"
+            assert running == {await pid(client) for client in each}
+
+
+async def test_what_the_child_asks_in_a_call_is_asked_at_the_replica_that_the_call_came_to(three: Cluster) -> None:
+    with anyio.fail_after(GUARD):
+        async with clients(three.replicas) as each:
+            for client in each:
+                answer = await client.call("sdk__greet")
+                assert answer["result"]["content"][0]["text"] == "hello Ada"
+                reports = await client.call("sdk__count", progressToken="t")
+                assert "result" in reports
+                assert len(client.all_of("notifications/progress")) == 3
+            assert [len(client.all_of("elicitation/create")) for client in each] == [1, 1, 1]
+
+
+async def test_the_next_replica_starts_the_child_when_the_one_that_ran_it_dies(three: Cluster, tmp_path: Path) -> None:
+    with anyio.fail_after(2 * GUARD):
+        async with clients(three.replicas) as each:
+            first = await pid(each[0])
+            owner = next(one for one in three.replicas if int(first) in descendants(one.process.pid))
+            others = [client for one, client in zip(three.replicas, each, strict=True) if one is not owner]
+            for client in others:
+                await client.result("resources/subscribe", {"uri": f"up+{shared_child.URI}"})
+            owner.process.kill()
+            await owner.process.wait()
+            second = await pid_again(others[0])
+            assert second != first
+            assert await pid_again(others[1]) == second
+            for client in others:
+                before = len(client.all_of(UPDATED))
+                await others[0].call("up__change")
+                await client.hears(UPDATED, before + 1)
+    assert starts(tmp_path)[-2:] == [first, second]
+
+
+async def pid_again(client: RawClient) -> str:
+    """The process that answers, once one does: calls fail from when their child died until another runs."""
+    while "error" in (answer := await client.call("up__pid")):
+        assert "up" in answer["error"]["message"]
+    return str(answer["result"]["content"][0]["text"])
+
+
+async def test_a_replica_that_shuts_down_hands_its_child_over_and_no_call_of_others_fails(
+    three: Cluster, tmp_path: Path
+) -> None:
+    with anyio.fail_after(2 * GUARD):
+        async with clients(three.replicas) as each:
+            first = await pid(each[0])
+            owner = next(one for one in three.replicas if int(first) in descendants(one.process.pid))
+            others = [client for one, client in zip(three.replicas, each, strict=True) if one is not owner]
+            owner.process.terminate()
+            found = {first}
+            while found == {first}:
+                found = {await pid(client) for client in others}
+            await owner.process.wait()
+            assert {await pid(client) for client in others} == set(starts(tmp_path)[-1:])
+
+
+async def test_without_a_cluster_a_child_of_one_placement_runs_as_any_other(tmp_path: Path) -> None:
+    async with gateway(tmp_path, configuration({"up": child(tmp_path)})) as alone, clients([alone]) as (client,):
+        assert int(await pid(client)) in descendants(alone.process.pid)
+    assert len(starts(tmp_path)) == 1
