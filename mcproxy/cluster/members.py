@@ -2,8 +2,8 @@
 
 Each announces itself in the store HEARTBEATS times in `member_ttl`, and learns of the others by the same command. A
 member is dead when ABSENCES announcements in a row did not return it and it does not answer by itself either: one that
-is only late lives. It counts as dead while connections to it are refused. While the store is away, the members that
-were known last count. Elects nobody.
+is only late lives. Where it refuses a connection it counts as dead until it answers. While the store is away, the
+members that were known last count. Elects nobody.
 """
 
 from __future__ import annotations
@@ -99,8 +99,8 @@ class Members:
         """Labels of those that are not announced, and answer."""
         self._asked: set[str] = set()
         """Labels of those that are being asked whether they live."""
-        self._unreachable: dict[str, float] = {}
-        """Labels of those that refused a connection, and until when that counts."""
+        self._unreachable: set[str] = set()
+        """Labels of those that refused a connection, and have not answered since."""
         self._mismatches: frozenset[str] = frozenset()
         self._store_is_away = False
         self.are_known = False
@@ -119,7 +119,7 @@ class Members:
     def find(self, label: str) -> Member | None:
         """Another replica that can be reached; None where it is dead, or never was."""
         member = self._known.get(label)
-        return None if member is None or self._is_unreachable(label) else member
+        return None if label in self._unreachable else member
 
     def owner(self, key: str) -> Member | None:
         """The replica that takes a key without a home; None if that is this one, or no other is there."""
@@ -131,7 +131,9 @@ class Members:
 
     def lose(self, label: str) -> None:
         """Takes note that a member refuses connections."""
-        self._unreachable[label] = self._clock() + self._ttl
+        if label not in self._known:
+            return
+        self._unreachable.add(label)
         log.warning("a replica cannot be reached", replica=label)
         self._count()
 
@@ -175,11 +177,14 @@ class Members:
         self._take(list(filter(None, map(self._opened, found.values()))))
 
     async def examine(self) -> None:
-        """Asks the members that are not announced any more whether they live; those that do not answer are dead."""
-        overdue = [label for label, absences in self._absences.items() if absences >= ABSENCES]
+        """Asks the members that are not announced any more, or refused a connection, whether they live.
+
+        Of the former those that do not answer are dead; of the latter those that do can be reached again.
+        """
+        doubtful = {label for label, absences in self._absences.items() if absences >= ABSENCES} | self._unreachable
         async with anyio.create_task_group() as tasks:
-            for label in overdue:
-                if label not in self._asked:
+            for label in doubtful - self._asked:
+                if label in self._known:
                     tasks.start_soon(self._ask, self._known[label])
 
     async def _ask(self, member: Member) -> None:
@@ -190,7 +195,10 @@ class Members:
                 lives = await self._answers(member)
         finally:
             self._asked.discard(member.label)
-        if member.label not in self._absences:
+        if lives and member.label in self._unreachable:
+            self._unreachable.discard(member.label)
+            self._on_return(member.label)
+        if self._absences[member.label] < ABSENCES:
             return
         if not lives:
             self._remove(member.label)
@@ -242,7 +250,7 @@ class Members:
         self._on_gone(self._known.pop(label))
         del self._absences[label]
         self._late.discard(label)
-        self._unreachable.pop(label, None)
+        self._unreachable.discard(label)
         log.info("a replica is gone", replica=label)
 
     def _compare(self, own: Member) -> None:
@@ -265,17 +273,6 @@ class Members:
 
     def state(self, member: Member) -> str:
         """`live`, `leaving` or `unreachable`."""
-        if self._is_unreachable(member.label):
+        if member.label in self._unreachable:
             return "unreachable"
         return "leaving" if member.is_leaving else "live"
-
-    def _is_unreachable(self, label: str) -> bool:
-        until = self._unreachable.get(label)
-        if until is None:
-            return False
-        if until > self._clock():
-            return True
-        del self._unreachable[label]
-        if label in self._known:
-            self._on_return(label)
-        return False

@@ -174,16 +174,20 @@ async def test_a_member_that_is_leaving_is_gone_when_it_withdraws_and_takes_noth
     assert a.find("b") is None
 
 
-async def test_a_member_that_refuses_connections_counts_no_more_for_a_while(replicas: Replicas) -> None:
+async def test_a_member_that_refuses_connections_counts_no_more_until_it_answers(replicas: Replicas) -> None:
     a, b = replicas.add("a"), replicas.add("b")
     await b.announce()
     await a.announce()
     a.lose("b")
     assert a.find("b") is None
     assert replicas.gauge("mcproxy_cluster_members", state="unreachable") == 1
-    replicas.clock.now += 5
+    replicas.clock.now += 100
     await b.announce()
     await a.announce()
+    await a.examine()
+    assert a.find("b") is None
+    replicas.answering = {"b"}
+    await a.examine()
     assert a.find("b") is not None
 
 
@@ -193,7 +197,8 @@ async def test_what_was_adopted_is_given_back_when_its_replica_comes_again(repli
     await a.announce()
     a.lose("b")
     replicas.returned.clear()
-    replicas.clock.now += 5
+    replicas.answering = {"b"}
+    await a.examine()
     assert a.find("b") is not None
     assert replicas.returned == ["b"]
 
