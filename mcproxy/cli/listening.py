@@ -6,12 +6,13 @@ import errno
 import socket
 from collections.abc import Iterator
 from contextlib import suppress
+from typing import Final
 
 from mcproxy.configuration.loading import Configuration
 from mcproxy.configuration.problems import Problem
 from mcproxy.settings import Admin, Proxy
 
-_SECTIONS = ("proxy", "admin")
+_SECTIONS: Final = ("proxy", "admin")
 
 
 def obstacles(configuration: Configuration) -> Iterator[Problem]:
