@@ -240,7 +240,10 @@ class LoginRoutes:
     async def _step(self, state: str, session: VisitorSession | None) -> _AtIssuer | _AtUpstream | None:
         """What a redirect belongs to, once; None where that is nothing that was begun in this browser."""
         kept = None if session is None else await self._under_way.take(state, session.id)
-        return None if kept is None else _steps.decode(kept)
+        try:
+            return None if kept is None else _steps.decode(kept)
+        except msgspec.MsgspecError:
+            return None  # a replica of another version began it
 
     async def _begin_step(self, state: str, session: VisitorSession, step: _AtIssuer | _AtUpstream) -> None:
         await self._under_way.add(state, session.id, msgspec.json.encode(step), LOGIN_LIFE)

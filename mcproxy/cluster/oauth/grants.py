@@ -1,7 +1,7 @@
 """Grants and registrations in the store that replicas share: sealed one by one; each change is told to the others.
 
 While the store is away, what was read before serves. A refreshed grant is held until it can be stored, since its
-refresh token is gone at its server; a login is refused. A store that lost its data is filled again by those who know.
+refresh token is gone at its server; a login is refused. A store that lost its data is filled again by the replicas.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class SharedGrants:
         known = self._known.get(key)
         if sealed is None:
             if known is not None:
-                # It was stored, and nobody took it back: the store lost its data.
+                # It was stored, and was not taken back: the store lost its data.
                 self._hold(key, known)
             return known
         stored = self._opened(sealed, key)
@@ -118,7 +118,7 @@ class SharedGrants:
         except StoreUnavailable as error:
             if grant.id:
                 raise away() from error
-            # The gateway got it for itself: nobody has to log in again where it is lost.
+            # The gateway got it for itself: where it is lost, it can get another.
             self._hold(grant.key, grant)
         else:
             self._held.pop(grant.key, None)
@@ -306,7 +306,7 @@ class SharedGrants:
         if sealed is None or not self._sealer.is_outdated(purpose, sealed.decode(errors="replace")):
             return
         opened = self._sealer.open(purpose, sealed.decode())
-        # Whoever changes it meanwhile seals it with the first secret too.
+        # A replica that changes it meanwhile seals it with the first secret too.
         await self._store.replace(name, self._sealer.seal(purpose, opened).encode(), GRANT_LIFE, sealed)
 
 
@@ -317,7 +317,7 @@ def _untold(key: GrantKey) -> None:
 def away() -> StoreFailed:
     """What a person is told who would log in."""
     return StoreFailed(
-        "the store that the replicas share (cluster.redis) does not answer: nobody can log in until it does"
+        "the store that the replicas share (cluster.redis) does not answer: no login can be made until it does"
     )
 
 

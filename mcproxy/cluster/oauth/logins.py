@@ -36,7 +36,7 @@ class SharedLogins:
         """The entries of the latest logins that were begun here, the oldest first."""
 
     async def add(self, state: str, session: str, step: bytes, life: float) -> None:
-        """Raises StoreFailed, before anybody was sent anywhere."""
+        """Raises StoreFailed, before the visitor was sent to an authorization server."""
         sealed = self._sealer.seal(_PURPOSE, msgspec.json.encode(_Login(state, session, step))).encode()
         name = _name(state)
         try:

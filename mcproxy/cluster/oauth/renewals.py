@@ -3,9 +3,9 @@
     authorizer -> renew -> home is elsewhere: one hop, sealed; the answer is the grant as the home stored it
                         -> home is here: claim, look whether it was renewed meanwhile, redeem, store, release
 
-Replicas that have not heard of each other yet may disagree about a home. The claim, one key that is set if nobody else
-has, keeps them from redeeming one refresh token twice; it counts for nothing once its holder is gone. While the store
-is away, the home alone decides.
+Replicas that have not heard of each other yet may disagree about a home. The claim, one key that is set if no other
+replica has, keeps them from redeeming one refresh token twice; it counts for nothing once its holder is gone. While the
+store is away, the home alone decides.
 """
 
 from __future__ import annotations

@@ -158,7 +158,7 @@ async def test_while_the_store_is_away_what_is_known_serves_refreshes_are_held_a
     renewed = replace(LOGIN, generation=2)
     assert await a.update(renewed) == renewed
     assert await a.load(KEY) == renewed
-    with pytest.raises(StoreFailed, match="nobody can log in until"):
+    with pytest.raises(StoreFailed, match="no login can be made until"):
         await a.save(replace(LOGIN, id="later"))
     with pytest.raises(StoreFailed):
         await b.load(KEY)
@@ -234,7 +234,7 @@ async def test_an_entry_that_cannot_be_opened_holds_up_no_other_grant() -> None:
     assert await a.load(KEY) == replace(LOGIN, generation=2)
 
 
-async def test_after_a_gap_what_the_store_lost_is_stored_again_though_nobody_uses_it() -> None:
+async def test_after_a_gap_what_the_store_lost_is_stored_again_though_it_is_not_used() -> None:
     store = Interrupted()
     a, _, c = replicas(store)
     await a.save(LOGIN)

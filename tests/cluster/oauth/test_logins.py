@@ -59,11 +59,11 @@ async def test_logins_that_one_replica_began_are_bounded() -> None:
     assert await it.take("2", "mine") == b"step"
 
 
-async def test_nobody_begins_or_ends_a_login_while_the_store_is_away() -> None:
+async def test_no_login_begins_or_ends_while_the_store_is_away() -> None:
     store = Interrupted()
     await logins(store).add("state", "mine", b"step", 60)
     store.is_away = True
-    with pytest.raises(StoreFailed, match="nobody can log in until"):
+    with pytest.raises(StoreFailed, match="no login can be made until"):
         await logins(store).add("another", "mine", b"step", 60)
-    with pytest.raises(StoreFailed, match="nobody can log in until"):
+    with pytest.raises(StoreFailed, match="no login can be made until"):
         await logins(store).take("state", "mine")

@@ -231,10 +231,10 @@ async def test_redis_that_goes_away_while_a_token_is_refreshed_loses_no_login(
                 assert refreshes(server) == 2
                 refused = await begun(person, login_link(replicas[0]))
                 assert refused.status == 502
-                assert "nobody can log in until it does" in refused.text
+                assert "no login can be made until it does" in refused.text
                 await redis_server.start()
                 redis.admit()
-                # What it held is lost, as its server has no file: who knows the grant stores it again.
+                # What it held is lost, as its server has no file: the replicas store the grant again.
                 assert (await stored(redis_server, 3)).token.refresh == "refresh-token-3"
                 server.valid.clear()
                 assert all(map(is_done, await storm(replicas)))
@@ -265,7 +265,7 @@ async def test_users_who_go_from_replica_to_replica_are_logged_in_for_good_at_a_
                     figures = await at.figures()
     assert figures["errors"] == {}
     assert (figures["replayed"], figures["revoked"]) == (0, 0), "each refresh token was redeemed once"
-    assert figures["grants"]["authorization_code"] == len(keys), "nobody had to log in again"
+    assert figures["grants"]["authorization_code"] == len(keys), "no user had to log in again"
 
 
 def login_link(replica: Gateway) -> str:
