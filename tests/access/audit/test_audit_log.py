@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -97,12 +98,12 @@ def a_record(subject: str) -> Record:
 
 
 @asynccontextmanager
-async def desk(disk: Disk | None = None, **settings: object) -> AsyncIterator[Desk]:
+async def desk(disk: Disk | None = None, gather: float = 0, **settings: object) -> AsyncIterator[Desk]:
     disk = disk or Disk()
     disk.open.set()
     spec = Spec.model_validate({"file": "audit.jsonl", "patience": 0.01, **settings})
     sleeper, metrics = Sleeper(), Metrics()
-    audit = AuditLog(spec, metrics, opening=lambda spec: disk, sleep=sleeper)
+    audit = AuditLog(spec, metrics, opening=lambda spec: disk, sleep=sleeper, gather=gather)
     async with audit.running():
         yield Desk(audit, disk, sleeper, metrics)
 
@@ -118,9 +119,33 @@ async def test_records_are_written_in_order_and_counted() -> None:
 
 async def test_what_waits_is_written_at_the_end() -> None:
     disk = Disk()
-    async with desk(disk) as d:
+    async with desk(disk, gather=math.inf) as d:
         await d.note("last")
     assert disk.subjects == ["last"]
+
+
+async def test_records_are_gathered_until_the_queue_is_half_full() -> None:
+    async with desk(Disk(full=True), gather=math.inf, max_queued=10) as d:
+        await d.sleeper.slept(1)
+        d.disk.full = False
+        d.sleeper.wake()
+        await d.healed()
+        for batch in range(1, 4):
+            for _ in range(5):
+                assert len(d.disk.lines) == (batch - 1) * 5
+                await d.note("one")
+                await anyio.wait_all_tasks_blocked()
+            await d.written(batch * 5)
+
+
+async def test_closed_records_are_gathered_no_longer_where_a_call_waits_for_their_room() -> None:
+    async with desk(gather=math.inf, fail="closed", max_queued=10, patience=GUARD) as d:
+        for _ in range(6):
+            await d.begin()
+        for _ in range(4):
+            await d.note("one")
+        await d.begin()
+        await d.written(4)
 
 
 async def test_no_call_waits_for_the_disk() -> None:
