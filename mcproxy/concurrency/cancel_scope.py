@@ -8,11 +8,17 @@ from typing import Any
 
 
 class TaskCancelScope:
-    """Entered around the work, by the task that does it. Leaving it after `cancel` swallows that cancellation."""
+    """Entered around the work, by the task that does it. Leaving it after `cancel` swallows that cancellation.
+
+    Given its `loop`, it need not ask for it, which is a system call before Python 3.12.
+    """
 
     _task: asyncio.Task[Any]
     _cancelled = False
     _left = False
+
+    def __init__(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
+        self._loop = loop
 
     def cancel(self) -> None:
         """Idempotent, and without effect once the scope was left."""
@@ -21,7 +27,7 @@ class TaskCancelScope:
             self._task.cancel()
 
     def __enter__(self) -> TaskCancelScope:
-        task = asyncio.current_task()
+        task = asyncio.current_task(self._loop)
         assert task is not None
         self._task = task
         return self

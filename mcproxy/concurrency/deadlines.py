@@ -25,6 +25,8 @@ class Deadlines:
 
     def __init__(self, seconds: Callable[[], float]) -> None:
         self._seconds = seconds
+        # Kept, since asking for it is a system call before Python 3.12.
+        self._loop = asyncio.get_running_loop()
         self._started: dict[Waiter, float] = {}
         """When each waiter was added, by the clock of the loop, oldest first."""
         self._timer: asyncio.TimerHandle | None = None
@@ -34,7 +36,7 @@ class Deadlines:
         return len(self._started)
 
     def add(self, waiter: Waiter) -> None:
-        now = asyncio.get_running_loop().time()
+        now = self._loop.time()
         self._started[waiter] = now
         until = now + self._seconds()
         if until < self._timer_at:
@@ -48,13 +50,13 @@ class Deadlines:
         if self._timer is not None:
             self._timer.cancel()
         # In an empty context: the timer outlives the call that sets it.
-        self._timer = asyncio.get_running_loop().call_at(when, self._expire, context=Context())
+        self._timer = self._loop.call_at(when, self._expire, context=Context())
         self._timer_at = when
 
     def _expire(self) -> None:
         self._timer, self._timer_at = None, math.inf
         seconds = self._seconds()
-        horizon = asyncio.get_running_loop().time() - seconds
+        horizon = self._loop.time() - seconds
         try:
             for waiter, _ in list(takewhile(lambda entry: entry[1] <= horizon, self._started.items())):
                 if self._started.pop(waiter, None) is not None:

@@ -86,7 +86,7 @@ class StreamableHttp:
         exchange.begin()
         call = call_or_answer(self._context, session, incoming, exchange)
         if call is not None:
-            with TaskCancelScope() as work:
+            with TaskCancelScope(self._context.loop) as work:
                 session.begin(incoming.id, work)
                 await run_call(self._context, session, incoming.id, call, exchange)
         return exchange.json_response() if exchange.events is None else await exchange.events.wait_ended()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
@@ -92,6 +93,9 @@ class TransportContext:
 
     generation: object = field(init=False, default_factory=object)
     """Another object after each reload: what was worked out from settings is valid for one of them."""
+
+    loop: asyncio.AbstractEventLoop = field(init=False, default_factory=asyncio.get_running_loop)
+    """That of the transports."""
 
     reloaded: Wakeup = field(init=False, default_factory=Wakeup)
     """Wakes the tasks that act on another generation."""

@@ -235,7 +235,7 @@ class StatelessPost:
                 self._begin_stream()
             elif self._accepted.events:
                 self._context.stream_deadlines.add(self)
-            with TaskCancelScope() as self._work:
+            with TaskCancelScope(self._context.loop) as self._work:
                 await work
         finally:
             self._work = None
