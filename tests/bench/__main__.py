@@ -1,4 +1,4 @@
-"""Runs the benchmark: `python -m tests.bench [--quick] [NAME ...]`, a name being a part of a workload's.
+"""Runs the benchmark: `python -m tests.bench [--quick] [--targets] [NAME ...]`, a name being a part of a workload's.
 
 Everything, without names: then the report and its chart are written anew, those of a quick run into .cache/bench.
 """
@@ -24,7 +24,7 @@ from tests.bench.report import lines, reading_line, report
 from tests.bench.results import Result, Row, keep, kept
 from tests.bench.rounds import Compared, Effort, available_cores, compare
 from tests.bench.running import Cores, NotStarted, end_on_sigterm, split
-from tests.bench.workloads import WORKLOADS, Workload
+from tests.bench.workloads import TARGETS, WORKLOADS, Workload
 
 FULL: Final = Effort(3, 2), Thoroughness(5, 10, (10, 1000, 10_000), 1000, 20, 20)
 QUICK: Final = Effort(3, 1), Thoroughness(1, 3, (10, 1000), 1000, 5, 3)
@@ -57,9 +57,12 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help="only such workloads, and no report")
     parser.add_argument("--quick", action="store_true", help="fewer and shorter rounds")
+    parser.add_argument("--targets", action="store_true", help="only workloads with a target, and no report")
     parser.add_argument("--list", action="store_true", help="the names of all workloads")
     parser.add_argument("--again", action="store_true", help="write the report of the last run again")
-    return parser.parse_args()
+    arguments = parser.parse_args()
+    arguments.names += TARGETS if arguments.targets else ()
+    return arguments
 
 
 def _is_wanted(workload: Workload, arguments: argparse.Namespace) -> bool:

@@ -69,6 +69,8 @@ def _versions() -> Iterator[tuple[str, str]]:
         yield name, found[0] if found else "absent"
     for file in sorted(PEERS.glob("*.txt")):
         yield f"{file.stem} (PyPI)", file.read_text().strip().partition("==")[2]
+    for file in sorted(PEERS.glob("*.module")):
+        yield f"{file.stem} (Go)", file.read_text().strip().partition("@")[2]
     for name, number in re.findall(r'"([\w-]+)": "(\d[\w.]+)"', (PEERS / "package.json").read_text()):
         yield f"{name} (npm)", number
 

@@ -1,6 +1,7 @@
 """The proxies under test: how each is configured and started, and under which names it shows the upstream.
 
-Peers come from the registries, pinned in `peers/`; one that is not installed is skipped, with a notice.
+Peers come from the registries, pinned in `peers/`; one that is not installed is skipped, with a notice. Not among them:
+mcpproxy-go and Docker's mcp-gateway, which Go's module proxy refuses, and agentgateway, which crates.io does not have.
 """
 
 from __future__ import annotations
@@ -137,6 +138,25 @@ def _supergateway(scene: Scene) -> Program:
     return Program(["node", str(_SUPERGATEWAY), "--stdio", " ".join(scene.child), "--port", str(scene.port), *fixed])
 
 
+def _vmcp(scene: Scene) -> Program:
+    backends = [
+        {"name": upstream_name(number), "url": scene.url, "transport": "streamable-http"}
+        for number in range(scene.upstreams)
+    ]
+    settings = {
+        "name": "bench",
+        "groupRef": "bench",
+        "incomingAuth": {"type": "anonymous"},
+        "outgoingAuth": {"source": "inline", "default": {"type": "unauthenticated"}},
+        "aggregation": {"conflictResolution": "prefix", "conflictResolutionConfig": {"prefixFormat": "{workload}__"}},
+        "backends": backends,
+    }
+    # It reads YAML, of which JSON is a part.
+    file = _written(scene, "vmcp.yaml", json.dumps(settings))
+    # Its one core is all that it has: more threads than that would wait for each other.
+    return Program([str(_VMCP), "serve", "--config", str(file), "--port", str(scene.port)], {"GOMAXPROCS": "1"})
+
+
 def _written(scene: Scene, name: str, text: str) -> Path:
     file = scene.folder / name
     file.write_text(text)
@@ -153,6 +173,7 @@ def _program(name: str) -> Callable[[], str | None]:
 
 _FASTMCP: Final = CACHE / "fastmcp" / "bin" / "fastmcp"
 _MCP_PROXY_PYPI: Final = CACHE / "mcp-proxy" / "bin" / "mcp-proxy"
+_VMCP: Final = CACHE / "vmcp" / "vmcp"
 _NODE: Final = Path(__file__).with_name("peers") / "node_modules"
 _MCP_PROXY_NPM: Final = _NODE / "mcp-proxy" / "dist" / "bin" / "mcp-proxy.mjs"
 _SUPERGATEWAY: Final = _NODE / "supergateway" / "dist" / "index.js"
@@ -169,6 +190,12 @@ PROXIES: Final[Mapping[str, Proxy]] = {
         Proxy(NOTHING, _do_nothing),
         Proxy(NGINX, _nginx, _program("nginx")),
         Proxy("fastmcp", _fastmcp, _file(_FASTMCP)),
+        Proxy(
+            "vmcp (ToolHive)",
+            _vmcp,
+            _file(_VMCP),
+            names=lambda number: f"{upstream_name(number)}__",
+        ),
         Proxy("mcp-proxy (PyPI)", _mcp_proxy_pypi, _file(_MCP_PROXY_PYPI)),
         Proxy("mcp-proxy (npm)", _mcp_proxy_npm, _file(_MCP_PROXY_NPM)),
         Proxy("supergateway", _supergateway, _file(_SUPERGATEWAY)),

@@ -107,7 +107,7 @@ WORKLOADS: Final[Sequence[Workload]] = (
         "http upstream c=4",
         call(),
         connections=4,
-        proxies=(MCPROXY, "fastmcp"),
+        proxies=(MCPROXY, "fastmcp", "vmcp (ToolHive)"),
         section=Section.PEERS,
     ),
     Workload(
@@ -123,3 +123,15 @@ WORKLOADS: Final[Sequence[Workload]] = (
     *(_point(Section.SESSIONS, number, crowd=number) for number in (10, 1000, 10_000)),
     *(_point(Section.POLICIES, number, variant=f"{POLICIES}-{number}") for number in RULES),
 )
+
+TARGETS: Final = (
+    "100 B c=1,",
+    "100 B c=64",
+    "1 MiB",
+    "read 4 KiB",
+    "http upstream",
+    "growth, upstreams: 1",
+    "growth, upstreams: 50",
+    "growth, sessions: 10",
+)
+"""Parts of the names of workloads that have a target (`docs/performance.md`)."""
