@@ -88,7 +88,8 @@ class LocalStore:
     async def announce(self, group: str, name: str, value: bytes, ttl: float) -> Mapping[str, bytes]:
         members = self._groups.setdefault(group, _Keys(self._clock))
         members.put(name, value, ttl)
-        return dict(members)
+        # One whose time is over between two looks is gone.
+        return {member: told for member in members if (told := members.get(member)) is not None}
 
     async def withdraw(self, group: str, name: str) -> None:
         self._groups.get(group, _Keys(self._clock)).pop(name, None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 import anyio
@@ -101,6 +102,12 @@ async def test_a_member_whose_time_is_over_is_gone(store: Store) -> None:
     with anyio.fail_after(5):
         while "short" in await store.announce("group", "long", b"", 60):
             await anyio.lowlevel.checkpoint()
+
+
+async def test_a_member_whose_time_is_over_between_two_looks_is_gone() -> None:
+    ticks = itertools.count()
+    store = LocalStore(lambda: next(ticks))
+    assert await store.announce("group", "short", b"", 2) == {}
 
 
 async def test_entries_of_a_stream_are_numbered_one_by_one_and_read_in_order(store: Store) -> None:
