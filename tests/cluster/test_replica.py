@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import signal
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -51,6 +52,10 @@ async def three(redis_server: RedisServer, upstream: SharedUpstream, tmp_path: P
     await redis_server.start()
     async with cluster(tmp_path, {"up": {"url": upstream.url}}, redis_server.url, ends_well=False) as running:
         yield running
+
+
+ALTERNATING = 10_000 if "CI" in os.environ else 1_000
+"""Calls of sessions that alternate between replicas."""
 
 
 class Sessions:
@@ -101,6 +106,30 @@ async def test_a_session_is_served_whichever_replica_its_requests_reach(
         for number in range(12):
             answer = await client.call("up__count", {"key": f"{number}"})
             assert answer["result"]["content"][0]["text"] == f"{number}"
+    assert set(upstream.executed.values()) == {1}
+
+
+@pytest.mark.timeout(600)
+async def test_alternating_calls_of_sessions_are_each_executed_once_and_none_fails(
+    three: Cluster, upstream: SharedUpstream
+) -> None:
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as http:
+        sessions = [Sessions(http, three) for _ in range(10)]
+        for number, session in enumerate(sessions):
+            await session.open(number % 3)
+
+        async def work(number: int) -> None:
+            for turn in range(ALTERNATING // len(sessions)):
+                key = f"{number}-{turn}"
+                answer = await sessions[number].ask(
+                    turn % 3, "tools/call", {"name": "up__count", "arguments": {"key": key}}
+                )
+                assert answer["result"]["content"][0]["text"] == key
+
+        async with anyio.create_task_group() as tasks:
+            for number in range(len(sessions)):
+                tasks.start_soon(work, number)
+    assert len(upstream.executed) == ALTERNATING
     assert set(upstream.executed.values()) == {1}
 
 
