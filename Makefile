@@ -6,6 +6,7 @@ PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3
 NPM := $(shell command -v npm)
 GO := $(shell command -v go)
 CARGO := $(shell command -v cargo)
+MAVEN := $(shell command -v mvn)
 BIN := .venv/bin
 UV := 0.13.8
 
@@ -21,6 +22,7 @@ SDK1 := .cache/sdk1/installed.stamp
 NPM_PACKAGES := $(if $(NPM),$(NODE:%=%/node_modules/installed.stamp))
 GO_PROGRAMS := $(if $(GO),.cache/go/installed.stamp)
 RUST_PROGRAM := $(if $(CARGO),.cache/rust/installed.stamp)
+JAVA_PROGRAM := $(if $(MAVEN),.cache/java/installed.stamp)
 PEERS := tests/bench/peers
 PYPI_PEERS := $(patsubst $(PEERS)/%.txt,.cache/bench/%/installed.stamp,$(wildcard $(PEERS)/*.txt))
 GO_PEERS := $(if $(GO),$(patsubst $(PEERS)/%.module,.cache/bench/%/installed.stamp,$(wildcard $(PEERS)/*.module)))
@@ -33,7 +35,7 @@ help:
 	@echo "make run       a gateway in front of a few demo servers, set up in .venv and .cache"
 	@echo "make check     style, types, layers, names, and that nothing is written twice"
 	@echo "make docs      writes the generated parts of the documents anew"
-	@echo "make test      every test; those that need npm, Go or Rust are skipped where there is none"
+	@echo "make test      every test; those that need npm, Go, Rust or Maven are skipped where there is none"
 	@echo "make coverage  the same, with a report of what was covered"
 	@echo "make bench     what a call costs beside nginx and other proxies; half an hour"
 	@echo "make lock      pins anew what pyproject.toml and the *.in files ask for"
@@ -54,10 +56,10 @@ docs: $(DEVELOPMENT)
 	$(BIN)/python -m tests.deploy.metrics_table
 	$(BIN)/python -m tests.docs
 
-test: $(DEVELOPMENT) $(SERVERS) $(SDK1) $(NPM_PACKAGES) $(GO_PROGRAMS) $(RUST_PROGRAM)
+test: $(DEVELOPMENT) $(SERVERS) $(SDK1) $(NPM_PACKAGES) $(GO_PROGRAMS) $(RUST_PROGRAM) $(JAVA_PROGRAM)
 	$(BIN)/python -m pytest -n auto
 
-coverage: $(DEVELOPMENT) $(SERVERS) $(SDK1) $(NPM_PACKAGES) $(GO_PROGRAMS) $(RUST_PROGRAM)
+coverage: $(DEVELOPMENT) $(SERVERS) $(SDK1) $(NPM_PACKAGES) $(GO_PROGRAMS) $(RUST_PROGRAM) $(JAVA_PROGRAM)
 	$(BIN)/coverage erase
 	$(BIN)/coverage run -m pytest -n auto
 	$(BIN)/coverage combine --quiet
@@ -114,6 +116,10 @@ $(SERVERS) $(SDK1):
 .cache/rust/installed.stamp: $(wildcard tests/system/rust/Cargo.* tests/system/rust/src/*.rs)
 	cd tests/system/rust && $(CARGO) build --quiet --locked --target-dir $(CURDIR)/$(@D)/target
 	cp $(@D)/target/debug/matrix $(@D)/
+	touch $@
+
+.cache/java/installed.stamp: tests/system/java/pom.xml $(wildcard tests/system/java/src/main/java/matrix/*.java)
+	cd tests/system/java && $(MAVEN) --quiet --batch-mode compile dependency:copy-dependencies
 	touch $@
 
 # The locks hold for every platform and name no registry. Edit the sources, `make lock`, commit both.

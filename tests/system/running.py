@@ -36,6 +36,16 @@ SDK1 = ROOT / ".cache" / "sdk1" / "bin" / "python"
 NODE = ROOT / "tests" / "system" / "node"
 GO = ROOT / ".cache" / "go"
 RUST = ROOT / ".cache" / "rust"
+JAVA = ROOT / ".cache" / "java"
+JVM = [
+    "java",
+    "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",
+    "-cp",
+    f"{JAVA / 'classes'}:{JAVA / 'lib'}/*",
+    "matrix.Main",
+]
+"""The Java SDK's program, by options that have it start soon."""
 ODD_SERVER = [PYTHON, str(Path(__file__).with_name("odd_server.py"))]
 
 CLIENTS: dict[str, list[str]] = {
@@ -46,6 +56,7 @@ CLIENTS: dict[str, list[str]] = {
     "go": [str(GO / "official"), "play"],
     "mcpgo": [str(GO / "mcpgo"), "play"],
     "rust": [str(RUST / "matrix"), "play"],
+    "java": [*JVM, "play"],
 }
 """The SDKs as programs that play scripts; see `tests.fakes.clients`."""
 
@@ -76,6 +87,11 @@ def need_go() -> None:
 def need_rust() -> None:
     """Skips a test that needs the Rust SDK's program where it is not built; in CI that is a failure."""
     _need("cargo", RUST / "installed.stamp", "the Rust program is not built")
+
+
+def need_java() -> None:
+    """Skips a test that needs the Java SDK's program where it is not built; in CI that is a failure."""
+    _need("mvn", JAVA / "installed.stamp", "the Java program is not built")
 
 
 def _need(tool: str, stamp: Path, otherwise: str) -> None:

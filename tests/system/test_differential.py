@@ -32,6 +32,7 @@ from tests.system.running import (
     configuration,
     gateway,
     need_go,
+    need_java,
     need_npm,
     need_rust,
     write,
@@ -72,6 +73,7 @@ IMPOSSIBLE = {
     },
     ("everything", "mcpgo", "sse"): "it hears no question over HTTP+SSE",
     **{(server, "rust", "sse"): "it has no HTTP+SSE" for server in THOROUGHLY},
+    **{(server, "java", way): "it cannot cancel a call" for server in THOROUGHLY for way in WAYS},
 }
 """By server, client and way: why it is not played."""
 CASES = [
@@ -103,6 +105,8 @@ async def test_a_client_sees_no_difference(server: str, client: str, way: str, s
         need_go()
     if client == "rust":
         need_rust()
+    if client == "java":
+        need_java()
     play = Play(stage, server, client)
     direct = await play.directly()
     through = await (play.over_stdio(way) if WAYS[way].transport is None else play.over_network(way))

@@ -7,7 +7,7 @@ transcript. What a pair of eras cannot have, or an SDK does not do, stands in `I
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from itertools import product
@@ -20,6 +20,7 @@ import pytest
 from mcproxy.upstream.attribution import LINGER
 from tests.system.running import (
     GO,
+    JVM,
     NODE,
     PYTHON,
     RUST,
@@ -29,6 +30,7 @@ from tests.system.running import (
     configuration,
     gateway,
     need_go,
+    need_java,
     need_npm,
     need_rust,
     web_server,
@@ -80,6 +82,8 @@ class Cell:
 
 ERAS: Final = ("legacy", "modern")
 TRANSPORTS: Final = ("stdio", "http")
+HANDSHAKE: Final = [("legacy", transport) for transport in TRANSPORTS]
+BOTH_ERAS: Final = list(product(ERAS, TRANSPORTS))
 SSE: Final = ("legacy", "sse")
 """The one era that has HTTP+SSE."""
 PLAYERS: Final = [
@@ -107,9 +111,8 @@ class Cast:
         return list(dict.fromkeys(cell for _, cell in self.pairs))
 
 
-def own_cast(sdk: str, need: Callable[[], None], *more: tuple[str, str]) -> Cast:
-    """The cast of an SDK with both eras and both transports, and `more` pairs of them."""
-    kinds = [*product(ERAS, TRANSPORTS), *more]
+def own_cast(sdk: str, need: Callable[[], None], kinds: Sequence[tuple[str, str]] = BOTH_ERAS) -> Cast:
+    """The cast of an SDK with these eras and transports."""
     players = [Player(sdk, *kind) for kind in kinds]
     cells = [Cell(sdk, *kind) for kind in kinds]
     known_players = [Player("python2", era, "http") for era in ERAS]
@@ -120,8 +123,9 @@ def own_cast(sdk: str, need: Callable[[], None], *more: tuple[str, str]) -> Cast
 CASTS: Final = {
     "reference": Cast(need_npm, list(product(PLAYERS, CELLS))),
     "go": own_cast("go", need_go),
-    "mcpgo": own_cast("mcpgo", need_go, SSE),
+    "mcpgo": own_cast("mcpgo", need_go, [*BOTH_ERAS, SSE]),
     "rust": own_cast("rust", need_rust),
+    "java": own_cast("java", need_java, [*HANDSHAKE, SSE]),
 }
 MODES: Final = {"legacy": "legacy", "modern": "auto"}
 SERVERS: Final[dict[str, Callable[[Cell], list[str]]]] = {
@@ -130,6 +134,7 @@ SERVERS: Final[dict[str, Callable[[Cell], list[str]]]] = {
     "go": lambda cell: [str(GO / "official"), cell.era],
     "mcpgo": lambda cell: [str(GO / "mcpgo"), cell.era, cell.transport],
     "rust": lambda cell: [str(RUST / "matrix"), cell.era, cell.transport],
+    "java": lambda cell: [*JVM, "serve", cell.transport],
 }
 """By language: the command of a cell's server, but for the port."""
 
@@ -214,6 +219,8 @@ IMPOSSIBLE: Final[dict[str, Callable[[Player, Cell], str | None]]] = {
     "cancel": lambda player, cell: (
         "v1.2.1 as a handshake client tells a server over HTTP of no cancelled call: it hangs up, which cancels nothing"
         if player.sdk == "mcpgo" and player.era == "legacy" and player.transport != "stdio"
+        else "v2.1.0 has no cancellation"
+        if "java" in {player.sdk, cell.language}
         else "v1.2.1 sends what belongs to a call on any stream, and so the next client's messages would be nobody's"
         if cell in UNORDERED
         else None

@@ -29,6 +29,7 @@ NAMES: Final = {
     "go": "Go, `modelcontextprotocol/go-sdk`",
     "mcpgo": "Go, `mark3labs/mcp-go`",
     "rust": "Rust, `rmcp`",
+    "java": "Java, `io.modelcontextprotocol.sdk:mcp`",
 }
 """How the page calls what the matrix calls by the key."""
 
@@ -69,6 +70,9 @@ def versions() -> dict[str, str]:
         "go": go,
         "mcpgo": mcpgo,
         "rust": _version(r'^rmcp = .*"=([^"]+)"', ROOT / "tests/system/rust/Cargo.toml"),
+        "java": _version(
+            r"<artifactId>mcp</artifactId>\s*<version>(\S+)</version>", ROOT / "tests/system/java/pom.xml"
+        ),
     }
 
 
