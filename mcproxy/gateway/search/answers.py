@@ -16,7 +16,6 @@ from msgspec import Raw
 from mcproxy.call.calls import Call, Complete, Outcome
 from mcproxy.call.errors import McpError
 from mcproxy.catalog.argument_flaws import flaws
-from mcproxy.catalog.merging import Shown
 from mcproxy.catalog.search.own_tools import DESCRIBE, FIND, MAX_DESCRIBED, MAX_FOUND, SCHEMAS, effect_of
 from mcproxy.catalog.search.signatures import signature
 from mcproxy.concurrency.clock import Clock
@@ -45,6 +44,8 @@ TOKEN: Final = 4
 """Bytes of a token, as an estimate."""
 
 OwnAnswer = Callable[[Call, Params], Awaitable[Outcome]]
+
+_SCHEMAS: Final = {name: raw(schema) for name, schema in SCHEMAS.items()}
 
 _CALLED: Final = "called"
 _NOT_CALLED: Final = "none"
@@ -89,12 +90,12 @@ class ToolSearch(Component):
         try:
             arguments = parse_object(call.params.get("arguments", EMPTY_OBJECT))
         except InvalidMessage:
-            return wrong(["the arguments must be an object"], raw(SCHEMAS[name]))
+            return wrong(["the arguments must be an object"], _SCHEMAS[name])
         answer = self._answers.get(name)
-        found = flaws(raw(SCHEMAS[name]), arguments)
+        found = flaws(_SCHEMAS[name], arguments)
         if answer is None or found:
             # A caller comes this far only where its arguments name no tool: else it is a call of that tool.
-            return wrong(found or ["the name of a tool is required"], raw(SCHEMAS[name]))
+            return wrong(found or ["the name of a tool is required"], _SCHEMAS[name])
         return await answer(call, arguments)
 
     async def _find(self, call: Call, arguments: Params) -> Outcome:
@@ -104,7 +105,7 @@ class ToolSearch(Component):
         settings = SearchSettings() if endpoint is None else endpoint.search
         ranked = view.words.search(query, _limit(arguments.get("limit"), settings.results))
         found = [view.tools[one.position] for one in ranked]
-        lines, left = _within([_line(shown) for shown in found], settings.max_tokens * TOKEN)
+        lines, left = _within([_line(view, one.position) for one in ranked], settings.max_tokens * TOKEN)
         unfollowed = self._follow_ups.searched(call.caller, [shown.key for shown in found])
         if unfollowed:
             self._metrics.searches.labels(_NOT_CALLED).inc(unfollowed)
@@ -120,7 +121,7 @@ class ToolSearch(Component):
         except (msgspec.MsgspecError, RecursionError):
             names = []
         if not 0 < len(names) <= MAX_DESCRIBED:
-            return wrong([f"'names' must be a list of 1 to {MAX_DESCRIBED} names"], raw(SCHEMAS[DESCRIBE]))
+            return wrong([f"'names' must be a list of 1 to {MAX_DESCRIBED} names"], _SCHEMAS[DESCRIBE])
         view = await self._view(call)
         by_name = {shown.key: shown for shown in view.tools}
         known = [by_name[name] for name in dict.fromkeys(names) if name in by_name]
@@ -147,8 +148,13 @@ def wrong(found: Iterable[str], schema: Raw) -> Complete:
     return told(f"Wrong arguments: {'; '.join(found)}. The input schema is: {text}", is_error=True)
 
 
-def _line(shown: Shown) -> str:
-    return f"{signature(shown.key, shown.entry)} [{effect_of(shown.entry).value}]"
+def _line(view: SearchableView, position: int) -> str:
+    """What is told of a tool that was found."""
+    line = view.lines.get(position)
+    if line is None:
+        shown = view.tools[position]
+        line = view.lines[position] = f"{signature(shown.key, shown.entry)} [{effect_of(shown.entry).value}]"
+    return line
 
 
 def _within(lines: list[str], most: int) -> tuple[list[str], int]:

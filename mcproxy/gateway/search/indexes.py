@@ -30,6 +30,8 @@ class SearchableView(NamedTuple):
     view: View
     tools: tuple[Shown, ...]
     words: ToolIndex
+    lines: dict[int, str]
+    """What a search tells of each tool, by its position; those that were found once."""
 
 
 class SearchIndexes:
@@ -53,7 +55,7 @@ class SearchIndexes:
             if position % SLICE == 0:
                 await anyio.lowlevel.checkpoint()
             terms.append(self._terms_of(shown))
-        return SearchableView(view, tools, ToolIndex(terms))
+        return SearchableView(view, tools, ToolIndex(terms), {})
 
     def _terms_of(self, shown: Shown) -> tuple[Counter[str], ...]:
         names = f"{shown.upstream}\n{shown.own}\n".encode(errors="surrogatepass")
